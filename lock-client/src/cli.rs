@@ -1,0 +1,159 @@
+//! The `lock-client` command: its arguments, and what its exit codes mean.
+//!
+//! Every step is an [event](events) on stdout, a JSON object on a line of its own; errors are on
+//! stderr.
+
+mod events;
+mod put;
+mod status;
+
+use std::{process::ExitCode, str::FromStr};
+
+use clap::{Parser, Subcommand};
+use fence::ResourceName;
+
+use crate::{
+    AcquireError, Locks, Ttl,
+    backend::{BackendError, Redis},
+    storage::{Storage, StorageError},
+};
+
+/// Locks that hand out fencing tokens.
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes:
+   0  done
+  64  the command was not used rightly
+  69  Redis or the storage can't be reached
+  75  somebody else holds the lock
+  79  the lease was lost
+  80  the storage refused the token";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Writes a value under a lock, with its token
+    ///
+    /// Acquires the lock of the resource's name, reads the value (which claims the resource for the
+    /// token), checks the lease, writes, and releases.
+    Put(put::Put),
+    /// Shows who holds a lock
+    Status(status::StatusOf),
+}
+
+/// Why the command failed, by its exit code.
+#[derive(Debug)]
+enum Failure {
+    /// It was not used rightly.
+    Usage(String),
+    /// Redis or the storage can't be reached, or refuses to serve.
+    Unavailable(String),
+    /// Somebody else holds the lock.
+    Busy,
+    /// The lease was lost before the work was done.
+    LeaseLost,
+    /// The storage refused the token.
+    Refused,
+}
+
+impl Failure {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 64,
+            Self::Unavailable(_) => 69,
+            Self::Busy => 75,
+            Self::LeaseLost => 79,
+            Self::Refused => 80,
+        }
+    }
+
+    fn message(&self) -> &str {
+        match self {
+            Self::Usage(message) | Self::Unavailable(message) => message,
+            Self::Busy => "somebody else holds the lock",
+            Self::LeaseLost => "the lease was lost, and nothing was written",
+            Self::Refused => "the storage refused the token, and nothing was written",
+        }
+    }
+}
+
+impl From<AcquireError> for Failure {
+    fn from(error: AcquireError) -> Self {
+        match error {
+            AcquireError::Contended { .. } => Self::Busy,
+            error => Self::Unavailable(error.to_string()),
+        }
+    }
+}
+
+impl From<BackendError> for Failure {
+    fn from(error: BackendError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+/// Runs the command that the process was started with.
+pub async fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A terminal that can't be written to can't be told so.
+            let _ = error.print();
+            return if error.use_stderr() {
+                ExitCode::from(64)
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let result = match cli.command {
+        Command::Put(put) => put.run().await,
+        Command::Status(status) => status.run().await,
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("lock-client: {}", failure.message());
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Where the locks are.
+#[derive(Debug, clap::Args)]
+struct LockService {
+    /// The Redis that keeps the locks: redis://HOST[:PORT], or redis+unix:///SOCKET
+    #[arg(long, env = "FENCED_REDIS", hide_env_values = true, value_name = "URL")]
+    redis: String,
+}
+
+impl LockService {
+    fn locks(&self) -> Result<Locks, Failure> {
+        let redis = Redis::open(&self.redis).map_err(|error| Failure::Usage(error.to_string()))?;
+        Ok(Locks::new(redis))
+    }
+}
+
+fn storage(url: &str) -> Result<Storage, Failure> {
+    Storage::new(url).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+fn ttl(text: &str) -> Result<Ttl, String> {
+    let duration = humantime::Duration::from_str(text).map_err(|error| error.to_string())?;
+    Ttl::new(duration.into()).map_err(|error| error.to_string())
+}
+
+fn name(text: &str) -> Result<ResourceName, String> {
+    text.parse()
+        .map_err(|error: fence::InvalidName| error.to_string())
+}

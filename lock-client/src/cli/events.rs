@@ -1,0 +1,83 @@
+//! What the command prints: an event for each step, as a JSON line.
+
+use std::io::{self, BufRead, Write};
+
+use fence::Token;
+use serde::Serialize;
+
+use super::Failure;
+
+/// A step that was taken. Times are in milliseconds; a holder is never shown whole.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub(super) enum Event<'a> {
+    /// The lock is ours.
+    Acquired {
+        resource: &'a str,
+        token: Token,
+        holder: String,
+        remaining_ms: u64,
+    },
+    /// The fenced read was accepted: the storage refuses older tokens from here on.
+    Read {
+        token: Token,
+        version: Option<u64>,
+        value: Option<String>,
+    },
+    /// The lease is kept for a while before the write.
+    Holding { token: Token, for_ms: u64 },
+    /// The lease is valid, and the write is next.
+    LeaseChecked { token: Token, remaining_ms: u64 },
+    /// The write was accepted.
+    Written {
+        token: Token,
+        version: u64,
+        value: &'a str,
+    },
+    /// The storage refused the token.
+    Refused {
+        token: Token,
+        highest_token: Token,
+        reason: &'a str,
+    },
+    /// The write may have happened, or may yet.
+    OutcomeUnknown { token: Token },
+    /// The lock is free again.
+    Released,
+    /// The lock was not ours any more.
+    LeaseLost,
+}
+
+/// Prints events, and waits after each for a line on stdin if it is to go step by step.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Steps {
+    /// Goes on at once.
+    Through,
+    /// Waits after each event.
+    Stepwise,
+}
+
+impl Steps {
+    pub(super) fn print(self, event: &Event<'_>) -> Result<(), Failure> {
+        print(event)?;
+        match self {
+            Self::Through => Ok(()),
+            Self::Stepwise => match io::stdin().lock().read_line(&mut String::new()) {
+                Ok(0) => Err(Failure::Usage(
+                    "stdin ended before the last step".to_owned(),
+                )),
+                Ok(_) => Ok(()),
+                Err(error) => Err(Failure::Usage(format!("can't read stdin: {error}"))),
+            },
+        }
+    }
+}
+
+/// Prints an object as a JSON line, at once.
+pub(super) fn print(object: &impl Serialize) -> Result<(), Failure> {
+    let line = serde_json::to_string(object).expect("events and states are plain JSON");
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{line}")
+        .and_then(|()| stdout.flush())
+        .map_err(|error| Failure::Usage(format!("can't print: {error}")))
+}

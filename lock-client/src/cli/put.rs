@@ -1,0 +1,151 @@
+//! `lock-client put`.
+
+use std::time::Duration;
+
+use clap::Args;
+use fence::{ResourceName, Token};
+
+use super::{
+    Failure, LockService,
+    events::{Event, Steps, print},
+    name, storage, ttl,
+};
+use crate::{
+    Lease, Lost, Released, Ttl,
+    storage::{Answer, Refusal, RefusalReason, Storage, StorageError},
+};
+
+#[derive(Args, Debug)]
+pub(super) struct Put {
+    /// The resource to write, and the lock that guards it
+    #[arg(value_parser = name)]
+    resource: ResourceName,
+
+    /// The value to write
+    value: String,
+
+    #[command(flatten)]
+    lock_service: LockService,
+
+    /// The storage server
+    #[arg(long, env = "FENCED_STORAGE", value_name = "URL")]
+    storage: String,
+
+    /// How long the lock is granted for
+    #[arg(long, default_value = "10s", value_parser = ttl, value_name = "DURATION")]
+    ttl: Ttl,
+
+    /// How long to keep the lock between reading and writing
+    #[arg(long, value_name = "DURATION")]
+    hold: Option<humantime::Duration>,
+
+    /// Wait for a line on stdin after each step
+    #[arg(long)]
+    step: bool,
+}
+
+impl Put {
+    pub(super) async fn run(self) -> Result<(), Failure> {
+        let storage = storage(&self.storage)?;
+        let locks = self.lock_service.locks()?;
+        let steps = if self.step {
+            Steps::Stepwise
+        } else {
+            Steps::Through
+        };
+
+        let lease = locks.try_acquire(&self.resource, self.ttl).await?;
+        let written = self.write_under(&lease, &storage, steps).await;
+        let released = lease.release().await;
+        match released {
+            Ok(Released::Released) => print(&Event::Released)?,
+            Ok(Released::NotHeld) => print(&Event::LeaseLost)?,
+            // The lock is free when its ttl is over; what became of the write matters more.
+            Err(error) => eprintln!("lock-client: the lock was not released: {error}"),
+        }
+        written
+    }
+
+    /// Reads, holds, checks the lease and writes.
+    async fn write_under(
+        &self,
+        lease: &Lease,
+        storage: &Storage,
+        steps: Steps,
+    ) -> Result<(), Failure> {
+        let fence = lease.fence()?;
+        let token = fence.token;
+        steps.print(&Event::Acquired {
+            resource: self.resource.as_str(),
+            token,
+            holder: fence.holder.redacted(),
+            remaining_ms: millis(lease.remaining()),
+        })?;
+
+        let value = match storage.fenced_read(&self.resource, &fence).await? {
+            Answer::Accepted(value) => value,
+            Answer::Refused(refusal) => return refused(steps, token, refusal),
+        };
+        steps.print(&Event::Read {
+            token,
+            version: value.as_ref().map(|value| value.version),
+            value: value.map(|value| String::from_utf8_lossy(&value.bytes).into_owned()),
+        })?;
+
+        if let Some(hold) = self.hold {
+            steps.print(&Event::Holding {
+                token,
+                for_ms: millis(*hold),
+            })?;
+            tokio::time::sleep(*hold).await;
+        }
+
+        lease.token()?;
+        let remaining_ms = millis(lease.remaining());
+        steps.print(&Event::LeaseChecked {
+            token,
+            remaining_ms,
+        })?;
+
+        match storage
+            .write(&self.resource, &fence, "text/plain", self.value.clone())
+            .await
+        {
+            Ok(Answer::Accepted(version)) => steps.print(&Event::Written {
+                token,
+                version,
+                value: &self.value,
+            }),
+            Ok(Answer::Refused(refusal)) => refused(steps, token, refusal),
+            Err(error @ StorageError::Unknown(_)) => {
+                steps.print(&Event::OutcomeUnknown { token })?;
+                Err(error.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn refused(steps: Steps, token: Token, refusal: Refusal) -> Result<(), Failure> {
+    let reason = match refusal.reason {
+        RefusalReason::StaleToken => "stale-token",
+        RefusalReason::HolderConflict => "holder-conflict",
+    };
+    let highest_token = refusal.highest_token;
+    steps.print(&Event::Refused {
+        token,
+        highest_token,
+        reason,
+    })?;
+    Err(Failure::Refused)
+}
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+impl From<Lost> for Failure {
+    fn from(_: Lost) -> Self {
+        Self::LeaseLost
+    }
+}

@@ -1,0 +1,43 @@
+//! The clock that deadlines are taken on.
+
+use std::{ops::Add, time::Duration};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// A moment on a monotonic clock that also counts the time for which the machine was suspended.
+///
+/// `std::time::Instant` doesn't count it on Linux: after a suspension, a lease that had run out
+/// long ago would still look held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(Duration);
+
+/// On Linux, `CLOCK_MONOTONIC` stands still during a suspension.
+#[cfg(target_os = "linux")]
+const CLOCK: ClockId = ClockId::Boottime;
+/// Elsewhere (macOS), `CLOCK_MONOTONIC` goes on during a suspension.
+#[cfg(not(target_os = "linux"))]
+const CLOCK: ClockId = ClockId::Monotonic;
+
+impl Moment {
+    /// The present moment.
+    pub fn now() -> Self {
+        let now = clock_gettime(CLOCK);
+        Self(
+            now.try_into()
+                .expect("the clock counts from the start of the machine"),
+        )
+    }
+
+    /// How long it is until this moment; nothing if it has passed.
+    pub fn remaining(self) -> Duration {
+        self.0.saturating_sub(Self::now().0)
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(duration))
+    }
+}

@@ -1,0 +1,43 @@
+//! Locks that hand out fencing tokens, and a client for the storage that checks them.
+//!
+//! A lease ends when its time is up, whatever its holder does: a holder that was paused meanwhile
+//! still believes in it. So every lease comes with a token that grows with each grant, to be sent
+//! with every write: the storage refuses what comes with a token below the highest it has seen.
+//!
+//! Start with [`Locks`], which acquires, and [`Lease`], which is what you get. [`backend`] says what
+//! a lock service has to do; [`backend::redis`] is one, and explains where its tokens come from.
+//! [`storage`] talks to the storage server.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use lock_client::{Locks, Ttl, backend::Redis, storage::{Answer, Storage}};
+//!
+//! let locks = Locks::new(Redis::open("redis://127.0.0.1")?);
+//! let storage = Storage::new("http://127.0.0.1:8034")?;
+//! let invoice = "invoice-7".parse()?;
+//!
+//! let lease = locks.acquire(&invoice, Ttl::from_secs(10)?).await?;
+//! // The fenced read claims the resource: from here on, older tokens are refused.
+//! let Answer::Accepted(before) = storage.fenced_read(&invoice, &lease.fence()?).await? else {
+//!     return Err("somebody else was let in; start again".into());
+//! };
+//! let total = before.map_or(0, |value| value.bytes.len()) + 1;
+//! storage.write(&invoice, &lease.fence()?, "text/plain", total.to_string()).await?;
+//! lease.release().await?;
+//! # Ok(()) }
+//! ```
+
+pub mod backend;
+#[cfg(feature = "cli")]
+pub mod cli;
+pub mod clock;
+pub mod lease;
+pub mod locks;
+#[cfg(feature = "storage")]
+pub mod storage;
+pub mod ttl;
+
+pub use backend::Backend;
+pub use lease::{Lease, Lost, Released, RenewError};
+pub use locks::{AcquireError, Locks};
+pub use ttl::{InvalidTtl, Ttl};

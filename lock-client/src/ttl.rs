@@ -1,0 +1,82 @@
+//! How long a lock is granted for.
+
+use std::time::Duration;
+
+/// How long a lock is granted for: from 10 milliseconds to 7 days, in whole milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ttl(Duration);
+
+impl Ttl {
+    /// The shortest ttl.
+    pub const MIN: Self = Self(Duration::from_millis(10));
+    /// The longest ttl. A holder that died keeps everybody out for as long as its ttl.
+    pub const MAX: Self = Self(Duration::from_secs(7 * 24 * 60 * 60));
+
+    /// Makes a ttl; fractions of a millisecond are cut off.
+    ///
+    /// # Errors
+    /// [`InvalidTtl`] if it is shorter than [`Ttl::MIN`] or longer than [`Ttl::MAX`].
+    pub fn new(duration: Duration) -> Result<Self, InvalidTtl> {
+        if (Self::MIN.0..=Self::MAX.0).contains(&duration) {
+            let millis = duration
+                .as_millis()
+                .try_into()
+                .expect("7 days are few milliseconds");
+            Ok(Self(Duration::from_millis(millis)))
+        } else {
+            Err(InvalidTtl)
+        }
+    }
+
+    /// Makes a ttl of seconds.
+    ///
+    /// # Errors
+    /// As [`Ttl::new`].
+    pub fn from_secs(secs: u64) -> Result<Self, InvalidTtl> {
+        Self::new(Duration::from_secs(secs))
+    }
+
+    /// The ttl as a duration.
+    pub fn as_duration(self) -> Duration {
+        self.0
+    }
+
+    /// The ttl in milliseconds.
+    pub fn as_millis(self) -> u64 {
+        self.0
+            .as_millis()
+            .try_into()
+            .expect("7 days are few milliseconds")
+    }
+
+    /// How long a holder may rely on a grant of this ttl, counted from before it asked: the lock
+    /// service's clock may run faster than ours, by 1 % and 2 ms, the drift that Redlock assumes.
+    pub fn reliable(self) -> Duration {
+        self.0
+            .saturating_sub(self.0 / 100 + Duration::from_millis(2))
+    }
+}
+
+/// What was given is no ttl.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a ttl is from 10 ms to 7 days")]
+pub struct InvalidTtl;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ttls_out_of_range_are_refused() {
+        for millis in [0, 9, 7 * 24 * 60 * 60 * 1000 + 1] {
+            assert_eq!(Ttl::new(Duration::from_millis(millis)), Err(InvalidTtl));
+        }
+    }
+
+    #[test]
+    fn a_holder_relies_on_less_than_it_was_granted() {
+        let reliable = |ms| Ttl::new(Duration::from_millis(ms)).unwrap().reliable();
+        assert_eq!(reliable(10_000), Duration::from_millis(9_898));
+        assert_eq!(reliable(10), Duration::from_micros(7_900));
+    }
+}

@@ -1,0 +1,71 @@
+//! `/v1/fences/{name}`: a resource's fence, and claims.
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    extract::State,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use fence::{ResourceName, Token};
+use serde::Serialize;
+
+use super::{
+    Problem, Service,
+    request::{Fencing, Name, RequiredFencing},
+    resources::{Accepted, shown_to},
+};
+use crate::{
+    operation::{Action, Operation, Outcome},
+    store::WantedValue,
+};
+
+pub(super) fn routes() -> Router<Arc<Service>> {
+    let methods = get(show).put(claim);
+    Router::new()
+        .route("/v1/fences/{*name}", methods.clone())
+        .route("/v1/fences/", methods)
+}
+
+#[derive(Serialize)]
+struct ShownFence {
+    resource: ResourceName,
+    token: Token,
+    holder: String,
+    version: u64,
+}
+
+async fn show(
+    State(service): State<Arc<Service>>,
+    Name(resource): Name,
+    asked_with: Fencing,
+) -> Result<Json<ShownFence>, Problem> {
+    let row = service.load(&resource, WantedValue::Presence).await?;
+    let fence = row.fence.ok_or_else(|| Problem::no_fence(&resource))?;
+    let holder = shown_to(&asked_with.holder, &fence.holder);
+    Ok(Json(ShownFence {
+        resource,
+        token: fence.token,
+        holder,
+        version: row.version,
+    }))
+}
+
+async fn claim(
+    State(service): State<Arc<Service>>,
+    Name(resource): Name,
+    RequiredFencing(fencing): RequiredFencing,
+) -> Result<Response, Problem> {
+    let operation = Operation {
+        resource: resource.clone(),
+        offered: fencing.offered(),
+        action: Action::Claim,
+    };
+    match service.decide(operation).await? {
+        Outcome::Claimed { version } => {
+            Ok(Accepted::new(&resource, &fencing, version).into_response())
+        }
+        other => unreachable!("a claim is not answered by {other:?}"),
+    }
+}

@@ -1,0 +1,23 @@
+//! `/livez` and `/readyz`.
+
+use std::sync::Arc;
+
+use axum::{Router, extract::State, routing::get};
+
+use super::{Problem, Service};
+
+pub(super) fn routes() -> Router<Arc<Service>> {
+    Router::new()
+        .route("/livez", get(alive))
+        .route("/readyz", get(ready))
+}
+
+async fn alive() -> &'static str {
+    "alive\n"
+}
+
+/// Ready if the database answers.
+async fn ready(State(service): State<Arc<Service>>) -> Result<&'static str, Problem> {
+    service.store.ping().await?;
+    Ok("ready\n")
+}

@@ -1,0 +1,98 @@
+//! `/v1/resources`: which resources have a value.
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    extract::{Query, State, rejection::QueryRejection},
+    routing::get,
+};
+use fence::{ResourceName, Token};
+use serde::{Deserialize, Serialize};
+
+use super::{Problem, Service};
+use crate::store::{Listed, Page};
+
+const DEFAULT_LIMIT: u32 = 100;
+const MAX_LIMIT: u32 = 1000;
+
+pub(super) fn routes() -> Router<Arc<Service>> {
+    Router::new().route("/v1/resources", get(list))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    #[serde(default)]
+    prefix: String,
+    #[serde(default)]
+    after: String,
+    limit: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct List {
+    resources: Vec<ListedResource>,
+    /// The name to ask for the next page `after`; none on the last page.
+    next: Option<ResourceName>,
+}
+
+#[derive(Serialize)]
+struct ListedResource {
+    resource: ResourceName,
+    token: Option<Token>,
+    version: u64,
+    size: u64,
+}
+
+async fn list(
+    State(service): State<Arc<Service>>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<Json<List>, Problem> {
+    let Query(ListQuery {
+        prefix,
+        after,
+        limit,
+    }) = query.map_err(|rejection| Problem::malformed_request(rejection.body_text()))?;
+    let limit = limit.unwrap_or(DEFAULT_LIMIT);
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        return Err(Problem::malformed_request(format!(
+            "limit is from 1 to {MAX_LIMIT}"
+        )));
+    }
+    if prefix.chars().chain(after.chars()).any(char::is_control) {
+        return Err(Problem::malformed_request("no name has control characters"));
+    }
+    // One more than asked for tells whether there is a next page.
+    let mut listed = service
+        .store
+        .list(&Page {
+            prefix,
+            after,
+            limit: limit + 1,
+        })
+        .await?;
+    let more = listed.len() > limit as usize;
+    listed.truncate(limit as usize);
+    let next = listed
+        .last()
+        .filter(|_| more)
+        .map(|last| last.resource.clone());
+    let resources = listed
+        .into_iter()
+        .map(
+            |Listed {
+                 resource,
+                 token,
+                 version,
+                 size,
+             }| ListedResource {
+                resource,
+                token,
+                version,
+                size,
+            },
+        )
+        .collect();
+    Ok(Json(List { resources, next }))
+}

@@ -1,0 +1,161 @@
+//! `/v1/resources/{name}`: fenced writes, reads, fenced reads and deletes of values.
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{HeaderValue, Method, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use fence::{Holder, ResourceName, Token};
+use serde::Serialize;
+
+use super::{
+    Problem, Service,
+    request::{Body, Conditional, FENCING_HOLDER, FENCING_TOKEN, Fencing, Name, RequiredFencing},
+};
+use crate::{
+    operation::{Action, Operation, Outcome, Value},
+    row::StoredValue,
+    store::WantedValue,
+};
+
+pub(super) fn routes() -> Router<Arc<Service>> {
+    let methods = get(read).put(write).delete(delete);
+    // A path with no name at all is answered by the same handlers: they say what is wrong with it.
+    Router::new()
+        .route("/v1/resources/{*name}", methods.clone())
+        .route("/v1/resources/", methods)
+}
+
+/// An accepted write or claim.
+#[derive(Serialize)]
+pub(super) struct Accepted<'a> {
+    resource: &'a ResourceName,
+    token: Option<Token>,
+    holder: &'a Holder,
+    version: u64,
+}
+
+impl<'a> Accepted<'a> {
+    pub(super) fn new(
+        resource: &'a ResourceName,
+        fencing: &'a Fencing,
+        version: u64,
+    ) -> Json<Self> {
+        Json(Self {
+            resource,
+            token: fencing.token,
+            holder: &fencing.holder,
+            version,
+        })
+    }
+}
+
+async fn write(
+    State(service): State<Arc<Service>>,
+    Name(resource): Name,
+    RequiredFencing(fencing): RequiredFencing,
+    Conditional(condition): Conditional,
+    Body(content): Body,
+) -> Result<Response, Problem> {
+    let action = Action::Write { content, condition };
+    let outcome = service
+        .decide(operation(&resource, &fencing, action))
+        .await?;
+    match outcome {
+        Outcome::Written { version, created } => {
+            let status = if created {
+                StatusCode::CREATED
+            } else {
+                StatusCode::OK
+            };
+            Ok((status, Accepted::new(&resource, &fencing, version)).into_response())
+        }
+        Outcome::VersionMismatch { version } => Err(Problem::version_mismatch(&resource, version)),
+        other => unreachable!("a write is not answered by {other:?}"),
+    }
+}
+
+async fn delete(
+    State(service): State<Arc<Service>>,
+    Name(resource): Name,
+    RequiredFencing(fencing): RequiredFencing,
+    Conditional(condition): Conditional,
+) -> Result<StatusCode, Problem> {
+    let action = Action::Delete { condition };
+    match service
+        .decide(operation(&resource, &fencing, action))
+        .await?
+    {
+        Outcome::Deleted { .. } => Ok(StatusCode::NO_CONTENT),
+        Outcome::VersionMismatch { version } => Err(Problem::version_mismatch(&resource, version)),
+        other => unreachable!("a delete is not answered by {other:?}"),
+    }
+}
+
+/// Reads the value. A `GET` with a token claims first; a `HEAD` never does.
+async fn read(
+    State(service): State<Arc<Service>>,
+    method: Method,
+    Name(resource): Name,
+    fencing: Fencing,
+) -> Result<Response, Problem> {
+    let (version, value) = if method == Method::GET && fencing.token.is_some() {
+        match service
+            .decide(operation(&resource, &fencing, Action::Read))
+            .await?
+        {
+            Outcome::Read { version, value } => (version, value),
+            other => unreachable!("a read is not answered by {other:?}"),
+        }
+    } else {
+        let row = service.load(&resource, WantedValue::Whole).await?;
+        match row.value {
+            StoredValue::Present(value) => (row.version, Some(value)),
+            StoredValue::Absent | StoredValue::NotLoaded => (row.version, None),
+        }
+    };
+    let value = value.ok_or_else(|| Problem::no_value(&resource))?;
+    Ok(value_response(version, value, &fencing.holder))
+}
+
+fn operation(resource: &ResourceName, fencing: &Fencing, action: Action) -> Operation {
+    Operation {
+        resource: resource.clone(),
+        offered: fencing.offered(),
+        action,
+    }
+}
+
+fn value_response(version: u64, value: Value, asked_by: &Holder) -> Response {
+    let Value {
+        content,
+        written_with,
+    } = value;
+    let mut response = content.bytes.into_response();
+    let headers = response.headers_mut();
+    let ascii = |text: String| HeaderValue::try_from(text).expect("it was ASCII when it came");
+    headers.insert(header::CONTENT_TYPE, ascii(content.content_type));
+    headers.insert(header::ETAG, ascii(format!("\"{version}\"")));
+    if let Some(written_with) = written_with {
+        headers.insert(
+            FENCING_TOKEN.clone(),
+            HeaderValue::from(written_with.token.as_u64()),
+        );
+        let holder = shown_to(asked_by, &written_with.holder);
+        headers.insert(FENCING_HOLDER.clone(), ascii(holder));
+    }
+    response
+}
+
+/// A holder as the one who asks may see it: whole only if it is the asker's own.
+pub(super) fn shown_to(asked_by: &Holder, holder: &Holder) -> String {
+    if asked_by == holder {
+        holder.as_str().to_owned()
+    } else {
+        holder.redacted()
+    }
+}

@@ -1,0 +1,236 @@
+//! What a resource is at one moment, and how an operation changes it.
+
+use fence::{Decision, Fence, decide};
+
+use crate::{
+    config::Enforcement,
+    operation::{Action, Decided, Operation, Outcome, Refusal, RefusalReason, Value},
+};
+
+/// A resource at one moment.
+///
+/// The default is the resource of which nobody has heard yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// The fence; `None` if nothing was ever offered.
+    pub fence: Option<Fence>,
+    /// How many writes and deletes were accepted.
+    pub version: u64,
+    /// The value.
+    pub value: StoredValue,
+}
+
+/// A resource's value, as far as it was loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StoredValue {
+    /// There is none.
+    #[default]
+    Absent,
+    /// There is one; nobody asked what it is.
+    NotLoaded,
+    /// This is it.
+    Present(Value),
+}
+
+impl Row {
+    /// Lets an operation act: the rule decides on its offer, and what is accepted takes effect.
+    ///
+    /// # Panics
+    /// If a read meets a value that was not loaded.
+    pub fn apply(&mut self, operation: &Operation, enforcement: Enforcement) -> Decided {
+        let refusal = self.take_offer(operation.offered.as_ref());
+        if let Some(refusal) = refusal
+            && enforcement == Enforcement::Enforce
+        {
+            return Decided {
+                outcome: Outcome::Refused(refusal),
+                overruled: None,
+            };
+        }
+        Decided {
+            outcome: self.act(operation),
+            overruled: refusal,
+        }
+    }
+
+    /// The version of the value; `None` if there is no value.
+    pub fn value_version(&self) -> Option<u64> {
+        (self.value != StoredValue::Absent).then_some(self.version)
+    }
+
+    fn take_offer(&mut self, offered: Option<&Fence>) -> Option<Refusal> {
+        let offered = offered?;
+        let reason = match decide(self.fence.as_ref(), offered) {
+            Decision::Advance => {
+                self.fence = Some(offered.clone());
+                return None;
+            }
+            Decision::Accept => return None,
+            Decision::Stale => RefusalReason::Stale,
+            Decision::HolderConflict => RefusalReason::HolderConflict,
+        };
+        let fence = self.fence.as_ref().expect("only an existing fence refuses");
+        Some(Refusal {
+            reason,
+            token: offered.token,
+            highest_token: fence.token,
+        })
+    }
+
+    fn act(&mut self, operation: &Operation) -> Outcome {
+        match &operation.action {
+            Action::Claim => Outcome::Claimed {
+                version: self.version,
+            },
+            Action::Read => Outcome::Read {
+                version: self.version,
+                value: self.loaded_value(),
+            },
+            Action::Write { condition, .. } | Action::Delete { condition }
+                if !condition.holds(self.value_version()) =>
+            {
+                Outcome::VersionMismatch {
+                    version: self.version,
+                }
+            }
+            Action::Write { content, .. } => {
+                let created = self.value == StoredValue::Absent;
+                self.version += 1;
+                self.value = StoredValue::Present(Value {
+                    content: content.clone(),
+                    written_with: operation.offered.clone(),
+                });
+                Outcome::Written {
+                    version: self.version,
+                    created,
+                }
+            }
+            Action::Delete { .. } => {
+                self.version += 1;
+                self.value = StoredValue::Absent;
+                Outcome::Deleted {
+                    version: self.version,
+                }
+            }
+        }
+    }
+
+    fn loaded_value(&self) -> Option<Value> {
+        match &self.value {
+            StoredValue::Absent => None,
+            StoredValue::Present(value) => Some(value.clone()),
+            StoredValue::NotLoaded => panic!("a batch with a read loads the value"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use fence::Token;
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+    use crate::operation::{Condition, Content, Versions};
+
+    fn offer() -> impl Strategy<Value = Option<Fence>> {
+        let fence = (1..5_u64, prop_oneof!["", "a", "b"]).prop_map(|(token, holder)| Fence {
+            token: Token::new(token).unwrap(),
+            holder: holder.parse().unwrap(),
+        });
+        proptest::option::weighted(0.9, fence)
+    }
+
+    fn condition() -> impl Strategy<Value = Condition> {
+        let versions = prop_oneof![
+            4 => Just(None),
+            1 => Just(Some(Versions::Any)),
+            1 => vec(0..8_u64, 1..4).prop_map(|versions| Some(Versions::These(versions))),
+        ];
+        (versions.clone(), versions).prop_map(|(if_match, if_none_match)| Condition {
+            if_match,
+            if_none_match,
+        })
+    }
+
+    fn action() -> impl Strategy<Value = Action> {
+        let content = vec(any::<u8>(), 0..4).prop_map(|bytes| Content {
+            content_type: "text/plain".to_owned(),
+            bytes: Bytes::from(bytes),
+        });
+        prop_oneof![
+            Just(Action::Claim),
+            Just(Action::Read),
+            (content, condition())
+                .prop_map(|(content, condition)| Action::Write { content, condition }),
+            condition().prop_map(|condition| Action::Delete { condition }),
+        ]
+    }
+
+    fn operations() -> impl Strategy<Value = Vec<Operation>> {
+        let operation = (offer(), action()).prop_map(|(offered, action)| Operation {
+            resource: "r".parse().unwrap(),
+            offered,
+            action,
+        });
+        vec(operation, 0..24)
+    }
+
+    fn enforcement() -> impl Strategy<Value = Enforcement> {
+        prop_oneof![
+            Just(Enforcement::Enforce),
+            Just(Enforcement::Report),
+            Just(Enforcement::Off)
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn versions_have_no_gaps_and_the_fence_never_falls(
+            operations in operations(),
+            enforcement in enforcement(),
+        ) {
+            let mut row = Row::default();
+            for operation in &operations {
+                let before = row.clone();
+                let decided = row.apply(operation, enforcement);
+                prop_assert!(
+                    row.fence.as_ref().map(|fence| fence.token)
+                        >= before.fence.as_ref().map(|fence| fence.token)
+                );
+                match decided.outcome {
+                    Outcome::Written { version, .. } | Outcome::Deleted { version } => {
+                        prop_assert_eq!(version, before.version + 1);
+                        prop_assert_eq!(row.version, version);
+                    }
+                    Outcome::Refused(_) => prop_assert_eq!(&row, &before),
+                    Outcome::Claimed { version }
+                    | Outcome::Read { version, .. }
+                    | Outcome::VersionMismatch { version } => {
+                        prop_assert_eq!(version, before.version);
+                        prop_assert_eq!(&row.value, &before.value);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn only_a_server_that_does_not_enforce_overrules(
+            operations in operations(),
+            enforcement in enforcement(),
+        ) {
+            let mut row = Row::default();
+            for operation in &operations {
+                let refusal = row.clone().take_offer(operation.offered.as_ref());
+                let decided = row.apply(operation, enforcement);
+                if enforcement == Enforcement::Enforce {
+                    prop_assert_eq!(decided.overruled, None);
+                    prop_assert_eq!(refusal.map(Outcome::Refused).is_some(), matches!(decided.outcome, Outcome::Refused(_)));
+                } else {
+                    prop_assert_eq!(decided.overruled, refusal);
+                    prop_assert!(!matches!(decided.outcome, Outcome::Refused(_)));
+                }
+            }
+        }
+    }
+}
