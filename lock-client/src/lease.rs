@@ -1,6 +1,6 @@
 //! A held lock.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use fence::{Fence, Holder, ResourceName, Token};
 
@@ -11,8 +11,9 @@ use crate::{
     locks::retried_until,
 };
 
-/// How long a release may take, if the lease lasts that long.
-const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a release waits for an answer: as long as the lease lasts, within these bounds.
+const RELEASE_PATIENCE: RangeInclusive<Duration> =
+    Duration::from_millis(500)..=Duration::from_secs(2);
 
 /// A held lock: the right to act on a resource until the deadline, and the token that proves it.
 ///
@@ -120,7 +121,9 @@ impl Lease {
         }
     }
 
-    /// Frees the lock. A reply that is lost is asked for again, until the deadline or for 2 seconds.
+    /// Frees the lock. A reply that is lost is asked for again, until the deadline, but for 2 seconds
+    /// at most. A lease past its deadline may be released too, and what comes back tells what became
+    /// of it.
     ///
     /// # Errors
     /// [`BackendError`] if the lock service gave no answer. The lock is free when its ttl is over.
@@ -129,7 +132,8 @@ impl Lease {
     /// If this future is dropped, the lock may or may not have been freed; it is free when its ttl
     /// is over.
     pub async fn release(self) -> Result<Released, BackendError> {
-        let give_up = Moment::now() + self.remaining().min(RELEASE_PATIENCE);
+        let (least, most) = RELEASE_PATIENCE.into_inner();
+        let give_up = Moment::now() + self.remaining().clamp(least, most);
         let release = || self.backend.release(&self.name, &self.ownership.holder);
         match retried_until(give_up, release).await? {
             true => Ok(Released::Released),

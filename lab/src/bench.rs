@@ -1,0 +1,30 @@
+//! Benches: every figure beside something else that was measured in the same run.
+
+mod storage;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+pub use storage::serve_nothing;
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Fenced writes per second over HTTP, beside the HTTP alone and unfenced writes into PostgreSQL
+    ///
+    /// Needs wrk and PostgreSQL with pgbench.
+    Storage(storage::StorageBench),
+}
+
+impl Bench {
+    /// Runs the bench and prints its figures.
+    ///
+    /// # Errors
+    /// If it can't be run.
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Storage(bench) => bench.run().await,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Private servers: each run has its own, on sockets or free ports, in temporary folders.
+
+pub(crate) mod postgres;
+mod redis;
+mod storage;
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use tempfile::TempDir;
+
+pub use self::{postgres::Postgres, redis::Redis, storage::StorageServer};
+
+/// A folder that is removed with what is in it when this is dropped.
+fn temporary_folder() -> anyhow::Result<TempDir> {
+    TempDir::with_prefix("fenced-").context("can't make a temporary folder")
+}
+
+/// The path of a program that a package installs.
+pub(crate) fn installed(
+    program: &str,
+    folders: &[PathBuf],
+    package: &str,
+) -> anyhow::Result<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(folders.iter().cloned())
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+        .with_context(|| format!("{program} is not installed; {package} has it"))
+}
+
+/// The path of one of this workspace's own programs, which is built beside this one.
+///
+/// # Errors
+/// If it isn't there.
+pub fn built(program: &str) -> anyhow::Result<PathBuf> {
+    let this = env::current_exe()?;
+    let folder = this.parent().context("a program is in a folder")?;
+    // Tests are built in a folder of their own, `deps`.
+    let folder = if folder.ends_with("deps") {
+        folder.parent().unwrap_or(folder)
+    } else {
+        folder
+    };
+    let file: &Path = &folder.join(program);
+    if !file.is_file() {
+        bail!("{} is not built; `cargo build` builds it", file.display());
+    }
+    Ok(file.to_owned())
+}
