@@ -36,10 +36,7 @@ impl TryFrom<String> for ResourceName {
         if name.chars().any(char::is_control) {
             return Err(InvalidName::ControlCharacter);
         }
-        if name
-            .split('/')
-            .any(|segment| matches!(segment, "" | "." | ".."))
-        {
+        if name.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
             return Err(InvalidName::Segment);
         }
         Ok(Self(name))
@@ -50,9 +47,7 @@ impl TryFrom<Vec<u8>> for ResourceName {
     type Error = InvalidName;
 
     fn try_from(name: Vec<u8>) -> Result<Self, InvalidName> {
-        String::from_utf8(name)
-            .map_err(|_| InvalidName::NotUtf8)?
-            .try_into()
+        String::from_utf8(name).map_err(|_| InvalidName::NotUtf8)?.try_into()
     }
 }
 
@@ -147,13 +142,7 @@ mod tests {
         for (name, reason) in cases {
             assert_eq!(name.parse::<ResourceName>(), Err(reason), "{name:?}");
         }
-        assert_eq!(
-            "x".repeat(513).parse::<ResourceName>(),
-            Err(InvalidName::TooLong)
-        );
-        assert_eq!(
-            ResourceName::try_from(vec![0xff]),
-            Err(InvalidName::NotUtf8)
-        );
+        assert_eq!("x".repeat(513).parse::<ResourceName>(), Err(InvalidName::TooLong));
+        assert_eq!(ResourceName::try_from(vec![0xff]), Err(InvalidName::NotUtf8));
     }
 }

@@ -89,32 +89,19 @@ mod tests {
                 }
                 Decision::Accept => true,
                 Decision::HolderConflict => {
-                    prop_assert_eq!(
-                        highest,
-                        Some(offered.token),
-                        "a conflict is about one token"
-                    );
+                    prop_assert_eq!(highest, Some(offered.token), "a conflict is about one token");
                     false
                 }
                 Decision::Stale => {
-                    prop_assert!(
-                        highest > Some(offered.token),
-                        "what is stale is below the fence"
-                    );
+                    prop_assert!(highest > Some(offered.token), "what is stale is below the fence");
                     false
                 }
             };
             let token = fence.as_ref().map(|fence| fence.token);
             prop_assert!(token >= highest, "the fence went down");
             if accepted {
-                prop_assert_eq!(
-                    fence.as_ref(),
-                    Some(&offered),
-                    "accepted, but not the fence"
-                );
-                let owner = owners
-                    .entry(offered.token)
-                    .or_insert_with(|| offered.holder.clone());
+                prop_assert_eq!(fence.as_ref(), Some(&offered), "accepted, but not the fence");
+                let owner = owners.entry(offered.token).or_insert_with(|| offered.holder.clone());
                 prop_assert_eq!(&*owner, &offered.holder, "two holders at one token");
             } else {
                 prop_assert_eq!(&fence, &before, "a refused offer changed something");
@@ -162,18 +149,9 @@ mod tests {
         assert_eq!(decide(None, &fence(1, "")), Decision::Advance);
         assert_eq!(decide(Some(&seen), &fence(35, "a")), Decision::Advance);
         assert_eq!(decide(Some(&seen), &fence(34, "b")), Decision::Accept);
-        assert_eq!(
-            decide(Some(&seen), &fence(34, "a")),
-            Decision::HolderConflict
-        );
-        assert_eq!(
-            decide(Some(&seen), &fence(34, "")),
-            Decision::HolderConflict
-        );
+        assert_eq!(decide(Some(&seen), &fence(34, "a")), Decision::HolderConflict);
+        assert_eq!(decide(Some(&seen), &fence(34, "")), Decision::HolderConflict);
         assert_eq!(decide(Some(&seen), &fence(33, "b")), Decision::Stale);
-        assert_eq!(
-            decide(Some(&fence(34, "")), &fence(34, "")),
-            Decision::Accept
-        );
+        assert_eq!(decide(Some(&fence(34, "")), &fence(34, "")), Decision::Accept);
     }
 }

@@ -72,9 +72,7 @@ impl TryFrom<i64> for Token {
     type Error = InvalidToken;
 
     fn try_from(number: i64) -> Result<Self, InvalidToken> {
-        u64::try_from(number)
-            .map_err(|_| InvalidToken)
-            .and_then(Self::new)
+        u64::try_from(number).map_err(|_| InvalidToken).and_then(Self::new)
     }
 }
 
@@ -97,11 +95,7 @@ mod tests {
 
     #[test]
     fn canonical_decimals_in_range_are_tokens() {
-        for (text, number) in [
-            ("1", 1),
-            ("34", 34),
-            ("999999999999999", 999_999_999_999_999),
-        ] {
+        for (text, number) in [("1", 1), ("34", 34), ("999999999999999", 999_999_999_999_999)] {
             let token: Token = text.parse().unwrap();
             assert_eq!(token.as_u64(), number);
             assert_eq!(token.to_string(), text);
@@ -135,10 +129,7 @@ mod tests {
 
     #[test]
     fn json_tokens_are_checked_too() {
-        assert_eq!(
-            serde_json::from_str::<Token>("34").unwrap(),
-            Token::new(34).unwrap()
-        );
+        assert_eq!(serde_json::from_str::<Token>("34").unwrap(), Token::new(34).unwrap());
         for wrong in ["0", "-1", "1.5", "\"34\"", "1000000000000000"] {
             assert!(serde_json::from_str::<Token>(wrong).is_err(), "{wrong}");
         }

@@ -66,11 +66,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Replay {
-            scenario: name,
-            json,
-            ..
-        } => {
+        Command::Replay { scenario: name, json, .. } => {
             let scenario = scenario::named(&name).with_context(|| {
                 format!("there is no scenario '{name}'; `lab replay --list` lists them")
             })?;
@@ -98,9 +94,5 @@ async fn replay(scenario: &dyn Scenario, json: bool) -> anyhow::Result<ExitCode>
         }
         record
     };
-    Ok(if record.holds {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    Ok(if record.holds { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

@@ -94,10 +94,7 @@ impl Process {
     /// # Errors
     /// If it has gone.
     pub fn write_line(&mut self, line: &str) -> anyhow::Result<()> {
-        let stdin = self
-            .stdin
-            .as_mut()
-            .expect("stdin is open as long as the process is ours");
+        let stdin = self.stdin.as_mut().expect("stdin is open as long as the process is ours");
         writeln!(stdin, "{line}").with_context(|| self.account("reads nothing any more"))
     }
 
@@ -171,11 +168,7 @@ impl Process {
         let stderr = std::fs::read_to_string(&self.stderr).unwrap_or_default();
         let mut last: Vec<_> = stderr.lines().rev().take(10).collect();
         last.reverse();
-        format!(
-            "{} {what}; its last words: {:?}",
-            self.name,
-            last.join("\n")
-        )
+        format!("{} {what}; its last words: {:?}", self.name, last.join("\n"))
     }
 }
 
@@ -217,9 +210,7 @@ pub async fn until(
 #[cfg(target_os = "linux")]
 fn bound_to_this_thread(command: &Command) -> Command {
     let mut bound = Command::new("setpriv");
-    bound
-        .args(["--pdeathsig", "KILL", "--"])
-        .arg(command.get_program());
+    bound.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program());
     completed(bound, command)
 }
 
@@ -242,8 +233,6 @@ fn completed(mut command: Command, model: &Command) -> Command {
 }
 
 fn is_stopped(pid: Pid) -> bool {
-    let state = Command::new("ps")
-        .args(["-o", "state=", "-p", &pid.to_string()])
-        .output();
+    let state = Command::new("ps").args(["-o", "state=", "-p", &pid.to_string()]).output();
     state.is_ok_and(|state| state.stdout.starts_with(b"T"))
 }

@@ -92,20 +92,14 @@ pub struct Recorder {
 
 impl std::fmt::Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorder")
-            .field("events", &self.events)
-            .finish_non_exhaustive()
+        f.debug_struct("Recorder").field("events", &self.events).finish_non_exhaustive()
     }
 }
 
 impl Recorder {
     /// Starts the clock. Each event is shown as it is noted.
     pub fn start(show: impl FnMut(&Event) + 'static) -> Self {
-        Self {
-            begun: Instant::now(),
-            events: Vec::new(),
-            show: Box::new(show),
-        }
+        Self { begun: Instant::now(), events: Vec::new(), show: Box::new(show) }
     }
 
     /// Notes what an actor did.
@@ -122,20 +116,8 @@ impl Recorder {
         token: Option<Token>,
         details: Map<String, Value>,
     ) {
-        let at_ms = self
-            .begun
-            .elapsed()
-            .as_millis()
-            .try_into()
-            .expect("a run is short");
-        let event = Event {
-            at_ms,
-            world,
-            actor,
-            event: event.to_owned(),
-            token,
-            details,
-        };
+        let at_ms = self.begun.elapsed().as_millis().try_into().expect("a run is short");
+        let event = Event { at_ms, world, actor, event: event.to_owned(), token, details };
         (self.show)(&event);
         self.events.push(event);
     }
@@ -144,9 +126,7 @@ impl Recorder {
     pub fn is_stale(&self, world: World, token: Option<Token>) -> bool {
         let accepted =
             |event: &&Event| event.actor == Actor::Storage && event.event.starts_with("accepted-");
-        self.events_of(world)
-            .filter(accepted)
-            .any(|event| event.token > token)
+        self.events_of(world).filter(accepted).any(|event| event.token > token)
     }
 
     /// What has happened so far in one world.
@@ -175,11 +155,6 @@ impl Outcome {
                 _ => {}
             }
         }
-        Self {
-            value,
-            token,
-            stale_writes_accepted: accepted,
-            stale_writes_refused: refused,
-        }
+        Self { value, token, stale_writes_accepted: accepted, stale_writes_refused: refused }
     }
 }

@@ -41,11 +41,7 @@ pub fn built(program: &str) -> anyhow::Result<PathBuf> {
     let this = env::current_exe()?;
     let folder = this.parent().context("a program is in a folder")?;
     // Tests are built in a folder of their own, `deps`.
-    let folder = if folder.ends_with("deps") {
-        folder.parent().unwrap_or(folder)
-    } else {
-        folder
-    };
+    let folder = if folder.ends_with("deps") { folder.parent().unwrap_or(folder) } else { folder };
     let file: &Path = &folder.join(program);
     if !file.is_file() {
         bail!("{} is not built; `cargo build` builds it", file.display());

@@ -37,20 +37,13 @@ impl Timeline {
             };
             let bold = Style::new().bold();
             let _ = writeln!(text, "\n{bold}{title}{bold:#}\n");
-            text += &row("seconds", |lane| {
-                (LANES[lane].1.to_owned(), Style::new().underline())
-            });
+            text += &row("seconds", |lane| (LANES[lane].1.to_owned(), Style::new().underline()));
         }
         if event.actor != Actor::Storage && is_request(event) {
             self.request = Some(event.clone());
             return text;
         }
-        let events: Vec<Event> = self
-            .request
-            .take()
-            .into_iter()
-            .chain([event.clone()])
-            .collect();
+        let events: Vec<Event> = self.request.take().into_iter().chain([event.clone()]).collect();
         let time = format!("{}.{:02}", event.at_ms / 1000, event.at_ms % 1000 / 10);
         let cell = |lane: usize| {
             let own = events.iter().find(|event| event.actor == LANES[lane].0);
@@ -73,12 +66,7 @@ pub fn summary(record: &RunRecord) -> String {
         ("without the fence", &record.outcome.unfenced),
         ("with the fence", &record.outcome.fenced),
     ] {
-        let Outcome {
-            value,
-            token,
-            stale_writes_accepted,
-            stale_writes_refused,
-        } = outcome;
+        let Outcome { value, token, stale_writes_accepted, stale_writes_refused } = outcome;
         let value = value.as_deref().unwrap_or("nothing");
         let token = token.map_or("none".to_owned(), |token| token.to_string());
         let _ = writeln!(
@@ -92,9 +80,7 @@ pub fn summary(record: &RunRecord) -> String {
 
 /// What an event says to somebody who never heard of fencing, and how it looks.
 fn told(event: &Event) -> (String, Style) {
-    let token = event
-        .token
-        .map_or_else(String::new, |token| token.to_string());
+    let token = event.token.map_or_else(String::new, |token| token.to_string());
     let detail = |name: &str| match event.details.get(name) {
         Some(Value::String(text)) => format!("'{text}'"),
         Some(Value::Number(number)) => number.to_string(),
@@ -110,46 +96,20 @@ fn told(event: &Event) -> (String, Style) {
         "acquired" => (format!("gets the lock, with token {token}"), good),
         "read" => (format!("reads: {}", detail("value")), plain),
         "lease-checked" => {
-            let left = event
-                .details
-                .get("remaining_ms")
-                .and_then(Value::as_u64)
-                .unwrap_or(0);
+            let left = event.details.get("remaining_ms").and_then(Value::as_u64).unwrap_or(0);
             let (seconds, tenths) = (left / 1000, left % 1000 / 100);
-            (
-                format!("checks its lease: {seconds}.{tenths} s left. Is about to write"),
-                plain,
-            )
+            (format!("checks its lease: {seconds}.{tenths} s left. Is about to write"), plain)
         }
         "paused" => ("is PAUSED (SIGSTOP)".to_owned(), odd),
-        "resumed" => (
-            "WAKES UP (SIGCONT), and does what it was about to".to_owned(),
-            odd,
-        ),
-        "lease-expired" => (
-            format!("the lease of token {token} runs out; the lock is free"),
-            odd,
-        ),
-        "written" => (
-            format!("has written {} with token {token}", detail("value")),
-            plain,
-        ),
-        "refused" if event.actor == Actor::Storage => (
-            format!(
-                "REFUSES token {token}: it has seen {}",
-                detail("highest_token")
-            ),
-            good,
-        ),
-        "refused" => (
-            format!("tries to write with token {token}, and is refused"),
-            odd,
-        ),
+        "resumed" => ("WAKES UP (SIGCONT), and does what it was about to".to_owned(), odd),
+        "lease-expired" => (format!("the lease of token {token} runs out; the lock is free"), odd),
+        "written" => (format!("has written {} with token {token}", detail("value")), plain),
+        "refused" if event.actor == Actor::Storage => {
+            (format!("REFUSES token {token}: it has seen {}", detail("highest_token")), good)
+        }
+        "refused" => (format!("tries to write with token {token}, and is refused"), odd),
         "released" => ("releases the lock".to_owned(), plain),
-        "lease-lost" => (
-            "finds that the lock is not its own any more".to_owned(),
-            odd,
-        ),
+        "lease-lost" => ("finds that the lock is not its own any more".to_owned(), odd),
         "accepted-claim" if enforced => (format!("refuses tokens below {token} from now on"), good),
         "accepted-claim" => (format!("answers; has seen token {token}"), plain),
         "accepted-stale-write" => (format!("accepts token {token}: NEWER DATA IS LOST"), bad),
@@ -166,11 +126,7 @@ fn row(time: &str, cell: impl Fn(usize) -> (String, Style)) -> String {
             (wrapped(&sentence), style)
         })
         .collect();
-    let height = cells
-        .iter()
-        .map(|(lines, _)| lines.len())
-        .max()
-        .unwrap_or_default();
+    let height = cells.iter().map(|(lines, _)| lines.len()).max().unwrap_or_default();
     let mut text = String::new();
     for line in 0..height {
         let time = if line == 0 { time } else { "" };

@@ -109,11 +109,7 @@ pub async fn main() -> ExitCode {
         Err(error) => {
             // A terminal that can't be written to can't be told so.
             let _ = error.print();
-            return if error.use_stderr() {
-                ExitCode::from(64)
-            } else {
-                ExitCode::SUCCESS
-            };
+            return if error.use_stderr() { ExitCode::from(64) } else { ExitCode::SUCCESS };
         }
     };
     let result = match cli.command {
@@ -154,6 +150,5 @@ fn ttl(text: &str) -> Result<Ttl, String> {
 }
 
 fn name(text: &str) -> Result<ResourceName, String> {
-    text.parse()
-        .map_err(|error: fence::InvalidName| error.to_string())
+    text.parse().map_err(|error: fence::InvalidName| error.to_string())
 }

@@ -22,10 +22,7 @@ impl Moment {
     /// The present moment.
     pub fn now() -> Self {
         let now = clock_gettime(CLOCK);
-        Self(
-            now.try_into()
-                .expect("the clock counts from the start of the machine"),
-        )
+        Self(now.try_into().expect("the clock counts from the start of the machine"))
     }
 
     /// How long it is until this moment; nothing if it has passed.

@@ -44,14 +44,7 @@ impl Lease {
         asked: Moment,
     ) -> Self {
         let deadline = Some(asked + ttl.reliable());
-        Self {
-            backend,
-            name,
-            ownership,
-            ttl,
-            token,
-            deadline,
-        }
+        Self { backend, name, ownership, ttl, token, deadline }
     }
 
     /// The lock's name.
@@ -74,11 +67,7 @@ impl Lease {
     /// # Errors
     /// [`Lost`] if the lease is lost or past its deadline.
     pub fn token(&self) -> Result<Token, Lost> {
-        if self.remaining().is_zero() {
-            Err(Lost)
-        } else {
-            Ok(self.token)
-        }
+        if self.remaining().is_zero() { Err(Lost) } else { Ok(self.token) }
     }
 
     /// The token and holder, as the storage wants them.
@@ -86,10 +75,7 @@ impl Lease {
     /// # Errors
     /// [`Lost`] if the lease is lost or past its deadline.
     pub fn fence(&self) -> Result<Fence, Lost> {
-        Ok(Fence {
-            token: self.token()?,
-            holder: self.holder().clone(),
-        })
+        Ok(Fence { token: self.token()?, holder: self.holder().clone() })
     }
 
     /// Sets the full ttl again, counted from now.
@@ -103,11 +89,7 @@ impl Lease {
     pub async fn renew(&mut self) -> Result<(), RenewError> {
         self.token()?;
         let asked = Moment::now();
-        match self
-            .backend
-            .renew(&self.name, &self.ownership, self.ttl)
-            .await
-        {
+        match self.backend.renew(&self.name, &self.ownership, self.ttl).await {
             Ok(Some(token)) => {
                 self.token = token;
                 self.deadline = Some(asked + self.ttl.reliable());

@@ -28,9 +28,7 @@ pub struct Locks {
 impl Locks {
     /// Makes locks of a lock service.
     pub fn new(backend: impl Backend) -> Self {
-        Self {
-            backend: Arc::new(backend),
-        }
+        Self { backend: Arc::new(backend) }
     }
 
     /// Takes the lock if it is free.
@@ -44,10 +42,7 @@ impl Locks {
     /// # Cancellation safety
     /// If this future is dropped, the lock may be taken until its ttl is over.
     pub async fn try_acquire(&self, name: &ResourceName, ttl: Ttl) -> Result<Lease, AcquireError> {
-        let patience = Patience {
-            contended: Some(Moment::now()),
-            unavailable: TRY_PATIENCE,
-        };
+        let patience = Patience { contended: Some(Moment::now()), unavailable: TRY_PATIENCE };
         self.acquire_with(name, ttl, patience).await
     }
 
@@ -67,10 +62,7 @@ impl Locks {
         wait: Duration,
     ) -> Result<Lease, AcquireError> {
         let contended = Some(Moment::now() + wait);
-        let patience = Patience {
-            contended,
-            unavailable: LAST_TRY_PATIENCE,
-        };
+        let patience = Patience { contended, unavailable: LAST_TRY_PATIENCE };
         self.acquire_with(name, ttl, patience).await
     }
 
@@ -82,10 +74,7 @@ impl Locks {
     /// # Cancellation safety
     /// If this future is dropped, the lock may be taken until its ttl is over.
     pub async fn acquire(&self, name: &ResourceName, ttl: Ttl) -> Result<Lease, AcquireError> {
-        let patience = Patience {
-            contended: None,
-            unavailable: UNAVAILABLE_PATIENCE,
-        };
+        let patience = Patience { contended: None, unavailable: UNAVAILABLE_PATIENCE };
         self.acquire_with(name, ttl, patience).await
     }
 
@@ -107,9 +96,7 @@ impl Locks {
         loop {
             let mut asked = Moment::now();
             let answer_by = asked + patience.unavailable;
-            let give_up = patience
-                .contended
-                .map_or(answer_by, |end| end.max(answer_by));
+            let give_up = patience.contended.map_or(answer_by, |end| end.max(answer_by));
             let attempt = retried_until(give_up, || {
                 asked = Moment::now();
                 self.backend.try_acquire(name, &holder, ttl)

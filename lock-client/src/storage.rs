@@ -93,9 +93,7 @@ impl Storage {
     pub fn new(url: &str) -> Result<Self, InvalidUrl> {
         let base = Url::parse(url).map_err(|error| InvalidUrl(error.to_string()))?;
         if base.scheme() != "http" || !base.has_host() {
-            return Err(InvalidUrl(format!(
-                "{url} does not begin with http:// and a host"
-            )));
+            return Err(InvalidUrl(format!("{url} does not begin with http:// and a host")));
         }
         let http = Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -149,9 +147,7 @@ impl Storage {
         value: impl Into<Bytes>,
     ) -> Result<Answer<u64>, StorageError> {
         let request = fenced(self.request(Method::PUT, "resources", resource), fence);
-        let request = request
-            .header(CONTENT_TYPE, content_type)
-            .body(value.into());
+        let request = request.header(CONTENT_TYPE, content_type).body(value.into());
         version(send(request).await?).await
     }
 
@@ -235,30 +231,20 @@ async fn send(request: RequestBuilder) -> Result<Answer<Option<Response>>, Stora
             Answer::Accepted(()) => Answer::Accepted(None),
             Answer::Refused(refusal) => Answer::Refused(refusal),
         }),
-        Err(_) if status.is_client_error() => Err(StorageError::Rejected(format!(
-            "{status}, and no problem document"
-        ))),
-        Err(_) => Err(StorageError::Unknown(format!(
-            "{status}, and no problem document"
-        ))),
+        Err(_) if status.is_client_error() => {
+            Err(StorageError::Rejected(format!("{status}, and no problem document")))
+        }
+        Err(_) => Err(StorageError::Unknown(format!("{status}, and no problem document"))),
     }
 }
 
 /// Tells a decision from an error. Nothing at a name is accepted, too.
 fn decision(status: StatusCode, problem: Problem) -> Result<Answer<()>, StorageError> {
     let refused = |reason| match problem.highest_token {
-        Some(highest_token) => Ok(Answer::Refused(Refusal {
-            reason,
-            highest_token,
-        })),
-        None => Err(StorageError::Rejected(
-            "a refusal without highest_token".to_owned(),
-        )),
+        Some(highest_token) => Ok(Answer::Refused(Refusal { reason, highest_token })),
+        None => Err(StorageError::Rejected("a refusal without highest_token".to_owned())),
     };
-    match (
-        problem.r#type.trim_start_matches("/problems/"),
-        problem.outcome.as_deref(),
-    ) {
+    match (problem.r#type.trim_start_matches("/problems/"), problem.outcome.as_deref()) {
         ("stale-token", _) => refused(RefusalReason::StaleToken),
         ("holder-conflict", _) => refused(RefusalReason::HolderConflict),
         ("not-found", _) => Ok(Answer::Accepted(())),
@@ -277,10 +263,7 @@ struct Accepted {
 async fn version(answer: Answer<Option<Response>>) -> Result<Answer<u64>, StorageError> {
     match answer {
         Answer::Accepted(Some(response)) => {
-            let body = response
-                .bytes()
-                .await
-                .map_err(|error| lost_answer(&error))?;
+            let body = response.bytes().await.map_err(|error| lost_answer(&error))?;
             let accepted: Accepted =
                 serde_json::from_slice(&body).map_err(|error| not_ours(&error.to_string()))?;
             Ok(Answer::Accepted(accepted.version))
@@ -294,27 +277,14 @@ async fn value(response: Option<Response>) -> Result<Option<Value>, StorageError
     let Some(response) = response else {
         return Ok(None);
     };
-    let header = |name: &str| {
-        response
-            .headers()
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-    };
+    let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
     let version = header("etag")
         .and_then(|tag| tag.trim_matches('"').parse().ok())
         .ok_or_else(|| not_ours("a value without a version"))?;
     let token = header("fencing-token").and_then(|token| token.parse().ok());
     let content_type = header("content-type").unwrap_or_default().to_owned();
-    let bytes = response
-        .bytes()
-        .await
-        .map_err(|error| lost_answer(&error))?;
-    Ok(Some(Value {
-        bytes,
-        content_type,
-        version,
-        token,
-    }))
+    let bytes = response.bytes().await.map_err(|error| lost_answer(&error))?;
+    Ok(Some(Value { bytes, content_type, version, token }))
 }
 
 fn lost_answer(error: &reqwest::Error) -> StorageError {

@@ -18,10 +18,7 @@ impl Ttl {
     /// [`InvalidTtl`] if it is shorter than [`Ttl::MIN`] or longer than [`Ttl::MAX`].
     pub fn new(duration: Duration) -> Result<Self, InvalidTtl> {
         if (Self::MIN.0..=Self::MAX.0).contains(&duration) {
-            let millis = duration
-                .as_millis()
-                .try_into()
-                .expect("7 days are few milliseconds");
+            let millis = duration.as_millis().try_into().expect("7 days are few milliseconds");
             Ok(Self(Duration::from_millis(millis)))
         } else {
             Err(InvalidTtl)
@@ -43,17 +40,13 @@ impl Ttl {
 
     /// The ttl in milliseconds.
     pub fn as_millis(self) -> u64 {
-        self.0
-            .as_millis()
-            .try_into()
-            .expect("7 days are few milliseconds")
+        self.0.as_millis().try_into().expect("7 days are few milliseconds")
     }
 
     /// How long a holder may rely on a grant of this ttl, counted from before it asked: the lock
     /// service's clock may run faster than ours, by 1 % and 2 ms, the drift that Redlock assumes.
     pub fn reliable(self) -> Duration {
-        self.0
-            .saturating_sub(self.0 / 100 + Duration::from_millis(2))
+        self.0.saturating_sub(self.0 / 100 + Duration::from_millis(2))
     }
 }
 

@@ -9,33 +9,37 @@
 //! What a rival changed meanwhile is loaded again and decided again. A resource that somebody else's
 //! lock keeps from being changed moves to a lane of its own, where it holds up nobody.
 
+mod group_commit;
+mod guesses;
+
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
     mem,
-    ops::Range,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use fence::ResourceName;
 use tokio::{
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
-    task::{JoinError, JoinHandle},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    task::{JoinError, JoinSet},
 };
+use tokio_util::sync::CancellationToken;
 
+use self::group_commit::GroupCommit;
 use crate::{
     config::Enforcement,
-    operation::{Action, Decided, Operation, Outcome},
-    row::Row,
-    store::{ApplyError, Change, Store, Wanted, WantedValue},
+    operation::{Action, Decided, Operation},
+    store::Store,
 };
 
 /// How many operations may be on their way at once; beyond it, they are refused as unavailable.
 const MAX_QUEUED: usize = 4096;
+/// How many batches may be on their way at once. A resource always goes through the same lane.
+const LANES: usize = 2;
 const MAX_BATCH_OPERATIONS: usize = 256;
 const MAX_BATCH_BYTES: usize = 16 << 20;
-/// How long an operation may wait for rivals and for other people's locks.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to leave a contended resource alone before the next try, when nothing else is to do.
 const CONTENDED_PAUSE: Duration = Duration::from_millis(2);
 /// How long to leave a blocked resource alone before the next try.
@@ -44,7 +48,7 @@ const BLOCKED_PAUSE: Duration = Duration::from_millis(20);
 /// Where handlers queue operations.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    jobs: mpsc::UnboundedSender<Job>,
+    lanes: Arc<[mpsc::UnboundedSender<Job>]>,
     places: Arc<Semaphore>,
 }
 
@@ -84,22 +88,22 @@ impl Queue {
             return Err(none("too many operations are queued"));
         };
         let (answer, decision) = oneshot::channel();
-        let job = Job {
-            operation,
-            answer,
-            queued: Instant::now(),
-            _place: place,
-        };
-        self.jobs
+        let job = Job { operation, answer, queued: Instant::now(), _place: place };
+        self.lanes[self.lane_of(&job.operation.resource)]
             .send(job)
             .map_err(|_| none("the server is shutting down"))?;
         decision.await.unwrap_or_else(|_| {
             let reason = "the committer has stopped".to_owned();
-            Err(Unavailable {
-                outcome: UnavailableOutcome::Unknown,
-                reason,
-            })
+            Err(Unavailable { outcome: UnavailableOutcome::Unknown, reason })
         })
+    }
+}
+
+impl Queue {
+    fn lane_of(&self, resource: &ResourceName) -> usize {
+        let mut hasher = DefaultHasher::new();
+        resource.hash(&mut hasher);
+        hasher.finish() as usize % self.lanes.len()
     }
 }
 
@@ -118,6 +122,10 @@ impl Job {
         let _ = self.answer.send(decision);
     }
 
+    fn reads(&self) -> bool {
+        matches!(self.operation.action, Action::Read)
+    }
+
     fn bytes(&self) -> usize {
         match &self.operation.action {
             Action::Write { content, .. } => content.bytes.len(),
@@ -129,60 +137,51 @@ impl Job {
 /// The running committer.
 #[derive(Debug)]
 pub struct Committer {
-    close: Arc<Notify>,
-    batches: JoinHandle<()>,
-    blocked: JoinHandle<()>,
+    close: CancellationToken,
+    lanes: JoinSet<()>,
 }
 
 impl Committer {
     /// Starts a committer.
     pub fn start(store: Arc<dyn Store>, enforcement: Enforcement) -> (Queue, Self) {
-        let (jobs, queued) = mpsc::unbounded_channel();
-        let (to_blocked_lane, from_batches) = mpsc::unbounded_channel();
-        let group_commit = Arc::new(GroupCommit { store, enforcement });
+        let group_commit = Arc::new(GroupCommit::new(store, enforcement));
         let blocked_resources = Arc::new(BlockedResources::default());
-        let close = Arc::new(Notify::new());
-        let committer = Self {
-            close: close.clone(),
-            batches: tokio::spawn(commit_batches(
+        let (blocked_lane, from_lanes) = mpsc::unbounded_channel();
+        let close = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let lanes = (0..LANES).map(|_| {
+            let (jobs, queued) = mpsc::unbounded_channel();
+            tasks.spawn(commit_batches(
                 group_commit.clone(),
                 queued,
-                close,
-                to_blocked_lane,
+                close.clone(),
+                blocked_lane.clone(),
                 blocked_resources.clone(),
-            )),
-            blocked: tokio::spawn(commit_blocked(
-                group_commit,
-                from_batches,
-                blocked_resources,
-            )),
-        };
-        (
-            Queue {
-                jobs,
-                places: Arc::new(Semaphore::new(MAX_QUEUED)),
-            },
-            committer,
-        )
+            ));
+            jobs
+        });
+        let lanes = lanes.collect();
+        tasks.spawn(commit_blocked(group_commit, from_lanes, blocked_resources));
+        let queue = Queue { lanes, places: Arc::new(Semaphore::new(MAX_QUEUED)) };
+        (queue, Self { close, lanes: tasks })
     }
 
     /// Takes no more operations, and waits until those already queued are answered.
     ///
     /// # Errors
     /// If the committer panicked.
-    pub async fn drain(self) -> Result<(), JoinError> {
-        self.close.notify_one();
-        self.batches.await?;
-        self.blocked.await
+    pub async fn drain(mut self) -> Result<(), JoinError> {
+        self.close.cancel();
+        while let Some(stopped) = self.lanes.join_next().await {
+            stopped?;
+        }
+        Ok(())
     }
 
     /// Waits for a committer that stops without being asked to, which it does only by a panic.
     pub async fn failed(&mut self) -> JoinError {
-        let stopped = tokio::select! {
-            stopped = &mut self.batches => stopped,
-            stopped = &mut self.blocked => stopped,
-        };
-        stopped.expect_err("the committer runs until it is drained")
+        let stopped = self.lanes.join_next().await.expect("there are lanes");
+        stopped.expect_err("a lane runs until it is drained")
     }
 }
 
@@ -193,7 +192,7 @@ type BlockedResources = Mutex<HashSet<ResourceName>>;
 async fn commit_batches(
     group_commit: Arc<GroupCommit>,
     mut queued: mpsc::UnboundedReceiver<Job>,
-    close: Arc<Notify>,
+    close: CancellationToken,
     blocked_lane: mpsc::UnboundedSender<Job>,
     blocked_resources: Arc<BlockedResources>,
 ) {
@@ -207,7 +206,7 @@ async fn commit_batches(
                         return;
                     }
                 }
-                () = close.notified() => queued.close(),
+                () = close.cancelled(), if !queued.is_closed() => queued.close(),
             }
         }
         while arrived.len() < MAX_BATCH_OPERATIONS
@@ -228,9 +227,7 @@ async fn commit_batches(
             let mut blocked_resources =
                 blocked_resources.lock().expect("no panic while it is held");
             blocked_resources.insert(job.operation.resource.clone());
-            blocked_lane
-                .send(job)
-                .expect("the lane runs as long as this sender lives");
+            blocked_lane.send(job).expect("the lane runs as long as this sender lives");
         }
         if waiting.is_empty() && queued.is_empty() && !left.contended.is_empty() {
             tokio::time::sleep(CONTENDED_PAUSE).await;
@@ -275,10 +272,7 @@ async fn commit_blocked(
             let left = group_commit.commit(jobs).await;
             let left: Vec<_> = left.contended.into_iter().chain(left.blocked).collect();
             if left.is_empty() {
-                blocked_resources
-                    .lock()
-                    .expect("no panic while it is held")
-                    .remove(&resource);
+                blocked_resources.lock().expect("no panic while it is held").remove(&resource);
             } else {
                 waiting.insert(resource, left);
             }
@@ -290,207 +284,5 @@ async fn commit_blocked(
 }
 
 fn group(groups: &mut BTreeMap<ResourceName, Vec<Job>>, job: Job) {
-    groups
-        .entry(job.operation.resource.clone())
-        .or_default()
-        .push(job);
-}
-
-/// What a batch needs to be committed.
-struct GroupCommit {
-    store: Arc<dyn Store>,
-    enforcement: Enforcement,
-}
-
-/// The jobs of a batch that could not be decided yet.
-#[derive(Default)]
-struct Left {
-    /// A rival changed the resource, or is changing it.
-    contended: Vec<Job>,
-    /// Somebody else's lock was in the way for as long as a statement waits.
-    blocked: Vec<Job>,
-}
-
-/// The operations on one resource, and what they make of its row.
-struct Folded {
-    resource: ResourceName,
-    decided: Vec<(Job, Decided)>,
-    before: Row,
-    after: Row,
-}
-
-/// What became of a change.
-#[derive(Clone)]
-enum Fate {
-    Applied,
-    Contended,
-    Blocked,
-    Unavailable(Unavailable),
-}
-
-impl GroupCommit {
-    /// Decides the batch and answers all of it that can be answered.
-    async fn commit(&self, batch: Vec<Job>) -> Left {
-        let mut groups = BTreeMap::new();
-        for job in batch {
-            group(&mut groups, job);
-        }
-        let rows = match self.load(&groups).await {
-            Ok(rows) => rows,
-            Err(unavailable) => {
-                for job in groups.into_values().flatten() {
-                    job.tell(Err(unavailable.clone()));
-                }
-                return Left::default();
-            }
-        };
-        let folded: Vec<_> = groups
-            .into_iter()
-            .zip(rows)
-            .map(|((resource, jobs), row)| self.fold(resource, jobs, row))
-            .collect();
-        let (changed, unchanged): (Vec<_>, Vec<_>) = folded
-            .into_iter()
-            .partition(|folded| folded.before != folded.after);
-        // What changes nothing was decided by rows that are durable already.
-        for folded in unchanged {
-            folded.settle(Fate::Applied, &mut Left::default());
-        }
-        let changes: Vec<_> = changed.iter().map(Folded::change).collect();
-        let fates = self.apply(&changes).await;
-        let mut left = Left::default();
-        for (folded, fate) in changed.into_iter().zip(fates) {
-            folded.settle(fate, &mut left);
-        }
-        left
-    }
-
-    async fn load(
-        &self,
-        groups: &BTreeMap<ResourceName, Vec<Job>>,
-    ) -> Result<Vec<Row>, Unavailable> {
-        if groups.is_empty() {
-            return Ok(Vec::new());
-        }
-        let reads = |job: &Job| matches!(job.operation.action, Action::Read);
-        let wanted: Vec<_> = groups
-            .iter()
-            .map(|(resource, jobs)| Wanted {
-                resource,
-                value: if jobs.iter().any(reads) {
-                    WantedValue::Whole
-                } else {
-                    WantedValue::Presence
-                },
-            })
-            .collect();
-        self.store.load(&wanted).await.map_err(|error| {
-            tracing::error!(resources = wanted.len(), "a batch was not loaded: {error}");
-            Unavailable {
-                outcome: UnavailableOutcome::None,
-                reason: error.to_string(),
-            }
-        })
-    }
-
-    fn fold(&self, resource: ResourceName, jobs: Vec<Job>, before: Row) -> Folded {
-        let mut after = before.clone();
-        let decided = jobs
-            .into_iter()
-            .map(|job| {
-                let decided = after.apply(&job.operation, self.enforcement);
-                (job, decided)
-            })
-            .collect();
-        Folded {
-            resource,
-            decided,
-            before,
-            after,
-        }
-    }
-
-    /// Applies the changes. Where somebody else's lock is in the way of a part, that part is found by
-    /// halving, and the rest goes on.
-    async fn apply(&self, changes: &[Change<'_>]) -> Vec<Fate> {
-        let mut fates = vec![Fate::Contended; changes.len()];
-        let mut parts: Vec<Range<usize>> = vec![0..changes.len()];
-        while let Some(part) = parts.pop() {
-            if part.is_empty() {
-                continue;
-            }
-            let fate = match self.store.apply(&changes[part.clone()]).await {
-                Ok(applied) => {
-                    for (fate, applied) in fates[part].iter_mut().zip(applied) {
-                        *fate = if applied {
-                            Fate::Applied
-                        } else {
-                            Fate::Contended
-                        };
-                    }
-                    continue;
-                }
-                Err(ApplyError::Blocked) if part.len() > 1 => {
-                    let middle = part.start + part.len() / 2;
-                    parts.extend([part.start..middle, middle..part.end]);
-                    continue;
-                }
-                Err(ApplyError::Blocked) => Fate::Blocked,
-                Err(error) => {
-                    tracing::error!(resources = part.len(), "a batch was not committed: {error}");
-                    let outcome = match error {
-                        ApplyError::Unknown(_) => UnavailableOutcome::Unknown,
-                        ApplyError::Unchanged(_) | ApplyError::Blocked => UnavailableOutcome::None,
-                    };
-                    Fate::Unavailable(Unavailable {
-                        outcome,
-                        reason: error.to_string(),
-                    })
-                }
-            };
-            fates[part].fill(fate);
-        }
-        fates
-    }
-}
-
-impl Folded {
-    fn change(&self) -> Change<'_> {
-        Change {
-            resource: &self.resource,
-            before: &self.before,
-            after: &self.after,
-        }
-    }
-
-    /// Tells the decisions, which are durable if the change was applied; leaves the jobs whose turn
-    /// is yet to come, unless they have waited for too long.
-    fn settle(self, fate: Fate, left: &mut Left) {
-        for (job, decided) in self.decided {
-            let decision = match &fate {
-                Fate::Applied => Ok(decided),
-                Fate::Contended if job.queued.elapsed() < PATIENCE => {
-                    left.contended.push(job);
-                    continue;
-                }
-                Fate::Blocked if job.queued.elapsed() < PATIENCE => {
-                    left.blocked.push(job);
-                    continue;
-                }
-                Fate::Contended | Fate::Blocked => Err(Unavailable {
-                    outcome: UnavailableOutcome::None,
-                    reason: "others kept the resource locked for too long".to_owned(),
-                }),
-                // What the rule refused would not have happened in any case.
-                Fate::Unavailable(unavailable) => Err(Unavailable {
-                    outcome: match decided.outcome {
-                        Outcome::Refused(_) => UnavailableOutcome::None,
-                        _ => unavailable.outcome,
-                    },
-                    ..unavailable.clone()
-                }),
-            };
-            job.tell(decision);
-        }
-    }
+    groups.entry(job.operation.resource.clone()).or_default().push(job);
 }

@@ -7,12 +7,7 @@ use clap::{Parser, ValueEnum};
 #[command(version)]
 pub struct Config {
     /// Where to listen; port 0 takes a free one.
-    #[arg(
-        long,
-        env = "FENCED_LISTEN",
-        default_value = "127.0.0.1:8034",
-        value_name = "ADDRESS"
-    )]
+    #[arg(long, env = "FENCED_LISTEN", default_value = "127.0.0.1:8034", value_name = "ADDRESS")]
     pub listen: String,
 
     /// The database: sqlite:FILE, or postgres://USER@HOST/DATABASE.
@@ -26,12 +21,7 @@ pub struct Config {
     pub database_url: String,
 
     /// What to do with writes that the fence refuses.
-    #[arg(
-        long,
-        env = "FENCED_ENFORCEMENT",
-        default_value = "enforce",
-        value_name = "MODE"
-    )]
+    #[arg(long, env = "FENCED_ENFORCEMENT", default_value = "enforce", value_name = "MODE")]
     pub enforcement: Enforcement,
 
     /// The size of the largest value accepted, in bytes.

@@ -40,9 +40,7 @@ pub struct Service {
 
 impl std::fmt::Debug for Service {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Service")
-            .field("enforcement", &self.enforcement)
-            .finish_non_exhaustive()
+        f.debug_struct("Service").field("enforcement", &self.enforcement).finish_non_exhaustive()
     }
 }
 
@@ -77,11 +75,8 @@ impl Service {
     /// what it would have refused is logged.
     async fn decide(&self, operation: Operation) -> Result<Outcome, Problem> {
         let resource = operation.resource.clone();
-        let Decided { outcome, overruled } = self
-            .queue
-            .submit(operation)
-            .await
-            .map_err(Problem::unavailable)?;
+        let Decided { outcome, overruled } =
+            self.queue.submit(operation).await.map_err(Problem::unavailable)?;
         if let Outcome::Refused(refusal) = outcome {
             return Err(Problem::refused(&resource, refusal));
         }
@@ -106,9 +101,7 @@ impl Service {
         value: WantedValue,
     ) -> Result<Row, Problem> {
         let mut rows = self.store.load(&[Wanted { resource, value }]).await?;
-        Ok(rows
-            .pop()
-            .expect("a store loads as many rows as are wanted"))
+        Ok(rows.pop().expect("a store loads as many rows as are wanted"))
     }
 }
 
@@ -116,9 +109,6 @@ impl From<Unreachable> for Problem {
     fn from(error: Unreachable) -> Self {
         tracing::error!("{error}");
         let reason = error.to_string();
-        Self::unavailable(Unavailable {
-            outcome: UnavailableOutcome::None,
-            reason,
-        })
+        Self::unavailable(Unavailable { outcome: UnavailableOutcome::None, reason })
     }
 }

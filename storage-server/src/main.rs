@@ -31,10 +31,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(config: Config) -> anyhow::Result<()> {
-    let shutdown = first_of(
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-    );
+    let shutdown = first_of(signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let store = store::open(&config.database_url).await?;
     let listener = TcpListener::bind(&config.listen)
         .await
@@ -43,14 +40,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     writeln!(stdout, "listening on http://{}", listener.local_addr()?)?;
     stdout.flush()?;
     let max_value_bytes = config.max_value_bytes.try_into()?;
-    serve(
-        listener,
-        store,
-        config.enforcement,
-        max_value_bytes,
-        shutdown,
-    )
-    .await
+    serve(listener, store, config.enforcement, max_value_bytes, shutdown).await
 }
 
 async fn first_of(mut terminate: Signal, mut interrupt: Signal) {

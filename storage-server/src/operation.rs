@@ -167,10 +167,7 @@ mod tests {
             (these(&[3]), these(&[3]), [false, false]),
         ];
         for (if_match, if_none_match, [without_value, at_version_3]) in cases {
-            let condition = Condition {
-                if_match,
-                if_none_match,
-            };
+            let condition = Condition { if_match, if_none_match };
             assert_eq!(condition.holds(None), without_value, "{condition:?}");
             assert_eq!(condition.holds(Some(3)), at_version_3, "{condition:?}");
         }

@@ -42,15 +42,9 @@ impl Row {
         if let Some(refusal) = refusal
             && enforcement == Enforcement::Enforce
         {
-            return Decided {
-                outcome: Outcome::Refused(refusal),
-                overruled: None,
-            };
+            return Decided { outcome: Outcome::Refused(refusal), overruled: None };
         }
-        Decided {
-            outcome: self.act(operation),
-            overruled: refusal,
-        }
+        Decided { outcome: self.act(operation), overruled: refusal }
     }
 
     /// The version of the value; `None` if there is no value.
@@ -70,28 +64,17 @@ impl Row {
             Decision::HolderConflict => RefusalReason::HolderConflict,
         };
         let fence = self.fence.as_ref().expect("only an existing fence refuses");
-        Some(Refusal {
-            reason,
-            token: offered.token,
-            highest_token: fence.token,
-        })
+        Some(Refusal { reason, token: offered.token, highest_token: fence.token })
     }
 
     fn act(&mut self, operation: &Operation) -> Outcome {
         match &operation.action {
-            Action::Claim => Outcome::Claimed {
-                version: self.version,
-            },
-            Action::Read => Outcome::Read {
-                version: self.version,
-                value: self.loaded_value(),
-            },
+            Action::Claim => Outcome::Claimed { version: self.version },
+            Action::Read => Outcome::Read { version: self.version, value: self.loaded_value() },
             Action::Write { condition, .. } | Action::Delete { condition }
                 if !condition.holds(self.value_version()) =>
             {
-                Outcome::VersionMismatch {
-                    version: self.version,
-                }
+                Outcome::VersionMismatch { version: self.version }
             }
             Action::Write { content, .. } => {
                 let created = self.value == StoredValue::Absent;
@@ -100,17 +83,12 @@ impl Row {
                     content: content.clone(),
                     written_with: operation.offered.clone(),
                 });
-                Outcome::Written {
-                    version: self.version,
-                    created,
-                }
+                Outcome::Written { version: self.version, created }
             }
             Action::Delete { .. } => {
                 self.version += 1;
                 self.value = StoredValue::Absent;
-                Outcome::Deleted {
-                    version: self.version,
-                }
+                Outcome::Deleted { version: self.version }
             }
         }
     }
@@ -147,10 +125,8 @@ mod tests {
             1 => Just(Some(Versions::Any)),
             1 => vec(0..8_u64, 1..4).prop_map(|versions| Some(Versions::These(versions))),
         ];
-        (versions.clone(), versions).prop_map(|(if_match, if_none_match)| Condition {
-            if_match,
-            if_none_match,
-        })
+        (versions.clone(), versions)
+            .prop_map(|(if_match, if_none_match)| Condition { if_match, if_none_match })
     }
 
     fn action() -> impl Strategy<Value = Action> {
@@ -177,11 +153,7 @@ mod tests {
     }
 
     fn enforcement() -> impl Strategy<Value = Enforcement> {
-        prop_oneof![
-            Just(Enforcement::Enforce),
-            Just(Enforcement::Report),
-            Just(Enforcement::Off)
-        ]
+        prop_oneof![Just(Enforcement::Enforce), Just(Enforcement::Report), Just(Enforcement::Off)]
     }
 
     proptest! {

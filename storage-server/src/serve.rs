@@ -24,12 +24,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
     let (queue, mut committer) = Committer::start(store.clone(), enforcement);
-    let router = http::router(http::Service {
-        queue,
-        store,
-        enforcement,
-        max_value_bytes,
-    });
+    let router = http::router(http::Service { queue, store, enforcement, max_value_bytes });
     let listener = listener.tap_io(|connection| {
         // Without it, small answers would wait for acknowledgements; it is only slower that way.
         let _ = connection.set_nodelay(true);
@@ -43,11 +38,8 @@ pub async fn serve(
             draining.notify_one();
         }
     };
-    let mut served = pin!(
-        axum::serve(listener, router)
-            .with_graceful_shutdown(shutdown)
-            .into_future()
-    );
+    let mut served =
+        pin!(axum::serve(listener, router).with_graceful_shutdown(shutdown).into_future());
     tokio::select! {
         result = &mut served => result?,
         error = committer.failed() => return Err(error).context("the committer has panicked"),
@@ -55,8 +47,5 @@ pub async fn serve(
             tracing::warn!("gave up on clients that did not finish their requests");
         }
     }
-    committer
-        .drain()
-        .await
-        .context("the committer has panicked")
+    committer.drain().await.context("the committer has panicked")
 }

@@ -4,6 +4,7 @@
 //! condition: that they still are as they were handed out. So the rule stands once, in Rust, nothing
 //! that a server remembers decides anything, and any number of servers may share one database.
 
+mod kept;
 pub mod postgres;
 pub mod sqlite;
 
@@ -14,7 +15,10 @@ use async_trait::async_trait;
 use fence::{Fence, ResourceName, Token};
 use sqlx::migrate::{Migrate, MigrateError, Migrator};
 
-use crate::row::{Row, StoredValue};
+use crate::{
+    operation::{Content, Value},
+    row::{Row, StoredValue},
+};
 
 /// A database that keeps resources.
 #[async_trait]
@@ -94,45 +98,48 @@ pub struct Change<'a> {
     pub after: &'a Row,
 }
 
-impl Change<'_> {
-    /// The fence's token as it was loaded. Together with the version it identifies a row's state:
-    /// each change raises at least one of them, and neither ever falls.
-    pub(crate) fn expected_token(&self) -> Option<i64> {
-        self.before.fence.as_ref().map(|fence| fence.token.as_i64())
-    }
-
-    /// The version as it was loaded.
-    pub(crate) fn expected_version(&self) -> i64 {
-        sql_version(self.before.version)
-    }
-
-    /// The fence's new token and holder, as the databases keep them.
-    pub(crate) fn fence(&self) -> (Option<i64>, &str) {
-        sql_fence(self.after.fence.as_ref())
-    }
-
-    /// The new version.
-    pub(crate) fn version(&self) -> i64 {
-        sql_version(self.after.version)
-    }
-
-    /// What becomes of the value. A value that was loaded for a read and then kept is not written.
-    pub(crate) fn value(&self) -> ValueChange<'_> {
-        match &self.after.value {
-            _ if self.after.version == self.before.version => ValueChange::Keep,
-            StoredValue::Present(value) => ValueChange::Put(value),
-            StoredValue::Absent => ValueChange::Remove,
-            StoredValue::NotLoaded => unreachable!("a new version sets or removes the value"),
-        }
-    }
+/// A change as the databases take it: the columns of the new row, and what identifies the state of
+/// the old one. Token and version do that together: each change raises at least one of them, and
+/// neither ever falls.
+#[derive(Debug)]
+struct SqlChange<'a> {
+    resource: &'a str,
+    expected_token: Option<i64>,
+    expected_version: i64,
+    token: Option<i64>,
+    holder: &'a str,
+    version: i64,
+    /// The value stays as it is, whatever the columns below say.
+    keeps_value: bool,
+    content_type: Option<&'a str>,
+    bytes: Option<&'a [u8]>,
+    value_token: Option<i64>,
+    value_holder: Option<&'a str>,
 }
 
-/// What a change does to the value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ValueChange<'a> {
-    Keep,
-    Put(&'a crate::operation::Value),
-    Remove,
+impl<'a> From<&Change<'a>> for SqlChange<'a> {
+    fn from(change: &Change<'a>) -> Self {
+        let Change { resource, before, after } = change;
+        let (token, holder) = sql_fence(after.fence.as_ref());
+        let value = match &after.value {
+            StoredValue::Present(value) => Some(value),
+            StoredValue::Absent | StoredValue::NotLoaded => None,
+        };
+        let written_with = value.map(|value| sql_fence(value.written_with.as_ref()));
+        Self {
+            resource: resource.as_str(),
+            expected_token: before.fence.as_ref().map(|fence| fence.token.as_i64()),
+            expected_version: sql_version(before.version),
+            token,
+            holder,
+            version: sql_version(after.version),
+            keeps_value: before.version == after.version,
+            content_type: value.map(|value| value.content.content_type.as_str()),
+            bytes: value.map(|value| &*value.content.bytes),
+            value_token: written_with.and_then(|(token, _)| token),
+            value_holder: written_with.map(|(_, holder)| holder),
+        }
+    }
 }
 
 /// Which resources to list.
@@ -223,11 +230,8 @@ fn row_from_sql(loaded: LoadedRow) -> Result<Row, sqlx::Error> {
         loaded;
     let value = match (has_value, content_type, bytes) {
         (false, ..) => StoredValue::Absent,
-        (true, Some(content_type), Some(bytes)) => StoredValue::Present(crate::operation::Value {
-            content: crate::operation::Content {
-                content_type,
-                bytes: bytes.into(),
-            },
+        (true, Some(content_type), Some(bytes)) => StoredValue::Present(Value {
+            content: Content { content_type, bytes: bytes.into() },
             written_with: fence_from_sql(value_token, value_holder)?,
         }),
         (true, ..) => StoredValue::NotLoaded,
@@ -274,12 +278,7 @@ mod tests {
     #[test]
     fn prefix_end_is_the_first_text_after_all_that_have_the_prefix() {
         let end = |prefix: &str| {
-            Page {
-                prefix: prefix.to_owned(),
-                after: String::new(),
-                limit: 1,
-            }
-            .prefix_end()
+            Page { prefix: prefix.to_owned(), after: String::new(), limit: 1 }.prefix_end()
         };
         assert_eq!(end(""), None);
         assert_eq!(end("orders/").as_deref(), Some("orders0"));

@@ -91,19 +91,13 @@ impl StorageBench {
         };
         let (sqlite, sqlite_hot) = {
             let server = StorageServer::start(&[]).await?;
-            (
-                self.wrk(server.url(), RESOURCES)?,
-                self.wrk(server.url(), 1)?,
-            )
+            (self.wrk(server.url(), RESOURCES)?, self.wrk(server.url(), 1)?)
         };
         let database = Postgres::start().await?;
         let pgbench = self.pgbench(&database)?;
         let (postgres, postgres_hot) = {
             let server = StorageServer::start_on(&database.url(), &[]).await?;
-            (
-                self.wrk(server.url(), RESOURCES)?,
-                self.wrk(server.url(), 1)?,
-            )
+            (self.wrk(server.url(), RESOURCES)?, self.wrk(server.url(), 1)?)
         };
 
         let figure = |subject, load: Load| Figure {
@@ -116,49 +110,25 @@ impl StorageBench {
         };
         let target = |ratio, at_least, part: Load, whole: Load| {
             let measured = part.per_second / whole.per_second;
-            Target {
-                ratio,
-                at_least,
-                measured,
-                reached: measured >= at_least,
-            }
+            Target { ratio, at_least, measured, reached: measured >= at_least }
         };
         let report = Report {
             bench: "storage",
             connections: CONNECTIONS,
             seconds: self.seconds,
             figures: vec![
-                figure(
-                    "storage server over a store that does nothing: the floor",
-                    floor,
-                ),
+                figure("storage server over a store that does nothing: the floor", floor),
                 figure("storage server over SQLite", sqlite),
                 figure("storage server over SQLite, one hot resource", sqlite_hot),
                 figure("storage server over PostgreSQL", postgres),
-                figure(
-                    "storage server over PostgreSQL, one hot resource",
-                    postgres_hot,
-                ),
-                figure(
-                    "pgbench, unfenced upserts straight into PostgreSQL",
-                    pgbench,
-                ),
+                figure("storage server over PostgreSQL, one hot resource", postgres_hot),
+                figure("pgbench, unfenced upserts straight into PostgreSQL", pgbench),
             ],
             targets: vec![
                 target("SQLite of the floor", SQLITE_OF_FLOOR, sqlite, floor),
-                target(
-                    "PostgreSQL of pgbench",
-                    POSTGRES_OF_PGBENCH,
-                    postgres,
-                    pgbench,
-                ),
+                target("PostgreSQL of pgbench", POSTGRES_OF_PGBENCH, postgres, pgbench),
                 target("SQLite, hot of spread", HOT_OF_SPREAD, sqlite_hot, sqlite),
-                target(
-                    "PostgreSQL, hot of spread",
-                    HOT_OF_SPREAD,
-                    postgres_hot,
-                    postgres,
-                ),
+                target("PostgreSQL, hot of spread", HOT_OF_SPREAD, postgres_hot, postgres),
             ],
         };
         if self.json {
@@ -213,10 +183,7 @@ impl StorageBench {
             .arg(socket)
             .args(["--command", table])
             .status()?;
-        ensure!(
-            created.success(),
-            "psql could not create the table for pgbench"
-        );
+        ensure!(created.success(), "psql could not create the table for pgbench");
         let upsert = format!(
             "\\set n random(0, {RESOURCES} - 1)\n\
              insert into unfenced values ('bench/' || :n, 'hello') \
@@ -226,16 +193,8 @@ impl StorageBench {
         let script = written(folder.path(), "upsert.sql", &upsert)?;
         let run = |seconds: u32| -> anyhow::Result<f64> {
             let output = Command::new(postgres::program("pgbench")?)
-                .args([
-                    "--no-vacuum",
-                    "--protocol=prepared",
-                    "--jobs=2",
-                    "--username=postgres",
-                ])
-                .args([
-                    format!("--client={CONNECTIONS}"),
-                    format!("--time={seconds}"),
-                ])
+                .args(["--no-vacuum", "--protocol=prepared", "--jobs=2", "--username=postgres"])
+                .args([format!("--client={CONNECTIONS}"), format!("--time={seconds}")])
                 .arg("--host")
                 .arg(socket)
                 .arg("--file")
@@ -248,11 +207,7 @@ impl StorageBench {
             Ok(tps.context("pgbench printed no result")?.parse()?)
         };
         run(WARM_UP_SECONDS)?;
-        Ok(Load {
-            per_second: run(self.seconds)?,
-            p50_ms: None,
-            p99_ms: None,
-        })
+        Ok(Load { per_second: run(self.seconds)?, p50_ms: None, p99_ms: None })
     }
 }
 
@@ -264,11 +219,7 @@ fn written(folder: &Path, name: &str, text: &str) -> anyhow::Result<std::path::P
 
 impl Report {
     fn table(&self) -> String {
-        let Self {
-            connections,
-            seconds,
-            ..
-        } = self;
+        let Self { connections, seconds, .. } = self;
         let mut text = format!(
             "Fenced writes of 5 bytes over HTTP, {connections} connections, {seconds} s each\n\n\
              {:<60} {:>9} {:>8} {:>8} {:>9} {:>11}\n",
@@ -276,14 +227,8 @@ impl Report {
         );
         let ms = |ms: Option<f64>| ms.map_or(String::new(), |ms| format!("{ms:.1}"));
         for figure in &self.figures {
-            let Figure {
-                subject,
-                writes_per_second,
-                p50_ms,
-                p99_ms,
-                of_floor,
-                of_pgbench,
-            } = figure;
+            let Figure { subject, writes_per_second, p50_ms, p99_ms, of_floor, of_pgbench } =
+                figure;
             text += &format!(
                 "{subject:<60} {writes_per_second:>9.0} {:>8} {:>8} {of_floor:>9.2} {of_pgbench:>11.2}\n",
                 ms(*p50_ms),
@@ -291,13 +236,7 @@ impl Report {
             );
         }
         text += "\n";
-        for Target {
-            ratio,
-            at_least,
-            measured,
-            reached,
-        } in &self.targets
-        {
+        for Target { ratio, at_least, measured, reached } in &self.targets {
             let reached = if *reached { "reached" } else { "MISSED" };
             text += &format!("{ratio}: {measured:.2}, to be at least {at_least}: {reached}\n");
         }
@@ -319,11 +258,7 @@ impl ServerOfNothing {
         command.arg("serve-nothing");
         let mut process = Process::spawn("serve-nothing", &command, folder.path())?;
         let url = process.line(Duration::from_secs(10)).await?;
-        Ok(Self {
-            url,
-            _process: process,
-            _folder: folder,
-        })
+        Ok(Self { url, _process: process, _folder: folder })
     }
 }
 
@@ -334,21 +269,12 @@ impl ServerOfNothing {
 pub async fn serve_nothing() -> anyhow::Result<ExitCode> {
     // The server runs on as many threads as it does by itself.
     let serving = || {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             println!("http://{}", listener.local_addr()?);
             let forever = std::future::pending();
-            serve(
-                listener,
-                Arc::new(Nothing),
-                Enforcement::Enforce,
-                1 << 20,
-                forever,
-            )
-            .await
+            serve(listener, Arc::new(Nothing), Enforcement::Enforce, 1 << 20, forever).await
         })
     };
     tokio::task::spawn_blocking(serving).await??;

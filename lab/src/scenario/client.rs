@@ -52,12 +52,7 @@ impl Client {
         command.args(["put", put.resource, put.value, "--ttl", put.ttl, "--step"]);
         command.args(["--redis", put.redis, "--storage", put.storage]);
         let process = Process::spawn("lock-client", &command, folder.path())?;
-        Ok(Self {
-            process,
-            world,
-            actor,
-            _folder: folder,
-        })
+        Ok(Self { process, world, actor, _folder: folder })
     }
 
     /// Waits for the client's next step, which must be this one, and notes it. Returns its token.
@@ -67,10 +62,7 @@ impl Client {
         recorder: &mut Recorder,
     ) -> anyhow::Result<Option<Token>> {
         let (taken, token) = self.step(recorder).await?;
-        ensure!(
-            taken == step,
-            "the client was to reach '{step}', but reached '{taken}'"
-        );
+        ensure!(taken == step, "the client was to reach '{step}', but reached '{taken}'");
         Ok(token)
     }
 
@@ -81,11 +73,8 @@ impl Client {
         recorder: &mut Recorder,
     ) -> anyhow::Result<(String, Option<Token>)> {
         let line = self.process.line(STEP_TIMEOUT).await?;
-        let Printed {
-            event,
-            token,
-            details,
-        } = serde_json::from_str(&line).with_context(|| format!("not an event: {line:?}"))?;
+        let Printed { event, token, details } =
+            serde_json::from_str(&line).with_context(|| format!("not an event: {line:?}"))?;
         let at_the_storage = match event.as_str() {
             "read" => Some("accepted-claim"),
             "written" if recorder.is_stale(self.world, token) => Some("accepted-stale-write"),

@@ -72,10 +72,7 @@ impl Scenario for Token33And34 {
             scenario: self.name(),
             holds: unfenced == overwritten && fenced == protected,
             events: recorder.into_events(),
-            outcome: Outcomes {
-                fenced: fenced.outcome,
-                unfenced: unfenced.outcome,
-            },
+            outcome: Outcomes { fenced: fenced.outcome, unfenced: unfenced.outcome },
         })
     }
 }
@@ -87,23 +84,11 @@ async fn play(world: World, recorder: &mut Recorder) -> anyhow::Result<Played> {
         World::Unfenced => "off",
     };
     let storage = StorageServer::start(&["--enforcement", enforcement]).await?;
-    redis
-        .set(&format!("fenced:{{{RESOURCE}}}:token"), "32")
-        .await?;
+    redis.set(&format!("fenced:{{{RESOURCE}}}:token"), "32").await?;
 
     let client = |actor, value| {
         let (redis, storage) = (&redis.url(), storage.url());
-        Client::start(
-            world,
-            actor,
-            Put {
-                resource: RESOURCE,
-                value,
-                ttl: TTL,
-                redis,
-                storage,
-            },
-        )
+        Client::start(world, actor, Put { resource: RESOURCE, value, ttl: TTL, redis, storage })
     };
 
     let mut client_1 = client(Actor::Client1, VALUE_1)?;
@@ -135,9 +120,7 @@ async fn play(world: World, recorder: &mut Recorder) -> anyhow::Result<Played> {
     client_1.expect("lease-lost", recorder).await?;
     let exit_code_1 = client_1.exit_code().await?;
 
-    let end = Storage::new(storage.url())?
-        .read(&RESOURCE.parse()?)
-        .await?;
+    let end = Storage::new(storage.url())?.read(&RESOURCE.parse()?).await?;
     let (value, token) = match end {
         Some(value) => (Some(String::from_utf8(value.bytes.into())?), value.token),
         None => (None, None),
@@ -159,7 +142,5 @@ async fn lease_runs_out(redis: &Redis) -> anyhow::Result<()> {
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(Duration::from_secs(10), gone)
-        .await
-        .context("the lease did not end")?
+    tokio::time::timeout(Duration::from_secs(10), gone).await.context("the lease did not end")?
 }

@@ -47,12 +47,7 @@ impl Postgres {
             chown(folder.path(), Some(uid), Some(gid))?;
         }
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut postgres = Self {
-            process: None,
-            folder,
-            settings,
-            user,
-        };
+        let mut postgres = Self { process: None, folder, settings, user };
         postgres.make_cluster()?;
         postgres.start_again().await?;
         Ok(postgres)
@@ -60,10 +55,7 @@ impl Postgres {
 
     /// Its URL; the database is `postgres`.
     pub fn url(&self) -> String {
-        format!(
-            "postgres://postgres@localhost/postgres?host={}",
-            self.folder.path().display()
-        )
+        format!("postgres://postgres@localhost/postgres?host={}", self.folder.path().display())
     }
 
     /// The folder of its socket.
@@ -88,11 +80,7 @@ impl Postgres {
     /// If it doesn't start.
     pub async fn start_again(&mut self) -> anyhow::Result<()> {
         let mut command = Command::new(program("postgres")?);
-        command
-            .arg("-D")
-            .arg(self.data())
-            .arg("-k")
-            .arg(self.folder.path());
+        command.arg("-D").arg(self.data()).arg("-k").arg(self.folder.path());
         command.args(["-c", "listen_addresses="]);
         for setting in &self.settings {
             command.args(["-c", setting]);
@@ -102,10 +90,7 @@ impl Postgres {
             None => Process::spawn("postgres", &command, self.folder.path())?,
         });
         let mut is_ready = Command::new(program("pg_isready")?);
-        is_ready
-            .arg("--quiet")
-            .arg("--host")
-            .arg(self.folder.path());
+        is_ready.arg("--quiet").arg("--host").arg(self.folder.path());
         until(START_TIMEOUT, || Ok(is_ready.status()?.success()))
             .await
             .context("PostgreSQL did not start to take connections")
@@ -113,12 +98,7 @@ impl Postgres {
 
     fn make_cluster(&self) -> anyhow::Result<()> {
         let mut command = Command::new(program("initdb")?);
-        command.args([
-            "--username=postgres",
-            "--auth=trust",
-            "--encoding=UTF8",
-            "--no-locale",
-        ]);
+        command.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]);
         command.arg("--no-sync").arg("--pgdata").arg(self.data());
         if let Some(User { uid, gid }) = self.user {
             command.uid(uid).gid(gid);
@@ -155,12 +135,7 @@ pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
             .flatten()
             .filter_map(|entry| {
                 let path = entry.ok()?.path();
-                let version = path
-                    .file_name()?
-                    .to_str()?
-                    .strip_prefix(prefix)?
-                    .parse()
-                    .ok()?;
+                let version = path.file_name()?.to_str()?.strip_prefix(prefix)?.parse().ok()?;
                 Some((version, path.join("bin")))
             })
             .collect();
@@ -188,8 +163,5 @@ fn unprivileged_user() -> anyhow::Result<Option<User>> {
         }
         Ok(String::from_utf8(output.stdout)?.trim().parse()?)
     };
-    Ok(Some(User {
-        uid: id("-u")?,
-        gid: id("-g")?,
-    }))
+    Ok(Some(User { uid: id("-u")?, gid: id("-g")? }))
 }

@@ -24,34 +24,17 @@ impl Redis {
     /// If `redis-server` isn't installed or doesn't start.
     pub async fn start() -> anyhow::Result<Self> {
         let folder = temporary_folder()?;
-        let program = installed(
-            "redis-server",
-            &[],
-            "the package redis-server (brew: redis)",
-        )?;
+        let program = installed("redis-server", &[], "the package redis-server (brew: redis)")?;
         let mut command = Command::new(program);
         command
-            .args([
-                "--port",
-                "0",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--unixsocket",
-            ])
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
             .arg(folder.path().join("redis.sock"))
             .arg("--dir")
             .arg(folder.path());
-        let redis = Self {
-            process: Process::spawn("redis", &command, folder.path())?,
-            folder,
-        };
-        until(START_TIMEOUT, || {
-            Ok(UnixStream::connect(redis.socket()).is_ok())
-        })
-        .await
-        .context("redis-server did not start to listen")?;
+        let redis = Self { process: Process::spawn("redis", &command, folder.path())?, folder };
+        until(START_TIMEOUT, || Ok(UnixStream::connect(redis.socket()).is_ok()))
+            .await
+            .context("redis-server did not start to listen")?;
         Ok(redis)
     }
 
@@ -67,11 +50,7 @@ impl Redis {
     pub async fn set(&self, key: &str, value: &str) -> anyhow::Result<()> {
         let client = redis::Client::open(self.url())?;
         let mut connection = client.get_multiplexed_async_connection().await?;
-        Ok(redis::cmd("SET")
-            .arg(key)
-            .arg(value)
-            .exec_async(&mut connection)
-            .await?)
+        Ok(redis::cmd("SET").arg(key).arg(value).exec_async(&mut connection).await?)
     }
 
     /// Its socket.

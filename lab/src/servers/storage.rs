@@ -43,20 +43,14 @@ impl StorageServer {
         arguments: &[&str],
     ) -> anyhow::Result<Self> {
         let mut command = Command::new(built("storage-server")?);
-        command
-            .args(["--listen", "127.0.0.1:0", "--database-url", database_url])
-            .args(arguments);
+        command.args(["--listen", "127.0.0.1:0", "--database-url", database_url]).args(arguments);
         let mut process = Process::spawn("storage-server", &command, folder.path())?;
         let line = process.line(START_TIMEOUT).await?;
         let url = line
             .strip_prefix("listening on ")
             .with_context(|| format!("the storage server said {line:?}"))?
             .to_owned();
-        Ok(Self {
-            process,
-            url,
-            folder,
-        })
+        Ok(Self { process, url, folder })
     }
 
     /// The process, to pause or kill.
@@ -74,8 +68,6 @@ impl StorageServer {
     /// # Errors
     /// If the log can't be read.
     pub fn log(&self) -> anyhow::Result<String> {
-        Ok(std::fs::read_to_string(
-            self.folder.path().join("storage-server.stderr"),
-        )?)
+        Ok(std::fs::read_to_string(self.folder.path().join("storage-server.stderr"))?)
     }
 }

@@ -85,10 +85,7 @@ impl Redis {
         &self,
         script: &mut ScriptInvocation<'_>,
     ) -> Result<T, BackendError> {
-        script
-            .invoke_async(&mut self.connection.clone())
-            .await
-            .map_err(BackendError::from)
+        script.invoke_async(&mut self.connection.clone()).await.map_err(BackendError::from)
     }
 }
 
@@ -109,11 +106,7 @@ impl From<RedisError> for BackendError {
                         | ServerErrorKind::TryAgain
                 )
         );
-        if passing {
-            Self::Unavailable(error.into())
-        } else {
-            Self::Rejected(error.into())
-        }
+        if passing { Self::Unavailable(error.into()) } else { Self::Rejected(error.into()) }
     }
 }
 
@@ -126,19 +119,12 @@ impl Backend for Redis {
         ttl: Ttl,
     ) -> Result<Attempt, BackendError> {
         let mut script = ACQUIRE.key(lock_key(name));
-        script
-            .key(counter_key(name))
-            .arg(holder.as_str())
-            .arg(ttl.as_millis())
-            .arg(unix_millis());
+        script.key(counter_key(name)).arg(holder.as_str()).arg(ttl.as_millis()).arg(unix_millis());
         match self.run::<Vec<i64>>(&mut script).await?[..] {
-            [1, token, grant] => Ok(Attempt::Granted {
-                token: valid_token(token)?,
-                grant: valid_token(grant)?,
-            }),
-            [0, remaining] => Ok(Attempt::Busy {
-                remaining: remaining_time(remaining),
-            }),
+            [1, token, grant] => {
+                Ok(Attempt::Granted { token: valid_token(token)?, grant: valid_token(grant)? })
+            }
+            [0, remaining] => Ok(Attempt::Busy { remaining: remaining_time(remaining) }),
             _ => Err(not_ours(name)),
         }
     }
@@ -151,10 +137,7 @@ impl Backend for Redis {
     ) -> Result<Option<Token>, BackendError> {
         let mut script = RENEW.key(lock_key(name));
         let Ownership { holder, grant } = ownership;
-        script
-            .arg(holder.as_str())
-            .arg(grant.as_u64())
-            .arg(ttl.as_millis());
+        script.arg(holder.as_str()).arg(grant.as_u64()).arg(ttl.as_millis());
         match self.run::<i64>(&mut script).await? {
             0 => Ok(None),
             token => valid_token(token).map(Some),
@@ -162,8 +145,7 @@ impl Backend for Redis {
     }
 
     async fn release(&self, name: &ResourceName, holder: &Holder) -> Result<bool, BackendError> {
-        self.run(RELEASE.key(lock_key(name)).arg(holder.as_str()))
-            .await
+        self.run(RELEASE.key(lock_key(name)).arg(holder.as_str())).await
     }
 
     async fn wait_until_free(&self, _name: &ResourceName, remaining: Option<Duration>) {
@@ -177,10 +159,7 @@ impl Backend for Redis {
         let (lock, remaining, last_token): (Option<String>, i64, Option<u64>) =
             self.run(&mut script).await?;
         let held = lock.map(|lock| held(&lock, remaining).ok_or_else(|| not_ours(name)));
-        Ok(Status {
-            held: held.transpose()?,
-            last_token,
-        })
+        Ok(Status { held: held.transpose()?, last_token })
     }
 }
 
@@ -194,20 +173,13 @@ fn counter_key(name: &ResourceName) -> String {
 
 /// The name without what would end the hash tag.
 fn escaped(name: &ResourceName) -> String {
-    name.as_str()
-        .replace('%', "%25")
-        .replace('{', "%7B")
-        .replace('}', "%7D")
+    name.as_str().replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
 }
 
 fn unix_millis() -> u64 {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let millis = since_epoch
-        .expect("the clock is set after 1970")
-        .as_millis();
-    millis
-        .try_into()
-        .expect("it is not yet the year 584 million")
+    let millis = since_epoch.expect("the clock is set after 1970").as_millis();
+    millis.try_into().expect("it is not yet the year 584 million")
 }
 
 fn held(lock: &str, remaining: i64) -> Option<Held> {

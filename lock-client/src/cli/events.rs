@@ -12,34 +12,17 @@ use super::Failure;
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub(super) enum Event<'a> {
     /// The lock is ours.
-    Acquired {
-        resource: &'a str,
-        token: Token,
-        holder: String,
-        remaining_ms: u64,
-    },
+    Acquired { resource: &'a str, token: Token, holder: String, remaining_ms: u64 },
     /// The fenced read was accepted: the storage refuses older tokens from here on.
-    Read {
-        token: Token,
-        version: Option<u64>,
-        value: Option<String>,
-    },
+    Read { token: Token, version: Option<u64>, value: Option<String> },
     /// The lease is kept for a while before the write.
     Holding { token: Token, for_ms: u64 },
     /// The lease is valid, and the write is next.
     LeaseChecked { token: Token, remaining_ms: u64 },
     /// The write was accepted.
-    Written {
-        token: Token,
-        version: u64,
-        value: &'a str,
-    },
+    Written { token: Token, version: u64, value: &'a str },
     /// The storage refused the token.
-    Refused {
-        token: Token,
-        highest_token: Token,
-        reason: &'a str,
-    },
+    Refused { token: Token, highest_token: Token, reason: &'a str },
     /// The write may have happened, or may yet.
     OutcomeUnknown { token: Token },
     /// The lock is free again.
@@ -63,9 +46,7 @@ impl Steps {
         match self {
             Self::Through => Ok(()),
             Self::Stepwise => match io::stdin().lock().read_line(&mut String::new()) {
-                Ok(0) => Err(Failure::Usage(
-                    "stdin ended before the last step".to_owned(),
-                )),
+                Ok(0) => Err(Failure::Usage("stdin ended before the last step".to_owned())),
                 Ok(_) => Ok(()),
                 Err(error) => Err(Failure::Usage(format!("can't read stdin: {error}"))),
             },

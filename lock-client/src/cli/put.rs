@@ -48,11 +48,7 @@ impl Put {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let storage = storage(&self.storage)?;
         let locks = self.lock_service.locks()?;
-        let steps = if self.step {
-            Steps::Stepwise
-        } else {
-            Steps::Through
-        };
+        let steps = if self.step { Steps::Stepwise } else { Steps::Through };
 
         let lease = locks.try_acquire(&self.resource, self.ttl).await?;
         let written = self.write_under(&lease, &storage, steps).await;
@@ -93,29 +89,18 @@ impl Put {
         })?;
 
         if let Some(hold) = self.hold {
-            steps.print(&Event::Holding {
-                token,
-                for_ms: millis(*hold),
-            })?;
+            steps.print(&Event::Holding { token, for_ms: millis(*hold) })?;
             tokio::time::sleep(*hold).await;
         }
 
         lease.token()?;
         let remaining_ms = millis(lease.remaining());
-        steps.print(&Event::LeaseChecked {
-            token,
-            remaining_ms,
-        })?;
+        steps.print(&Event::LeaseChecked { token, remaining_ms })?;
 
-        match storage
-            .write(&self.resource, &fence, "text/plain", self.value.clone())
-            .await
-        {
-            Ok(Answer::Accepted(version)) => steps.print(&Event::Written {
-                token,
-                version,
-                value: &self.value,
-            }),
+        match storage.write(&self.resource, &fence, "text/plain", self.value.clone()).await {
+            Ok(Answer::Accepted(version)) => {
+                steps.print(&Event::Written { token, version, value: &self.value })
+            }
             Ok(Answer::Refused(refusal)) => refused(steps, token, refusal),
             Err(error @ StorageError::Unknown(_)) => {
                 steps.print(&Event::OutcomeUnknown { token })?;
@@ -132,11 +117,7 @@ fn refused(steps: Steps, token: Token, refusal: Refusal) -> Result<(), Failure> 
         RefusalReason::HolderConflict => "holder-conflict",
     };
     let highest_token = refusal.highest_token;
-    steps.print(&Event::Refused {
-        token,
-        highest_token,
-        reason,
-    })?;
+    steps.print(&Event::Refused { token, highest_token, reason })?;
     Err(Failure::Refused)
 }
 

@@ -23,9 +23,7 @@ use crate::{
 
 pub(super) fn routes() -> Router<Arc<Service>> {
     let methods = get(show).put(claim);
-    Router::new()
-        .route("/v1/fences/{*name}", methods.clone())
-        .route("/v1/fences/", methods)
+    Router::new().route("/v1/fences/{*name}", methods.clone()).route("/v1/fences/", methods)
 }
 
 #[derive(Serialize)]
@@ -44,12 +42,7 @@ async fn show(
     let row = service.load(&resource, WantedValue::Presence).await?;
     let fence = row.fence.ok_or_else(|| Problem::no_fence(&resource))?;
     let holder = shown_to(&asked_with.holder, &fence.holder);
-    Ok(Json(ShownFence {
-        resource,
-        token: fence.token,
-        holder,
-        version: row.version,
-    }))
+    Ok(Json(ShownFence { resource, token: fence.token, holder, version: row.version }))
 }
 
 async fn claim(
@@ -57,11 +50,8 @@ async fn claim(
     Name(resource): Name,
     RequiredFencing(fencing): RequiredFencing,
 ) -> Result<Response, Problem> {
-    let operation = Operation {
-        resource: resource.clone(),
-        offered: fencing.offered(),
-        action: Action::Claim,
-    };
+    let operation =
+        Operation { resource: resource.clone(), offered: fencing.offered(), action: Action::Claim };
     match service.decide(operation).await? {
         Outcome::Claimed { version } => {
             Ok(Accepted::new(&resource, &fencing, version).into_response())

@@ -7,9 +7,7 @@ use axum::{Router, extract::State, routing::get};
 use super::{Problem, Service};
 
 pub(super) fn routes() -> Router<Arc<Service>> {
-    Router::new()
-        .route("/livez", get(alive))
-        .route("/readyz", get(ready))
+    Router::new().route("/livez", get(alive)).route("/readyz", get(ready))
 }
 
 async fn alive() -> &'static str {

@@ -49,50 +49,28 @@ async fn list(
     State(service): State<Arc<Service>>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<List>, Problem> {
-    let Query(ListQuery {
-        prefix,
-        after,
-        limit,
-    }) = query.map_err(|rejection| Problem::malformed_request(rejection.body_text()))?;
+    let Query(ListQuery { prefix, after, limit }) =
+        query.map_err(|rejection| Problem::malformed_request(rejection.body_text()))?;
     let limit = limit.unwrap_or(DEFAULT_LIMIT);
     if !(1..=MAX_LIMIT).contains(&limit) {
-        return Err(Problem::malformed_request(format!(
-            "limit is from 1 to {MAX_LIMIT}"
-        )));
+        return Err(Problem::malformed_request(format!("limit is from 1 to {MAX_LIMIT}")));
     }
     if prefix.chars().chain(after.chars()).any(char::is_control) {
         return Err(Problem::malformed_request("no name has control characters"));
     }
     // One more than asked for tells whether there is a next page.
-    let mut listed = service
-        .store
-        .list(&Page {
-            prefix,
-            after,
-            limit: limit + 1,
-        })
-        .await?;
+    let mut listed = service.store.list(&Page { prefix, after, limit: limit + 1 }).await?;
     let more = listed.len() > limit as usize;
     listed.truncate(limit as usize);
-    let next = listed
-        .last()
-        .filter(|_| more)
-        .map(|last| last.resource.clone());
+    let next = listed.last().filter(|_| more).map(|last| last.resource.clone());
     let resources = listed
         .into_iter()
-        .map(
-            |Listed {
-                 resource,
-                 token,
-                 version,
-                 size,
-             }| ListedResource {
-                resource,
-                token,
-                version,
-                size,
-            },
-        )
+        .map(|Listed { resource, token, version, size }| ListedResource {
+            resource,
+            token,
+            version,
+            size,
+        })
         .collect();
     Ok(Json(List { resources, next }))
 }

@@ -113,10 +113,7 @@ impl Problem {
     }
 
     pub(super) fn malformed_path() -> Self {
-        Self::new(
-            &MALFORMED_NAME,
-            "a '%' in a path is followed by two hexadecimal digits",
-        )
+        Self::new(&MALFORMED_NAME, "a '%' in a path is followed by two hexadecimal digits")
     }
 
     pub(super) fn no_value(resource: &ResourceName) -> Self {
@@ -136,20 +133,14 @@ impl Problem {
     }
 
     pub(super) fn refused(resource: &ResourceName, refusal: Refusal) -> Self {
-        let Refusal {
-            reason,
-            token,
-            highest_token,
-        } = refusal;
+        let Refusal { reason, token, highest_token } = refusal;
         let (kind, detail) = match reason {
-            RefusalReason::Stale => (
-                &STALE_TOKEN,
-                format!("token {token} is below the fence at {highest_token}"),
-            ),
-            RefusalReason::HolderConflict => (
-                &HOLDER_CONFLICT,
-                format!("token {token} was accepted from another holder"),
-            ),
+            RefusalReason::Stale => {
+                (&STALE_TOKEN, format!("token {token} is below the fence at {highest_token}"))
+            }
+            RefusalReason::HolderConflict => {
+                (&HOLDER_CONFLICT, format!("token {token} was accepted from another holder"))
+            }
         };
         Self::new(kind, detail)
             .with("resource", resource.as_str())
@@ -158,20 +149,14 @@ impl Problem {
     }
 
     pub(super) fn version_mismatch(resource: &ResourceName, version: u64) -> Self {
-        Self::new(
-            &VERSION_MISMATCH,
-            format!("the resource is at version {version}"),
-        )
-        .with("resource", resource.as_str())
-        .with("version", version)
+        Self::new(&VERSION_MISMATCH, format!("the resource is at version {version}"))
+            .with("resource", resource.as_str())
+            .with("version", version)
     }
 
     pub(super) fn value_too_large(limit: usize) -> Self {
-        Self::new(
-            &VALUE_TOO_LARGE,
-            format!("a value has at most {limit} bytes"),
-        )
-        .with("limit", limit)
+        Self::new(&VALUE_TOO_LARGE, format!("a value has at most {limit} bytes"))
+            .with("limit", limit)
     }
 
     pub(super) fn token_required() -> Self {
@@ -187,11 +172,7 @@ impl Problem {
     }
 
     fn new(kind: &'static Kind, detail: impl ToString) -> Self {
-        Self {
-            kind,
-            detail: detail.to_string(),
-            members: Map::new(),
-        }
+        Self { kind, detail: detail.to_string(), members: Map::new() }
     }
 
     fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
@@ -202,27 +183,17 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self {
-            kind,
-            detail,
-            members,
-        } = self;
+        let Self { kind, detail, members } = self;
         let mut document = json!({
             "type": format!("/problems/{}", kind.slug),
             "title": kind.title,
             "status": kind.status.as_u16(),
             "detail": detail,
         });
-        document
-            .as_object_mut()
-            .expect("a document is an object")
-            .extend(members);
+        document.as_object_mut().expect("a document is an object").extend(members);
         let mut response = (kind.status, Json(document)).into_response();
         let headers = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if kind.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -231,25 +202,15 @@ impl IntoResponse for Problem {
 }
 
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    Router::new()
-        .route("/problems", get(index))
-        .route("/problems/{slug}", get(page))
+    Router::new().route("/problems", get(index)).route("/problems/{slug}", get(page))
 }
 
 async fn index() -> Html<String> {
     let items = KINDS.iter().map(|kind| {
-        let Kind {
-            slug,
-            status,
-            title,
-            ..
-        } = kind;
+        let Kind { slug, status, title, .. } = kind;
         format!("<li><a href=\"/problems/{slug}\">{slug}</a>: {status}. {title}.</li>\n")
     });
-    html(
-        "Problems",
-        &format!("<ul>\n{}</ul>", items.collect::<String>()),
-    )
+    html("Problems", &format!("<ul>\n{}</ul>", items.collect::<String>()))
 }
 
 async fn page(Path(slug): Path<String>) -> Result<Html<String>, Problem> {
@@ -257,16 +218,8 @@ async fn page(Path(slug): Path<String>) -> Result<Html<String>, Problem> {
         .iter()
         .find(|kind| kind.slug == slug)
         .ok_or_else(|| Problem::no_such_page(&format!("/problems/{slug}")))?;
-    let Kind {
-        slug,
-        status,
-        title,
-        explanation,
-    } = kind;
-    Ok(html(
-        title,
-        &format!("<p><code>{slug}</code>, status {status}</p>\n<p>{explanation}</p>"),
-    ))
+    let Kind { slug, status, title, explanation } = kind;
+    Ok(html(title, &format!("<p><code>{slug}</code>, status {status}</p>\n<p>{explanation}</p>")))
 }
 
 fn html(title: &str, body: &str) -> Html<String> {

@@ -47,10 +47,7 @@ pub(super) struct Fencing {
 impl Fencing {
     /// What the request offers, if it has a token.
     pub(super) fn offered(&self) -> Option<Fence> {
-        self.token.map(|token| Fence {
-            token,
-            holder: self.holder.clone(),
-        })
+        self.token.map(|token| Fence { token, holder: self.holder.clone() })
     }
 }
 
@@ -60,20 +57,12 @@ impl<S: Sync> FromRequestParts<S> for Fencing {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let token = single(&parts.headers, &FENCING_TOKEN)
             .map_err(|Repeated| Problem::repeated_token())?
-            .map(|token| {
-                std::str::from_utf8(token)
-                    .map_err(|_| InvalidToken)?
-                    .parse()
-            })
+            .map(|token| std::str::from_utf8(token).map_err(|_| InvalidToken)?.parse())
             .transpose()
             .map_err(Problem::malformed_token)?;
         let holder = single(&parts.headers, &FENCING_HOLDER)
             .map_err(|Repeated| Problem::repeated_holder())?
-            .map(|holder| {
-                std::str::from_utf8(holder)
-                    .map_err(|_| InvalidHolder)?
-                    .parse()
-            })
+            .map(|holder| std::str::from_utf8(holder).map_err(|_| InvalidHolder)?.parse())
             .transpose()
             .map_err(Problem::malformed_holder)?
             .unwrap_or_default();
@@ -159,12 +148,8 @@ fn versions(
                 Some(quoted) => (false, quoted),
                 None => (true, tag),
             };
-            let version = quoted
-                .strip_prefix('"')
-                .and_then(|rest| rest.strip_suffix('"'));
-            let version = version
-                .filter(|version| !version.contains('"'))
-                .ok_or_else(malformed)?;
+            let version = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+            let version = version.filter(|version| !version.contains('"')).ok_or_else(malformed)?;
             if strong || comparison == Comparison::Weak {
                 versions.extend(version.parse::<u64>());
             }
@@ -186,26 +171,19 @@ impl FromRequest<Arc<Service>> for Body {
                 String::from_utf8_lossy(text).into_owned()
             }
             _ => {
-                return Err(Problem::malformed_request(
-                    "Content-Type is repeated or not ASCII",
-                ));
+                return Err(Problem::malformed_request("Content-Type is repeated or not ASCII"));
             }
         };
         let limit = service.max_value_bytes;
         let bytes =
-            Bytes::from_request(request, service)
-                .await
-                .map_err(|rejection| match rejection {
-                    BytesRejection::FailedToBufferBody(failed)
-                        if failed.status() == StatusCode::PAYLOAD_TOO_LARGE =>
-                    {
-                        Problem::value_too_large(limit)
-                    }
-                    rejection => Problem::malformed_request(format!("the body: {rejection}")),
-                })?;
-        Ok(Self(Content {
-            content_type,
-            bytes,
-        }))
+            Bytes::from_request(request, service).await.map_err(|rejection| match rejection {
+                BytesRejection::FailedToBufferBody(failed)
+                    if failed.status() == StatusCode::PAYLOAD_TOO_LARGE =>
+                {
+                    Problem::value_too_large(limit)
+                }
+                rejection => Problem::malformed_request(format!("the body: {rejection}")),
+            })?;
+        Ok(Self(Content { content_type, bytes }))
     }
 }

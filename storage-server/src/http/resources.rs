@@ -25,9 +25,7 @@ use crate::{
 pub(super) fn routes() -> Router<Arc<Service>> {
     let methods = get(read).put(write).delete(delete);
     // A path with no name at all is answered by the same handlers: they say what is wrong with it.
-    Router::new()
-        .route("/v1/resources/{*name}", methods.clone())
-        .route("/v1/resources/", methods)
+    Router::new().route("/v1/resources/{*name}", methods.clone()).route("/v1/resources/", methods)
 }
 
 /// An accepted write or claim.
@@ -45,12 +43,7 @@ impl<'a> Accepted<'a> {
         fencing: &'a Fencing,
         version: u64,
     ) -> Json<Self> {
-        Json(Self {
-            resource,
-            token: fencing.token,
-            holder: &fencing.holder,
-            version,
-        })
+        Json(Self { resource, token: fencing.token, holder: &fencing.holder, version })
     }
 }
 
@@ -62,16 +55,10 @@ async fn write(
     Body(content): Body,
 ) -> Result<Response, Problem> {
     let action = Action::Write { content, condition };
-    let outcome = service
-        .decide(operation(&resource, &fencing, action))
-        .await?;
+    let outcome = service.decide(operation(&resource, &fencing, action)).await?;
     match outcome {
         Outcome::Written { version, created } => {
-            let status = if created {
-                StatusCode::CREATED
-            } else {
-                StatusCode::OK
-            };
+            let status = if created { StatusCode::CREATED } else { StatusCode::OK };
             Ok((status, Accepted::new(&resource, &fencing, version)).into_response())
         }
         Outcome::VersionMismatch { version } => Err(Problem::version_mismatch(&resource, version)),
@@ -86,10 +73,7 @@ async fn delete(
     Conditional(condition): Conditional,
 ) -> Result<StatusCode, Problem> {
     let action = Action::Delete { condition };
-    match service
-        .decide(operation(&resource, &fencing, action))
-        .await?
-    {
+    match service.decide(operation(&resource, &fencing, action)).await? {
         Outcome::Deleted { .. } => Ok(StatusCode::NO_CONTENT),
         Outcome::VersionMismatch { version } => Err(Problem::version_mismatch(&resource, version)),
         other => unreachable!("a delete is not answered by {other:?}"),
@@ -104,10 +88,7 @@ async fn read(
     fencing: Fencing,
 ) -> Result<Response, Problem> {
     let (version, value) = if method == Method::GET && fencing.token.is_some() {
-        match service
-            .decide(operation(&resource, &fencing, Action::Read))
-            .await?
-        {
+        match service.decide(operation(&resource, &fencing, Action::Read)).await? {
             Outcome::Read { version, value } => (version, value),
             other => unreachable!("a read is not answered by {other:?}"),
         }
@@ -123,28 +104,18 @@ async fn read(
 }
 
 fn operation(resource: &ResourceName, fencing: &Fencing, action: Action) -> Operation {
-    Operation {
-        resource: resource.clone(),
-        offered: fencing.offered(),
-        action,
-    }
+    Operation { resource: resource.clone(), offered: fencing.offered(), action }
 }
 
 fn value_response(version: u64, value: Value, asked_by: &Holder) -> Response {
-    let Value {
-        content,
-        written_with,
-    } = value;
+    let Value { content, written_with } = value;
     let mut response = content.bytes.into_response();
     let headers = response.headers_mut();
     let ascii = |text: String| HeaderValue::try_from(text).expect("it was ASCII when it came");
     headers.insert(header::CONTENT_TYPE, ascii(content.content_type));
     headers.insert(header::ETAG, ascii(format!("\"{version}\"")));
     if let Some(written_with) = written_with {
-        headers.insert(
-            FENCING_TOKEN.clone(),
-            HeaderValue::from(written_with.token.as_u64()),
-        );
+        headers.insert(FENCING_TOKEN.clone(), HeaderValue::from(written_with.token.as_u64()));
         let holder = shown_to(asked_by, &written_with.holder);
         headers.insert(FENCING_HOLDER.clone(), ascii(holder));
     }
@@ -153,9 +124,5 @@ fn value_response(version: u64, value: Value, asked_by: &Holder) -> Response {
 
 /// A holder as the one who asks may see it: whole only if it is the asker's own.
 pub(super) fn shown_to(asked_by: &Holder, holder: &Holder) -> String {
-    if asked_by == holder {
-        holder.as_str().to_owned()
-    } else {
-        holder.redacted()
-    }
+    if asked_by == holder { holder.as_str().to_owned() } else { holder.redacted() }
 }

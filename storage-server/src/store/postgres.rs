@@ -1,19 +1,19 @@
 //! Resources in a PostgreSQL database.
 
-use std::{str::FromStr, sync::Mutex, time::Duration};
+use std::{str::FromStr, time::Duration};
 
 use anyhow::Context;
 use async_trait::async_trait;
 use sqlx::{
-    Executor, PgConnection, PgPool, Postgres,
+    Executor, PgConnection, Postgres,
     migrate::Migrator,
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
 use super::{
-    ApplyError, Change, Listed, Page, Store, Unreachable, ValueChange, Wanted, WantedValue,
-    listed_from_sql, row_from_sql,
+    ApplyError, Change, Listed, Page, SqlChange, Store, Unreachable, Wanted, WantedValue,
+    kept::KeptPool, listed_from_sql, row_from_sql,
 };
 use crate::row::Row;
 
@@ -24,13 +24,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What every session sets, whatever the database's own defaults are. `lock_timeout` bounds how long
-/// somebody else's lock holds up a batch; the planner is kept to the index, as it doesn't know how
-/// few rows a batch has.
-const SESSION: [(&str, &str); 7] = [
+/// somebody else's lock holds up a batch. The planner plans each statement once, and is kept to the
+/// index, as it doesn't know how few rows a batch has.
+const SESSION: [(&str, &str); 8] = [
     ("synchronous_commit", "on"),
     ("default_transaction_isolation", "read committed"),
-    ("lock_timeout", "50ms"),
+    ("lock_timeout", "20ms"),
     ("statement_timeout", "8s"),
+    ("plan_cache_mode", "force_generic_plan"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
     ("enable_seqscan", "off"),
@@ -42,10 +43,7 @@ const SESSION: [(&str, &str); 7] = [
 /// no lock.
 #[derive(Debug)]
 pub struct PostgresStore {
-    pool: PgPool,
-    /// A connection that the committer used last and will use next. Through the pool, each batch
-    /// would cost a round trip more to see whether the connection still lives.
-    kept: Mutex<Option<PoolConnection<Postgres>>>,
+    connections: KeptPool<Postgres>,
 }
 
 impl PostgresStore {
@@ -68,23 +66,10 @@ impl PostgresStore {
             .context("can't use the PostgreSQL database")?;
         let mut connection = pool.acquire().await?;
         // Another server may be migrating at this moment; its lock is waited for.
-        connection
-            .execute("set lock_timeout = 0; set statement_timeout = 0")
-            .await?;
+        connection.execute("set lock_timeout = 0; set statement_timeout = 0").await?;
         super::migrate(&migrator(), &mut *connection).await?;
         connection.close().await?;
-        Ok(Self {
-            pool,
-            kept: Mutex::new(None),
-        })
-    }
-
-    async fn connection(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        let kept = self.kept.lock().expect("no panic while it is held").take();
-        match kept {
-            Some(connection) => Ok(connection),
-            None => self.pool.acquire().await,
-        }
+        Ok(Self { connections: KeptPool::new(pool) })
     }
 
     /// Keeps a connection whose statement was answered; closes one that may still be busy with it.
@@ -99,10 +84,7 @@ impl PostgresStore {
         });
         match answer {
             Ok(_) | Err(sqlx::Error::Database(_)) => {
-                self.kept
-                    .lock()
-                    .expect("no panic while it is held")
-                    .replace(connection);
+                self.connections.give_back(connection);
             }
             Err(_) => connection.close_on_drop(),
         }
@@ -110,23 +92,17 @@ impl PostgresStore {
     }
 
     async fn load_once(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Row>, sqlx::Error> {
-        let resources: Vec<_> = wanted
-            .iter()
-            .map(|wanted| wanted.resource.as_str())
-            .collect();
-        let whole: Vec<_> = wanted
-            .iter()
-            .map(|wanted| wanted.value == WantedValue::Whole)
-            .collect();
-        let mut connection = self.connection().await?;
+        let resources: Vec<_> = wanted.iter().map(|wanted| wanted.resource.as_str()).collect();
+        let whole: Vec<_> =
+            wanted.iter().map(|wanted| wanted.value == WantedValue::Whole).collect();
+        let mut connection = self.connections.take().await?;
         let query = sqlx::query_as(
             r#"
-            select f.token, f.holder, f.version, v.resource is not null,
-                case when w.whole then v.content_type end, case when w.whole then v.bytes end,
-                v.token, v.holder
+            select r.token, r.holder, r.version, r.bytes is not null,
+                case when w.whole then r.content_type end, case when w.whole then r.bytes end,
+                r.value_token, r.value_holder
             from unnest($1::text[], $2::bool[]) with ordinality as w (resource, whole, ordinal)
-            left join storage.fence f on f.resource = w.resource
-            left join storage.value v on v.resource = f.resource
+            left join storage.resource r on r.resource = w.resource
             order by w.ordinal
             "#,
         )
@@ -134,17 +110,13 @@ impl PostgresStore {
         .bind(whole)
         .fetch_all(&mut *connection);
         let answered = tokio::time::timeout(ANSWER_TIMEOUT, query).await;
-        self.settle(connection, answered)?
-            .into_iter()
-            .map(row_from_sql)
-            .collect()
+        self.settle(connection, answered)?.into_iter().map(row_from_sql).collect()
     }
 }
 
 async fn refuse_without_fsync(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let (fsync,): (String,) = sqlx::query_as("select current_setting('fsync')")
-        .fetch_one(connection)
-        .await?;
+    let (fsync,): (String,) =
+        sqlx::query_as("select current_setting('fsync')").fetch_one(connection).await?;
     if fsync != "on" {
         return Err(sqlx::Error::Configuration(
             "it runs with fsync=off, and would forget fences in a crash".into(),
@@ -171,13 +143,11 @@ impl Store for PostgresStore {
         }
     }
 
-    /// One statement. The fences come first and are compared, under their locks, with what was
-    /// loaded; values follow only where the fence did, so the fence's lock guards them too. A fence
-    /// that somebody else has locked is passed over. Nothing waits, but for rivals that insert the
-    /// same new fence: they come in byte order, and so don't deadlock.
+    /// One statement, which compares each row, under its lock, with what was loaded. Rows are locked
+    /// in the order of the arrays, by nested loops over them, and so rivals don't deadlock.
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
-        let columns = Columns::of(changes);
-        let mut connection = self.connection().await.map_err(ApplyError::Unchanged)?;
+        let rows: Vec<_> = changes.iter().map(SqlChange::from).collect();
+        let mut connection = self.connections.take().await.map_err(ApplyError::Unchanged)?;
         // All rows are awaited, not the first: the statement is committed only after its last row.
         let query = sqlx::query_as(
             r#"
@@ -187,72 +157,54 @@ impl Store for PostgresStore {
                     $7::bool[], $8::text[], $9::bytea[], $10::bigint[], $11::text[]
                 ) with ordinality as change (
                     resource, expected_token, expected_version, token, holder, version,
-                    removes, content_type, bytes, value_token, value_holder, ordinal
+                    keeps_value, content_type, bytes, value_token, value_holder, ordinal
                 )
-            ), as_expected as materialized (
-                select c.ordinal
-                from change c
-                join storage.fence f on f.resource = c.resource
-                where f.version = c.expected_version
-                    and f.token is not distinct from c.expected_token
-                order by f.resource
-                for no key update of f skip locked
             ), updated as (
-                update storage.fence f
-                set token = c.token, holder = c.holder, version = c.version
+                update storage.resource r
+                set token = c.token, holder = c.holder, version = c.version,
+                    content_type = case when c.keeps_value then r.content_type else c.content_type end,
+                    bytes = case when c.keeps_value then r.bytes else c.bytes end,
+                    value_token = case when c.keeps_value then r.value_token else c.value_token end,
+                    value_holder = case when c.keeps_value then r.value_holder else c.value_holder end
                 from change c
-                join as_expected using (ordinal)
-                where f.resource = c.resource
+                where r.resource = c.resource and r.version = c.expected_version
+                    and r.token is not distinct from c.expected_token
                 returning c.ordinal
             ), inserted as (
-                insert into storage.fence (resource, token, holder, version)
-                select resource, token, holder, version
+                insert into storage.resource (
+                    resource, token, holder, version, content_type, bytes, value_token, value_holder
+                )
+                select resource, token, holder, version, content_type, bytes, value_token, value_holder
                 from change
                 where expected_version = 0 and expected_token is null
                 order by ordinal
                 on conflict (resource) do nothing
                 returning resource
-            ), moved as (
-                select ordinal from updated
-                union all
-                select c.ordinal from inserted i join change c on c.resource = i.resource
-            ), put as (
-                insert into storage.value (resource, content_type, bytes, token, holder)
-                select resource, content_type, bytes, value_token, value_holder
-                from change
-                join moved using (ordinal)
-                where bytes is not null
-                order by ordinal
-                on conflict (resource) do update set content_type = excluded.content_type,
-                    bytes = excluded.bytes, token = excluded.token, holder = excluded.holder
-            ), removed as (
-                delete from storage.value v
-                using change c
-                join moved using (ordinal)
-                where v.resource = c.resource and c.removes
             )
-            select ordinal from moved
+            select ordinal from updated
+            union all
+            select c.ordinal from inserted i join change c on c.resource = i.resource
             "#,
         )
-        .bind(columns.resource)
-        .bind(columns.expected_token)
-        .bind(columns.expected_version)
-        .bind(columns.token)
-        .bind(columns.holder)
-        .bind(columns.version)
-        .bind(columns.removes)
-        .bind(columns.content_type)
-        .bind(columns.bytes)
-        .bind(columns.value_token)
-        .bind(columns.value_holder)
+        .bind(column(&rows, |row| row.resource))
+        .bind(column(&rows, |row| row.expected_token))
+        .bind(column(&rows, |row| row.expected_version))
+        .bind(column(&rows, |row| row.token))
+        .bind(column(&rows, |row| row.holder))
+        .bind(column(&rows, |row| row.version))
+        .bind(column(&rows, |row| row.keeps_value))
+        .bind(column(&rows, |row| row.content_type))
+        .bind(column(&rows, |row| row.bytes))
+        .bind(column(&rows, |row| row.value_token))
+        .bind(column(&rows, |row| row.value_holder))
         .fetch_all(&mut *connection);
         let answered = tokio::time::timeout(ANSWER_TIMEOUT, query).await;
-        let moved: Vec<(i64,)> = match self.settle(connection, answered) {
-            Ok(moved) => moved,
+        let applied_ordinals: Vec<(i64,)> = match self.settle(connection, answered) {
+            Ok(ordinals) => ordinals,
             Err(error) => return failed(error, changes.len()),
         };
         let mut applied = vec![false; changes.len()];
-        for (ordinal,) in moved {
+        for (ordinal,) in applied_ordinals {
             applied[usize::try_from(ordinal - 1).expect("ordinals count from 1")] = true;
         }
         Ok(applied)
@@ -261,11 +213,11 @@ impl Store for PostgresStore {
     async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable> {
         let resources = sqlx::query_as(
             r#"
-            select v.resource, v.token, f.version, length(v.bytes)::bigint
-            from storage.value v
-            join storage.fence f on f.resource = v.resource
-            where v.resource > $1 and v.resource >= $2 and ($3 is null or v.resource < $3)
-            order by v.resource
+            select resource, value_token, version, length(bytes)::bigint
+            from storage.resource
+            where bytes is not null
+                and resource > $1 and resource >= $2 and ($3 is null or resource < $3)
+            order by resource
             limit $4
             "#,
         )
@@ -273,17 +225,14 @@ impl Store for PostgresStore {
         .bind(&page.prefix)
         .bind(page.prefix_end())
         .bind(i64::from(page.limit))
-        .fetch_all(&self.pool)
+        .fetch_all(self.connections.pool())
         .await?;
-        Ok(resources
-            .into_iter()
-            .map(listed_from_sql)
-            .collect::<Result<_, _>>()?)
+        Ok(resources.into_iter().map(listed_from_sql).collect::<Result<_, _>>()?)
     }
 
     async fn ping(&self) -> Result<(), Unreachable> {
-        sqlx::query("select from storage.fence limit 1")
-            .fetch_optional(&self.pool)
+        sqlx::query("select from storage.resource limit 1")
+            .fetch_optional(self.connections.pool())
             .await?;
         Ok(())
     }
@@ -291,10 +240,7 @@ impl Store for PostgresStore {
 
 /// Tells what a failed statement has left behind, by its SQLSTATE.
 fn failed(error: sqlx::Error, changes: usize) -> Result<Vec<bool>, ApplyError> {
-    let sqlstate = error
-        .as_database_error()
-        .and_then(|error| error.code())
-        .unwrap_or_default();
+    let sqlstate = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
     match &*sqlstate {
         // lock_not_available
         "55P03" => Err(ApplyError::Blocked),
@@ -302,11 +248,7 @@ fn failed(error: sqlx::Error, changes: usize) -> Result<Vec<bool>, ApplyError> {
         "40001" | "40P01" => Ok(vec![false; changes]),
         // No SQLSTATE, or one of a server that crashed or was shut down, perhaps after its commit.
         "" => Err(ApplyError::Unknown(error)),
-        state
-            if ["08", "57P", "58", "XX"]
-                .iter()
-                .any(|class| state.starts_with(class)) =>
-        {
+        state if ["08", "57P", "58", "XX"].iter().any(|class| state.starts_with(class)) => {
             Err(ApplyError::Unknown(error))
         }
         // Any other error has rolled the statement back.
@@ -314,52 +256,7 @@ fn failed(error: sqlx::Error, changes: usize) -> Result<Vec<bool>, ApplyError> {
     }
 }
 
-/// The changes as PostgreSQL takes them: an array for each column.
-#[derive(Default)]
-struct Columns<'a> {
-    resource: Vec<&'a str>,
-    expected_token: Vec<Option<i64>>,
-    expected_version: Vec<i64>,
-    token: Vec<Option<i64>>,
-    holder: Vec<&'a str>,
-    version: Vec<i64>,
-    removes: Vec<bool>,
-    content_type: Vec<Option<&'a str>>,
-    bytes: Vec<Option<&'a [u8]>>,
-    value_token: Vec<Option<i64>>,
-    value_holder: Vec<Option<&'a str>>,
-}
-
-impl<'a> Columns<'a> {
-    fn of(changes: &'a [Change<'a>]) -> Self {
-        let mut columns = Self::default();
-        for change in changes {
-            let (token, holder) = change.fence();
-            columns.resource.push(change.resource.as_str());
-            columns.expected_token.push(change.expected_token());
-            columns.expected_version.push(change.expected_version());
-            columns.token.push(token);
-            columns.holder.push(holder);
-            columns.version.push(change.version());
-            columns
-                .removes
-                .push(matches!(change.value(), ValueChange::Remove));
-            let value = match change.value() {
-                ValueChange::Put(value) => Some(value),
-                ValueChange::Keep | ValueChange::Remove => None,
-            };
-            let written_with = value.map(|value| super::sql_fence(value.written_with.as_ref()));
-            columns
-                .content_type
-                .push(value.map(|value| value.content.content_type.as_str()));
-            columns.bytes.push(value.map(|value| &*value.content.bytes));
-            columns
-                .value_token
-                .push(written_with.and_then(|(token, _)| token));
-            columns
-                .value_holder
-                .push(written_with.map(|(_, holder)| holder));
-        }
-        columns
-    }
+/// One column of the changes, as PostgreSQL takes it.
+fn column<'a, T>(changes: &[SqlChange<'a>], of: fn(&SqlChange<'a>) -> T) -> Vec<T> {
+    changes.iter().map(of).collect()
 }

@@ -1,0 +1,239 @@
+//! One batch: loaded, decided, made durable, answered.
+
+use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
+
+use fence::ResourceName;
+
+use super::{Job, Unavailable, UnavailableOutcome, group, guesses::Guesses};
+use crate::{
+    config::Enforcement,
+    operation::{Decided, Outcome},
+    row::Row,
+    store::{ApplyError, Change, Store, Wanted, WantedValue},
+};
+
+/// How long an operation may wait for rivals and for other people's locks.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a batch needs to be committed.
+pub(super) struct GroupCommit {
+    store: Arc<dyn Store>,
+    enforcement: Enforcement,
+    guesses: Guesses,
+}
+
+/// The jobs of a batch that could not be decided yet.
+#[derive(Default)]
+pub(super) struct Left {
+    /// A rival changed the resource, or is changing it.
+    pub(super) contended: Vec<Job>,
+    /// Somebody else's lock was in the way for as long as a statement waits.
+    pub(super) blocked: Vec<Job>,
+}
+
+/// The operations on one resource, and what they make of its row.
+struct Folded {
+    resource: ResourceName,
+    decided: Vec<(Job, Decided)>,
+    before: Row,
+    after: Row,
+}
+
+/// What became of a change.
+#[derive(Clone)]
+enum Fate {
+    Applied,
+    Contended,
+    Blocked,
+    Unavailable(Unavailable),
+}
+
+impl GroupCommit {
+    pub(super) fn new(store: Arc<dyn Store>, enforcement: Enforcement) -> Self {
+        Self { store, enforcement, guesses: Guesses::default() }
+    }
+
+    /// Decides the batch and answers all of it that can be answered.
+    pub(super) async fn commit(&self, batch: Vec<Job>) -> Left {
+        let mut groups = BTreeMap::new();
+        for job in batch {
+            group(&mut groups, job);
+        }
+        let mut left = Left::default();
+        let (mut changed, to_load) = self.fold_guesses(groups);
+        for folded in self.load_and_fold(to_load).await {
+            if folded.is_change() {
+                changed.push(folded);
+            } else {
+                // What changes nothing is decided by a row that is durable already.
+                folded.settle(Fate::Applied, &mut left);
+            }
+        }
+        changed.sort_by(|a, b| a.resource.cmp(&b.resource));
+        let changes: Vec<_> = changed.iter().map(Folded::change).collect();
+        let fates = self.apply(&changes).await;
+        self.guesses.learn(changes.iter().zip(&fates).map(|(change, fate)| {
+            let known = matches!(fate, Fate::Applied).then_some(change.after);
+            (change.resource, known)
+        }));
+        for (folded, fate) in changed.into_iter().zip(fates) {
+            folded.settle(fate, &mut left);
+        }
+        left
+    }
+
+    /// Folds the groups whose row can be guessed, if that comes to a change: the store makes it only
+    /// if the guess was right. All other groups are to be loaded.
+    fn fold_guesses(
+        &self,
+        groups: BTreeMap<ResourceName, Vec<Job>>,
+    ) -> (Vec<Folded>, BTreeMap<ResourceName, Vec<Job>>) {
+        let mut changed = Vec::with_capacity(groups.len());
+        let mut to_load = BTreeMap::new();
+        for (resource, jobs) in groups {
+            let guess = if jobs.iter().any(Job::reads) { None } else { self.guesses.of(&resource) };
+            let Some(row) = guess else {
+                to_load.insert(resource, jobs);
+                continue;
+            };
+            let folded = self.fold(resource, jobs, row);
+            if folded.is_change() {
+                changed.push(folded);
+            } else {
+                let jobs = folded.decided.into_iter().map(|(job, _)| job).collect();
+                to_load.insert(folded.resource, jobs);
+            }
+        }
+        (changed, to_load)
+    }
+
+    /// Loads and folds the groups. If they can't be loaded, they are told so.
+    async fn load_and_fold(&self, groups: BTreeMap<ResourceName, Vec<Job>>) -> Vec<Folded> {
+        match self.load(&groups).await {
+            Ok(rows) => groups
+                .into_iter()
+                .zip(rows)
+                .map(|((resource, jobs), row)| self.fold(resource, jobs, row))
+                .collect(),
+            Err(unavailable) => {
+                for job in groups.into_values().flatten() {
+                    job.tell(Err(unavailable.clone()));
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    async fn load(
+        &self,
+        groups: &BTreeMap<ResourceName, Vec<Job>>,
+    ) -> Result<Vec<Row>, Unavailable> {
+        if groups.is_empty() {
+            return Ok(Vec::new());
+        }
+        let wanted: Vec<_> = groups
+            .iter()
+            .map(|(resource, jobs)| Wanted {
+                resource,
+                value: if jobs.iter().any(Job::reads) {
+                    WantedValue::Whole
+                } else {
+                    WantedValue::Presence
+                },
+            })
+            .collect();
+        self.store.load(&wanted).await.map_err(|error| {
+            tracing::error!(resources = wanted.len(), "a batch was not loaded: {error}");
+            Unavailable { outcome: UnavailableOutcome::None, reason: error.to_string() }
+        })
+    }
+
+    fn fold(&self, resource: ResourceName, jobs: Vec<Job>, before: Row) -> Folded {
+        let mut after = before.clone();
+        let decided = jobs
+            .into_iter()
+            .map(|job| {
+                let decided = after.apply(&job.operation, self.enforcement);
+                (job, decided)
+            })
+            .collect();
+        Folded { resource, decided, before, after }
+    }
+
+    /// Applies the changes. Where somebody else's lock is in the way of a part, that part is found by
+    /// halving, and the rest goes on.
+    async fn apply(&self, changes: &[Change<'_>]) -> Vec<Fate> {
+        let mut fates = vec![Fate::Contended; changes.len()];
+        let mut parts: Vec<Range<usize>> = vec![0..changes.len()];
+        while let Some(part) = parts.pop() {
+            if part.is_empty() {
+                continue;
+            }
+            let fate = match self.store.apply(&changes[part.clone()]).await {
+                Ok(applied) => {
+                    for (fate, applied) in fates[part].iter_mut().zip(applied) {
+                        *fate = if applied { Fate::Applied } else { Fate::Contended };
+                    }
+                    continue;
+                }
+                Err(ApplyError::Blocked) if part.len() > 1 => {
+                    let middle = part.start + part.len() / 2;
+                    parts.extend([part.start..middle, middle..part.end]);
+                    continue;
+                }
+                Err(ApplyError::Blocked) => Fate::Blocked,
+                Err(error) => {
+                    tracing::error!(resources = part.len(), "a batch was not committed: {error}");
+                    let outcome = match error {
+                        ApplyError::Unknown(_) => UnavailableOutcome::Unknown,
+                        ApplyError::Unchanged(_) | ApplyError::Blocked => UnavailableOutcome::None,
+                    };
+                    Fate::Unavailable(Unavailable { outcome, reason: error.to_string() })
+                }
+            };
+            fates[part].fill(fate);
+        }
+        fates
+    }
+}
+
+impl Folded {
+    fn is_change(&self) -> bool {
+        self.before != self.after
+    }
+
+    fn change(&self) -> Change<'_> {
+        Change { resource: &self.resource, before: &self.before, after: &self.after }
+    }
+
+    /// Tells the decisions, which are durable if the change was applied; leaves the jobs whose turn
+    /// is yet to come, unless they have waited for too long.
+    fn settle(self, fate: Fate, left: &mut Left) {
+        for (job, decided) in self.decided {
+            let decision = match &fate {
+                Fate::Applied => Ok(decided),
+                Fate::Contended if job.queued.elapsed() < PATIENCE => {
+                    left.contended.push(job);
+                    continue;
+                }
+                Fate::Blocked if job.queued.elapsed() < PATIENCE => {
+                    left.blocked.push(job);
+                    continue;
+                }
+                Fate::Contended | Fate::Blocked => Err(Unavailable {
+                    outcome: UnavailableOutcome::None,
+                    reason: "others kept the resource locked for too long".to_owned(),
+                }),
+                // What the rule refused would not have happened in any case.
+                Fate::Unavailable(unavailable) => Err(Unavailable {
+                    outcome: match decided.outcome {
+                        Outcome::Refused(_) => UnavailableOutcome::None,
+                        _ => unavailable.outcome,
+                    },
+                    ..unavailable.clone()
+                }),
+            };
+            job.tell(decision);
+        }
+    }
+}
