@@ -1,1 +1,15 @@
-//! End-to-end tests.
+//! End-to-end tests: real servers and real clients, each test with its own.
+
+mod bad_input;
+mod contract;
+mod crashes;
+mod enforcement;
+mod hammer;
+mod lock_command;
+mod locks;
+mod proxy;
+mod replay;
+mod rivals;
+mod start_and_stop;
+mod wire;
+mod world;

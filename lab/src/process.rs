@@ -220,7 +220,7 @@ fn bound_to_this_thread(command: &Command) -> Command {
     completed(Command::new(command.get_program()), command)
 }
 
-/// Gives a command another's arguments and environment.
+/// Gives a command another's arguments, environment and folder.
 fn completed(mut command: Command, model: &Command) -> Command {
     command.args(model.get_args());
     for (key, value) in model.get_envs() {
@@ -229,9 +229,20 @@ fn completed(mut command: Command, model: &Command) -> Command {
             None => command.env_remove(key),
         };
     }
+    if let Some(folder) = model.get_current_dir() {
+        command.current_dir(folder);
+    }
     command
 }
 
+#[cfg(target_os = "linux")]
+fn is_stopped(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state follows the command's name, which is in parentheses.
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+}
+
+#[cfg(not(target_os = "linux"))]
 fn is_stopped(pid: Pid) -> bool {
     let state = Command::new("ps").args(["-o", "state=", "-p", &pid.to_string()]).output();
     state.is_ok_and(|state| state.stdout.starts_with(b"T"))

@@ -1,6 +1,6 @@
 //! The `lock-client` command: its arguments, and what its exit codes mean.
 //!
-//! Every step is an [event](events) on stdout, a JSON object on a line of its own; errors are on
+//! Every step is an event on stdout, a JSON object on a line of its own; errors are on
 //! stderr.
 
 mod events;

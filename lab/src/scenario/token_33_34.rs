@@ -85,6 +85,7 @@ async fn play(world: World, recorder: &mut Recorder) -> anyhow::Result<Played> {
     };
     let storage = StorageServer::start(&["--enforcement", enforcement]).await?;
     redis.set(&format!("fenced:{{{RESOURCE}}}:token"), "32").await?;
+    recorder.note(world, Actor::Redis, "counter-preset", Token::new(32).ok());
 
     let client = |actor, value| {
         let (redis, storage) = (&redis.url(), storage.url());

@@ -91,7 +91,7 @@ impl Store for SqliteStore {
     }
 
     /// The values travel as one blob, each cut out of it by its offset (from 1) and length, so that
-    /// they needn't be encoded.
+    /// they needn't be encoded; an empty one is not cut, as `substr` of an empty blob is null.
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
         let mut blob = Vec::new();
         let rows: Vec<_> = changes
@@ -126,7 +126,8 @@ impl Store for SqliteStore {
             )
             select c.value ->> 0, c.value ->> 3, c.value ->> 4, c.value ->> 5,
                 iif(c.value ->> 6, r.content_type, c.value ->> 7),
-                iif(c.value ->> 6, r.bytes, substr(?2, c.value ->> 8, c.value ->> 9)),
+                iif(c.value ->> 6, r.bytes, iif(c.value ->> 9 = 0, x'',
+                    substr(?2, c.value ->> 8, c.value ->> 9))),
                 iif(c.value ->> 6, r.value_token, c.value ->> 10),
                 iif(c.value ->> 6, r.value_holder, c.value ->> 11)
             from json_each(?1) c

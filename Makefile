@@ -1,0 +1,69 @@
+# The two commands that a newcomer needs:
+#
+#   make demo    replays token 33 against token 34, on real processes
+#   make test    runs all tests
+#
+# Each says what it is about to install, and installs only what is missing. Further:
+#
+#   make check   formatting, lints and documentation, with warnings as errors
+#   make bench   measures the storage server
+
+POSTGRES_AT_LEAST := 15
+
+.PHONY: demo test check bench redis-server postgresql wrk
+
+demo: redis-server
+	cargo build --workspace --bins
+	target/debug/lab replay
+
+test: redis-server postgresql
+	cargo build --workspace --bins
+	cargo test --workspace
+
+check:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- --deny warnings
+	cargo clippy --package lock-client --no-default-features -- --deny warnings
+	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps
+
+bench: postgresql wrk
+	cargo build --workspace --bins --release
+	target/release/lab bench storage
+
+# install PACKAGE FORMULA: installs a Debian package, or a Homebrew formula on macOS.
+define install
+	echo "about to install $(1)"; \
+	if command -v apt-get > /dev/null; then \
+		run=; if [ "$$(id -u)" != 0 ]; then run=sudo; fi; \
+		$$run apt-get update && $$run env DEBIAN_FRONTEND=noninteractive apt-get install -y $(1); \
+	elif command -v brew > /dev/null; then \
+		brew install $(2); \
+	else \
+		echo "neither apt-get nor brew is here: please install $(1) yourself" >&2; exit 1; \
+	fi
+endef
+
+redis-server:
+	@command -v redis-server > /dev/null || { $(call install,redis-server,redis); }
+
+# The version of the newest PostgreSQL server here, which needn't be in the PATH.
+define postgres_version
+$$(for postgres in $$(command -v postgres) /usr/lib/postgresql/*/bin/postgres \
+		/opt/homebrew/opt/postgresql@*/bin/postgres /usr/local/opt/postgresql@*/bin/postgres; do \
+	test -x "$$postgres" && "$$postgres" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'; \
+done | sort -n | tail -n 1)
+endef
+
+postgresql:
+	@version=$(postgres_version); \
+	if [ "$${version:-0}" -lt $(POSTGRES_AT_LEAST) ]; then \
+		$(call install,postgresql,postgresql@17); \
+		version=$(postgres_version); \
+		if [ "$${version:-0}" -lt $(POSTGRES_AT_LEAST) ]; then \
+			echo "PostgreSQL $(POSTGRES_AT_LEAST) or newer is needed; here is $${version:-none}" >&2; \
+			exit 1; \
+		fi; \
+	fi
+
+wrk:
+	@command -v wrk > /dev/null || { $(call install,wrk,wrk); }

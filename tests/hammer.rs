@@ -1,0 +1,97 @@
+//! Many clients with interleaved tokens on one resource; what the storage accepted is then checked
+//! from outside.
+
+use std::{sync::Arc, time::Duration};
+
+use lab::servers::{Postgres, StorageServer};
+use lock_client::storage::{Answer, Storage};
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::world::{Counter, name};
+
+const CLIENTS: usize = 16;
+const WRITES: usize = 40;
+
+/// A write that the storage accepted: the version that it made, and its token, which is its value.
+type Accepted = (u64, u64);
+
+/// Has clients take tokens and write with them, some after a pause in which others overtake them.
+async fn hammer(servers: &[&StorageServer]) -> Vec<Accepted> {
+    let tokens = Arc::new(Counter::default());
+    let mut clients = JoinSet::new();
+    for client in 0..CLIENTS {
+        let storage = Storage::new(servers[client % servers.len()].url()).unwrap();
+        let tokens = tokens.clone();
+        clients.spawn(async move {
+            let mut accepted = Vec::new();
+            for write in 0..WRITES {
+                let fence = tokens.next();
+                if (client + write) % 4 == 0 {
+                    sleep(Duration::from_millis(3)).await;
+                }
+                let value = fence.token.to_string();
+                let answer = storage.write(&name("hot"), &fence, "text/plain", value).await;
+                if let Answer::Accepted(version) = answer.unwrap() {
+                    accepted.push((version, fence.token.as_u64()));
+                }
+            }
+            accepted
+        });
+    }
+    let mut accepted: Vec<_> = clients.join_all().await.into_iter().flatten().collect();
+    accepted.sort_unstable();
+    accepted
+}
+
+/// How often a write was accepted after one with a higher token.
+fn stale_writes(accepted: &[Accepted]) -> usize {
+    accepted.windows(2).filter(|pair| pair[1].1 < pair[0].1).count()
+}
+
+fn assert_versions_have_no_gaps(accepted: &[Accepted]) {
+    let versions: Vec<_> = accepted.iter().map(|(version, _)| *version).collect();
+    assert_eq!(versions, (1..=accepted.len() as u64).collect::<Vec<_>>());
+}
+
+async fn assert_the_last_accepted_write_is_there(server: &StorageServer, accepted: &[Accepted]) {
+    let storage = Storage::new(server.url()).unwrap();
+    let value = storage.read(&name("hot")).await.unwrap().unwrap();
+    let (version, token) = *accepted.last().unwrap();
+    assert_eq!((value.version, value.bytes), (version, token.to_string().into()));
+}
+
+#[tokio::test]
+async fn two_servers_on_one_postgres_accept_tokens_in_order() {
+    let postgres = Postgres::start().await.unwrap();
+    let one = StorageServer::start_on(&postgres.url(), &[]).await.unwrap();
+    let other = StorageServer::start_on(&postgres.url(), &[]).await.unwrap();
+    let accepted = hammer(&[&one, &other]).await;
+    assert!(accepted.len() < CLIENTS * WRITES, "some writes were late");
+    assert_eq!(stale_writes(&accepted), 0);
+    assert_versions_have_no_gaps(&accepted);
+    assert_the_last_accepted_write_is_there(&one, &accepted).await;
+    assert_the_last_accepted_write_is_there(&other, &accepted).await;
+}
+
+#[tokio::test]
+async fn sqlite_accepts_tokens_in_order() {
+    let server = StorageServer::start(&[]).await.unwrap();
+    let accepted = hammer(&[&server]).await;
+    assert!(accepted.len() < CLIENTS * WRITES, "some writes were late");
+    assert_eq!(stale_writes(&accepted), 0);
+    assert_versions_have_no_gaps(&accepted);
+    assert_the_last_accepted_write_is_there(&server, &accepted).await;
+}
+
+/// The negative control: the same hammer finds what the fence prevents.
+#[tokio::test]
+async fn without_enforcement_the_same_hammer_finds_stale_writes() {
+    let postgres = Postgres::start().await.unwrap();
+    let off = ["--enforcement", "off"];
+    let one = StorageServer::start_on(&postgres.url(), &off).await.unwrap();
+    let other = StorageServer::start_on(&postgres.url(), &off).await.unwrap();
+    let accepted = hammer(&[&one, &other]).await;
+    assert_eq!(accepted.len(), CLIENTS * WRITES, "nothing is refused");
+    assert!(stale_writes(&accepted) > 0);
+    assert_versions_have_no_gaps(&accepted);
+}

@@ -1,0 +1,166 @@
+//! The `lock-client` command: its events and its exit codes.
+
+use std::process::{Command, Output};
+
+use lab::servers::{Redis, StorageServer, built};
+use serde_json::{Value, json};
+
+/// Runs the command, with no settings from outside.
+async fn lock_client(arguments: &[&str]) -> Output {
+    let mut command = Command::new(built("lock-client").unwrap());
+    command.args(arguments).env_remove("FENCED_REDIS").env_remove("FENCED_STORAGE");
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+fn events(output: &Output) -> Vec<Value> {
+    let stdout = std::str::from_utf8(&output.stdout).unwrap();
+    stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn names(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["event"].as_str().unwrap()).collect()
+}
+
+fn assert_failed(output: &Output, code: i32, reason: &str) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(stderr.contains(reason), "{reason:?} is in {stderr:?}");
+}
+
+#[tokio::test]
+async fn put_writes_under_a_lock_and_tells_each_step() {
+    let redis = Redis::start().await.unwrap();
+    let storage = StorageServer::start(&[]).await.unwrap();
+    redis.set("fenced:{orders/42}:token", "32").await.unwrap();
+    let (redis, storage) = (redis.url(), storage.url());
+    let to = ["--redis", &redis, "--storage", storage];
+
+    let first = lock_client(&[&["put", "orders/42", "one"], &to[..]].concat()).await;
+    assert_eq!(first.status.code(), Some(0), "{first:?}");
+    let steps = events(&first);
+    assert_eq!(names(&steps), ["acquired", "read", "lease-checked", "written", "released"]);
+    assert_eq!(steps[0]["token"], 33);
+    assert!(steps[0]["holder"].as_str().unwrap().ends_with("..."), "no holder is shown whole");
+    assert_eq!(steps[1]["value"], Value::Null);
+    assert_eq!((&steps[3]["token"], &steps[3]["version"]), (&json!(33), &json!(1)));
+
+    let hold = ["put", "orders/42", "two", "--hold", "50ms", "--ttl", "5s"];
+    let second = lock_client(&[&hold[..], &to].concat()).await;
+    let steps = events(&second);
+    let expected = ["acquired", "read", "holding", "lease-checked", "written", "released"];
+    assert_eq!(names(&steps), expected);
+    assert_eq!((&steps[1]["value"], &steps[1]["version"]), (&json!("one"), &json!(1)));
+    assert_eq!(steps[4]["token"], 34);
+
+    let status = lock_client(&["status", "orders/42", "--redis", &redis]).await;
+    let free = json!({
+        "name": "orders/42", "held": false, "token": null, "holder": null,
+        "remaining_ms": null, "last_token": 34,
+    });
+    assert_eq!(events(&status), [free]);
+}
+
+#[tokio::test]
+async fn busy_lock_is_75_and_its_status_tells_who() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "34").await.unwrap();
+    redis.set("fenced:{r}:lock", "34 34 0123456789abcdef0123456789abcdef").await.unwrap();
+    let url = redis.url();
+    let to = ["--redis", &url, "--storage", "http://127.0.0.1:1"];
+    let busy = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
+    assert_failed(&busy, 75, "somebody else holds the lock");
+
+    let status = lock_client(&["status", "r", "--redis", &url]).await;
+    let held = json!({
+        "name": "r", "held": true, "token": 34, "holder": "01234567...",
+        "remaining_ms": null, "last_token": 34,
+    });
+    assert_eq!(events(&status), [held]);
+
+    redis.set("fenced:{r}:lock", "not a lock of ours").await.unwrap();
+    let status = lock_client(&["status", "r", "--redis", &url]).await;
+    assert_failed(&status, 69, "holds no lock of ours");
+}
+
+#[tokio::test]
+async fn lease_that_ran_out_is_79_and_nothing_is_written() {
+    let redis = Redis::start().await.unwrap();
+    let storage = StorageServer::start(&[]).await.unwrap();
+    let url = redis.url();
+    let to = ["--redis", &url, "--storage", storage.url()];
+    let held = ["put", "r", "x", "--ttl", "1s", "--hold", "1500ms"];
+    let lost = lock_client(&[&held[..], &to].concat()).await;
+    assert_failed(&lost, 79, "the lease was lost");
+    assert_eq!(names(&events(&lost)), ["acquired", "read", "holding", "lease-lost"]);
+    let value = crate::wire::request(storage.url(), "GET", "/v1/resources/r", &[], "").await;
+    assert_eq!(value.status, 404);
+}
+
+#[tokio::test]
+async fn refused_token_is_80() {
+    let redis = Redis::start().await.unwrap();
+    let storage = StorageServer::start(&[]).await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let headers = [("Fencing-Token", "34")];
+    crate::wire::request(storage.url(), "PUT", "/v1/resources/r", &headers, "newer").await;
+    let url = redis.url();
+    let to = ["--redis", &url, "--storage", storage.url()];
+    let refused = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
+    assert_failed(&refused, 80, "the storage refused the token");
+    let steps = events(&refused);
+    assert_eq!(names(&steps), ["acquired", "refused", "released"]);
+    assert_eq!(steps[1]["reason"], "stale-token");
+    assert_eq!((&steps[1]["token"], &steps[1]["highest_token"]), (&json!(33), &json!(34)));
+}
+
+#[tokio::test]
+async fn unreachable_redis_and_storage_are_69() {
+    let mut redis = Redis::start().await.unwrap();
+    let url = redis.url();
+    let to = ["--redis", &url, "--storage", "http://127.0.0.1:1"];
+    let no_storage = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
+    assert_failed(&no_storage, 69, "the storage can't be reached");
+    assert_eq!(names(&events(&no_storage)), ["acquired", "released"], "no lock is left behind");
+
+    redis.process().kill().unwrap();
+    let no_redis = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
+    assert_failed(&no_redis, 69, "no answer from the lock service");
+    let no_redis = lock_client(&["status", "r", "--redis", &url]).await;
+    assert_failed(&no_redis, 69, "no answer from the lock service");
+}
+
+#[tokio::test]
+async fn wrong_usage_is_64() {
+    let to = ["--redis", "redis://127.0.0.1:1", "--storage", "http://127.0.0.1:1"];
+    let cases: [(&[&str], &str); 8] = [
+        (&[], "Usage"),
+        (&["lock"], "unrecognized subcommand"),
+        (&["put", "r"], "required"),
+        (&["put", "a//b", "x"], "no segment of a name"),
+        (&["put", "r", "x", "--ttl", "soon"], "--ttl"),
+        (&["put", "r", "x", "--ttl", "1ms"], "from 10 ms to 7 days"),
+        (&["put", "r", "x", "--redis", "nonsense"], "not a usable Redis URL"),
+        (&["put", "r", "x", "--storage", "ftp://h"], "does not begin with http://"),
+    ];
+    for (arguments, reason) in cases {
+        let mut arguments = arguments.to_vec();
+        if arguments.first() == Some(&"put") {
+            let missing = to.chunks(2).filter(|option| !arguments.contains(&option[0]));
+            arguments.extend(missing.flatten().collect::<Vec<_>>());
+        }
+        let output = lock_client(&arguments).await;
+        assert_failed(&output, 64, reason);
+    }
+    assert_eq!(lock_client(&["--help"]).await.status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn client_whose_driver_has_gone_lets_the_lock_go() {
+    let redis = Redis::start().await.unwrap();
+    let url = redis.url();
+    let step = ["put", "r", "x", "--step", "--redis", &url, "--storage", "http://127.0.0.1:1"];
+    // The command's stdin is empty here: there is nobody to say that it may go on.
+    let output = lock_client(&step).await;
+    assert_failed(&output, 64, "stdin ended");
+    assert_eq!(names(&events(&output)), ["acquired", "released"]);
+}

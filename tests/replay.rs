@@ -1,0 +1,89 @@
+//! The lab's own command.
+
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+async fn lab(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
+    command.args(arguments);
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn token_33_is_refused_after_34_and_overwrites_without_the_fence() {
+    let output = lab(&["replay", "token-33-34", "--json"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(record["scenario"], "token-33-34");
+    assert_eq!(record["holds"], true);
+    let outcome = json!({
+        "fenced": {
+            "value": "by client 2", "token": 34,
+            "stale_writes_accepted": 0, "stale_writes_refused": 1,
+        },
+        "unfenced": {
+            "value": "by client 1", "token": 33,
+            "stale_writes_accepted": 1, "stale_writes_refused": 0,
+        },
+    });
+    assert_eq!(record["outcome"], outcome);
+
+    // What happened with the fence, in the order of time.
+    let events = record["events"].as_array().unwrap();
+    assert!(events.iter().is_sorted_by_key(|event| event["at_ms"].as_u64().unwrap()));
+    let fenced = events.iter().filter(|event| event["world"] == "fenced").map(|event| {
+        let text = |member: &str| event[member].as_str().unwrap().to_owned();
+        let token = event["token"].as_u64().map_or(String::new(), |token| format!(" {token}"));
+        format!("{}: {}{token}", text("actor"), text("event"))
+    });
+    insta::assert_snapshot!(fenced.collect::<Vec<_>>().join("\n"), @"
+    redis: counter-preset 32
+    client1: acquired 33
+    client1: read 33
+    storage: accepted-claim 33
+    client1: lease-checked 33
+    client1: paused
+    redis: lease-expired 33
+    client2: acquired 34
+    client2: read 34
+    storage: accepted-claim 34
+    client2: lease-checked 34
+    client2: written 34
+    storage: accepted-write 34
+    client2: released
+    client1: resumed
+    client1: refused 33
+    storage: refused 33
+    client1: lease-lost
+    ");
+}
+
+#[tokio::test]
+async fn timeline_tells_the_story_in_words() {
+    let output = lab(&["replay"]).await;
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "WITHOUT the fence",
+        "WITH the fence",
+        "client 1 lock (Redis) client 2 storage",
+        "'by client 1', token 33; stale writes: 1 accepted, 0 refused",
+        "'by client 2', token 34; stale writes: 0 accepted, 1 refused",
+        "Shown:",
+    ] {
+        assert!(words.contains(part), "{part:?} is in {text}");
+    }
+    assert!(!text.contains('\u{1b}'), "no colours where no terminal is");
+}
+
+#[tokio::test]
+async fn scenarios_are_listed_and_an_unknown_one_is_2() {
+    let list = lab(&["replay", "--list"]).await;
+    assert!(String::from_utf8(list.stdout).unwrap().contains("token-33-34"));
+    let unknown = lab(&["replay", "none"]).await;
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8(unknown.stderr).unwrap().contains("lab replay --list"));
+}

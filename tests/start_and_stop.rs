@@ -1,0 +1,119 @@
+//! How a storage server starts, refuses to start, and stops.
+
+use std::{process::Command, time::Duration};
+
+use lab::{
+    process::Process,
+    servers::{Postgres, StorageServer, built},
+};
+use rustix::process::Signal;
+use sqlx::{Connection, PgConnection, SqliteConnection};
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+
+use crate::wire;
+
+/// Why a server with these arguments does not start.
+async fn refusal(arguments: &[&str]) -> String {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let mut command = Command::new(built("storage-server").unwrap());
+    command.args(arguments).current_dir(folder.path());
+    let mut process = Process::spawn("storage-server", &command, folder.path()).unwrap();
+    let status = process.exit(Duration::from_secs(20)).await.unwrap();
+    assert!(!status.success(), "{arguments:?}");
+    std::fs::read_to_string(folder.path().join("storage-server.stderr")).unwrap()
+}
+
+#[tokio::test]
+async fn bad_configuration_is_refused_with_its_reason() {
+    let cases = [
+        (["--database-url", "mysql://h/d"], "begins neither with sqlite: nor with postgres:"),
+        (["--database-url", "sqlite::memory:"], "can't keep a fence"),
+        (["--database-url", "sqlite:/no/such/folder/f.db"], "can't open"),
+        (["--database-url", "postgres://u@127.0.0.1:1/d"], "can't use the PostgreSQL database"),
+        (["--listen", "nowhere"], "can't listen on nowhere"),
+        (["--enforcement", "maybe"], "possible values: enforce, report, off"),
+        (["--max-value-bytes", "many"], "--max-value-bytes"),
+    ];
+    for (arguments, reason) in cases {
+        let said = refusal(&arguments).await;
+        assert!(said.contains(reason), "{arguments:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn postgres_without_fsync_is_refused() {
+    let postgres = Postgres::start_with(&["fsync=off"]).await.unwrap();
+    let said = refusal(&["--database-url", &postgres.url()]).await;
+    assert!(said.contains("fsync=off"), "{said}");
+}
+
+#[tokio::test]
+async fn commits_are_synchronous_whatever_the_database_says() {
+    let postgres = Postgres::start_with(&["synchronous_commit=off"]).await.unwrap();
+    let server = StorageServer::start_on(&postgres.url(), &[]).await.unwrap();
+    let headers = [("Fencing-Token", "1")];
+    wire::request(server.url(), "PUT", "/v1/resources/r", &headers, "x").await;
+    // What a session has set is shown by a function that runs in it: a trigger notes it.
+    let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
+    let trigger = "
+        create table seen (setting text);
+        create function note() returns trigger language plpgsql as $$ begin
+            insert into seen values (current_setting('synchronous_commit')); return new;
+        end $$;
+        create trigger note before update on storage.resource for each row execute function note()";
+    sqlx::raw_sql(trigger).execute(&mut connection).await.unwrap();
+    wire::request(server.url(), "PUT", "/v1/resources/r", &headers, "y").await;
+    let seen: Vec<String> =
+        sqlx::query_scalar("select setting from seen").fetch_all(&mut connection).await.unwrap();
+    assert_eq!(seen, ["on"]);
+}
+
+#[tokio::test]
+async fn newer_schema_is_refused() {
+    let postgres = Postgres::start().await.unwrap();
+    drop(StorageServer::start_on(&postgres.url(), &[]).await.unwrap());
+    let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
+    let newer = "
+        insert into storage.migrations (version, description, success, checksum, execution_time)
+        values (9999, 'of the future', true, '', 0)";
+    sqlx::raw_sql(newer).execute(&mut connection).await.unwrap();
+    let said = refusal(&["--database-url", &postgres.url()]).await;
+    assert!(said.contains("newer than this server knows"), "{said}");
+
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let url = format!("sqlite:{}", folder.path().join("fenced.db").display());
+    drop(StorageServer::start_on(&url, &[]).await.unwrap());
+    let mut connection = SqliteConnection::connect(&url).await.unwrap();
+    let newer = newer.replace("storage.", "storage_");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(newer)).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    let said = refusal(&["--database-url", &url]).await;
+    assert!(said.contains("newer than this server knows"), "{said}");
+}
+
+#[tokio::test]
+async fn servers_that_start_at_once_on_a_new_database_all_start() {
+    let postgres = Postgres::start().await.unwrap();
+    let url = postgres.url();
+    let start = || StorageServer::start_on(&url, &[]);
+    let (a, b, c) = tokio::join!(start(), start(), start());
+    for server in [a, b, c] {
+        let server = server.unwrap();
+        assert_eq!(wire::request(server.url(), "GET", "/readyz", &[], "").await.status, 200);
+    }
+}
+
+/// A client that never finishes its request holds up the end for a while, not for ever.
+#[tokio::test]
+async fn sigterm_ends_a_server_with_a_half_sent_request() {
+    let mut server = StorageServer::start(&[]).await.unwrap();
+    let mut half = wire::connect(server.url()).await;
+    half.write_all(b"PUT /v1/resources/r HTTP/1.1\r\nHost: h\r\nFencing-Token: 1\r\n")
+        .await
+        .unwrap();
+    wire::request(server.url(), "GET", "/livez", &[], "").await;
+    server.process().signal(Signal::TERM).unwrap();
+    let status = server.process().exit(Duration::from_secs(30)).await.unwrap();
+    assert_eq!(status.code(), Some(0));
+}
