@@ -173,8 +173,9 @@ async fn lost_answer_of_the_database_is_told_as_an_unknown_outcome() {
     let proxy = LossyProxy::to(postgres.socket_folder().join(".s.PGSQL.5432")).await;
     let url = format!("postgres://postgres@{}/postgres", proxy.address);
     let server = StorageServer::start_on(&url, &[]).await.unwrap();
-    let put = |token, value| {
-        wire::request(server.url(), "PUT", "/v1/resources/r", &[("Fencing-Token", token)], value)
+    let put = async |token, value| {
+        let headers = [("Fencing-Token", token)];
+        wire::request(server.url(), "PUT", "/v1/resources/r", &headers, value).await
     };
     assert_eq!(put("33", "one").await.status, 201);
     // The server knows the row now, and sends nothing but the change.
