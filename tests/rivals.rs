@@ -6,7 +6,8 @@ use std::{sync::Arc, time::Duration};
 use lab::servers::{Postgres, StorageServer};
 use lock_client::storage::{Answer, Storage};
 use rustix::process::Signal;
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, PgConnection, SqliteConnection};
+use tempfile::TempDir;
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
@@ -117,6 +118,44 @@ async fn a_resource_that_stays_blocked_is_answered_503_with_outcome_none() {
     somebody.close().await.unwrap();
     let value = world.ask("GET", "/v1/resources/r", &[]).await;
     assert_eq!(value.text(), "one", "what was told not to have happened has not");
+}
+
+/// Another process has the SQLite file locked.
+#[tokio::test]
+async fn a_locked_sqlite_file_is_answered_503_with_outcome_none() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let url = format!("sqlite:{}", folder.path().join("fenced.db").display());
+    let server = StorageServer::start_on(&url, &[]).await.unwrap();
+    let put = async |token, value| {
+        let headers = [("Fencing-Token", token)];
+        wire::request(server.url(), "PUT", "/v1/resources/r", &headers, value).await
+    };
+    assert_eq!(put("1", "one").await.status, 201);
+    let mut somebody = SqliteConnection::connect(&url).await.unwrap();
+    sqlx::query("begin immediate").execute(&mut somebody).await.unwrap();
+    let answer = put("2", "two").await;
+    assert_eq!(answer.problem(), "503 unavailable");
+    assert_eq!(answer.json()["outcome"], "none");
+    sqlx::query("rollback").execute(&mut somebody).await.unwrap();
+    let value = wire::request(server.url(), "GET", "/v1/resources/r", &[], "").await;
+    assert_eq!(value.text(), "one", "what was told not to have happened has not");
+    assert_eq!(put("2", "two").await.json()["version"], 2);
+}
+
+/// Another process has written to the SQLite file since the server did.
+#[tokio::test]
+async fn what_another_process_wrote_to_the_sqlite_file_counts() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let url = format!("sqlite:{}", folder.path().join("fenced.db").display());
+    let one = StorageServer::start_on(&url, &[]).await.unwrap();
+    let other = StorageServer::start_on(&url, &[]).await.unwrap();
+    for (server, token, status) in [(&one, "33", 201), (&other, "34", 200), (&one, "33", 412)] {
+        let headers = [("Fencing-Token", token)];
+        let answer = wire::request(server.url(), "PUT", "/v1/resources/r", &headers, token).await;
+        assert_eq!(answer.status, status);
+    }
+    let value = wire::request(one.url(), "GET", "/v1/resources/r", &[], "").await;
+    assert_eq!((value.text().as_str(), value.header("etag")), ("34", Some("\"2\"")));
 }
 
 /// The server stops while an operation is queued that can't be decided yet.

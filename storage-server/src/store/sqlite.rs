@@ -1,12 +1,12 @@
 //! Resources in an SQLite file.
 
-use std::{str::FromStr, time::Duration};
+use std::{collections::HashSet, str::FromStr, time::Duration};
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
 use serde::Serialize;
 use sqlx::{
-    ConnectOptions, Connection, Sqlite, SqliteConnection,
+    ConnectOptions, Sqlite, SqliteConnection,
     migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
@@ -90,7 +90,8 @@ impl Store for SqliteStore {
         Ok(rows.into_iter().map(row_from_sql).collect::<Result<_, _>>()?)
     }
 
-    /// The values travel as one blob, each cut out of it by its offset (from 1) and length, so that
+    /// One statement, which compares each row with what was loaded: another process may have written
+    /// to the file meanwhile. The values travel as one blob, each cut out of it by its offset (from 1) and length, so that
     /// they needn't be encoded; an empty one is not cut, as `substr` of an empty blob is null.
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
         let mut blob = Vec::new();
@@ -117,9 +118,8 @@ impl Store for SqliteStore {
             })
             .collect();
         let mut writer = self.writer.lock().await;
-        let mut transaction =
-            writer.begin_with("begin immediate").await.map_err(ApplyError::Unchanged)?;
-        let applied = sqlx::query(
+        // All rows are awaited, not the first: the statement is committed only after its last row.
+        let applied: Result<Vec<(String,)>, _> = sqlx::query_as(
             r#"
             insert into storage_resource (
                 resource, token, holder, version, content_type, bytes, value_token, value_holder
@@ -137,21 +137,16 @@ impl Store for SqliteStore {
                 version = excluded.version, content_type = excluded.content_type,
                 bytes = excluded.bytes, value_token = excluded.value_token,
                 value_holder = excluded.value_holder
+            returning resource
             "#,
         )
         .bind(to_json(&rows))
         .bind(blob)
-        .execute(&mut *transaction)
-        .await
-        .map_err(ApplyError::Unchanged)?
-        .rows_affected();
-        if applied < changes.len() as u64 {
-            // Another process has written to the file since the rows were loaded.
-            transaction.rollback().await.map_err(ApplyError::Unchanged)?;
-            return Ok(vec![false; changes.len()]);
-        }
-        transaction.commit().await.map_err(ApplyError::Unknown)?;
-        Ok(vec![true; changes.len()])
+        .fetch_all(&mut *writer)
+        .await;
+        let applied: HashSet<String> =
+            applied.map_err(failed)?.into_iter().map(|(resource,)| resource).collect();
+        Ok(changes.iter().map(|change| applied.contains(change.resource.as_str())).collect())
     }
 
     async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable> {
@@ -179,6 +174,17 @@ impl Store for SqliteStore {
             .fetch_optional(self.readers.pool())
             .await?;
         Ok(())
+    }
+}
+
+/// Tells what a failed statement has left behind, by SQLite's primary result code.
+fn failed(error: sqlx::Error) -> ApplyError {
+    let code = error.as_database_error().and_then(|error| error.code());
+    let code: Option<u32> = code.and_then(|code| code.parse().ok());
+    match code.map(|extended| extended & 0xff) {
+        // BUSY, LOCKED, READONLY, FULL, CONSTRAINT: the statement was rolled back.
+        Some(5 | 6 | 8 | 13 | 19) => ApplyError::Unchanged(error),
+        _ => ApplyError::Unknown(error),
     }
 }
 
