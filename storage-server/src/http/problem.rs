@@ -8,7 +8,8 @@ use axum::{
     routing::get,
 };
 use fence::{InvalidHolder, InvalidName, InvalidToken, ResourceName};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::{
     committer::{Unavailable, UnavailableOutcome},
@@ -181,16 +182,26 @@ impl Problem {
     }
 }
 
+#[derive(Serialize)]
+struct Document {
+    r#type: String,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    #[serde(flatten)]
+    members: Map<String, Value>,
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let Self { kind, detail, members } = self;
-        let mut document = json!({
-            "type": format!("/problems/{}", kind.slug),
-            "title": kind.title,
-            "status": kind.status.as_u16(),
-            "detail": detail,
-        });
-        document.as_object_mut().expect("a document is an object").extend(members);
+        let document = Document {
+            r#type: format!("/problems/{}", kind.slug),
+            title: kind.title,
+            status: kind.status.as_u16(),
+            detail,
+            members,
+        };
         let mut response = (kind.status, Json(document)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
