@@ -2,16 +2,14 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::{
+    proxy::LossyProxy,
+    world::{name, token},
+};
 use lab::servers::Redis;
 use lock_client::{
     AcquireError, Lease, Locks, Lost, Released, RenewError, Ttl, backend,
     backend::{Attempt, Backend},
-};
-use tokio::time::sleep;
-
-use crate::{
-    proxy::LossyProxy,
-    world::{name, token},
 };
 
 fn ttl(millis: u64) -> Ttl {
@@ -121,7 +119,8 @@ async fn renewal_extends_only_what_is_still_ours() {
     let locks = locks(&redis.url());
     let mut lease = locks.try_acquire(&name("r"), ttl(2_000)).await.unwrap();
     let token_before = lease.token();
-    sleep(Duration::from_millis(50)).await;
+    let a_part_has_passed = || Ok(lease.remaining() < Duration::from_millis(1_900));
+    lab::process::until(Duration::from_secs(5), a_part_has_passed).await.unwrap();
     let before = lease.remaining();
     lease.renew().await.unwrap();
     assert!(lease.remaining() > before);
@@ -211,13 +210,13 @@ async fn lost_reply_to_an_acquire_does_not_lose_the_token() {
     locks.try_acquire(&name("r"), ttl(60_000)).await.unwrap().release().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
 
-    proxy.lose_next_reply();
+    proxy.lose_reply_to("fenced:{r}:lock");
     let lease = locks.try_acquire(&name("r"), ttl(60_000)).await.unwrap();
     assert!(proxy.has_lost_it());
     assert_eq!(lease.token(), Ok(token(33)), "the token of the grant whose reply was lost");
     assert_eq!(locks.status(&name("r")).await.unwrap().last_token, Some(33));
 
-    proxy.lose_next_reply();
+    proxy.lose_reply_to("fenced:{r}:lock");
     assert_eq!(lease.release().await.unwrap(), Released::NotHeld, "the lost try had released it");
     assert!(proxy.has_lost_it());
     assert_eq!(locks.status(&name("r")).await.unwrap().held, None);

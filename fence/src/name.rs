@@ -1,6 +1,6 @@
 //! The name of a resource, or of the lock that guards it.
 
-use std::{borrow::Borrow, fmt, str::FromStr};
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
@@ -62,12 +62,6 @@ impl FromStr for ResourceName {
 impl From<ResourceName> for String {
     fn from(name: ResourceName) -> Self {
         name.0
-    }
-}
-
-impl Borrow<str> for ResourceName {
-    fn borrow(&self) -> &str {
-        &self.0
     }
 }
 

@@ -1,12 +1,14 @@
 //! Benches: every figure beside something else that was measured in the same run.
 
+mod load;
+mod nothing;
 mod storage;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
 
-pub use storage::serve_nothing;
+pub use nothing::serve_nothing;
 
 /// What to measure.
 #[derive(Debug, Subcommand)]

@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// `std::time::Instant` doesn't count it on Linux: after a suspension, a lease that had run out
 /// long ago would still look held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment(Duration);
+pub(crate) struct Moment(Duration);
 
 /// On Linux, `CLOCK_MONOTONIC` stands still during a suspension.
 #[cfg(target_os = "linux")]
@@ -20,13 +20,13 @@ const CLOCK: ClockId = ClockId::Monotonic;
 
 impl Moment {
     /// The present moment.
-    pub fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let now = clock_gettime(CLOCK);
         Self(now.try_into().expect("the clock counts from the start of the machine"))
     }
 
     /// How long it is until this moment; nothing if it has passed.
-    pub fn remaining(self) -> Duration {
+    pub(crate) fn remaining(self) -> Duration {
         self.0.saturating_sub(Self::now().0)
     }
 }

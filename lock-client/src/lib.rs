@@ -30,7 +30,7 @@
 pub mod backend;
 #[cfg(feature = "cli")]
 pub mod cli;
-pub mod clock;
+mod clock;
 pub mod lease;
 pub mod locks;
 #[cfg(feature = "storage")]

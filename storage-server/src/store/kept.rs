@@ -1,18 +1,25 @@
 //! A pool whose last used connections are used again at once.
 
-use std::sync::Mutex;
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
 
-use sqlx::{Database, Pool, pool::PoolConnection};
+use sqlx::{Connection, Database, Pool, pool::PoolConnection};
+use tokio::time::timeout;
 
 /// As many connections as there are batches on their way are kept.
 const KEPT: usize = 2;
+/// A connection that was used so lately is taken to be alive.
+const SURELY_ALIVE: Duration = Duration::from_millis(100);
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A pool whose last used connections are used again at once. The pool itself would ask each
 /// connection, every time it comes back, whether it still lives: a round trip more for each batch.
 #[derive(Debug)]
 pub(super) struct KeptPool<DB: Database> {
     pool: Pool<DB>,
-    kept: Mutex<Vec<PoolConnection<DB>>>,
+    kept: Mutex<Vec<(PoolConnection<DB>, Instant)>>,
 }
 
 impl<DB: Database> KeptPool<DB> {
@@ -25,20 +32,27 @@ impl<DB: Database> KeptPool<DB> {
         &self.pool
     }
 
-    /// Takes a connection. A kept one may have died meanwhile.
+    /// Takes a connection. One that was kept for a while is asked first whether it still lives: a
+    /// change that is sent to a dead one would have an unknown outcome.
     pub(super) async fn take(&self) -> Result<PoolConnection<DB>, sqlx::Error> {
         let kept = self.kept.lock().expect("no panic while it is held").pop();
-        match kept {
-            Some(connection) => Ok(connection),
-            None => self.pool.acquire().await,
+        if let Some((mut connection, used)) = kept {
+            if used.elapsed() < SURELY_ALIVE {
+                return Ok(connection);
+            }
+            match timeout(PING_TIMEOUT, connection.ping()).await {
+                Ok(Ok(())) => return Ok(connection),
+                Ok(Err(_)) | Err(_) => connection.close_on_drop(),
+            }
         }
+        self.pool.acquire().await
     }
 
     /// Gives back a connection that has no statement under way.
     pub(super) fn give_back(&self, connection: PoolConnection<DB>) {
         let mut kept = self.kept.lock().expect("no panic while it is held");
         if kept.len() < KEPT {
-            kept.push(connection);
+            kept.push((connection, Instant::now()));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Resources in a PostgreSQL database.
 
-use std::{str::FromStr, time::Duration};
+use std::{io::ErrorKind, str::FromStr, time::Duration};
 
 use anyhow::Context;
 use async_trait::async_trait;
@@ -79,7 +79,7 @@ impl PostgresStore {
         answered: Result<Result<T, sqlx::Error>, tokio::time::error::Elapsed>,
     ) -> Result<T, sqlx::Error> {
         let answer = answered.unwrap_or_else(|_| {
-            let error = std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer in time");
+            let error = std::io::Error::new(ErrorKind::TimedOut, "no answer in time");
             Err(sqlx::Error::Io(error))
         });
         match answer {
@@ -89,28 +89,6 @@ impl PostgresStore {
             Err(_) => connection.close_on_drop(),
         }
         answer
-    }
-
-    async fn load_once(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Row>, sqlx::Error> {
-        let resources: Vec<_> = wanted.iter().map(|wanted| wanted.resource.as_str()).collect();
-        let whole: Vec<_> =
-            wanted.iter().map(|wanted| wanted.value == WantedValue::Whole).collect();
-        let mut connection = self.connections.take().await?;
-        let query = sqlx::query_as(
-            r#"
-            select r.token, r.holder, r.version, r.bytes is not null,
-                case when w.whole then r.content_type end, case when w.whole then r.bytes end,
-                r.value_token, r.value_holder
-            from unnest($1::text[], $2::bool[]) with ordinality as w (resource, whole, ordinal)
-            left join storage.resource r on r.resource = w.resource
-            order by w.ordinal
-            "#,
-        )
-        .bind(resources)
-        .bind(whole)
-        .fetch_all(&mut *connection);
-        let answered = tokio::time::timeout(ANSWER_TIMEOUT, query).await;
-        self.settle(connection, answered)?.into_iter().map(row_from_sql).collect()
     }
 }
 
@@ -136,11 +114,26 @@ fn migrator() -> Migrator {
 #[async_trait]
 impl Store for PostgresStore {
     async fn load(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Row>, Unreachable> {
-        match self.load_once(wanted).await {
-            // The kept connection may have died while nobody used it. A new one tells.
-            Err(sqlx::Error::Io(_)) => Ok(self.load_once(wanted).await?),
-            loaded => Ok(loaded?),
-        }
+        let resources: Vec<_> = wanted.iter().map(|wanted| wanted.resource.as_str()).collect();
+        let whole: Vec<_> =
+            wanted.iter().map(|wanted| wanted.value == WantedValue::Whole).collect();
+        let mut connection = self.connections.take().await?;
+        let query = sqlx::query_as(
+            r#"
+            select r.token, r.holder, r.version, r.bytes is not null,
+                case when w.whole then r.content_type end, case when w.whole then r.bytes end,
+                r.value_token, r.value_holder
+            from unnest($1::text[], $2::bool[]) with ordinality as w (resource, whole, ordinal)
+            left join storage.resource r on r.resource = w.resource
+            order by w.ordinal
+            "#,
+        )
+        .bind(resources)
+        .bind(whole)
+        .fetch_all(&mut *connection);
+        let answered = tokio::time::timeout(ANSWER_TIMEOUT, query).await;
+        let rows = self.settle(connection, answered)?;
+        Ok(rows.into_iter().map(row_from_sql).collect::<Result<_, _>>()?)
     }
 
     /// One statement, which compares each row, under its lock, with what was loaded. Rows are locked

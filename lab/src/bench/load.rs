@@ -1,0 +1,100 @@
+//! Load generators: wrk over HTTP, pgbench straight into PostgreSQL.
+
+use std::{io::Write, path::Path, process::Command};
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+use tempfile::TempDir;
+
+use crate::servers::{Postgres, installed, postgres};
+
+/// How many connections the load comes over.
+pub(super) const CONNECTIONS: u32 = 64;
+/// Over how many resources it is spread.
+pub(super) const RESOURCES: u32 = 10_000;
+const WARM_UP_SECONDS: u32 = 2;
+
+/// What a load generator saw.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub(super) per_second: f64,
+    pub(super) p50_ms: Option<f64>,
+    pub(super) p99_ms: Option<f64>,
+}
+
+/// Fenced writes over HTTP.
+pub(super) fn wrk(url: &str, resources: u32, seconds: u32) -> anyhow::Result<Load> {
+    #[derive(Deserialize)]
+    struct Done {
+        requests: u32,
+        duration_us: u32,
+        failed: u32,
+        p50_us: u32,
+        p99_us: u32,
+    }
+    let folder = TempDir::with_prefix("fenced-")?;
+    let script = written(folder.path(), "put.lua", include_str!("put.lua"))?;
+    let run = |seconds: u32| -> anyhow::Result<Done> {
+        let output = Command::new(installed("wrk", &[], "the package wrk (brew: wrk)")?)
+            .args(["--threads", "1", "--connections", &CONNECTIONS.to_string()])
+            .args(["--duration", &format!("{seconds}s")])
+            .arg("--script")
+            .arg(&script)
+            .args([url, "--", &resources.to_string()])
+            .output()?;
+        let stdout = String::from_utf8(output.stdout)?;
+        let done = stdout.lines().find(|line| line.starts_with('{'));
+        let done: Done = serde_json::from_str(done.context("wrk printed no result")?)?;
+        ensure!(done.failed == 0, "{} requests failed", done.failed);
+        Ok(done)
+    };
+    run(WARM_UP_SECONDS)?;
+    let done = run(seconds)?;
+    Ok(Load {
+        per_second: f64::from(done.requests) * 1e6 / f64::from(done.duration_us),
+        p50_ms: Some(f64::from(done.p50_us) / 1e3),
+        p99_ms: Some(f64::from(done.p99_us) / 1e3),
+    })
+}
+
+/// Unfenced single upserts straight into the database.
+pub(super) fn pgbench(database: &Postgres, seconds: u32) -> anyhow::Result<Load> {
+    let socket = database.socket_folder();
+    let table = "create table unfenced (resource text primary key, value bytea not null)";
+    let created = Command::new(postgres::program("psql")?)
+        .args(["--quiet", "--username=postgres", "--host"])
+        .arg(socket)
+        .args(["--command", table])
+        .status()?;
+    ensure!(created.success(), "psql could not create the table for pgbench");
+    let upsert = format!(
+        "\\set n random(0, {RESOURCES} - 1)\n\
+         insert into unfenced values ('bench/' || :n, 'hello') \
+         on conflict (resource) do update set value = excluded.value;\n"
+    );
+    let folder = TempDir::with_prefix("fenced-")?;
+    let script = written(folder.path(), "upsert.sql", &upsert)?;
+    let run = |seconds: u32| -> anyhow::Result<f64> {
+        let output = Command::new(postgres::program("pgbench")?)
+            .args(["--no-vacuum", "--protocol=prepared", "--jobs=2", "--username=postgres"])
+            .args([format!("--client={CONNECTIONS}"), format!("--time={seconds}")])
+            .arg("--host")
+            .arg(socket)
+            .arg("--file")
+            .arg(&script)
+            .arg("postgres")
+            .output()?;
+        let stdout = String::from_utf8(output.stdout)?;
+        let tps = stdout.lines().find_map(|line| line.strip_prefix("tps = "));
+        let tps = tps.and_then(|tps| tps.split(' ').next());
+        Ok(tps.context("pgbench printed no result")?.parse()?)
+    };
+    run(WARM_UP_SECONDS)?;
+    Ok(Load { per_second: run(seconds)?, p50_ms: None, p99_ms: None })
+}
+
+fn written(folder: &Path, name: &str, text: &str) -> anyhow::Result<std::path::PathBuf> {
+    let file = folder.join(name);
+    std::fs::File::create(&file)?.write_all(text.as_bytes())?;
+    Ok(file)
+}
