@@ -119,8 +119,16 @@ async fn unreachable_redis_and_storage_are_69() {
     let url = redis.url();
     let to = ["--redis", &url, "--storage", "http://127.0.0.1:1"];
     let no_storage = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
-    assert_failed(&no_storage, 69, "the storage can't be reached");
+    assert_failed(&no_storage, 69, "the storage is unavailable");
     assert_eq!(names(&events(&no_storage)), ["acquired", "released"], "no lock is left behind");
+
+    let other = StorageServer::start(&[]).await.unwrap();
+    let elsewhere = format!("{}/elsewhere", other.url());
+    let to_elsewhere = ["--redis", &url, "--storage", &elsewhere];
+    let no_storage = lock_client(&[&["put", "r", "x"], &to_elsewhere[..]].concat()).await;
+    assert_failed(&no_storage, 69, "the storage rejected the request");
+    let steps = events(&no_storage);
+    assert_eq!(names(&steps), ["acquired", "released"], "a strange 404 is no fenced read");
 
     redis.process().kill().unwrap();
     let no_redis = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;

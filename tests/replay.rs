@@ -64,14 +64,14 @@ async fn timeline_tells_the_story_in_words() {
     let output = lab(&["replay"]).await;
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
         "WITHOUT the fence",
         "WITH the fence",
         "client 1 lock (Redis) client 2 storage",
-        "'by client 1', token 33; stale writes: 1 accepted, 0 refused",
-        "'by client 2', token 34; stale writes: 0 accepted, 1 refused",
+        "'by client 1', token 33; stale writes accepted: 1, refused: 0",
+        "'by client 2', token 34; stale writes accepted: 0, refused: 1",
         "Shown:",
     ] {
         assert!(words.contains(part), "{part:?} is in {text}");

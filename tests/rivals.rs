@@ -3,7 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lab::servers::{Postgres, StorageServer};
+use lab::{
+    process::until,
+    servers::{Postgres, StorageServer},
+};
 use lock_client::storage::{Answer, Storage};
 use rustix::process::Signal;
 use sqlx::{Connection, PgConnection, SqliteConnection};
@@ -62,6 +65,16 @@ async fn open_transaction(postgres: &Postgres, statement: &'static str) -> PgCon
     connection
 }
 
+/// Waits until a statement of the storage server's waits for somebody's lock.
+async fn somebody_waits_for_a_lock(postgres: &Postgres) {
+    let mut observer = PgConnection::connect(&postgres.url()).await.unwrap();
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    let seen = async {
+        while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut observer).await.unwrap() == 0 {}
+    };
+    timeout(Duration::from_secs(10), seen).await.expect("nobody waits");
+}
+
 /// Writes to a blocked resource, and meanwhile to many others.
 async fn others_go_on_while_one_is_blocked(statement: &'static str) {
     let world = World::on_postgres(&[]).await;
@@ -76,6 +89,7 @@ async fn others_go_on_while_one_is_blocked(statement: &'static str) {
         })
     };
     let (old, new) = (blocked("/v1/resources/blocked"), blocked("/v1/resources/new"));
+    somebody_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
     let mut others = JoinSet::new();
     for other in 0..200 {
         let storage = Storage::new(&url).unwrap();
@@ -172,15 +186,13 @@ async fn sigterm_answers_what_is_queued_and_takes_nothing_new() {
             wire::request(&url, "PUT", "/v1/resources/r", &[("Fencing-Token", "2")], "two").await
         }
     });
-    // The queued write is under way once PostgreSQL has somebody waiting for the lock.
-    let mut observer =
-        PgConnection::connect(&world.postgres.as_ref().unwrap().url()).await.unwrap();
-    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
-    while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut observer).await.unwrap() == 0 {}
+    somebody_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
 
     world.server.process().signal(Signal::TERM).unwrap();
     let address = url.strip_prefix("http://").unwrap();
-    while tokio::net::TcpStream::connect(address).await.is_ok() {}
+    until(Duration::from_secs(10), || Ok(std::net::TcpStream::connect(address).is_err()))
+        .await
+        .unwrap();
     assert!(!queued.is_finished());
 
     somebody.close().await.unwrap();

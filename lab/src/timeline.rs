@@ -62,17 +62,16 @@ fn is_request(event: &Event) -> bool {
 pub fn summary(record: &RunRecord) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "\nIn the end the storage has:");
-    for (world, outcome) in [
-        ("without the fence", &record.outcome.unfenced),
-        ("with the fence", &record.outcome.fenced),
-    ] {
+    for (world, outcome) in
+        [("unfenced", &record.outcome.unfenced), ("fenced", &record.outcome.fenced)]
+    {
         let Outcome { value, token, stale_writes_accepted, stale_writes_refused } = outcome;
         let value = value.as_deref().unwrap_or("nothing");
         let token = token.map_or("none".to_owned(), |token| token.to_string());
         let _ = writeln!(
             text,
-            "  {world:<18} '{value}', token {token}; stale writes: {stale_writes_accepted} accepted, \
-             {stale_writes_refused} refused",
+            "  {world:<8}  '{value}', token {token}; stale writes accepted: \
+             {stale_writes_accepted}, refused: {stale_writes_refused}",
         );
     }
     text
@@ -123,7 +122,7 @@ fn row(time: &str, cell: impl Fn(usize) -> (String, Style)) -> String {
     let cells: Vec<_> = (0..LANES.len())
         .map(|lane| {
             let (sentence, style) = cell(lane);
-            (wrapped(&sentence), style)
+            (wrapped(&sentence, LANE_WIDTH), style)
         })
         .collect();
     let height = cells.iter().map(|(lines, _)| lines.len()).max().unwrap_or_default();
@@ -133,7 +132,7 @@ fn row(time: &str, cell: impl Fn(usize) -> (String, Style)) -> String {
         let mut written = format!("{time:<TIME_WIDTH$}");
         for (lines, style) in &cells {
             let part = lines.get(line).map_or("", String::as_str);
-            let padding = LANE_WIDTH + GAP - part.chars().count();
+            let padding = (LANE_WIDTH + GAP).saturating_sub(part.chars().count());
             if !part.is_empty() {
                 let _ = write!(written, "{style}{part}{style:#}");
             }
@@ -144,12 +143,17 @@ fn row(time: &str, cell: impl Fn(usize) -> (String, Style)) -> String {
     text
 }
 
-/// Breaks a sentence into lines that fit a lane.
-fn wrapped(sentence: &str) -> Vec<String> {
+/// A sentence over the whole width.
+pub fn paragraph(sentence: &str) -> String {
+    wrapped(sentence, TIME_WIDTH + LANES.len() * (LANE_WIDTH + GAP)).join("\n")
+}
+
+/// Breaks a sentence into lines of at most so many characters.
+fn wrapped(sentence: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in sentence.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= LANE_WIDTH => {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
                 line.push(' ');
                 line.push_str(word);
             }

@@ -29,7 +29,7 @@ struct Cli {
 const EXIT_CODES: &str = "Exit codes:
    0  done
   64  the command was not used rightly
-  69  Redis or the storage can't be reached
+  69  Redis or the storage can't be reached, or can't do what it is asked
   75  somebody else holds the lock
   79  the lease was lost
   80  the storage refused the token";

@@ -9,6 +9,7 @@
 //! [`storage`] talks to the storage server.
 //!
 //! ```no_run
+//! # #![deny(unused_must_use)]
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use lock_client::{Locks, Ttl, backend::Redis, storage::{Answer, Storage}};
 //!
@@ -18,11 +19,15 @@
 //!
 //! let lease = locks.acquire(&invoice, Ttl::from_secs(10)?).await?;
 //! // The fenced read claims the resource: from here on, older tokens are refused.
-//! let Answer::Accepted(before) = storage.fenced_read(&invoice, &lease.fence()?).await? else {
-//!     return Err("somebody else was let in; start again".into());
-//! };
-//! let total = before.map_or(0, |value| value.bytes.len()) + 1;
-//! storage.write(&invoice, &lease.fence()?, "text/plain", total.to_string()).await?;
+//! if let Answer::Accepted(before) = storage.fenced_read(&invoice, &lease.fence()?).await? {
+//!     let mut lines = before.map_or(Vec::new(), |value| value.bytes.to_vec());
+//!     lines.extend_from_slice(b"paid\n");
+//!     match storage.write(&invoice, &lease.fence()?, "text/plain", lines).await? {
+//!         Answer::Accepted(version) => println!("this is version {version}"),
+//!         // Nothing was written. What was read is void; start again from acquire.
+//!         Answer::Refused(refusal) => println!("somebody else was let in: {refusal:?}"),
+//!     }
+//! }
 //! lease.release().await?;
 //! # Ok(()) }
 //! ```

@@ -46,8 +46,8 @@ impl Locks {
         self.acquire_with(name, ttl, patience).await
     }
 
-    /// Takes the lock as soon as it is free, but gives up after `wait`; half a second later at most
-    /// if the lock service does not answer.
+    /// Takes the lock as soon as it is free, but gives up after `wait`; a second later at most if the
+    /// lock service does not answer.
     ///
     /// # Errors
     /// [`AcquireError::Contended`] if somebody else still has it after `wait`,
@@ -93,24 +93,45 @@ impl Locks {
         patience: Patience,
     ) -> Result<Lease, AcquireError> {
         let holder = Holder::random();
+        let mut unanswered = 0;
+        let result = self.acquire_as(&holder, name, ttl, patience, &mut unanswered).await;
+        if result.is_err() && unanswered > 0 {
+            self.release_unheard(name, &holder).await;
+        }
+        result
+    }
+
+    /// Acquires as this holder, and counts the tries that had no answer.
+    async fn acquire_as(
+        &self,
+        holder: &Holder,
+        name: &ResourceName,
+        ttl: Ttl,
+        patience: Patience,
+        unanswered: &mut u32,
+    ) -> Result<Lease, AcquireError> {
         loop {
             let mut asked = Moment::now();
+            let mut tries = 0;
             let answer_by = asked + patience.unavailable;
             let give_up = patience.contended.map_or(answer_by, |end| end.max(answer_by));
             let attempt = retried_until(give_up, || {
                 asked = Moment::now();
-                self.backend.try_acquire(name, &holder, ttl)
+                tries += 1;
+                self.backend.try_acquire(name, holder, ttl)
             });
-            let remaining = match attempt.await {
+            let attempt = attempt.await;
+            *unanswered += tries - 1;
+            let remaining = match attempt {
                 Ok(Attempt::Granted { token, grant }) => {
-                    let ownership = Ownership { holder, grant };
+                    let ownership = Ownership { holder: holder.clone(), grant };
                     let (backend, name) = (self.backend.clone(), name.clone());
                     return Ok(Lease::new(backend, name, ownership, ttl, token, asked));
                 }
                 Ok(Attempt::Busy { remaining }) => remaining,
                 Err(BackendError::Rejected(reason)) => return Err(AcquireError::Rejected(reason)),
                 Err(BackendError::Unavailable(reason)) => {
-                    self.release_in_background(name, holder);
+                    *unanswered += 1;
                     return Err(AcquireError::Unavailable(reason));
                 }
             };
@@ -123,11 +144,10 @@ impl Locks {
         }
     }
 
-    /// Frees what a try without an answer may have taken. It may reach the lock service after all;
-    /// if not, the ttl frees it.
-    fn release_in_background(&self, name: &ResourceName, holder: Holder) {
-        let (backend, name) = (self.backend.clone(), name.clone());
-        tokio::spawn(async move { backend.release(&name, &holder).await });
+    /// Frees what a try without an answer may have taken. The request may reach the lock service
+    /// after all, behind the tries; if not, the ttl frees the lock.
+    async fn release_unheard(&self, name: &ResourceName, holder: &Holder) {
+        let _ = timeout(LAST_TRY_PATIENCE, self.backend.release(name, holder)).await;
     }
 }
 

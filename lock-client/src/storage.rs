@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fence::{Fence, ResourceName, Token};
-use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url, header::CONTENT_TYPE};
+use reqwest::{
+    Client, Method, RequestBuilder, Response, StatusCode, Url, header::CONTENT_TYPE,
+    redirect::Policy,
+};
 use serde::Deserialize;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -68,7 +71,7 @@ pub struct Value {
 #[non_exhaustive]
 pub enum StorageError {
     /// Nothing has happened. Try again.
-    #[error("the storage can't be reached: {0}")]
+    #[error("the storage is unavailable, and nothing has happened: {0}")]
     Unavailable(String),
     /// It may have happened, and a write may still land. Before anything else is sent, take a
     /// higher token and make a fenced read with it: it shows whether the write landed, and cuts it
@@ -98,6 +101,7 @@ impl Storage {
         let http = Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(ANSWER_TIMEOUT)
+            .redirect(Policy::none())
             .build()
             .map_err(|error| InvalidUrl(error.to_string()))?;
         Ok(Self { base, http })
@@ -164,10 +168,11 @@ impl Storage {
         fence: &Fence,
     ) -> Result<Answer<()>, StorageError> {
         let request = fenced(self.request(Method::DELETE, "resources", resource), fence);
-        Ok(match send(request).await? {
-            Answer::Accepted(_) => Answer::Accepted(()),
-            Answer::Refused(refusal) => Answer::Refused(refusal),
-        })
+        match send(request).await? {
+            Answer::Accepted(Some(_)) => Ok(Answer::Accepted(())),
+            Answer::Accepted(None) => Err(not_ours("there is no such path")),
+            Answer::Refused(refusal) => Ok(Answer::Refused(refusal)),
+        }
     }
 
     /// Claims a resource without reading or writing it, and returns its version.
@@ -208,6 +213,7 @@ fn fenced(request: RequestBuilder, fence: &Fence) -> RequestBuilder {
 struct Problem {
     r#type: String,
     detail: String,
+    resource: Option<String>,
     highest_token: Option<Token>,
     outcome: Option<String>,
 }
@@ -244,11 +250,12 @@ fn decision(status: StatusCode, problem: Problem) -> Result<Answer<()>, StorageE
         Some(highest_token) => Ok(Answer::Refused(Refusal { reason, highest_token })),
         None => Err(StorageError::Rejected("a refusal without highest_token".to_owned())),
     };
-    match (problem.r#type.trim_start_matches("/problems/"), problem.outcome.as_deref()) {
-        ("stale-token", _) => refused(RefusalReason::StaleToken),
-        ("holder-conflict", _) => refused(RefusalReason::HolderConflict),
-        ("not-found", _) => Ok(Answer::Accepted(())),
-        ("unavailable", Some("none")) => Err(StorageError::Unavailable(problem.detail)),
+    match (problem.r#type.as_str(), problem.outcome.as_deref()) {
+        ("/problems/stale-token", _) => refused(RefusalReason::StaleToken),
+        ("/problems/holder-conflict", _) => refused(RefusalReason::HolderConflict),
+        // Without the resource, it is the path that was not found.
+        ("/problems/not-found", _) if problem.resource.is_some() => Ok(Answer::Accepted(())),
+        ("/problems/unavailable", Some("none")) => Err(StorageError::Unavailable(problem.detail)),
         _ if status.is_client_error() => Err(StorageError::Rejected(problem.detail)),
         _ => Err(StorageError::Unknown(problem.detail)),
     }

@@ -40,8 +40,10 @@ const MAX_QUEUED: usize = 4096;
 const LANES: usize = 2;
 const MAX_BATCH_OPERATIONS: usize = 256;
 const MAX_BATCH_BYTES: usize = 16 << 20;
-/// How long to leave a contended resource alone before the next try, when nothing else is to do.
-const CONTENDED_PAUSE: Duration = Duration::from_millis(2);
+/// What a value that is to be read counts as, before its size is known.
+const ASSUMED_VALUE_BYTES: usize = 256 << 10;
+/// How many operations may wait for one blocked resource.
+const MAX_BLOCKED: usize = 256;
 /// How long to leave a blocked resource alone before the next try.
 const BLOCKED_PAUSE: Duration = Duration::from_millis(20);
 
@@ -129,7 +131,8 @@ impl Job {
     fn bytes(&self) -> usize {
         match &self.operation.action {
             Action::Write { content, .. } => content.bytes.len(),
-            Action::Claim | Action::Read | Action::Delete { .. } => 0,
+            Action::Read => ASSUMED_VALUE_BYTES,
+            Action::Claim | Action::Delete { .. } => 0,
         }
     }
 }
@@ -229,10 +232,8 @@ async fn commit_batches(
             blocked_resources.insert(job.operation.resource.clone());
             blocked_lane.send(job).expect("the lane runs as long as this sender lives");
         }
-        if waiting.is_empty() && queued.is_empty() && !left.contended.is_empty() {
-            tokio::time::sleep(CONTENDED_PAUSE).await;
-        }
-        // What came first is tried first.
+        // What came first is tried first. It is tried at once: a rival's clients need a moment for
+        // their next writes, and who waited longer would always come too late.
         for job in left.contended.into_iter().rev() {
             waiting.push_front(job);
         }
@@ -266,7 +267,13 @@ async fn commit_blocked(
             }
         }
         while let Ok(job) = from_batches.try_recv() {
-            group(&mut waiting, job);
+            match waiting.get(&job.operation.resource) {
+                Some(jobs) if jobs.len() >= MAX_BLOCKED => job.tell(Err(Unavailable {
+                    outcome: UnavailableOutcome::None,
+                    reason: "others keep the resource locked".to_owned(),
+                })),
+                _ => group(&mut waiting, job),
+            }
         }
         for (resource, jobs) in mem::take(&mut waiting) {
             let left = group_commit.commit(jobs).await;

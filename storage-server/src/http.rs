@@ -74,7 +74,7 @@ impl Service {
     /// Queues an operation and awaits its decision. What the rule refused is a problem here, and
     /// what it would have refused is logged.
     async fn decide(&self, operation: Operation) -> Result<Outcome, Problem> {
-        let resource = operation.resource.clone();
+        let (resource, action) = (operation.resource.clone(), operation.action.name());
         let Decided { outcome, overruled } =
             self.queue.submit(operation).await.map_err(Problem::unavailable)?;
         if let Outcome::Refused(refusal) = outcome {
@@ -85,9 +85,10 @@ impl Service {
         {
             tracing::warn!(
                 %resource,
+                action,
                 token = %refusal.token,
                 highest_token = %refusal.highest_token,
-                reason = ?refusal.reason,
+                reason = refusal.reason.slug(),
                 "accepted what would be refused"
             );
         }

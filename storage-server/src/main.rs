@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Parser;
 use storage_server::{Config, serve, store};
 use tokio::{
@@ -35,11 +35,16 @@ async fn main() -> ExitCode {
 }
 
 async fn run(config: Config) -> anyhow::Result<()> {
-    let shutdown = first_of(signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let store = store::open(&config.database_url).await?;
+    let (terminate, interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut shutdown = Box::pin(first_of(terminate, interrupt));
     let listener = TcpListener::bind(&config.listen)
         .await
         .with_context(|| format!("can't listen on {}", config.listen))?;
+    let store = tokio::select! {
+        store = store::open(&config.database_url) => store?,
+        () = &mut shutdown => bail!("stopped before the database was open"),
+    };
     let mut stdout = std::io::stdout();
     writeln!(stdout, "listening on http://{}", listener.local_addr()?)?;
     stdout.flush()?;

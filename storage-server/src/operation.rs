@@ -35,6 +35,18 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// The action's name, for logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Claim => "claim",
+            Self::Read => "read",
+            Self::Write { .. } => "write",
+            Self::Delete { .. } => "delete",
+        }
+    }
+}
+
 /// Opaque bytes and what they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
@@ -146,6 +158,16 @@ pub enum RefusalReason {
     Stale,
     /// The fence's token belongs to another holder.
     HolderConflict,
+}
+
+impl RefusalReason {
+    /// The reason's name, in problems and logs.
+    pub fn slug(self) -> &'static str {
+        match self {
+            Self::Stale => "stale-token",
+            Self::HolderConflict => "holder-conflict",
+        }
+    }
 }
 
 #[cfg(test)]

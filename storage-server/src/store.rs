@@ -41,6 +41,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Asks the database for an answer.
     async fn ping(&self) -> Result<(), Unreachable>;
+
+    /// Leaves the database in good order, when all work is done.
+    async fn close(&self);
 }
 
 /// Opens the store that a database URL names, and applies its migrations.

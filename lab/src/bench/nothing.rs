@@ -75,4 +75,6 @@ impl Store for Nothing {
     async fn ping(&self) -> Result<(), Unreachable> {
         Ok(())
     }
+
+    async fn close(&self) {}
 }

@@ -28,8 +28,10 @@ use std::{
 use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
 use redis::{
-    Client, ErrorKind, FromRedisValue, RedisError, Script, ScriptInvocation, ServerErrorKind,
+    Client, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError, Script, ScriptInvocation,
+    ServerErrorKind,
     aio::{ConnectionManager, ConnectionManagerConfig},
+    io::tcp::TcpSettings,
 };
 use tokio::time::sleep;
 
@@ -37,6 +39,8 @@ use super::{Attempt, Backend, BackendError, Held, Ownership, Status};
 use crate::Ttl;
 
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(2);
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long to wait between two tries at most, however long the owner may still keep the lock: it
 /// may release it at any time.
@@ -74,7 +78,8 @@ impl Redis {
             .set_response_timeout(Some(RESPONSE_TIMEOUT))
             // Whoever asks tries again, for as long as it has time.
             .set_number_of_retries(0);
-        let client = Client::open(url).map_err(InvalidUrl)?;
+        let info = url.into_connection_info().map_err(InvalidUrl)?;
+        let client = Client::open(info.set_tcp_settings(tcp_settings())).map_err(InvalidUrl)?;
         let connection =
             ConnectionManager::new_lazy_with_config(client, config).map_err(InvalidUrl)?;
         Ok(Self { connection })
@@ -161,6 +166,15 @@ impl Backend for Redis {
         let held = lock.map(|lock| held(&lock, remaining).ok_or_else(|| not_ours(name)));
         Ok(Status { held: held.transpose()?, last_token })
     }
+}
+
+/// Small requests leave at once, and a connection whose other end has gone without a word is given
+/// up when it has acknowledged nothing for a while: only then is a new one made.
+fn tcp_settings() -> TcpSettings {
+    let settings = TcpSettings::default().set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(UNACKNOWLEDGED_TIMEOUT);
+    settings
 }
 
 fn lock_key(name: &ResourceName) -> String {

@@ -31,11 +31,11 @@ pub(super) struct Put {
     #[arg(long, env = "FENCED_STORAGE", value_name = "URL")]
     storage: String,
 
-    /// How long the lock is granted for
+    /// How long the lock is granted for, such as 10s or 500ms
     #[arg(long, default_value = "10s", value_parser = ttl, value_name = "DURATION")]
     ttl: Ttl,
 
-    /// How long to keep the lock between reading and writing
+    /// How long to keep the lock between reading and writing, such as 2s
     #[arg(long, value_name = "DURATION")]
     hold: Option<humantime::Duration>,
 
@@ -53,10 +53,10 @@ impl Put {
         let lease = locks.try_acquire(&self.resource, self.ttl).await?;
         let written = self.write_under(&lease, &storage, steps).await;
         let released = lease.release().await;
+        // What became of the write matters more than what follows it.
         match released {
-            Ok(Released::Released) => print(&Event::Released)?,
-            Ok(Released::NotHeld) => print(&Event::LeaseLost)?,
-            // The lock is free when its ttl is over; what became of the write matters more.
+            Ok(Released::Released) => warn(print(&Event::Released)),
+            Ok(Released::NotHeld) => warn(print(&Event::LeaseLost)),
             Err(error) => eprintln!("lock-client: the lock was not released: {error}"),
         }
         written
@@ -99,11 +99,12 @@ impl Put {
 
         match storage.write(&self.resource, &fence, "text/plain", self.value.clone()).await {
             Ok(Answer::Accepted(version)) => {
-                steps.print(&Event::Written { token, version, value: &self.value })
+                warn(steps.print(&Event::Written { token, version, value: &self.value }));
+                Ok(())
             }
             Ok(Answer::Refused(refusal)) => refused(steps, token, refusal),
             Err(error @ StorageError::Unknown(_)) => {
-                steps.print(&Event::OutcomeUnknown { token })?;
+                warn(steps.print(&Event::OutcomeUnknown { token }));
                 Err(error.into())
             }
             Err(error) => Err(error.into()),
@@ -117,8 +118,15 @@ fn refused(steps: Steps, token: Token, refusal: Refusal) -> Result<(), Failure> 
         RefusalReason::HolderConflict => "holder-conflict",
     };
     let highest_token = refusal.highest_token;
-    steps.print(&Event::Refused { token, highest_token, reason })?;
+    warn(steps.print(&Event::Refused { token, highest_token, reason }));
     Err(Failure::Refused)
+}
+
+/// Tells of a step that could not be told, where the exit code has something else to tell.
+fn warn(printed: Result<(), Failure>) {
+    if let Err(failure) = printed {
+        eprintln!("lock-client: {}", failure.message());
+    }
 }
 
 fn millis(duration: Duration) -> u64 {

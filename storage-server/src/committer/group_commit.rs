@@ -223,10 +223,14 @@ impl Folded {
                     left.blocked.push(job);
                     continue;
                 }
-                Fate::Contended | Fate::Blocked => Err(Unavailable {
-                    outcome: UnavailableOutcome::None,
-                    reason: "others kept the resource locked for too long".to_owned(),
-                }),
+                Fate::Contended | Fate::Blocked => {
+                    let resource = &self.resource;
+                    tracing::warn!(%resource, "others kept the resource locked for too long");
+                    Err(Unavailable {
+                        outcome: UnavailableOutcome::None,
+                        reason: "others kept the resource locked for too long".to_owned(),
+                    })
+                }
                 // What the rule refused would not have happened in any case.
                 Fate::Unavailable(unavailable) => Err(Unavailable {
                     outcome: match decided.outcome {

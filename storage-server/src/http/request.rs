@@ -151,7 +151,7 @@ fn versions(
             let version = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
             let version = version.filter(|version| !version.contains('"')).ok_or_else(malformed)?;
             if strong || comparison == Comparison::Weak {
-                versions.extend(version.parse::<u64>());
+                versions.extend(version.parse().ok().filter(|n: &u64| n.to_string() == version));
             }
         }
     }
@@ -166,7 +166,7 @@ impl FromRequest<Arc<Service>> for Body {
 
     async fn from_request(request: Request, service: &Arc<Service>) -> Result<Self, Problem> {
         let content_type = match single(request.headers(), &header::CONTENT_TYPE) {
-            Ok(None) => "application/octet-stream".to_owned(),
+            Ok(None | Some(b"")) => "application/octet-stream".to_owned(),
             Ok(Some(text)) if text.iter().all(|byte| matches!(byte, b' '..=b'~')) => {
                 String::from_utf8_lossy(text).into_owned()
             }

@@ -5,7 +5,7 @@ use std::{io::ErrorKind, str::FromStr, time::Duration};
 use anyhow::Context;
 use async_trait::async_trait;
 use sqlx::{
-    Executor, PgConnection, Postgres,
+    ConnectOptions, Connection, Executor, PgConnection, Postgres,
     migrate::Migrator,
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -50,25 +50,27 @@ impl PostgresStore {
     /// Connects and applies the migrations.
     ///
     /// # Errors
-    /// If the URL or the database can't be used, the database runs with `fsync=off`, or its schema
-    /// is newer than this server knows.
+    /// If the URL or the database can't be used, the database runs with `fsync=off` or is not in
+    /// UTF-8, or its schema is newer than this server knows.
     pub async fn open(url: &str) -> anyhow::Result<Self> {
         let options = PgConnectOptions::from_str(url)
             .context("the database URL is no PostgreSQL URL")?
             .application_name("storage-server")
-            .options(SESSION);
+            .options(SESSION)
+            .disable_statement_logging();
+        let mut connection =
+            options.connect().await.context("can't connect to the PostgreSQL database")?;
+        refuse_unsafe(&mut connection).await?;
+        // Another server may be migrating at this moment; its lock is waited for.
+        connection.execute("set lock_timeout = 0; set statement_timeout = 0").await?;
+        super::migrate(&migrator(), &mut connection).await?;
+        connection.close().await?;
+
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(CONNECT_TIMEOUT)
-            .after_connect(|connection, _| Box::pin(refuse_without_fsync(connection)))
-            .connect_with(options)
-            .await
-            .context("can't use the PostgreSQL database")?;
-        let mut connection = pool.acquire().await?;
-        // Another server may be migrating at this moment; its lock is waited for.
-        connection.execute("set lock_timeout = 0; set statement_timeout = 0").await?;
-        super::migrate(&migrator(), &mut *connection).await?;
-        connection.close().await?;
+            .after_connect(|connection, _| Box::pin(refuse_unsafe(connection)))
+            .connect_lazy_with(options);
         Ok(Self { connections: KeptPool::new(pool) })
     }
 
@@ -83,24 +85,26 @@ impl PostgresStore {
             Err(sqlx::Error::Io(error))
         });
         match answer {
-            Ok(_) | Err(sqlx::Error::Database(_)) => {
-                self.connections.give_back(connection);
-            }
+            Ok(_) => self.connections.give_back(connection),
+            // After some errors, the session goes on; whether after this one, the pool finds out.
+            Err(sqlx::Error::Database(_)) => {}
             Err(_) => connection.close_on_drop(),
         }
         answer
     }
 }
 
-async fn refuse_without_fsync(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let (fsync,): (String,) =
-        sqlx::query_as("select current_setting('fsync')").fetch_one(connection).await?;
-    if fsync != "on" {
-        return Err(sqlx::Error::Configuration(
-            "it runs with fsync=off, and would forget fences in a crash".into(),
-        ));
-    }
-    Ok(())
+async fn refuse_unsafe(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let (fsync, encoding): (String, String) =
+        sqlx::query_as("select current_setting('fsync'), current_setting('server_encoding')")
+            .fetch_one(connection)
+            .await?;
+    let reason = match (fsync.as_str(), encoding.as_str()) {
+        ("on", "UTF8") => return Ok(()),
+        ("on", _) => "the database's encoding is not UTF8, and it can't hold every name",
+        _ => "PostgreSQL runs with fsync=off, and would forget fences in a crash",
+    };
+    Err(sqlx::Error::Configuration(reason.into()))
 }
 
 /// The migrations, with bookkeeping of their own: a user's may live in the same database.
@@ -229,6 +233,9 @@ impl Store for PostgresStore {
             .await?;
         Ok(())
     }
+
+    /// PostgreSQL needs no farewell.
+    async fn close(&self) {}
 }
 
 /// Tells what a failed statement has left behind, by its SQLSTATE.
@@ -241,7 +248,10 @@ fn failed(error: sqlx::Error, changes: usize) -> Result<Vec<bool>, ApplyError> {
         "40001" | "40P01" => Ok(vec![false; changes]),
         // No SQLSTATE, or one of a server that crashed or was shut down, perhaps after its commit.
         "" => Err(ApplyError::Unknown(error)),
-        state if ["08", "57P", "58", "XX"].iter().any(|class| state.starts_with(class)) => {
+        // 40003 says so itself: statement_completion_unknown.
+        state
+            if ["08", "40003", "57P", "58", "XX"].iter().any(|class| state.starts_with(class)) =>
+        {
             Err(ApplyError::Unknown(error))
         }
         // Any other error has rolled the statement back.

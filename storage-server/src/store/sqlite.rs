@@ -43,7 +43,11 @@ impl SqliteStore {
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(BUSY_TIMEOUT);
+            // On macOS, a plain sync leaves what was written in the disk's own cache.
+            .pragma("fullfsync", "on")
+            .pragma("checkpoint_fullfsync", "on")
+            .busy_timeout(BUSY_TIMEOUT)
+            .disable_statement_logging();
         let mut writer = options.connect().await.with_context(|| format!("can't open {url}"))?;
         let (mode,): (String,) =
             sqlx::query_as("pragma journal_mode").fetch_one(&mut writer).await?;
@@ -174,6 +178,15 @@ impl Store for SqliteStore {
             .fetch_optional(self.readers.pool())
             .await?;
         Ok(())
+    }
+
+    /// Brings everything from the write-ahead log into the database file.
+    async fn close(&self) {
+        let mut writer = self.writer.lock().await;
+        let copied = sqlx::query("pragma wal_checkpoint(truncate)").execute(&mut *writer).await;
+        if let Err(error) = copied {
+            tracing::warn!("the write-ahead log was not emptied, and is still needed: {error}");
+        }
     }
 }
 

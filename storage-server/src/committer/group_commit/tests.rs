@@ -42,6 +42,10 @@ impl Store for Scripted {
     async fn ping(&self) -> Result<(), Unreachable> {
         unreachable!("a committer pings nothing")
     }
+
+    async fn close(&self) {
+        unreachable!("a committer closes nothing")
+    }
 }
 
 type Decision = oneshot::Receiver<Result<Decided, Unavailable>>;
