@@ -7,7 +7,8 @@
 //! per write.
 //!
 //! What a rival changed meanwhile is loaded again and decided again. A resource that somebody else's
-//! lock keeps from being changed moves to a lane of its own, where it holds up nobody.
+//! lock keeps from being changed, or on which rivals are always faster, moves to a lane of its own,
+//! where it holds up nobody and is decided under its lock.
 
 mod group_commit;
 mod guesses;
@@ -276,7 +277,7 @@ async fn commit_blocked(
             }
         }
         for (resource, jobs) in mem::take(&mut waiting) {
-            let left = group_commit.commit(jobs).await;
+            let left = group_commit.commit_alone(resource.clone(), jobs).await;
             let left: Vec<_> = left.contended.into_iter().chain(left.blocked).collect();
             if left.is_empty() {
                 blocked_resources.lock().expect("no panic while it is held").remove(&resource);

@@ -36,6 +36,14 @@ pub trait Store: Send + Sync + 'static {
     /// The changes are of distinct resources, in the byte order of their names.
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError>;
 
+    /// Changes one resource as decided by what it is. Where [`apply`](Self::apply) leaves a change out
+    /// whenever a rival is faster, this keeps rivals away from loading until the change is durable.
+    async fn apply_under_lock(
+        &self,
+        wanted: Wanted<'_>,
+        decide: Decide<'_>,
+    ) -> Result<bool, ApplyError>;
+
     /// Lists resources that have a value, in the byte order of their names.
     async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable>;
 
@@ -71,6 +79,9 @@ where
         result => result.context("can't bring the database's schema up to date"),
     }
 }
+
+/// Makes of what a resource is what it shall be.
+pub type Decide<'a> = Box<dyn FnOnce(&Row) -> Row + Send + 'a>;
 
 /// A resource to load.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use storage_server::{
     Enforcement,
     row::Row,
     serve,
-    store::{ApplyError, Change, Listed, Page, Store, Unreachable, Wanted},
+    store::{ApplyError, Change, Decide, Listed, Page, Store, Unreachable, Wanted},
 };
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -66,6 +66,15 @@ impl Store for Nothing {
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
         Ok(vec![true; changes.len()])
+    }
+
+    async fn apply_under_lock(
+        &self,
+        _wanted: Wanted<'_>,
+        decide: Decide<'_>,
+    ) -> Result<bool, ApplyError> {
+        decide(&Row::default());
+        Ok(true)
     }
 
     async fn list(&self, _page: &Page) -> Result<Vec<Listed>, Unreachable> {

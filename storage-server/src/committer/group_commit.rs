@@ -14,6 +14,9 @@ use crate::{
 
 /// How long an operation may wait for rivals and for other people's locks.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an operation is tried again in batches, where a rival may always be faster, before it
+/// goes to the lane in which rivals are kept away.
+const CONTENDED_PATIENCE: Duration = Duration::from_millis(50);
 
 /// What a batch needs to be committed.
 pub(super) struct GroupCommit {
@@ -25,9 +28,10 @@ pub(super) struct GroupCommit {
 /// The jobs of a batch that could not be decided yet.
 #[derive(Default)]
 pub(super) struct Left {
-    /// A rival changed the resource, or is changing it.
+    /// A rival changed the resource.
     pub(super) contended: Vec<Job>,
-    /// Somebody else's lock was in the way for as long as a statement waits.
+    /// Somebody else's lock was in the way for as long as a statement waits, or rivals have been
+    /// faster for a while.
     pub(super) blocked: Vec<Job>,
 }
 
@@ -78,6 +82,34 @@ impl GroupCommit {
         }));
         for (folded, fate) in changed.into_iter().zip(fates) {
             folded.settle(fate, &mut left);
+        }
+        left
+    }
+
+    /// Decides the operations on one resource while its row is kept from rivals.
+    pub(super) async fn commit_alone(&self, resource: ResourceName, jobs: Vec<Job>) -> Left {
+        let wanted = Wanted { resource: &resource, value: wanted_value(&jobs) };
+        let mut undecided = Some(jobs);
+        let mut folded = None;
+        let decide = Box::new(|before: &Row| {
+            let jobs = undecided.take().expect("it is decided once");
+            let folded = folded.insert(self.fold(resource.clone(), jobs, before.clone()));
+            folded.after.clone()
+        });
+        let fate = match self.store.apply_under_lock(wanted, decide).await {
+            Ok(true) => Fate::Applied,
+            Ok(false) => Fate::Contended,
+            Err(ApplyError::Blocked) => Fate::Blocked,
+            Err(error) => Fate::unavailable(&error, 1),
+        };
+        let mut left = Left::default();
+        self.guesses.learn([(&resource, None)].into_iter());
+        if let Some(folded) = folded {
+            folded.settle(fate, &mut left);
+        } else {
+            for job in undecided.into_iter().flatten() {
+                left.settle(job, &fate);
+            }
         }
         left
     }
@@ -133,14 +165,7 @@ impl GroupCommit {
         }
         let wanted: Vec<_> = groups
             .iter()
-            .map(|(resource, jobs)| Wanted {
-                resource,
-                value: if jobs.iter().any(Job::reads) {
-                    WantedValue::Whole
-                } else {
-                    WantedValue::Presence
-                },
-            })
+            .map(|(resource, jobs)| Wanted { resource, value: wanted_value(jobs) })
             .collect();
         self.store.load(&wanted).await.map_err(|error| {
             tracing::error!(resources = wanted.len(), "a batch was not loaded: {error}");
@@ -184,15 +209,7 @@ impl GroupCommit {
                     continue;
                 }
                 Err(ApplyError::Blocked) => Fate::Blocked,
-                Err(error) => {
-                    let resources = changes.len();
-                    tracing::error!(resources, "a batch was not committed: {error}");
-                    let outcome = match error {
-                        ApplyError::Unknown(_) => UnavailableOutcome::Unknown,
-                        ApplyError::Unchanged(_) | ApplyError::Blocked => UnavailableOutcome::None,
-                    };
-                    Fate::Unavailable(Unavailable { outcome, reason: error.to_string() })
-                }
+                Err(error) => Fate::unavailable(&error, changes.len()),
             };
             fates.fill(fate);
         }
@@ -210,39 +227,56 @@ impl Folded {
     }
 
     /// Tells the decisions, which are durable if the change was applied; leaves the jobs whose turn
-    /// is yet to come, unless they have waited for too long.
+    /// is yet to come.
     fn settle(self, fate: Fate, left: &mut Left) {
         for (job, decided) in self.decided {
-            let decision = match &fate {
-                Fate::Applied => Ok(decided),
-                Fate::Contended if job.queued.elapsed() < PATIENCE => {
-                    left.contended.push(job);
-                    continue;
-                }
-                Fate::Blocked if job.queued.elapsed() < PATIENCE => {
-                    left.blocked.push(job);
-                    continue;
-                }
-                Fate::Contended | Fate::Blocked => {
-                    let resource = &self.resource;
-                    tracing::warn!(%resource, "others kept the resource locked for too long");
-                    Err(Unavailable {
-                        outcome: UnavailableOutcome::None,
-                        reason: "others kept the resource locked for too long".to_owned(),
-                    })
-                }
+            match &fate {
+                Fate::Applied => job.tell(Ok(decided)),
                 // What the rule refused would not have happened in any case.
-                Fate::Unavailable(unavailable) => Err(Unavailable {
-                    outcome: match decided.outcome {
-                        Outcome::Refused(_) => UnavailableOutcome::None,
-                        _ => unavailable.outcome,
-                    },
-                    ..unavailable.clone()
-                }),
-            };
-            job.tell(decision);
+                Fate::Unavailable(unavailable)
+                    if matches!(decided.outcome, Outcome::Refused(_)) =>
+                {
+                    let outcome = UnavailableOutcome::None;
+                    job.tell(Err(Unavailable { outcome, ..unavailable.clone() }));
+                }
+                fate => left.settle(job, fate),
+            }
         }
     }
+}
+
+impl Left {
+    /// Leaves a job that could not be decided for another try, unless it has waited for too long.
+    fn settle(&mut self, job: Job, fate: &Fate) {
+        let waited = job.queued.elapsed();
+        match fate {
+            Fate::Unavailable(unavailable) => job.tell(Err(unavailable.clone())),
+            Fate::Contended if waited < CONTENDED_PATIENCE => self.contended.push(job),
+            Fate::Contended | Fate::Blocked if waited < PATIENCE => self.blocked.push(job),
+            Fate::Contended | Fate::Blocked => {
+                let reason = "others kept the resource locked for too long";
+                tracing::warn!(resource = %job.operation.resource, "{reason}");
+                let outcome = UnavailableOutcome::None;
+                job.tell(Err(Unavailable { outcome, reason: reason.to_owned() }));
+            }
+            Fate::Applied => unreachable!("what was applied was decided"),
+        }
+    }
+}
+
+impl Fate {
+    fn unavailable(error: &ApplyError, resources: usize) -> Self {
+        tracing::error!(resources, "a batch was not committed: {error}");
+        let outcome = match error {
+            ApplyError::Unknown(_) => UnavailableOutcome::Unknown,
+            ApplyError::Unchanged(_) | ApplyError::Blocked => UnavailableOutcome::None,
+        };
+        Self::Unavailable(Unavailable { outcome, reason: error.to_string() })
+    }
+}
+
+fn wanted_value(jobs: &[Job]) -> WantedValue {
+    if jobs.iter().any(Job::reads) { WantedValue::Whole } else { WantedValue::Presence }
 }
 
 #[cfg(test)]

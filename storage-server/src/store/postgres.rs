@@ -12,9 +12,11 @@ use sqlx::{
 };
 
 use super::{
-    ApplyError, Change, Listed, Page, SqlChange, Store, Unreachable, Wanted, WantedValue,
+    ApplyError, Change, Decide, Listed, Page, SqlChange, Store, Unreachable, Wanted, WantedValue,
     kept::KeptPool, listed_from_sql, row_from_sql,
 };
+use tokio::time::{error::Elapsed, timeout};
+
 use crate::row::Row;
 
 const CONNECTIONS: u32 = 8;
@@ -39,8 +41,8 @@ const SESSION: [(&str, &str); 8] = [
 
 /// Resources in a PostgreSQL database that any number of servers may share.
 ///
-/// Every statement is a transaction of its own: a server that is paused between two of them holds
-/// no lock.
+/// Nearly every statement is a transaction of its own: a server that is paused between two of them
+/// holds no lock.
 #[derive(Debug)]
 pub struct PostgresStore {
     connections: KeptPool<Postgres>,
@@ -78,12 +80,9 @@ impl PostgresStore {
     fn settle<T>(
         &self,
         mut connection: PoolConnection<Postgres>,
-        answered: Result<Result<T, sqlx::Error>, tokio::time::error::Elapsed>,
+        answered: Result<Result<T, sqlx::Error>, Elapsed>,
     ) -> Result<T, sqlx::Error> {
-        let answer = answered.unwrap_or_else(|_| {
-            let error = std::io::Error::new(ErrorKind::TimedOut, "no answer in time");
-            Err(sqlx::Error::Io(error))
-        });
+        let answer = answered.unwrap_or_else(|_| Err(no_answer()));
         match answer {
             Ok(_) => self.connections.give_back(connection),
             // After some errors, the session goes on; whether after this one, the pool finds out.
@@ -92,6 +91,10 @@ impl PostgresStore {
         }
         answer
     }
+}
+
+fn no_answer() -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::new(ErrorKind::TimedOut, "no answer in time"))
 }
 
 async fn refuse_unsafe(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
@@ -118,93 +121,53 @@ fn migrator() -> Migrator {
 #[async_trait]
 impl Store for PostgresStore {
     async fn load(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Row>, Unreachable> {
-        let resources: Vec<_> = wanted.iter().map(|wanted| wanted.resource.as_str()).collect();
-        let whole: Vec<_> =
-            wanted.iter().map(|wanted| wanted.value == WantedValue::Whole).collect();
         let mut connection = self.connections.take().await?;
-        let query = sqlx::query_as(
-            r#"
-            select r.token, r.holder, r.version, r.bytes is not null,
-                case when w.whole then r.content_type end, case when w.whole then r.bytes end,
-                r.value_token, r.value_holder
-            from unnest($1::text[], $2::bool[]) with ordinality as w (resource, whole, ordinal)
-            left join storage.resource r on r.resource = w.resource
-            order by w.ordinal
-            "#,
-        )
-        .bind(resources)
-        .bind(whole)
-        .fetch_all(&mut *connection);
-        let answered = tokio::time::timeout(ANSWER_TIMEOUT, query).await;
-        let rows = self.settle(connection, answered)?;
-        Ok(rows.into_iter().map(row_from_sql).collect::<Result<_, _>>()?)
+        let answered = timeout(ANSWER_TIMEOUT, load_rows(&mut connection, wanted)).await;
+        Ok(self.settle(connection, answered)?)
     }
 
-    /// One statement, which compares each row, under its lock, with what was loaded. Rows are locked
-    /// in the order of the arrays, by nested loops over them, and so rivals don't deadlock.
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
-        let rows: Vec<_> = changes.iter().map(SqlChange::from).collect();
         let mut connection = self.connections.take().await.map_err(ApplyError::Unchanged)?;
-        // All rows are awaited, not the first: the statement is committed only after its last row.
-        let query = sqlx::query_as(
-            r#"
-            with change as (
-                select * from unnest(
-                    $1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[],
-                    $7::bool[], $8::text[], $9::bytea[], $10::bigint[], $11::text[]
-                ) with ordinality as change (
-                    resource, expected_token, expected_version, token, holder, version,
-                    keeps_value, content_type, bytes, value_token, value_holder, ordinal
-                )
-            ), updated as (
-                update storage.resource r
-                set token = c.token, holder = c.holder, version = c.version,
-                    content_type = case when c.keeps_value then r.content_type else c.content_type end,
-                    bytes = case when c.keeps_value then r.bytes else c.bytes end,
-                    value_token = case when c.keeps_value then r.value_token else c.value_token end,
-                    value_holder = case when c.keeps_value then r.value_holder else c.value_holder end
-                from change c
-                where r.resource = c.resource and r.version = c.expected_version
-                    and r.token is not distinct from c.expected_token
-                returning c.ordinal
-            ), inserted as (
-                insert into storage.resource (
-                    resource, token, holder, version, content_type, bytes, value_token, value_holder
-                )
-                select resource, token, holder, version, content_type, bytes, value_token, value_holder
-                from change
-                where expected_version = 0 and expected_token is null
-                order by ordinal
-                on conflict (resource) do nothing
-                returning resource
-            )
-            select ordinal from updated
-            union all
-            select c.ordinal from inserted i join change c on c.resource = i.resource
-            "#,
-        )
-        .bind(column(&rows, |row| row.resource))
-        .bind(column(&rows, |row| row.expected_token))
-        .bind(column(&rows, |row| row.expected_version))
-        .bind(column(&rows, |row| row.token))
-        .bind(column(&rows, |row| row.holder))
-        .bind(column(&rows, |row| row.version))
-        .bind(column(&rows, |row| row.keeps_value))
-        .bind(column(&rows, |row| row.content_type))
-        .bind(column(&rows, |row| row.bytes))
-        .bind(column(&rows, |row| row.value_token))
-        .bind(column(&rows, |row| row.value_holder))
-        .fetch_all(&mut *connection);
-        let answered = tokio::time::timeout(ANSWER_TIMEOUT, query).await;
-        let applied_ordinals: Vec<(i64,)> = match self.settle(connection, answered) {
-            Ok(ordinals) => ordinals,
-            Err(error) => return failed(error, changes.len()),
-        };
-        let mut applied = vec![false; changes.len()];
-        for (ordinal,) in applied_ordinals {
-            applied[usize::try_from(ordinal - 1).expect("ordinals count from 1")] = true;
+        let answered = timeout(ANSWER_TIMEOUT, apply_changes(&mut connection, changes)).await;
+        match self.settle(connection, answered) {
+            Ok(applied) => Ok(applied),
+            Err(error) => failed(error).map(|()| vec![false; changes.len()]),
         }
-        Ok(applied)
+    }
+
+    /// A transaction that holds the row from before it is loaded until it is changed. PostgreSQL
+    /// itself ends it soon if this server should be paused in between.
+    async fn apply_under_lock(
+        &self,
+        wanted: Wanted<'_>,
+        decide: Decide<'_>,
+    ) -> Result<bool, ApplyError> {
+        let mut connection = self.connections.take().await.map_err(ApplyError::Unchanged)?;
+        let loaded = timeout(ANSWER_TIMEOUT, lock_and_load(&mut connection, wanted)).await;
+        let before = match loaded {
+            Ok(Ok(row)) => row,
+            Ok(Err(error)) => {
+                connection.close_on_drop();
+                return failed(error).map(|()| false);
+            }
+            Err(_) => {
+                connection.close_on_drop();
+                return Err(ApplyError::Unchanged(no_answer()));
+            }
+        };
+        let after = decide(&before);
+        let change = Change { resource: wanted.resource, before: &before, after: &after };
+        let answered = timeout(ANSWER_TIMEOUT, async {
+            let applied =
+                before == after || apply_changes(&mut connection, &[change]).await? == [true];
+            connection.execute("commit").await?;
+            Ok(applied)
+        });
+        let answered = answered.await;
+        if !matches!(answered, Ok(Ok(_))) {
+            connection.close_on_drop();
+        }
+        self.settle(connection, answered).or_else(|error| failed(error).map(|()| false))
     }
 
     async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable> {
@@ -238,14 +201,123 @@ impl Store for PostgresStore {
     async fn close(&self) {}
 }
 
-/// Tells what a failed statement has left behind, by its SQLSTATE.
-fn failed(error: sqlx::Error, changes: usize) -> Result<Vec<bool>, ApplyError> {
+/// Loads rows, all as of one moment.
+async fn load_rows(
+    connection: &mut PgConnection,
+    wanted: &[Wanted<'_>],
+) -> Result<Vec<Row>, sqlx::Error> {
+    let resources: Vec<_> = wanted.iter().map(|wanted| wanted.resource.as_str()).collect();
+    let whole: Vec<_> = wanted.iter().map(|wanted| wanted.value == WantedValue::Whole).collect();
+    let rows = sqlx::query_as(
+        r#"
+        select r.token, r.holder, r.version, r.bytes is not null,
+            case when w.whole then r.content_type end, case when w.whole then r.bytes end,
+            r.value_token, r.value_holder
+        from unnest($1::text[], $2::bool[]) with ordinality as w (resource, whole, ordinal)
+        left join storage.resource r on r.resource = w.resource
+        order by w.ordinal
+        "#,
+    )
+    .bind(resources)
+    .bind(whole)
+    .fetch_all(connection)
+    .await?;
+    rows.into_iter().map(row_from_sql).collect()
+}
+
+/// Begins a transaction, and loads a row under its lock.
+async fn lock_and_load(
+    connection: &mut PgConnection,
+    wanted: Wanted<'_>,
+) -> Result<Row, sqlx::Error> {
+    let begin = "
+        begin;
+        set local lock_timeout = '200ms';
+        set local idle_in_transaction_session_timeout = '500ms'";
+    connection.execute(begin).await?;
+    sqlx::query("select from storage.resource where resource = $1 for no key update")
+        .bind(wanted.resource.as_str())
+        .execute(&mut *connection)
+        .await?;
+    let mut rows = load_rows(connection, &[wanted]).await?;
+    Ok(rows.pop().expect("one row is wanted"))
+}
+
+/// Applies changes in one statement, which compares each row, under its lock, with what was loaded.
+/// Rows are locked in the order of the arrays, by nested loops over them, and so rivals don't
+/// deadlock.
+async fn apply_changes(
+    connection: &mut PgConnection,
+    changes: &[Change<'_>],
+) -> Result<Vec<bool>, sqlx::Error> {
+    let rows: Vec<_> = changes.iter().map(SqlChange::from).collect();
+    // All rows are awaited, not the first: the statement is committed only after its last row.
+    let ordinals: Vec<(i64,)> = sqlx::query_as(
+        r#"
+        with change as (
+            select * from unnest(
+                $1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[],
+                $7::bool[], $8::text[], $9::bytea[], $10::bigint[], $11::text[]
+            ) with ordinality as change (
+                resource, expected_token, expected_version, token, holder, version,
+                keeps_value, content_type, bytes, value_token, value_holder, ordinal
+            )
+        ), updated as (
+            update storage.resource r
+            set token = c.token, holder = c.holder, version = c.version,
+                content_type = case when c.keeps_value then r.content_type else c.content_type end,
+                bytes = case when c.keeps_value then r.bytes else c.bytes end,
+                value_token = case when c.keeps_value then r.value_token else c.value_token end,
+                value_holder = case when c.keeps_value then r.value_holder else c.value_holder end
+            from change c
+            where r.resource = c.resource and r.version = c.expected_version
+                and r.token is not distinct from c.expected_token
+            returning c.ordinal
+        ), inserted as (
+            insert into storage.resource (
+                resource, token, holder, version, content_type, bytes, value_token, value_holder
+            )
+            select resource, token, holder, version, content_type, bytes, value_token, value_holder
+            from change
+            where expected_version = 0 and expected_token is null
+            order by ordinal
+            on conflict (resource) do nothing
+            returning resource
+        )
+        select ordinal from updated
+        union all
+        select c.ordinal from inserted i join change c on c.resource = i.resource
+        "#,
+    )
+    .bind(column(&rows, |row| row.resource))
+    .bind(column(&rows, |row| row.expected_token))
+    .bind(column(&rows, |row| row.expected_version))
+    .bind(column(&rows, |row| row.token))
+    .bind(column(&rows, |row| row.holder))
+    .bind(column(&rows, |row| row.version))
+    .bind(column(&rows, |row| row.keeps_value))
+    .bind(column(&rows, |row| row.content_type))
+    .bind(column(&rows, |row| row.bytes))
+    .bind(column(&rows, |row| row.value_token))
+    .bind(column(&rows, |row| row.value_holder))
+    .fetch_all(connection)
+    .await?;
+    let mut applied = vec![false; changes.len()];
+    for (ordinal,) in ordinals {
+        applied[usize::try_from(ordinal - 1).expect("ordinals count from 1")] = true;
+    }
+    Ok(applied)
+}
+
+/// Tells what a failed statement has left behind, by its SQLSTATE. It is no error that a rival went
+/// first.
+fn failed(error: sqlx::Error) -> Result<(), ApplyError> {
     let sqlstate = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
     match &*sqlstate {
         // lock_not_available
         "55P03" => Err(ApplyError::Blocked),
         // serialization_failure, deadlock_detected: a rival went first
-        "40001" | "40P01" => Ok(vec![false; changes]),
+        "40001" | "40P01" => Ok(()),
         // No SQLSTATE, or one of a server that crashed or was shut down, perhaps after its commit.
         "" => Err(ApplyError::Unknown(error)),
         // 40003 says so itself: statement_completion_unknown.

@@ -12,7 +12,7 @@ use sqlx::{
 };
 
 use super::{
-    ApplyError, Change, Listed, Page, SqlChange, Store, Unreachable, Wanted, WantedValue,
+    ApplyError, Change, Decide, Listed, Page, SqlChange, Store, Unreachable, Wanted, WantedValue,
     kept::KeptPool, listed_from_sql, row_from_sql,
 };
 use tokio::sync::Mutex;
@@ -151,6 +151,22 @@ impl Store for SqliteStore {
         let applied: HashSet<String> =
             applied.map_err(failed)?.into_iter().map(|(resource,)| resource).collect();
         Ok(changes.iter().map(|change| applied.contains(change.resource.as_str())).collect())
+    }
+
+    /// SQLite's writers come one after the other, so none of them is always late.
+    async fn apply_under_lock(
+        &self,
+        wanted: Wanted<'_>,
+        decide: Decide<'_>,
+    ) -> Result<bool, ApplyError> {
+        let mut rows = self
+            .load(&[wanted])
+            .await
+            .map_err(|Unreachable(error)| ApplyError::Unchanged(error))?;
+        let before = rows.pop().expect("one row is wanted");
+        let after = decide(&before);
+        let change = Change { resource: wanted.resource, before: &before, after: &after };
+        Ok(before == after || self.apply(&[change]).await? == [true])
     }
 
     async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable> {

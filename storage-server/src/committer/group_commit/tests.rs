@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::*;
 use crate::{
     operation::{Action, Operation},
-    store::{Listed, Page, Unreachable},
+    store::{Decide, Listed, Page, Unreachable},
 };
 
 /// A store that answers to `apply` what it was told to, and notes which resources it was about.
@@ -33,6 +33,17 @@ impl Store for Scripted {
         self.applied.lock().unwrap().push(names.collect());
         let answer = self.answers.lock().unwrap().pop_front().unwrap_or(Ok(true));
         answer.map(|applied| vec![applied; changes.len()])
+    }
+
+    async fn apply_under_lock(
+        &self,
+        wanted: Wanted<'_>,
+        decide: Decide<'_>,
+    ) -> Result<bool, ApplyError> {
+        let before = self.load(&[wanted]).await.unwrap().pop().expect("one row is wanted");
+        let after = decide(&before);
+        let change = Change { resource: wanted.resource, before: &before, after: &after };
+        Ok(self.apply(&[change]).await? == [true])
     }
 
     async fn list(&self, _page: &Page) -> Result<Vec<Listed>, Unreachable> {
