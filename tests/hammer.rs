@@ -7,7 +7,7 @@ use lab::servers::{Postgres, StorageServer};
 use lock_client::storage::{Answer, Storage};
 use tokio::{task::JoinSet, time::sleep};
 
-use crate::world::{Counter, name};
+use crate::world::{Counter, name, new_fence};
 
 const CLIENTS: usize = 16;
 const WRITES: usize = 40;
@@ -94,4 +94,31 @@ async fn without_enforcement_the_same_hammer_finds_stale_writes() {
     assert_eq!(accepted.len(), CLIENTS * WRITES, "nothing is refused");
     assert!(stale_writes(&accepted) > 0);
     assert_versions_have_no_gaps(&accepted);
+}
+
+/// Where commits are slow, a server that has just won a resource is ready for it again long before
+/// a rival has seen the outcome.
+#[tokio::test]
+async fn no_server_is_starved_on_a_hot_resource() {
+    let slow_commits = ["commit_delay=10000", "commit_siblings=0"];
+    let postgres = Postgres::start_with(&slow_commits).await.unwrap();
+    let busy = StorageServer::start_on(&postgres.url(), &[]).await.unwrap();
+    let other = StorageServer::start_on(&postgres.url(), &[]).await.unwrap();
+    let fence = new_fence(34);
+    let mut load = JoinSet::new();
+    for _ in 0..CLIENTS {
+        let (storage, fence) = (Storage::new(busy.url()).unwrap(), fence.clone());
+        load.spawn(async move {
+            loop {
+                let answer = storage.write(&name("hot"), &fence, "text/plain", "x").await;
+                assert!(matches!(answer.unwrap(), Answer::Accepted(_)));
+            }
+        });
+    }
+    let storage = Storage::new(other.url()).unwrap();
+    for _ in 0..10 {
+        let answer = storage.write(&name("hot"), &fence, "text/plain", "y").await;
+        assert!(matches!(answer.unwrap(), Answer::Accepted(_)));
+    }
+    assert!(load.try_join_next().is_none(), "the load has gone on");
 }

@@ -120,6 +120,36 @@ async fn others_go_on_while_somebody_inserts_the_same_row() {
 }
 
 #[tokio::test]
+async fn others_go_on_while_somebody_has_locked_many_rows() {
+    let world = World::on_postgres(&[]).await;
+    let storage = Storage::new(world.server.url()).unwrap();
+    let write = |resource: String, token| {
+        let storage = storage.clone();
+        async move { storage.write(&name(&resource), &new_fence(token), "text/plain", "x").await }
+    };
+    for number in 0..100 {
+        let written = write(format!("locked/{number}"), 1).await.unwrap();
+        assert!(matches!(written, Answer::Accepted(_)));
+    }
+    let lock = "select from storage.resource for update";
+    let somebody = open_transaction(world.postgres.as_ref().unwrap(), lock).await;
+    let mut blocked = JoinSet::new();
+    for number in 0..100 {
+        blocked.spawn(write(format!("locked/{number}"), 2));
+    }
+    somebody_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
+    for number in 0..100 {
+        let answer = write(format!("free/{number}"), 1).await.unwrap();
+        assert!(matches!(answer, Answer::Accepted(_)));
+    }
+    assert!(blocked.try_join_next().is_none(), "the locked ones are still waiting");
+    somebody.close().await.unwrap();
+    for answer in blocked.join_all().await {
+        assert!(matches!(answer.unwrap(), Answer::Accepted(_)));
+    }
+}
+
+#[tokio::test]
 async fn a_resource_that_stays_blocked_is_answered_503_with_outcome_none() {
     let world = World::on_postgres(&[]).await;
     world.put("/v1/resources/r", &[("Fencing-Token", "1")], "one").await;

@@ -43,6 +43,8 @@ const MAX_BATCH_OPERATIONS: usize = 256;
 const MAX_BATCH_BYTES: usize = 16 << 20;
 /// What a value that is to be read counts as, before its size is known.
 const ASSUMED_VALUE_BYTES: usize = 256 << 10;
+/// How many blocked resources are tried at once: some connections are left for others.
+const MAX_ABREAST: usize = 4;
 /// How many operations may wait for one blocked resource.
 const MAX_BLOCKED: usize = 256;
 /// How long to leave a blocked resource alone before the next try.
@@ -253,7 +255,7 @@ fn take_batch(waiting: &mut VecDeque<Job>) -> Vec<Job> {
     waiting.drain(..fitting).collect()
 }
 
-/// Commits the operations on blocked resources, one resource after the other.
+/// Commits the operations on blocked resources, each resource in a transaction of its own.
 async fn commit_blocked(
     group_commit: Arc<GroupCommit>,
     mut from_batches: mpsc::UnboundedReceiver<Job>,
@@ -276,8 +278,17 @@ async fn commit_blocked(
                 _ => group(&mut waiting, job),
             }
         }
+        let mut tries = JoinSet::new();
+        let abreast = Arc::new(Semaphore::new(MAX_ABREAST));
         for (resource, jobs) in mem::take(&mut waiting) {
-            let left = group_commit.commit_alone(resource.clone(), jobs).await;
+            let (group_commit, abreast) = (group_commit.clone(), abreast.clone());
+            tries.spawn(async move {
+                let _turn = abreast.acquire().await.expect("it is never closed");
+                let left = group_commit.commit_alone(resource.clone(), jobs).await;
+                (resource, left)
+            });
+        }
+        for (resource, left) in tries.join_all().await {
             let left: Vec<_> = left.contended.into_iter().chain(left.blocked).collect();
             if left.is_empty() {
                 blocked_resources.lock().expect("no panic while it is held").remove(&resource);

@@ -44,6 +44,9 @@ pub trait Store: Send + Sync + 'static {
         decide: Decide<'_>,
     ) -> Result<bool, ApplyError>;
 
+    /// Tells of each resource whether somebody else has its row locked at this moment.
+    async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable>;
+
     /// Lists resources that have a value, in the byte order of their names.
     async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable>;
 
@@ -102,7 +105,7 @@ pub enum WantedValue {
 }
 
 /// A resource to change.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
     /// The resource.
     pub resource: &'a ResourceName,

@@ -7,6 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use fence::ResourceName;
 use storage_server::{
     Enforcement,
     row::Row,
@@ -75,6 +76,10 @@ impl Store for Nothing {
     ) -> Result<bool, ApplyError> {
         decide(&Row::default());
         Ok(true)
+    }
+
+    async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {
+        Ok(vec![false; resources.len()])
     }
 
     async fn list(&self, _page: &Page) -> Result<Vec<Listed>, Unreachable> {

@@ -185,35 +185,52 @@ impl GroupCommit {
         Folded { resource, decided, before, after }
     }
 
-    /// Applies the changes. Where somebody else's lock is in the way of a part, that part is found by
-    /// halving, and the rest goes on.
+    /// Applies the changes. What somebody else's locks are in the way of is split off, and the rest
+    /// goes on.
     async fn apply(&self, changes: &[Change<'_>]) -> Vec<Fate> {
-        let mut fates = vec![Fate::Contended; changes.len()];
-        let mut parts = vec![(changes, &mut fates[..])];
-        while let Some((changes, fates)) = parts.pop() {
+        let mut fates = vec![Fate::Blocked; changes.len()];
+        let mut parts: Vec<Vec<usize>> = vec![(0..changes.len()).collect()];
+        while let Some(part) = parts.pop() {
+            let changes: Vec<_> = part.iter().map(|&index| changes[index]).collect();
             if changes.is_empty() {
                 continue;
             }
-            let fate = match self.store.apply(changes).await {
+            match self.store.apply(&changes).await {
                 Ok(applied) => {
-                    for (fate, applied) in fates.iter_mut().zip(applied) {
-                        *fate = if applied { Fate::Applied } else { Fate::Contended };
+                    for (index, applied) in part.into_iter().zip(applied) {
+                        fates[index] = if applied { Fate::Applied } else { Fate::Contended };
                     }
-                    continue;
                 }
                 Err(ApplyError::Blocked) if changes.len() > 1 => {
-                    let middle = changes.len() / 2;
-                    let (first, second) = changes.split_at(middle);
-                    let (fates_of_first, fates_of_second) = fates.split_at_mut(middle);
-                    parts.extend([(first, fates_of_first), (second, fates_of_second)]);
-                    continue;
+                    parts.extend(self.without_blocked(part, &changes).await);
                 }
-                Err(ApplyError::Blocked) => Fate::Blocked,
-                Err(error) => Fate::unavailable(&error, changes.len()),
-            };
-            fates.fill(fate);
+                Err(ApplyError::Blocked) => {}
+                Err(error) => {
+                    let fate = Fate::unavailable(&error, changes.len());
+                    for index in part {
+                        fates[index] = fate.clone();
+                    }
+                }
+            }
         }
         fates
+    }
+
+    /// The part without what is locked; both its halves if nothing is, as it may be a row that
+    /// somebody else inserts which is in the way.
+    async fn without_blocked(
+        &self,
+        mut part: Vec<usize>,
+        changes: &[Change<'_>],
+    ) -> Vec<Vec<usize>> {
+        let resources: Vec<_> = changes.iter().map(|change| change.resource).collect();
+        let locked = self.store.locked(&resources).await.unwrap_or_default();
+        if locked.contains(&true) {
+            let free = part.into_iter().zip(locked).filter(|(_, locked)| !locked);
+            return vec![free.map(|(index, _)| index).collect()];
+        }
+        let second = part.split_off(part.len() / 2);
+        vec![part, second]
     }
 }
 

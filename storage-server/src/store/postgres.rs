@@ -4,6 +4,7 @@ use std::{io::ErrorKind, str::FromStr, time::Duration};
 
 use anyhow::Context;
 use async_trait::async_trait;
+use fence::ResourceName;
 use sqlx::{
     ConnectOptions, Connection, Executor, PgConnection, Postgres,
     migrate::Migrator,
@@ -170,6 +171,29 @@ impl Store for PostgresStore {
         self.settle(connection, answered).or_else(|error| failed(error).map(|()| false))
     }
 
+    async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {
+        let resources: Vec<_> = resources.iter().map(|resource| resource.as_str()).collect();
+        let locked = sqlx::query_scalar(
+            r#"
+            with free as materialized (
+                select resource
+                from storage.resource
+                where resource = any($1)
+                for no key update skip locked
+            )
+            select r.resource is not null and free.resource is null
+            from unnest($1) with ordinality as w (resource, ordinal)
+            left join storage.resource r on r.resource = w.resource
+            left join free on free.resource = r.resource
+            order by w.ordinal
+            "#,
+        )
+        .bind(resources)
+        .fetch_all(self.connections.pool())
+        .await?;
+        Ok(locked)
+    }
+
     async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable> {
         let resources = sqlx::query_as(
             r#"
@@ -232,7 +256,7 @@ async fn lock_and_load(
 ) -> Result<Row, sqlx::Error> {
     let begin = "
         begin;
-        set local lock_timeout = '200ms';
+        set local lock_timeout = '100ms';
         set local idle_in_transaction_session_timeout = '500ms'";
     connection.execute(begin).await?;
     sqlx::query("select from storage.resource where resource = $1 for no key update")

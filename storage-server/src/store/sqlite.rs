@@ -4,6 +4,7 @@ use std::{collections::HashSet, str::FromStr, time::Duration};
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
+use fence::ResourceName;
 use serde::Serialize;
 use sqlx::{
     ConnectOptions, Sqlite, SqliteConnection,
@@ -167,6 +168,11 @@ impl Store for SqliteStore {
         let after = decide(&before);
         let change = Change { resource: wanted.resource, before: &before, after: &after };
         Ok(before == after || self.apply(&[change]).await? == [true])
+    }
+
+    /// SQLite has no locks on rows.
+    async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {
+        Ok(vec![false; resources.len()])
     }
 
     async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable> {

@@ -46,6 +46,10 @@ impl Store for Scripted {
         Ok(self.apply(&[change]).await? == [true])
     }
 
+    async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {
+        Ok(vec![false; resources.len()])
+    }
+
     async fn list(&self, _page: &Page) -> Result<Vec<Listed>, Unreachable> {
         unreachable!("a committer lists nothing")
     }
