@@ -15,7 +15,6 @@ mod guesses;
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
-    hash::{DefaultHasher, Hash, Hasher},
     mem,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -37,8 +36,6 @@ use crate::{
 
 /// How many operations may be on their way at once; beyond it, they are refused as unavailable.
 const MAX_QUEUED: usize = 4096;
-/// How many batches may be on their way at once. A resource always goes through the same lane.
-const LANES: usize = 2;
 const MAX_BATCH_OPERATIONS: usize = 256;
 const MAX_BATCH_BYTES: usize = 16 << 20;
 /// What a value that is to be read counts as, before its size is known.
@@ -53,7 +50,7 @@ const BLOCKED_PAUSE: Duration = Duration::from_millis(20);
 /// Where handlers queue operations.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    lanes: Arc<[mpsc::UnboundedSender<Job>]>,
+    jobs: mpsc::UnboundedSender<Job>,
     places: Arc<Semaphore>,
 }
 
@@ -94,21 +91,11 @@ impl Queue {
         };
         let (answer, decision) = oneshot::channel();
         let job = Job { operation, answer, queued: Instant::now(), _place: place };
-        self.lanes[self.lane_of(&job.operation.resource)]
-            .send(job)
-            .map_err(|_| none("the server is shutting down"))?;
+        self.jobs.send(job).map_err(|_| none("the server is shutting down"))?;
         decision.await.unwrap_or_else(|_| {
             let reason = "the committer has stopped".to_owned();
             Err(Unavailable { outcome: UnavailableOutcome::Unknown, reason })
         })
-    }
-}
-
-impl Queue {
-    fn lane_of(&self, resource: &ResourceName) -> usize {
-        let mut hasher = DefaultHasher::new();
-        resource.hash(&mut hasher);
-        hasher.finish() as usize % self.lanes.len()
     }
 }
 
@@ -152,24 +139,20 @@ impl Committer {
     pub fn start(store: Arc<dyn Store>, enforcement: Enforcement) -> (Queue, Self) {
         let group_commit = Arc::new(GroupCommit::new(store, enforcement));
         let blocked_resources = Arc::new(BlockedResources::default());
-        let (blocked_lane, from_lanes) = mpsc::unbounded_channel();
+        let (blocked_lane, from_batches) = mpsc::unbounded_channel();
         let close = CancellationToken::new();
-        let mut tasks = JoinSet::new();
-        let lanes = (0..LANES).map(|_| {
-            let (jobs, queued) = mpsc::unbounded_channel();
-            tasks.spawn(commit_batches(
-                group_commit.clone(),
-                queued,
-                close.clone(),
-                blocked_lane.clone(),
-                blocked_resources.clone(),
-            ));
-            jobs
-        });
-        let lanes = lanes.collect();
-        tasks.spawn(commit_blocked(group_commit, from_lanes, blocked_resources));
-        let queue = Queue { lanes, places: Arc::new(Semaphore::new(MAX_QUEUED)) };
-        (queue, Self { close, lanes: tasks })
+        let (jobs, queued) = mpsc::unbounded_channel();
+        let mut lanes = JoinSet::new();
+        lanes.spawn(commit_batches(
+            group_commit.clone(),
+            queued,
+            close.clone(),
+            blocked_lane,
+            blocked_resources.clone(),
+        ));
+        lanes.spawn(commit_blocked(group_commit, from_batches, blocked_resources));
+        let queue = Queue { jobs, places: Arc::new(Semaphore::new(MAX_QUEUED)) };
+        (queue, Self { close, lanes })
     }
 
     /// Takes no more operations, and waits until those already queued are answered.
