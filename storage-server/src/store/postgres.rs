@@ -149,7 +149,11 @@ impl Store for PostgresStore {
             Ok(Ok(row)) => row,
             Ok(Err(error)) => {
                 connection.close_on_drop();
-                return failed(error).map(|()| false);
+                return match failed(error) {
+                    // Nothing was sent yet that could have changed anything.
+                    Err(ApplyError::Unknown(error)) => Err(ApplyError::Unchanged(error)),
+                    failed => failed.map(|()| false),
+                };
             }
             Err(_) => {
                 connection.close_on_drop();
