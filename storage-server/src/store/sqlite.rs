@@ -11,13 +11,12 @@ use sqlx::{
     migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
+use tokio::sync::Mutex;
 
 use super::{
     ApplyError, Change, Decide, Listed, Page, SqlChange, Store, Unreachable, Wanted, WantedValue,
     kept::KeptPool, listed_from_sql, row_from_sql,
 };
-use tokio::sync::Mutex;
-
 use crate::row::Row;
 
 /// How long to wait while another process writes to the file.

@@ -1,0 +1,119 @@
+//! The statements of which the store's transactions are made.
+
+use sqlx::{Executor, PgConnection};
+
+use super::super::{Change, SqlChange, Wanted, WantedValue, row_from_sql};
+use crate::row::Row;
+
+/// Loads rows, all as of one moment.
+pub(super) async fn load_rows(
+    connection: &mut PgConnection,
+    wanted: &[Wanted<'_>],
+) -> Result<Vec<Row>, sqlx::Error> {
+    let resources: Vec<_> = wanted.iter().map(|wanted| wanted.resource.as_str()).collect();
+    let whole: Vec<_> = wanted.iter().map(|wanted| wanted.value == WantedValue::Whole).collect();
+    let rows = sqlx::query_as(
+        r#"
+        select r.token, r.holder, r.version, r.bytes is not null,
+            case when w.whole then r.content_type end, case when w.whole then r.bytes end,
+            r.value_token, r.value_holder
+        from unnest($1::text[], $2::bool[]) with ordinality as w (resource, whole, ordinal)
+        left join storage.resource r on r.resource = w.resource
+        order by w.ordinal
+        "#,
+    )
+    .bind(resources)
+    .bind(whole)
+    .fetch_all(connection)
+    .await?;
+    rows.into_iter().map(row_from_sql).collect()
+}
+
+/// Begins a transaction, and loads a row under its lock.
+pub(super) async fn lock_and_load(
+    connection: &mut PgConnection,
+    wanted: Wanted<'_>,
+) -> Result<Row, sqlx::Error> {
+    let begin = "
+        begin;
+        set local lock_timeout = '100ms';
+        set local idle_in_transaction_session_timeout = '500ms'";
+    connection.execute(begin).await?;
+    sqlx::query("select from storage.resource where resource = $1 for no key update")
+        .bind(wanted.resource.as_str())
+        .execute(&mut *connection)
+        .await?;
+    let mut rows = load_rows(connection, &[wanted]).await?;
+    Ok(rows.pop().expect("one row is wanted"))
+}
+
+/// Applies changes in one statement, which compares each row, under its lock, with what was loaded.
+/// Rows are locked in the order of the arrays, by nested loops over them, and so rivals don't
+/// deadlock.
+pub(super) async fn apply_changes(
+    connection: &mut PgConnection,
+    changes: &[Change<'_>],
+) -> Result<Vec<bool>, sqlx::Error> {
+    let rows: Vec<_> = changes.iter().map(SqlChange::from).collect();
+    // All rows are awaited, not the first: the statement is committed only after its last row.
+    let ordinals: Vec<(i64,)> = sqlx::query_as(
+        r#"
+        with change as (
+            select * from unnest(
+                $1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[],
+                $7::bool[], $8::text[], $9::bytea[], $10::bigint[], $11::text[]
+            ) with ordinality as change (
+                resource, expected_token, expected_version, token, holder, version,
+                keeps_value, content_type, bytes, value_token, value_holder, ordinal
+            )
+        ), updated as (
+            update storage.resource r
+            set token = c.token, holder = c.holder, version = c.version,
+                content_type = case when c.keeps_value then r.content_type else c.content_type end,
+                bytes = case when c.keeps_value then r.bytes else c.bytes end,
+                value_token = case when c.keeps_value then r.value_token else c.value_token end,
+                value_holder = case when c.keeps_value then r.value_holder else c.value_holder end
+            from change c
+            where r.resource = c.resource and r.version = c.expected_version
+                and r.token is not distinct from c.expected_token
+            returning c.ordinal
+        ), inserted as (
+            insert into storage.resource (
+                resource, token, holder, version, content_type, bytes, value_token, value_holder
+            )
+            select resource, token, holder, version, content_type, bytes, value_token, value_holder
+            from change
+            where expected_version = 0 and expected_token is null
+            order by ordinal
+            on conflict (resource) do nothing
+            returning resource
+        )
+        select ordinal from updated
+        union all
+        select c.ordinal from inserted i join change c on c.resource = i.resource
+        "#,
+    )
+    .bind(column(&rows, |row| row.resource))
+    .bind(column(&rows, |row| row.expected_token))
+    .bind(column(&rows, |row| row.expected_version))
+    .bind(column(&rows, |row| row.token))
+    .bind(column(&rows, |row| row.holder))
+    .bind(column(&rows, |row| row.version))
+    .bind(column(&rows, |row| row.keeps_value))
+    .bind(column(&rows, |row| row.content_type))
+    .bind(column(&rows, |row| row.bytes))
+    .bind(column(&rows, |row| row.value_token))
+    .bind(column(&rows, |row| row.value_holder))
+    .fetch_all(connection)
+    .await?;
+    let mut applied = vec![false; changes.len()];
+    for (ordinal,) in ordinals {
+        applied[usize::try_from(ordinal - 1).expect("ordinals count from 1")] = true;
+    }
+    Ok(applied)
+}
+
+/// One column of the changes, as PostgreSQL takes it.
+fn column<'a, T>(changes: &[SqlChange<'a>], of: fn(&SqlChange<'a>) -> T) -> Vec<T> {
+    changes.iter().map(of).collect()
+}
