@@ -288,3 +288,19 @@ async fn commit_blocked(
 fn group(groups: &mut BTreeMap<ResourceName, Vec<Job>>, job: Job) {
     groups.entry(job.operation.resource.clone()).or_default().push(job);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn full_queue_is_unavailable_and_nothing_has_happened() {
+        let (jobs, _queued) = mpsc::unbounded_channel();
+        let queue = Queue { jobs, places: Arc::new(Semaphore::new(0)) };
+        let resource = "r".parse().unwrap();
+        let operation = Operation { resource, offered: None, action: Action::Claim };
+        let unavailable = queue.submit(operation).await.unwrap_err();
+        assert_eq!(unavailable.outcome, UnavailableOutcome::None);
+        assert_eq!(unavailable.reason, "too many operations are queued");
+    }
+}
