@@ -1,11 +1,11 @@
 //! Many clients with interleaved tokens on one resource; what the storage accepted is then checked
 //! from outside.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use lab::servers::{Postgres, StorageServer};
 use lock_client::storage::{Answer, Storage};
-use tokio::{task::JoinSet, time::sleep};
+use tokio::task::JoinSet;
 
 use crate::world::{Counter, name, new_fence};
 
@@ -15,7 +15,8 @@ const WRITES: usize = 40;
 /// A write that the storage accepted: the version that it made, and its token, which is its value.
 type Accepted = (u64, u64);
 
-/// Has clients take tokens and write with them, some after a pause in which others overtake them.
+/// Has clients take tokens, two at a time, and write with them; every other time the later token
+/// comes first, so that it overtakes the other one.
 async fn hammer(servers: &[&StorageServer]) -> Vec<Accepted> {
     let tokens = Arc::new(Counter::default());
     let mut clients = JoinSet::new();
@@ -24,15 +25,17 @@ async fn hammer(servers: &[&StorageServer]) -> Vec<Accepted> {
         let tokens = tokens.clone();
         clients.spawn(async move {
             let mut accepted = Vec::new();
-            for write in 0..WRITES {
-                let fence = tokens.next();
-                if (client + write) % 4 == 0 {
-                    sleep(Duration::from_millis(3)).await;
+            for round in 0..WRITES / 2 {
+                let mut fences = [tokens.next(), tokens.next()];
+                if (client + round) % 2 == 0 {
+                    fences.reverse();
                 }
-                let value = fence.token.to_string();
-                let answer = storage.write(&name("hot"), &fence, "text/plain", value).await;
-                if let Answer::Accepted(version) = answer.unwrap() {
-                    accepted.push((version, fence.token.as_u64()));
+                for fence in fences {
+                    let value = fence.token.to_string();
+                    let answer = storage.write(&name("hot"), &fence, "text/plain", value).await;
+                    if let Answer::Accepted(version) = answer.unwrap() {
+                        accepted.push((version, fence.token.as_u64()));
+                    }
                 }
             }
             accepted

@@ -11,5 +11,6 @@ mod proxy;
 mod replay;
 mod rivals;
 mod start_and_stop;
+mod storage_client;
 mod wire;
 mod world;
