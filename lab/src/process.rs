@@ -73,11 +73,6 @@ impl Process {
         })
     }
 
-    /// The process id.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// The next line of its stdout.
     ///
     /// # Errors

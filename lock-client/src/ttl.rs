@@ -33,11 +33,6 @@ impl Ttl {
         Self::new(Duration::from_secs(secs))
     }
 
-    /// The ttl as a duration.
-    pub fn as_duration(self) -> Duration {
-        self.0
-    }
-
     /// The ttl in milliseconds.
     pub fn as_millis(self) -> u64 {
         self.0.as_millis().try_into().expect("7 days are few milliseconds")

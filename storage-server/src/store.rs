@@ -30,8 +30,8 @@ pub trait Store: Send + Sync + 'static {
     async fn load(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Row>, Unreachable>;
 
     /// Makes the changes durable, all in one transaction, and tells of each whether it was made. A
-    /// change is left out if its resource is no longer what the change expects, or is being changed
-    /// by somebody else just now: it may be tried again from [`load`](Self::load).
+    /// change is left out if its resource is no longer what it was when it was loaded: it may be
+    /// tried again from [`load`](Self::load).
     ///
     /// The changes are of distinct resources, in the byte order of their names.
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError>;
