@@ -10,13 +10,13 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test check bench redis-server postgresql wrk
+.PHONY: demo test check bench redis-server postgresql mariadb wrk
 
 demo: redis-server
 	cargo build --workspace --bins
 	target/debug/lab replay
 
-test: redis-server postgresql
+test: redis-server postgresql mariadb
 	cargo build --workspace --bins
 	cargo test --workspace
 
@@ -64,6 +64,9 @@ postgresql:
 			exit 1; \
 		fi; \
 	fi
+
+mariadb:
+	@PATH="$$PATH:/usr/sbin"; command -v mariadbd > /dev/null || { $(call install,mariadb-server,mariadb); }
 
 wrk:
 	@command -v wrk > /dev/null || { $(call install,wrk,wrk); }

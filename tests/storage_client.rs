@@ -1,7 +1,8 @@
 //! The storage client against a real server: what it sends, and how it reads the answers.
 
+use fence::{Refusal, RefusalReason};
 use lab::servers::StorageServer;
-use lock_client::storage::{Answer, Refusal, RefusalReason, Storage, StorageError};
+use lock_client::storage::{Answer, Storage, StorageError};
 
 use crate::world::{name, new_fence, token};
 
@@ -10,7 +11,8 @@ async fn every_request_reaches_the_resource_and_a_refusal_is_an_answer() {
     let server = StorageServer::start(&[]).await.unwrap();
     let storage = Storage::new(server.url()).unwrap();
     let (old, new) = (new_fence(33), new_fence(34));
-    let stale = Refusal { reason: RefusalReason::StaleToken, highest_token: token(34) };
+    let stale =
+        Refusal { reason: RefusalReason::Stale, token: token(33), highest_token: token(34) };
     for resource in ["a", "a/b", "a b", "{x}", "100%", "%2e", "...", "a?b#c", "\u{1f422}"] {
         let resource = name(resource);
         let read = storage.fenced_read(&resource, &old).await.unwrap();
@@ -31,7 +33,7 @@ async fn every_request_reaches_the_resource_and_a_refusal_is_an_answer() {
         let read = storage.fenced_read(&resource, &old).await.unwrap();
         assert_eq!(read, Answer::Refused(stale));
 
-        let conflict = Refusal { reason: RefusalReason::HolderConflict, ..stale };
+        let conflict = Refusal { reason: RefusalReason::HolderConflict, token: token(34), ..stale };
         let rival = storage.delete(&resource, &new_fence(34)).await.unwrap();
         assert_eq!(rival, Answer::Refused(conflict));
         assert_eq!(storage.delete(&resource, &new).await.unwrap(), Answer::Accepted(()));

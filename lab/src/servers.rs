@@ -1,5 +1,6 @@
 //! Private servers: each run has its own, on sockets or free ports, in temporary folders.
 
+mod mariadb;
 pub(crate) mod postgres;
 mod redis;
 mod storage;
@@ -7,12 +8,15 @@ mod storage;
 use std::{
     env,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context, bail};
+use rustix::process::geteuid;
 use tempfile::TempDir;
 
-pub use self::{postgres::Postgres, redis::Redis, storage::StorageServer};
+pub use self::{mariadb::MariaDb, postgres::Postgres, redis::Redis, storage::StorageServer};
+use crate::process::User;
 
 /// A folder that is removed with what is in it when this is dropped.
 fn temporary_folder() -> anyhow::Result<TempDir> {
@@ -31,6 +35,22 @@ pub(crate) fn installed(
         .map(|folder| folder.join(program))
         .find(|file| file.is_file())
         .with_context(|| format!("{program} is not installed; {package} has it"))
+}
+
+/// Whom to run a database server as that refuses to run as root: the user that its package makes, or
+/// `None` where this is not root.
+fn unprivileged_user(name: &str, package: &str) -> anyhow::Result<Option<User>> {
+    if !geteuid().is_root() {
+        return Ok(None);
+    }
+    let id = |option: &str| -> anyhow::Result<u32> {
+        let output = Command::new("id").args([option, name]).output()?;
+        if !output.status.success() {
+            bail!("it does not run as root, and there is no user {name}; {package} makes it");
+        }
+        Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+    };
+    Ok(Some(User { uid: id("-u")?, gid: id("-g")? }))
 }
 
 /// The path of one of this workspace's own programs, which is built beside this one.

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use fence::{Fence, ResourceName, Token};
+use fence::{Fence, Refusal, RefusalReason, ResourceName, Token};
 use reqwest::{
     Client, Method, RequestBuilder, Response, StatusCode, Url, header::CONTENT_TYPE,
     redirect::Policy,
@@ -33,24 +33,6 @@ pub enum Answer<T> {
     Accepted(T),
     /// The offer was refused, and nothing was changed.
     Refused(Refusal),
-}
-
-/// A refusal of the fencing rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// Which of the rule's two refusals it is.
-    pub reason: RefusalReason,
-    /// The highest token that the storage has accepted for the resource.
-    pub highest_token: Token,
-}
-
-/// Which of the rule's two refusals a refusal is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusalReason {
-    /// The offered token is below the fence.
-    StaleToken,
-    /// The offered token was accepted from another holder.
-    HolderConflict,
 }
 
 /// A value as the storage keeps it.
@@ -214,6 +196,7 @@ struct Problem {
     r#type: String,
     detail: String,
     resource: Option<String>,
+    token: Option<Token>,
     highest_token: Option<Token>,
     outcome: Option<String>,
 }
@@ -246,12 +229,14 @@ async fn send(request: RequestBuilder) -> Result<Answer<Option<Response>>, Stora
 
 /// Tells a decision from an error. Nothing at a name is accepted, too.
 fn decision(status: StatusCode, problem: Problem) -> Result<Answer<()>, StorageError> {
-    let refused = |reason| match problem.highest_token {
-        Some(highest_token) => Ok(Answer::Refused(Refusal { reason, highest_token })),
-        None => Err(StorageError::Rejected("a refusal without highest_token".to_owned())),
+    let refused = |reason| match (problem.token, problem.highest_token) {
+        (Some(token), Some(highest_token)) => {
+            Ok(Answer::Refused(Refusal { reason, token, highest_token }))
+        }
+        _ => Err(StorageError::Rejected("a refusal that doesn't tell its tokens".to_owned())),
     };
     match (problem.r#type.as_str(), problem.outcome.as_deref()) {
-        ("/problems/stale-token", _) => refused(RefusalReason::StaleToken),
+        ("/problems/stale-token", _) => refused(RefusalReason::Stale),
         ("/problems/holder-conflict", _) => refused(RefusalReason::HolderConflict),
         // Without the resource, it is the path that was not found.
         ("/problems/not-found", _) if problem.resource.is_some() => Ok(Answer::Accepted(())),

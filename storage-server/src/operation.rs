@@ -1,7 +1,7 @@
 //! What a client asks of a resource, and what it is told.
 
 use bytes::Bytes;
-use fence::{Fence, ResourceName, Token};
+use fence::{Fence, Refusal, ResourceName};
 
 /// One request to act on a resource under a token.
 #[derive(Clone, Debug)]
@@ -138,36 +138,6 @@ pub enum Outcome {
     },
     /// The rule refused the offer; nothing has changed.
     Refused(Refusal),
-}
-
-/// A refusal of the fencing rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// Which of the rule's two refusals it is.
-    pub reason: RefusalReason,
-    /// The token that was offered.
-    pub token: Token,
-    /// The fence's token.
-    pub highest_token: Token,
-}
-
-/// Which of the rule's two refusals a refusal is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusalReason {
-    /// The offered token is below the fence.
-    Stale,
-    /// The fence's token belongs to another holder.
-    HolderConflict,
-}
-
-impl RefusalReason {
-    /// The reason's name, in problems and logs.
-    pub fn slug(self) -> &'static str {
-        match self {
-            Self::Stale => "stale-token",
-            Self::HolderConflict => "holder-conflict",
-        }
-    }
 }
 
 #[cfg(test)]

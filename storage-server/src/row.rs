@@ -1,10 +1,10 @@
 //! What a resource is at one moment, and how an operation changes it.
 
-use fence::{Decision, Fence, decide};
+use fence::{Decision, Fence, Refusal, RefusalReason, decide};
 
 use crate::{
     config::Enforcement,
-    operation::{Action, Decided, Operation, Outcome, Refusal, RefusalReason, Value},
+    operation::{Action, Decided, Operation, Outcome, Value},
 };
 
 /// A resource at one moment.

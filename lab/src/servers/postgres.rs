@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail, ensure};
-use rustix::process::{Signal, geteuid};
+use anyhow::{Context, ensure};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{installed, temporary_folder};
+use super::{installed, temporary_folder, unprivileged_user};
 use crate::process::{Process, User, until};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -42,7 +42,7 @@ impl Postgres {
     /// If PostgreSQL isn't installed or doesn't start.
     pub async fn start_with(settings: &[&str]) -> anyhow::Result<Self> {
         let folder = temporary_folder()?;
-        let user = unprivileged_user()?;
+        let user = unprivileged_user("postgres", PACKAGE)?;
         if let Some(User { uid, gid }) = user {
             chown(folder.path(), Some(uid), Some(gid))?;
         }
@@ -147,21 +147,4 @@ pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
         .chain(versions("/usr/local/opt", "postgresql@"))
         .collect();
     installed(name, &folders, PACKAGE)
-}
-
-/// Whom to run PostgreSQL as: it refuses to run as root.
-fn unprivileged_user() -> anyhow::Result<Option<User>> {
-    if !geteuid().is_root() {
-        return Ok(None);
-    }
-    let id = |option: &str| -> anyhow::Result<u32> {
-        let output = Command::new("id").args([option, "postgres"]).output()?;
-        if !output.status.success() {
-            bail!(
-                "PostgreSQL does not run as root, and there is no user postgres; {PACKAGE} makes it"
-            );
-        }
-        Ok(String::from_utf8(output.stdout)?.trim().parse()?)
-    };
-    Ok(Some(User { uid: id("-u")?, gid: id("-g")? }))
 }

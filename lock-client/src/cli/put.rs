@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use fence::{ResourceName, Token};
+use fence::{Refusal, ResourceName};
 
 use super::{
     Failure, LockService,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Lease, Lost, Released, Ttl,
-    storage::{Answer, Refusal, RefusalReason, Storage, StorageError},
+    storage::{Answer, Storage, StorageError},
 };
 
 #[derive(Args, Debug)]
@@ -80,7 +80,7 @@ impl Put {
 
         let value = match storage.fenced_read(&self.resource, &fence).await? {
             Answer::Accepted(value) => value,
-            Answer::Refused(refusal) => return refused(steps, token, refusal),
+            Answer::Refused(refusal) => return refused(steps, refusal),
         };
         steps.print(&Event::Read {
             token,
@@ -102,7 +102,7 @@ impl Put {
                 warn(steps.print(&Event::Written { token, version, value: &self.value }));
                 Ok(())
             }
-            Ok(Answer::Refused(refusal)) => refused(steps, token, refusal),
+            Ok(Answer::Refused(refusal)) => refused(steps, refusal),
             Err(error @ StorageError::Unknown(_)) => {
                 warn(steps.print(&Event::OutcomeUnknown { token }));
                 Err(error.into())
@@ -112,13 +112,9 @@ impl Put {
     }
 }
 
-fn refused(steps: Steps, token: Token, refusal: Refusal) -> Result<(), Failure> {
-    let reason = match refusal.reason {
-        RefusalReason::StaleToken => "stale-token",
-        RefusalReason::HolderConflict => "holder-conflict",
-    };
-    let highest_token = refusal.highest_token;
-    warn(steps.print(&Event::Refused { token, highest_token, reason }));
+fn refused(steps: Steps, refusal: Refusal) -> Result<(), Failure> {
+    let Refusal { reason, token, highest_token } = refusal;
+    warn(steps.print(&Event::Refused { token, highest_token, reason: reason.slug() }));
     Err(Failure::Refused)
 }
 

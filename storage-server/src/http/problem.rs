@@ -7,14 +7,11 @@ use axum::{
     response::{Html, IntoResponse, Response},
     routing::get,
 };
-use fence::{InvalidHolder, InvalidName, InvalidToken, ResourceName};
+use fence::{InvalidHolder, InvalidName, InvalidToken, Refusal, RefusalReason, ResourceName};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::{
-    committer::{Unavailable, UnavailableOutcome},
-    operation::{Refusal, RefusalReason},
-};
+use crate::committer::{Unavailable, UnavailableOutcome};
 
 /// What every problem of a kind has in common.
 #[derive(Debug)]

@@ -1,0 +1,55 @@
+-- Claims a resource, and then writes one value, in one step. For Redis 2.6 or newer.
+--
+--     redis-cli --eval fenced.lua fenced:{alice}:fence {alice}:balance , 34 me SET 70
+--
+-- KEYS[1]  the resource's fence, a hash of token and holder. It must never expire
+-- KEYS[2]  the value's key; none for a claim alone. On a Cluster both are in one slot, by the
+--          braces in their names
+-- ARGV[1]  the token
+-- ARGV[2]  the holder
+-- ARGV[3]  SET, HSET or DEL; none for a claim alone
+-- ARGV[4…] what follows the key in that command
+--
+-- Answers with what the command answers, or OK to a claim alone. A refusal has changed nothing, and is
+-- an error that begins with one of these:
+--
+--     ZF001 {"token":…,"highest_token":…}   stale
+--     ZF002 {"token":…,"highest_token":…}   holder conflict
+--     ZF003                                 malformed
+--
+-- A command that fails for a reason of its own, such as WRONGTYPE, has claimed all the same.
+
+local fence, value = KEYS[1], KEYS[2]
+local token, holder, command = ARGV[1], ARGV[2], ARGV[3]
+
+-- Tokens have at most 15 digits, and so the doubles that Lua counts with hold them exactly.
+local well_formed = token and #token <= 15 and token:match('^[1-9]%d*$')
+    and holder and #holder <= 128 and not holder:match('[^!-~]')
+if not well_formed then
+    return redis.error_reply('ZF003 the token or the holder is malformed')
+end
+local commands = { SET = true, HSET = true, DEL = true }
+if value and not commands[command] or not value and command then
+    return redis.error_reply('ZF003 a value is written by SET, HSET or DEL')
+end
+
+local seen = redis.call('HMGET', fence, 'token', 'holder')
+local highest_token, owner = seen[1], seen[2]
+if highest_token then
+    local refusal
+    if tonumber(token) < tonumber(highest_token) then
+        refusal = 'ZF001'
+    elseif tonumber(token) == tonumber(highest_token) and holder ~= owner then
+        refusal = 'ZF002'
+    end
+    if refusal then
+        return redis.error_reply(
+            refusal .. ' {"token":' .. token .. ',"highest_token":' .. highest_token .. '}')
+    end
+end
+
+redis.call('HSET', fence, 'token', token, 'holder', holder)
+if value then
+    return redis.call(command, value, unpack(ARGV, 4))
+end
+return redis.status_reply('OK')

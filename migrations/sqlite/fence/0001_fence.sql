@@ -1,0 +1,99 @@
+-- The fence inside SQLite, 3.38 or newer. It may be applied again.
+--
+--     sqlite3 my.db < 0001_fence.sql
+--
+-- A transaction claims its resources, each with the token of the lock that guards it, then reads,
+-- then writes. It is IMMEDIATE, as a reader can't become a writer once somebody else has written:
+--
+--     begin immediate;
+--     insert into fence_claim values ('alice', 34, 'me');
+--     select balance from accounts where account_id = 'alice';
+--     update accounts set balance = 70 where account_id = 'alice';
+--     commit;
+--
+-- A refusal is an error whose message begins with one of these. Roll back after it. The fence's token
+-- is in the table `fence`.
+--
+--     ZF001  stale
+--     ZF002  holder conflict
+--     ZF003  malformed
+--     ZF004  token required
+--     ZF005  the connection lacks a setting
+--
+-- What is guaranteed, and what is not, is told in migrations/README.md.
+
+-- The fences. A row is never deleted, and its token never falls.
+create table if not exists fence (
+    resource text not null primary key,
+    token integer not null,
+    holder text not null
+) strict, without rowid;
+
+-- To insert into this view is to claim: it advances the fence inside the caller's transaction, or
+-- raises a refusal.
+create view if not exists fence_claim (resource, token, holder) as
+select resource, token, holder from fence;
+
+create trigger if not exists fence_claim_by_the_rule instead of insert on fence_claim begin
+    select raise(abort, 'ZF003 the resource, the token or the holder is malformed')
+    where not (
+        typeof(new.resource) = 'text'
+        and length(cast(new.resource as blob)) between 1 and 512
+        and typeof(new.token) = 'integer'
+        and new.token between 1 and 999999999999999
+        and typeof(new.holder) = 'text'
+        and length(cast(new.holder as blob)) <= 128
+        and new.holder not glob '*[^!-~]*'
+    );
+    select raise(abort, 'ZF001 the token is stale: the fence is higher')
+    from fence where resource = new.resource and token > new.token;
+    select raise(abort, 'ZF002 the token belongs to another holder: it was issued twice')
+    from fence where resource = new.resource and token = new.token and holder <> new.holder;
+    insert into fence values (new.resource, new.token, new.holder)
+    on conflict do update set token = new.token, holder = new.holder where token < new.token;
+end;
+
+-- What this transaction offers for the rows of protected tables that it writes. It is to be deleted
+-- before the commit: the constraint, which can't be met, is checked only then. So nothing that one
+-- transaction presents is there for the next one.
+create table if not exists fence_presented (
+    only_one integer not null primary key default 1 check (only_one = 1),
+    token integer not null,
+    holder text not null,
+    deleted_before_commit integer not null default 1
+        references fence_no_rows (id) deferrable initially deferred
+) strict;
+
+create table if not exists fence_no_rows (
+    id integer not null primary key check (false)
+) strict;
+
+create trigger if not exists fence_presented_with_foreign_keys before insert on fence_presented
+begin
+    select raise(abort, 'ZF005 needed on this connection: pragma foreign_keys = on')
+    where not (select foreign_keys from pragma_foreign_keys);
+end;
+
+-- To insert a row's resource into this view is to check it: its insert passes where the resource can
+-- be claimed with what is presented. These three triggers protect a table:
+--
+--     create trigger accounts_fence_insert after insert on accounts
+--     begin insert into fence_require values (new.account_id); end;
+--
+--     create trigger accounts_fence_update after update on accounts
+--     begin insert into fence_require values (old.account_id), (new.account_id); end;
+--
+--     create trigger accounts_fence_delete after delete on accounts
+--     begin insert into fence_require values (old.account_id); end;
+create view if not exists fence_require (resource) as
+select resource from fence;
+
+create trigger if not exists fence_require_a_token instead of insert on fence_require begin
+    -- Without it, INSERT OR REPLACE would delete rows unseen.
+    select raise(abort, 'ZF005 needed on this connection: pragma recursive_triggers = on')
+    where not (select recursive_triggers from pragma_recursive_triggers);
+    select raise(abort, 'ZF004 a token is required, as the table is protected')
+    where not exists (select 1 from fence_presented);
+    insert into fence_claim
+    select cast(new.resource as text), token, holder from fence_presented;
+end;
