@@ -4,6 +4,7 @@ mod bad_input;
 mod conformance;
 mod contract;
 mod crashes;
+mod database_hammer;
 mod enforcement;
 mod hammer;
 mod lock_command;

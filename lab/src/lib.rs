@@ -1,10 +1,12 @@
 //! Runs locks, clients and storages as real processes, and has done to them what goes wrong.
 //!
-//! [`process`] starts, pauses and kills; [`servers`] are the private Redis, PostgreSQL and storage
-//! servers that a run has to itself; a [`scenario`] drives them and fills a [`record`], which the
-//! [`timeline`] prints; a [`bench`](mod@bench) measures.
+//! [`process`] starts, pauses and kills; [`servers`] are the private databases and storage servers
+//! that a run has to itself; a [`scenario`] drives them and fills a [`record`], which the
+//! [`timeline`] prints; a [`hammer`] strikes a database with many clients; a [`bench`](mod@bench)
+//! measures.
 
 pub mod bench;
+pub mod hammer;
 pub mod process;
 pub mod record;
 pub mod scenario;

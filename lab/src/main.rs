@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 use lab::{
     bench,
+    hammer::Hammer,
     record::Recorder,
     scenario::{self, Scenario},
     timeline::{self, Timeline, paragraph},
@@ -37,6 +38,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Hammers at a database with clients that all believe they hold the lock
+    ///
+    /// It works on tables and resources of its own, and removes them. Exits with 0 if the fence held, or
+    /// if the wrong way of `--variant` was caught; 1 if not, and 2 if it could not be run.
+    Hammer(Hammer),
     /// Measures
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -90,6 +96,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             })?;
             replay(scenario, json).await
         }
+        Command::Hammer(hammer) => hammer.run().await,
         Command::Bench(bench) => bench.run().await,
         Command::ServeNothing => bench::serve_nothing().await,
     }

@@ -1,0 +1,146 @@
+//! What the clients of a hammer saw, and what was wrong with it.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, ensure};
+use serde::Serialize;
+
+/// An acknowledged write of one resource.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Write {
+    pub(super) token: u64,
+    /// The state that it made; no two writes make the same.
+    pub(super) state: u64,
+    /// The state that it replaced: 0 if it was the first.
+    pub(super) replaced: u64,
+}
+
+/// What was read after a claim, in the same transaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read {
+    pub(super) token: u64,
+    pub(super) state: u64,
+}
+
+/// What happened to one resource.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
+    pub(super) writes: Vec<Write>,
+    pub(super) reads: Vec<Read>,
+    /// How many increments the resource has in the end.
+    pub(super) increments: u64,
+}
+
+/// How often something happened that the fence prevents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Violations {
+    /// Writes that were committed after one with a higher token.
+    pub(super) stale_writes: usize,
+    /// Reads after a claim, of what an older token's write then changed.
+    pub(super) overtaken_reads: usize,
+    /// Acknowledged increments that are not there in the end.
+    pub(super) lost_increments: u64,
+}
+
+impl Violations {
+    pub(super) fn any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+impl std::ops::AddAssign for Violations {
+    fn add_assign(&mut self, other: Self) {
+        self.stale_writes += other.stale_writes;
+        self.overtaken_reads += other.overtaken_reads;
+        self.lost_increments += other.lost_increments;
+    }
+}
+
+impl History {
+    /// Counts what was wrong.
+    ///
+    /// # Errors
+    /// If the writes don't make one chain, so that their order can't be told.
+    pub(super) fn violations(&self) -> anyhow::Result<Violations> {
+        let tokens = self.tokens_in_commit_order()?;
+        // The lowest token of all writes from each place on.
+        let mut lowest_from = vec![u64::MAX; tokens.len() + 1];
+        for place in (0..tokens.len()).rev() {
+            lowest_from[place] = lowest_from[place + 1].min(tokens[place].1);
+        }
+        let place_after: HashMap<u64, usize> =
+            tokens.iter().zip(1..).map(|((state, _), place)| (*state, place)).collect();
+
+        let mut overtaken_reads = 0;
+        for read in &self.reads {
+            let next = match read.state {
+                0 => 0,
+                state => *place_after.get(&state).context("a read saw a write of nobody's")?,
+            };
+            overtaken_reads += usize::from(lowest_from[next] < read.token);
+        }
+        let stale_writes = tokens.windows(2).filter(|pair| pair[1].1 < pair[0].1).count();
+        let acknowledged = tokens.len() as u64;
+        let lost_increments = acknowledged
+            .checked_sub(self.increments)
+            .context("there are increments that nobody was told of")?;
+        Ok(Violations { stale_writes, overtaken_reads, lost_increments })
+    }
+
+    /// Each write's state and token, each write after the one whose state it replaced.
+    fn tokens_in_commit_order(&self) -> anyhow::Result<Vec<(u64, u64)>> {
+        let mut next: HashMap<u64, &Write> = HashMap::new();
+        for write in &self.writes {
+            ensure!(next.insert(write.replaced, write).is_none(), "two writes replaced one state");
+        }
+        let mut tokens = Vec::new();
+        let mut state = 0;
+        while let Some(write) = next.remove(&state) {
+            tokens.push((write.state, write.token));
+            state = write.state;
+        }
+        ensure!(next.is_empty(), "there was a write that nobody was told of");
+        Ok(tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(tokens: &[u64], reads: &[(u64, u64)], increments: u64) -> History {
+        let writes =
+            (1..).zip(tokens).map(|(state, &token)| Write { token, state, replaced: state - 1 });
+        let reads = reads.iter().map(|&(token, state)| Read { token, state });
+        // Clients tell of their writes in any order.
+        History { writes: writes.rev().collect(), reads: reads.collect(), increments }
+    }
+
+    #[test]
+    fn growing_tokens_and_undisturbed_reads_are_no_violations() {
+        let fine = history(&[33, 33, 34, 36], &[(33, 0), (34, 2), (35, 3), (36, 4)], 4);
+        assert_eq!(fine.violations().unwrap(), Violations::default());
+    }
+
+    #[test]
+    fn each_violation_is_counted() {
+        let stale = history(&[34, 33, 34], &[], 3).violations().unwrap();
+        assert_eq!(stale, Violations { stale_writes: 1, ..Default::default() });
+        let overtaken = history(&[33, 34], &[(34, 0), (34, 1), (35, 1)], 2).violations().unwrap();
+        assert_eq!(overtaken, Violations { overtaken_reads: 2, ..Default::default() });
+        let lost = history(&[33, 34], &[], 1).violations().unwrap();
+        assert_eq!(lost, Violations { lost_increments: 1, ..Default::default() });
+    }
+
+    #[test]
+    fn a_history_with_a_gap_or_a_fork_is_an_error() {
+        let mut gap = history(&[33, 34, 35], &[], 3);
+        gap.writes.remove(1);
+        gap.violations().unwrap_err();
+        let mut fork = history(&[33, 34], &[], 2);
+        fork.writes.push(Write { token: 35, state: 7, replaced: 1 });
+        fork.violations().unwrap_err();
+        history(&[33], &[(33, 7)], 1).violations().unwrap_err();
+        history(&[33], &[], 2).violations().unwrap_err();
+    }
+}

@@ -1,0 +1,208 @@
+//! Redis under the hammer.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use ::redis::{AsyncCommands, RedisError, Script, aio::MultiplexedConnection};
+use anyhow::{Context, ensure};
+use async_trait::async_trait;
+use fence::{ClaimError, ResourceName, redis::Fenced};
+use tokio::time::sleep;
+
+use super::{
+    Anvil, Attempt, Client, Offer, PAUSE_IN_TRANSACTION_MS, Seen, Variant, Written, pause,
+};
+
+/// The fence's own script. Its SET has the option GET, whose answer tells which state was replaced.
+const FENCED: &str = include_str!("../../../migrations/redis/fence/fenced.lua");
+
+/// A wrong way: compares the token with that of the value alone.
+const ROW_TOKEN: &str = r"
+    local token = (redis.call('GET', KEYS[1]) or '0 0 0'):match('%d+$')
+    if tonumber(token) > tonumber(ARGV[1]) then
+        return redis.error_reply('ZF001 {}')
+    end
+    return redis.call('SET', KEYS[1], ARGV[2], 'GET')
+";
+
+/// A Redis. A value is the number of its state, the increments and the token.
+pub(super) struct Redis {
+    client: ::redis::Client,
+    variant: Option<Variant>,
+    states: Arc<AtomicU64>,
+}
+
+impl Redis {
+    pub(super) async fn open(url: &str, variant: Option<Variant>) -> anyhow::Result<Self> {
+        ensure!(
+            variant != Some(Variant::Exists),
+            "Redis has no subqueries; 'select-then-update' is as near as one gets"
+        );
+        let client = ::redis::Client::open(url).context("the database URL is no Redis URL")?;
+        let redis = Self { client, variant, states: Arc::new(AtomicU64::new(1)) };
+        redis.connection().await?;
+        Ok(redis)
+    }
+
+    async fn connection(&self) -> anyhow::Result<MultiplexedConnection> {
+        let connection = self.client.get_multiplexed_async_connection().await;
+        connection.context("can't connect to Redis")
+    }
+}
+
+fn value_key(resource: &ResourceName) -> String {
+    format!("fenced:{{{resource}}}:hammer")
+}
+
+fn fence_key(resource: &ResourceName) -> String {
+    format!("fenced:{{{resource}}}:fence")
+}
+
+#[async_trait]
+impl Anvil for Redis {
+    fn isolation_levels(&self) -> &'static [&'static str] {
+        &["a script at a time"]
+    }
+
+    async fn prepare(&self, _resources: &[ResourceName]) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    async fn connect(&self, _isolation: &str) -> anyhow::Result<Box<dyn Client>> {
+        Ok(Box::new(RedisClient {
+            redis: self.connection().await?,
+            variant: self.variant,
+            states: self.states.clone(),
+        }))
+    }
+
+    async fn increments(&self, resource: &ResourceName) -> anyhow::Result<u64> {
+        let value: Option<String> = self.connection().await?.get(value_key(resource)).await?;
+        Ok(parsed(value.as_deref())?.increments)
+    }
+
+    async fn clear(&self, resources: &[ResourceName]) -> anyhow::Result<()> {
+        let mut redis = self.connection().await?;
+        for resource in resources {
+            let () = redis.del(value_key(resource)).await?;
+            let () = redis.del(fence_key(resource)).await?;
+        }
+        Ok(())
+    }
+}
+
+struct RedisClient {
+    redis: MultiplexedConnection,
+    variant: Option<Variant>,
+    states: Arc<AtomicU64>,
+}
+
+#[async_trait]
+impl Client for RedisClient {
+    async fn read(&mut self, offer: &Offer) -> anyhow::Result<Attempt<Seen>> {
+        if !self.claim(offer).await? {
+            return Ok(Attempt::Refused);
+        }
+        let value: Option<String> = self.redis.get(value_key(&offer.resource)).await?;
+        Ok(Attempt::Done(parsed(value.as_deref())?))
+    }
+
+    async fn write(&mut self, offer: &Offer, increments: u64) -> anyhow::Result<Attempt<Written>> {
+        let Offer { resource, fence } = offer;
+        let (key, token) = (value_key(resource), fence.token.as_u64());
+        let state = self.states.fetch_add(1, Ordering::Relaxed);
+        let value = format!("{state} {increments} {token}");
+        let replaced: Result<Option<String>, RedisError> = match self.variant {
+            None => {
+                let script = Script::new(FENCED);
+                let mut write = script.key(fence_key(resource));
+                write.key(key).arg(token).arg(fence.holder.as_str());
+                write.arg("SET").arg(value).arg("GET").invoke_async(&mut self.redis).await
+            }
+            Some(Variant::RowToken) => {
+                let script = Script::new(ROW_TOKEN);
+                script.key(key).arg(token).arg(value).invoke_async(&mut self.redis).await
+            }
+            Some(Variant::SelectThenUpdate | Variant::Exists) => {
+                if self.highest_token(resource).await? > token {
+                    return Ok(Attempt::Refused);
+                }
+                sleep(pause(PAUSE_IN_TRANSACTION_MS)).await;
+                let mut set = ::redis::cmd("SET");
+                set.arg(key).arg(value).arg("GET").query_async(&mut self.redis).await
+            }
+        };
+        match replaced {
+            Ok(replaced) => {
+                let replaced = parsed(replaced.as_deref())?.state;
+                Ok(Attempt::Done(Written { state, replaced }))
+            }
+            Err(error) if error.code().is_some_and(|code| code.starts_with("ZF")) => {
+                Ok(Attempt::Refused)
+            }
+            Err(error) => Err(error).context("Redis failed"),
+        }
+    }
+
+    /// There are no transactions, so that others come in between here too.
+    async fn increment(
+        &mut self,
+        offer: &Offer,
+        pause: Duration,
+    ) -> anyhow::Result<Attempt<(Seen, Written)>> {
+        let seen = match self.read(offer).await? {
+            Attempt::Done(seen) => seen,
+            Attempt::Refused => return Ok(Attempt::Refused),
+            Attempt::Again => return Ok(Attempt::Again),
+        };
+        sleep(pause).await;
+        Ok(match self.write(offer, seen.increments + 1).await? {
+            Attempt::Done(written) => Attempt::Done((seen, written)),
+            Attempt::Refused => Attempt::Refused,
+            Attempt::Again => Attempt::Again,
+        })
+    }
+}
+
+impl RedisClient {
+    async fn claim(&mut self, Offer { resource, fence }: &Offer) -> anyhow::Result<bool> {
+        match self.variant {
+            None => {
+                let fenced = Fenced::new(resource, fence.token, &fence.holder);
+                match fenced.claim(&mut self.redis).await {
+                    Ok(()) => Ok(true),
+                    Err(ClaimError::Refused(_)) => Ok(false),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            Some(Variant::RowToken) => Ok(true),
+            Some(Variant::SelectThenUpdate | Variant::Exists) => {
+                let token = fence.token.as_u64();
+                if self.highest_token(resource).await? > token {
+                    return Ok(false);
+                }
+                let () = self.redis.set(fence_key(resource), token).await?;
+                Ok(true)
+            }
+        }
+    }
+
+    async fn highest_token(&mut self, resource: &ResourceName) -> anyhow::Result<u64> {
+        let token: Option<u64> = self.redis.get(fence_key(resource)).await?;
+        Ok(token.unwrap_or(0))
+    }
+}
+
+fn parsed(value: Option<&str>) -> anyhow::Result<Seen> {
+    let Some(value) = value else {
+        return Ok(Seen { state: 0, increments: 0 });
+    };
+    let mut parts = value.split(' ');
+    let mut number = || parts.next().context("a value is cut off")?.parse().context("no number");
+    Ok(Seen { state: number()?, increments: number()? })
+}
