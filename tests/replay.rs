@@ -10,21 +10,66 @@ async fn lab(arguments: &[&str]) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-#[tokio::test]
-async fn token_33_is_refused_after_34_and_overwrites_without_the_fence() {
-    let output = lab(&["replay", "token-33-34", "--json"]).await;
+/// The record of a run that has shown what the scenario claims.
+async fn replayed(scenario: &str) -> Value {
+    let output = lab(&["replay", scenario, "--json"]).await;
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let record: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(record["scenario"], "token-33-34");
+    assert_eq!(record["scenario"], scenario);
     assert_eq!(record["holds"], true);
+    record
+}
+
+/// Value, token, stale writes accepted and refused, updates lost; first without the fence, then with.
+async fn ends(scenario: &str) -> [(String, u64, [u64; 3]); 2] {
+    let record = replayed(scenario).await;
+    ["unfenced", "fenced"].map(|world| {
+        let end = &record["outcome"][world];
+        let count = |member: &str| end[member].as_u64().unwrap();
+        let counts = ["stale_writes_accepted", "stale_writes_refused", "updates_lost"].map(count);
+        (end["value"].as_str().unwrap().to_owned(), count("token"), counts)
+    })
+}
+
+#[tokio::test]
+async fn a_stock_is_oversold_without_the_fence_and_not_with_it() {
+    let [unfenced, fenced] = ends("oversell").await;
+    assert_eq!(unfenced, ("5".to_owned(), 33, [1, 0, 1]), "of 10, 13 were sold, and 5 are left");
+    assert_eq!(fenced, ("2".to_owned(), 34, [0, 1, 0]), "of 10, 8 were sold");
+}
+
+#[tokio::test]
+async fn an_update_is_lost_without_fenced_reads_and_not_with_them() {
+    let [unclaimed, claimed] = ends("claim-before-read").await;
+    assert_eq!(unclaimed, ("2".to_owned(), 34, [0, 0, 1]), "both sold, and nothing was refused");
+    assert_eq!(claimed, ("2".to_owned(), 34, [0, 1, 0]));
+}
+
+#[tokio::test]
+async fn a_table_of_postgres_refuses_33_after_34_by_itself() {
+    let [unprotected, protected] = ends("embedded-postgres").await;
+    assert_eq!(unprotected, ("by client 1".to_owned(), 33, [1, 0, 1]));
+    assert_eq!(protected, ("by client 2".to_owned(), 34, [0, 1, 0]));
+}
+
+#[tokio::test]
+async fn what_never_heard_of_34_accepts_33_and_loses_nothing() {
+    let [before, after] = ends("never-saw-34").await;
+    assert_eq!(before, ("by client 2".to_owned(), 34, [0, 0, 0]));
+    assert_eq!(after, ("by client 2".to_owned(), 34, [0, 1, 0]));
+}
+
+#[tokio::test]
+async fn token_33_is_refused_after_34_and_overwrites_without_the_fence() {
+    let record = replayed("token-33-34").await;
     let outcome = json!({
         "fenced": {
             "value": "by client 2", "token": 34,
-            "stale_writes_accepted": 0, "stale_writes_refused": 1,
+            "stale_writes_accepted": 0, "stale_writes_refused": 1, "updates_lost": 0,
         },
         "unfenced": {
             "value": "by client 1", "token": 33,
-            "stale_writes_accepted": 1, "stale_writes_refused": 0,
+            "stale_writes_accepted": 1, "stale_writes_refused": 0, "updates_lost": 1,
         },
     });
     assert_eq!(record["outcome"], outcome);
@@ -70,8 +115,8 @@ async fn timeline_tells_the_story_in_words() {
         "WITHOUT the fence",
         "WITH the fence",
         "client 1 lock (Redis) client 2 storage",
-        "'by client 1', token 33; stale writes accepted: 1, refused: 0",
-        "'by client 2', token 34; stale writes accepted: 0, refused: 1",
+        "'by client 1', token 33 stale writes accepted: 1, refused: 0; updates lost: 1",
+        "'by client 2', token 34 stale writes accepted: 0, refused: 1; updates lost: 0",
         "Shown:",
     ] {
         assert!(words.contains(part), "{part:?} is in {text}");
@@ -82,7 +127,12 @@ async fn timeline_tells_the_story_in_words() {
 #[tokio::test]
 async fn scenarios_are_listed_and_an_unknown_one_is_2() {
     let list = lab(&["replay", "--list"]).await;
-    assert!(String::from_utf8(list.stdout).unwrap().contains("token-33-34"));
+    let list = String::from_utf8(list.stdout).unwrap();
+    for scenario in
+        ["token-33-34", "oversell", "claim-before-read", "embedded-postgres", "never-saw-34"]
+    {
+        assert!(list.contains(scenario), "{scenario}");
+    }
     let unknown = lab(&["replay", "none"]).await;
     assert_eq!(unknown.status.code(), Some(2));
     assert!(String::from_utf8(unknown.stderr).unwrap().contains("lab replay --list"));

@@ -2,7 +2,7 @@
 //!
 //! [`process`] starts, pauses and kills; [`servers`] are the private databases and storage servers
 //! that a run has to itself; a [`scenario`] drives them and fills a [`record`], which the
-//! [`timeline`] prints; a [`hammer`] strikes a database with many clients; a [`bench`](mod@bench)
+//! [`timeline`] prints; a [`shelf`] is a table with clients of its own; a [`hammer`] strikes a database with many clients; a [`bench`](mod@bench)
 //! measures.
 
 pub mod bench;
@@ -11,4 +11,5 @@ pub mod process;
 pub mod record;
 pub mod scenario;
 pub mod servers;
+pub mod shelf;
 pub mod timeline;

@@ -7,8 +7,9 @@ use clap::{Parser, Subcommand};
 use lab::{
     bench,
     hammer::Hammer,
-    record::Recorder,
+    record::{Recorder, RunRecord},
     scenario::{self, Scenario},
+    shelf::ShelfClient,
     timeline::{self, Timeline, paragraph},
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -46,6 +47,9 @@ enum Command {
     /// Measures
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Works on a table of PostgreSQL, for a scenario to drive step by step
+    #[command(hide = true)]
+    ShelfClient(ShelfClient),
     /// Serves a store that does nothing, for a bench to measure the HTTP around it
     #[command(hide = true)]
     ServeNothing,
@@ -86,7 +90,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Replay { list: true, .. } => {
             for scenario in scenario::ALL {
-                println!("{:<16} {}", scenario.name(), scenario.claim());
+                println!("{:<18} {}", scenario.name(), scenario.claim());
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -98,24 +102,28 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Hammer(hammer) => hammer.run().await,
         Command::Bench(bench) => bench.run().await,
+        Command::ShelfClient(client) => client.run().await,
         Command::ServeNothing => bench::serve_nothing().await,
     }
 }
 
 async fn replay(scenario: &dyn Scenario, json: bool) -> anyhow::Result<ExitCode> {
-    let record = if json {
-        let record = scenario.run(Recorder::start(|_| {})).await?;
-        println!("{}", serde_json::to_string_pretty(&record)?);
-        record
+    let mut timeline = Timeline::new(scenario.worlds());
+    let mut recorder = if json {
+        Recorder::start(|_| {})
     } else {
         println!("{}", paragraph(&format!("{}: {}", scenario.name(), scenario.claim())));
-        let mut timeline = Timeline::default();
-        let show = move |event: &_| anstream::print!("{}", timeline.event(event));
-        let record = scenario.run(Recorder::start(show)).await?;
-        anstream::print!("{}", timeline::summary(&record));
-        let verdict = if record.holds { "Shown" } else { "NOT shown, in this run" };
-        println!("\n{}", paragraph(&format!("{verdict}: {}", scenario.claim())));
-        record
+        Recorder::start(move |event| anstream::print!("{}", timeline.event(event)))
     };
-    Ok(if record.holds { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    let (outcome, holds) = scenario.run(&mut recorder).await?;
+    let events = recorder.into_events();
+    let record = RunRecord { scenario: scenario.name(), holds, events, outcome };
+    if json {
+        println!("{}", serde_json::to_string_pretty(&record)?);
+    } else {
+        anstream::print!("{}", timeline::summary(&record));
+        let verdict = if holds { "Shown" } else { "NOT shown, in this run" };
+        println!("\n{}", paragraph(&format!("{verdict}: {}", scenario.claim())));
+    }
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

@@ -1,6 +1,6 @@
 //! What happened in a run: the events, and how it ended.
 
-use std::time::Instant;
+use std::{collections::HashMap, time::Instant};
 
 use fence::Token;
 use serde::Serialize;
@@ -29,7 +29,7 @@ pub struct Outcomes {
 }
 
 /// How a run ended in one world.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// The value that the storage has in the end.
     pub value: Option<String>,
@@ -39,6 +39,8 @@ pub struct Outcome {
     pub stale_writes_accepted: u32,
     /// Writes refused because of their token.
     pub stale_writes_refused: u32,
+    /// Writes of others that were overwritten by a client that had not seen them.
+    pub updates_lost: u32,
 }
 
 /// One thing that happened.
@@ -59,18 +61,18 @@ pub struct Event {
     pub details: Map<String, Value>,
 }
 
-/// With the fence, or without: the unsafe twin.
+/// With the fence, or without: the unsafe twin. What that means exactly, each scenario says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum World {
-    /// The storage checks tokens.
+    /// The world in which the scenario's danger is averted.
     Fenced,
-    /// The storage accepts every write.
+    /// The world in which it strikes.
     Unfenced,
 }
 
 /// Who takes part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Actor {
     /// The lock service.
@@ -141,20 +143,33 @@ impl Recorder {
 }
 
 impl Outcome {
+    /// The end with this value, written with this token, where nothing was refused or lost.
+    pub fn ending_with(value: &str, token: u64) -> Self {
+        Self { value: Some(value.to_owned()), token: Token::new(token).ok(), ..Self::default() }
+    }
+
     /// What the events of one world come to, the storage having this value in the end.
-    pub fn of<'a>(
-        events: impl Iterator<Item = &'a Event>,
-        value: Option<String>,
-        token: Option<Token>,
-    ) -> Self {
-        let (mut accepted, mut refused) = (0, 0);
+    pub fn of<'a>(events: impl Iterator<Item = &'a Event>, value: Option<String>) -> Self {
+        let mut outcome = Self { value, ..Self::default() };
+        // Who has read and not seen how many writes of others since.
+        let mut unseen: HashMap<Actor, u32> = HashMap::new();
         for event in events {
-            match event.event.as_str() {
-                "accepted-stale-write" => accepted += 1,
-                "refused" if event.actor == Actor::Storage => refused += 1,
+            match (event.actor, event.event.as_str()) {
+                (Actor::Storage, "accepted-stale-write") => outcome.stale_writes_accepted += 1,
+                (Actor::Storage, "refused") => outcome.stale_writes_refused += 1,
+                (reader, "read") => {
+                    unseen.insert(reader, 0);
+                }
+                (writer, "written") => {
+                    outcome.token = event.token;
+                    outcome.updates_lost += unseen.insert(writer, 0).unwrap_or_default();
+                    for (_, count) in unseen.iter_mut().filter(|(actor, _)| **actor != writer) {
+                        *count += 1;
+                    }
+                }
                 _ => {}
             }
         }
-        Self { value, token, stale_writes_accepted: accepted, stale_writes_refused: refused }
+        outcome
     }
 }

@@ -1,11 +1,26 @@
 //! Scenarios: what goes wrong, played with real processes, with the fence and without.
+//!
+//! Each is one file: what it claims, what its two worlds are, and how they have to end. They share
+//! their [course](two_clients), and what it is played with: a [lock](lock), a [storage](storage) or a
+//! [table](shelf), and [clients](client).
 
+mod claim_before_read;
 mod client;
+mod embedded_postgres;
+mod lock;
+mod never_saw_34;
+mod oversell;
+mod shelf;
+mod storage;
 mod token_33_34;
+mod two_clients;
 
 use async_trait::async_trait;
 
-use crate::record::{Recorder, RunRecord};
+use crate::record::{Outcomes, Recorder};
+
+/// The storage refused the token: an exit code of the clients.
+const REFUSED: i32 = 80;
 
 /// Something that goes wrong without a fence, and not with one.
 #[async_trait(?Send)]
@@ -16,15 +31,24 @@ pub trait Scenario: Sync {
     /// What it claims, in one sentence.
     fn claim(&self) -> &'static str;
 
-    /// Plays it in both worlds.
+    /// What tells its two worlds apart: first the unsafe one, then its twin.
+    fn worlds(&self) -> [&'static str; 2];
+
+    /// Plays it in both worlds. Returns how they ended, and whether this showed what it claims.
     ///
     /// # Errors
-    /// If it can't be played; a claim that does not hold is no error.
-    async fn run(&self, recorder: Recorder) -> anyhow::Result<RunRecord>;
+    /// If it can't be played.
+    async fn run(&self, recorder: &mut Recorder) -> anyhow::Result<(Outcomes, bool)>;
 }
 
 /// All scenarios; the first is the one to begin with.
-pub static ALL: &[&dyn Scenario] = &[&token_33_34::Token33And34];
+pub static ALL: &[&dyn Scenario] = &[
+    &token_33_34::Token33And34,
+    &oversell::Oversell,
+    &claim_before_read::ClaimBeforeRead,
+    &embedded_postgres::EmbeddedPostgres,
+    &never_saw_34::NeverSaw34,
+];
 
 /// The scenario of a name.
 pub fn named(name: &str) -> Option<&'static dyn Scenario> {

@@ -18,25 +18,33 @@ const LANE_WIDTH: usize = 16;
 const GAP: usize = 2;
 
 /// Prints a run's events as they happen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Timeline {
+    /// The titles of the unsafe world and of its twin.
+    titles: [&'static str; 2],
     world: Option<World>,
     /// A client's request, which goes into one row with what the storage does about it.
     request: Option<Event>,
 }
 
 impl Timeline {
+    /// A timeline whose two worlds have these titles: first the unsafe one, then its twin.
+    pub fn new(titles: [&'static str; 2]) -> Self {
+        Self { titles, world: None, request: None }
+    }
+
     /// The lines of an event; before the first of a world, the world's title and the lanes' names.
     pub fn event(&mut self, event: &Event) -> String {
         let mut text = String::new();
         if self.world != Some(event.world) {
             self.world = Some(event.world);
+            let [without, with] = self.titles;
             let title = match event.world {
-                World::Unfenced => "WITHOUT the fence: the storage accepts every write",
-                World::Fenced => "WITH the fence: the storage checks each write's token",
+                World::Unfenced => without,
+                World::Fenced => with,
             };
             let bold = Style::new().bold();
-            let _ = writeln!(text, "\n{bold}{title}{bold:#}\n");
+            let _ = writeln!(text, "\n{bold}{}{bold:#}\n", paragraph(title));
             text += &row("seconds", |lane| (LANES[lane].1.to_owned(), Style::new().underline()));
         }
         if event.actor != Actor::Storage && is_request(event) {
@@ -65,13 +73,15 @@ pub fn summary(record: &RunRecord) -> String {
     for (world, outcome) in
         [("unfenced", &record.outcome.unfenced), ("fenced", &record.outcome.fenced)]
     {
-        let Outcome { value, token, stale_writes_accepted, stale_writes_refused } = outcome;
+        let Outcome { value, token, stale_writes_accepted, stale_writes_refused, updates_lost } =
+            outcome;
         let value = value.as_deref().unwrap_or("nothing");
         let token = token.map_or("none".to_owned(), |token| token.to_string());
         let _ = writeln!(
             text,
-            "  {world:<8}  '{value}', token {token}; stale writes accepted: \
-             {stale_writes_accepted}, refused: {stale_writes_refused}",
+            "  {world:<8}  '{value}', token {token}\n{:12}stale writes accepted: \
+             {stale_writes_accepted}, refused: {stale_writes_refused}; updates lost: {updates_lost}",
+            "",
         );
     }
     text
@@ -109,6 +119,7 @@ fn told(event: &Event) -> (String, Style) {
         "refused" => (format!("tries to write with token {token}, and is refused"), odd),
         "released" => ("releases the lock".to_owned(), plain),
         "lease-lost" => ("finds that the lock is not its own any more".to_owned(), odd),
+        "answered" => ("answers".to_owned(), plain),
         "accepted-claim" if enforced => (format!("refuses tokens below {token} from now on"), good),
         "accepted-claim" => (format!("answers; has seen token {token}"), plain),
         "accepted-stale-write" => (format!("accepts token {token}: NEWER DATA IS LOST"), bad),

@@ -1,29 +1,31 @@
-//! A client in a scenario: `lock-client put`, driven step by step.
+//! A client in a scenario, driven step by step: `lock-client put`, which writes to a storage server,
+//! or a client that works on a table.
 
 use std::{process::Command, time::Duration};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use fence::Token;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
+use super::lock::TTL;
 use crate::{
     process::Process,
     record::{Actor, Recorder, World},
     servers::built,
+    shelf::Guard,
 };
 
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a client is to do.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Put<'a> {
-    pub(super) resource: &'a str,
-    pub(super) value: &'a str,
-    pub(super) ttl: &'a str,
-    pub(super) redis: &'a str,
-    pub(super) storage: &'a str,
+pub(super) enum Work<'a> {
+    /// Write to a storage server.
+    Put { resource: &'a str, value: &'a str, redis: &'a str, storage: &'a str },
+    /// Work on a row of a table.
+    Shelf { resource: &'a str, act: [&'a str; 2], guard: Guard, redis: &'a str, database: &'a str },
 }
 
 /// A client that waits after each of its steps.
@@ -36,7 +38,7 @@ pub(super) struct Client {
     _folder: TempDir,
 }
 
-/// An event as `lock-client` prints it.
+/// An event as the clients print it.
 #[derive(Deserialize)]
 struct Printed {
     event: String,
@@ -45,14 +47,38 @@ struct Printed {
     details: Map<String, Value>,
 }
 
+impl Work<'_> {
+    fn command(self) -> anyhow::Result<Command> {
+        let ttl_ms = TTL.as_millis().to_string();
+        Ok(match self {
+            Self::Put { resource, value, redis, storage } => {
+                let mut command = Command::new(built("lock-client")?);
+                command.args(["put", resource, value, "--ttl", &format!("{ttl_ms}ms"), "--step"]);
+                command.args(["--redis", redis, "--storage", storage]);
+                command
+            }
+            Self::Shelf { resource, act, guard, redis, database } => {
+                let mut command = Command::new(built("lab")?);
+                command.args(["shelf-client", resource, "--ttl-ms", &ttl_ms]).args(act);
+                command.args(["--guard", guard.as_str(), "--redis", redis, "--database", database]);
+                command
+            }
+        })
+    }
+}
+
 impl Client {
-    pub(super) fn start(world: World, actor: Actor, put: Put<'_>) -> anyhow::Result<Self> {
+    pub(super) fn start(world: World, actor: Actor, work: Work<'_>) -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
-        let mut command = Command::new(built("lock-client")?);
-        command.args(["put", put.resource, put.value, "--ttl", put.ttl, "--step"]);
-        command.args(["--redis", put.redis, "--storage", put.storage]);
-        let process = Process::spawn("lock-client", &command, folder.path())?;
+        let process = Process::spawn("client", &work.command()?, folder.path())?;
         Ok(Self { process, world, actor, _folder: folder })
+    }
+
+    /// Lets the client go on to its next step, which must be this one.
+    pub(super) async fn take(&mut self, step: &str, recorder: &mut Recorder) -> anyhow::Result<()> {
+        self.go_on()?;
+        self.expect(step, recorder).await?;
+        Ok(())
     }
 
     /// Waits for the client's next step, which must be this one, and notes it. Returns its token.
@@ -66,16 +92,25 @@ impl Client {
         Ok(token)
     }
 
-    /// Waits for the client's next step, whichever it is, and notes it with what it means for the
-    /// storage.
-    pub(super) async fn step(
+    /// Waits until the client has written or was refused, and notes it.
+    pub(super) async fn written_or_refused(
         &mut self,
         recorder: &mut Recorder,
-    ) -> anyhow::Result<(String, Option<Token>)> {
+    ) -> anyhow::Result<()> {
+        match self.step(recorder).await?.0.as_str() {
+            "written" | "refused" => Ok(()),
+            other => bail!("the client was to write, but reached '{other}'"),
+        }
+    }
+
+    /// Waits for the client's next step, whichever it is, and notes it with what it means for the
+    /// storage.
+    async fn step(&mut self, recorder: &mut Recorder) -> anyhow::Result<(String, Option<Token>)> {
         let line = self.process.line(STEP_TIMEOUT).await?;
         let Printed { event, token, details } =
             serde_json::from_str(&line).with_context(|| format!("not an event: {line:?}"))?;
         let at_the_storage = match event.as_str() {
+            "read" if details.get("claimed") == Some(&Value::Bool(false)) => Some("answered"),
             "read" => Some("accepted-claim"),
             "written" if recorder.is_stale(self.world, token) => Some("accepted-stale-write"),
             "written" => Some("accepted-write"),

@@ -1,0 +1,59 @@
+//! The lock of a scenario: a private Redis, whose counter is preset so that the tokens are 33 and 34.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use fence::{ResourceName, Token};
+use lock_client::{Locks, backend};
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    record::{Actor, Recorder, World},
+    servers::Redis,
+};
+
+/// For how long the clients get the lock.
+pub(super) const TTL: Duration = Duration::from_secs(2);
+/// Longer than that, with time to spare.
+const RUNS_OUT_WITHIN: Duration = Duration::from_secs(10);
+
+pub(super) struct Lock {
+    redis: Redis,
+    resource: ResourceName,
+}
+
+impl Lock {
+    pub(super) async fn start(
+        world: World,
+        resource: &str,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Self> {
+        let redis = Redis::start().await?;
+        redis.set(&format!("fenced:{{{resource}}}:token"), "32").await?;
+        recorder.note(world, Actor::Redis, "counter-preset", Token::new(32).ok());
+        Ok(Self { redis, resource: resource.parse()? })
+    }
+
+    pub(super) fn url(&self) -> String {
+        self.redis.url()
+    }
+
+    /// Waits until Redis has let the lock go.
+    pub(super) async fn runs_out(
+        &self,
+        world: World,
+        token: Option<Token>,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<()> {
+        let locks = Locks::new(backend::Redis::open(&self.url())?);
+        let gone = async {
+            while locks.status(&self.resource).await?.held.is_some() {
+                sleep(Duration::from_millis(10)).await;
+            }
+            anyhow::Ok(())
+        };
+        timeout(RUNS_OUT_WITHIN, gone).await.context("the lease did not end")??;
+        recorder.note(world, Actor::Redis, "lease-expired", token);
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+//! A client that works on a table of PostgreSQL, with no storage server in between. The scenarios
+//! drive it, as a process of its own, step by step.
+
+use std::{
+    io::{self, BufRead},
+    process::ExitCode,
+};
+
+use anyhow::ensure;
+use clap::{Args, ValueEnum};
+use fence::{ClaimError, Fence, Refusal, ResourceName, postgres};
+use lock_client::{Lease, Locks, Released, Ttl, backend::Redis};
+use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
+
+/// The table that the clients work on: a resource is a row.
+pub(crate) const TABLE: &str =
+    "create table shelf (resource text primary key, value text not null)";
+
+/// The exit code of a client whose token was refused, as that of `lock-client`.
+const REFUSED: u8 = 80;
+
+/// What a client of the table is to do.
+#[derive(Args, Debug)]
+pub struct ShelfClient {
+    resource: ResourceName,
+    #[arg(long, value_name = "URL")]
+    redis: String,
+    #[arg(long, value_name = "URL")]
+    database: String,
+    #[arg(long, value_name = "MILLISECONDS")]
+    ttl_ms: u64,
+    #[arg(long)]
+    guard: Guard,
+    #[command(flatten)]
+    act: Act,
+}
+
+/// How a client guards its transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Guard {
+    /// Not at all: it relies on its lock.
+    None,
+    /// It presents its token when it writes.
+    Present,
+    /// It claims with its token before it reads, and again before it writes.
+    Claim,
+}
+
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct Act {
+    /// Set the row to this
+    #[arg(long)]
+    write: Option<String>,
+    /// Sell so many of what is there
+    #[arg(long)]
+    sell: Option<u64>,
+}
+
+impl Guard {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Present => "present",
+            Self::Claim => "claim",
+        }
+    }
+}
+
+impl ShelfClient {
+    /// Acquires the lock, reads, checks the lease, writes and releases; prints each step as a JSON
+    /// line, and waits for a line on stdin before it goes on.
+    ///
+    /// # Errors
+    /// If the lock, the database or stdin fails.
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
+        let locks = Locks::new(Redis::open(&self.redis)?);
+        let ttl = Ttl::new(std::time::Duration::from_millis(self.ttl_ms))?;
+        let mut database = PgConnection::connect(&self.database).await?;
+        let lease = locks.try_acquire(&self.resource, ttl).await?;
+        let written = self.write_under(&lease, &mut database).await?;
+        match lease.release().await? {
+            Released::Released => print(&json!({"event": "released"})),
+            Released::NotHeld => print(&json!({"event": "lease-lost"})),
+        }
+        Ok(written.map_or_else(|_| ExitCode::from(REFUSED), |()| ExitCode::SUCCESS))
+    }
+
+    async fn write_under(
+        &self,
+        lease: &Lease,
+        database: &mut PgConnection,
+    ) -> anyhow::Result<Result<(), Refusal>> {
+        let fence = lease.fence()?;
+        let token = fence.token;
+        step(&json!({"event": "acquired", "token": token}))?;
+
+        let before = match self.read(&fence, database).await {
+            Ok(before) => before,
+            Err(error) => return refused(error),
+        };
+        let claimed = self.guard == Guard::Claim;
+        step(&json!({"event": "read", "token": token, "value": before, "claimed": claimed}))?;
+
+        let after = self.act.on(&before)?;
+        lease.token()?;
+        let remaining_ms: u64 = lease.remaining().as_millis().try_into()?;
+        step(&json!({"event": "lease-checked", "token": token, "remaining_ms": remaining_ms}))?;
+
+        match self.write(&fence, database, &after).await {
+            Ok(()) => step(&json!({"event": "written", "token": token, "value": after})).map(Ok),
+            Err(error) => refused(error),
+        }
+    }
+
+    async fn read(
+        &self,
+        Fence { token, holder }: &Fence,
+        database: &mut PgConnection,
+    ) -> Result<String, ClaimError<sqlx::Error>> {
+        let mut transaction = database.begin().await.map_err(ClaimError::Database)?;
+        if self.guard == Guard::Claim {
+            postgres::claim(&mut transaction, &self.resource, *token, holder).await?;
+        }
+        let value = sqlx::query_scalar("select value from shelf where resource = $1")
+            .bind(self.resource.as_str())
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(ClaimError::Database)?;
+        transaction.commit().await.map_err(ClaimError::Database)?;
+        Ok(value)
+    }
+
+    async fn write(
+        &self,
+        Fence { token, holder }: &Fence,
+        database: &mut PgConnection,
+        value: &str,
+    ) -> Result<(), ClaimError<sqlx::Error>> {
+        let mut transaction = database.begin().await.map_err(ClaimError::Database)?;
+        match self.guard {
+            Guard::None => {}
+            Guard::Present => postgres::present(&mut transaction, *token, holder)
+                .await
+                .map_err(ClaimError::Database)?,
+            Guard::Claim => {
+                postgres::claim(&mut transaction, &self.resource, *token, holder).await?;
+            }
+        }
+        let written = sqlx::query("update shelf set value = $2 where resource = $1")
+            .bind(self.resource.as_str())
+            .bind(value)
+            .execute(&mut *transaction)
+            .await;
+        if let Err(error) = written {
+            return Err(match postgres::refusal(&error) {
+                Some(refusal) => refusal.into(),
+                None => ClaimError::Database(error),
+            });
+        }
+        transaction.commit().await.map_err(ClaimError::Database)
+    }
+}
+
+impl Act {
+    /// What the row is to be, from what it was.
+    fn on(&self, before: &str) -> anyhow::Result<String> {
+        if let Some(value) = &self.write {
+            return Ok(value.clone());
+        }
+        let (stock, sold): (u64, u64) = (before.parse()?, self.sell.unwrap_or_default());
+        ensure!(stock >= sold, "there are only {stock}");
+        Ok((stock - sold).to_string())
+    }
+}
+
+fn refused(error: ClaimError<sqlx::Error>) -> anyhow::Result<Result<(), Refusal>> {
+    let ClaimError::Refused(refusal) = error else {
+        return Err(error.into());
+    };
+    let Refusal { reason, token, highest_token } = refusal;
+    step(&json!({
+        "event": "refused", "token": token, "highest_token": highest_token, "reason": reason.slug(),
+    }))?;
+    Ok(Err(refusal))
+}
+
+/// Tells of a step, and waits to be told to go on.
+fn step(event: &Value) -> anyhow::Result<()> {
+    print(event);
+    let read = io::stdin().lock().read_line(&mut String::new())?;
+    ensure!(read > 0, "stdin ended before the last step");
+    Ok(())
+}
+
+fn print(event: &Value) {
+    println!("{event}");
+}
