@@ -10,13 +10,13 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test check bench redis-server postgresql mariadb wrk
+.PHONY: demo test check bench redis-server postgresql mariadb wrk python node
 
 demo: redis-server
 	cargo build --workspace --bins
 	target/debug/lab replay
 
-test: redis-server postgresql mariadb
+test: redis-server postgresql mariadb python node
 	cargo build --workspace --bins
 	cargo test --workspace
 
@@ -70,3 +70,27 @@ mariadb:
 
 wrk:
 	@command -v wrk > /dev/null || { $(call install,wrk,wrk); }
+
+# The drivers of other languages, for tests/languages. The file `installed` is made last, so that
+# what was interrupted is done again.
+python:
+	@python3 -c 'import ensurepip' 2> /dev/null || { $(call install,python3-venv,python); }
+	@test -e target/python/installed && \
+	target/python/bin/python -c 'import psycopg, sqlalchemy' 2> /dev/null || { \
+		echo "about to install psycopg and SQLAlchemy into target/python"; \
+		python3 -m venv --clear target/python && \
+		target/python/bin/pip install --quiet --disable-pip-version-check \
+			'psycopg[binary]>=3.1,<4' 'sqlalchemy>=2,<3' && \
+		touch target/python/installed; \
+	}
+
+# A node that is not Debian's brings its own npm, and conflicts with Debian's.
+node:
+	@command -v node > /dev/null || { $(call install,nodejs,node); }
+	@command -v npm > /dev/null || { $(call install,npm,node); }
+	@test -e target/node/installed || { \
+		echo "about to install pg into target/node"; \
+		rm -rf target/node && mkdir -p target/node && \
+		npm install --prefix target/node --loglevel=error --no-audit --no-fund pg@8 && \
+		touch target/node/installed; \
+	}

@@ -7,6 +7,7 @@ mod crashes;
 mod database_hammer;
 mod enforcement;
 mod hammer;
+mod languages;
 mod lock_command;
 mod locks;
 mod proxy;
