@@ -81,3 +81,10 @@ pub enum ClaimError<E> {
     #[error("the database failed: {0}")]
     Database(E),
 }
+
+#[cfg(any(feature = "mariadb", feature = "postgres", feature = "sqlite"))]
+impl From<sqlx::Error> for ClaimError<sqlx::Error> {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}

@@ -119,16 +119,15 @@ impl ShelfClient {
         Fence { token, holder }: &Fence,
         database: &mut PgConnection,
     ) -> Result<String, ClaimError<sqlx::Error>> {
-        let mut transaction = database.begin().await.map_err(ClaimError::Database)?;
+        let mut transaction = database.begin().await?;
         if self.guard == Guard::Claim {
             postgres::claim(&mut transaction, &self.resource, *token, holder).await?;
         }
         let value = sqlx::query_scalar("select value from shelf where resource = $1")
             .bind(self.resource.as_str())
             .fetch_one(&mut *transaction)
-            .await
-            .map_err(ClaimError::Database)?;
-        transaction.commit().await.map_err(ClaimError::Database)?;
+            .await?;
+        transaction.commit().await?;
         Ok(value)
     }
 
@@ -138,12 +137,10 @@ impl ShelfClient {
         database: &mut PgConnection,
         value: &str,
     ) -> Result<(), ClaimError<sqlx::Error>> {
-        let mut transaction = database.begin().await.map_err(ClaimError::Database)?;
+        let mut transaction = database.begin().await?;
         match self.guard {
             Guard::None => {}
-            Guard::Present => postgres::present(&mut transaction, *token, holder)
-                .await
-                .map_err(ClaimError::Database)?,
+            Guard::Present => postgres::present(&mut transaction, *token, holder).await?,
             Guard::Claim => {
                 postgres::claim(&mut transaction, &self.resource, *token, holder).await?;
             }
@@ -159,7 +156,7 @@ impl ShelfClient {
                 None => ClaimError::Database(error),
             });
         }
-        transaction.commit().await.map_err(ClaimError::Database)
+        Ok(transaction.commit().await?)
     }
 }
 

@@ -1,0 +1,81 @@
+//! An account in SQLite whose balance a paused client can't corrupt.
+//!
+//!     cargo run --example sqlite_account
+//!
+//! It runs on a database in memory; with a file, give its name instead.
+
+use fence::{ClaimError, Holder, ResourceName, Token, sqlite};
+use sqlx::{Executor, SqlitePool, sqlite::SqlitePoolOptions};
+
+/// What a lock gives to a client: here made up, as locks are another crate's business.
+struct Lease {
+    token: Token,
+    holder: Holder,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    // Each connection to `:memory:` has a database of its own.
+    let pool = SqlitePoolOptions::new().max_connections(1).connect("sqlite::memory:").await?;
+    sqlite::install(&pool).await?;
+    pool.execute("create table accounts (account_id text primary key, balance integer not null)")
+        .await?;
+    pool.execute("insert into accounts values ('alice', 100)").await?;
+
+    let alice: ResourceName = "alice".parse()?;
+    let client_1 = Lease { token: Token::new(33)?, holder: Holder::random() };
+    let client_2 = Lease { token: Token::new(34)?, holder: Holder::random() };
+
+    let balance = fenced_read(&pool, &alice, &client_1).await?;
+    println!("client 1, token 33, reads {balance}, and is paused past its lease");
+
+    let seen = fenced_read(&pool, &alice, &client_2).await?;
+    fenced_write(&pool, &alice, &client_2, seen - 30).await?;
+    println!("client 2, token 34, reads {seen} and writes {}", seen - 30);
+
+    match fenced_write(&pool, &alice, &client_1, balance - 50).await {
+        Ok(()) => println!("client 1 wakes up and overwrites that with {}", balance - 50),
+        Err(ClaimError::Refused(refusal)) => {
+            println!("client 1 wakes up and is refused: {refusal}")
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let balance: i64 = sqlx::query_scalar("select balance from accounts").fetch_one(&pool).await?;
+    println!("the balance is {balance}");
+    Ok(())
+}
+
+/// Claims, and then reads, in one transaction: from here on, older tokens are refused.
+async fn fenced_read(
+    pool: &SqlitePool,
+    account: &ResourceName,
+    lease: &Lease,
+) -> Result<i64, ClaimError<sqlx::Error>> {
+    let mut transaction = pool.begin_with("begin immediate").await?;
+    sqlite::claim(&mut transaction, account, lease.token, &lease.holder).await?;
+    let balance = sqlx::query_scalar("select balance from accounts where account_id = ?")
+        .bind(account.as_str())
+        .fetch_one(&mut *transaction)
+        .await?;
+    transaction.commit().await?;
+    Ok(balance)
+}
+
+/// Claims again, and writes, in one transaction. One that reads and writes claims only once; this is
+/// for the work that takes time in between.
+async fn fenced_write(
+    pool: &SqlitePool,
+    account: &ResourceName,
+    lease: &Lease,
+    balance: i64,
+) -> Result<(), ClaimError<sqlx::Error>> {
+    let mut transaction = pool.begin_with("begin immediate").await?;
+    sqlite::claim(&mut transaction, account, lease.token, &lease.holder).await?;
+    sqlx::query("update accounts set balance = ? where account_id = ?")
+        .bind(balance)
+        .bind(account.as_str())
+        .execute(&mut *transaction)
+        .await?;
+    transaction.commit().await?;
+    Ok(())
+}
