@@ -1,8 +1,10 @@
 //! Benches: every figure beside something else that was measured in the same run.
 
+mod fence;
 mod load;
 mod nothing;
 mod storage;
+mod target;
 
 use std::process::ExitCode;
 
@@ -17,6 +19,10 @@ pub enum Bench {
     ///
     /// Needs wrk and PostgreSQL with pgbench.
     Storage(storage::StorageBench),
+    /// What the fence costs inside PostgreSQL, beside the same statements without it
+    ///
+    /// Needs PostgreSQL with pgbench.
+    Fence(fence::FenceBench),
 }
 
 impl Bench {
@@ -27,6 +33,7 @@ impl Bench {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Storage(bench) => bench.run().await,
+            Self::Fence(bench) => bench.run().await,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::servers::{Postgres, installed, postgres};
 pub(super) const CONNECTIONS: u32 = 64;
 /// Over how many resources it is spread.
 pub(super) const RESOURCES: u32 = 10_000;
-const WARM_UP_SECONDS: u32 = 2;
+pub(super) const WARM_UP_SECONDS: u32 = 2;
 
 /// What a load generator saw.
 #[derive(Clone, Copy, Debug)]
@@ -57,40 +57,53 @@ pub(super) fn wrk(url: &str, resources: u32, seconds: u32) -> anyhow::Result<Loa
     })
 }
 
-/// Unfenced single upserts straight into the database.
-pub(super) fn pgbench(database: &Postgres, seconds: u32) -> anyhow::Result<Load> {
-    let socket = database.socket_folder();
-    let table = "create table unfenced (resource text primary key, value bytea not null)";
-    let created = Command::new(postgres::program("psql")?)
-        .args(["--quiet", "--username=postgres", "--host"])
-        .arg(socket)
-        .args(["--command", table])
-        .status()?;
-    ensure!(created.success(), "psql could not create the table for pgbench");
-    let upsert = format!(
-        "\\set n random(0, {RESOURCES} - 1)\n\
-         insert into unfenced values ('bench/' || :n, 'hello') \
-         on conflict (resource) do update set value = excluded.value;\n"
-    );
+/// How long pgbench runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Length {
+    Seconds(u32),
+    /// So many transactions of each client.
+    Transactions(u32),
+}
+
+/// Runs a script of pgbench with so many clients, and returns its transactions per second.
+pub(super) fn pgbench(
+    database: &Postgres,
+    script: &str,
+    clients: u32,
+    length: Length,
+) -> anyhow::Result<f64> {
     let folder = TempDir::with_prefix("fenced-")?;
-    let script = written(folder.path(), "upsert.sql", &upsert)?;
-    let run = |seconds: u32| -> anyhow::Result<f64> {
-        let output = Command::new(postgres::program("pgbench")?)
-            .args(["--no-vacuum", "--protocol=prepared", "--jobs=2", "--username=postgres"])
-            .args([format!("--client={CONNECTIONS}"), format!("--time={seconds}")])
-            .arg("--host")
-            .arg(socket)
-            .arg("--file")
-            .arg(&script)
-            .arg("postgres")
-            .output()?;
-        let stdout = String::from_utf8(output.stdout)?;
-        let tps = stdout.lines().find_map(|line| line.strip_prefix("tps = "));
-        let tps = tps.and_then(|tps| tps.split(' ').next());
-        Ok(tps.context("pgbench printed no result")?.parse()?)
+    let script = written(folder.path(), "script.sql", script)?;
+    let length = match length {
+        Length::Seconds(seconds) => format!("--time={seconds}"),
+        Length::Transactions(transactions) => format!("--transactions={transactions}"),
     };
-    run(WARM_UP_SECONDS)?;
-    Ok(Load { per_second: run(seconds)?, p50_ms: None, p99_ms: None })
+    let output = Command::new(postgres::program("pgbench")?)
+        .args(["--no-vacuum", "--protocol=prepared", "--jobs=2", "--username=postgres"])
+        .args([format!("--client={clients}"), length])
+        .arg("--host")
+        .arg(database.socket_folder())
+        .arg("--file")
+        .arg(&script)
+        .arg("postgres")
+        .output()?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "pgbench failed: {stderr}");
+    let stdout = String::from_utf8(output.stdout)?;
+    let tps = stdout.lines().find_map(|line| line.strip_prefix("tps = "));
+    let tps = tps.and_then(|tps| tps.split(' ').next());
+    Ok(tps.context("pgbench printed no result")?.parse()?)
+}
+
+/// Has psql do something.
+pub(super) fn psql(database: &Postgres, commands: &str) -> anyhow::Result<()> {
+    let output = Command::new(postgres::program("psql")?)
+        .args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--username=postgres", "--host"])
+        .arg(database.socket_folder())
+        .args(["--command", commands])
+        .output()?;
+    ensure!(output.status.success(), "psql failed: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }
 
 fn written(folder: &Path, name: &str, text: &str) -> anyhow::Result<std::path::PathBuf> {

@@ -1,0 +1,216 @@
+//! `lab bench fence`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use fence::postgres;
+use serde::Serialize;
+use sqlx::{Connection, PgConnection};
+
+use super::{
+    load::{Length, RESOURCES, WARM_UP_SECONDS, pgbench, psql},
+    target::Target,
+};
+use crate::servers::Postgres;
+
+const CLIENTS: u32 = 16;
+/// At least so much of an unfenced upsert is one with the rule in it meant to be.
+const ONE_STATEMENT: f64 = 0.85;
+/// At least so much of the same unfenced transaction is one through a protected table meant to be.
+const PROTECTED: f64 = 0.7;
+/// How many writes the fence table has to take.
+const BLOAT_WRITES: u32 = 1_000_000;
+/// Over how many resources.
+const BLOAT_RESOURCES: u32 = 100;
+/// At most so many pages is it meant to have then.
+const BLOAT_PAGES: i64 = 300;
+
+/// The figures are measured in rounds, one of each after the other, as a machine is now faster and now
+/// slower.
+const ROUNDS: u32 = 5;
+
+const TABLES: &str = "
+    create table unfenced (resource text primary key, value bigint not null) with (fillfactor = 70);
+    create table ruled (
+        resource text primary key, value bigint not null, token bigint not null, holder text not null
+    ) with (fillfactor = 70);
+    create table protected (like unfenced including all) with (fillfactor = 70);
+    select fence.protect('protected', 'resource');";
+
+const UPSERT: &str = "
+    insert into unfenced values ('bench/' || :n, 1)
+    on conflict (resource) do update set value = excluded.value;";
+
+const RULED: &str = "
+    insert into ruled as r values ('bench/' || :n, 1, 34, 'me')
+    on conflict (resource) do update
+    set value = excluded.value, token = excluded.token, holder = excluded.holder
+    where excluded.token > r.token or (excluded.token = r.token and excluded.holder = r.holder);";
+
+const CLAIM_AND_UPSERT: &str = "
+    with claimed as materialized (select fence.claim('bench/' || :n, 34, 'me'))
+    insert into unfenced select 'bench/' || :n, 1 from claimed
+    on conflict (resource) do update set value = excluded.value;";
+
+const CLAIM: &str = "select fence.claim('bench/' || :n, 34, 'me');";
+const PRESENT: &str = "select fence.present(34, 'me');";
+/// Takes a round trip, as what it stands for does.
+const NOTHING: &str = "select 34, 'me';";
+
+const UPSERT_PROTECTED: &str = "
+    insert into protected values ('bench/' || :n, 1)
+    on conflict (resource) do update set value = excluded.value;";
+
+#[derive(Args, Debug)]
+pub struct FenceBench {
+    /// How long to measure each figure
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..), value_name = "SECONDS")]
+    seconds: u32,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Figure {
+    subject: &'static str,
+    per_second: f64,
+    /// Of the unfenced figure that it is to be compared with.
+    of_unfenced: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    bench: &'static str,
+    clients: u32,
+    seconds: u32,
+    figures: Vec<Figure>,
+    targets: Vec<Target>,
+    bloat: Bloat,
+}
+
+/// The fence table after a great many writes on few resources.
+#[derive(Debug, Serialize)]
+struct Bloat {
+    writes: u32,
+    resources: u32,
+    pages: i64,
+    at_most: i64,
+    reached: bool,
+}
+
+impl FenceBench {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let database = Postgres::start().await?;
+        let mut connection = PgConnection::connect(&database.url()).await?;
+        postgres::install(&mut connection).await?;
+        psql(&database, TABLES)?;
+
+        let over = |resources: u32, statements: &[&str]| {
+            format!("\\set n random(0, {resources} - 1)\n{}\n", statements.concat())
+        };
+        let script = |statements: &[&str]| over(RESOURCES, statements);
+        let transaction =
+            |first: &str, write: &str| script(&["begin;\n", first, "\n", write, "\ncommit;"]);
+        let scripts = [
+            script(&[UPSERT]),
+            script(&[RULED]),
+            script(&[CLAIM_AND_UPSERT]),
+            transaction(NOTHING, UPSERT),
+            transaction(CLAIM, UPSERT),
+            transaction(CLAIM, UPSERT_PROTECTED),
+            transaction(PRESENT, UPSERT_PROTECTED),
+        ];
+        let mut sums = [0.0; 7];
+        for script in &scripts {
+            pgbench(&database, script, CLIENTS, Length::Seconds(WARM_UP_SECONDS))?;
+        }
+        for _ in 0..ROUNDS {
+            for (sum, script) in sums.iter_mut().zip(&scripts) {
+                let length = Length::Seconds(self.seconds.div_ceil(ROUNDS));
+                *sum += pgbench(&database, script, CLIENTS, length)?;
+            }
+        }
+        let [upsert, ruled, claim_and_upsert, transaction, claim, claim_protected, protected] =
+            sums.map(|sum| sum / f64::from(ROUNDS));
+
+        sqlx::raw_sql("truncate fence.fence").execute(&mut connection).await?;
+        let each = Length::Transactions(BLOAT_WRITES / CLIENTS);
+        pgbench(&database, &over(BLOAT_RESOURCES, &[CLAIM_AND_UPSERT]), CLIENTS, each)?;
+        let pages: i64 = sqlx::query_scalar(
+            "select pg_relation_size('fence.fence') / current_setting('block_size')::bigint",
+        )
+        .fetch_one(&mut connection)
+        .await?;
+
+        let figure = |subject, per_second, unfenced| Figure {
+            subject,
+            per_second,
+            of_unfenced: per_second / unfenced,
+        };
+        let report = Report {
+            bench: "fence",
+            clients: CLIENTS,
+            seconds: self.seconds,
+            figures: vec![
+                figure("an upsert, unfenced", upsert, upsert),
+                figure("an upsert with the rule in it", ruled, upsert),
+                figure("claim and upsert in one statement", claim_and_upsert, upsert),
+                figure("a transaction with an upsert, unfenced", transaction, transaction),
+                figure("claim and upsert in a transaction", claim, transaction),
+                figure("the same into a protected table", claim_protected, transaction),
+                figure("present and upsert into a protected table", protected, transaction),
+            ],
+            targets: vec![
+                Target::new(
+                    "the rule in one statement, of unfenced",
+                    ONE_STATEMENT,
+                    ruled / upsert,
+                ),
+                Target::new(
+                    "through a protected table, of unfenced",
+                    PROTECTED,
+                    protected / transaction,
+                ),
+            ],
+            bloat: Bloat {
+                writes: BLOAT_WRITES,
+                resources: BLOAT_RESOURCES,
+                pages,
+                at_most: BLOAT_PAGES,
+                reached: pages <= BLOAT_PAGES,
+            },
+        };
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        } else {
+            print!("{}", report.table());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Report {
+    fn table(&self) -> String {
+        let Self { clients, seconds, figures, targets, bloat, .. } = self;
+        let mut text = format!(
+            "Writes into PostgreSQL by pgbench, {clients} clients, {RESOURCES} resources, {seconds} s \
+             each\n\n{:<44} {:>10} {:>12}\n",
+            "", "per second", "of unfenced"
+        );
+        for Figure { subject, per_second, of_unfenced } in figures {
+            text += &format!("{subject:<44} {per_second:>10.0} {of_unfenced:>12.2}\n");
+        }
+        text += "\n";
+        for target in targets {
+            text += &target.line();
+        }
+        let Bloat { writes, resources, pages, at_most, reached } = bloat;
+        let reached = if *reached { "reached" } else { "MISSED" };
+        text += &format!(
+            "pages of the fence table after {writes} writes on {resources} resources: {pages}, to be \
+             at most {at_most}: {reached}\n"
+        );
+        text
+    }
+}
