@@ -6,7 +6,7 @@
 # Each says what it is about to install, and installs only what is missing. Further:
 #
 #   make check   formatting, lints and documentation, with warnings as errors
-#   make bench   measures the storage server
+#   make bench   measures the storage server, and the fence in PostgreSQL
 
 POSTGRES_AT_LEAST := 15
 
@@ -29,6 +29,7 @@ check:
 bench: postgresql wrk
 	cargo build --workspace --bins --release
 	target/release/lab bench storage
+	target/release/lab bench fence
 
 # install PACKAGE FORMULA: installs a Debian package, or a Homebrew formula on macOS.
 define install

@@ -1,8 +1,8 @@
 //! Scenarios: what goes wrong, played with real processes, with the fence and without.
 //!
 //! Each is one file: what it claims, what its two worlds are, and how they have to end. They share
-//! their [course](two_clients), and what it is played with: a [lock](lock), a [storage](storage) or a
-//! [table](shelf), and [clients](client).
+//! their course (`two_clients`), and what it is played with: a `lock`, a `storage` or a table
+//! (`shelf`), and a `client`.
 
 mod claim_before_read;
 mod client;

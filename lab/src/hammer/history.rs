@@ -109,11 +109,14 @@ mod tests {
     use super::*;
 
     fn history(tokens: &[u64], reads: &[(u64, u64)], increments: u64) -> History {
-        let writes =
-            (1..).zip(tokens).map(|(state, &token)| Write { token, state, replaced: state - 1 });
-        let reads = reads.iter().map(|&(token, state)| Read { token, state });
+        let mut writes: Vec<_> = (1..)
+            .zip(tokens)
+            .map(|(state, &token)| Write { token, state, replaced: state - 1 })
+            .collect();
         // Clients tell of their writes in any order.
-        History { writes: writes.rev().collect(), reads: reads.collect(), increments }
+        writes.reverse();
+        let reads = reads.iter().map(|&(token, state)| Read { token, state });
+        History { writes, reads: reads.collect(), increments }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     os::unix::{fs::chown, net::UnixStream, process::CommandExt},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
@@ -51,7 +51,7 @@ impl MariaDb {
         Ok(Self { _process: process, folder })
     }
 
-    /// Its URL; the database is `mysql`'s neighbour `test`.
+    /// Its URL; the database is `test`.
     pub fn url(&self) -> String {
         format!("mariadb://root@localhost/test?socket={}", self.socket().display())
     }
@@ -67,16 +67,17 @@ fn socket(folder: &TempDir) -> PathBuf {
 }
 
 /// Makes the data folder; the database in it is `test`, and `root` has no password.
-fn make_data_folder(data: &std::path::Path, user: Option<User>) -> anyhow::Result<()> {
+fn make_data_folder(data: &Path, user: Option<User>) -> anyhow::Result<()> {
     let mut command = Command::new(program("mariadb-install-db")?);
     command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
-    command.arg("--auth-root-authentication-method=normal");
+    command.args(["--auth-root-authentication-method=normal", "--skip-name-resolve"]);
     if let Some(User { uid, gid }) = user {
         command.uid(uid).gid(gid);
     }
     let output = command.output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "mariadb-install-db failed: {said}");
+    let [said, error] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    ensure!(output.status.success(), "mariadb-install-db failed: {said}{error}");
     Ok(())
 }
 

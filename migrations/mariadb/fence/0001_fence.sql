@@ -16,7 +16,7 @@
 --
 --     ZF001  stale            {"token", "highest_token"}
 --     ZF002  holder conflict  {"token", "highest_token"}
---     ZF003  malformed
+--     ZF003  malformed; or MariaDB's own 22001 or 22007, of what doesn't even fit
 --     ZF004  token required
 --
 -- What is guaranteed, and what is not, is told in migrations/README.md.
@@ -35,22 +35,26 @@ create table if not exists fence (
     claimed_by varchar(80) character set ascii collate ascii_nopad_bin not null,
     constraint fence_resource_has_1_to_512_bytes check (octet_length(resource) between 1 and 512),
     constraint fence_token_in_range check (token between 1 and 999999999999999),
-    constraint fence_holder_is_visible_ascii check (holder regexp '^[!-~]*$')
+    constraint fence_holder_is_visible_ascii check (holder not regexp '[^!-~]')
 ) engine = InnoDB;
 
--- Names the transaction that the session is in. A session counts what begins and ends transactions;
--- its random name tells it from others, and from those before a restart.
+-- Names the transaction that the session is in; null where each statement is one of its own. A session
+-- counts what begins and ends transactions; its random name tells it from others, and from those
+-- before a restart.
 create or replace function fence_transaction()
 returns varchar(80) character set ascii collate ascii_nopad_bin
 not deterministic reads sql data sql security definer
 begin
     declare transactions bigint;
+    if @@autocommit and not @@in_transaction then
+        return null;
+    end if;
     if @fence_session is null then
         set @fence_session = uuid();
     end if;
     select sum(variable_value) into transactions
     from information_schema.session_status
-    where variable_name in ('COM_BEGIN', 'COM_COMMIT', 'COM_ROLLBACK');
+    where variable_name in ('COM_BEGIN', 'COM_COMMIT', 'COM_ROLLBACK', 'COM_XA_START');
     return concat(@fence_session, ' ', transactions);
 end;
 
@@ -68,8 +72,9 @@ begin
     declare refusal varchar(128);
     if not coalesce(
         octet_length(claimed) between 1 and 512
-            and offered_token regexp '^[1-9][0-9]{0,14}$'
-            and offered_holder regexp '^[!-~]*$',
+            -- To `$`, a newline at the end would be no character.
+            and offered_token regexp '^[1-9][0-9]{0,14}$' and offered_token not regexp '[^0-9]'
+            and offered_holder not regexp '[^!-~]',
         false)
     then
         signal sqlstate 'ZF003'
@@ -77,7 +82,8 @@ begin
     end if;
 
     -- Assigned from left to right: the token, which decides, comes last.
-    insert into fence values (claimed, offered_token, offered_holder, fence_transaction())
+    insert into fence
+    values (claimed, offered_token, offered_holder, coalesce(fence_transaction(), ''))
     on duplicate key update
         claimed_by = if(
             value(token) > token or value(token) = token and value(holder) = holder,

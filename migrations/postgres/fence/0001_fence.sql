@@ -66,11 +66,13 @@ as $$
 begin
     update fence.fence f
     set token = claim.token, holder = claim.holder, claimed_by = pg_catalog.pg_current_xact_id()
-    where f.resource operator(pg_catalog.=) claim.resource
-        and fence.accepts(f.token, f.holder, claim.token, claim.holder)
+    -- Whatever the collation of the column that the caller took them from.
+    where f.resource operator(pg_catalog.=) claim.resource collate pg_catalog."C"
+        and fence.accepts(f.token, f.holder, claim.token, claim.holder collate pg_catalog."C")
         and f.claimed_by operator(pg_catalog.<>) pg_catalog.pg_current_xact_id();
     if not found then
-        perform fence.claim_otherwise(claim.resource, claim.token, claim.holder);
+        perform fence.claim_otherwise(
+            claim.resource collate pg_catalog."C", claim.token, claim.holder);
     end if;
 end
 $$;
@@ -86,7 +88,7 @@ as $$
 declare
     seen fence.fence;
 begin
-    if (octet_length(resource) between 1 and 512 and fence.accepts(0, '', token, holder))
+    if (octet_length(resource) between 1 and 512 and fence.accepts(0, null, token, holder))
         is not true
     then
         perform fence.refuse_malformed(resource, token);
@@ -94,7 +96,9 @@ begin
 
     perform from fence.fence f
     where f.resource = claim_otherwise.resource and f.token = claim_otherwise.token
-        and f.holder = claim_otherwise.holder and f.claimed_by = pg_current_xact_id();
+        and f.holder = claim_otherwise.holder and f.claimed_by = pg_current_xact_id()
+        -- And is not a row that was restored: see `require`.
+        and age(f.xmin) <= age(pg_current_xact_id()::xid);
     if found then
         return;
     end if;
@@ -147,7 +151,7 @@ returns void
 language plpgsql
 as $$
 begin
-    if present.token is null or present.holder is null then
+    if fence.accepts(0, null, present.token, present.holder) is not true then
         perform fence.refuse_malformed(null, present.token);
     end if;
     -- With the transaction's id, as a setting of the session, left by somebody else, has none.
@@ -203,6 +207,9 @@ begin
             pg_catalog.current_setting('fence.holder'));
         return;
     end if;
+    if require.resource is null then
+        perform fence.refuse_malformed(require.resource, null);
+    end if;
     raise exception using
         errcode = 'ZF004',
         message = pg_catalog.format(
@@ -228,9 +235,11 @@ $$;
 
 -- Makes a table refuse every change of a row whose resource this transaction can't claim.
 --
--- The resource is an expression over the row: a column, or for instance 'order/' || id. The caller
--- must own the table. May be called again, with another expression, or for partitions that were added
--- since: they inherit the checks of rows, but not the refusal of TRUNCATE.
+-- The resource is an expression over the row: a column, or for instance 'order/' || id. Dates, times
+-- and bytes become text in one way, whatever the session's settings: ISO, in UTC, in hex. The caller
+-- must own the table, and may create functions in its schema. May be called again, with another
+-- expression, or for partitions that were added since: they inherit the checks of rows, but not the
+-- refusal of TRUNCATE.
 create or replace function fence.protect(protected regclass, resource text)
 returns void
 language plpgsql
@@ -239,9 +248,11 @@ as $$
 declare
     relation record;
     trigger_function text;
+    of_row text;
+    settings text;
     part regclass;
 begin
-    select c.relname, c.relkind, c.relispartition, n.nspname into strict relation
+    select c.relname, c.relkind, c.relispartition, c.relnamespace, n.nspname into strict relation
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where c.oid = protected;
     if relation.relkind not in ('r', 'p') then
@@ -259,45 +270,70 @@ begin
     end if;
 
     execute format('lock table %s in share row exclusive mode', protected);
-    if exists (select from fence.status s where s.protected = protect.protected) then
+    -- A partition that was detached still has the second.
+    if exists (
+        select from pg_trigger
+        where tgrelid = protected and tgname in ('fence_rows', 'fence_truncate')
+    ) then
         perform fence.unprotect(protected);
     end if;
     -- The newline ends a comment in the expression. A mistake in it is found here, not by a writer.
-    execute format(e'select (%s\n)::text from %s limit 0', resource, protected);
-
-    trigger_function = format('%I.%I', relation.nspname, ('fence_' || relation.relname)::name);
     execute format(
-        $create$
-            create function %s() returns trigger
-            language plpgsql
+        e'select (%s\n)::text from (select * from %s) as %I limit 0',
+        resource, protected, relation.relname);
+
+    -- The first name that is free: a table that was renamed or dropped may have left one taken.
+    select format('%I.%I', relation.nspname, candidate) into strict trigger_function
+    from generate_series(1, 1000) as place
+    cross join lateral (
+        select ('fence_' || coalesce(nullif(place, 1) || '_', '') || relation.relname)::name
+    ) as name (candidate)
+    where not exists (
+        select from pg_proc where pronamespace = relation.relnamespace and proname = candidate
+    )
+    order by place limit 1;
+    -- The text of these types depends on no setting, and so a column of them is taken as it is.
+    select '%s.' || replace(resource, '%', '%%') || '::pg_catalog.text', '' into of_row, settings
+    from pg_attribute
+    where attrelid = protected and quote_ident(attname) = resource and not attisdropped
+        and atttypid in (
+            'text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, 'uuid'::regtype,
+            'int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'numeric'::regtype);
+    if not found then
+        of_row = format(
+            e'(select (%s\n)::pg_catalog.text from (select %%s.*) as %I)',
+            replace(resource, '%', '%%'), replace(relation.relname, '%', '%%'));
+        settings = $settings$
             set search_path = pg_catalog, pg_temp
-            as %L
-        $create$,
-        trigger_function,
+            set datestyle = 'ISO, YMD' set intervalstyle = 'iso_8601' set timezone = 'UTC'
+            set extra_float_digits = 1 set bytea_output = 'hex'
+        $settings$;
+    end if;
+    execute format(
+        'create function %s() returns trigger language plpgsql %s as %L',
+        trigger_function, settings,
         format(
             $body$
 #variable_conflict use_column
 -- Made by fence.protect. AFTER ROW, as other triggers may still change the row before.
 declare
-    resource_before text;
-    resource_after text;
+    resource_before pg_catalog.text collate pg_catalog."C";
+    resource_after pg_catalog.text collate pg_catalog."C";
 begin
-    if tg_op <> 'INSERT' then
-        resource_before = (select (%1$s
-            )::text from (select old.*) as %2$I);
+    if tg_op operator(pg_catalog.<>) 'INSERT' then
+        resource_before = %s;
         perform fence.require(resource_before);
     end if;
-    if tg_op <> 'DELETE' then
-        resource_after = (select (%1$s
-            )::text from (select new.*) as %2$I);
-        if tg_op = 'INSERT' or resource_after is distinct from resource_before then
+    if tg_op operator(pg_catalog.<>) 'DELETE' then
+        resource_after = %s;
+        if (resource_after operator(pg_catalog.=) resource_before) is not true then
             perform fence.require(resource_after);
         end if;
     end if;
     return null;
 end
             $body$,
-            resource, relation.relname));
+            format(of_row, 'old'), format(of_row, 'new')));
     execute format(
         'create trigger fence_rows after insert or update or delete on %s '
         'for each row execute function %s(%L)',
@@ -331,7 +367,11 @@ declare
 begin
     select tgfoid into trigger_function
     from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid = 0;
-    if not found then
+    if not found and not exists (
+        -- What is left on a partition that was detached.
+        select from pg_trigger t join pg_class c on c.oid = t.tgrelid
+        where c.oid = protected and not c.relispartition and t.tgname = 'fence_truncate'
+    ) then
         raise exception using
             errcode = 'undefined_object', message = format('%s is not protected', protected);
     end if;
@@ -340,8 +380,10 @@ begin
     loop
         execute format('drop trigger if exists fence_truncate on %s', part);
     end loop;
-    execute format('drop trigger fence_rows on %s', protected);
-    execute format('drop function %s', trigger_function);
+    if trigger_function is not null then
+        execute format('drop trigger fence_rows on %s', protected);
+        execute format('drop function %s', trigger_function);
+    end if;
 end
 $$;
 
@@ -355,11 +397,13 @@ select
         pg_catalog.getdatabaseencoding()) as resource,
     exists (
         select from pg_catalog.pg_trigger r
-        where r.tgrelid = part.relation and r.tgname = 'fence_rows' and r.tgenabled = 'A'
+        where r.tgrelid = part.relation::pg_catalog.oid
+            and r.tgname = 'fence_rows' and r.tgenabled = 'A'
     ) as checks_rows,
     exists (
         select from pg_catalog.pg_trigger r
-        where r.tgrelid = part.relation and r.tgname = 'fence_truncate' and r.tgenabled = 'A'
+        where r.tgrelid = part.relation::pg_catalog.oid
+            and r.tgname = 'fence_truncate' and r.tgenabled = 'A'
     ) as refuses_truncate
 from pg_catalog.pg_trigger t
 cross join lateral (
@@ -367,7 +411,7 @@ cross join lateral (
     union
     select relid from pg_catalog.pg_partition_tree(t.tgrelid)
 ) as part (relation)
-where t.tgname = 'fence_rows' and t.tgparentid = 0;
+where t.tgname = 'fence_rows' and t.tgparentid = '0'::pg_catalog.oid;
 
 -- The fences and their highest tokens. As a holder's name is the proof of holding, it shows only its
 -- beginning, and of a short one nothing.

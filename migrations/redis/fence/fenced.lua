@@ -1,4 +1,4 @@
--- Claims a resource, and then writes one value, in one step. For Redis 2.6 or newer.
+-- Claims a resource, and then writes one value, in one step. For Redis 4 or newer.
 --
 --     redis-cli --eval fenced.lua fenced:{alice}:fence {alice}:balance , 34 me SET 70
 --
@@ -8,7 +8,7 @@
 -- ARGV[1]  the token
 -- ARGV[2]  the holder
 -- ARGV[3]  SET, HSET or DEL; none for a claim alone
--- ARGV[4…] what follows the key in that command
+-- ARGV[4…] what follows the key in that command; after DEL nothing, as a key there would have no fence
 --
 -- Answers with what the command answers, or OK to a claim alone. A refusal has changed nothing, and is
 -- an error that begins with one of these:
@@ -31,6 +31,9 @@ end
 local commands = { SET = true, HSET = true, DEL = true }
 if value and not commands[command] or not value and command then
     return redis.error_reply('ZF003 a value is written by SET, HSET or DEL')
+end
+if value == fence or command == 'DEL' and ARGV[4] then
+    return redis.error_reply('ZF003 one value is written, and no fence')
 end
 
 local seen = redis.call('HMGET', fence, 'token', 'holder')

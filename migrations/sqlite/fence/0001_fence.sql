@@ -44,6 +44,8 @@ create trigger if not exists fence_claim_by_the_rule instead of insert on fence_
         and typeof(new.holder) = 'text'
         and length(cast(new.holder as blob)) <= 128
         and new.holder not glob '*[^!-~]*'
+        -- Where the pattern ends to look.
+        and instr(new.holder, char(0)) = 0
     );
     select raise(abort, 'ZF001 the token is stale: the fence is higher')
     from fence where resource = new.resource and token > new.token;
