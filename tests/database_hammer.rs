@@ -1,9 +1,13 @@
 //! `lab hammer` at every kind of database: the fence holds, and the well-known wrong ways are caught.
 
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
 use fence::{mariadb, postgres, sqlite};
-use lab::servers::{MariaDb, Postgres, Redis};
+use lab::{
+    process::Process,
+    servers::{MariaDb, Postgres, Redis},
+};
+use rustix::process::Signal;
 use serde_json::Value;
 use sqlx::{Connection, MySqlConnection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
@@ -43,6 +47,12 @@ async fn assert_caught(url: &str, variant: &str, kinds: &[&str]) {
     }
 }
 
+/// How much of the hammer's own there is in a PostgreSQL.
+const LEFT_BEHIND: &str = "
+    select (select count(*) from fence.fence)
+        + (select count(*) from pg_class where relname like 'fenced_hammer%')
+        + (select count(*) from pg_proc where proname like '%fenced_hammer%')";
+
 const READS: &[&str] = &["overtaken_reads"];
 const READS_AND_INCREMENTS: &[&str] = &["overtaken_reads", "lost_increments"];
 
@@ -56,14 +66,7 @@ async fn postgres_holds_and_wrong_ways_are_caught() {
     assert_caught(&server.url(), "select-then-update", READS_AND_INCREMENTS).await;
     assert_caught(&server.url(), "row-token", READS_AND_INCREMENTS).await;
 
-    let left: (i64, i64) = sqlx::query_as(
-        "select (select count(*) from fence.fence), count(*) from pg_class
-         where relname like 'fenced_hammer%'",
-    )
-    .fetch_one(&mut database)
-    .await
-    .unwrap();
-    assert_eq!(left, (0, 0), "the hammer removes what it made");
+    assert_eq!(number(&mut database, LEFT_BEHIND).await, 0, "it removes what it made");
 }
 
 #[tokio::test]
@@ -112,4 +115,26 @@ async fn what_can_t_be_hammered_is_told() {
     assert!(told("sqlite::memory:".to_owned(), exists.clone()).await.contains("not wrong"));
     let redis = Redis::start().await.unwrap();
     assert!(told(redis.url(), exists).await.contains("select-then-update"));
+}
+
+#[tokio::test]
+async fn an_interrupted_hammer_removes_what_it_made() {
+    let server = Postgres::start().await.unwrap();
+    let mut database = PgConnection::connect(&server.url()).await.unwrap();
+    postgres::install(&mut database).await.unwrap();
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
+    command.args(["hammer", "--seconds", "60", "--database", &server.url()]);
+    let mut hammer = Process::spawn("hammer", &command, folder.path()).unwrap();
+    while number(&mut database, "select count(*) from fence.fence").await == 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    hammer.signal(Signal::INT).unwrap();
+    let status = hammer.exit(Duration::from_secs(20)).await.unwrap();
+    assert_eq!(status.code(), Some(2));
+    assert_eq!(number(&mut database, LEFT_BEHIND).await, 0);
+}
+
+async fn number(database: &mut PgConnection, query: &'static str) -> i64 {
+    sqlx::query_scalar(query).fetch_one(database).await.unwrap()
 }

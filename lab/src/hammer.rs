@@ -6,6 +6,7 @@ mod redis;
 mod sql;
 
 use std::{
+    pin::pin,
     process::ExitCode,
     sync::{
         Arc,
@@ -154,8 +155,12 @@ impl Hammer {
     /// caught; 1 if not.
     ///
     /// # Errors
-    /// If it can't be run.
-    pub async fn run(self) -> anyhow::Result<ExitCode> {
+    /// If it can't be run, or is interrupted. What it made in the database is removed all the same.
+    pub async fn run(
+        self,
+        interrupted: impl Future<Output = anyhow::Error>,
+    ) -> anyhow::Result<ExitCode> {
+        let mut interrupted = pin!(interrupted);
         let anvil = self.anvil().await?;
         let run = format!("hammer/{}", &Holder::random().as_str()[..8]);
         let resources: Vec<ResourceName> = (0..RESOURCES)
@@ -166,7 +171,10 @@ impl Hammer {
         let mut first_token = 1;
         for isolation in anvil.isolation_levels() {
             anvil.prepare(&resources).await?;
-            let hammered = self.hammer(&*anvil, isolation, &resources, first_token).await;
+            let hammered = tokio::select! {
+                hammered = self.hammer(&*anvil, isolation, &resources, first_token) => hammered,
+                interruption = &mut interrupted => Err(interruption),
+            };
             anvil.clear(&resources).await?;
             let (hammered, next_token) = hammered?;
             figures.push(hammered);

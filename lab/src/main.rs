@@ -55,18 +55,22 @@ enum Command {
     ServeNothing,
 }
 
-/// Dropping what runs stops its processes and removes its folders, so a signal leaves nothing.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let command = Cli::parse().command;
-    let result = tokio::select! {
-        result = run(command) => result,
-        signal = ending_signal() => Err(signal),
-    };
-    result.unwrap_or_else(|error| {
+    run(Cli::parse().command).await.unwrap_or_else(|error| {
         eprintln!("lab: {error:#}");
         ExitCode::from(2)
     })
+}
+
+/// Dropping what runs stops its processes and removes its folders, so a signal leaves nothing.
+async fn unless_interrupted(
+    work: impl Future<Output = anyhow::Result<ExitCode>>,
+) -> anyhow::Result<ExitCode> {
+    tokio::select! {
+        result = work => result,
+        interruption = ending_signal() => Err(interruption),
+    }
 }
 
 /// Waits for a signal that ends a process: a typed Ctrl-C, a request to stop, a closed terminal.
@@ -98,12 +102,13 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             let scenario = scenario::named(&name).with_context(|| {
                 format!("there is no scenario '{name}'; `lab replay --list` lists them")
             })?;
-            replay(scenario, json).await
+            unless_interrupted(replay(scenario, json)).await
         }
-        Command::Hammer(hammer) => hammer.run().await,
-        Command::Bench(bench) => bench.run().await,
-        Command::ShelfClient(client) => client.run().await,
-        Command::ServeNothing => bench::serve_nothing().await,
+        // It has more to remove than what is dropped.
+        Command::Hammer(hammer) => hammer.run(ending_signal()).await,
+        Command::Bench(bench) => unless_interrupted(bench.run()).await,
+        Command::ShelfClient(client) => unless_interrupted(client.run()).await,
+        Command::ServeNothing => unless_interrupted(bench::serve_nothing()).await,
     }
 }
 

@@ -10,6 +10,11 @@ use tokio::time::sleep;
 
 use super::{Anvil, Attempt, Client, Offer, Seen, Variant, Written};
 
+/// As the functions answer with nothing, which is of no type that the driver for any database knows.
+const PROTECT_POSTGRES: &str =
+    "do $$ begin perform fence.protect('fenced_hammer', 'resource'); end $$";
+const UNPROTECT_POSTGRES: &str = "do $$ begin perform fence.unprotect('fenced_hammer'); end $$";
+
 /// A database, by what its SQL has of its own. All statements are made of numbers and of names that
 /// are the hammer's own, so that they may be put together as text.
 pub(super) struct Sql {
@@ -63,9 +68,7 @@ impl Dialect {
 
     fn protect(self) -> &'static str {
         match self {
-            Self::Postgres => {
-                "do $$ begin perform fence.protect('fenced_hammer', 'resource'); end $$"
-            }
+            Self::Postgres => PROTECT_POSTGRES,
             Self::MariaDb => {
                 "create trigger fenced_hammer_update after update on fenced_hammer
                  for each row call fence_require_both(old.resource, new.resource)"
@@ -173,11 +176,11 @@ impl Anvil for Sql {
 
     async fn clear(&self, resources: &[ResourceName]) -> anyhow::Result<()> {
         let mut connection = self.connection().await?;
+        if self.dialect == Dialect::Postgres && self.variant.is_none() {
+            connection.execute(sqlx::raw_sql(UNPROTECT_POSTGRES)).await?;
+        }
         for table in ["fenced_hammer", "fenced_hammer_fence"] {
             connection.execute(AssertSqlSafe(format!("drop table {table}"))).await?;
-        }
-        if self.dialect == Dialect::Postgres && self.variant.is_none() {
-            connection.execute("drop function fence_fenced_hammer").await?;
         }
         if self.variant.is_none() {
             let fences = self.dialect.fence_table();
