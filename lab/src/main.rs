@@ -120,7 +120,7 @@ async fn replay(scenario: &dyn Scenario, json: bool) -> anyhow::Result<ExitCode>
         println!("{}", paragraph(&format!("{}: {}", scenario.name(), scenario.claim())));
         Recorder::start(move |event| anstream::print!("{}", timeline.event(event)))
     };
-    let (outcome, holds) = scenario.run(&mut recorder).await?;
+    let (outcome, holds) = scenario::play(scenario, &mut recorder).await?;
     let events = recorder.into_events();
     let record = RunRecord { scenario: scenario.name(), holds, events, outcome };
     if json {

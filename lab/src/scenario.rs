@@ -16,8 +16,9 @@ mod token_33_34;
 mod two_clients;
 
 use async_trait::async_trait;
+use fence::Token;
 
-use crate::record::{Outcomes, Recorder};
+use crate::record::{Outcome, Outcomes, Recorder, World};
 
 /// The storage refused the token: an exit code of the clients.
 const REFUSED: i32 = 80;
@@ -34,11 +35,46 @@ pub trait Scenario: Sync {
     /// What tells its two worlds apart: first the unsafe one, then its twin.
     fn worlds(&self) -> [&'static str; 2];
 
-    /// Plays it in both worlds. Returns how they ended, and whether this showed what it claims.
+    /// How the two worlds have to end to show what it claims.
+    fn ends(&self) -> [End; 2];
+
+    /// Plays it in one world.
     ///
     /// # Errors
     /// If it can't be played.
-    async fn run(&self, recorder: &mut Recorder) -> anyhow::Result<(Outcomes, bool)>;
+    async fn play(&self, world: World, recorder: &mut Recorder) -> anyhow::Result<End>;
+}
+
+/// How a world ended: client 1 and client 2, and the storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    tokens: [Option<Token>; 2],
+    exit_codes: [Option<i32>; 2],
+    outcome: Outcome,
+}
+
+impl End {
+    /// The end in which client 1 had token 33, client 2 had token 34, and they left with these codes.
+    fn with(exit_codes: [i32; 2], outcome: Outcome) -> Self {
+        let tokens = [33, 34].map(|token| Token::new(token).ok());
+        Self { tokens, exit_codes: exit_codes.map(Some), outcome }
+    }
+}
+
+/// Plays a scenario in both worlds. Returns how they ended, and whether this showed what it claims.
+///
+/// # Errors
+/// If it can't be played.
+pub async fn play(
+    scenario: &dyn Scenario,
+    recorder: &mut Recorder,
+) -> anyhow::Result<(Outcomes, bool)> {
+    let unfenced = scenario.play(World::Unfenced, recorder).await?;
+    let fenced = scenario.play(World::Fenced, recorder).await?;
+    let ends = [unfenced, fenced];
+    let shown = ends == scenario.ends();
+    let [unfenced, fenced] = ends.map(|end| end.outcome);
+    Ok((Outcomes { fenced, unfenced }, shown))
 }
 
 /// All scenarios; the first is the one to begin with.

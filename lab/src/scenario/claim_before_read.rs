@@ -3,13 +3,9 @@
 
 use async_trait::async_trait;
 
-use super::{
-    REFUSED, Scenario,
-    shelf::ShelfStage,
-    two_clients::{self, Course, Ends},
-};
+use super::{End, REFUSED, Scenario, shelf::ShelfStage, two_clients::Course};
 use crate::{
-    record::{Actor, Outcome, Outcomes, Recorder, World},
+    record::{Outcome, Recorder, World},
     shelf::Guard,
 };
 
@@ -40,28 +36,19 @@ impl Scenario for ClaimBeforeRead {
         ]
     }
 
-    async fn run(&self, recorder: &mut Recorder) -> anyhow::Result<(Outcomes, bool)> {
-        let (unfenced_ends, unfenced) = play(World::Unfenced, Guard::Present, recorder).await?;
-        let (fenced_ends, fenced) = play(World::Fenced, Guard::Claim, recorder).await?;
+    fn ends(&self) -> [End; 2] {
         let lost = Outcome { updates_lost: 1, ..Outcome::ending_with("2", 34) };
         let none_lost = Outcome { stale_writes_refused: 1, ..Outcome::ending_with("2", 34) };
-        let holds = (unfenced_ends, &unfenced) == (Ends::with([0, 0]), &lost)
-            && (fenced_ends, &fenced) == (Ends::with([REFUSED, 0]), &none_lost);
-        Ok((Outcomes { fenced, unfenced }, holds))
+        [End::with([0, 0], lost), End::with([REFUSED, 0], none_lost)]
     }
-}
 
-async fn play(
-    world: World,
-    guard: Guard,
-    recorder: &mut Recorder,
-) -> anyhow::Result<(Ends, Outcome)> {
-    let mut stock = ShelfStage::start(world, "stock", "10", recorder).await?;
-    stock.protect().await?;
-    let client = |actor| {
-        let order = if actor == Actor::Client1 { "5" } else { "8" };
-        stock.client(actor, guard, ["--sell", order])
-    };
-    let ends = two_clients::play(world, IN_BETWEEN, stock.lock(), client, recorder).await?;
-    Ok((ends, stock.outcome(recorder).await?))
+    async fn play(&self, world: World, recorder: &mut Recorder) -> anyhow::Result<End> {
+        let mut stock = ShelfStage::start(world, "stock", "10", recorder).await?;
+        stock.protect().await?;
+        let guard = match world {
+            World::Unfenced => Guard::Present,
+            World::Fenced => Guard::Claim,
+        };
+        stock.play(IN_BETWEEN, guard, [["--sell", "5"], ["--sell", "8"]], recorder).await
+    }
 }

@@ -4,8 +4,10 @@ use fence::postgres;
 use sqlx::{Connection, Executor, PgConnection};
 
 use super::{
+    End,
     client::{Client, Work},
     lock::Lock,
+    two_clients::{self, Course},
 };
 use crate::{
     record::{Actor, Outcome, Recorder, World},
@@ -45,27 +47,27 @@ impl ShelfStage {
         Ok(())
     }
 
-    pub(super) fn lock(&self) -> &Lock {
-        &self.lock
-    }
-
-    pub(super) fn client(
-        &self,
-        actor: Actor,
+    /// Plays a course in which the two clients do these acts to the row.
+    pub(super) async fn play(
+        &mut self,
+        course: Course,
         guard: Guard,
-        act: [&str; 2],
-    ) -> anyhow::Result<Client> {
-        let (redis, database) = (&self.lock.url(), &self.postgres.url());
-        let work = Work::Shelf { resource: self.resource, act, guard, redis, database };
-        Client::start(self.world, actor, work)
-    }
-
-    /// How it ended.
-    pub(super) async fn outcome(&mut self, recorder: &Recorder) -> anyhow::Result<Outcome> {
+        acts: [[&str; 2]; 2],
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<End> {
+        let client = |actor| {
+            let act = if actor == Actor::Client1 { acts[0] } else { acts[1] };
+            let (redis, database) = (&self.lock.url(), &self.postgres.url());
+            let work = Work::Shelf { resource: self.resource, act, guard, redis, database };
+            Client::start(self.world, actor, work)
+        };
+        let (tokens, exit_codes) =
+            two_clients::play(self.world, course, &self.lock, client, recorder).await?;
         let value = sqlx::query_scalar("select value from shelf where resource = $1")
             .bind(self.resource)
             .fetch_one(&mut self.database)
             .await?;
-        Ok(Outcome::of(recorder.events_of(self.world), Some(value)))
+        let outcome = Outcome::of(recorder.events_of(self.world), Some(value));
+        Ok(End { tokens, exit_codes, outcome })
     }
 }

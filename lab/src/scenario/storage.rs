@@ -3,8 +3,10 @@
 use lock_client::storage::Storage;
 
 use super::{
+    End,
     client::{Client, Work},
     lock::Lock,
+    two_clients::{self, Course},
 };
 use crate::{
     record::{Actor, Outcome, Recorder, World},
@@ -32,20 +34,23 @@ impl StorageStage {
         Ok(Self { world, lock, server })
     }
 
-    pub(super) fn lock(&self) -> &Lock {
-        &self.lock
-    }
-
-    pub(super) fn client(&self, actor: Actor) -> anyhow::Result<Client> {
-        let value = if actor == Actor::Client1 { VALUE_1 } else { VALUE_2 };
-        let (redis, storage) = (&self.lock.url(), self.server.url());
-        Client::start(self.world, actor, Work::Put { resource: RESOURCE, value, redis, storage })
-    }
-
-    /// How it ended.
-    pub(super) async fn outcome(&self, recorder: &Recorder) -> anyhow::Result<Outcome> {
+    /// Plays a course in which each client writes its value.
+    pub(super) async fn play(
+        &self,
+        course: Course,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<End> {
+        let client = |actor| {
+            let value = if actor == Actor::Client1 { VALUE_1 } else { VALUE_2 };
+            let (redis, storage) = (&self.lock.url(), self.server.url());
+            let work = Work::Put { resource: RESOURCE, value, redis, storage };
+            Client::start(self.world, actor, work)
+        };
+        let (tokens, exit_codes) =
+            two_clients::play(self.world, course, &self.lock, client, recorder).await?;
         let end = Storage::new(self.server.url())?.read(&RESOURCE.parse()?).await?;
         let value = end.map(|value| String::from_utf8(value.bytes.into())).transpose()?;
-        Ok(Outcome::of(recorder.events_of(self.world), value))
+        let outcome = Outcome::of(recorder.events_of(self.world), value);
+        Ok(End { tokens, exit_codes, outcome })
     }
 }

@@ -19,29 +19,15 @@ pub(super) const OVERTAKEN: Course = Course {
     afterwards: &[],
 };
 
-/// The tokens that the clients got, and how they ended.
-#[derive(Debug, PartialEq)]
-pub(super) struct Ends {
-    tokens: [Option<Token>; 2],
-    exit_codes: [Option<i32>; 2],
-}
-
-impl Ends {
-    /// Client 1 with token 33, client 2 with token 34, and these exit codes.
-    pub(super) fn with(exit_codes: [i32; 2]) -> Self {
-        let tokens = [33, 34].map(|token| Token::new(token).ok());
-        Self { tokens, exit_codes: exit_codes.map(Some) }
-    }
-}
-
-/// Plays it, with clients as they are made here.
+/// Plays it, with clients as they are made here. Returns the tokens that they got, and their exit
+/// codes.
 pub(super) async fn play(
     world: World,
     course: Course,
     lock: &Lock,
     client: impl Fn(Actor) -> anyhow::Result<Client>,
     recorder: &mut Recorder,
-) -> anyhow::Result<Ends> {
+) -> anyhow::Result<([Option<Token>; 2], [Option<i32>; 2])> {
     let mut client_1 = client(Actor::Client1)?;
     let token_1 = client_1.expect("acquired", recorder).await?;
     for step in ["read", "lease-checked"] {
@@ -67,5 +53,5 @@ pub(super) async fn play(
         client_2.take(step, recorder).await?;
     }
     let exit_code_2 = client_2.exit_code().await?;
-    Ok(Ends { tokens: [token_1, token_2], exit_codes: [exit_code_1, exit_code_2] })
+    Ok(([token_1, token_2], [exit_code_1, exit_code_2]))
 }
