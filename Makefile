@@ -10,13 +10,13 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test check bench redis-server postgresql mariadb wrk python node
+.PHONY: demo test check bench redis-server postgresql mariadb sqlite3 wrk python node
 
 demo: redis-server
 	cargo build --workspace --bins
 	target/debug/lab replay
 
-test: redis-server postgresql mariadb python node
+test: redis-server postgresql mariadb sqlite3 python node
 	cargo build --workspace --bins
 	cargo test --workspace
 
@@ -68,6 +68,9 @@ postgresql:
 
 mariadb:
 	@PATH="$$PATH:/usr/sbin"; command -v mariadbd > /dev/null || { $(call install,mariadb-server,mariadb); }
+
+sqlite3:
+	@command -v sqlite3 > /dev/null || { $(call install,sqlite3,sqlite); }
 
 wrk:
 	@command -v wrk > /dev/null || { $(call install,wrk,wrk); }

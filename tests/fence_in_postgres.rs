@@ -13,7 +13,7 @@ use std::time::Duration;
 use fence::postgres;
 use lab::servers::Postgres;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -90,7 +90,12 @@ async fn is_true(database: &mut PgConnection, query: &str) -> bool {
 /// Waits until the session waits for another one's lock.
 async fn until_it_waits(watcher: &mut PgConnection, session: i64) {
     let waits = format!("select cardinality(pg_blocking_pids({session})) > 0");
-    timeout(PATIENCE, async { while !is_true(watcher, &waits).await {} }).await.unwrap();
+    let waiting = async {
+        while !is_true(watcher, &waits).await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.unwrap();
 }
 
 async fn pid(database: &mut PgConnection) -> i64 {

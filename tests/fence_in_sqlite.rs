@@ -14,9 +14,10 @@ const STALE: &str = "ZF001";
 const HOLDER_CONFLICT: &str = "ZF002";
 const MALFORMED: &str = "ZF003";
 const TOKEN_REQUIRED: &str = "ZF004";
-const SETTING_NEEDED: &str = "ZF005";
+const SETTING_NEEDED: &str = "ZF006";
 
-const PRESENT: &str = "insert into fence_presented (token, holder) values (34, 'a');";
+const PRESENT: &str =
+    "insert into fence_presented (resource, token, holder) values ('alice', 34, 'a');";
 const WITHDRAW: &str = "delete from fence_presented;";
 const UPDATE: &str = "update accounts set balance = 7 where account_id = 'alice';";
 
@@ -74,6 +75,17 @@ async fn number(database: &mut SqliteConnection, query: &'static str) -> i64 {
     sqlx::query_scalar(query).fetch_one(database).await.unwrap()
 }
 
+/// Presents a token and a holder for alice, and the same for carol.
+fn presented(token: u64, holder: &str) -> String {
+    let present = |resource: &str| {
+        format!(
+            "insert into fence_presented (resource, token, holder)
+             values ('{resource}', {token}, '{holder}');"
+        )
+    };
+    present("alice") + &present("carol")
+}
+
 #[tokio::test]
 async fn no_kind_of_write_passes_without_a_valid_token() {
     let mut database = accounts().await;
@@ -106,28 +118,16 @@ async fn no_kind_of_write_passes_without_a_valid_token() {
     ];
     for write in writes {
         for (offered, expected) in [
-            ("", Err(TOKEN_REQUIRED)),
-            ("insert into fence_presented (token, holder) values (33, 'a');", Err(STALE)),
-            ("insert into fence_presented (token, holder) values (34, 'b');", Err(HOLDER_CONFLICT)),
-            ("insert into fence_presented (token, holder) values (34, '');", Err(HOLDER_CONFLICT)),
-            (PRESENT, Ok(())),
-            ("insert into fence_presented (token, holder) values (35, 'b');", Ok(())),
+            (String::new(), Err(TOKEN_REQUIRED)),
+            (presented(33, "a"), Err(STALE)),
+            (presented(34, "b"), Err(HOLDER_CONFLICT)),
+            (presented(34, ""), Err(HOLDER_CONFLICT)),
+            (presented(34, "a"), Ok(())),
+            (presented(35, "b"), Ok(())),
         ] {
             let done = attempt_and_roll_back(&mut database, &format!("{offered}{write}")).await;
             assert_eq!(done.as_ref().copied().map_err(String::as_str), expected, "{write}");
         }
-    }
-    // An accepted write has moved the fence, whatever it was to do in case of a conflict.
-    for write in [
-        "insert or ignore into accounts values ('carol', 7)",
-        "insert or replace into accounts values ('carol', 7)",
-    ] {
-        let higher = "insert into fence_presented (token, holder) values (35, 'b');";
-        attempt(&mut database, "begin immediate").await.unwrap();
-        attempt(&mut database, &format!("{higher}{write}")).await.unwrap();
-        let fence = "select token from fence where resource = 'carol' and holder = 'b'";
-        assert_eq!(number(&mut database, fence).await, 35);
-        attempt(&mut database, "rollback").await.unwrap();
     }
     assert_eq!(number(&mut database, "select sum(balance) from accounts").await, 200);
 
@@ -142,17 +142,36 @@ async fn no_kind_of_write_passes_without_a_valid_token() {
 }
 
 #[tokio::test]
-async fn moved_row_needs_a_token_that_is_good_for_both_resources() {
+async fn moved_row_needs_the_tokens_of_both_resources_and_leaves_each_its_own() {
     let mut database = accounts().await;
     attempt(&mut database, "insert into fence_claim values ('carol', 50, 'c')").await.unwrap();
-    let moved = "update accounts set account_id = 'carol' where account_id = 'alice'";
-    for (holder, expected) in
-        [("34, 'a'", Err(STALE)), ("50, 'a'", Err(HOLDER_CONFLICT)), ("50, 'c'", Ok(()))]
-    {
-        let write =
-            format!("insert into fence_presented (token, holder) values ({holder}); {moved}");
-        let done = attempt_and_roll_back(&mut database, &write).await;
-        assert_eq!(done.as_ref().copied().map_err(String::as_str), expected, "{holder}");
+    let carol = "insert into fence_presented (resource, token, holder) values ('carol', 50, 'c');";
+    let moved = "update accounts set account_id = 'carol' where account_id = 'alice';";
+    for presented in [PRESENT, carol] {
+        let write = format!("{presented}{moved}");
+        let refused = attempt_and_roll_back(&mut database, &write).await;
+        assert_eq!(refused.unwrap_err(), TOKEN_REQUIRED, "{presented}");
+    }
+    let write = format!("begin immediate; {PRESENT}{carol}{moved}{WITHDRAW} commit");
+    attempt(&mut database, &write).await.unwrap();
+    for (fence, token) in [
+        ("select token from fence where resource = 'alice' and holder = 'a'", 34),
+        ("select token from fence where resource = 'carol' and holder = 'c'", 50),
+    ] {
+        assert_eq!(number(&mut database, fence).await, token);
+    }
+}
+
+#[tokio::test]
+async fn what_is_presented_can_not_be_turned_into_something_else() {
+    let mut database = accounts().await;
+    for change in [
+        "update fence_presented set resource = 'bob'",
+        "insert into fence_presented (resource, token, holder) values ('alice', 34, 'a')
+         on conflict do update set resource = 'bob'",
+    ] {
+        let refused = attempt_and_roll_back(&mut database, &format!("{PRESENT}{change}")).await;
+        assert_eq!(refused.unwrap_err(), TOKEN_REQUIRED, "{change}");
     }
 }
 
@@ -191,15 +210,15 @@ async fn present_and_withdraw_of_the_library_frame_the_writes() {
     let mut database = accounts().await;
     let mut transaction = database.begin_with("begin immediate").await.unwrap();
     let holder = "a".parse().unwrap();
-    sqlite::present(&mut transaction, token(34), &holder).await.unwrap();
+    sqlite::present(&mut transaction, &name("alice"), token(34), &holder).await.unwrap();
     attempt(&mut transaction, UPDATE).await.unwrap();
     sqlite::withdraw(&mut transaction).await.unwrap();
     transaction.commit().await.unwrap();
 
     let mut transaction = database.begin_with("begin immediate").await.unwrap();
-    sqlite::present(&mut transaction, token(33), &holder).await.unwrap();
-    let refused = sqlx::query(UPDATE).execute(&mut *transaction).await.unwrap_err();
-    assert_eq!(sqlite::refusal(&refused), Some(RefusalReason::Stale));
+    let refused = sqlite::present(&mut transaction, &name("alice"), token(33), &holder).await;
+    let Err(ClaimError::Refused(refusal)) = refused else { panic!("{refused:?}") };
+    assert_eq!((refusal.reason, refusal.highest_token), (RefusalReason::Stale, token(34)));
     transaction.rollback().await.unwrap();
     let claimed = sqlite::claim(&mut database, &name("alice"), token(33), &holder).await;
     let Err(ClaimError::Refused(refusal)) = claimed else { panic!("{claimed:?}") };
@@ -334,7 +353,7 @@ async fn installing_again_keeps_fences_and_protection() {
     sqlite::install(&mut database).await.unwrap();
     sqlite::install(&mut database).await.unwrap();
     apply();
-    let stale = "insert into fence_presented (token, holder) values (33, 'a');";
+    let stale = presented(33, "a");
     let refused = attempt_and_roll_back(&mut database, &format!("{stale}{UPDATE}")).await;
     assert_eq!(refused.unwrap_err(), STALE);
     let valid = format!("begin immediate; {PRESENT}{UPDATE} {WITHDRAW} commit");

@@ -66,17 +66,17 @@ pub async fn check(subject: &mut impl Subject) -> Result<(), NonConformance> {
 async fn every_sequence_of_three_offers(subject: &mut impl Subject) -> Result<(), NonConformance> {
     let offers: Vec<_> =
         (1..=3).flat_map(|token| ["", "a", "b"].map(|holder| offer(token, holder))).collect();
-    let mut sequence = 0_usize;
-    for first in &offers {
-        for second in &offers {
-            for third in &offers {
-                let mut resource = Resource::named(&format!("sequence/{sequence}"));
-                for (step, offered) in [first, second, third].into_iter().enumerate() {
+    for (first, first_offer) in offers.iter().enumerate() {
+        for (second, second_offer) in offers.iter().enumerate() {
+            for (third, third_offer) in offers.iter().enumerate() {
+                let mut resource = Resource::named(&format!("sequence/{first}/{second}/{third}"));
+                let steps = [first_offer, second_offer, third_offer].into_iter().enumerate();
+                for (step, offered) in steps {
+                    // Each offer meets each action at each step, in one sequence or another.
                     let action =
-                        [Action::Claim, Action::Write, Action::Delete][(sequence + step) % 3];
+                        [Action::Claim, Action::Write, Action::Delete][(first + second + step) % 3];
                     resource.expect(subject, action, offered).await?;
                 }
-                sequence += 1;
             }
         }
     }

@@ -11,6 +11,7 @@
 use sqlx::{
     Acquire, MySql, MySqlConnection,
     migrate::{MigrateError, Migrator},
+    mysql::MySqlDatabaseError,
 };
 
 use crate::{ClaimError, Holder, Refusal, ResourceName, Token};
@@ -33,7 +34,8 @@ pub async fn install<'a>(database: impl Acquire<'a, Database = MySql>) -> Result
 /// same transaction, is no older than the claim, if nothing was read before.
 ///
 /// # Errors
-/// [`ClaimError::Refused`] if the rule refuses. The transaction goes on; roll it back.
+/// [`ClaimError::Refused`] if the rule refuses; [`ClaimError::Contended`] if the whole transaction is
+/// to be tried again. The transaction goes on; roll it back.
 ///
 /// # Cancellation safety
 /// If this future is dropped, roll the transaction back.
@@ -50,7 +52,7 @@ pub async fn claim(
         .execute(transaction)
         .await
         .map(|_| ())
-        .map_err(|error| refusal(&error).map_or(ClaimError::Database(error), Into::into))
+        .map_err(told)
 }
 
 /// Sets what this transaction offers for the rows of protected tables that it writes without having
@@ -79,4 +81,20 @@ pub fn refusal(error: &sqlx::Error) -> Option<Refusal> {
     let error = error.as_database_error()?;
     let message = error.message();
     Refusal::told(&error.code()?, &message[message.find('{')?..])
+}
+
+/// Whether the whole transaction is to be tried again: a deadlock, a lock that was waited for too long,
+/// or, with `innodb_snapshot_isolation`, a snapshot that is older than somebody else's claim.
+pub fn is_contention(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error();
+    let error = error.and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());
+    error.is_some_and(|error| [1020, 1205, 1213].contains(&error.number()))
+}
+
+fn told(error: sqlx::Error) -> ClaimError<sqlx::Error> {
+    match refusal(&error) {
+        Some(refusal) => refusal.into(),
+        None if is_contention(&error) => ClaimError::Contended(error),
+        None => error.into(),
+    }
 }

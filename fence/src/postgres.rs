@@ -55,7 +55,8 @@ pub async fn install<'a>(
 /// same transaction, is no older than the claim.
 ///
 /// # Errors
-/// [`ClaimError::Refused`] if the rule refuses. After any error PostgreSQL has aborted the transaction.
+/// [`ClaimError::Refused`] if the rule refuses; [`ClaimError::Contended`] if the whole transaction is
+/// to be tried again. After any error PostgreSQL has aborted the transaction.
 ///
 /// # Cancellation safety
 /// If this future is dropped, roll the transaction back.
@@ -72,7 +73,7 @@ pub async fn claim(
         .execute(transaction)
         .await
         .map(|_| ())
-        .map_err(|error| refusal(&error).map_or(ClaimError::Database(error), Into::into))
+        .map_err(told)
 }
 
 /// Sets what this transaction offers for the rows of protected tables that it writes without having
@@ -100,4 +101,19 @@ pub async fn present(
 pub fn refusal(error: &sqlx::Error) -> Option<Refusal> {
     let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
     Refusal::told(error.code(), error.detail()?)
+}
+
+/// Whether the whole transaction is to be tried again: a snapshot that is older than somebody else's
+/// claim, a deadlock, or a lock that was waited for too long.
+pub fn is_contention(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| ["40001", "40P01", "55P03"].contains(&&*code))
+}
+
+fn told(error: sqlx::Error) -> ClaimError<sqlx::Error> {
+    match refusal(&error) {
+        Some(refusal) => refusal.into(),
+        None if is_contention(&error) => ClaimError::Contended(error),
+        None => error.into(),
+    }
 }

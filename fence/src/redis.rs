@@ -24,7 +24,7 @@
 
 use std::sync::LazyLock;
 
-use ::redis::{RedisError, Script, ScriptInvocation, ToRedisArgs, aio::ConnectionLike};
+use ::redis::{RedisError, Script, ScriptInvocation, ToSingleRedisArg, aio::ConnectionLike};
 
 use crate::{ClaimError, Holder, Refusal, ResourceName, Token};
 
@@ -73,7 +73,7 @@ impl Fenced {
         &self,
         redis: &mut impl ConnectionLike,
         key: &str,
-        value: impl ToRedisArgs,
+        value: impl ToSingleRedisArg,
     ) -> Result<(), ClaimError<RedisError>> {
         let mut write = self.invocation();
         write.key(key).arg("SET").arg(value);
@@ -91,7 +91,7 @@ impl Fenced {
         &self,
         redis: &mut impl ConnectionLike,
         key: &str,
-        fields: &[(impl ToRedisArgs, impl ToRedisArgs)],
+        fields: &[(impl ToSingleRedisArg, impl ToSingleRedisArg)],
     ) -> Result<(), ClaimError<RedisError>> {
         let mut write = self.invocation();
         write.key(key).arg("HSET");

@@ -76,6 +76,10 @@ pub enum ClaimError<E> {
     /// The rule refused it: stop, and roll back. Whoever holds the lock now is ahead.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// Somebody else was faster, or a deadlock was broken up: roll back, and try the whole transaction
+    /// again.
+    #[error("the transaction is to be tried again: {0}")]
+    Contended(E),
     /// The database did not carry it out, or its answer was lost: roll back. In a transaction that
     /// does not commit, a claim changes nothing.
     #[error("the database failed: {0}")]

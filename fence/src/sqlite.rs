@@ -44,7 +44,17 @@ pub async fn claim(
     token: Token,
     holder: &Holder,
 ) -> Result<(), ClaimError<sqlx::Error>> {
-    let claimed = sqlx::query("insert into fence_claim values (?, ?, ?)")
+    offer("insert into fence_claim values (?, ?, ?)", transaction, resource, token, holder).await
+}
+
+async fn offer(
+    statement: &'static str,
+    transaction: &mut SqliteConnection,
+    resource: &ResourceName,
+    token: Token,
+    holder: &Holder,
+) -> Result<(), ClaimError<sqlx::Error>> {
+    let claimed = sqlx::query(statement)
         .bind(resource.as_str())
         .bind(token.as_i64())
         .bind(holder.as_str())
@@ -54,38 +64,34 @@ pub async fn claim(
         return Ok(());
     };
     let Some(reason) = refusal(&error) else {
-        return Err(ClaimError::Database(error));
+        return Err(told(error));
     };
     let highest_token: i64 = sqlx::query_scalar("select token from fence where resource = ?")
         .bind(resource.as_str())
         .fetch_one(transaction)
-        .await
-        .map_err(ClaimError::Database)?;
-    let highest_token = Token::try_from(highest_token)
-        .map_err(|error| ClaimError::Database(sqlx::Error::Decode(error.into())))?;
+        .await?;
+    let highest_token =
+        Token::try_from(highest_token).map_err(|error| sqlx::Error::Decode(error.into()))?;
     Err(Refusal { reason, token, highest_token }.into())
 }
 
-/// Sets what this transaction offers for the rows of protected tables that it writes, until
-/// [`withdraw`], which has to come before the commit.
+/// Claims a resource, and lets this transaction write its rows in protected tables until [`withdraw`],
+/// which has to come before the commit.
 ///
 /// # Errors
-/// If the connection doesn't have `foreign_keys` on, or SQLite fails. A refusal comes with the write:
-/// see [`refusal`].
+/// [`ClaimError::Refused`] if the rule refuses; [`ClaimError::Database`] if the connection doesn't have
+/// `foreign_keys` on, too.
 ///
 /// # Cancellation safety
 /// If this future is dropped, roll the transaction back.
 pub async fn present(
     transaction: &mut SqliteConnection,
+    resource: &ResourceName,
     token: Token,
     holder: &Holder,
-) -> Result<(), sqlx::Error> {
-    sqlx::query("insert into fence_presented (token, holder) values (?, ?)")
-        .bind(token.as_i64())
-        .bind(holder.as_str())
-        .execute(transaction)
-        .await
-        .map(|_| ())
+) -> Result<(), ClaimError<sqlx::Error>> {
+    let present = "insert into fence_presented (resource, token, holder) values (?, ?, ?)";
+    offer(present, transaction, resource, token, holder).await
 }
 
 /// Ends what [`present`] began, so that the transaction can be committed.
@@ -99,9 +105,20 @@ pub async fn withdraw(transaction: &mut SqliteConnection) -> Result<(), sqlx::Er
     sqlx::query("delete from fence_presented").execute(transaction).await.map(|_| ())
 }
 
-/// The refusal behind the error of a write to a protected table, if it is one. SQLite's errors have
-/// no room for its tokens; the table `fence` has the highest.
-pub fn refusal(error: &sqlx::Error) -> Option<RefusalReason> {
+/// Tells a refusal of a claim by its error. SQLite's errors have no room for the tokens; the table
+/// `fence` has the highest.
+fn refusal(error: &sqlx::Error) -> Option<RefusalReason> {
     let message = error.as_database_error()?.message();
     RefusalReason::of_code(message.split(' ').next()?)
+}
+
+/// Whether the whole transaction is to be tried again: another connection is writing (BUSY).
+pub fn is_contention(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    // The primary result code is in the lowest byte.
+    code.and_then(|code| code.parse::<u32>().ok()).is_some_and(|code| code & 0xff == 5)
+}
+
+fn told(error: sqlx::Error) -> ClaimError<sqlx::Error> {
+    if is_contention(&error) { ClaimError::Contended(error) } else { error.into() }
 }

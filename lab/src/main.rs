@@ -58,8 +58,22 @@ enum Command {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     run(Cli::parse().command).await.unwrap_or_else(|error| {
-        eprintln!("lab: {error:#}");
+        eprintln!("lab: {}", told(&error));
         ExitCode::from(2)
+    })
+}
+
+/// An error with its causes, but for those that are part of its text already.
+fn told(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |told, cause| {
+        let cause = cause.to_string();
+        if told.is_empty() {
+            cause
+        } else if told.contains(&cause) {
+            told
+        } else {
+            format!("{told}: {cause}")
+        }
     })
 }
 
@@ -126,7 +140,7 @@ async fn replay(scenario: &dyn Scenario, json: bool) -> anyhow::Result<ExitCode>
     if json {
         println!("{}", serde_json::to_string_pretty(&record)?);
     } else {
-        anstream::print!("{}", timeline::summary(&record));
+        anstream::print!("{}", timeline::summary(&record, scenario.worlds()));
         let verdict = if holds { "Shown" } else { "NOT shown, in this run" };
         println!("\n{}", paragraph(&format!("{verdict}: {}", scenario.claim())));
     }

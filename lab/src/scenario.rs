@@ -21,7 +21,7 @@ use fence::Token;
 use crate::record::{Outcome, Outcomes, Recorder, World};
 
 /// The storage refused the token: an exit code of the clients.
-const REFUSED: i32 = 80;
+pub(crate) const REFUSED: u8 = 80;
 
 /// Something that goes wrong without a fence, and not with one.
 #[async_trait(?Send)]
@@ -55,9 +55,9 @@ pub struct End {
 
 impl End {
     /// The end in which client 1 had token 33, client 2 had token 34, and they left with these codes.
-    fn with(exit_codes: [i32; 2], outcome: Outcome) -> Self {
+    fn with(exit_codes: [u8; 2], outcome: Outcome) -> Self {
         let tokens = [33, 34].map(|token| Token::new(token).ok());
-        Self { tokens, exit_codes: exit_codes.map(Some), outcome }
+        Self { tokens, exit_codes: exit_codes.map(|code| Some(code.into())), outcome }
     }
 }
 

@@ -13,12 +13,11 @@ use lock_client::{Lease, Locks, Released, Ttl, backend::Redis};
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 
+use crate::scenario;
+
 /// The table that the clients work on: a resource is a row.
 pub(crate) const TABLE: &str =
     "create table shelf (resource text primary key, value text not null)";
-
-/// The exit code of a client whose token was refused, as that of `lock-client`.
-const REFUSED: u8 = 80;
 
 /// What a client of the table is to do.
 #[derive(Args, Debug)]
@@ -84,7 +83,7 @@ impl ShelfClient {
             Released::Released => print(&json!({"event": "released"})),
             Released::NotHeld => print(&json!({"event": "lease-lost"})),
         }
-        Ok(written.map_or_else(|_| ExitCode::from(REFUSED), |()| ExitCode::SUCCESS))
+        Ok(written.map_or_else(|_| ExitCode::from(scenario::REFUSED), |()| ExitCode::SUCCESS))
     }
 
     async fn write_under(

@@ -66,22 +66,21 @@ fn is_request(event: &Event) -> bool {
     matches!(event.event.as_str(), "read" | "written" | "refused")
 }
 
-/// Both end states, and what was shown.
-pub fn summary(record: &RunRecord) -> String {
+/// Both end states, under the beginnings of the worlds' titles.
+pub fn summary(record: &RunRecord, titles: [&str; 2]) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "\nIn the end the storage has:");
-    for (world, outcome) in
-        [("unfenced", &record.outcome.unfenced), ("fenced", &record.outcome.fenced)]
-    {
+    let [without, with] = titles.map(|title| title.split(':').next().unwrap_or_default());
+    for (world, outcome) in [(without, &record.outcome.unfenced), (with, &record.outcome.fenced)] {
         let Outcome { value, token, stale_writes_accepted, stale_writes_refused, updates_lost } =
             outcome;
         let value = value.as_deref().unwrap_or("nothing");
         let token = token.map_or("none".to_owned(), |token| token.to_string());
         let _ = writeln!(
             text,
-            "  {world:<8}  '{value}', token {token}\n{:12}stale writes accepted: \
-             {stale_writes_accepted}, refused: {stale_writes_refused}; updates lost: {updates_lost}",
-            "",
+            "  {world}\n    '{value}', token {token}; stale writes accepted: \
+             {stale_writes_accepted}, refused: {stale_writes_refused};\n    updates lost: \
+             {updates_lost}",
         );
     }
     text

@@ -147,12 +147,12 @@ async fn malformed_offers_are_refused() {
         let refused = attempt_all(&mut database, &[&present, write]).await;
         assert_eq!(refused.unwrap_err(), MALFORMED, "{present}");
     }
-    for (claim, code) in [
-        (format!("call fence_claim('bob', 34, {})", too_long.0), "22001"),
-        (format!("call fence_claim({}, 34, 'a')", too_long.1), "22001"),
-        ("call fence_claim('bob', 34, 'ż')".to_owned(), "22007"),
+    for claim in [
+        format!("call fence_claim('bob', 34, {})", too_long.0),
+        format!("call fence_claim({}, 34, 'a')", too_long.1),
+        "call fence_claim('bob', 34, 'ż')".to_owned(),
     ] {
-        assert_eq!(attempt(&mut database, &claim).await.unwrap_err(), code, "{claim}");
+        assert_eq!(attempt(&mut database, &claim).await.unwrap_err(), MALFORMED, "{claim}");
     }
     assert_eq!(number(&mut database, "select count(*) from fence").await, 1);
 }

@@ -105,7 +105,8 @@ async fn mistakes_are_found_when_the_table_is_protected() {
         ("accounts", "tg_op", "42703"),
         ("accounts", "ctid", "42703"),
         ("accounts", "account_id)::text; drop table accounts; --", "42601"),
-        ("accounts", "", "42601"),
+        ("accounts", "", "22004"),
+        ("fence.fence", "resource", "42809"),
     ] {
         let protect = format!("select fence.protect('{table}', $$ {expression} $$)");
         let refused = attempt(&mut database, &protect).await;

@@ -1,5 +1,7 @@
 //! A role that may write a protected table, and nothing more.
 
+use fence::postgres;
+use lab::servers::Postgres;
 use sqlx::PgConnection;
 
 use super::{
@@ -319,4 +321,30 @@ async fn views_made_under_a_writable_schema_use_nothing_of_it() {
     let used = "select 1::oid = 1::int";
     assert_eq!(attempt(&mut owner, used).await.unwrap_err(), "EV001");
     assert!(is_true(&mut owner, "select checks_rows from fence.status").await);
+}
+
+#[tokio::test]
+async fn default_privileges_open_no_fence() {
+    let server = Postgres::start().await.unwrap();
+    let mut owner = session(&server).await;
+    let setup = "
+        create role writer login;
+        alter default privileges grant all on tables to writer;
+        alter default privileges grant all on tables to public;
+        alter default privileges grant usage on schemas to writer;";
+    attempt(&mut owner, setup).await.unwrap();
+    postgres::install(&mut owner).await.unwrap();
+    attempt(&mut owner, "select fence.claim('alice', 34, 'a')").await.unwrap();
+    let mut writer = session_of(&server, "writer").await;
+    for forbidden in [
+        "update fence.fence set token = 1",
+        "delete from fence.fence",
+        "select holder from fence.fence",
+        "select * from fence.fences",
+        "delete from fence.migrations",
+    ] {
+        let refused = attempt(&mut writer, forbidden).await.unwrap_err();
+        assert_eq!(refused, NO_PRIVILEGE, "{forbidden}");
+    }
+    attempt(&mut writer, "select fence.claim('alice', 35, 'b')").await.unwrap();
 }

@@ -14,7 +14,7 @@ use super::{
 use crate::servers::Postgres;
 
 const CLIENTS: u32 = 16;
-/// At least so much of an unfenced upsert is one with the rule in it meant to be.
+/// At least so much of an unfenced upsert is one statement that checks the token too meant to be.
 const ONE_STATEMENT: f64 = 0.85;
 /// At least so much of the same unfenced transaction is one through a protected table meant to be.
 const PROTECTED: f64 = 0.7;
@@ -34,6 +34,7 @@ const TABLES: &str = "
     create table ruled (
         resource text primary key, value bigint not null, token bigint not null, holder text not null
     ) with (fillfactor = 70);
+    create table second (like unfenced including all) with (fillfactor = 50);
     create table protected (like unfenced including all) with (fillfactor = 70);
     select fence.protect('protected', 'resource');";
 
@@ -56,6 +57,8 @@ const CLAIM: &str = "select fence.claim('bench/' || :n, 34, 'me');";
 const PRESENT: &str = "select fence.present(34, 'me');";
 /// Takes a round trip, as what it stands for does.
 const NOTHING: &str = "select 34, 'me';";
+/// What a claim can't do without, if the fence has a row of its own: to write that row.
+const SECOND_ROW: &str = "update second set value = 34 where resource = 'bench/' || :n;";
 
 const UPSERT_PROTECTED: &str = "
     insert into protected values ('bench/' || :n, 1)
@@ -105,6 +108,10 @@ impl FenceBench {
         let mut connection = PgConnection::connect(&database.url()).await?;
         postgres::install(&mut connection).await?;
         psql(&database, TABLES)?;
+        sqlx::query("insert into second select 'bench/' || n, 1 from generate_series(0, $1) as n")
+            .bind(i64::from(RESOURCES) - 1)
+            .execute(&mut connection)
+            .await?;
 
         let over = |resources: u32, statements: &[&str]| {
             format!("\\set n random(0, {resources} - 1)\n{}\n", statements.concat())
@@ -117,11 +124,12 @@ impl FenceBench {
             script(&[RULED]),
             script(&[CLAIM_AND_UPSERT]),
             transaction(NOTHING, UPSERT),
+            transaction(SECOND_ROW, UPSERT),
             transaction(CLAIM, UPSERT),
             transaction(CLAIM, UPSERT_PROTECTED),
             transaction(PRESENT, UPSERT_PROTECTED),
         ];
-        let mut sums = [0.0; 7];
+        let mut sums = [0.0; 8];
         for script in &scripts {
             pgbench(&database, script, CLIENTS, Length::Seconds(WARM_UP_SECONDS))?;
         }
@@ -131,8 +139,16 @@ impl FenceBench {
                 *sum += pgbench(&database, script, CLIENTS, length)?;
             }
         }
-        let [upsert, ruled, claim_and_upsert, transaction, claim, claim_protected, protected] =
-            sums.map(|sum| sum / f64::from(ROUNDS));
+        let [
+            upsert,
+            ruled,
+            claim_and_upsert,
+            transaction,
+            second_row,
+            claim,
+            claim_protected,
+            protected,
+        ] = sums.map(|sum| sum / f64::from(ROUNDS));
 
         sqlx::raw_sql("truncate fence.fence").execute(&mut connection).await?;
         let each = Length::Transactions(BLOAT_WRITES / CLIENTS);
@@ -157,8 +173,9 @@ impl FenceBench {
                 figure("an upsert with the rule in it", ruled, upsert),
                 figure("claim and upsert in one statement", claim_and_upsert, upsert),
                 figure("a transaction with an upsert, unfenced", transaction, transaction),
+                figure("the same, and a second row written", second_row, transaction),
                 figure("claim and upsert in a transaction", claim, transaction),
-                figure("the same into a protected table", claim_protected, transaction),
+                figure("claim and upsert into a protected table", claim_protected, transaction),
                 figure("present and upsert into a protected table", protected, transaction),
             ],
             targets: vec![

@@ -79,7 +79,12 @@ impl History {
             };
             overtaken_reads += usize::from(lowest_from[next] < read.token);
         }
-        let stale_writes = tokens.windows(2).filter(|pair| pair[1].1 < pair[0].1).count();
+        let mut highest = 0;
+        let mut stale_writes = 0;
+        for (_, token) in &tokens {
+            stale_writes += usize::from(*token < highest);
+            highest = highest.max(*token);
+        }
         let acknowledged = tokens.len() as u64;
         let lost_increments = acknowledged
             .checked_sub(self.increments)
@@ -127,8 +132,8 @@ mod tests {
 
     #[test]
     fn each_violation_is_counted() {
-        let stale = history(&[34, 33, 34], &[], 3).violations().unwrap();
-        assert_eq!(stale, Violations { stale_writes: 1, ..Default::default() });
+        let stale = history(&[35, 33, 34, 35], &[], 4).violations().unwrap();
+        assert_eq!(stale, Violations { stale_writes: 2, ..Default::default() });
         let overtaken = history(&[33, 34], &[(34, 0), (34, 1), (35, 1)], 2).violations().unwrap();
         assert_eq!(overtaken, Violations { overtaken_reads: 2, ..Default::default() });
         let lost = history(&[33, 34], &[], 1).violations().unwrap();

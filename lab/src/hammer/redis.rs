@@ -15,7 +15,8 @@ use fence::{ClaimError, ResourceName, redis::Fenced};
 use tokio::time::sleep;
 
 use super::{
-    Anvil, Attempt, Client, Offer, PAUSE_IN_TRANSACTION_MS, Seen, Variant, Written, pause,
+    Anvil, Attempt, Client, Offer, Seen, Variant, Written,
+    striker::{PAUSE_IN_TRANSACTION_MS, pause},
 };
 
 /// The fence's own script. Its SET has the option GET, whose answer tells which state was replaced.

@@ -2,52 +2,51 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use async_trait::async_trait;
 use fence::ResourceName;
 use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor, Row, any::AnyRow};
 use tokio::time::sleep;
 
-use super::{Anvil, Attempt, Client, Offer, Seen, Variant, Written};
+use super::{Anvil, Attempt, Client, Offer, Seen, Variant, Written, dialect::Dialect};
 
-/// As the functions answer with nothing, which is of no type that the driver for any database knows.
-const PROTECT_POSTGRES: &str =
-    "do $$ begin perform fence.protect('fenced_hammer', 'resource'); end $$";
-const UNPROTECT_POSTGRES: &str = "do $$ begin perform fence.unprotect('fenced_hammer'); end $$";
-
-/// A database, by what its SQL has of its own. All statements are made of numbers and of names that
-/// are the hammer's own, so that they may be put together as text.
+/// A database, with tables of this run's own.
 pub(super) struct Sql {
     url: String,
     dialect: Dialect,
     variant: Option<Variant>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dialect {
-    Postgres,
-    MariaDb,
-    Sqlite,
+    /// The table of the data. Another one, of the same name and `_fence`, is for the wrong ways.
+    table: String,
 }
 
 impl Sql {
-    pub(super) async fn open(url: &str, variant: Option<Variant>) -> anyhow::Result<Self> {
+    pub(super) async fn open(
+        url: &str,
+        run: &str,
+        variant: Option<Variant>,
+    ) -> anyhow::Result<Self> {
         sqlx::any::install_default_drivers();
-        let dialect = match url.split(':').next() {
-            Some("sqlite") => Dialect::Sqlite,
-            Some("mariadb" | "mysql") => Dialect::MariaDb,
-            _ => Dialect::Postgres,
-        };
+        let dialect = Dialect::of_url(url);
         ensure!(
             (dialect, variant) != (Dialect::Sqlite, Some(Variant::Exists)),
             "on SQLite, where one writer waits for the other, this way is not wrong"
         );
-        let sql = Self { url: url.to_owned(), dialect, variant };
+        let table = format!("fenced_hammer_{run}");
+        let sql = Self { url: url.to_owned(), dialect, variant, table };
+        let mut connection = sql.connection().await?;
         if variant.is_none() {
-            let mut connection = sql.connection().await?;
-            let installed = connection.execute(dialect.touch_the_fence()).await;
-            installed
-                .context("the fence is not in this database; migrations/README.md tells how")?;
+            // What it will do in the end, to find out at once.
+            let remove = format!("delete from {} where resource = ''", dialect.fence_table());
+            let removed = connection.execute(AssertSqlSafe(remove)).await;
+            removed.map_err(|error| match error.to_string() {
+                told if told.contains("does not exist")
+                    || told.contains("doesn't exist")
+                    || told.contains("no such table") =>
+                {
+                    anyhow!("the fence is not in this database; migrations/README.md tells how")
+                }
+                told => anyhow!("the hammer needs the rights of who installed the fence: {told}"),
+            })?;
         }
         Ok(sql)
     }
@@ -55,138 +54,80 @@ impl Sql {
     async fn connection(&self) -> anyhow::Result<AnyConnection> {
         AnyConnection::connect(&self.url).await.context("can't connect to the database")
     }
-}
 
-impl Dialect {
-    fn touch_the_fence(self) -> &'static str {
-        match self {
-            Self::Postgres => "select from fence.status",
-            Self::MariaDb => "select fence_transaction()",
-            Self::Sqlite => "select 1 from fence_require where false",
-        }
-    }
-
-    fn protect(self) -> &'static str {
-        match self {
-            Self::Postgres => PROTECT_POSTGRES,
-            Self::MariaDb => {
-                "create trigger fenced_hammer_update after update on fenced_hammer
-                 for each row call fence_require_both(old.resource, new.resource)"
-            }
-            Self::Sqlite => {
-                "create trigger fenced_hammer_update after update on fenced_hammer begin
-                     insert into fence_require values (old.resource), (new.resource);
-                 end"
-            }
-        }
-    }
-
-    fn begin(self) -> &'static str {
-        match self {
-            Self::Postgres | Self::MariaDb => "begin",
-            Self::Sqlite => "begin immediate",
-        }
-    }
-
-    fn at(self, isolation: &str) -> String {
-        match self {
-            Self::Postgres => {
-                format!("set session characteristics as transaction isolation level {isolation}")
-            }
-            Self::MariaDb => format!("set session transaction isolation level {isolation}"),
-            Self::Sqlite => "pragma recursive_triggers = on".to_owned(),
-        }
-    }
-
-    fn fence_table(self) -> &'static str {
-        match self {
-            Self::Postgres => "fence.fence",
-            Self::MariaDb | Self::Sqlite => "fence",
-        }
-    }
-
-    fn claim(self, Offer { resource, fence }: &Offer) -> String {
-        let (token, holder) = (fence.token, fence.holder.as_str());
-        match self {
-            Self::Postgres => {
-                format!(
-                    "do $$ begin perform fence.claim('{resource}', {token}, '{holder}'); end $$"
-                )
-            }
-            Self::MariaDb => format!("call fence_claim('{resource}', {token}, '{holder}')"),
-            Self::Sqlite => {
-                format!("insert into fence_claim values ('{resource}', {token}, '{holder}')")
-            }
-        }
+    async fn execute(
+        &self,
+        connection: &mut AnyConnection,
+        statement: String,
+    ) -> Result<(), sqlx::Error> {
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await.map(|_| ())
     }
 }
 
 #[async_trait]
 impl Anvil for Sql {
     fn isolation_levels(&self) -> &'static [&'static str] {
-        match self.dialect {
-            Dialect::Postgres | Dialect::MariaDb => {
-                &["read committed", "repeatable read", "serializable"]
-            }
-            Dialect::Sqlite => &["serializable"],
-        }
+        self.dialect.isolation_levels()
     }
 
     async fn prepare(&self, resources: &[ResourceName]) -> anyhow::Result<()> {
         let mut connection = self.connection().await?;
-        let tables = [
-            "create table fenced_hammer (
-                resource varchar(64) not null primary key, version bigint not null,
-                token bigint not null, increments bigint not null
-            )",
-            "create table fenced_hammer_fence (
-                resource varchar(64) not null primary key, token bigint not null
-            )",
+        let table = &self.table;
+        let mut statements = vec![
+            format!(
+                "create table {table} (
+                    resource varchar(64) not null primary key, version bigint not null,
+                    token bigint not null, increments bigint not null
+                )"
+            ),
+            format!(
+                "create table {table}_fence (
+                    resource varchar(64) not null primary key, token bigint not null
+                )"
+            ),
         ];
-        for table in tables {
-            connection.execute(table).await.context(
-                "can't make the hammer's tables: if another run has left fenced_hammer and \
-                 fenced_hammer_fence behind, drop them",
-            )?;
-        }
         for resource in resources {
-            for row in [
-                format!("insert into fenced_hammer values ('{resource}', 0, 0, 0)"),
-                format!("insert into fenced_hammer_fence values ('{resource}', 0)"),
-            ] {
-                connection.execute(AssertSqlSafe(row)).await?;
-            }
+            statements.push(format!("insert into {table} values ('{resource}', 0, 0, 0)"));
+            statements.push(format!("insert into {table}_fence values ('{resource}', 0)"));
         }
         if self.variant.is_none() {
-            connection.execute(sqlx::raw_sql(self.dialect.protect())).await?;
+            statements.push(self.dialect.protect(table));
+        }
+        for statement in statements {
+            let made = self.execute(&mut connection, statement).await;
+            made.context("can't make the hammer's tables")?;
         }
         Ok(())
     }
 
     async fn connect(&self, isolation: &str) -> anyhow::Result<Box<dyn Client>> {
         let mut connection = self.connection().await?;
-        connection.execute(AssertSqlSafe(self.dialect.at(isolation))).await?;
-        Ok(Box::new(SqlClient { connection, dialect: self.dialect, variant: self.variant }))
+        self.execute(&mut connection, self.dialect.session(isolation)).await?;
+        let Self { dialect, variant, .. } = *self;
+        Ok(Box::new(SqlClient { connection, dialect, variant, table: self.table.clone() }))
     }
 
     async fn increments(&self, resource: &ResourceName) -> anyhow::Result<u64> {
         let mut connection = self.connection().await?;
-        Ok(seen(&mut connection, resource).await?.increments)
+        Ok(seen(&mut connection, &self.table, resource).await?.increments)
     }
 
     async fn clear(&self, resources: &[ResourceName]) -> anyhow::Result<()> {
         let mut connection = self.connection().await?;
-        if self.dialect == Dialect::Postgres && self.variant.is_none() {
-            connection.execute(sqlx::raw_sql(UNPROTECT_POSTGRES)).await?;
-        }
-        for table in ["fenced_hammer", "fenced_hammer_fence"] {
-            connection.execute(AssertSqlSafe(format!("drop table {table}"))).await?;
-        }
+        let table = &self.table;
+        let mut statements = Vec::new();
         if self.variant.is_none() {
+            statements.extend(self.dialect.unprotect(table));
             let fences = self.dialect.fence_table();
             for resource in resources {
-                let remove = format!("delete from {fences} where resource = '{resource}'");
-                connection.execute(AssertSqlSafe(remove)).await?;
+                statements.push(format!("delete from {fences} where resource = '{resource}'"));
+            }
+        }
+        statements.push(format!("drop table if exists {table}"));
+        statements.push(format!("drop table if exists {table}_fence"));
+        for statement in statements {
+            if let Err(error) = self.execute(&mut connection, statement).await {
+                bail!("what is called {table} could not be removed: {error}");
             }
         }
         Ok(())
@@ -197,6 +138,7 @@ struct SqlClient {
     connection: AnyConnection,
     dialect: Dialect,
     variant: Option<Variant>,
+    table: String,
 }
 
 #[async_trait]
@@ -238,29 +180,29 @@ impl SqlClient {
         if !self.claim(offer).await? {
             return Ok(None);
         }
-        seen(&mut self.connection, &offer.resource).await.map(Some)
+        seen(&mut self.connection, &self.table, &offer.resource).await.map(Some)
     }
 
+    /// The wrong ways have claimed when they read, if ever.
     async fn claim_and_write(&mut self, offer: &Offer, increments: u64) -> Checked<Written> {
         self.begin().await?;
-        if self.variant.is_none() {
-            self.claim(offer).await?;
+        if self.variant.is_none() && !self.claim(offer).await? {
+            return Ok(None);
         }
         self.checked_write(offer, increments).await
     }
 
-    async fn claim(&mut self, Offer { resource, fence }: &Offer) -> Result<bool, sqlx::Error> {
-        let token = fence.token;
+    async fn claim(&mut self, offer: &Offer) -> Result<bool, sqlx::Error> {
+        let (resource, token, table) = (&offer.resource, offer.fence.token, &self.table);
         match self.variant {
             None => {
-                let claim =
-                    self.dialect.claim(&Offer { resource: resource.clone(), fence: fence.clone() });
+                let claim = self.dialect.claim(offer);
                 self.connection.execute(sqlx::raw_sql(AssertSqlSafe(claim))).await?;
                 Ok(true)
             }
             Some(Variant::Exists) => {
                 let raise = format!(
-                    "update fenced_hammer_fence set token = {token}
+                    "update {table}_fence set token = {token}
                      where resource = '{resource}' and token < {token}"
                 );
                 self.connection.execute(AssertSqlSafe(raise)).await?;
@@ -271,7 +213,8 @@ impl SqlClient {
                     return Ok(false);
                 }
                 let raise = format!(
-                    "update fenced_hammer_fence set token = {token} where resource = '{resource}'"
+                    "update {}_fence set token = {token} where resource = '{resource}'",
+                    self.table
                 );
                 self.connection.execute(AssertSqlSafe(raise)).await?;
                 Ok(true)
@@ -282,61 +225,47 @@ impl SqlClient {
 
     /// Writes, where the way of the variant lets it.
     async fn checked_write(&mut self, offer: &Offer, increments: u64) -> Checked<Written> {
-        let Offer { resource, fence } = offer;
-        let token = fence.token;
-        let passes = match self.variant {
-            None => String::new(),
+        let (resource, token) = (&offer.resource, offer.fence.token);
+        if self.variant == Some(Variant::SelectThenUpdate)
+            && self.highest_token(resource).await? > token.as_i64()
+        {
+            return Ok(None);
+        }
+        let table = &self.table;
+        let condition = match self.variant {
+            None | Some(Variant::SelectThenUpdate) => String::new(),
             Some(Variant::Exists) => format!(
                 "and exists (
-                    select 1 from fenced_hammer_fence f
+                    select 1 from {table}_fence f
                     where f.resource = '{resource}' and f.token = {token}
                 )"
             ),
-            Some(Variant::SelectThenUpdate) => {
-                if self.highest_token(resource).await? > token.as_i64() {
-                    return Ok(None);
-                }
-                String::new()
-            }
             Some(Variant::RowToken) => format!("and token <= {token}"),
         };
         let write = format!(
-            "update fenced_hammer
+            "update {table}
              set version = version + 1, token = {token}, increments = {increments}
-             where resource = '{resource}' {passes}"
+             where resource = '{resource}' {condition}"
         );
         let version = match self.dialect {
-            Dialect::Postgres => self.returned(format!("{write} returning version")).await?,
-            Dialect::Sqlite if self.variant.is_some() => {
-                self.returned(format!("{write} returning version")).await?
-            }
-            Dialect::Sqlite => {
-                let (holder, token) = (fence.holder.as_str(), token);
-                let present = format!(
-                    "insert into fence_presented (token, holder) values ({token}, '{holder}')"
-                );
-                self.connection.execute(AssertSqlSafe(present)).await?;
-                let version = self.returned(format!("{write} returning version")).await?;
-                self.connection.execute("delete from fence_presented").await?;
-                version
+            Dialect::Postgres | Dialect::Sqlite => {
+                let write = AssertSqlSafe(format!("{write} returning version"));
+                let rows = self.connection.fetch_all(write).await?;
+                rows.first().map(|row| number(row, 0)).transpose()?
             }
             // It returns nothing of an update, but nobody else can change the row before the commit.
             Dialect::MariaDb => {
                 let written = self.connection.execute(AssertSqlSafe(write)).await?;
-                let version = seen(&mut self.connection, resource).await?.state;
+                let version = seen(&mut self.connection, &self.table, resource).await?.state;
                 (written.rows_affected() > 0).then_some(version)
             }
         };
         Ok(version.map(|version| Written { state: version, replaced: version - 1 }))
     }
 
-    async fn returned(&mut self, statement: String) -> Result<Option<u64>, sqlx::Error> {
-        let rows = self.connection.fetch_all(AssertSqlSafe(statement)).await?;
-        rows.first().map(|row| number(row, 0)).transpose()
-    }
-
     async fn highest_token(&mut self, resource: &ResourceName) -> Result<i64, sqlx::Error> {
-        let select = format!("select token from fenced_hammer_fence where resource = '{resource}'");
+        let table = &self.table;
+        let select = format!("select token from {table}_fence where resource = '{resource}'");
         self.connection.fetch_one(AssertSqlSafe(select)).await?.try_get(0)
     }
 
@@ -347,28 +276,34 @@ impl SqlClient {
         Ok(())
     }
 
+    async fn commit(&mut self) -> Result<(), sqlx::Error> {
+        if !self.has_transactions() {
+            return Ok(());
+        }
+        if let Some(statement) = self.dialect.before_commit().filter(|_| self.variant.is_none()) {
+            self.connection.execute(statement).await?;
+        }
+        self.connection.execute("commit").await.map(|_| ())
+    }
+
     /// Ends the transaction, and tells what became of it.
-    async fn end<T>(&mut self, result: Checked<T>) -> anyhow::Result<Attempt<T>> {
-        let committed = match result {
-            Ok(Some(done)) if self.has_transactions() => {
-                self.connection.execute("commit").await.map(|_| Some(done))
-            }
+    async fn end<T>(&mut self, checked: Checked<T>) -> anyhow::Result<Attempt<T>> {
+        let ended = match checked {
+            Ok(Some(done)) => self.commit().await.map(|()| Some(done)),
             other => other,
         };
-        let error = match committed {
-            Ok(Some(done)) => return Ok(Attempt::Done(done)),
-            Ok(None) => None,
-            Err(error) => Some(error),
-        };
+        if let Ok(Some(done)) = ended {
+            return Ok(Attempt::Done(done));
+        }
         if self.has_transactions() {
             // It fails where the database has rolled back by itself.
             let _ = self.connection.execute("rollback").await;
         }
-        match error {
-            None => Ok(Attempt::Refused),
-            Some(error) if is_refusal(&error) => Ok(Attempt::Refused),
-            Some(error) if is_to_be_tried_again(&error) => Ok(Attempt::Again),
-            Some(error) => Err(error).context("the database failed"),
+        match ended {
+            Ok(_) => Ok(Attempt::Refused),
+            Err(error) if is_refusal(&error) => Ok(Attempt::Refused),
+            Err(error) if self.dialect.is_contention(&error) => Ok(Attempt::Again),
+            Err(error) => Err(error).context("the database failed"),
         }
     }
 
@@ -380,10 +315,10 @@ impl SqlClient {
 
 async fn seen(
     connection: &mut AnyConnection,
+    table: &str,
     resource: &ResourceName,
 ) -> Result<Seen, sqlx::Error> {
-    let select =
-        format!("select version, increments from fenced_hammer where resource = '{resource}'");
+    let select = format!("select version, increments from {table} where resource = '{resource}'");
     let row = connection.fetch_one(AssertSqlSafe(select)).await?;
     Ok(Seen { state: number(&row, 0)?, increments: number(&row, 1)? })
 }
@@ -400,11 +335,4 @@ fn is_refusal(error: &sqlx::Error) -> bool {
     ["ZF001", "ZF002"].iter().any(|&refusal| {
         error.code().is_some_and(|code| code == refusal) || error.message().starts_with(refusal)
     })
-}
-
-/// A deadlock, a snapshot that is too old, a lock that was waited for too long.
-fn is_to_be_tried_again(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code());
-    // SQLSTATEs, and SQLite's BUSY.
-    code.is_some_and(|code| ["40001", "40P01", "5"].contains(&&*code))
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use super::lock::TTL;
+use super::lock::{LONG_TTL, TTL};
 use crate::{
     process::Process,
     record::{Actor, Recorder, World},
@@ -48,8 +48,8 @@ struct Printed {
 }
 
 impl Work<'_> {
-    fn command(self) -> anyhow::Result<Command> {
-        let ttl_ms = TTL.as_millis().to_string();
+    fn command(self, ttl: Duration) -> anyhow::Result<Command> {
+        let ttl_ms = ttl.as_millis().to_string();
         Ok(match self {
             Self::Put { resource, value, redis, storage } => {
                 let mut command = Command::new(built("lock-client")?);
@@ -70,7 +70,8 @@ impl Work<'_> {
 impl Client {
     pub(super) fn start(world: World, actor: Actor, work: Work<'_>) -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
-        let process = Process::spawn("client", &work.command()?, folder.path())?;
+        let ttl = if actor == Actor::Client1 { TTL } else { LONG_TTL };
+        let process = Process::spawn("client", &work.command(ttl)?, folder.path())?;
         Ok(Self { process, world, actor, _folder: folder })
     }
 

@@ -12,9 +12,11 @@ use crate::{
     servers::Redis,
 };
 
-/// For how long the clients get the lock.
+/// For how long client 1 gets the lock, which is to run out.
 pub(super) const TTL: Duration = Duration::from_secs(2);
-/// Longer than that, with time to spare.
+/// For how long client 2 gets it, which is to last.
+pub(super) const LONG_TTL: Duration = Duration::from_secs(20);
+/// How long to wait for that.
 const RUNS_OUT_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) struct Lock {

@@ -19,8 +19,9 @@ impl Scenario for Oversell {
     }
 
     fn claim(&self) -> &'static str {
-        "Of a stock of 10, two clients sell 5 and 8, as one of them is paused between reading and \
-         writing; if each claims before it reads, only one of them can."
+        "Of a stock of 10, client 1 sells 5 and client 2 sells 8, as client 1 is paused between reading \
+         and writing: 13 are sold, and 5 seem to be left. If each claims before it reads, only client 2 \
+         can sell."
     }
 
     fn worlds(&self) -> [&'static str; 2] {

@@ -16,7 +16,7 @@
 --
 --     ZF001  stale            {"token", "highest_token"}
 --     ZF002  holder conflict  {"token", "highest_token"}
---     ZF003  malformed; or MariaDB's own 22001 or 22007, of what doesn't even fit
+--     ZF003  malformed; or MariaDB's own 22001, of what doesn't even fit a parameter
 --     ZF004  token required
 --
 -- What is guaranteed, and what is not, is told in migrations/README.md.
@@ -61,24 +61,28 @@ end;
 -- Advances the fence of a resource inside the caller's transaction, and holds it until that ends; or
 -- signals a refusal. The token comes as text, so that no fraction is rounded away.
 create or replace procedure fence_claim(
-    in claimed varchar(512) character set utf8mb4 collate utf8mb4_nopad_bin,
-    in offered_token varchar(32) character set ascii collate ascii_nopad_bin,
-    in offered_holder varchar(128) character set ascii collate ascii_nopad_bin
+    in claimed varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin,
+    in offered_token varchar(64) character set utf8mb4 collate utf8mb4_nopad_bin,
+    in offered_holder varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
 )
 modifies sql data sql security definer
 begin
     declare seen_token bigint;
     declare seen_holder varchar(128) character set ascii collate ascii_nopad_bin;
     declare refusal varchar(128);
+    if not coalesce(octet_length(claimed) between 1 and 512, false) then
+        signal sqlstate 'ZF003' set message_text = 'the resource is malformed';
+    end if;
+    -- To `$`, a newline at the end would be no character.
     if not coalesce(
-        octet_length(claimed) between 1 and 512
-            -- To `$`, a newline at the end would be no character.
-            and offered_token regexp '^[1-9][0-9]{0,14}$' and offered_token not regexp '[^0-9]'
-            and offered_holder not regexp '[^!-~]',
-        false)
+        offered_token regexp '^[1-9][0-9]{0,14}$' and offered_token not regexp '[^0-9]', false)
     then
-        signal sqlstate 'ZF003'
-        set message_text = 'the resource, the token or the holder is malformed';
+        signal sqlstate 'ZF003' set message_text = 'the token is malformed';
+    end if;
+    if not coalesce(
+        octet_length(offered_holder) <= 128 and offered_holder not regexp '[^!-~]', false)
+    then
+        signal sqlstate 'ZF003' set message_text = 'the holder is malformed';
     end if;
 
     -- Assigned from left to right: the token, which decides, comes last.
@@ -109,8 +113,8 @@ end;
 -- Sets what this transaction offers for the rows of protected tables that it writes without having
 -- claimed their resources.
 create or replace procedure fence_present(
-    in offered_token varchar(32) character set ascii collate ascii_nopad_bin,
-    in offered_holder varchar(128) character set ascii collate ascii_nopad_bin
+    in offered_token varchar(64) character set utf8mb4 collate utf8mb4_nopad_bin,
+    in offered_holder varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
 )
 reads sql data sql security definer
 begin
@@ -121,7 +125,7 @@ end;
 
 -- Passes where this transaction has claimed the resource, or can claim it with what it presents.
 create or replace procedure fence_require(
-    in required varchar(512) character set utf8mb4 collate utf8mb4_nopad_bin
+    in required varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
 )
 modifies sql data sql security definer
 begin
@@ -136,15 +140,16 @@ begin
             call fence_claim(required, @fence_token, @fence_holder);
         else
             signal sqlstate 'ZF004'
-            set message_text = 'a token is required, as the table is protected: call fence_claim first';
+            set message_text =
+                'a token is required, as the table is protected: call fence_claim or fence_present';
         end if;
     end if;
 end;
 
 -- The same for a row that may have moved from one resource to another.
 create or replace procedure fence_require_both(
-    in required_before varchar(512) character set utf8mb4 collate utf8mb4_nopad_bin,
-    in required_after varchar(512) character set utf8mb4 collate utf8mb4_nopad_bin
+    in required_before varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin,
+    in required_after varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
 )
 modifies sql data sql security definer
 begin

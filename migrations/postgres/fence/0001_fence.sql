@@ -137,7 +137,11 @@ as $$
 begin
     raise exception using
         errcode = 'ZF003',
-        message = 'the resource, the token or the holder is malformed',
+        message = format('%s is malformed', case
+            when (octet_length(resource) between 1 and 512) is not true then 'the resource'
+            when (token between 1 and 999999999999999) is not true then 'the token'
+            else 'the holder'
+        end),
         detail = json_build_object('resource', resource, 'token', token),
         hint = 'A resource is a text of 1 to 512 bytes, a token a number from 1 to 999999999999999, '
             'and a holder up to 128 characters of visible ASCII.';
@@ -152,7 +156,7 @@ language plpgsql
 as $$
 begin
     if fence.accepts(0, null, present.token, present.holder) is not true then
-        perform fence.refuse_malformed(null, present.token);
+        perform fence.refuse_malformed('any', present.token);
     end if;
     -- With the transaction's id, as a setting of the session, left by somebody else, has none.
     perform
@@ -235,8 +239,9 @@ $$;
 
 -- Makes a table refuse every change of a row whose resource this transaction can't claim.
 --
--- The resource is an expression over the row: a column, or for instance 'order/' || id. Dates, times
--- and bytes become text in one way, whatever the session's settings: ISO, in UTC, in hex. The caller
+-- The resource is an expression over the row, and over nothing else: a column, or for instance
+-- 'order/' || id. Dates, times and bytes become text in one way, whatever the session's settings: ISO,
+-- in UTC, in hex. The caller
 -- must own the table, and may create functions in its schema. May be called again, with another
 -- expression, or for partitions that were added since: they inherit the checks of rows, but not the
 -- refusal of TRUNCATE.
@@ -252,12 +257,17 @@ declare
     settings text;
     part regclass;
 begin
+    if protected is null or coalesce(btrim(resource), '') = '' then
+        raise exception using
+            errcode = 'null_value_not_allowed', message = 'the table or the resource is missing';
+    end if;
     select c.relname, c.relkind, c.relispartition, c.relnamespace, n.nspname into strict relation
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where c.oid = protected;
-    if relation.relkind not in ('r', 'p') then
+    if relation.relkind not in ('r', 'p') or relation.nspname = 'fence' then
         raise exception using
-            errcode = 'wrong_object_type', message = format('%s is not a table', protected);
+            errcode = 'wrong_object_type',
+            message = format('%s is not a table that can be protected', protected);
     elsif relation.relispartition then
         raise exception using
             errcode = 'wrong_object_type', message = format('%s is a partition', protected),
@@ -269,7 +279,8 @@ begin
             message = format('tables inherit from %s, and would not be protected', protected);
     end if;
 
-    execute format('lock table %s in share row exclusive mode', protected);
+    -- As strong as the strongest that is needed: who asks for more later can deadlock with a writer.
+    execute format('lock table %s in access exclusive mode', protected);
     -- A partition that was detached still has the second.
     if exists (
         select from pg_trigger
@@ -307,6 +318,7 @@ begin
             set search_path = pg_catalog, pg_temp
             set datestyle = 'ISO, YMD' set intervalstyle = 'iso_8601' set timezone = 'UTC'
             set extra_float_digits = 1 set bytea_output = 'hex'
+            set lc_monetary = 'C' set lc_numeric = 'C' set lc_time = 'C'
         $settings$;
     end if;
     execute format(
@@ -376,9 +388,12 @@ begin
             errcode = 'undefined_object', message = format('%s is not protected', protected);
     end if;
     for part in
-        select protected union select relid from pg_partition_tree(protected)
+        select tgrelid from pg_trigger
+        where tgname = 'fence_truncate' and tgrelid in (
+            select protected union select relid from pg_partition_tree(protected)
+        )
     loop
-        execute format('drop trigger if exists fence_truncate on %s', part);
+        execute format('drop trigger fence_truncate on %s', part);
     end loop;
     if trigger_function is not null then
         execute format('drop trigger fence_rows on %s', protected);
@@ -393,7 +408,7 @@ create or replace view fence.status as
 select
     part.relation as protected,
     pg_catalog.convert_from(
-        pg_catalog.rtrim(t.tgargs, '\x00'::pg_catalog.bytea),
+        pg_catalog.btrim(t.tgargs, '\x00'::pg_catalog.bytea),
         pg_catalog.getdatabaseencoding()) as resource,
     exists (
         select from pg_catalog.pg_trigger r
@@ -423,3 +438,22 @@ select resource, token,
         else pg_catalog."left"(holder, 8) || '...'
     end as holder
 from fence.fence;
+
+-- Nobody but the owner has rights here, whatever the owner's default privileges grant.
+do $$
+declare
+    granted record;
+begin
+    for granted in
+        select c.oid::regclass as relation, acl.grantee
+        from pg_catalog.pg_class c
+        cross join lateral pg_catalog.aclexplode(c.relacl) as acl
+        where c.relnamespace = 'fence'::regnamespace::oid and acl.grantee <> c.relowner
+        group by 1, 2
+    loop
+        execute pg_catalog.format(
+            'revoke all on %s from %s', granted.relation,
+            case granted.grantee when 0::oid then 'public' else granted.grantee::regrole::text end);
+    end loop;
+end
+$$;

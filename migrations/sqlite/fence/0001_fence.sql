@@ -18,7 +18,7 @@
 --     ZF002  holder conflict
 --     ZF003  malformed
 --     ZF004  token required
---     ZF005  the connection lacks a setting
+--     ZF006  the connection lacks a setting
 --
 -- What is guaranteed, and what is not, is told in migrations/README.md.
 
@@ -35,13 +35,15 @@ create view if not exists fence_claim (resource, token, holder) as
 select resource, token, holder from fence;
 
 create trigger if not exists fence_claim_by_the_rule instead of insert on fence_claim begin
-    select raise(abort, 'ZF003 the resource, the token or the holder is malformed')
+    select raise(abort, 'ZF003 the resource is malformed')
     where not (
-        typeof(new.resource) = 'text'
-        and length(cast(new.resource as blob)) between 1 and 512
-        and typeof(new.token) = 'integer'
-        and new.token between 1 and 999999999999999
-        and typeof(new.holder) = 'text'
+        typeof(new.resource) = 'text' and length(cast(new.resource as blob)) between 1 and 512
+    );
+    select raise(abort, 'ZF003 the token is malformed')
+    where not (typeof(new.token) = 'integer' and new.token between 1 and 999999999999999);
+    select raise(abort, 'ZF003 the holder is malformed')
+    where not (
+        typeof(new.holder) = 'text'
         and length(cast(new.holder as blob)) <= 128
         and new.holder not glob '*[^!-~]*'
         -- Where the pattern ends to look.
@@ -55,29 +57,34 @@ create trigger if not exists fence_claim_by_the_rule instead of insert on fence_
     on conflict do update set token = new.token, holder = new.holder where token < new.token;
 end;
 
--- What this transaction offers for the rows of protected tables that it writes. It is to be deleted
--- before the commit: the constraint, which can't be met, is checked only then. So nothing that one
--- transaction presents is there for the next one.
+-- What this transaction offers for the rows of protected tables that it writes: for each resource the
+-- token of its own lock, which is claimed at once. It is to be deleted before the commit: the
+-- constraint, which can't be met, is checked only then. So nothing that one transaction presents is
+-- there for the next one.
 create table if not exists fence_presented (
-    only_one integer not null primary key default 1 check (only_one = 1),
+    resource text not null primary key,
     token integer not null,
-    holder text not null,
+    holder text not null default '',
     deleted_before_commit integer not null default 1
         references fence_no_rows (id) deferrable initially deferred
-) strict;
+) strict, without rowid;
 
 create table if not exists fence_no_rows (
     id integer not null primary key check (false)
 ) strict;
 
-create trigger if not exists fence_presented_with_foreign_keys before insert on fence_presented
-begin
-    select raise(abort, 'ZF005 needed on this connection: pragma foreign_keys = on')
+create trigger if not exists fence_presented_claims before insert on fence_presented begin
+    select raise(abort, 'ZF006 needed on this connection: pragma foreign_keys = on')
     where not (select foreign_keys from pragma_foreign_keys);
+    insert into fence_claim values (new.resource, new.token, new.holder);
 end;
 
--- To insert a row's resource into this view is to check it: its insert passes where the resource can
--- be claimed with what is presented. These three triggers protect a table:
+create trigger if not exists fence_presented_is_not_changed before update on fence_presented begin
+    select raise(abort, 'ZF004 what is presented is not changed: delete it, and insert anew');
+end;
+
+-- To insert a row's resource into this view is to check it: the insert passes where this transaction
+-- presents a token for it. These three triggers protect a table:
 --
 --     create trigger accounts_fence_insert after insert on accounts
 --     begin insert into fence_require values (new.account_id); end;
@@ -92,10 +99,12 @@ select resource from fence;
 
 create trigger if not exists fence_require_a_token instead of insert on fence_require begin
     -- Without it, INSERT OR REPLACE would delete rows unseen.
-    select raise(abort, 'ZF005 needed on this connection: pragma recursive_triggers = on')
+    select raise(abort, 'ZF006 needed on this connection: pragma recursive_triggers = on')
     where not (select recursive_triggers from pragma_recursive_triggers);
+    select raise(abort, 'ZF003 the row has no resource')
+    where new.resource is null;
     select raise(abort, 'ZF004 a token is required, as the table is protected')
-    where not exists (select 1 from fence_presented);
-    insert into fence_claim
-    select cast(new.resource as text), token, holder from fence_presented;
+    where not exists (
+        select 1 from fence_presented where resource = cast(new.resource as text)
+    );
 end;
