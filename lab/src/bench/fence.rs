@@ -185,6 +185,11 @@ impl FenceBench {
                     ruled / upsert,
                 ),
                 Target::new(
+                    "claim and upsert in one statement, of unfenced",
+                    ONE_STATEMENT,
+                    claim_and_upsert / upsert,
+                ),
+                Target::new(
                     "through a protected table, of unfenced",
                     PROTECTED,
                     protected / transaction,
