@@ -241,10 +241,9 @@ $$;
 --
 -- The resource is an expression over the row, and over nothing else: a column, or for instance
 -- 'order/' || id. Dates, times and bytes become text in one way, whatever the session's settings: ISO,
--- in UTC, in hex. The caller
--- must own the table, and may create functions in its schema. May be called again, with another
--- expression, or for partitions that were added since: they inherit the checks of rows, but not the
--- refusal of TRUNCATE.
+-- in UTC, in hex. The caller must own the table, and may create functions in its schema. May be called
+-- again, with another expression, or for partitions that were added since: they inherit the checks of
+-- rows, but not the refusal of TRUNCATE.
 create or replace function fence.protect(protected regclass, resource text)
 returns void
 language plpgsql
