@@ -2,7 +2,7 @@
 
 use std::{
     os::unix::{fs::chown, net::UnixStream, process::CommandExt},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
     time::Duration,
 };
@@ -34,11 +34,15 @@ impl MariaDb {
         if let Some(User { uid, gid }) = user {
             chown(folder.path(), Some(uid), Some(gid))?;
         }
-        let data = folder.path().join("data");
-        make_data_folder(&data, user)?;
+        let folders = [
+            format!("--datadir={}", folder.path().join("data").display()),
+            // A server that starts removes temporary tables from this folder, those of others too.
+            format!("--tmpdir={}", folder.path().display()),
+        ];
+        make_data_folder(&folders, user)?;
 
         let mut command = Command::new(program("mariadbd")?);
-        command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
+        command.arg("--no-defaults").args(&folders);
         command.arg(format!("--socket={}", socket(&folder).display()));
         command.arg("--skip-networking");
         let process = match &user {
@@ -67,9 +71,9 @@ fn socket(folder: &TempDir) -> PathBuf {
 }
 
 /// Makes the data folder; the database in it is `test`, and `root` has no password.
-fn make_data_folder(data: &Path, user: Option<User>) -> anyhow::Result<()> {
+fn make_data_folder(folders: &[String], user: Option<User>) -> anyhow::Result<()> {
     let mut command = Command::new(program("mariadb-install-db")?);
-    command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
+    command.arg("--no-defaults").args(folders);
     command.args(["--auth-root-authentication-method=normal", "--skip-name-resolve"]);
     if let Some(User { uid, gid }) = user {
         command.uid(uid).gid(gid);
