@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use sqlx::{Connection, MySqlConnection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
+use tokio::time::{sleep, timeout};
 
 /// Hammers for some seconds at each isolation level, and returns the figures of each.
 async fn hammer(url: &str, arguments: &[&str]) -> Vec<Value> {
@@ -126,9 +127,12 @@ async fn an_interrupted_hammer_removes_what_it_made() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
     command.args(["hammer", "--seconds", "60", "--database", &server.url()]);
     let mut hammer = Process::spawn("hammer", &command, folder.path()).unwrap();
-    while number(&mut database, "select count(*) from fence.fence").await == 0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let hammering = async {
+        while number(&mut database, "select count(*) from fence.fence").await == 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), hammering).await.expect("it begins");
     hammer.signal(Signal::INT).unwrap();
     let status = hammer.exit(Duration::from_secs(20)).await.unwrap();
     assert_eq!(status.code(), Some(2));
