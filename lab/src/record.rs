@@ -148,7 +148,8 @@ impl Outcome {
         Self { value: Some(value.to_owned()), token: Token::new(token).ok(), ..Self::default() }
     }
 
-    /// What the events of one world come to, the storage having this value in the end.
+    /// What the events of one world come to, the storage having this value in the end; its token is
+    /// that of the last write that a client tells of.
     pub fn of<'a>(events: impl Iterator<Item = &'a Event>, value: Option<String>) -> Self {
         let mut outcome = Self { value, ..Self::default() };
         // Who has read and not seen how many writes of others since.
