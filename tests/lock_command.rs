@@ -1,8 +1,14 @@
 //! The `lock-client` command: its events and its exit codes.
 
-use std::process::{Command, Output};
+use std::{
+    process::{Command, Output},
+    time::Duration,
+};
 
-use lab::servers::{Redis, StorageServer, built};
+use lab::{
+    process::Process,
+    servers::{Redis, StorageServer, built},
+};
 use serde_json::{Value, json};
 
 /// Runs the command, with no settings from outside.
@@ -55,7 +61,7 @@ async fn put_writes_under_a_lock_and_tells_each_step() {
     let status = lock_client(&["status", "orders/42", "--redis", &redis]).await;
     let free = json!({
         "name": "orders/42", "held": false, "token": null, "holder": null,
-        "remaining_ms": null, "last_token": 34,
+        "remaining_ms": null, "last_token": 34, "queued": 0,
     });
     assert_eq!(events(&status), [free]);
 }
@@ -73,7 +79,7 @@ async fn busy_lock_is_75_and_its_status_tells_who() {
     let status = lock_client(&["status", "r", "--redis", &url]).await;
     let held = json!({
         "name": "r", "held": true, "token": 34, "holder": "01234567...",
-        "remaining_ms": null, "last_token": 34,
+        "remaining_ms": null, "last_token": 34, "queued": 0,
     });
     assert_eq!(events(&status), [held]);
 
@@ -97,7 +103,7 @@ async fn lease_that_ran_out_is_79_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn refused_token_is_80() {
+async fn refused_token_is_swapped_before_anything_was_read() {
     let redis = Redis::start().await.unwrap();
     let storage = StorageServer::start(&[]).await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
@@ -105,12 +111,42 @@ async fn refused_token_is_80() {
     crate::wire::request(storage.url(), "PUT", "/v1/resources/r", &headers, "newer").await;
     let url = redis.url();
     let to = ["--redis", &url, "--storage", storage.url()];
-    let refused = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
-    assert_failed(&refused, 80, "the storage refused the token");
-    let steps = events(&refused);
-    assert_eq!(names(&steps), ["acquired", "refused", "released"]);
-    assert_eq!(steps[1]["reason"], "stale-token");
-    assert_eq!((&steps[1]["token"], &steps[1]["highest_token"]), (&json!(33), &json!(34)));
+    let healed = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
+    assert_eq!(healed.status.code(), Some(0), "{healed:?}");
+    let steps = events(&healed);
+    let expected = ["acquired", "reissued", "read", "lease-checked", "written", "released"];
+    assert_eq!(names(&steps), expected);
+    assert_eq!((&steps[0]["token"], &steps[1]["token"]), (&json!(33), &json!(35)));
+    assert_eq!(steps[2]["value"], "newer");
+}
+
+#[tokio::test]
+async fn token_that_is_refused_after_the_read_is_80() {
+    let redis = Redis::start().await.unwrap();
+    let storage = StorageServer::start(&[]).await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let url = redis.url();
+    let mut command = Command::new(built("lock-client").unwrap());
+    command.args(["put", "r", "x", "--step", "--redis", &url, "--storage", storage.url()]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut client = Process::spawn("client", &command, folder.path()).unwrap();
+    let within = Duration::from_secs(10);
+    for step in ["acquired", "read", "lease-checked"] {
+        assert!(client.line(within).await.unwrap().contains(step));
+        if step != "lease-checked" {
+            client.write_line("").unwrap();
+        }
+    }
+    let headers = [("Fencing-Token", "34")];
+    crate::wire::request(storage.url(), "PUT", "/v1/resources/r", &headers, "newer").await;
+    client.write_line("").unwrap();
+    let refused: Value = serde_json::from_str(&client.line(within).await.unwrap()).unwrap();
+    let expected = json!({
+        "event": "refused", "token": 33, "highest_token": 34, "reason": "stale-token",
+    });
+    assert_eq!(refused, expected);
+    client.write_line("").unwrap();
+    assert_eq!(client.exit(within).await.unwrap().code(), Some(80));
 }
 
 #[tokio::test]

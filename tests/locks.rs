@@ -8,12 +8,17 @@ use crate::{
 };
 use lab::servers::Redis;
 use lock_client::{
-    AcquireError, Lease, Locks, Lost, Released, RenewError, Ttl, backend,
+    AcquireError, Lease, Locks, Lost, Order, Released, RenewError, Terms, Ttl, backend,
     backend::{Attempt, Backend},
 };
 
 fn ttl(millis: u64) -> Ttl {
     Ttl::new(Duration::from_millis(millis)).unwrap()
+}
+
+/// The terms of a single try.
+fn tried(millis: u64) -> Terms {
+    Terms::new(ttl(millis)).no_wait()
 }
 
 fn locks(url: &str) -> Locks {
@@ -31,12 +36,12 @@ async fn tokens_grow_with_every_grant() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{invoice-7}:token", "32").await.unwrap();
     let locks = locks(&redis.url());
-    let first = locks.try_acquire(&name("invoice-7"), ttl(10_000)).await.unwrap();
+    let first = locks.acquire(&name("invoice-7"), tried(10_000)).await.unwrap();
     assert_eq!(first.token(), Ok(token(33)));
-    let busy = locks.try_acquire(&name("invoice-7"), ttl(10_000)).await;
+    let busy = locks.acquire(&name("invoice-7"), tried(10_000)).await;
     assert!(matches!(busy, Err(AcquireError::Contended { remaining: Some(_) })), "{busy:?}");
     assert_eq!(first.release().await.unwrap(), Released::Released);
-    let second = locks.try_acquire(&name("invoice-7"), ttl(10_000)).await.unwrap();
+    let second = locks.acquire(&name("invoice-7"), tried(10_000)).await.unwrap();
     assert_eq!(second.token(), Ok(token(34)));
     second.release().await.unwrap();
 }
@@ -46,7 +51,7 @@ async fn missing_counter_starts_at_the_clock() {
     let redis = Redis::start().await.unwrap();
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
     let before = now();
-    let lease = locks(&redis.url()).try_acquire(&name("r"), ttl(10_000)).await.unwrap();
+    let lease = locks(&redis.url()).acquire(&name("r"), tried(10_000)).await.unwrap();
     let token = u128::from(lease.token().unwrap().as_u64());
     assert!((before + 1..=now() + 1).contains(&token));
 }
@@ -57,7 +62,7 @@ async fn names_with_braces_and_percent_signs_are_locks_of_their_own() {
     let locks = locks(&redis.url());
     let mut leases: Vec<Lease> = Vec::new();
     for odd in ["{x}", "x", "%7Bx%7D", "a}b{c", "a/b", "ż 🐢"] {
-        leases.push(locks.try_acquire(&name(odd), ttl(10_000)).await.unwrap());
+        leases.push(locks.acquire(&name(odd), tried(10_000)).await.unwrap());
     }
     let mut keys: Vec<String> = query(&redis, &["KEYS", "*:lock"]).await;
     keys.sort();
@@ -78,19 +83,19 @@ async fn big_tokens_are_exact_and_the_highest_is_the_last() {
     let redis = Redis::start().await.unwrap();
     let locks = locks(&redis.url());
     redis.set("fenced:{r}:token", "999999999999997").await.unwrap();
-    let mut lease = locks.try_acquire(&name("r"), ttl(10_000)).await.unwrap();
+    let lease = locks.acquire(&name("r"), tried(10_000)).await.unwrap();
     assert_eq!(lease.token(), Ok(token(999_999_999_999_998)));
     let value: String = query(&redis, &["GET", "fenced:{r}:lock"]).await;
     assert_eq!(value, format!("999999999999998 999999999999998 {}", lease.holder().as_str()));
     lease.renew().await.unwrap();
     lease.release().await.unwrap();
-    let last = locks.try_acquire(&name("r"), ttl(10_000)).await.unwrap();
+    let last = locks.acquire(&name("r"), tried(10_000)).await.unwrap();
     assert_eq!(last.token(), Ok(token(999_999_999_999_999)));
     last.release().await.unwrap();
 
     for counter in ["999999999999999", "9223372036854775807", "-1", "1.5", "x"] {
         redis.set("fenced:{r}:token", counter).await.unwrap();
-        let refused = locks.try_acquire(&name("r"), ttl(10_000)).await;
+        let refused = locks.acquire(&name("r"), tried(10_000)).await;
         assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{counter}: {refused:?}");
         let (lock, kept): (Option<String>, String) = (
             query(&redis, &["GET", "fenced:{r}:lock"]).await,
@@ -104,7 +109,7 @@ async fn big_tokens_are_exact_and_the_highest_is_the_last() {
 async fn lease_past_its_deadline_never_claims_to_be_held() {
     let redis = Redis::start().await.unwrap();
     let locks = locks(&redis.url());
-    let mut lease = locks.try_acquire(&name("r"), ttl(100)).await.unwrap();
+    let lease = locks.acquire(&name("r"), tried(100).without_renewal()).await.unwrap();
     assert!(lease.remaining() <= ttl(100).reliable());
     lab::process::until(Duration::from_secs(5), || Ok(lease.token().is_err())).await.unwrap();
     assert_eq!((lease.token(), lease.remaining()), (Err(Lost), Duration::ZERO));
@@ -117,7 +122,7 @@ async fn lease_past_its_deadline_never_claims_to_be_held() {
 async fn renewal_extends_only_what_is_still_ours() {
     let redis = Redis::start().await.unwrap();
     let locks = locks(&redis.url());
-    let mut lease = locks.try_acquire(&name("r"), ttl(2_000)).await.unwrap();
+    let lease = locks.acquire(&name("r"), tried(2_000).without_renewal()).await.unwrap();
     let token_before = lease.token();
     let a_part_has_passed = || Ok(lease.remaining() < Duration::from_millis(1_900));
     lab::process::until(Duration::from_secs(5), a_part_has_passed).await.unwrap();
@@ -127,7 +132,7 @@ async fn renewal_extends_only_what_is_still_ours() {
     assert_eq!(lease.token(), token_before);
 
     let _: () = query(&redis, &["DEL", "fenced:{r}:lock"]).await;
-    let other = locks.try_acquire(&name("r"), ttl(2_000)).await.unwrap();
+    let other = locks.acquire(&name("r"), tried(2_000)).await.unwrap();
     assert!(matches!(lease.renew().await, Err(RenewError::Lost(_))));
     assert_eq!(lease.token(), Err(Lost));
     assert_eq!(lease.release().await.unwrap(), Released::NotHeld, "another's lock is left alone");
@@ -139,11 +144,11 @@ async fn renewal_extends_only_what_is_still_ours() {
 async fn acquire_waits_until_the_lock_is_free() {
     let redis = Redis::start().await.unwrap();
     let locks = locks(&redis.url());
-    let first = locks.try_acquire(&name("r"), ttl(60_000)).await.unwrap();
+    let first = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
 
     let begun = Instant::now();
     let wait = Duration::from_millis(200);
-    let busy = locks.acquire_within(&name("r"), ttl(1_000), wait).await;
+    let busy = locks.acquire(&name("r"), Terms::new(ttl(1_000)).wait(wait)).await;
     assert!(matches!(busy, Err(AcquireError::Contended { .. })), "{busy:?}");
     assert!(begun.elapsed() >= wait);
 
@@ -155,7 +160,7 @@ async fn acquire_waits_until_the_lock_is_free() {
                 let wait = Duration::from_secs(30);
                 let lease = match limited {
                     0 => locks.acquire(&name, ttl(10_000)).await,
-                    _ => locks.acquire_within(&name, ttl(10_000), wait).await,
+                    _ => locks.acquire(&name, Terms::new(ttl(10_000)).wait(wait)).await,
                 };
                 let lease = lease.unwrap();
                 let token = lease.token().unwrap();
@@ -179,7 +184,7 @@ async fn scripts_that_redis_has_forgotten_are_sent_again() {
     let redis = Redis::start().await.unwrap();
     let locks = locks(&redis.url());
     for _ in 0..2 {
-        let mut lease = locks.try_acquire(&name("r"), ttl(10_000)).await.unwrap();
+        let lease = locks.acquire(&name("r"), tried(10_000)).await.unwrap();
         let _: () = query(&redis, &["SCRIPT", "FLUSH"]).await;
         lease.renew().await.unwrap();
         let _: () = query(&redis, &["SCRIPT", "FLUSH"]).await;
@@ -193,8 +198,8 @@ async fn same_holder_gets_the_same_grant_again_and_the_full_ttl() {
     let redis = Redis::start().await.unwrap();
     let backend = backend::Redis::open(&redis.url()).unwrap();
     let (name, holder) = (name("r"), fence::Holder::random());
-    let first = backend.try_acquire(&name, &holder, ttl(1_000)).await.unwrap();
-    let again = backend.try_acquire(&name, &holder, ttl(60_000)).await.unwrap();
+    let first = backend.try_acquire(&name, &holder, ttl(1_000), Order::WokenAtOnce).await.unwrap();
+    let again = backend.try_acquire(&name, &holder, ttl(60_000), Order::WokenAtOnce).await.unwrap();
     assert!(matches!(first, Attempt::Granted { .. }));
     assert_eq!(first, again);
     let remaining = backend.status(&name).await.unwrap().held.unwrap().remaining.unwrap();
@@ -207,11 +212,11 @@ async fn lost_reply_to_an_acquire_does_not_lose_the_token() {
     let proxy = LossyProxy::to(redis.socket()).await;
     let locks = locks(&format!("redis://{}", proxy.address));
     // Redis knows the scripts after this, so the next reply is the acquire's.
-    locks.try_acquire(&name("r"), ttl(60_000)).await.unwrap().release().await.unwrap();
+    locks.acquire(&name("r"), tried(60_000)).await.unwrap().release().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
 
     proxy.lose_reply_to("fenced:{r}:lock");
-    let lease = locks.try_acquire(&name("r"), ttl(60_000)).await.unwrap();
+    let lease = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
     assert!(proxy.has_lost_it());
     assert_eq!(lease.token(), Ok(token(33)), "the token of the grant whose reply was lost");
     assert_eq!(locks.status(&name("r")).await.unwrap().last_token, Some(33));
@@ -228,11 +233,12 @@ async fn redis_that_is_down_is_a_clear_error_in_time() {
     let locks = locks(&redis.url());
     redis.process().kill().unwrap();
     let begun = Instant::now();
-    let tried = locks.try_acquire(&name("r"), ttl(10_000)).await;
+    let tried = locks.acquire(&name("r"), tried(10_000)).await;
     assert!(matches!(tried, Err(AcquireError::Unavailable(_))), "{tried:?}");
     assert!(begun.elapsed() < Duration::from_secs(8), "it has 2 seconds");
     let begun = Instant::now();
-    let limited = locks.acquire_within(&name("r"), ttl(10_000), Duration::from_millis(100)).await;
+    let limited =
+        locks.acquire(&name("r"), Terms::new(ttl(10_000)).wait(Duration::from_millis(100))).await;
     assert!(matches!(limited, Err(AcquireError::Unavailable(_))), "{limited:?}");
     assert!(begun.elapsed() < Duration::from_secs(6), "it has a tenth of a second");
     let begun = Instant::now();
@@ -247,11 +253,13 @@ async fn acquire_that_gave_up_on_a_hung_redis_leaves_no_lock_behind() {
     let locks = locks(&redis.url());
     locks.status(&name("r")).await.unwrap();
     redis.process().pause().await.unwrap();
-    let tried = locks.try_acquire(&name("r"), ttl(600_000)).await;
+    let tried = locks.acquire(&name("r"), tried(600_000)).await;
     assert!(matches!(tried, Err(AcquireError::Unavailable(_))), "{tried:?}");
     redis.process().resume().unwrap();
     // Redis now reads what was sent: the tries, and the release that followed them.
-    let lease =
-        locks.acquire_within(&name("r"), ttl(1_000), Duration::from_secs(30)).await.unwrap();
+    let lease = locks
+        .acquire(&name("r"), Terms::new(ttl(1_000)).wait(Duration::from_secs(30)))
+        .await
+        .unwrap();
     lease.release().await.unwrap();
 }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use fence::{ClaimError, Fence, Refusal, ResourceName, postgres};
-use lock_client::{Lease, Locks, Released, Ttl, backend::Redis};
+use lock_client::{Lease, Locks, Released, Terms, Ttl, backend::Redis};
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 
@@ -77,11 +77,12 @@ impl ShelfClient {
         let locks = Locks::new(Redis::open(&self.redis)?);
         let ttl = Ttl::new(std::time::Duration::from_millis(self.ttl_ms))?;
         let mut database = PgConnection::connect(&self.database).await?;
-        let lease = locks.try_acquire(&self.resource, ttl).await?;
+        let terms = Terms::new(ttl).no_wait().without_renewal();
+        let lease = locks.acquire(&self.resource, terms).await?;
         let written = self.write_under(&lease, &mut database).await?;
         match lease.release().await? {
             Released::Released => print(&json!({"event": "released"})),
-            Released::NotHeld => print(&json!({"event": "lease-lost"})),
+            Released::NotHeld | Released::StillHeld => print(&json!({"event": "lease-lost"})),
         }
         Ok(written.map_or_else(|_| ExitCode::from(scenario::REFUSED), |()| ExitCode::SUCCESS))
     }

@@ -1,17 +1,18 @@
 //! What a lock service has to do.
 //!
-//! Waiting, deadlines, retries and leases are written once, above this trait; a backend says only
-//! how to try, renew, release and wait.
+//! Waiting, deadlines, retries, renewal and leases are written once, above this trait; a backend says
+//! only how to try, renew, reissue and release, and how to hear of a lock that was freed.
 
 pub mod redis;
 
-use std::{fmt::Debug, time::Duration};
+use std::{any::Any, fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
+use tokio::sync::Notify;
 
 pub use self::redis::Redis;
-use crate::Ttl;
+use crate::{Order, Ttl};
 
 /// A lock service that hands out a token with every grant.
 #[async_trait]
@@ -19,12 +20,15 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Tries once to take the lock.
     ///
     /// If the holder already has it, this answers the same token and grant again and sets the full
-    /// ttl: a try whose reply was lost may be repeated.
+    /// ttl: a try whose reply was lost may be repeated. If somebody else has it and the order is
+    /// fair, the holder stands in the queue from then on, and keeps its place as long as it tries
+    /// again every second.
     async fn try_acquire(
         &self,
         name: &ResourceName,
         holder: &Holder,
         ttl: Ttl,
+        order: Order,
     ) -> Result<Attempt, BackendError>;
 
     /// Sets the full ttl if the lock still belongs to this ownership, and answers its present
@@ -36,12 +40,26 @@ pub trait Backend: Debug + Send + Sync + 'static {
         ttl: Ttl,
     ) -> Result<Option<Token>, BackendError>;
 
-    /// Frees the lock if the holder has it, and answers whether it had.
+    /// Swaps the token for a higher one, which is above `above` too, if the lock still belongs to this
+    /// ownership, and answers it; `None` if it doesn't. The ttl stays as it is.
+    async fn reissue(
+        &self,
+        name: &ResourceName,
+        ownership: &Ownership,
+        above: Token,
+    ) -> Result<Option<Token>, BackendError>;
+
+    /// Frees the lock if the holder has it, and answers whether it had. If it stands in the queue, it
+    /// leaves.
     async fn release(&self, name: &ResourceName, holder: &Holder) -> Result<bool, BackendError>;
 
-    /// Waits until the lock may be free. `remaining` is what its present owner had left, if that is
-    /// known. It may return too early.
-    async fn wait_until_free(&self, name: &ResourceName, remaining: Option<Duration>);
+    /// Subscribes to what a waiter has to hear: from when this is answered, nothing is missed.
+    async fn subscribe(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        order: Order,
+    ) -> Result<Wakeups, BackendError>;
 
     /// Tells what the lock is at this moment.
     async fn status(&self, name: &ResourceName) -> Result<Status, BackendError>;
@@ -57,7 +75,7 @@ pub enum Attempt {
         /// The counter as it was when the lock was given.
         grant: Token,
     },
-    /// Somebody else has it.
+    /// Somebody else has it, or is the next to have it.
     Busy {
         /// For how long yet, unless renewed or released; `None` if it has no end.
         remaining: Option<Duration>,
@@ -73,13 +91,44 @@ pub struct Ownership {
     pub grant: Token,
 }
 
+/// A subscription to the freeing of a lock, which ends when this is dropped.
+#[must_use]
+pub struct Wakeups {
+    freed: Arc<Notify>,
+    _subscription: Box<dyn Any + Send + Sync>,
+}
+
+impl Wakeups {
+    /// Makes a subscription: the backend notifies when the lock may be free, and keeps the
+    /// subscription up until its guard is dropped.
+    pub fn new(freed: Arc<Notify>, subscription: impl Any + Send + Sync) -> Self {
+        Self { freed, _subscription: Box::new(subscription) }
+    }
+
+    /// Waits until the lock may be free: since the last time, or since the subscription.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, nothing is missed.
+    pub async fn next(&self) {
+        self.freed.notified().await;
+    }
+}
+
+impl Debug for Wakeups {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wakeups").finish_non_exhaustive()
+    }
+}
+
 /// What a lock is at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Who has it; `None` if it is free.
     pub held: Option<Held>,
-    /// The last token issued; `None` if the counter doesn't exist yet.
+    /// The last token issued; `None` if the counter doesn't exist.
     pub last_token: Option<u64>,
+    /// How many stand in the queue.
+    pub queued: u64,
 }
 
 /// A lock that somebody has.
@@ -88,7 +137,7 @@ pub struct Held {
     /// The owner's token.
     pub token: Token,
     /// The owner.
-    pub holder: Holder,
+    pub ownership: Ownership,
     /// For how long yet, unless renewed or released; `None` if it has no end.
     pub remaining: Option<Duration>,
 }

@@ -15,7 +15,7 @@ use fence::ResourceName;
 use crate::{
     AcquireError, Locks, Ttl,
     backend::{BackendError, Redis},
-    storage::{Storage, StorageError},
+    storage::{FencedError, Storage, StorageError},
 };
 
 /// Locks that hand out fencing tokens.
@@ -93,6 +93,16 @@ impl From<AcquireError> for Failure {
 impl From<BackendError> for Failure {
     fn from(error: BackendError) -> Self {
         Self::Unavailable(error.to_string())
+    }
+}
+
+impl From<FencedError> for Failure {
+    fn from(error: FencedError) -> Self {
+        match error {
+            FencedError::Lost { refusal: Some(_) } => Self::Refused,
+            FencedError::Lost { refusal: None } => Self::LeaseLost,
+            error => Self::Unavailable(error.to_string()),
+        }
     }
 }
 

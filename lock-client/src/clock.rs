@@ -25,6 +25,16 @@ impl Moment {
         Self(now.try_into().expect("the clock counts from the start of the machine"))
     }
 
+    /// How long ago this moment was; nothing if it is yet to come.
+    pub(crate) fn elapsed(self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+
+    /// Whether this moment is over.
+    pub(crate) fn has_passed(self) -> bool {
+        self.remaining().is_zero()
+    }
+
     /// How long it is until this moment; nothing if it has passed.
     pub(crate) fn remaining(self) -> Duration {
         self.0.saturating_sub(Self::now().0)

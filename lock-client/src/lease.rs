@@ -1,14 +1,21 @@
 //! A held lock.
 
+mod held;
+mod renewal;
+
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use fence::{Fence, Holder, ResourceName, Token};
+use tokio::{runtime::Handle, task::AbortHandle};
 
+pub(crate) use self::held::{Granted, Held, Loss};
 use crate::{
-    Backend, Ttl,
+    AcquireError, Terms, Ttl,
     backend::{BackendError, Ownership},
     clock::Moment,
-    locks::retried_until,
+    observe,
+    retry::retried_until,
+    terms::Renewal,
 };
 
 /// How long a release waits for an answer: as long as the lease lasts, within these bounds.
@@ -18,48 +25,60 @@ const RELEASE_PATIENCE: RangeInclusive<Duration> =
 /// A held lock: the right to act on a resource until the deadline, and the token that proves it.
 ///
 /// The deadline is counted from before the lock was asked for, less the drift of clocks. Past it a
-/// lease never claims to be held. A check of the lease is no protection, as the holder may be paused
-/// right after it; the token, sent with each write, is.
+/// lease never claims to be held, and it is never taken back. A check of the lease is no protection,
+/// as the holder may be paused right after it; the token, sent with each write, is.
 ///
-/// A lease that is dropped is not released: the lock stays taken until its ttl is over.
-#[derive(Debug)]
-#[must_use = "a lease that is dropped keeps its lock taken until its ttl is over"]
+/// Unless its [`Terms`] say otherwise, a lease renews itself at a third of its ttl, by a task that
+/// ends with it. A lease can be cloned; its lock is released with the last clone: by
+/// [`release`](Self::release), which tells what happened, or in the background when it is dropped.
+///
+/// # Lost connections
+/// Renewals are tried again until the deadline. If none is answered until then, the lease is lost,
+/// though the lock service may keep the lock for a little longer.
+#[derive(Clone, Debug)]
+#[must_use = "a lease that is dropped is released"]
 pub struct Lease {
-    backend: Arc<dyn Backend>,
-    name: ResourceName,
-    ownership: Ownership,
-    ttl: Ttl,
-    token: Token,
-    /// `None` once the lock service said that the lock is no longer ours.
-    deadline: Option<Moment>,
+    share: Arc<Share>,
+}
+
+/// What the clones of a lease share, and what ends with the last of them.
+#[derive(Debug)]
+struct Share {
+    held: Arc<Held>,
+    renewal: Option<AbortHandle>,
+    runtime: Handle,
+    /// Whether the lock was released, or is left to somebody else.
+    settled: bool,
 }
 
 impl Lease {
-    pub(crate) fn new(
-        backend: Arc<dyn Backend>,
-        name: ResourceName,
-        ownership: Ownership,
-        ttl: Ttl,
-        token: Token,
-        asked: Moment,
-    ) -> Self {
-        let deadline = Some(asked + ttl.reliable());
-        Self { backend, name, ownership, ttl, token, deadline }
+    /// Begins to keep what was granted.
+    pub(crate) fn begin(granted: Granted, renewal: Renewal) -> Self {
+        let held = Arc::new(Held::new(granted));
+        let runtime = Handle::current();
+        let renewal = match renewal {
+            Renewal::None => None,
+            Renewal::Automatic { max_hold } => {
+                let renewing = renewal::renew_until_lost(held.clone(), max_hold);
+                Some(runtime.spawn(renewing).abort_handle())
+            }
+        };
+        Self { share: Arc::new(Share { held, renewal, runtime, settled: false }) }
     }
 
     /// The lock's name.
     pub fn name(&self) -> &ResourceName {
-        &self.name
+        &self.held().name
     }
 
     /// The holder: this one grant's owner.
     pub fn holder(&self) -> &Holder {
-        &self.ownership.holder
+        &self.held().ownership.holder
     }
 
     /// How long the lease may still be relied on; nothing once it is lost or past its deadline.
     pub fn remaining(&self) -> Duration {
-        self.deadline.map_or(Duration::ZERO, Moment::remaining)
+        self.held().remaining()
     }
 
     /// The fencing token.
@@ -67,7 +86,7 @@ impl Lease {
     /// # Errors
     /// [`Lost`] if the lease is lost or past its deadline.
     pub fn token(&self) -> Result<Token, Lost> {
-        if self.remaining().is_zero() { Err(Lost) } else { Ok(self.token) }
+        self.held().token()
     }
 
     /// The token and holder, as the storage wants them.
@@ -78,7 +97,18 @@ impl Lease {
         Ok(Fence { token: self.token()?, holder: self.holder().clone() })
     }
 
-    /// Sets the full ttl again, counted from now.
+    /// Waits until the lease is lost, past its deadline, or released.
+    ///
+    /// The future doesn't keep the lease. After the machine was suspended, it may complete late, by as
+    /// much as was left of the lease; [`token`](Self::token) tells at once.
+    ///
+    /// # Cancellation safety
+    /// It may be dropped and asked for again.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.held().over()
+    }
+
+    /// Sets the full ttl again, counted from now. There is no need to, if the lease renews itself.
     ///
     /// # Errors
     /// [`RenewError::Lost`] if the lease is lost or past its deadline: it is never taken back.
@@ -86,45 +116,121 @@ impl Lease {
     ///
     /// # Cancellation safety
     /// If this future is dropped, the ttl may have been set; the deadline stays as it was.
-    pub async fn renew(&mut self) -> Result<(), RenewError> {
-        self.token()?;
-        let asked = Moment::now();
-        match self.backend.renew(&self.name, &self.ownership, self.ttl).await {
-            Ok(Some(token)) => {
-                self.token = token;
-                self.deadline = Some(asked + self.ttl.reliable());
-                Ok(self.token().map(|_| ())?)
-            }
-            Ok(None) => {
-                self.deadline = None;
-                Err(RenewError::Lost(Lost))
-            }
-            Err(error) => Err(RenewError::Unavailable(error)),
+    pub async fn renew(&self) -> Result<(), RenewError> {
+        self.held().renew(self.held().ttl).await
+    }
+
+    /// Makes sure that the token is above another, and returns it: for a storage that refused the
+    /// token, as the lock service lost its counter, though the lock is still ours.
+    ///
+    /// It is for before anything was read with the old token. Afterwards a refusal means that
+    /// somebody else was let in, and what was read is void.
+    /// [`FencedResource`](crate::storage::FencedResource) does it where it is right.
+    ///
+    /// # Errors
+    /// [`RenewError::Lost`] if the lease is lost or past its deadline, [`RenewError::Unavailable`] if
+    /// there was no answer: it may be repeated.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, the lock may have a higher token, which the next renewal tells.
+    pub async fn reissue(&self, above: Token) -> Result<Token, RenewError> {
+        self.held().reissue(above).await
+    }
+
+    /// Acquires a lock from within this lease: its own name again is re-entry, a clone with the same
+    /// token; another name is acquired as by [`Locks::acquire`](crate::Locks::acquire).
+    ///
+    /// # Errors
+    /// [`AcquireError::Lost`] if it is its own name and the lease is lost; for another name, see
+    /// [`Locks::acquire`](crate::Locks::acquire).
+    ///
+    /// # Cancellation safety
+    /// As [`Locks::acquire`](crate::Locks::acquire).
+    pub async fn acquire(
+        &self,
+        name: &ResourceName,
+        terms: impl Into<Terms>,
+    ) -> Result<Self, AcquireError> {
+        if name == self.name() {
+            self.token()?;
+            Ok(self.clone())
+        } else {
+            self.held().locks.acquire(name, terms).await
         }
     }
 
-    /// Frees the lock. A reply that is lost is asked for again, until the deadline, but for 2 seconds
-    /// at most. A lease past its deadline may be released too, and what comes back tells what became
-    /// of it.
+    /// Frees the lock, if this is the last clone of the lease. A reply that is lost is asked for
+    /// again, until the deadline, but for 2 seconds at most. A lease past its deadline may be
+    /// released too, and what comes back tells what became of it.
     ///
     /// # Errors
-    /// [`BackendError`] if the lock service gave no answer. The lock is free when its ttl is over.
+    /// [`BackendError`] if the lock service gave no answer: it is asked for 2 more seconds in the
+    /// background; if it doesn't answer then either, the lock is free when its ttl is over.
     ///
     /// # Cancellation safety
-    /// If this future is dropped, the lock may or may not have been freed; it is free when its ttl
-    /// is over.
+    /// If this future is dropped, the lock is released in the background.
     pub async fn release(self) -> Result<Released, BackendError> {
+        match Arc::into_inner(self.share) {
+            Some(mut share) => share.release().await,
+            None => Ok(Released::StillHeld),
+        }
+    }
+
+    /// Leaves the lock taken until its ttl is over, for somebody else to go on with by
+    /// [`Locks::adopt`](crate::Locks::adopt); `None` if other clones of the lease keep it.
+    pub fn detach(self) -> Option<Detached> {
+        let mut share = Arc::into_inner(self.share)?;
+        share.settled = true;
+        let held = &share.held;
+        Some(Detached { name: held.name.clone(), ownership: held.ownership.clone(), ttl: held.ttl })
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.share.held
+    }
+}
+
+impl Share {
+    async fn release(&mut self) -> Result<Released, BackendError> {
+        self.stop_renewing();
+        let held = &self.held;
         let (least, most) = RELEASE_PATIENCE.into_inner();
-        let give_up = Moment::now() + self.remaining().clamp(least, most);
-        let release = || self.backend.release(&self.name, &self.ownership.holder);
-        match retried_until(give_up, release).await? {
-            true => Ok(Released::Released),
-            false => Ok(Released::NotHeld),
+        let give_up = Moment::now() + held.remaining().clamp(least, most);
+        let release = || held.locks.backend.release(&held.name, &held.ownership.holder);
+        let owned = retried_until(give_up, release).await?;
+        self.settled = true;
+        held.end();
+        observe::released(&held.name, held.began.elapsed());
+        Ok(if owned { Released::Released } else { Released::NotHeld })
+    }
+
+    fn stop_renewing(&self) {
+        if let Some(renewal) = &self.renewal {
+            renewal.abort();
         }
     }
 }
 
-/// What a release found.
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.stop_renewing();
+        if self.settled || self.held.is_somebody_elses() {
+            return;
+        }
+        let held = self.held.clone();
+        self.runtime.spawn(async move {
+            let give_up = Moment::now() + *RELEASE_PATIENCE.end();
+            let release = || held.locks.backend.release(&held.name, &held.ownership.holder);
+            match retried_until(give_up, release).await {
+                Ok(_) => observe::released(&held.name, held.began.elapsed()),
+                Err(error) => tracing::warn!(name = %held.name, %error, "a lock was not released"),
+            }
+            held.end();
+        });
+    }
+}
+
+/// What a release did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
     /// The lock was ours, and is free now.
@@ -132,6 +238,19 @@ pub enum Released {
     /// The lock was not ours any more: its ttl was over, or an earlier try to release it, whose
     /// reply was lost, had freed it.
     NotHeld,
+    /// Other clones of the lease keep the lock.
+    StillHeld,
+}
+
+/// A lock that its lease has left taken, for another process to go on with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detached {
+    /// The lock's name.
+    pub name: ResourceName,
+    /// Which ownership it is: the proof of holding.
+    pub ownership: Ownership,
+    /// How long it is granted for with each renewal.
+    pub ttl: Ttl,
 }
 
 /// The lease is lost, or past its deadline: somebody else may hold the lock.
@@ -139,7 +258,7 @@ pub enum Released {
 #[error("the lease is lost: somebody else may hold the lock")]
 pub struct Lost;
 
-/// Why a lease was not renewed.
+/// Why a lease was not renewed, or its token not swapped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RenewError {

@@ -32,17 +32,23 @@
 //! # Ok(()) }
 //! ```
 
+mod acquisition;
 pub mod backend;
 #[cfg(feature = "cli")]
 pub mod cli;
 mod clock;
 pub mod lease;
+mod local_queue;
 pub mod locks;
+pub mod observe;
+mod retry;
 #[cfg(feature = "storage")]
 pub mod storage;
+pub mod terms;
 pub mod ttl;
 
 pub use backend::Backend;
-pub use lease::{Lease, Lost, Released, RenewError};
-pub use locks::{AcquireError, Locks};
+pub use lease::{Detached, Lease, Lost, Released, RenewError};
+pub use locks::{AcquireError, Locks, WithError};
+pub use terms::{Order, Terms};
 pub use ttl::{InvalidTtl, Ttl};

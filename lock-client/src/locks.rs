@@ -2,80 +2,170 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fence::{Holder, ResourceName};
-use tokio::time::{sleep, timeout};
+use fence::ResourceName;
 
 use crate::{
-    Backend, Lease, Ttl,
-    backend::{Attempt, BackendError, Ownership, Status},
+    Backend, Lease, Lost, RenewError, Terms,
+    acquisition::Acquisition,
+    backend::{BackendError, Status},
     clock::Moment,
+    lease::{Detached, Granted},
+    local_queue::LocalQueues,
+    retry::retried_until,
+    terms::Wait,
 };
 
-/// How long to go on asking a lock service that doesn't answer, where the caller set no limit.
-const UNAVAILABLE_PATIENCE: Duration = Duration::from_secs(10);
-/// The same for a single try, which is repeated only because its reply may have been lost.
-const TRY_PATIENCE: Duration = Duration::from_secs(2);
-/// The same at the end of a limited wait: each try has the time for one answer.
-const LAST_TRY_PATIENCE: Duration = Duration::from_millis(500);
-const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// How long to go on asking for something that is not part of an acquire.
+const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Locks of one lock service.
+///
+/// # Cancellation safety
+/// An acquire that is dropped leaves nothing behind: what it may have taken is released in the
+/// background, and it leaves the queue. That takes a Tokio runtime that goes on, and a lock service
+/// that can be reached; else the ttl frees the lock.
+///
+/// # Lost connections
+/// A try that is not answered is repeated, as the same holder, so that a grant whose reply was lost is
+/// not lost.
 #[derive(Clone, Debug)]
 pub struct Locks {
-    backend: Arc<dyn Backend>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) queues: LocalQueues,
 }
 
 impl Locks {
     /// Makes locks of a lock service.
     pub fn new(backend: impl Backend) -> Self {
-        Self { backend: Arc::new(backend) }
+        Self { backend: Arc::new(backend), queues: LocalQueues::default() }
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock on these terms; on those of a [`Ttl`](crate::Ttl) alone: as soon as it is free.
     ///
-    /// A lock service that doesn't answer is asked again for 2 seconds, as the same holder, so that
-    /// a grant whose reply was lost is not lost.
-    ///
-    /// # Errors
-    /// [`AcquireError::Contended`] if somebody else has it.
-    ///
-    /// # Cancellation safety
-    /// If this future is dropped, the lock may be taken until its ttl is over.
-    pub async fn try_acquire(&self, name: &ResourceName, ttl: Ttl) -> Result<Lease, AcquireError> {
-        let patience = Patience { contended: Some(Moment::now()), unavailable: TRY_PATIENCE };
-        self.acquire_with(name, ttl, patience).await
-    }
-
-    /// Takes the lock as soon as it is free, but gives up after `wait`; a second later at most if the
-    /// lock service does not answer.
+    /// A lock service that doesn't answer is asked again: for 10 seconds if the wait is unlimited, for
+    /// 2 if there is none, else until the wait is over and half a second more.
     ///
     /// # Errors
-    /// [`AcquireError::Contended`] if somebody else still has it after `wait`,
-    /// [`AcquireError::Unavailable`] if the lock service did not answer until then.
+    /// [`AcquireError::Contended`] if somebody else still has it after the wait,
+    /// [`AcquireError::Unavailable`] if the lock service did not answer.
     ///
     /// # Cancellation safety
-    /// If this future is dropped, the lock may be taken until its ttl is over.
-    pub async fn acquire_within(
+    /// If this future is dropped, nothing is left behind.
+    pub async fn acquire(
         &self,
         name: &ResourceName,
-        ttl: Ttl,
-        wait: Duration,
+        terms: impl Into<Terms>,
     ) -> Result<Lease, AcquireError> {
-        let contended = Some(Moment::now() + wait);
-        let patience = Patience { contended, unavailable: LAST_TRY_PATIENCE };
-        self.acquire_with(name, ttl, patience).await
+        Acquisition::new(self, name, terms.into()).run().await
     }
 
-    /// Takes the lock as soon as it is free.
+    /// Takes several locks, all or none. They are taken in the order of their names, so that nobody
+    /// waits for somebody who waits for them. The wait is that for all together. The leases come in
+    /// the order of the names as given; a name that is given twice has two clones of one lease.
     ///
     /// # Errors
-    /// [`AcquireError::Unavailable`] if the lock service did not answer for 10 seconds.
+    /// As [`acquire`](Self::acquire).
     ///
     /// # Cancellation safety
-    /// If this future is dropped, the lock may be taken until its ttl is over.
-    pub async fn acquire(&self, name: &ResourceName, ttl: Ttl) -> Result<Lease, AcquireError> {
-        let patience = Patience { contended: None, unavailable: UNAVAILABLE_PATIENCE };
-        self.acquire_with(name, ttl, patience).await
+    /// If this future is dropped, nothing is left behind.
+    pub async fn acquire_all(
+        &self,
+        names: &[ResourceName],
+        terms: impl Into<Terms>,
+    ) -> Result<Vec<Lease>, AcquireError> {
+        let mut terms = terms.into();
+        let until = match terms.wait {
+            Wait::AtMost(wait) => Some(Moment::now() + wait),
+            Wait::No | Wait::Forever => None,
+        };
+        let mut sorted: Vec<_> = names.iter().collect();
+        sorted.sort();
+        sorted.dedup();
+        let mut leases = Vec::with_capacity(sorted.len());
+        for &name in &sorted {
+            if let Some(until) = until {
+                terms = terms.wait(until.remaining());
+            }
+            match self.acquire(name, terms).await {
+                Ok(lease) => leases.push(lease),
+                Err(error) => {
+                    for lease in leases {
+                        // If there is no answer, it goes on in the background.
+                        let _ = lease.release().await;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        // The wait for the later ones may have been too long for the earlier ones.
+        for lease in &leases {
+            lease.token()?;
+        }
+        let of = |name| sorted.binary_search(&name).expect("every name is among the sorted ones");
+        Ok(names.iter().map(|name| leases[of(name)].clone()).collect())
+    }
+
+    /// Does something under a lock: takes it, runs the body with its lease, and releases it.
+    ///
+    /// The body is cancelled when the lease is lost. Within the body, [`Lease::acquire`] re-enters.
+    /// The lock is released in any case; if the body leaves a clone of the lease elsewhere, when that
+    /// is dropped. What the release comes to hides nothing of what the body said.
+    ///
+    /// # Errors
+    /// [`WithError::Acquire`] if the body was not run, [`WithError::Lost`] if it was cancelled, and
+    /// [`WithError::Body`] with the body's own error.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, the body is, and the lock is released in the background.
+    pub async fn with<T, E, F>(
+        &self,
+        name: &ResourceName,
+        terms: impl Into<Terms>,
+        body: impl FnOnce(Lease) -> F,
+    ) -> Result<T, WithError<E>>
+    where
+        F: Future<Output = Result<T, E>>,
+    {
+        let lease = self.acquire(name, terms).await?;
+        // The select ends what it did not choose: the body, and its clones of the lease.
+        let outcome = tokio::select! {
+            biased;
+            outcome = body(lease.clone()) => Some(outcome),
+            () = lease.lost() => None,
+        };
+        if let Err(error) = lease.release().await {
+            tracing::warn!(%name, %error, "a lock was not released");
+        }
+        match outcome {
+            Some(outcome) => outcome.map_err(WithError::Body),
+            None => Err(WithError::Lost(Lost)),
+        }
+    }
+
+    /// Goes on with a lock that another lease has left taken: renews it, and keeps it on these terms.
+    ///
+    /// # Errors
+    /// [`RenewError::Lost`] if the lock no longer belongs to that ownership,
+    /// [`RenewError::Unavailable`] if the lock service did not answer for 2 seconds.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, the lock may have been renewed.
+    pub async fn adopt(
+        &self,
+        detached: Detached,
+        terms: impl Into<Terms>,
+    ) -> Result<Lease, RenewError> {
+        let terms = terms.into();
+        let Detached { name, ownership, .. } = detached;
+        let mut asked = Moment::now();
+        let renewed = retried_until(asked + STATUS_PATIENCE, || {
+            asked = Moment::now();
+            self.backend.renew(&name, &ownership, terms.ttl)
+        });
+        let token = renewed.await.map_err(RenewError::Unavailable)?.ok_or(Lost)?;
+        let granted =
+            Granted { locks: self.clone(), name, ownership, ttl: terms.ttl, token, asked };
+        Ok(Lease::begin(granted, terms.renewal))
     }
 
     /// Tells what the lock is at this moment.
@@ -83,100 +173,7 @@ impl Locks {
     /// # Errors
     /// [`BackendError`] if the lock service gave no answer for 2 seconds.
     pub async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
-        retried_until(Moment::now() + TRY_PATIENCE, || self.backend.status(name)).await
-    }
-
-    async fn acquire_with(
-        &self,
-        name: &ResourceName,
-        ttl: Ttl,
-        patience: Patience,
-    ) -> Result<Lease, AcquireError> {
-        let holder = Holder::random();
-        let mut unanswered = 0;
-        let result = self.acquire_as(&holder, name, ttl, patience, &mut unanswered).await;
-        if result.is_err() && unanswered > 0 {
-            self.release_unheard(name, &holder).await;
-        }
-        result
-    }
-
-    /// Acquires as this holder, and counts the tries that had no answer.
-    async fn acquire_as(
-        &self,
-        holder: &Holder,
-        name: &ResourceName,
-        ttl: Ttl,
-        patience: Patience,
-        unanswered: &mut u32,
-    ) -> Result<Lease, AcquireError> {
-        loop {
-            let mut asked = Moment::now();
-            let mut tries = 0;
-            let answer_by = asked + patience.unavailable;
-            let give_up = patience.contended.map_or(answer_by, |end| end.max(answer_by));
-            let attempt = retried_until(give_up, || {
-                asked = Moment::now();
-                tries += 1;
-                self.backend.try_acquire(name, holder, ttl)
-            });
-            let attempt = attempt.await;
-            *unanswered += tries - 1;
-            let remaining = match attempt {
-                Ok(Attempt::Granted { token, grant }) => {
-                    let ownership = Ownership { holder: holder.clone(), grant };
-                    let (backend, name) = (self.backend.clone(), name.clone());
-                    return Ok(Lease::new(backend, name, ownership, ttl, token, asked));
-                }
-                Ok(Attempt::Busy { remaining }) => remaining,
-                Err(BackendError::Rejected(reason)) => return Err(AcquireError::Rejected(reason)),
-                Err(BackendError::Unavailable(reason)) => {
-                    *unanswered += 1;
-                    return Err(AcquireError::Unavailable(reason));
-                }
-            };
-            let left = patience.contended.map_or(Duration::MAX, Moment::remaining);
-            if left.is_zero() {
-                return Err(AcquireError::Contended { remaining });
-            }
-            // If the time is up first, one last try follows.
-            let _ = timeout(left, self.backend.wait_until_free(name, remaining)).await;
-        }
-    }
-
-    /// Frees what a try without an answer may have taken. The request may reach the lock service
-    /// after all, behind the tries; if not, the ttl frees the lock.
-    async fn release_unheard(&self, name: &ResourceName, holder: &Holder) {
-        let _ = timeout(LAST_TRY_PATIENCE, self.backend.release(name, holder)).await;
-    }
-}
-
-/// How long an acquire goes on.
-struct Patience {
-    /// Until when somebody else may have the lock; `None` without a limit.
-    contended: Option<Moment>,
-    /// For how long the lock service may leave a request unanswered.
-    unavailable: Duration,
-}
-
-/// Asks until there is an answer, or until the moment to give up. Each request is cut off then, and
-/// there is always one.
-pub(crate) async fn retried_until<T, F>(
-    give_up: Moment,
-    mut ask: impl FnMut() -> F,
-) -> Result<T, BackendError>
-where
-    F: Future<Output = Result<T, BackendError>>,
-{
-    loop {
-        let left = give_up.remaining();
-        let no_answer = || Err(BackendError::Unavailable("no answer in time".into()));
-        let answer = timeout(left, ask()).await.unwrap_or_else(|_| no_answer());
-        let pause = RETRY_PAUSE.mul_f64(rand::random_range(0.5..1.5));
-        match answer {
-            Err(BackendError::Unavailable(_)) if give_up.remaining() > pause => sleep(pause).await,
-            answer => return answer,
-        }
+        retried_until(Moment::now() + STATUS_PATIENCE, || self.backend.status(name)).await
     }
 }
 
@@ -197,4 +194,22 @@ pub enum AcquireError {
     /// The lock service refused, and trying again would not help.
     #[error("the lock service refused: {0}")]
     Rejected(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A lease that this depends on was lost.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+/// Why something was not done under a lock.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WithError<E> {
+    /// The lock was not acquired, and nothing was done.
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+    /// The lease was lost, and the body was cancelled where it was.
+    #[error(transparent)]
+    Lost(Lost),
+    /// The body's own error.
+    #[error(transparent)]
+    Body(E),
 }

@@ -1,18 +1,23 @@
 //! A client of the storage server, which checks tokens.
 //!
-//! A refusal is not an error here but an [`Answer`]: the storage has decided, and nothing was
-//! changed. An error says whether anything may have happened: [`StorageError::Unknown`] is the one
-//! after which a write may still land.
+//! [`FencedResource`] is a resource used under a lease, which does what is right with a refusal and
+//! an unknown outcome. [`Storage`] sends single requests. There, a refusal is not an error but an
+//! [`Answer`]: the storage has decided, and nothing was changed. An error says whether anything may
+//! have happened: [`StorageError::Unknown`] is the one after which a write may still land.
+
+mod fenced_resource;
+mod wire;
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use fence::{Fence, Refusal, RefusalReason, ResourceName, Token};
-use reqwest::{
-    Client, Method, RequestBuilder, Response, StatusCode, Url, header::CONTENT_TYPE,
-    redirect::Policy,
-};
-use serde::Deserialize;
+use fence::{Fence, Refusal, ResourceName, Token};
+use reqwest::{Client, Method, RequestBuilder, Url, header::CONTENT_TYPE, redirect::Policy};
+
+pub(crate) use self::fenced_resource::Claim;
+pub use self::fenced_resource::{FencedError, FencedResource};
+use self::wire::{fenced, not_ours, send, value, version};
+use crate::Lease;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longer than the server itself waits for its database.
@@ -87,6 +92,11 @@ impl Storage {
             .build()
             .map_err(|error| InvalidUrl(error.to_string()))?;
         Ok(Self { base, http })
+    }
+
+    /// Uses a resource under a lease: what most people want.
+    pub fn under(&self, lease: &Lease, resource: &ResourceName) -> FencedResource {
+        FencedResource::new(self.clone(), lease.clone(), resource.clone())
     }
 
     /// Reads a value, without claiming. `None` if there is no value.
@@ -179,121 +189,4 @@ impl Storage {
             .extend(resource.as_str().split('/'));
         self.http.request(method, url)
     }
-}
-
-fn fenced(request: RequestBuilder, fence: &Fence) -> RequestBuilder {
-    let request = request.header("Fencing-Token", fence.token.as_u64());
-    if fence.holder.is_empty() {
-        request
-    } else {
-        request.header("Fencing-Holder", fence.holder.as_str())
-    }
-}
-
-/// A problem document (RFC 9457), as far as its members matter here.
-#[derive(Deserialize)]
-struct Problem {
-    r#type: String,
-    detail: String,
-    resource: Option<String>,
-    token: Option<Token>,
-    highest_token: Option<Token>,
-    outcome: Option<String>,
-}
-
-/// Sends a request. `None` is accepted too, but there is nothing at that name.
-async fn send(request: RequestBuilder) -> Result<Answer<Option<Response>>, StorageError> {
-    let response = request.send().await.map_err(|error| {
-        if error.is_connect() || error.is_builder() {
-            StorageError::Unavailable(with_causes(&error))
-        } else {
-            StorageError::Unknown(with_causes(&error))
-        }
-    })?;
-    let status = response.status();
-    if status.is_success() {
-        return Ok(Answer::Accepted(Some(response)));
-    }
-    let document = response.bytes().await.unwrap_or_default();
-    match serde_json::from_slice(&document) {
-        Ok(problem) => decision(status, problem).map(|answer| match answer {
-            Answer::Accepted(()) => Answer::Accepted(None),
-            Answer::Refused(refusal) => Answer::Refused(refusal),
-        }),
-        Err(_) if status.is_client_error() => {
-            Err(StorageError::Rejected(format!("{status}, and no problem document")))
-        }
-        Err(_) => Err(StorageError::Unknown(format!("{status}, and no problem document"))),
-    }
-}
-
-/// Tells a decision from an error. Nothing at a name is accepted, too.
-fn decision(status: StatusCode, problem: Problem) -> Result<Answer<()>, StorageError> {
-    let refused = |reason| match (problem.token, problem.highest_token) {
-        (Some(token), Some(highest_token)) => {
-            Ok(Answer::Refused(Refusal { reason, token, highest_token }))
-        }
-        _ => Err(StorageError::Rejected("a refusal that doesn't tell its tokens".to_owned())),
-    };
-    match (problem.r#type.as_str(), problem.outcome.as_deref()) {
-        ("/problems/stale-token", _) => refused(RefusalReason::Stale),
-        ("/problems/holder-conflict", _) => refused(RefusalReason::HolderConflict),
-        // Without the resource, it is the path that was not found.
-        ("/problems/not-found", _) if problem.resource.is_some() => Ok(Answer::Accepted(())),
-        ("/problems/unavailable", Some("none")) => Err(StorageError::Unavailable(problem.detail)),
-        _ if status.is_client_error() => Err(StorageError::Rejected(problem.detail)),
-        _ => Err(StorageError::Unknown(problem.detail)),
-    }
-}
-
-/// What the storage server answers to a write or a claim.
-#[derive(Deserialize)]
-struct Accepted {
-    version: u64,
-}
-
-async fn version(answer: Answer<Option<Response>>) -> Result<Answer<u64>, StorageError> {
-    match answer {
-        Answer::Accepted(Some(response)) => {
-            let body = response.bytes().await.map_err(|error| lost_answer(&error))?;
-            let accepted: Accepted =
-                serde_json::from_slice(&body).map_err(|error| not_ours(&error.to_string()))?;
-            Ok(Answer::Accepted(accepted.version))
-        }
-        Answer::Accepted(None) => Err(not_ours("there is no such path")),
-        Answer::Refused(refusal) => Ok(Answer::Refused(refusal)),
-    }
-}
-
-async fn value(response: Option<Response>) -> Result<Option<Value>, StorageError> {
-    let Some(response) = response else {
-        return Ok(None);
-    };
-    let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
-    let version = header("etag")
-        .and_then(|tag| tag.trim_matches('"').parse().ok())
-        .ok_or_else(|| not_ours("a value without a version"))?;
-    let token = header("fencing-token").and_then(|token| token.parse().ok());
-    let content_type = header("content-type").unwrap_or_default().to_owned();
-    let bytes = response.bytes().await.map_err(|error| lost_answer(&error))?;
-    Ok(Some(Value { bytes, content_type, version, token }))
-}
-
-fn lost_answer(error: &reqwest::Error) -> StorageError {
-    StorageError::Unknown(with_causes(error))
-}
-
-fn not_ours(reason: &str) -> StorageError {
-    StorageError::Rejected(format!("this is no storage server: {reason}"))
-}
-
-/// An error with its causes: reqwest's own text leaves out what went wrong.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

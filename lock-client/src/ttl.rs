@@ -33,9 +33,19 @@ impl Ttl {
         Self::new(Duration::from_secs(secs))
     }
 
+    /// The ttl.
+    pub fn as_duration(self) -> Duration {
+        self.0
+    }
+
     /// The ttl in milliseconds.
     pub fn as_millis(self) -> u64 {
         self.0.as_millis().try_into().expect("7 days are few milliseconds")
+    }
+
+    /// This ttl, or the longest one that ends with a duration: but never less than [`Ttl::MIN`].
+    pub(crate) fn at_most(self, duration: Duration) -> Self {
+        Self::new(duration.clamp(Self::MIN.0, self.0)).expect("it is between two ttls")
     }
 
     /// How long a holder may rely on a grant of this ttl, counted from before it asked: the lock

@@ -1,4 +1,4 @@
-//! Locks in one Redis.
+//! Locks in Redis: one node, a primary that Sentinels know, or a Cluster.
 //!
 //! **Where the token comes from.** Beside each lock stands a counter. One script takes the lock, if
 //! it is free, and increments the counter: the new count is the token.
@@ -10,108 +10,117 @@
 //!
 //! **What breaks that.** A Redis that loses writes: restarted without persistence or from an old
 //! snapshot, failed over to a replica that had not heard, or evicting keys. Then a token may be
-//! issued twice. The storage tells the two holders apart, and refuses the later one.
+//! issued twice. The storage tells the two holders apart, and refuses the later one; if that one
+//! holds the lock, it goes on with a higher token ([`Lease::reissue`](crate::Lease::reissue)).
+//! `lock-client doctor` tells whether a Redis may lose writes, and what to set.
 //!
 //! # Keys
-//! `fenced:{NAME}:lock` and `fenced:{NAME}:token`, in which `%`, `{` and `}` of the name stand as
-//! `%25`, `%7B` and `%7D`: the braces are Redis Cluster's hash tag, which keeps both in one slot.
+//! `fenced:{NAME}:lock`, `:token`, `:queue` and `:queue:alive`, and the channels `:freed` and
+//! `:freed:HOLDER`, in which `%`, `{` and `}` of the name stand as `%25`, `%7B` and `%7D`: the braces
+//! are Redis Cluster's hash tag, which keeps a lock's keys in one slot.
+//!
+//! # Waiting
+//! Waiters hear of a lock that was freed over one connection per client. Those who wait in no order
+//! hear it all at once, and one of each client tries; of those who stand in the queue, the first
+//! hears it, and tries. Should a message be lost, they look for themselves, at the latest when the
+//! present owner's ttl is over.
 //!
 //! # Lost connections
-//! The connection is made when it is first needed, and again after it was lost. A request whose
-//! reply was lost is [`Unavailable`](BackendError::Unavailable): it may have been carried out.
+//! The connection is made when it is first needed, and again after it was lost, to the primary of
+//! that moment. A request whose reply was lost is [`Unavailable`](BackendError::Unavailable): it may
+//! have been carried out. After SCRIPT FLUSH, scripts are sent again.
+
+mod connection;
+mod keys;
+mod script;
+mod server;
+mod wakeups;
 
 use std::{
-    sync::LazyLock,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
-use redis::{
-    Client, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError, Script, ScriptInvocation,
-    ServerErrorKind,
-    aio::{ConnectionManager, ConnectionManagerConfig},
-    io::tcp::TcpSettings,
+use redis::FromRedisValue;
+
+use self::{
+    connection::Connection,
+    keys::Keys,
+    script::{ACQUIRE, Call, REISSUE, RELEASE, RENEW, STATUS},
+    server::Server,
+    wakeups::Subscriptions,
 };
-use tokio::time::sleep;
+use super::{Attempt, Backend, BackendError, Held, Ownership, Status, Wakeups};
+use crate::{Order, Ttl};
 
-use super::{Attempt, Backend, BackendError, Held, Ownership, Status};
-use crate::Ttl;
+pub use self::server::InvalidUrl;
 
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
-#[cfg(target_os = "linux")]
-const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(2);
-const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long to wait between two tries at most, however long the owner may still keep the lock: it
-/// may release it at any time.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long one that stands in the queue counts as alive, if nothing is heard of it.
+const PATIENCE: Duration = Duration::from_secs(3);
 
-static ACQUIRE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("redis/acquire.lua")));
-static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("redis/renew.lua")));
-static RELEASE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("redis/release.lua")));
-static STATUS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("redis/status.lua")));
-
-/// Locks in one Redis.
+/// Locks in Redis.
 #[derive(Clone)]
 pub struct Redis {
-    connection: ConnectionManager,
+    connection: Connection,
+    subscriptions: Subscriptions,
+    retention_ms: u64,
 }
 
 impl std::fmt::Debug for Redis {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Redis").finish_non_exhaustive()
+        f.debug_struct("Redis").field("retention_ms", &self.retention_ms).finish_non_exhaustive()
     }
 }
 
 impl Redis {
-    /// Makes a client of the Redis at a URL: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or
-    /// `redis+unix:///SOCKET`. It connects when it is first used.
+    /// Makes a client of the Redis at a URL. It connects when it is first used.
+    ///
+    /// | Redis | URL |
+    /// |---|---|
+    /// | one node | `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]` |
+    /// | on a Unix socket | `redis+unix:///SOCKET[?db=DATABASE&user=USER&pass=PASSWORD]` |
+    /// | a primary that Sentinels know | `redis+sentinel://[[USER]:PASSWORD@]SENTINEL[:PORT],…/NAME[/DATABASE]` |
+    /// | a Cluster | `redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],…` |
+    ///
+    /// With `rediss` for `redis`, the connections are encrypted (TLS), the Sentinels' too. Then the
+    /// server's certificate must be signed by one that this system trusts; a file with others can be
+    /// named in the environment variable `SSL_CERT_FILE`. Users and passwords are percent-encoded;
+    /// they are those of Redis, and Sentinels are asked without.
     ///
     /// # Errors
     /// [`InvalidUrl`] if the URL can't be used.
-    ///
-    /// # Panics
-    /// Outside of a Tokio runtime.
     pub fn open(url: &str) -> Result<Self, InvalidUrl> {
-        let config = ConnectionManagerConfig::new()
-            .set_connection_timeout(Some(CONNECTION_TIMEOUT))
-            .set_response_timeout(Some(RESPONSE_TIMEOUT))
-            // Whoever asks tries again, for as long as it has time.
-            .set_number_of_retries(0);
-        let info = url.into_connection_info().map_err(InvalidUrl)?;
-        let client = Client::open(info.set_tcp_settings(tcp_settings())).map_err(InvalidUrl)?;
-        let connection =
-            ConnectionManager::new_lazy_with_config(client, config).map_err(InvalidUrl)?;
-        Ok(Self { connection })
+        let server = Arc::new(Server::at(url)?);
+        Ok(Self {
+            connection: Connection::new(server.clone()),
+            subscriptions: Subscriptions::new(server),
+            retention_ms: 0,
+        })
     }
 
-    /// Runs a script in one round trip, or three where this Redis hasn't seen it yet.
-    async fn run<T: FromRedisValue>(
-        &self,
-        script: &mut ScriptInvocation<'_>,
-    ) -> Result<T, BackendError> {
-        script.invoke_async(&mut self.connection.clone()).await.map_err(BackendError::from)
+    /// Keeps the counter of a name that isn't locked for so long only, and not for ever: for where
+    /// names are many and are used for a while, such as order numbers.
+    ///
+    /// # Safety of tokens
+    /// A counter that is gone starts again at the client's Unix time in milliseconds. That is above
+    /// all that it ever issued, as long as
+    /// - no client's clock is behind another's, or goes back, by more than the retention,
+    /// - the name was not granted more than 1 000 times a second on the average since it began, and
+    /// - nobody has lifted the counter above the clock: by setting it, or by a reissue for a storage
+    ///   that had seen such a token.
+    ///
+    /// Where this doesn't hold, the storage refuses the lower token, and the holder goes on with a
+    /// higher one if it has not claimed yet; nothing is lost, but work may have to be done again.
+    pub fn keep_counters_for(self, retention: Duration) -> Self {
+        // As long as it can be said, which is 292 million years, less a ttl.
+        let millis = retention.as_millis().clamp(1, 1 << 53);
+        Self { retention_ms: millis.try_into().expect("it is below 2^53"), ..self }
     }
-}
 
-/// The URL can't be used.
-#[derive(Debug, thiserror::Error)]
-#[error("not a usable Redis URL: {0}")]
-pub struct InvalidUrl(#[source] RedisError);
-
-impl From<RedisError> for BackendError {
-    fn from(error: RedisError) -> Self {
-        let passing = matches!(
-            error.kind(),
-            ErrorKind::Io
-                | ErrorKind::Server(
-                    ServerErrorKind::BusyLoading
-                        | ServerErrorKind::ClusterDown
-                        | ServerErrorKind::MasterDown
-                        | ServerErrorKind::TryAgain
-                )
-        );
-        if passing { Self::Unavailable(error.into()) } else { Self::Rejected(error.into()) }
+    async fn run<T: FromRedisValue>(&self, call: Call) -> Result<T, BackendError> {
+        self.connection.run(&call).await
     }
 }
 
@@ -122,10 +131,21 @@ impl Backend for Redis {
         name: &ResourceName,
         holder: &Holder,
         ttl: Ttl,
+        order: Order,
     ) -> Result<Attempt, BackendError> {
-        let mut script = ACQUIRE.key(lock_key(name));
-        script.key(counter_key(name)).arg(holder.as_str()).arg(ttl.as_millis()).arg(unix_millis());
-        match self.run::<Vec<i64>>(&mut script).await?[..] {
+        let keys = Keys::of(name);
+        let patience = match order {
+            Order::WokenAtOnce => Duration::ZERO,
+            Order::Fair => PATIENCE,
+        };
+        let call = ACQUIRE
+            .with([keys.lock(), keys.counter(), keys.queue(), keys.alive()])
+            .arg(holder.as_str())
+            .arg(ttl.as_millis())
+            .arg(unix_millis())
+            .arg(patience.as_secs() * 1000)
+            .arg(self.retention_ms);
+        match self.run::<Vec<i64>>(call).await?[..] {
             [1, token, grant] => {
                 Ok(Attempt::Granted { token: valid_token(token)?, grant: valid_token(grant)? })
             }
@@ -140,54 +160,64 @@ impl Backend for Redis {
         ownership: &Ownership,
         ttl: Ttl,
     ) -> Result<Option<Token>, BackendError> {
-        let mut script = RENEW.key(lock_key(name));
-        let Ownership { holder, grant } = ownership;
-        script.arg(holder.as_str()).arg(grant.as_u64()).arg(ttl.as_millis());
-        match self.run::<i64>(&mut script).await? {
-            0 => Ok(None),
-            token => valid_token(token).map(Some),
-        }
+        let keys = Keys::of(name);
+        let call = RENEW
+            .with([keys.lock(), keys.counter()])
+            .arg(ownership.holder.as_str())
+            .arg(ownership.grant.as_u64())
+            .arg(ttl.as_millis())
+            .arg(self.retention_ms);
+        token_of_ours(self.run(call).await?)
+    }
+
+    async fn reissue(
+        &self,
+        name: &ResourceName,
+        ownership: &Ownership,
+        above: Token,
+    ) -> Result<Option<Token>, BackendError> {
+        let keys = Keys::of(name);
+        let call = REISSUE
+            .with([keys.lock(), keys.counter()])
+            .arg(ownership.holder.as_str())
+            .arg(ownership.grant.as_u64())
+            .arg(above.as_u64())
+            .arg(unix_millis())
+            .arg(self.retention_ms);
+        token_of_ours(self.run(call).await?)
     }
 
     async fn release(&self, name: &ResourceName, holder: &Holder) -> Result<bool, BackendError> {
-        self.run(RELEASE.key(lock_key(name)).arg(holder.as_str())).await
+        let keys = Keys::of(name);
+        let call = RELEASE
+            .with([keys.lock(), keys.queue(), keys.alive()])
+            .arg(holder.as_str())
+            .arg(keys.freed());
+        self.run(call).await
     }
 
-    async fn wait_until_free(&self, _name: &ResourceName, remaining: Option<Duration>) {
-        let at_most = remaining.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL);
-        sleep(at_most.mul_f64(rand::random_range(0.5..1.0)) + Duration::from_millis(1)).await;
+    async fn subscribe(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        order: Order,
+    ) -> Result<Wakeups, BackendError> {
+        let keys = Keys::of(name);
+        let channel = match order {
+            Order::WokenAtOnce => keys.freed(),
+            Order::Fair => keys.freed_for(holder),
+        };
+        self.subscriptions.subscribe(channel).await
     }
 
     async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
-        let mut script = STATUS.key(lock_key(name));
-        script.key(counter_key(name));
-        let (lock, remaining, last_token): (Option<String>, i64, Option<u64>) =
-            self.run(&mut script).await?;
+        let keys = Keys::of(name);
+        let call = STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
+        let (lock, remaining, last_token, queued): (Option<String>, i64, Option<u64>, u64) =
+            self.run(call).await?;
         let held = lock.map(|lock| held(&lock, remaining).ok_or_else(|| not_ours(name)));
-        Ok(Status { held: held.transpose()?, last_token })
+        Ok(Status { held: held.transpose()?, last_token, queued })
     }
-}
-
-/// Small requests leave at once, and a connection whose other end has gone without a word is given
-/// up when it has acknowledged nothing for a while: only then is a new one made.
-fn tcp_settings() -> TcpSettings {
-    let settings = TcpSettings::default().set_nodelay(true);
-    #[cfg(target_os = "linux")]
-    let settings = settings.set_user_timeout(UNACKNOWLEDGED_TIMEOUT);
-    settings
-}
-
-fn lock_key(name: &ResourceName) -> String {
-    format!("fenced:{{{}}}:lock", escaped(name))
-}
-
-fn counter_key(name: &ResourceName) -> String {
-    format!("fenced:{{{}}}:token", escaped(name))
-}
-
-/// The name without what would end the hash tag.
-fn escaped(name: &ResourceName) -> String {
-    name.as_str().replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
 }
 
 fn unix_millis() -> u64 {
@@ -197,16 +227,18 @@ fn unix_millis() -> u64 {
 }
 
 fn held(lock: &str, remaining: i64) -> Option<Held> {
-    let [token, _grant, holder] = lock.splitn(3, ' ').collect::<Vec<_>>().try_into().ok()?;
-    Some(Held {
-        token: token.parse().ok()?,
-        holder: holder.parse().ok()?,
-        remaining: remaining_time(remaining),
-    })
+    let [token, grant, holder] = lock.splitn(3, ' ').collect::<Vec<_>>().try_into().ok()?;
+    let ownership = Ownership { holder: holder.parse().ok()?, grant: grant.parse().ok()? };
+    Some(Held { token: token.parse().ok()?, ownership, remaining: remaining_time(remaining) })
 }
 
 fn remaining_time(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+/// What a script answers that matches the ownership: 0 if it is over.
+fn token_of_ours(number: i64) -> Result<Option<Token>, BackendError> {
+    if number == 0 { Ok(None) } else { valid_token(number).map(Some) }
 }
 
 fn valid_token(number: i64) -> Result<Token, BackendError> {
@@ -214,19 +246,5 @@ fn valid_token(number: i64) -> Result<Token, BackendError> {
 }
 
 fn not_ours(name: &ResourceName) -> BackendError {
-    BackendError::Rejected(format!("{} holds no lock of ours", lock_key(name)).into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_of_every_name_share_a_hash_tag_and_differ() {
-        let key = |name: &str| lock_key(&name.parse().unwrap());
-        assert_eq!(key("invoice-7"), "fenced:{invoice-7}:lock");
-        assert_eq!(key("a}{b"), "fenced:{a%7D%7Bb}:lock");
-        assert_eq!(key("a%7Db"), "fenced:{a%257Db}:lock");
-        assert_eq!(counter_key(&"a/b".parse().unwrap()), "fenced:{a/b}:token");
-    }
+    BackendError::Rejected(format!("{} holds no lock of ours", Keys::of(name).lock()).into())
 }

@@ -13,6 +13,9 @@ use super::Failure;
 pub(super) enum Event<'a> {
     /// The lock is ours.
     Acquired { resource: &'a str, token: Token, holder: String, remaining_ms: u64 },
+    /// The storage had seen a higher token, as the counter was lost; the lock is ours, and has a new
+    /// one.
+    Reissued { token: Token },
     /// The fenced read was accepted: the storage refuses older tokens from here on.
     Read { token: Token, version: Option<u64>, value: Option<String> },
     /// The lease is kept for a while before the write.

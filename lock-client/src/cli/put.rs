@@ -11,8 +11,8 @@ use super::{
     name, storage, ttl,
 };
 use crate::{
-    Lease, Lost, Released, Ttl,
-    storage::{Answer, Storage, StorageError},
+    Lease, Lost, Released, Terms, Ttl,
+    storage::{Answer, FencedError, Storage, StorageError},
 };
 
 #[derive(Args, Debug)]
@@ -50,13 +50,14 @@ impl Put {
         let locks = self.lock_service.locks()?;
         let steps = if self.step { Steps::Stepwise } else { Steps::Through };
 
-        let lease = locks.try_acquire(&self.resource, self.ttl).await?;
+        let terms = Terms::new(self.ttl).no_wait().without_renewal();
+        let lease = locks.acquire(&self.resource, terms).await?;
         let written = self.write_under(&lease, &storage, steps).await;
         let released = lease.release().await;
         // What became of the write matters more than what follows it.
         match released {
             Ok(Released::Released) => warn(print(&Event::Released)),
-            Ok(Released::NotHeld) => warn(print(&Event::LeaseLost)),
+            Ok(Released::NotHeld | Released::StillHeld) => warn(print(&Event::LeaseLost)),
             Err(error) => eprintln!("lock-client: the lock was not released: {error}"),
         }
         written
@@ -69,19 +70,26 @@ impl Put {
         storage: &Storage,
         steps: Steps,
     ) -> Result<(), Failure> {
-        let fence = lease.fence()?;
-        let token = fence.token;
+        let token = lease.token()?;
         steps.print(&Event::Acquired {
             resource: self.resource.as_str(),
             token,
-            holder: fence.holder.redacted(),
+            holder: lease.holder().redacted(),
             remaining_ms: millis(lease.remaining()),
         })?;
 
-        let value = match storage.fenced_read(&self.resource, &fence).await? {
-            Answer::Accepted(value) => value,
-            Answer::Refused(refusal) => return refused(steps, refusal),
+        let value = match storage.under(lease, &self.resource).read().await {
+            Ok(value) => value,
+            Err(FencedError::Lost { refusal: Some(refusal) }) => {
+                return Err(refused(steps, refusal));
+            }
+            Err(error) => return Err(error.into()),
         };
+        let acquired = token;
+        let token = lease.token()?;
+        if token > acquired {
+            steps.print(&Event::Reissued { token })?;
+        }
         steps.print(&Event::Read {
             token,
             version: value.as_ref().map(|value| value.version),
@@ -93,7 +101,8 @@ impl Put {
             tokio::time::sleep(*hold).await;
         }
 
-        lease.token()?;
+        // A pause may come after any check of a lease: here it can be seen what then becomes of a write.
+        let fence = lease.fence()?;
         let remaining_ms = millis(lease.remaining());
         steps.print(&Event::LeaseChecked { token, remaining_ms })?;
 
@@ -102,7 +111,7 @@ impl Put {
                 warn(steps.print(&Event::Written { token, version, value: &self.value }));
                 Ok(())
             }
-            Ok(Answer::Refused(refusal)) => refused(steps, refusal),
+            Ok(Answer::Refused(refusal)) => Err(refused(steps, refusal)),
             Err(error @ StorageError::Unknown(_)) => {
                 warn(steps.print(&Event::OutcomeUnknown { token }));
                 Err(error.into())
@@ -112,10 +121,10 @@ impl Put {
     }
 }
 
-fn refused(steps: Steps, refusal: Refusal) -> Result<(), Failure> {
+fn refused(steps: Steps, refusal: Refusal) -> Failure {
     let Refusal { reason, token, highest_token } = refusal;
     warn(steps.print(&Event::Refused { token, highest_token, reason: reason.slug() }));
-    Err(Failure::Refused)
+    Failure::Refused
 }
 
 /// Tells of a step that could not be told, where the exit code has something else to tell.

@@ -29,6 +29,8 @@ struct Shown {
     remaining_ms: Option<u64>,
     /// The last token issued.
     last_token: Option<u64>,
+    /// How many stand in the queue.
+    queued: u64,
 }
 
 impl StatusOf {
@@ -40,9 +42,10 @@ impl StatusOf {
             name: self.name,
             held: held.is_some(),
             token: held.map(|held| held.token),
-            holder: held.map(|held| held.holder.redacted()),
+            holder: held.map(|held| held.ownership.holder.redacted()),
             remaining_ms: remaining.and_then(|remaining| remaining.as_millis().try_into().ok()),
             last_token: status.last_token,
+            queued: status.queued,
         };
         print(&shown)
     }

@@ -1,37 +1,49 @@
--- Takes the lock if it is free, with the next token.
+-- Takes the lock if it is free and nobody is before the holder in the queue, with the next token.
 --
 -- KEYS  1 the lock, "<token> <grant> <holder>"
 --       2 the counter
+--       3 the queue
+--       4 the queue's alive
 -- ARGV  1 holder
 --       2 ttl in milliseconds
 --       3 what a missing counter starts at
+--       4 for how many milliseconds the holder counts as alive in the queue; 0 if it doesn't queue
+--       5 for how many milliseconds a counter is kept that isn't used; 0 for ever
 -- answers {1, token, grant} if the lock is the holder's, {0, remaining ms or -1 if it has no end} if
 -- it is another's
 
+local patience = tonumber(ARGV[4])
 local held = redis.call('GET', KEYS[1])
 if held then
     local token, grant, holder = string.match(held, '^(%d+) (%d+) (.*)$')
     if holder == ARGV[1] then
         redis.call('PEXPIRE', KEYS[1], ARGV[2])
+        keep(KEYS[2], ARGV[2], ARGV[5])
         return {1, tonumber(token), tonumber(grant)}
+    end
+    if patience > 0 then
+        stand(KEYS[3], KEYS[4], ARGV[1], patience)
     end
     return {0, redis.call('PTTL', KEYS[1])}
 end
 
--- All is checked before anything is changed: a script that fails half way leaves its changes.
-local counter = redis.call('GET', KEYS[2])
-local last = tonumber(counter or ARGV[3])
-if not last or last < 0 or last ~= math.floor(last) then
-    return redis.error_reply('FENCED the counter is not a whole number: ' .. KEYS[2])
+local first, left = first_alive(KEYS[3], KEYS[4])
+if first and first ~= ARGV[1] then
+    if patience > 0 then
+        stand(KEYS[3], KEYS[4], ARGV[1], patience)
+    end
+    return {0, left}
 end
-if last >= 999999999999999 then
-    return redis.error_reply('FENCED the counter has reached the highest token: ' .. KEYS[2])
+
+local last, problem = last_token(KEYS[2], ARGV[3])
+if not last then
+    return redis.error_reply(problem)
 end
-if not counter then
-    redis.call('SET', KEYS[2], ARGV[3])
+local token = digits(last + 1)
+redis.call('SET', KEYS[2], token)
+keep(KEYS[2], ARGV[2], ARGV[5])
+redis.call('SET', KEYS[1], token .. ' ' .. token .. ' ' .. ARGV[1], 'NX', 'PX', ARGV[2])
+if first then
+    leave(KEYS[3], KEYS[4], ARGV[1])
 end
-local token = redis.call('INCR', KEYS[2])
--- '..' would print numbers from 1e14 on with an exponent.
-local lock = string.format('%.0f %.0f %s', token, token, ARGV[1])
-redis.call('SET', KEYS[1], lock, 'NX', 'PX', ARGV[2])
-return {1, token, token}
+return {1, last + 1, last + 1}

@@ -1,0 +1,204 @@
+//! The state of a lease: valid until a deadline, or over, which it stays.
+
+use std::time::Duration;
+#[cfg(feature = "storage")]
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use fence::{ResourceName, Token};
+use tokio::{sync::watch, time::timeout};
+
+use super::{Lost, RenewError};
+#[cfg(feature = "storage")]
+use crate::storage::Claim;
+use crate::{Locks, Ttl, backend::Ownership, clock::Moment, observe};
+
+/// What a lock service granted.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) locks: Locks,
+    pub(crate) name: ResourceName,
+    pub(crate) ownership: Ownership,
+    pub(crate) ttl: Ttl,
+    pub(crate) token: Token,
+    /// When the request was sent.
+    pub(crate) asked: Moment,
+}
+
+/// A held lock, and what is known of it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) locks: Locks,
+    pub(crate) name: ResourceName,
+    pub(crate) ownership: Ownership,
+    pub(crate) ttl: Ttl,
+    pub(crate) began: Moment,
+    state: watch::Sender<State>,
+    /// Renewals and reissues of one lease never overlap.
+    exchange: tokio::sync::Mutex<()>,
+    /// What the lease has claimed.
+    #[cfg(feature = "storage")]
+    claims: Mutex<HashMap<ResourceName, Arc<tokio::sync::Mutex<Claim>>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Valid { token: Token, deadline: Moment },
+    Lost(Loss),
+    Released,
+}
+
+/// Why a lease is over that was not released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// It is past its deadline.
+    Expired,
+    /// The lock service said that the lock is not ours.
+    NotOurs,
+    /// The storage refused the token: somebody else was let in.
+    #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "only a storage refuses"))]
+    Refused,
+}
+
+impl Held {
+    pub(super) fn new(granted: Granted) -> Self {
+        let Granted { locks, name, ownership, ttl, token, asked } = granted;
+        let state = State::Valid { token, deadline: asked + ttl.reliable() };
+        Self {
+            locks,
+            name,
+            ownership,
+            ttl,
+            began: asked,
+            state: watch::Sender::new(state),
+            exchange: tokio::sync::Mutex::default(),
+            #[cfg(feature = "storage")]
+            claims: Mutex::default(),
+        }
+    }
+
+    pub(super) fn token(&self) -> Result<Token, Lost> {
+        match *self.state.borrow() {
+            State::Valid { token, deadline } if !deadline.has_passed() => return Ok(token),
+            State::Valid { .. } => {}
+            State::Lost(_) | State::Released => return Err(Lost),
+        }
+        self.lose(Loss::Expired);
+        Err(Lost)
+    }
+
+    pub(super) fn remaining(&self) -> Duration {
+        match *self.state.borrow() {
+            State::Valid { deadline, .. } => deadline.remaining(),
+            State::Lost(_) | State::Released => Duration::ZERO,
+        }
+    }
+
+    /// Whether the lock service said that the lock is not ours.
+    pub(super) fn is_somebody_elses(&self) -> bool {
+        matches!(*self.state.borrow(), State::Lost(Loss::NotOurs))
+    }
+
+    /// Waits until the lease is over.
+    pub(super) fn over(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut state = self.state.subscribe();
+        async move {
+            loop {
+                let State::Valid { deadline, .. } = *state.borrow_and_update() else {
+                    return;
+                };
+                if deadline.has_passed() {
+                    return;
+                }
+                // Nobody can renew a lease that has gone.
+                if let Ok(Err(_)) = timeout(deadline.remaining(), state.changed()).await {
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) async fn renew(&self, ttl: Ttl) -> Result<(), RenewError> {
+        let _exchange = self.exchange.lock().await;
+        self.token()?;
+        let asked = Moment::now();
+        let renewed = self.locks.backend.renew(&self.name, &self.ownership, ttl).await;
+        match renewed.map_err(RenewError::Unavailable)? {
+            Some(token) => {
+                self.advance(token, Some(asked + ttl.reliable()))?;
+                observe::renewed();
+                Ok(())
+            }
+            None => Err(self.lose(Loss::NotOurs).into()),
+        }
+    }
+
+    pub(super) async fn reissue(&self, above: Token) -> Result<Token, RenewError> {
+        let _exchange = self.exchange.lock().await;
+        let token = self.token()?;
+        if token > above {
+            return Ok(token);
+        }
+        let reissued = self.locks.backend.reissue(&self.name, &self.ownership, above).await;
+        match reissued.map_err(RenewError::Unavailable)? {
+            Some(token) => {
+                assert!(token > above, "a reissued token is above what it was asked to be");
+                self.advance(token, None)?;
+                observe::reissued(&self.name, token);
+                Ok(self.token()?)
+            }
+            None => Err(self.lose(Loss::NotOurs).into()),
+        }
+    }
+
+    /// Notes a token that the lock service told, and a new deadline. What comes after the old
+    /// deadline comes too late.
+    fn advance(&self, told: Token, renewed: Option<Moment>) -> Result<(), Lost> {
+        let mut in_time = false;
+        self.state.send_if_modified(|state| match state {
+            State::Valid { token, deadline } if !deadline.has_passed() => {
+                *token = told.max(*token);
+                *deadline = renewed.unwrap_or(*deadline);
+                in_time = true;
+                true
+            }
+            _ => false,
+        });
+        if in_time { Ok(()) } else { Err(self.lose(Loss::Expired)) }
+    }
+
+    /// Notes that the lease is over, if it isn't yet.
+    pub(crate) fn lose(&self, loss: Loss) -> Lost {
+        let lost = self.state.send_if_modified(|state| {
+            let valid = matches!(state, State::Valid { .. });
+            if valid {
+                *state = State::Lost(loss);
+            }
+            valid
+        });
+        if lost {
+            observe::lost(&self.name, loss, self.began.elapsed());
+        }
+        Lost
+    }
+
+    /// Notes that the lock was released. A lease that was lost before stays lost.
+    pub(super) fn end(&self) {
+        self.state.send_if_modified(|state| {
+            let valid = matches!(state, State::Valid { .. });
+            if valid {
+                *state = State::Released;
+            }
+            valid
+        });
+    }
+
+    /// What the lease has claimed of a resource.
+    #[cfg(feature = "storage")]
+    pub(crate) fn claim(&self, resource: &ResourceName) -> Arc<tokio::sync::Mutex<Claim>> {
+        let mut claims = self.claims.lock().expect("nothing panics while it has this");
+        claims.entry(resource.clone()).or_default().clone()
+    }
+}

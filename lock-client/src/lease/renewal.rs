@@ -1,0 +1,38 @@
+//! The task that renews a lease.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::sleep;
+
+use super::{Held, Loss, RenewError};
+use crate::{clock::Moment, observe};
+
+/// The first pause before a renewal is tried again; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Renews at a third of the ttl, again and again, until the lease is lost, or is to be held no longer.
+pub(super) async fn renew_until_lost(held: Arc<Held>, max_hold: Duration) {
+    let end = held.began + max_hold;
+    let third = held.ttl.as_duration() / 3;
+    let mut asked = held.began;
+    let mut last = held.ttl.as_duration() >= max_hold;
+    while !last {
+        sleep((asked + third).remaining()).await;
+        // The last renewal is for what is left.
+        let ttl = held.ttl.at_most(end.remaining());
+        last = ttl < held.ttl;
+        asked = Moment::now();
+        let mut pause = FIRST_PAUSE;
+        while let Err(error) = held.renew(ttl).await {
+            match error {
+                RenewError::Lost(_) => return,
+                RenewError::Unavailable(error) => observe::not_renewed(&held.name, &error),
+            }
+            sleep(pause.min(held.remaining())).await;
+            pause = (pause * 2).min(third / 4);
+            asked = Moment::now();
+        }
+    }
+    sleep(held.remaining()).await;
+    held.lose(Loss::Expired);
+}
