@@ -146,6 +146,14 @@ impl Process {
         Ok(status.expect("it has ended"))
     }
 
+    /// Tells whether it has ended.
+    ///
+    /// # Errors
+    /// If the operating system refuses.
+    pub(crate) fn has_ended(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
     /// Waits, without leaving the thread, until it ends by itself or the time is over. For drops.
     pub(crate) fn reap(&mut self, within: Duration) {
         let begun = Instant::now();
@@ -159,7 +167,7 @@ impl Process {
     }
 
     /// Says what is wrong with it, with the end of what it wrote to stderr.
-    fn account(&self, what: &str) -> String {
+    pub(crate) fn account(&self, what: &str) -> String {
         let stderr = std::fs::read_to_string(&self.stderr).unwrap_or_default();
         let mut last: Vec<_> = stderr.lines().rev().take(10).collect();
         last.reverse();
@@ -199,6 +207,23 @@ pub async fn until(
         sleep(POLL_INTERVAL).await;
     }
     Ok(())
+}
+
+/// Waits until a condition holds that somebody else has to be asked about.
+///
+/// # Errors
+/// If it doesn't within the time, or can't be told.
+pub async fn until_async<F: Future<Output = anyhow::Result<bool>>>(
+    within: Duration,
+    mut condition: impl FnMut() -> F,
+) -> anyhow::Result<()> {
+    let asking = async {
+        while !condition().await? {
+            sleep(POLL_INTERVAL).await;
+        }
+        Ok(())
+    };
+    timeout(within, asking).await.unwrap_or_else(|_| bail!("it took longer than {within:?}"))
 }
 
 /// Has the kernel kill the process when the thread that starts it ends (PR_SET_PDEATHSIG).

@@ -2,7 +2,7 @@
 
 mod mariadb;
 pub(crate) mod postgres;
-mod redis;
+pub mod redis;
 mod storage;
 
 use std::{
@@ -15,7 +15,12 @@ use anyhow::{Context, bail};
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
-pub use self::{mariadb::MariaDb, postgres::Postgres, redis::Redis, storage::StorageServer};
+pub use self::{
+    mariadb::MariaDb,
+    postgres::Postgres,
+    redis::{Redis, RedisCluster, Replica, Sentinels},
+    storage::StorageServer,
+};
 use crate::process::User;
 
 /// A folder that is removed with what is in it when this is dropped.

@@ -1,0 +1,113 @@
+//! Where a Redis listens, besides its Unix socket.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::Path,
+};
+
+use super::tls;
+
+/// What sort of port it is to have.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Door {
+    /// None.
+    Socket,
+    /// Plain TCP.
+    Tcp,
+    /// TLS alone.
+    Tls,
+    /// Plain TCP, and a port for the other nodes of its Cluster.
+    ClusterNode,
+}
+
+/// The ports that were chosen.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Socket,
+    Tcp { port: u16 },
+    Tls { port: u16 },
+    ClusterNode { port: u16, bus: u16 },
+}
+
+impl Door {
+    /// Chooses ports that nobody listens on. Somebody else may still be faster to take them.
+    pub(super) fn open(self) -> anyhow::Result<Listener> {
+        Ok(match self {
+            Self::Socket => Listener::Socket,
+            Self::Tcp => Listener::Tcp { port: free_ports::<1>()?[0] },
+            Self::Tls => Listener::Tls { port: free_ports::<1>()?[0] },
+            Self::ClusterNode => {
+                let [port, bus] = free_ports()?;
+                Listener::ClusterNode { port, bus }
+            }
+        })
+    }
+}
+
+impl Listener {
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        match *self {
+            Self::Socket => None,
+            Self::Tcp { port } | Self::Tls { port } | Self::ClusterNode { port, .. } => {
+                Some((Ipv4Addr::LOCALHOST, port).into())
+            }
+        }
+    }
+
+    /// The port for clients and the one for the other nodes, of a node of a Cluster.
+    pub(super) fn cluster_ports(&self) -> Option<(u16, u16)> {
+        match *self {
+            Self::ClusterNode { port, bus } => Some((port, bus)),
+            _ => None,
+        }
+    }
+
+    /// What redis-server has to be told.
+    pub(super) fn arguments(&self, folder: &Path) -> Vec<String> {
+        let in_folder = |file: &str| folder.join(file).display().to_string();
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        match self {
+            Self::Socket => words(&["--port", "0"]),
+            Self::Tcp { port } => words(&["--port", &port.to_string()]),
+            Self::Tls { port } => words(&[
+                "--port",
+                "0",
+                "--tls-port",
+                &port.to_string(),
+                "--tls-ca-cert-file",
+                &in_folder(tls::CA_CERTIFICATE),
+                "--tls-cert-file",
+                &in_folder(tls::CERTIFICATE),
+                "--tls-key-file",
+                &in_folder(tls::KEY),
+                // It shows its certificate, and asks for none.
+                "--tls-auth-clients",
+                "no",
+            ]),
+            Self::ClusterNode { port, bus } => words(&[
+                "--port",
+                &port.to_string(),
+                "--cluster-enabled",
+                "yes",
+                "--cluster-port",
+                &bus.to_string(),
+                // Without it a node doesn't know its address until another has met it.
+                "--cluster-announce-ip",
+                "127.0.0.1",
+            ]),
+        }
+    }
+}
+
+/// Different ports that nobody listens on.
+fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
+    let mut ports = [0; N];
+    let mut kept = Vec::new();
+    for port in &mut ports {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        *port = listener.local_addr()?.port();
+        // Let go only when all have been chosen, so that they differ.
+        kept.push(listener);
+    }
+    Ok(ports)
+}
