@@ -10,13 +10,13 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test check bench redis-server postgresql mariadb sqlite3 wrk python node
+.PHONY: demo test check bench redis-server openssl postgresql mariadb sqlite3 wrk python node
 
 demo: redis-server
 	cargo build --workspace --bins
 	target/debug/lab replay
 
-test: redis-server postgresql mariadb sqlite3 python node
+test: redis-server openssl postgresql mariadb sqlite3 python node
 	cargo build --workspace --bins
 	cargo test --workspace
 
@@ -46,6 +46,9 @@ endef
 
 redis-server:
 	@command -v redis-server > /dev/null || { $(call install,redis-server,redis); }
+
+openssl:
+	@command -v openssl > /dev/null || { $(call install,openssl,openssl); }
 
 # The version of the newest PostgreSQL server here, which needn't be in the PATH.
 define postgres_version

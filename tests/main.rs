@@ -15,6 +15,7 @@ mod languages;
 mod lock_command;
 mod locks;
 mod proxy;
+mod redis_servers;
 mod replay;
 mod rivals;
 mod start_and_stop;

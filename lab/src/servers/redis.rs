@@ -11,7 +11,8 @@ use std::{net::SocketAddr, path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context, bail};
 use redis::{
-    Client, ConnectionInfo, FromRedisValue, IntoConnectionInfo, aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, ConnectionInfo, FromRedisValue, IntoConnectionInfo,
+    aio::MultiplexedConnection,
 };
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -22,6 +23,8 @@ use super::{installed, temporary_folder};
 use crate::process::Process;
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long an answer may take on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How often other ports are tried when somebody else was faster to take one.
 const PORT_ATTEMPTS: usize = 20;
@@ -225,7 +228,10 @@ impl Redis {
             settings = settings.set_password(password);
         }
         let client = Client::open(info.set_redis_settings(settings))?;
-        Ok(client.get_multiplexed_async_connection().await?)
+        let patient = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        Ok(client.get_multiplexed_async_connection_with_config(&patient).await?)
     }
 }
 
