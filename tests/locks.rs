@@ -4,32 +4,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::{
     proxy::LossyProxy,
-    world::{name, token},
+    world::{locks, name, token, tried, ttl},
 };
 use lab::servers::Redis;
 use lock_client::{
-    AcquireError, Lease, Locks, Lost, Order, Released, RenewError, Terms, Ttl, backend,
+    AcquireError, Lease, Lost, Order, Released, RenewError, Terms, backend,
     backend::{Attempt, Backend},
 };
-
-fn ttl(millis: u64) -> Ttl {
-    Ttl::new(Duration::from_millis(millis)).unwrap()
-}
-
-/// The terms of a single try.
-fn tried(millis: u64) -> Terms {
-    Terms::new(ttl(millis)).no_wait()
-}
-
-fn locks(url: &str) -> Locks {
-    Locks::new(backend::Redis::open(url).unwrap())
-}
-
-async fn query<T: redis::FromRedisValue>(redis: &Redis, command: &[&str]) -> T {
-    let client = redis::Client::open(redis.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await.unwrap()
-}
 
 #[tokio::test]
 async fn tokens_grow_with_every_grant() {
@@ -64,7 +45,7 @@ async fn names_with_braces_and_percent_signs_are_locks_of_their_own() {
     for odd in ["{x}", "x", "%7Bx%7D", "a}b{c", "a/b", "ż 🐢"] {
         leases.push(locks.acquire(&name(odd), tried(10_000)).await.unwrap());
     }
-    let mut keys: Vec<String> = query(&redis, &["KEYS", "*:lock"]).await;
+    let mut keys: Vec<String> = redis.command(&["KEYS", "*:lock"]).await.unwrap();
     keys.sort();
     let keys: Vec<_> = keys.iter().map(String::as_str).collect();
     let expected = [
@@ -85,7 +66,7 @@ async fn big_tokens_are_exact_and_the_highest_is_the_last() {
     redis.set("fenced:{r}:token", "999999999999997").await.unwrap();
     let lease = locks.acquire(&name("r"), tried(10_000)).await.unwrap();
     assert_eq!(lease.token(), Ok(token(999_999_999_999_998)));
-    let value: String = query(&redis, &["GET", "fenced:{r}:lock"]).await;
+    let value: String = redis.command(&["GET", "fenced:{r}:lock"]).await.unwrap();
     assert_eq!(value, format!("999999999999998 999999999999998 {}", lease.holder().as_str()));
     lease.renew().await.unwrap();
     lease.release().await.unwrap();
@@ -98,8 +79,8 @@ async fn big_tokens_are_exact_and_the_highest_is_the_last() {
         let refused = locks.acquire(&name("r"), tried(10_000)).await;
         assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{counter}: {refused:?}");
         let (lock, kept): (Option<String>, String) = (
-            query(&redis, &["GET", "fenced:{r}:lock"]).await,
-            query(&redis, &["GET", "fenced:{r}:token"]).await,
+            redis.command(&["GET", "fenced:{r}:lock"]).await.unwrap(),
+            redis.command(&["GET", "fenced:{r}:token"]).await.unwrap(),
         );
         assert_eq!((lock, kept.as_str()), (None, counter), "nothing has changed");
     }
@@ -131,7 +112,7 @@ async fn renewal_extends_only_what_is_still_ours() {
     assert!(lease.remaining() > before);
     assert_eq!(lease.token(), token_before);
 
-    let _: () = query(&redis, &["DEL", "fenced:{r}:lock"]).await;
+    let _: () = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
     let other = locks.acquire(&name("r"), tried(2_000)).await.unwrap();
     assert!(matches!(lease.renew().await, Err(RenewError::Lost(_))));
     assert_eq!(lease.token(), Err(Lost));
@@ -185,11 +166,11 @@ async fn scripts_that_redis_has_forgotten_are_sent_again() {
     let locks = locks(&redis.url());
     for _ in 0..2 {
         let lease = locks.acquire(&name("r"), tried(10_000)).await.unwrap();
-        let _: () = query(&redis, &["SCRIPT", "FLUSH"]).await;
+        let _: () = redis.command(&["SCRIPT", "FLUSH"]).await.unwrap();
         lease.renew().await.unwrap();
-        let _: () = query(&redis, &["SCRIPT", "FLUSH"]).await;
+        let _: () = redis.command(&["SCRIPT", "FLUSH"]).await.unwrap();
         assert_eq!(lease.release().await.unwrap(), Released::Released);
-        let _: () = query(&redis, &["SCRIPT", "FLUSH"]).await;
+        let _: () = redis.command(&["SCRIPT", "FLUSH"]).await.unwrap();
     }
 }
 

@@ -10,12 +10,10 @@
 
 local held = redis.call('GET', KEYS[1])
 local owned = string.match(held or '', '^%d+ %d+ (.*)$') == ARGV[1]
-if owned then
-    redis.call('DEL', KEYS[1])
-end
 local queued = leave(KEYS[2], KEYS[3], ARGV[1]) == 1
 if owned or (queued and not held) then
+    -- Nobody runs before the script ends. If this is not allowed, the lock is not freed either.
     local first = first_alive(KEYS[2], KEYS[3])
     redis.call('PUBLISH', first and ARGV[2] .. ':' .. first or ARGV[2], '')
 end
-return owned and 1 or 0
+return owned and redis.call('DEL', KEYS[1]) or 0

@@ -1,0 +1,198 @@
+//! Redis as people run it: with users and passwords, encrypted, behind Sentinels, as a Cluster.
+
+use std::{process::Command, time::Duration};
+
+use lab::{
+    process::until_async,
+    servers::{Redis, RedisCluster, Sentinels, built},
+};
+use lock_client::{AcquireError, Locks, Terms};
+use tokio::time::timeout;
+
+use crate::world::{locks, name, tried, ttl};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// What a user of locks may do, as `lock-client/README.md` tells it.
+const ACL: &str = "resetchannels &fenced:* ~fenced:* -@all +eval +evalsha +ping +publish \
+                   +subscribe +unsubscribe +get +set +del +pexpire +pttl +time +zadd +zrem \
+                   +zrange +zscore +zcard";
+
+/// Locks, renews, waits in both orders, and releases.
+async fn assert_locks(locks: &Locks, lock: &str) {
+    let name = name(lock);
+    let mut last = None;
+    for terms in [Terms::new(ttl(60_000)), Terms::new(ttl(60_000)).fair()] {
+        let lease = locks.acquire(&name, tried(60_000)).await.unwrap();
+        lease.renew().await.unwrap();
+        lease.reissue(lease.token().unwrap()).await.unwrap();
+        let (waiting, waited_for) = (locks.clone(), name.clone());
+        let waiter = tokio::spawn(async move {
+            let lease = waiting.acquire(&waited_for, terms).await.unwrap();
+            let token = lease.token().unwrap();
+            lease.release().await.unwrap();
+            token
+        });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!waiter.is_finished(), "the lock is not had before it is released");
+        let token = lease.token().unwrap();
+        lease.release().await.unwrap();
+        let next = timeout(SOON, waiter).await.expect("it is had soon").unwrap();
+        assert!(token < next && Some(token) > last);
+        last = Some(next);
+    }
+}
+
+#[tokio::test]
+async fn user_with_no_more_than_the_documented_rights_can_lock() {
+    let redis = Redis::start_on_tcp(&[]).await.unwrap();
+    let rules: Vec<_> = ACL.split_whitespace().collect();
+    let user = ["ACL", "SETUSER", "locker", "on", ">secret"];
+    let _: String = redis.command(&[&user[..], &rules].concat()).await.unwrap();
+    let url = redis.url_as("locker", "secret");
+    assert_locks(&locks(&url), "r").await;
+    assert_locks(
+        &locks(&format!("redis+unix://{}?user=locker&pass=secret", redis.socket().display())),
+        "r",
+    )
+    .await;
+
+    // The control: without one of them it is refused, and nothing is told as done.
+    let not_needed_here = ["+ping", "+unsubscribe", "+zscore", "+zcard"];
+    let needed = |right: &&&str| right.starts_with('+') && !not_needed_here.contains(*right);
+    for right in rules.iter().filter(needed) {
+        let _: () = redis.command(&["SCRIPT", "FLUSH"]).await.unwrap();
+        let revoked = right.replace('+', "-");
+        let _: String = redis.command(&["ACL", "SETUSER", "locker", &revoked]).await.unwrap();
+        let locks = locks(&url);
+        let needing = async {
+            let held = locks.acquire(&name("r"), tried(60_000)).await?;
+            let wait = Terms::new(ttl(60_000)).fair().wait(Duration::from_millis(1));
+            let waited = locks.acquire(&name("r"), wait).await;
+            held.release().await.map_err(|error| AcquireError::Rejected(Box::new(error)))?;
+            match waited {
+                Err(AcquireError::Contended { .. }) => Ok(()),
+                other => other.map(|_| ()),
+            }
+        };
+        let refused = needing.await;
+        let _: String = redis.command(&["ACL", "SETUSER", "locker", right]).await.unwrap();
+        let _: i64 = redis.command(&["DEL", "fenced:{r}:lock", "fenced:{r}:queue"]).await.unwrap();
+        assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{right}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_password_is_a_clear_error_at_once() {
+    let redis = Redis::start_on_tcp(&["--requirepass", "secret"]).await.unwrap();
+    assert_locks(&locks(&redis.url_as("default", "secret")), "r").await;
+    for url in [redis.url_as("default", "wrong"), redis.url()] {
+        let refused = locks(&url).acquire(&name("r"), ttl(1_000)).await;
+        assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn database_of_the_url_is_used() {
+    let redis = Redis::start_on_tcp(&[]).await.unwrap();
+    let (zero, three) = (locks(&redis.url()), locks(&format!("{}/3", redis.url())));
+    let _in_zero = zero.acquire(&name("r"), tried(60_000)).await.unwrap();
+    let _in_three = three.acquire(&name("r"), tried(60_000)).await.unwrap();
+    let keyspace: String = redis.command(&["INFO", "keyspace"]).await.unwrap();
+    assert!(keyspace.contains("db3:keys=2"), "{keyspace}");
+}
+
+#[tokio::test]
+async fn encrypted_redis_is_used_if_its_certificate_is_trusted() {
+    let redis = Redis::start_tls().await.unwrap();
+    let (url, ca_file) = (redis.url(), redis.ca_file().unwrap());
+    let status = async |ca_file| {
+        let mut command = Command::new(built("lock-client").unwrap());
+        command.args(["status", "r", "--redis", &url]).env("SSL_CERT_FILE", ca_file);
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    };
+    let trusted = status(ca_file).await;
+    assert_eq!(trusted.status.code(), Some(0), "{trusted:?}");
+    let other = Redis::start_tls().await.unwrap();
+    let distrusted = status(other.ca_file().unwrap()).await;
+    assert_eq!(distrusted.status.code(), Some(69), "{distrusted:?}");
+    let reason = String::from_utf8_lossy(&distrusted.stderr).into_owned();
+    assert!(reason.contains("certificate"), "{reason}");
+}
+
+#[tokio::test]
+async fn connection_is_made_again_when_redis_comes_back() {
+    let mut redis =
+        Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await.unwrap();
+    let locks = locks(&redis.url());
+    let before = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
+    redis.restart().await.unwrap();
+    before.renew().await.unwrap_err();
+    before.renew().await.expect("the lock has survived, and the next request connects");
+    before.release().await.unwrap();
+    assert_locks(&locks, "r").await;
+}
+
+fn behind(world: &Sentinels) -> String {
+    let addresses: Vec<_> = world.addresses().iter().map(ToString::to_string).collect();
+    format!("redis+sentinel://{}/{}", addresses.join(","), world.name())
+}
+
+#[tokio::test]
+async fn primary_behind_sentinels_is_followed_through_a_failover() {
+    let mut world = Sentinels::start().await.unwrap();
+    let locks = locks(&behind(&world));
+    assert_locks(&locks, "r").await;
+    let lease = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
+    let token = lease.token().unwrap();
+    // Else the failover may lose the lock: that is what it is asynchronous for.
+    let lock = ["GET", "fenced:{r}:lock"];
+    let held: Option<String> = world.primary().command(&lock).await.unwrap();
+    let replica = world.replica();
+    let has_it = async || Ok(replica.command::<Option<String>>(&lock).await? == held);
+    until_async(SOON, has_it).await.unwrap();
+    // One waits meanwhile.
+    let waiting = locks.clone();
+    let waiter = tokio::spawn(async move {
+        let lease = waiting.acquire(&name("r"), ttl(60_000)).await.unwrap();
+        lease.token().unwrap()
+    });
+    world.primary().process().kill().unwrap();
+    world.fail_over().await.unwrap();
+    until_async(SOON, async || Ok(lease.renew().await.is_ok())).await.expect("it is renewed there");
+    lease.release().await.unwrap();
+    let next = timeout(SOON, waiter).await.expect("the waiter hears of it").unwrap();
+    assert!(next > token);
+}
+
+#[tokio::test]
+async fn keys_of_a_lock_share_a_slot_of_a_cluster() {
+    let mut cluster = RedisCluster::start().await.unwrap();
+    let hosts: Vec<_> =
+        cluster.nodes().iter().map(|node| node.address().unwrap().to_string()).collect();
+    let locks = locks(&format!("redis+cluster://{}", hosts.join(",")));
+    let mut nodes = Vec::new();
+    for lock in ["a", "b", "c", "invoice-7", "x{y}z"] {
+        assert_locks(&locks, lock).await;
+        nodes.push(
+            cluster
+                .node_of(&format!("{{{}}}", lock.replace('{', "%7B").replace('}', "%7D")))
+                .await
+                .unwrap(),
+        );
+    }
+    nodes.sort_unstable();
+    nodes.dedup();
+    assert_eq!(nodes, [0, 1, 2], "they are of all three nodes");
+
+    // A node that has forgotten its scripts, and one that was away.
+    for node in cluster.nodes() {
+        let _: () = node.command(&["SCRIPT", "FLUSH"]).await.unwrap();
+    }
+    assert_locks(&locks, "a").await;
+    cluster.nodes()[0].restart().await.unwrap();
+    cluster.ready().await.unwrap();
+    for lock in ["a", "b", "c", "invoice-7"] {
+        assert_locks(&locks, lock).await;
+    }
+}
