@@ -125,7 +125,7 @@ impl Lease {
     ///
     /// It is for before anything was read with the old token. Afterwards a refusal means that
     /// somebody else was let in, and what was read is void.
-    /// [`FencedResource`](crate::storage::FencedResource) does it where it is right.
+    /// The storage client does it where it is right.
     ///
     /// # Errors
     /// [`RenewError::Lost`] if the lease is lost or past its deadline, [`RenewError::Unavailable`] if
