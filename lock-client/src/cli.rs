@@ -3,6 +3,7 @@
 //! Every step is an event on stdout, a JSON object on a line of its own; errors are on
 //! stderr.
 
+mod doctor;
 mod events;
 mod put;
 mod status;
@@ -28,6 +29,7 @@ struct Cli {
 
 const EXIT_CODES: &str = "Exit codes:
    0  done
+   1  doctor: a token could be lost
   64  the command was not used rightly
   69  Redis or the storage can't be reached, or can't do what it is asked
   75  somebody else holds the lock
@@ -43,11 +45,15 @@ enum Command {
     Put(put::Put),
     /// Shows who holds a lock
     Status(status::StatusOf),
+    /// Tells whether a token could be lost by this Redis, and what cures it
+    Doctor(doctor::Doctor),
 }
 
 /// Why the command failed, by its exit code.
 #[derive(Debug)]
 enum Failure {
+    /// The lock service may issue a token twice.
+    TokenAtRisk,
     /// It was not used rightly.
     Usage(String),
     /// Redis or the storage can't be reached, or refuses to serve.
@@ -63,6 +69,7 @@ enum Failure {
 impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
+            Self::TokenAtRisk => 1,
             Self::Usage(_) => 64,
             Self::Unavailable(_) => 69,
             Self::Busy => 75,
@@ -74,6 +81,7 @@ impl Failure {
     fn message(&self) -> &str {
         match self {
             Self::Usage(message) | Self::Unavailable(message) => message,
+            Self::TokenAtRisk => "a token could be lost",
             Self::Busy => "somebody else holds the lock",
             Self::LeaseLost => "the lease was lost, and nothing was written",
             Self::Refused => "the storage refused the token, and nothing was written",
@@ -125,6 +133,7 @@ pub async fn main() -> ExitCode {
     let result = match cli.command {
         Command::Put(put) => put.run().await,
         Command::Status(status) => status.run().await,
+        Command::Doctor(doctor) => doctor.run().await,
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,66 @@
+//! `lock-client doctor`.
+
+mod clock;
+mod connection;
+mod eviction;
+mod facts;
+mod finding;
+mod locking;
+mod persistence;
+mod replication;
+mod report;
+mod version;
+mod waking;
+
+use clap::Args;
+use redis::RedisError;
+
+use self::{connection::Server, facts::Facts, finding::Severity, report::Report};
+use super::{Failure, LockService};
+use crate::Locks;
+
+#[derive(Args, Debug)]
+pub(super) struct Doctor {
+    #[command(flatten)]
+    lock_service: LockService,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl Doctor {
+    pub(super) async fn run(self) -> Result<(), Failure> {
+        let locks = self.lock_service.locks()?;
+        let mut server = connection::connect(&self.lock_service.redis).await?;
+        let report = examine(&mut server, &locks).await.map_err(connection::unavailable)?;
+        if self.json {
+            report.print_json()?
+        } else {
+            report.print_text()?
+        }
+        match report.verdict() {
+            Severity::Ok | Severity::Warning => Ok(()),
+            Severity::Unusable => Err(Failure::Unavailable("no locks can be kept here".to_owned())),
+            Severity::TokenLoss => Err(Failure::TokenAtRisk),
+        }
+    }
+}
+
+/// Runs all checks.
+///
+/// # Errors
+/// If the connection is lost. What the server refuses to tell is a finding.
+async fn examine(server: &mut Server, locks: &Locks) -> Result<Report, RedisError> {
+    let user = server.user();
+    let facts = Facts::of(&mut server.commands, &user).await?;
+    let mut findings = vec![version::version(&facts)];
+    findings.extend(persistence::persistence(&facts));
+    findings.push(eviction::eviction(&facts));
+    findings.extend(replication::replication(&mut server.commands, &facts).await?);
+    findings.push(clock::clock(&mut server.commands).await?);
+    let name = locking::throw_away_name(&mut server.commands).await?;
+    findings.push(locking::locking(&mut server.commands, locks, &name, facts.user()).await?);
+    findings.push(waking::waking(server, &name, facts.user()).await?);
+    Ok(Report::new(&facts, findings))
+}

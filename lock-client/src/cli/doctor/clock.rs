@@ -1,0 +1,134 @@
+//! The server's clock against ours.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use redis::{RedisResult, aio::ConnectionLike};
+
+use super::{
+    connection::ask,
+    finding::{Cure, Finding, Severity},
+};
+
+const CHECK: &str = "clock";
+const SAMPLES: usize = 5;
+const TOLERANCE: Duration = Duration::from_secs(1);
+
+/// Compares the server's clock with ours.
+///
+/// # Errors
+/// If the connection is lost.
+pub(super) async fn clock(connection: &mut impl ConnectionLike) -> RedisResult<Finding> {
+    let mut samples = Vec::new();
+    for _ in 0..SAMPLES {
+        let (ours, asked) = (SystemTime::now(), Instant::now());
+        let time = match ask::<(u64, u64)>(connection, &redis::cmd("TIME")).await? {
+            Ok(time) => time,
+            Err(refusal) => return Ok(Finding::unseen(CHECK, "its clock", Some(&refusal))),
+        };
+        samples.push(Sample::new(ours, asked.elapsed(), time));
+    }
+    let best = samples.into_iter().min_by_key(|sample| sample.uncertainty);
+    Ok(best.expect("there are some").finding())
+}
+
+/// One comparison.
+struct Sample {
+    /// By how much the server's clock is ahead of ours, negative if it is behind.
+    ahead_us: i128,
+    /// Half the round trip: the server looked at its clock at some moment of it.
+    uncertainty: Duration,
+}
+
+impl Sample {
+    fn new(ours: SystemTime, round_trip: Duration, (seconds, micros): (u64, u64)) -> Self {
+        let since_epoch = ours.duration_since(SystemTime::UNIX_EPOCH);
+        let uncertainty = round_trip / 2;
+        let ours = since_epoch.expect("the clock is set after 1970") + uncertainty;
+        let theirs = i128::from(seconds) * 1_000_000 + i128::from(micros);
+        Self { ahead_us: theirs - signed_micros(ours), uncertainty }
+    }
+
+    fn finding(&self) -> Finding {
+        let side = if self.ahead_us < 0 { "behind" } else { "ahead of" };
+        let apart =
+            Duration::from_micros(self.ahead_us.unsigned_abs().try_into().unwrap_or(u64::MAX));
+        let found = format!(
+            "its clock is {:.3} s {side} ours, give or take {:.3} s",
+            apart.as_secs_f64(),
+            self.uncertainty.as_secs_f64()
+        );
+        if apart <= TOLERANCE + self.uncertainty {
+            return Finding::ok(CHECK, found);
+        }
+        Finding::bad(
+            Severity::Warning,
+            CHECK,
+            found,
+            "a clock that is set right by a jump ends locks early, or late; and a counter that is \
+             missing starts at the client's clock: below what others have issued, if ours is behind",
+            Cure::advice(
+                "run an NTP service on both machines that slews the clock, and see which is wrong",
+            ),
+        )
+    }
+}
+
+fn signed_micros(duration: Duration) -> i128 {
+    duration.as_micros().try_into().expect("the clock is not set to the end of time")
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{Cmd, Pipeline, RedisFuture, Value};
+
+    use super::*;
+
+    /// A server whose clock is so many seconds ahead of ours.
+    struct Ahead(i64);
+
+    impl ConnectionLike for Ahead {
+        fn req_packed_command<'a>(&'a mut self, _: &'a Cmd) -> RedisFuture<'a, Value> {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+            let seconds = i64::try_from(now.as_secs()).unwrap() + self.0;
+            let time = [seconds, now.subsec_micros().into()].map(Value::Int);
+            Box::pin(async { Ok(Value::Array(time.into())) })
+        }
+
+        fn req_packed_commands<'a>(
+            &'a mut self,
+            _: &'a Pipeline,
+            _: usize,
+            _: usize,
+        ) -> RedisFuture<'a, Vec<Value>> {
+            unreachable!("one command at a time")
+        }
+
+        fn get_db(&self) -> i64 {
+            0
+        }
+    }
+
+    #[tokio::test]
+    async fn clocks_that_are_apart_are_told() {
+        for (seconds, expected) in
+            [(0, Severity::Ok), (60, Severity::Warning), (-60, Severity::Warning)]
+        {
+            let finding = clock(&mut Ahead(seconds)).await.unwrap();
+            assert_eq!(finding.severity, expected, "{}", finding.found);
+        }
+    }
+
+    #[test]
+    fn slow_answer_is_not_taken_for_a_clock_that_is_apart() {
+        let asked = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        let severity = |round_trip: u64, theirs: u64| {
+            let round_trip = Duration::from_secs(round_trip);
+            Sample::new(asked, round_trip, (theirs, 0)).finding().severity
+        };
+        assert_eq!(severity(4, 1_000), Severity::Ok, "it may have looked at once");
+        assert_eq!(severity(4, 1_004), Severity::Ok, "or at last");
+        assert_eq!(severity(4, 1_006), Severity::Warning);
+        assert_eq!(severity(4, 998), Severity::Warning);
+        assert_eq!(severity(0, 1_002), Severity::Warning);
+    }
+}

@@ -1,0 +1,128 @@
+//! Whether locks can be taken, tried on one that nobody needs.
+
+use std::time::Duration;
+
+use fence::{Holder, ResourceName};
+use redis::{RedisResult, aio::ConnectionLike};
+
+use super::{
+    connection::ask,
+    finding::{Cure, Finding, Severity},
+};
+use crate::{Locks, Ttl};
+
+const CHECK: &str = "locking";
+const TTL: Duration = Duration::from_secs(10);
+/// How many names are tried until one belongs to this node of a Cluster.
+const NAMES: usize = 1_000;
+/// What follows the hash tag in the keys of a lock.
+const SUFFIXES: [&str; 3] = ["lock", "token", "queue"];
+
+/// A lock's name that nobody else uses, on this node.
+///
+/// # Errors
+/// If the connection is lost.
+pub(super) async fn throw_away_name(
+    connection: &mut impl ConnectionLike,
+) -> RedisResult<ResourceName> {
+    let random = || -> ResourceName {
+        let name = format!("doctor-{}", Holder::random().as_str());
+        name.parse().expect("it has letters and digits only")
+    };
+    let mut name = random();
+    for _ in 0..NAMES {
+        let exists = redis::cmd("EXISTS").arg(key(&name, "lock")).to_owned();
+        match ask::<u64>(connection, &exists).await? {
+            Err(refusal) if refusal.is_of_another_node() => name = random(),
+            _ => break,
+        }
+    }
+    Ok(name)
+}
+
+/// Takes, renews and releases a lock, and removes its counter.
+///
+/// # Errors
+/// If the connection is lost.
+pub(super) async fn locking(
+    connection: &mut impl ConnectionLike,
+    locks: &Locks,
+    name: &ResourceName,
+    user: &str,
+) -> RedisResult<Finding> {
+    let used = used(locks, name).await;
+    let keys = SUFFIXES.map(|suffix| key(name, suffix));
+    let removed = ask::<u64>(connection, redis::cmd("DEL").arg(&keys)).await?;
+    let trouble = match (used, removed) {
+        (Ok(()), Ok(_)) => {
+            return Ok(Finding::ok(
+                CHECK,
+                format!("user {user} took, renewed and released a lock"),
+            ));
+        }
+        (Err(trouble), Ok(_)) => trouble,
+        (Ok(()), Err(refusal)) => {
+            let left = &keys[1];
+            return Ok(Finding::bad(
+                Severity::Warning,
+                CHECK,
+                format!(
+                    "user {user} can use locks, but not remove {left}, made for this: {refusal}"
+                ),
+                "nothing but a few bytes of memory",
+                Cure { commands: vec![format!("DEL {left}")], ..Cure::advice("remove it") },
+            ));
+        }
+        (Err(trouble), Err(refusal)) => {
+            format!("{trouble}; what is left of {} could not be removed: {refusal}", keys[1])
+        }
+    };
+    let cure = if is_forbidden(&trouble) {
+        permissions(user)
+    } else {
+        Cure::advice("see to what Redis answers, and to the other findings; then run this again")
+    };
+    let found = format!("user {user} {trouble}");
+    let endangers = "locks can't be used here, or not for longer than their ttl";
+    Ok(Finding::bad(Severity::Unusable, CHECK, found, endangers, cure))
+}
+
+/// Uses a lock as programs do, with the very scripts.
+async fn used(locks: &Locks, name: &ResourceName) -> Result<(), String> {
+    let ttl = Ttl::new(TTL).expect("it is in the range");
+    let acquired = locks.try_acquire(name, ttl).await;
+    let mut lease = acquired.map_err(|error| format!("can't take a lock: {error}"))?;
+    let renewed = lease.renew().await;
+    let released = lease.release().await;
+    renewed.map_err(|error| format!("can't renew a lease: {error}"))?;
+    released.map_err(|error| format!("can't release a lock: {error}"))?;
+    Ok(())
+}
+
+/// Whether it was refused because of who asked. Redis says so in different words, by its version and
+/// by whether it was asked by a script.
+fn is_forbidden(trouble: &str) -> bool {
+    ["NOPERM", "NoPerm", "no permissions", "The user executing the script", "ACL failure"]
+        .iter()
+        .any(|words| trouble.contains(words))
+}
+
+/// What a user needs for locks.
+pub(super) fn permissions(user: &str) -> Cure {
+    let commands = "+eval +evalsha +script|load +exists +get +set +incr +pexpire +pttl +del +publish \
+                    +subscribe +unsubscribe +psubscribe +punsubscribe +ping";
+    // Redis refuses a pattern to those who have all keys or channels, and what comes with it.
+    let rules = [commands, "~fenced:*", "&fenced:*"];
+    Cure {
+        commands: rules.map(|rule| format!("ACL SETUSER {user} {rule}")).into(),
+        ..Cure::advice(
+            "allow the user what the lock scripts do, on our keys and channels (those who have all \
+             of them already need no pattern); ACL SAVE or CONFIG REWRITE keeps it so",
+        )
+    }
+}
+
+/// One of a lock's keys; a throw-away name has nothing in it that would have to be escaped.
+fn key(name: &ResourceName, suffix: &str) -> String {
+    format!("fenced:{{{}}}:{suffix}", name.as_str())
+}

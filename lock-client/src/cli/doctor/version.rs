@@ -1,0 +1,92 @@
+//! Which server it is.
+
+use super::{
+    facts::Facts,
+    finding::{Cure, Finding, Severity},
+};
+
+const CHECK: &str = "version";
+/// The first with `SET … KEEPTTL`, and with users that can be told apart.
+const OLDEST: (u32, u32) = (6, 0);
+
+/// Looks at what sort of server it is, and how old.
+pub(super) fn version(facts: &Facts) -> Finding {
+    let Some(version) = facts.info("redis_version") else {
+        return Finding::unseen(CHECK, "the version", facts.info_refusal());
+    };
+    let server = server(facts).unwrap_or_default();
+    if facts.info("redis_mode") == Some("sentinel") {
+        return Finding::bad(
+            Severity::Unusable,
+            CHECK,
+            format!("{server} is a Sentinel, which keeps no keys"),
+            "no lock can be taken here",
+            Cure::advice("name the primary that it watches: SENTINEL GET-MASTER-ADDR-BY-NAME"),
+        );
+    }
+    if facts.info("dragonfly_version").is_some() {
+        return Finding::bad(
+            Severity::Warning,
+            CHECK,
+            format!("{server} only speaks like Redis"),
+            "it may keep things on disk in another way than its answers to these checks say",
+            Cure::advice("read its own manual on what a crash and a power loss leave"),
+        );
+    }
+    match parsed(version) {
+        Some(version) if version >= OLDEST => Finding::ok(CHECK, server),
+        Some(_) => Finding::bad(
+            Severity::Unusable,
+            CHECK,
+            format!("{server} is older than {}.{}", OLDEST.0, OLDEST.1),
+            "the lock scripts use commands that it doesn't have",
+            Cure::advice(format!("update Redis to {}.{} or newer", OLDEST.0, OLDEST.1)),
+        ),
+        None => Finding::unseen(CHECK, &format!("the version in {version:?}"), None),
+    }
+}
+
+/// The server's name and version.
+pub(super) fn server(facts: &Facts) -> Option<String> {
+    let named = ["valkey", "dragonfly"].into_iter().find_map(|name| {
+        let version = facts.info(&format!("{name}_version"))?;
+        Some(format!("{name} {}", version.trim_start_matches("df-v")))
+    });
+    named.or_else(|| Some(format!("redis {}", facts.info("redis_version")?)))
+}
+
+fn parsed(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.split('.').map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn severity(info: &str) -> Severity {
+        version(&Facts::told(info, &[])).severity
+    }
+
+    #[test]
+    fn servers_older_than_the_scripts_need_are_unusable() {
+        for (number, expected) in [
+            ("2.8.24", Severity::Unusable),
+            ("5.0.14", Severity::Unusable),
+            ("6.0.0", Severity::Ok),
+            ("7.0.15", Severity::Ok),
+            ("10.0.0", Severity::Ok),
+            ("unstable", Severity::Warning),
+        ] {
+            assert_eq!(severity(&format!("redis_version:{number}")), expected, "{number}");
+        }
+    }
+
+    #[test]
+    fn servers_that_only_speak_like_redis_are_named() {
+        let valkey = Facts::told("redis_version:7.2.4\r\nvalkey_version:8.0.1", &[]);
+        assert_eq!(version(&valkey).found, "valkey 8.0.1");
+        let dragonfly = "redis_version:7.4.0\r\ndragonfly_version:df-v1.25.0";
+        assert_eq!(severity(dragonfly), Severity::Warning);
+    }
+}
