@@ -5,6 +5,7 @@ mod conformance;
 mod contract;
 mod crashes;
 mod database_hammer;
+mod doctor;
 mod enforcement;
 mod fence_in_mariadb;
 mod fence_in_postgres;

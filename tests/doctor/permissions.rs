@@ -1,0 +1,86 @@
+//! What the doctor tells of what its user may not do or see.
+
+use lab::servers::Redis;
+
+use super::{SAFE, cure, examine};
+
+#[tokio::test]
+async fn what_a_user_may_not_do_is_told_and_can_be_cured() {
+    let redis = Redis::start_with(&SAFE).await.unwrap();
+    let url = redis.url_as("bob", "secret");
+    let keys = "~* &* +@all";
+    let cases: [(&str, &str, &str, &str, i32); 8] = [
+        ("-eval -evalsha", keys, "locking", "unusable", 69),
+        ("-script|load", keys, "locking", "unusable", 69),
+        ("-set", keys, "locking", "unusable", 69),
+        ("-pexpire", keys, "locking", "unusable", 69),
+        ("-publish", keys, "waking", "warning", 0),
+        ("-subscribe", keys, "waking", "warning", 0),
+        ("", "~fenced:* &orders +@all", "waking", "warning", 0),
+        ("", "~orders:* &* +@all", "locking", "unusable", 69),
+    ];
+    for (forbidden, allowed, check, severity, code) in cases {
+        // A script that Redis has seen isn't loaded.
+        redis.command::<()>(&["SCRIPT", "FLUSH"]).await.unwrap();
+        let rules = format!("ACL SETUSER bob reset on >secret {allowed} {forbidden}");
+        redis.command::<()>(&rules.split_whitespace().collect::<Vec<_>>()).await.unwrap();
+        let report = examine(&url).await;
+        report.assert_finds(check, severity, "user bob");
+        assert_eq!((report.code, report.complaints().as_slice()), (code, &[check][..]), "{rules}");
+        assert_eq!(report.document["user"], "bob");
+        assert_eq!(redis.command::<u64>(&["DBSIZE"]).await.unwrap(), 0, "{rules}");
+
+        cure(&redis, report.worst(check)).await;
+        let cured = examine(&url).await;
+        assert_eq!((cured.code, cured.complaints().as_slice()), (0, &[][..]), "{rules}");
+    }
+}
+
+#[tokio::test]
+async fn advised_permissions_are_enough_for_locks() {
+    let redis = Redis::start_with(&SAFE).await.unwrap();
+    let url = redis.url_as("bob", "secret");
+    let nothing = ["ACL", "SETUSER", "bob", "reset", "on", ">secret"];
+    redis.command::<()>(&nothing).await.unwrap();
+    let report = examine(&url).await;
+    report.assert_finds("locking", "unusable", "can't take a lock");
+    report.assert_finds("waking", "warning", "may not subscribe");
+    cure(&redis, report.worst("locking")).await;
+    let cured = examine(&url).await;
+    cured.assert_finds("locking", "ok", "took, renewed and released");
+    cured.assert_finds("waking", "ok", "arrive");
+    assert_eq!(redis.command::<u64>(&["DBSIZE"]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn what_could_not_be_seen_is_a_warning_and_no_ok() {
+    let redis = Redis::start_with(&SAFE).await.unwrap();
+    let url = redis.url_as("bob", "secret");
+    let cases: [(&str, &[&str]); 4] = [
+        ("-config", &["persistence"]),
+        ("-info", &["version", "replication"]),
+        ("-info -config", &["version", "persistence", "eviction", "replication"]),
+        ("-time", &["clock"]),
+    ];
+    for (forbidden, complaints) in cases {
+        let rules = format!("ACL SETUSER bob reset on >secret ~* &* +@all {forbidden}");
+        redis.command::<()>(&rules.split(' ').collect::<Vec<_>>()).await.unwrap();
+        let report = examine(&url).await;
+        assert_eq!((report.code, report.complaints().as_slice()), (0, complaints), "{forbidden}");
+        for check in complaints {
+            report.assert_finds(check, "warning", "could not be seen: NOPERM");
+        }
+        assert_eq!(report.document["verdict"], "warning");
+    }
+
+    // As services do that keep it to themselves. What is seen is told all the same.
+    let hidden = ["--rename-command", "CONFIG", "hidden"];
+    let redis = Redis::start_with(&[&SAFE[..], &hidden].concat()).await.unwrap();
+    let report = examine(&redis.url()).await;
+    report.assert_finds("persistence", "warning", "could not be seen: ERR unknown command");
+    assert_eq!(report.code, 0);
+    let redis = Redis::start_with(&hidden).await.unwrap();
+    let report = examine(&redis.url()).await;
+    report.assert_finds("persistence", "token-loss", "no append-only file");
+    assert_eq!(report.code, 1);
+}
