@@ -214,10 +214,16 @@ async fn sentinels_and_clusters_are_named() {
     let mut world = Sentinels::start().await.unwrap();
     let report = examine(&world.primary().url()).await;
     report.assert_finds("replication", "token-loss", "a Sentinel promotes one by itself");
+    let report = examine(&world.url()).await;
+    report.assert_finds("replication", "token-loss", "a Sentinel promotes one by itself");
+    report.assert_finds("locking", "ok", "");
     let report = examine(&world.sentinels()[0].url()).await;
     report.assert_finds("version", "unusable", "is a Sentinel");
 
     let mut cluster = RedisCluster::start().await.unwrap();
+    let report = examine(&cluster.url()).await;
+    report.assert_finds("replication", "warning", "one node of a Cluster");
+    report.assert_finds("locking", "ok", "");
     for node in cluster.nodes() {
         let report = examine(&node.url()).await;
         report.assert_finds("replication", "warning", "one node of a Cluster");

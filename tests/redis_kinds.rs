@@ -133,15 +133,10 @@ async fn connection_is_made_again_when_redis_comes_back() {
     assert_locks(&locks, "r").await;
 }
 
-fn behind(world: &Sentinels) -> String {
-    let addresses: Vec<_> = world.addresses().iter().map(ToString::to_string).collect();
-    format!("redis+sentinel://{}/{}", addresses.join(","), world.name())
-}
-
 #[tokio::test]
 async fn primary_behind_sentinels_is_followed_through_a_failover() {
     let mut world = Sentinels::start().await.unwrap();
-    let locks = locks(&behind(&world));
+    let locks = locks(&world.url());
     assert_locks(&locks, "r").await;
     let lease = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
     let token = lease.token().unwrap();
@@ -168,9 +163,7 @@ async fn primary_behind_sentinels_is_followed_through_a_failover() {
 #[tokio::test]
 async fn keys_of_a_lock_share_a_slot_of_a_cluster() {
     let mut cluster = RedisCluster::start().await.unwrap();
-    let hosts: Vec<_> =
-        cluster.nodes().iter().map(|node| node.address().unwrap().to_string()).collect();
-    let locks = locks(&format!("redis+cluster://{}", hosts.join(",")));
+    let locks = locks(&cluster.url());
     let mut nodes = Vec::new();
     for lock in ["a", "b", "c", "invoice-7", "x{y}z"] {
         assert_locks(&locks, lock).await;

@@ -165,7 +165,6 @@ async fn sentinels_promote_the_replica_of_a_primary_that_died() {
     let mut world = Sentinels::start().await.unwrap();
     world.primary().set("key", "34").await.unwrap();
     assert_eq!(world.replica().info("role").await.unwrap(), "slave");
-    assert_eq!(world.addresses().len(), 3);
     world.primary().process().kill().unwrap();
     world.fail_over().await.unwrap();
     world.replica().set("key", "35").await.unwrap();

@@ -49,13 +49,13 @@ use self::{
     connection::Connection,
     keys::Keys,
     script::{ACQUIRE, Call, REISSUE, RELEASE, RENEW, STATUS},
-    server::Server,
     wakeups::Subscriptions,
 };
 use super::{Attempt, Backend, BackendError, Held, Ownership, Status, Wakeups};
 use crate::{Order, Ttl};
 
 pub use self::server::InvalidUrl;
+pub(crate) use self::server::Server;
 
 /// How long one that stands in the queue counts as alive, if nothing is heard of it.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -51,9 +51,11 @@ impl RedisCluster {
         &mut self.nodes
     }
 
-    /// The nodes' URLs.
-    pub fn urls(&self) -> Vec<String> {
-        self.nodes.iter().map(Redis::url).collect()
+    /// Its URL.
+    pub fn url(&self) -> String {
+        let addresses = self.nodes.iter().filter_map(Redis::address);
+        let addresses: Vec<_> = addresses.map(|address| address.to_string()).collect();
+        format!("redis+cluster://{}", addresses.join(","))
     }
 
     /// The number, from 0, of the node that a key's slot belongs to.

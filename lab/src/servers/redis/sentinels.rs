@@ -1,6 +1,6 @@
 //! A primary and its replica under three Sentinels.
 
-use std::{collections::HashMap, fs, net::SocketAddr, time::Duration};
+use std::{collections::HashMap, fs, time::Duration};
 
 use anyhow::Context;
 
@@ -46,14 +46,11 @@ impl Sentinels {
         Ok(Self { sentinels, primary, replica })
     }
 
-    /// What the Sentinels call the primary.
-    pub fn name(&self) -> &'static str {
-        NAME
-    }
-
-    /// The Sentinels' addresses.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.sentinels.iter().filter_map(Redis::address).collect()
+    /// The URL of the primary that they know.
+    pub fn url(&self) -> String {
+        let addresses = self.sentinels.iter().filter_map(Redis::address);
+        let addresses: Vec<_> = addresses.map(|address| address.to_string()).collect();
+        format!("redis+sentinel://{}/{NAME}", addresses.join(","))
     }
 
     /// The Sentinels themselves.

@@ -22,7 +22,7 @@ const SENTINEL_PORT: u16 = 26379;
 const REDIS_PORT: u16 = 6379;
 
 /// Where Redis is.
-pub(super) enum Server {
+pub(crate) enum Server {
     Node(Box<Client>),
     Sentinel(Box<Mutex<SentinelClient>>),
     Cluster {
@@ -45,7 +45,7 @@ impl From<RedisError> for InvalidUrl {
 
 impl Server {
     /// Reads a URL, whose forms are told at [`Redis::open`](super::Redis::open).
-    pub(super) fn at(url: &str) -> Result<Self, InvalidUrl> {
+    pub(crate) fn at(url: &str) -> Result<Self, InvalidUrl> {
         for (scheme, node_scheme) in [("redis", "redis"), ("rediss", "rediss")] {
             if let Some(nodes) = url.strip_prefix(&format!("{scheme}+sentinel://")) {
                 return Self::behind_sentinels(node_scheme, nodes);
@@ -115,24 +115,28 @@ impl Server {
 
     /// Connects, to hear of what is published.
     pub(super) async fn listen(&self) -> RedisResult<PubSub> {
+        let node = self.node().await?;
+        in_time(CONNECTION_TIMEOUT, node.get_async_pubsub()).await
+    }
+
+    /// A single node: the present primary, or one of those named that answers.
+    pub(crate) async fn node(&self) -> RedisResult<Client> {
         match self {
-            Self::Node(client) => in_time(CONNECTION_TIMEOUT, client.get_async_pubsub()).await,
+            Self::Node(client) => Ok(Client::clone(client)),
             Self::Sentinel(client) => {
-                let connecting = async {
-                    let primary = client.lock().await.async_get_client().await?;
-                    primary.get_async_pubsub().await
-                };
-                in_time(FINDING_TIMEOUT, connecting).await
+                let finding = async { client.lock().await.async_get_client().await };
+                in_time(FINDING_TIMEOUT, finding).await
             }
             Self::Cluster { named, .. } => {
-                let mut answer = Err(closed("no node is named"));
+                let mut error = closed("no node is named");
                 for node in named {
-                    answer = in_time(CONNECTION_TIMEOUT, node.get_async_pubsub()).await;
-                    if answer.is_ok() {
-                        break;
+                    match in_time(CONNECTION_TIMEOUT, node.get_multiplexed_async_connection()).await
+                    {
+                        Ok(_) => return Ok(node.clone()),
+                        Err(other) => error = other,
                     }
                 }
-                answer
+                Err(error)
             }
         }
     }

@@ -9,6 +9,7 @@ use redis::{
 use tokio::time::timeout;
 
 use super::Failure;
+use crate::backend;
 
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,12 +35,14 @@ impl Server {
     }
 }
 
-/// Connects to the server at a URL.
+/// Connects to the server at a URL: behind Sentinels, the primary; of a Cluster, one of the nodes named.
 pub(super) async fn connect(url: &str) -> Result<Server, Failure> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECTION_TIMEOUT))
         .set_response_timeout(Some(RESPONSE_TIMEOUT));
-    let client = Client::open(url).map_err(|error| Failure::Usage(error.to_string()))?;
+    let redis =
+        backend::redis::Server::at(url).map_err(|error| Failure::Usage(error.to_string()))?;
+    let client = redis.node().await.map_err(unavailable)?;
     let connecting = client.get_multiplexed_async_connection_with_config(&config);
     let mut commands = connecting.await.map_err(unavailable)?;
     match ask::<()>(&mut commands, &redis::cmd("PING")).await.map_err(unavailable)? {

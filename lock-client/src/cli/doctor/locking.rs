@@ -9,14 +9,14 @@ use super::{
     connection::ask,
     finding::{Cure, Finding, Severity},
 };
-use crate::{Locks, Ttl};
+use crate::{AcquireError, Locks, Terms, Ttl};
 
 const CHECK: &str = "locking";
 const TTL: Duration = Duration::from_secs(10);
 /// How many names are tried until one belongs to this node of a Cluster.
 const NAMES: usize = 1_000;
 /// What follows the hash tag in the keys of a lock.
-const SUFFIXES: [&str; 3] = ["lock", "token", "queue"];
+const SUFFIXES: [&str; 4] = ["lock", "token", "queue", "queue:alive"];
 
 /// A lock's name that nobody else uses, on this node.
 ///
@@ -90,13 +90,19 @@ pub(super) async fn locking(
 /// Uses a lock as programs do, with the very scripts.
 async fn used(locks: &Locks, name: &ResourceName) -> Result<(), String> {
     let ttl = Ttl::new(TTL).expect("it is in the range");
-    let acquired = locks.try_acquire(name, ttl).await;
-    let mut lease = acquired.map_err(|error| format!("can't take a lock: {error}"))?;
+    let terms = Terms::new(ttl).fair().without_renewal();
+    let acquired = locks.acquire(name, terms.no_wait()).await;
+    let lease = acquired.map_err(|error| format!("can't take a lock: {error}"))?;
     let renewed = lease.renew().await;
+    // Somebody else comes to wait, and goes.
+    let waited = locks.acquire(name, terms.wait(Duration::from_millis(1))).await;
     let released = lease.release().await;
     renewed.map_err(|error| format!("can't renew a lease: {error}"))?;
     released.map_err(|error| format!("can't release a lock: {error}"))?;
-    Ok(())
+    match waited {
+        Ok(_) | Err(AcquireError::Contended { .. }) => Ok(()),
+        Err(error) => Err(format!("can't wait for a lock: {error}")),
+    }
 }
 
 /// Whether it was refused because of who asked. Redis says so in different words, by its version and
@@ -109,8 +115,8 @@ fn is_forbidden(trouble: &str) -> bool {
 
 /// What a user needs for locks.
 pub(super) fn permissions(user: &str) -> Cure {
-    let commands = "+eval +evalsha +script|load +exists +get +set +incr +pexpire +pttl +del +publish \
-                    +subscribe +unsubscribe +psubscribe +punsubscribe +ping";
+    let commands = "+eval +evalsha +ping +publish +subscribe +unsubscribe +get +set +del +pexpire \
+                    +pttl +time +zadd +zrem +zrange +zscore +zcard";
     // Redis refuses a pattern to those who have all keys or channels, and what comes with it.
     let rules = [commands, "~fenced:*", "&fenced:*"];
     Cure {

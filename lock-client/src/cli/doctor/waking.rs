@@ -30,7 +30,7 @@ pub(super) async fn waking(
         Severity::Warning,
         CHECK,
         trouble,
-        "a waiter is not woken when the lock is freed, and finds out later",
+        "nobody can wait for a lock, or is woken when it is freed",
         permissions(user),
     ))
 }
