@@ -16,6 +16,7 @@ mod languages;
 mod leases;
 mod lock_command;
 mod locks;
+mod metrics;
 mod proxy;
 mod redis_kinds;
 mod redis_servers;

@@ -13,7 +13,6 @@ use crate::{
     AcquireError, Terms, Ttl,
     backend::{BackendError, Ownership},
     clock::Moment,
-    observe,
     retry::retried_until,
     terms::Renewal,
 };
@@ -200,7 +199,6 @@ impl Share {
         let owned = retried_until(give_up, release).await?;
         self.settled = true;
         held.end();
-        observe::released(&held.name, held.began.elapsed());
         Ok(if owned { Released::Released } else { Released::NotHeld })
     }
 
@@ -222,10 +220,9 @@ impl Drop for Share {
             let give_up = Moment::now() + *RELEASE_PATIENCE.end();
             let release = || held.locks.backend.release(&held.name, &held.ownership.holder);
             match retried_until(give_up, release).await {
-                Ok(_) => observe::released(&held.name, held.began.elapsed()),
+                Ok(_) => held.end(),
                 Err(error) => tracing::warn!(name = %held.name, %error, "a lock was not released"),
             }
-            held.end();
         });
     }
 }

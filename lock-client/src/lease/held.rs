@@ -186,13 +186,16 @@ impl Held {
 
     /// Notes that the lock was released. A lease that was lost before stays lost.
     pub(super) fn end(&self) {
-        self.state.send_if_modified(|state| {
+        let released = self.state.send_if_modified(|state| {
             let valid = matches!(state, State::Valid { .. });
             if valid {
                 *state = State::Released;
             }
             valid
         });
+        if released {
+            observe::released(&self.name, self.began.elapsed());
+        }
     }
 
     /// What the lease has claimed of a resource.
