@@ -17,6 +17,7 @@ mod leases;
 mod lock_command;
 mod locks;
 mod metrics;
+mod missed_wakeups;
 mod proxy;
 mod redis_kinds;
 mod redis_servers;
