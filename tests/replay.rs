@@ -115,8 +115,10 @@ async fn timeline_tells_the_story_in_words() {
         "WITHOUT the fence",
         "WITH the fence",
         "client 1 lock (Redis) client 2 storage",
-        "WITHOUT the fence 'by client 1', token 33; stale writes accepted: 1, refused: 0; updates lost: 1",
-        "WITH the fence 'by client 2', token 34; stale writes accepted: 0, refused: 1; updates lost: 0",
+        "WITHOUT the fence value: by client 1; token: 33; stale writes accepted: 1; \
+         stale writes refused: 0; updates lost: 1",
+        "WITH the fence value: by client 2; token: 34; stale writes accepted: 0; \
+         stale writes refused: 1; updates lost: 0",
         "Shown:",
     ] {
         assert!(words.contains(part), "{part:?} is in {text}");

@@ -127,12 +127,13 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 async fn replay(scenario: &dyn Scenario, json: bool) -> anyhow::Result<ExitCode> {
-    let mut timeline = Timeline::new(scenario.worlds());
+    let mut timeline = Timeline::new(scenario.lanes());
+    let first = scenario.worlds()[0];
     let mut recorder = if json {
-        Recorder::start(|_| {})
+        Recorder::start(first, |_| {})
     } else {
         println!("{}", paragraph(&format!("{}: {}", scenario.name(), scenario.claim())));
-        Recorder::start(move |event| anstream::print!("{}", timeline.event(event)))
+        Recorder::start(first, move |event| anstream::print!("{}", timeline.event(event)))
     };
     let (outcome, holds) = scenario::play(scenario, &mut recorder).await?;
     let events = recorder.into_events();
@@ -140,7 +141,7 @@ async fn replay(scenario: &dyn Scenario, json: bool) -> anyhow::Result<ExitCode>
     if json {
         println!("{}", serde_json::to_string_pretty(&record)?);
     } else {
-        anstream::print!("{}", timeline::summary(&record, scenario.worlds()));
+        anstream::print!("{}", timeline::summary(&record));
         let verdict = if holds { "Shown" } else { "NOT shown, in this run" };
         println!("\n{}", paragraph(&format!("{verdict}: {}", scenario.claim())));
     }

@@ -1,8 +1,8 @@
-//! Scenarios: what goes wrong, played with real processes, with the fence and without.
+//! Scenarios: what goes wrong, played with real processes, next to what keeps it from going wrong.
 //!
-//! Each is one file: what it claims, what its two worlds are, and how they have to end. They share
-//! their course (`two_clients`), and what it is played with: a `lock`, a `storage` or a table
-//! (`shelf`), and a `client`.
+//! Each is one file: what it claims, what its worlds are and how they have to end, and its course.
+//! They are played with a `lock`, a `storage` or a table (`shelf`), and `client`s; those in which
+//! one client overtakes another share their course (`two_clients`).
 
 mod claim_before_read;
 mod client;
@@ -16,14 +16,17 @@ mod token_33_34;
 mod two_clients;
 
 use async_trait::async_trait;
-use fence::Token;
 
-use crate::record::{Outcome, Outcomes, Recorder, World};
+use crate::{
+    outcome::{Outcome, Outcomes},
+    record::{Actor, Recorder, World},
+};
 
 /// The storage refused the token: an exit code of the clients.
 pub(crate) const REFUSED: u8 = 80;
 
-/// Something that goes wrong without a fence, and not with one.
+/// Something that goes wrong without a fence, or with a lock that isn't made well, and not with one
+/// that is.
 #[async_trait(?Send)]
 pub trait Scenario: Sync {
     /// Its name on the command line.
@@ -32,36 +35,23 @@ pub trait Scenario: Sync {
     /// What it claims, in one sentence.
     fn claim(&self) -> &'static str;
 
-    /// What tells its two worlds apart: first the unsafe one, then its twin.
-    fn worlds(&self) -> [&'static str; 2];
+    /// The worlds that it is played in: the unsafe ones first, then their twins.
+    fn worlds(&self) -> &'static [World];
 
-    /// How the two worlds have to end to show what it claims.
-    fn ends(&self) -> [End; 2];
+    /// Who takes part, in the order in which the timeline has them.
+    fn lanes(&self) -> &'static [Actor] {
+        &[Actor::Client1, Actor::Redis, Actor::Client2, Actor::Storage]
+    }
 
     /// Plays it in one world.
     ///
     /// # Errors
     /// If it can't be played.
-    async fn play(&self, world: World, recorder: &mut Recorder) -> anyhow::Result<End>;
+    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome>;
 }
 
-/// How a world ended: client 1 and client 2, and the storage.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End {
-    tokens: [Option<Token>; 2],
-    exit_codes: [Option<i32>; 2],
-    outcome: Outcome,
-}
-
-impl End {
-    /// The end in which client 1 had token 33, client 2 had token 34, and they left with these codes.
-    fn with(exit_codes: [u8; 2], outcome: Outcome) -> Self {
-        let tokens = [33, 34].map(|token| Token::new(token).ok());
-        Self { tokens, exit_codes: exit_codes.map(|code| Some(code.into())), outcome }
-    }
-}
-
-/// Plays a scenario in both worlds. Returns how they ended, and whether this showed what it claims.
+/// Plays a scenario in all its worlds. Returns how they ended, and whether this showed what it
+/// claims.
 ///
 /// # Errors
 /// If it can't be played.
@@ -69,12 +59,15 @@ pub async fn play(
     scenario: &dyn Scenario,
     recorder: &mut Recorder,
 ) -> anyhow::Result<(Outcomes, bool)> {
-    let unfenced = scenario.play(World::Unfenced, recorder).await?;
-    let fenced = scenario.play(World::Fenced, recorder).await?;
-    let ends = [unfenced, fenced];
-    let shown = ends == scenario.ends();
-    let [unfenced, fenced] = ends.map(|end| end.outcome);
-    Ok((Outcomes { fenced, unfenced }, shown))
+    let mut outcomes = Outcomes::default();
+    let mut shown = true;
+    for world in scenario.worlds() {
+        recorder.enter(*world);
+        let outcome = scenario.play(world, recorder).await?;
+        shown &= outcome.is_as(world.end);
+        outcomes.0.push((*world, outcome));
+    }
+    Ok((outcomes, shown))
 }
 
 /// All scenarios; the first is the one to begin with.

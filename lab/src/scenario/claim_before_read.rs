@@ -3,17 +3,37 @@
 
 use async_trait::async_trait;
 
-use super::{End, REFUSED, Scenario, shelf::ShelfStage, two_clients::Course};
+use super::{
+    Scenario,
+    shelf::ShelfStage,
+    two_clients::{Course, ending_with},
+};
 use crate::{
-    record::{Outcome, Recorder, World},
+    outcome::Outcome,
+    record::{Danger, Recorder, World},
     shelf::Guard,
 };
 
 /// Client 1 wakes up when client 2 has read, and not yet written.
 const IN_BETWEEN: Course = Course {
-    before_client_1_wakes_up: &["read", "lease-checked"],
+    before_client_1_goes_on: &["read", "lease-checked"],
     afterwards: &["written", "released"],
 };
+
+const WORLDS: [World; 2] = [
+    World {
+        name: "unfenced",
+        title: "WITHOUT fenced reads: the table checks each write's token, and reads claim nothing",
+        danger: Danger::Strikes,
+        end: &ending_with("2", 34, [0, 0, 1]),
+    },
+    World {
+        name: "fenced",
+        title: "WITH fenced reads: the clients claim before they read",
+        danger: Danger::Averted,
+        end: &ending_with("2", 34, [0, 1, 0]),
+    },
+];
 
 #[derive(Debug)]
 pub(super) struct ClaimBeforeRead;
@@ -29,25 +49,16 @@ impl Scenario for ClaimBeforeRead {
          without claiming; if they claim first, it loses none."
     }
 
-    fn worlds(&self) -> [&'static str; 2] {
-        [
-            "WITHOUT fenced reads: the table checks each write's token, and reads claim nothing",
-            "WITH fenced reads: the clients claim before they read",
-        ]
+    fn worlds(&self) -> &'static [World] {
+        &WORLDS
     }
 
-    fn ends(&self) -> [End; 2] {
-        let lost = Outcome { updates_lost: 1, ..Outcome::ending_with("2", 34) };
-        let none_lost = Outcome { stale_writes_refused: 1, ..Outcome::ending_with("2", 34) };
-        [End::with([0, 0], lost), End::with([REFUSED, 0], none_lost)]
-    }
-
-    async fn play(&self, world: World, recorder: &mut Recorder) -> anyhow::Result<End> {
-        let mut stock = ShelfStage::start(world, "stock", "10", recorder).await?;
+    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+        let mut stock = ShelfStage::start("stock", "10", recorder).await?;
         stock.protect().await?;
-        let guard = match world {
-            World::Unfenced => Guard::Present,
-            World::Fenced => Guard::Claim,
+        let guard = match world.danger {
+            Danger::Strikes => Guard::Present,
+            Danger::Averted => Guard::Claim,
         };
         stock.play(IN_BETWEEN, guard, [["--sell", "5"], ["--sell", "8"]], recorder).await
     }

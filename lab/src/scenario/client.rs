@@ -9,10 +9,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use super::lock::{LONG_TTL, TTL};
+use super::{
+    REFUSED,
+    lock::{LONG_TTL, TTL},
+};
 use crate::{
     process::Process,
-    record::{Actor, Recorder, World},
+    record::{Actor, Recorder},
     servers::built,
     shelf::Guard,
 };
@@ -32,7 +35,6 @@ pub(super) enum Work<'a> {
 #[derive(Debug)]
 pub(super) struct Client {
     process: Process,
-    world: World,
     actor: Actor,
     // Its stderr is kept here as long as it runs.
     _folder: TempDir,
@@ -68,11 +70,11 @@ impl Work<'_> {
 }
 
 impl Client {
-    pub(super) fn start(world: World, actor: Actor, work: Work<'_>) -> anyhow::Result<Self> {
+    pub(super) fn start(actor: Actor, work: Work<'_>) -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
         let ttl = if actor == Actor::Client1 { TTL } else { LONG_TTL };
         let process = Process::spawn("client", &work.command(ttl)?, folder.path())?;
-        Ok(Self { process, world, actor, _folder: folder })
+        Ok(Self { process, actor, _folder: folder })
     }
 
     /// Lets the client go on to its next step, which must be this one.
@@ -93,13 +95,15 @@ impl Client {
         Ok(token)
     }
 
-    /// Waits until the client has written or was refused, and notes it.
+    /// Waits until the client has written or was refused, and notes it. Returns the exit code that it
+    /// is to end with.
     pub(super) async fn written_or_refused(
         &mut self,
         recorder: &mut Recorder,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<u8> {
         match self.step(recorder).await?.0.as_str() {
-            "written" | "refused" => Ok(()),
+            "written" => Ok(0),
+            "refused" => Ok(REFUSED),
             other => bail!("the client was to write, but reached '{other}'"),
         }
     }
@@ -113,14 +117,14 @@ impl Client {
         let at_the_storage = match event.as_str() {
             "read" if details.get("claimed") == Some(&Value::Bool(false)) => Some("answered"),
             "read" => Some("accepted-claim"),
-            "written" if recorder.is_stale(self.world, token) => Some("accepted-stale-write"),
+            "written" if recorder.is_stale(token) => Some("accepted-stale-write"),
             "written" => Some("accepted-write"),
             "refused" => Some("refused"),
             _ => None,
         };
-        recorder.note_with(self.world, self.actor, &event, token, details.clone());
+        recorder.note_with(self.actor, &event, token, details.clone());
         if let Some(decision) = at_the_storage {
-            recorder.note_with(self.world, Actor::Storage, decision, token, details);
+            recorder.note_with(Actor::Storage, decision, token, details);
         }
         Ok((event, token))
     }
@@ -133,18 +137,24 @@ impl Client {
     /// Stops the client where it is.
     pub(super) async fn pause(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
         self.process.pause().await?;
-        recorder.note(self.world, self.actor, "paused", None);
+        recorder.note(self.actor, "paused", None);
         Ok(())
     }
 
     /// Lets a stopped client wake up.
     pub(super) fn resume(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
-        recorder.note(self.world, self.actor, "resumed", None);
+        recorder.note(self.actor, "resumed", None);
         self.process.resume()
     }
 
-    /// Waits until the client ends, and returns its exit code.
-    pub(super) async fn exit_code(&mut self) -> anyhow::Result<Option<i32>> {
-        Ok(self.process.exit(STEP_TIMEOUT).await?.code())
+    /// Waits until the client ends, which it must with this exit code.
+    pub(super) async fn ends_with(&mut self, exit_code: u8) -> anyhow::Result<()> {
+        let status = self.process.exit(STEP_TIMEOUT).await?;
+        ensure!(
+            status.code() == Some(exit_code.into()),
+            "{} was to end with exit code {exit_code}, but: {status}",
+            self.actor.title()
+        );
+        Ok(())
     }
 }

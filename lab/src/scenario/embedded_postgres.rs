@@ -3,14 +3,34 @@
 
 use async_trait::async_trait;
 
-use super::{End, REFUSED, Scenario, shelf::ShelfStage, two_clients::OVERTAKEN};
+use super::{
+    Scenario,
+    shelf::ShelfStage,
+    two_clients::{OVERTAKEN, ending_with},
+};
 use crate::{
-    record::{Outcome, Recorder, World},
+    outcome::Outcome,
+    record::{Danger, Recorder, World},
     shelf::Guard,
 };
 
 const VALUE_1: &str = "by client 1";
 const VALUE_2: &str = "by client 2";
+
+const WORLDS: [World; 2] = [
+    World {
+        name: "unfenced",
+        title: "WITHOUT the fence: the table takes every write",
+        danger: Danger::Strikes,
+        end: &ending_with(VALUE_1, 33, [1, 0, 1]),
+    },
+    World {
+        name: "fenced",
+        title: "WITH the fence: the table is protected, and the clients present their tokens",
+        danger: Danger::Averted,
+        end: &ending_with(VALUE_2, 34, [0, 1, 0]),
+    },
+];
 
 #[derive(Debug)]
 pub(super) struct EmbeddedPostgres;
@@ -26,28 +46,15 @@ impl Scenario for EmbeddedPostgres {
          that was paused past its lease, which would overwrite newer data."
     }
 
-    fn worlds(&self) -> [&'static str; 2] {
-        [
-            "WITHOUT the fence: the table takes every write",
-            "WITH the fence: the table is protected, and the clients present their tokens",
-        ]
+    fn worlds(&self) -> &'static [World] {
+        &WORLDS
     }
 
-    fn ends(&self) -> [End; 2] {
-        let overwritten = Outcome {
-            stale_writes_accepted: 1,
-            updates_lost: 1,
-            ..Outcome::ending_with(VALUE_1, 33)
-        };
-        let protected = Outcome { stale_writes_refused: 1, ..Outcome::ending_with(VALUE_2, 34) };
-        [End::with([0, 0], overwritten), End::with([REFUSED, 0], protected)]
-    }
-
-    async fn play(&self, world: World, recorder: &mut Recorder) -> anyhow::Result<End> {
-        let mut table = ShelfStage::start(world, "invoice-7", "empty", recorder).await?;
-        let guard = match world {
-            World::Unfenced => Guard::None,
-            World::Fenced => {
+    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+        let mut table = ShelfStage::start("invoice-7", "empty", recorder).await?;
+        let guard = match world.danger {
+            Danger::Strikes => Guard::None,
+            Danger::Averted => {
                 table.protect().await?;
                 Guard::Present
             }

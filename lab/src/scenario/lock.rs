@@ -5,10 +5,11 @@ use std::time::Duration;
 use anyhow::Context;
 use fence::{ResourceName, Token};
 use lock_client::{Locks, backend};
+use serde_json::Map;
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    record::{Actor, Recorder, World},
+    record::{Actor, Recorder},
     servers::Redis,
 };
 
@@ -25,14 +26,10 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    pub(super) async fn start(
-        world: World,
-        resource: &str,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<Self> {
+    pub(super) async fn start(resource: &str, recorder: &mut Recorder) -> anyhow::Result<Self> {
         let redis = Redis::start().await?;
         redis.set(&format!("fenced:{{{resource}}}:token"), "32").await?;
-        recorder.note(world, Actor::Redis, "counter-preset", Token::new(32).ok());
+        recorder.note(Actor::Redis, "counter-preset", Token::new(32).ok());
         Ok(Self { redis, resource: resource.parse()? })
     }
 
@@ -40,10 +37,10 @@ impl Lock {
         self.redis.url()
     }
 
-    /// Waits until Redis has let the lock go.
+    /// Waits until Redis has let the lock go, which was this client's.
     pub(super) async fn runs_out(
         &self,
-        world: World,
+        whose: Actor,
         token: Option<Token>,
         recorder: &mut Recorder,
     ) -> anyhow::Result<()> {
@@ -55,7 +52,8 @@ impl Lock {
             anyhow::Ok(())
         };
         timeout(RUNS_OUT_WITHIN, gone).await.context("the lease did not end")??;
-        recorder.note(world, Actor::Redis, "lease-expired", token);
+        let whose = Map::from_iter([("whose".to_owned(), whose.title().into())]);
+        recorder.note_with(Actor::Redis, "lease-expired", token, whose);
         Ok(())
     }
 }

@@ -3,20 +3,38 @@
 use async_trait::async_trait;
 
 use super::{
-    End, REFUSED, Scenario,
+    Scenario,
     storage::{StorageStage, VALUE_2},
-    two_clients::Course,
+    two_clients::{Course, ending_with},
 };
-use crate::record::{Outcome, Recorder, World};
+use crate::{
+    outcome::Outcome,
+    record::{Danger, Recorder, World},
+};
 
 const NOT_YET_CLAIMED: Course = Course {
-    before_client_1_wakes_up: &[],
+    before_client_1_goes_on: &[],
     afterwards: &["read", "lease-checked", "written", "released"],
 };
 const CLAIMED: Course = Course {
-    before_client_1_wakes_up: &["read"],
+    before_client_1_goes_on: &["read"],
     afterwards: &["lease-checked", "written", "released"],
 };
+
+const WORLDS: [World; 2] = [
+    World {
+        name: "unfenced",
+        title: "BEFORE 34 claims: the storage checks tokens, and has never heard of 34",
+        danger: Danger::Strikes,
+        end: &ending_with(VALUE_2, 34, [0, 0, 0]),
+    },
+    World {
+        name: "fenced",
+        title: "AFTER 34 has claimed: the storage checks tokens, and has heard of 34",
+        danger: Danger::Averted,
+        end: &ending_with(VALUE_2, 34, [0, 1, 0]),
+    },
+];
 
 #[derive(Debug)]
 pub(super) struct NeverSaw34;
@@ -32,25 +50,16 @@ impl Scenario for NeverSaw34 {
          nothing is overwritten. From the moment that 34 claims, 33 is refused."
     }
 
-    fn worlds(&self) -> [&'static str; 2] {
-        [
-            "BEFORE 34 claims: the storage checks tokens, and has never heard of 34",
-            "AFTER 34 has claimed: the storage checks tokens, and has heard of 34",
-        ]
+    fn worlds(&self) -> &'static [World] {
+        &WORLDS
     }
 
-    fn ends(&self) -> [End; 2] {
-        let both_written = Outcome::ending_with(VALUE_2, 34);
-        let one_refused = Outcome { stale_writes_refused: 1, ..both_written.clone() };
-        [End::with([0, 0], both_written), End::with([REFUSED, 0], one_refused)]
-    }
-
-    async fn play(&self, world: World, recorder: &mut Recorder) -> anyhow::Result<End> {
-        let course = match world {
-            World::Unfenced => NOT_YET_CLAIMED,
-            World::Fenced => CLAIMED,
+    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+        let course = match world.danger {
+            Danger::Strikes => NOT_YET_CLAIMED,
+            Danger::Averted => CLAIMED,
         };
-        let stage = StorageStage::start(world, "enforce", recorder).await?;
+        let stage = StorageStage::start("enforce", recorder).await?;
         stage.play(course, recorder).await
     }
 }

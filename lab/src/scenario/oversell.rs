@@ -3,11 +3,31 @@
 
 use async_trait::async_trait;
 
-use super::{End, REFUSED, Scenario, shelf::ShelfStage, two_clients::OVERTAKEN};
+use super::{
+    Scenario,
+    shelf::ShelfStage,
+    two_clients::{OVERTAKEN, ending_with},
+};
 use crate::{
-    record::{Outcome, Recorder, World},
+    outcome::Outcome,
+    record::{Danger, Recorder, World},
     shelf::Guard,
 };
+
+const WORLDS: [World; 2] = [
+    World {
+        name: "unfenced",
+        title: "WITHOUT the fence: the table takes every write",
+        danger: Danger::Strikes,
+        end: &ending_with("5", 33, [1, 0, 1]),
+    },
+    World {
+        name: "fenced",
+        title: "WITH the fence: the clients claim before they read, and the table is protected",
+        danger: Danger::Averted,
+        end: &ending_with("2", 34, [0, 1, 0]),
+    },
+];
 
 #[derive(Debug)]
 pub(super) struct Oversell;
@@ -24,25 +44,15 @@ impl Scenario for Oversell {
          can sell."
     }
 
-    fn worlds(&self) -> [&'static str; 2] {
-        [
-            "WITHOUT the fence: the table takes every write",
-            "WITH the fence: the clients claim before they read, and the table is protected",
-        ]
+    fn worlds(&self) -> &'static [World] {
+        &WORLDS
     }
 
-    fn ends(&self) -> [End; 2] {
-        let oversold =
-            Outcome { stale_writes_accepted: 1, updates_lost: 1, ..Outcome::ending_with("5", 33) };
-        let sold_once = Outcome { stale_writes_refused: 1, ..Outcome::ending_with("2", 34) };
-        [End::with([0, 0], oversold), End::with([REFUSED, 0], sold_once)]
-    }
-
-    async fn play(&self, world: World, recorder: &mut Recorder) -> anyhow::Result<End> {
-        let mut stock = ShelfStage::start(world, "stock", "10", recorder).await?;
-        let guard = match world {
-            World::Unfenced => Guard::None,
-            World::Fenced => {
+    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+        let mut stock = ShelfStage::start("stock", "10", recorder).await?;
+        let guard = match world.danger {
+            Danger::Strikes => Guard::None,
+            Danger::Averted => {
                 stock.protect().await?;
                 Guard::Claim
             }

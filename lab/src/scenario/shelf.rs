@@ -4,19 +4,18 @@ use fence::postgres;
 use sqlx::{Connection, Executor, PgConnection};
 
 use super::{
-    End,
     client::{Client, Work},
     lock::Lock,
     two_clients::{self, Course},
 };
 use crate::{
-    record::{Actor, Outcome, Recorder, World},
+    outcome::Outcome,
+    record::{Actor, Recorder},
     servers::Postgres,
     shelf::{Guard, TABLE},
 };
 
 pub(super) struct ShelfStage {
-    world: World,
     resource: &'static str,
     lock: Lock,
     postgres: Postgres,
@@ -26,18 +25,17 @@ pub(super) struct ShelfStage {
 impl ShelfStage {
     /// Makes the table, with one row.
     pub(super) async fn start(
-        world: World,
         resource: &'static str,
         value: &str,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Self> {
-        let lock = Lock::start(world, resource, recorder).await?;
+        let lock = Lock::start(resource, recorder).await?;
         let postgres = Postgres::start().await?;
         let mut database = PgConnection::connect(&postgres.url()).await?;
         database.execute(TABLE).await?;
         let row = sqlx::query("insert into shelf values ($1, $2)").bind(resource).bind(value);
         row.execute(&mut database).await?;
-        Ok(Self { world, resource, lock, postgres, database })
+        Ok(Self { resource, lock, postgres, database })
     }
 
     /// Installs the fence, and protects the table.
@@ -54,20 +52,21 @@ impl ShelfStage {
         guard: Guard,
         acts: [[&str; 2]; 2],
         recorder: &mut Recorder,
-    ) -> anyhow::Result<End> {
+    ) -> anyhow::Result<Outcome> {
         let client = |actor| {
             let act = if actor == Actor::Client1 { acts[0] } else { acts[1] };
             let (redis, database) = (&self.lock.url(), &self.postgres.url());
             let work = Work::Shelf { resource: self.resource, act, guard, redis, database };
-            Client::start(self.world, actor, work)
+            Client::start(actor, work)
         };
-        let (tokens, exit_codes) =
-            two_clients::play(self.world, course, &self.lock, client, recorder).await?;
+        two_clients::play(course, &self.lock, client, recorder).await?;
         let value = sqlx::query_scalar("select value from shelf where resource = $1")
             .bind(self.resource)
             .fetch_one(&mut self.database)
             .await?;
-        let outcome = Outcome::of(recorder.events_of(self.world), Some(value));
-        Ok(End { tokens, exit_codes, outcome })
+        // The table keeps no tokens beside its values: the last that a client wrote with.
+        let written = recorder.events().filter(|event| event.event == "written").last();
+        let token = written.and_then(|event| event.token);
+        Ok(two_clients::outcome(recorder.events(), Some(value), token))
     }
 }

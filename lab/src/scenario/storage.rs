@@ -3,13 +3,13 @@
 use lock_client::storage::Storage;
 
 use super::{
-    End,
     client::{Client, Work},
     lock::Lock,
     two_clients::{self, Course},
 };
 use crate::{
-    record::{Actor, Outcome, Recorder, World},
+    outcome::Outcome,
+    record::{Actor, Recorder},
     servers::StorageServer,
 };
 
@@ -18,20 +18,15 @@ pub(super) const VALUE_1: &str = "by client 1";
 pub(super) const VALUE_2: &str = "by client 2";
 
 pub(super) struct StorageStage {
-    world: World,
     lock: Lock,
     server: StorageServer,
 }
 
 impl StorageStage {
-    pub(super) async fn start(
-        world: World,
-        enforcement: &str,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<Self> {
-        let lock = Lock::start(world, RESOURCE, recorder).await?;
+    pub(super) async fn start(enforcement: &str, recorder: &mut Recorder) -> anyhow::Result<Self> {
+        let lock = Lock::start(RESOURCE, recorder).await?;
         let server = StorageServer::start(&["--enforcement", enforcement]).await?;
-        Ok(Self { world, lock, server })
+        Ok(Self { lock, server })
     }
 
     /// Plays a course in which each client writes its value.
@@ -39,20 +34,18 @@ impl StorageStage {
         &self,
         course: Course,
         recorder: &mut Recorder,
-    ) -> anyhow::Result<End> {
+    ) -> anyhow::Result<Outcome> {
         let client = |actor| {
             let value = if actor == Actor::Client1 { VALUE_1 } else { VALUE_2 };
             let (redis, storage) = (&self.lock.url(), self.server.url());
             let work = Work::Put { resource: RESOURCE, value, redis, storage };
-            Client::start(self.world, actor, work)
+            Client::start(actor, work)
         };
-        let (tokens, exit_codes) =
-            two_clients::play(self.world, course, &self.lock, client, recorder).await?;
+        two_clients::play(course, &self.lock, client, recorder).await?;
         let end = Storage::new(self.server.url())?.read(&RESOURCE.parse()?).await?;
         // As the storage tells it, and not as the clients do.
         let token = end.as_ref().and_then(|value| value.token);
         let value = end.map(|value| String::from_utf8(value.bytes.into())).transpose()?;
-        let outcome = Outcome { token, ..Outcome::of(recorder.events_of(self.world), value) };
-        Ok(End { tokens, exit_codes, outcome })
+        Ok(two_clients::outcome(recorder.events(), value, token))
     }
 }

@@ -4,11 +4,29 @@
 use async_trait::async_trait;
 
 use super::{
-    End, REFUSED, Scenario,
+    Scenario,
     storage::{StorageStage, VALUE_1, VALUE_2},
-    two_clients::OVERTAKEN,
+    two_clients::{OVERTAKEN, ending_with},
 };
-use crate::record::{Outcome, Recorder, World};
+use crate::{
+    outcome::Outcome,
+    record::{Danger, Recorder, World},
+};
+
+const WORLDS: [World; 2] = [
+    World {
+        name: "unfenced",
+        title: "WITHOUT the fence: the storage accepts every write",
+        danger: Danger::Strikes,
+        end: &ending_with(VALUE_1, 33, [1, 0, 1]),
+    },
+    World {
+        name: "fenced",
+        title: "WITH the fence: the storage checks each write's token",
+        danger: Danger::Averted,
+        end: &ending_with(VALUE_2, 34, [0, 1, 0]),
+    },
+];
 
 #[derive(Debug)]
 pub(super) struct Token33And34;
@@ -24,29 +42,16 @@ impl Scenario for Token33And34 {
          refuses it."
     }
 
-    fn worlds(&self) -> [&'static str; 2] {
-        [
-            "WITHOUT the fence: the storage accepts every write",
-            "WITH the fence: the storage checks each write's token",
-        ]
+    fn worlds(&self) -> &'static [World] {
+        &WORLDS
     }
 
-    fn ends(&self) -> [End; 2] {
-        let overwritten = Outcome {
-            stale_writes_accepted: 1,
-            updates_lost: 1,
-            ..Outcome::ending_with(VALUE_1, 33)
+    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+        let enforcement = match world.danger {
+            Danger::Strikes => "off",
+            Danger::Averted => "enforce",
         };
-        let protected = Outcome { stale_writes_refused: 1, ..Outcome::ending_with(VALUE_2, 34) };
-        [End::with([0, 0], overwritten), End::with([REFUSED, 0], protected)]
-    }
-
-    async fn play(&self, world: World, recorder: &mut Recorder) -> anyhow::Result<End> {
-        let enforcement = match world {
-            World::Unfenced => "off",
-            World::Fenced => "enforce",
-        };
-        let stage = StorageStage::start(world, enforcement, recorder).await?;
+        let stage = StorageStage::start(enforcement, recorder).await?;
         stage.play(OVERTAKEN, recorder).await
     }
 }

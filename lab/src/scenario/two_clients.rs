@@ -1,33 +1,54 @@
-//! The course of every scenario with two clients: client 1 is paused past its lease, just before it
-//! writes; client 2 gets the lock, and takes some steps; client 1 wakes up; client 2 goes on.
+//! The course of every scenario in which one client overtakes another: something holds client 1 back
+//! past its lease, just before its write; client 2 gets the lock, and takes some steps; client 1 goes
+//! on; client 2 goes on.
 
+use std::collections::HashMap;
+
+use anyhow::ensure;
 use fence::Token;
 
 use super::{client::Client, lock::Lock};
-use crate::record::{Actor, Recorder, World};
+use crate::{
+    outcome::{Expected, Fact, Outcome},
+    record::{Actor, Event, Recorder},
+};
 
 /// The steps that client 2 takes, after it got the lock.
 #[derive(Clone, Copy)]
 pub(super) struct Course {
-    pub(super) before_client_1_wakes_up: &'static [&'static str],
+    pub(super) before_client_1_goes_on: &'static [&'static str],
     pub(super) afterwards: &'static [&'static str],
 }
 
-/// Client 2 has finished before client 1 wakes up.
+/// Client 2 has finished before client 1 goes on.
 pub(super) const OVERTAKEN: Course = Course {
-    before_client_1_wakes_up: &["read", "lease-checked", "written", "released"],
+    before_client_1_goes_on: &["read", "lease-checked", "written", "released"],
     afterwards: &[],
 };
 
-/// Plays it, with clients as they are made here. Returns the tokens that they got, and their exit
-/// codes.
+/// The end with this value, written with this token, and with so many stale writes accepted, stale
+/// writes refused, and updates lost.
+pub(super) const fn ending_with(
+    value: &'static str,
+    token: u64,
+    [accepted, refused, lost]: [u64; 3],
+) -> [(&'static str, Expected); 5] {
+    [
+        ("value", Expected::Text(value)),
+        ("token", Expected::Number(token)),
+        ("stale_writes_accepted", Expected::Number(accepted)),
+        ("stale_writes_refused", Expected::Number(refused)),
+        ("updates_lost", Expected::Number(lost)),
+    ]
+}
+
+/// Plays it, with clients as they are made here, client 1 being held back by a pause.
 pub(super) async fn play(
-    world: World,
     course: Course,
     lock: &Lock,
     client: impl Fn(Actor) -> anyhow::Result<Client>,
     recorder: &mut Recorder,
-) -> anyhow::Result<([Option<Token>; 2], [Option<i32>; 2])> {
+) -> anyhow::Result<()> {
     let mut client_1 = client(Actor::Client1)?;
     let token_1 = client_1.expect("acquired", recorder).await?;
     for step in ["read", "lease-checked"] {
@@ -36,22 +57,56 @@ pub(super) async fn play(
     client_1.pause(recorder).await?;
     // It is told to write, and would, if it were not stopped.
     client_1.go_on()?;
-    lock.runs_out(world, token_1, recorder).await?;
+    lock.runs_out(Actor::Client1, token_1, recorder).await?;
 
     let mut client_2 = client(Actor::Client2)?;
     let token_2 = client_2.expect("acquired", recorder).await?;
-    for step in course.before_client_1_wakes_up {
+    let tokens = [token_1, token_2].map(|token| token.map(Token::as_u64));
+    ensure!(tokens == [Some(33), Some(34)], "the tokens were to be 33 and 34, not {tokens:?}");
+    for step in course.before_client_1_goes_on {
         client_2.take(step, recorder).await?;
     }
 
     client_1.resume(recorder)?;
-    client_1.written_or_refused(recorder).await?;
+    let exit_code_1 = client_1.written_or_refused(recorder).await?;
     client_1.take("lease-lost", recorder).await?;
-    let exit_code_1 = client_1.exit_code().await?;
+    client_1.ends_with(exit_code_1).await?;
 
     for step in course.afterwards {
         client_2.take(step, recorder).await?;
     }
-    let exit_code_2 = client_2.exit_code().await?;
-    Ok(([token_1, token_2], [exit_code_1, exit_code_2]))
+    client_2.ends_with(0).await
+}
+
+/// What the events come to, the storage having this value in the end, written with this token.
+pub(super) fn outcome<'a>(
+    events: impl Iterator<Item = &'a Event>,
+    value: Option<String>,
+    token: impl Into<Fact>,
+) -> Outcome {
+    let (mut accepted, mut refused, mut lost) = (0, 0, 0);
+    // Who has read and not seen how many writes of others since.
+    let mut unseen: HashMap<Actor, u64> = HashMap::new();
+    for event in events {
+        match (event.actor, event.event.as_str()) {
+            (Actor::Storage, "accepted-stale-write") => accepted += 1,
+            (Actor::Storage, "refused") => refused += 1,
+            (reader, "read") => {
+                unseen.insert(reader, 0);
+            }
+            (writer, "written") => {
+                lost += unseen.insert(writer, 0).unwrap_or_default();
+                for (_, count) in unseen.iter_mut().filter(|(actor, _)| **actor != writer) {
+                    *count += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    Outcome::default()
+        .with("value", value)
+        .with("token", token)
+        .with("stale_writes_accepted", accepted)
+        .with("stale_writes_refused", refused)
+        .with("updates_lost", lost)
 }

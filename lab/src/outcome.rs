@@ -1,0 +1,155 @@
+//! How a world ended: facts with names, and what they have to be.
+
+use std::fmt;
+
+use fence::Token;
+use serde::{Serialize, Serializer};
+
+use crate::record::World;
+
+/// How a run ended in one world: facts, each with a name in snake case, in the order of telling.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome(Vec<(&'static str, Fact)>);
+
+/// What a server or a client had to tell in the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Fact {
+    /// There is none.
+    Nothing,
+    /// A number.
+    Number(u64),
+    /// A text.
+    Text(String),
+}
+
+/// What a fact has to be for a scenario to have shown what it claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// There is to be none.
+    Nothing,
+    /// This number.
+    Number(u64),
+    /// This text.
+    Text(&'static str),
+    /// This number or more.
+    AtLeast(u64),
+    /// This number or less.
+    AtMost(u64),
+}
+
+/// How a run ended in each of its worlds, in the order in which they were played.
+#[derive(Clone, Debug, Default)]
+pub struct Outcomes(pub Vec<(World, Outcome)>);
+
+impl Outcome {
+    /// The outcome, and one fact more.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, fact: impl Into<Fact>) -> Self {
+        self.0.push((name, fact.into()));
+        self
+    }
+
+    /// Whether each fact that is expected is here, and as expected.
+    pub fn is_as(&self, expected: &[(&'static str, Expected)]) -> bool {
+        expected.iter().all(|(name, expected)| {
+            let fact = self.0.iter().find(|(other, _)| other == name);
+            fact.is_some_and(|(_, fact)| expected.holds_of(fact))
+        })
+    }
+}
+
+impl Expected {
+    fn holds_of(self, fact: &Fact) -> bool {
+        match (self, fact) {
+            (Self::Nothing, Fact::Nothing) => true,
+            (Self::Number(expected), Fact::Number(number)) => *number == expected,
+            (Self::Text(expected), Fact::Text(text)) => text == expected,
+            (Self::AtLeast(least), Fact::Number(number)) => *number >= least,
+            (Self::AtMost(most), Fact::Number(number)) => *number <= most,
+            _ => false,
+        }
+    }
+}
+
+/// In words: `stale writes accepted: 1; updates lost: 0`.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, fact)) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{}: {fact}", name.replace('_', " "))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Fact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("none"),
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<u64> for Fact {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<String> for Fact {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Token> for Fact {
+    fn from(token: Token) -> Self {
+        Self::Number(token.as_u64())
+    }
+}
+
+impl<T: Into<Fact>> From<Option<T>> for Fact {
+    fn from(fact: Option<T>) -> Self {
+        fact.map_or(Self::Nothing, Into::into)
+    }
+}
+
+/// An object, with a member for each fact.
+impl Serialize for Outcome {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, fact)| (name, fact)))
+    }
+}
+
+/// An object, with a member for each world.
+impl Serialize for Outcomes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(world, outcome)| (world.name, outcome)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_as_expected_only_if_every_expected_fact_is() {
+        let outcome = Outcome::default().with("value", "a".to_owned()).with("sold", 20);
+        assert!(outcome.is_as(&[("value", Expected::Text("a")), ("sold", Expected::Number(20))]));
+        assert!(outcome.is_as(&[("sold", Expected::AtLeast(20)), ("sold", Expected::AtMost(20))]));
+        for unmet in [
+            ("value", Expected::Text("b")),
+            ("value", Expected::Nothing),
+            ("value", Expected::AtLeast(0)),
+            ("sold", Expected::Number(21)),
+            ("sold", Expected::AtLeast(21)),
+            ("sold", Expected::AtMost(19)),
+            ("left", Expected::Nothing),
+        ] {
+            assert!(!outcome.is_as(&[("sold", Expected::Number(20)), unmet]), "{unmet:?}");
+        }
+    }
+}
