@@ -1,5 +1,7 @@
 //! The lab's own command.
 
+mod locks;
+
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
@@ -18,6 +20,11 @@ async fn replayed(scenario: &str) -> Value {
     assert_eq!(record["scenario"], scenario);
     assert_eq!(record["holds"], true);
     record
+}
+
+/// How a scenario ended in its worlds.
+async fn outcome(scenario: &str) -> Value {
+    replayed(scenario).await["outcome"].take()
 }
 
 /// Value, token, stale writes accepted and refused, updates lost; first without the fence, then with.
@@ -130,10 +137,8 @@ async fn timeline_tells_the_story_in_words() {
 async fn scenarios_are_listed_and_an_unknown_one_is_2() {
     let list = lab(&["replay", "--list"]).await;
     let list = String::from_utf8(list.stdout).unwrap();
-    for scenario in
-        ["token-33-34", "oversell", "claim-before-read", "embedded-postgres", "never-saw-34"]
-    {
-        assert!(list.contains(scenario), "{scenario}");
+    for scenario in lab::scenario::ALL {
+        assert!(list.contains(scenario.name()), "{}", scenario.name());
     }
     let unknown = lab(&["replay", "none"]).await;
     assert_eq!(unknown.status.code(), Some(2));

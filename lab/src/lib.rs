@@ -3,7 +3,7 @@
 //! [`process`] starts, pauses and kills; [`servers`] are the private databases and storage servers
 //! that a run has to itself; a [`scenario`] drives them and fills a [`record`], with an
 //! [`outcome`] for each of its worlds, which the [`timeline`] prints; a [`shelf`] is a table with
-//! clients of its own; a [`hammer`] strikes a database with many clients; a [`bench`](mod@bench)
+//! clients of its own; a [`worker`] takes a lock in many ways; a [`hammer`] strikes a database with many clients; a [`bench`](mod@bench)
 //! measures.
 
 pub mod bench;
@@ -14,4 +14,6 @@ pub mod record;
 pub mod scenario;
 pub mod servers;
 pub mod shelf;
+mod steps;
 pub mod timeline;
+pub mod worker;

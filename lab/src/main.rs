@@ -11,6 +11,7 @@ use lab::{
     scenario::{self, Scenario},
     shelf::ShelfClient,
     timeline::{self, Timeline, paragraph},
+    worker::Worker,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -50,6 +51,9 @@ enum Command {
     /// Works on a table of PostgreSQL, for a scenario to drive step by step
     #[command(hide = true)]
     ShelfClient(ShelfClient),
+    /// Takes a lock, works and gives it back, for a scenario to drive step by step
+    #[command(hide = true)]
+    Worker(Worker),
     /// Serves a store that does nothing, for a bench to measure the HTTP around it
     #[command(hide = true)]
     ServeNothing,
@@ -122,6 +126,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Hammer(hammer) => hammer.run(ending_signal()).await,
         Command::Bench(bench) => unless_interrupted(bench.run()).await,
         Command::ShelfClient(client) => unless_interrupted(client.run()).await,
+        Command::Worker(worker) => unless_interrupted(worker.run()).await,
         Command::ServeNothing => unless_interrupted(bench::serve_nothing()).await,
     }
 }

@@ -1,19 +1,23 @@
 //! Scenarios: what goes wrong, played with real processes, next to what keeps it from going wrong.
 //!
 //! Each is one file: what it claims, what its worlds are and how they have to end, and its course.
-//! They are played with a `lock`, a `storage` or a table (`shelf`), and `client`s; those in which
-//! one client overtakes another share their course (`two_clients`).
+//! They are played with a `lock`, a `storage` or a table (`shelf`), and `client`s, or with a lock alone
+//! (`workplace`); those in which one client overtakes another share their course (`two_clients`).
 
 mod claim_before_read;
 mod client;
 mod embedded_postgres;
+mod foreign_release;
+mod get_then_del;
 mod lock;
 mod never_saw_34;
 mod oversell;
+mod setnx_expire;
 mod shelf;
 mod storage;
 mod token_33_34;
 mod two_clients;
+mod workplace;
 
 use async_trait::async_trait;
 
@@ -22,6 +26,8 @@ use crate::{
     record::{Actor, Recorder, World},
 };
 
+/// Somebody else holds the lock: an exit code of the clients.
+pub(crate) const BUSY: u8 = 75;
 /// The storage refused the token: an exit code of the clients.
 pub(crate) const REFUSED: u8 = 80;
 
@@ -77,6 +83,9 @@ pub static ALL: &[&dyn Scenario] = &[
     &claim_before_read::ClaimBeforeRead,
     &embedded_postgres::EmbeddedPostgres,
     &never_saw_34::NeverSaw34,
+    &setnx_expire::SetnxExpire,
+    &foreign_release::ForeignRelease,
+    &get_then_del::GetThenDel,
 ];
 
 /// The scenario of a name.

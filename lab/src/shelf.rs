@@ -1,19 +1,19 @@
 //! A client that works on a table of PostgreSQL, with no storage server in between. The scenarios
 //! drive it, as a process of its own, step by step.
 
-use std::{
-    io::{self, BufRead},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use fence::{ClaimError, Fence, Refusal, ResourceName, postgres};
 use lock_client::{Lease, Locks, Released, Terms, Ttl, backend::Redis};
-use serde_json::{Value, json};
+use serde_json::json;
 use sqlx::{Connection, PgConnection};
 
-use crate::scenario;
+use crate::{
+    scenario,
+    steps::{print, step},
+};
 
 /// The table that the clients work on: a resource is a row.
 pub(crate) const TABLE: &str =
@@ -94,23 +94,27 @@ impl ShelfClient {
     ) -> anyhow::Result<Result<(), Refusal>> {
         let fence = lease.fence()?;
         let token = fence.token;
-        step(&json!({"event": "acquired", "token": token}))?;
+        step(&json!({"event": "acquired", "token": token})).await?;
 
         let before = match self.read(&fence, database).await {
             Ok(before) => before,
-            Err(error) => return refused(error),
+            Err(error) => return refused(error).await,
         };
         let claimed = self.guard == Guard::Claim;
-        step(&json!({"event": "read", "token": token, "value": before, "claimed": claimed}))?;
+        step(&json!({"event": "read", "token": token, "value": before, "claimed": claimed}))
+            .await?;
 
         let after = self.act.on(&before)?;
         lease.token()?;
         let remaining_ms: u64 = lease.remaining().as_millis().try_into()?;
-        step(&json!({"event": "lease-checked", "token": token, "remaining_ms": remaining_ms}))?;
+        step(&json!({"event": "lease-checked", "token": token, "remaining_ms": remaining_ms}))
+            .await?;
 
         match self.write(&fence, database, &after).await {
-            Ok(()) => step(&json!({"event": "written", "token": token, "value": after})).map(Ok),
-            Err(error) => refused(error),
+            Ok(()) => {
+                step(&json!({"event": "written", "token": token, "value": after})).await.map(Ok)
+            }
+            Err(error) => refused(error).await,
         }
     }
 
@@ -172,25 +176,14 @@ impl Act {
     }
 }
 
-fn refused(error: ClaimError<sqlx::Error>) -> anyhow::Result<Result<(), Refusal>> {
+async fn refused(error: ClaimError<sqlx::Error>) -> anyhow::Result<Result<(), Refusal>> {
     let ClaimError::Refused(refusal) = error else {
         return Err(error.into());
     };
     let Refusal { reason, token, highest_token } = refusal;
     step(&json!({
         "event": "refused", "token": token, "highest_token": highest_token, "reason": reason.slug(),
-    }))?;
+    }))
+    .await?;
     Ok(Err(refusal))
-}
-
-/// Tells of a step, and waits to be told to go on.
-fn step(event: &Value) -> anyhow::Result<()> {
-    print(event);
-    let read = io::stdin().lock().read_line(&mut String::new())?;
-    ensure!(read > 0, "stdin ended before the last step");
-    Ok(())
-}
-
-fn print(event: &Value) {
-    println!("{event}");
 }

@@ -18,15 +18,22 @@ use crate::{
     record::{Actor, Recorder},
     servers::built,
     shelf::Guard,
+    worker::Way,
 };
 
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+/// The last step of a client that waited for a lock in vain.
+pub(super) const GAVE_UP: &str = "gave-up";
+/// The last steps of a client that had a lock.
+const GIVEN_BACK: [&str; 3] = ["deleted", "released", "lease-lost"];
 
 /// What a client is to do.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work<'a> {
     /// Write to a storage server.
     Put { resource: &'a str, value: &'a str, redis: &'a str, storage: &'a str },
+    /// Take a lock and give it back.
+    Worker { lock: &'a str, way: Way, ttl: Duration, wait: Duration, redis: &'a str },
     /// Work on a row of a table.
     Shelf { resource: &'a str, act: [&'a str; 2], guard: Guard, redis: &'a str, database: &'a str },
 }
@@ -50,13 +57,21 @@ struct Printed {
 }
 
 impl Work<'_> {
-    fn command(self, ttl: Duration) -> anyhow::Result<Command> {
+    fn command(self, actor: Actor) -> anyhow::Result<Command> {
+        let ttl = if actor == Actor::Client1 { TTL } else { LONG_TTL };
         let ttl_ms = ttl.as_millis().to_string();
         Ok(match self {
             Self::Put { resource, value, redis, storage } => {
                 let mut command = Command::new(built("lock-client")?);
                 command.args(["put", resource, value, "--ttl", &format!("{ttl_ms}ms"), "--step"]);
                 command.args(["--redis", redis, "--storage", storage]);
+                command
+            }
+            Self::Worker { lock, way, ttl, wait, redis } => {
+                let mut command = Command::new(built("lab")?);
+                command.args(["worker", lock, "--name", actor.title(), "--way", way.as_str()]);
+                command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
+                command.args(["--wait-ms", &wait.as_millis().to_string(), "--redis", redis]);
                 command
             }
             Self::Shelf { resource, act, guard, redis, database } => {
@@ -72,8 +87,7 @@ impl Work<'_> {
 impl Client {
     pub(super) fn start(actor: Actor, work: Work<'_>) -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
-        let ttl = if actor == Actor::Client1 { TTL } else { LONG_TTL };
-        let process = Process::spawn("client", &work.command(ttl)?, folder.path())?;
+        let process = Process::spawn("client", &work.command(actor)?, folder.path())?;
         Ok(Self { process, actor, _folder: folder })
     }
 
@@ -105,6 +119,29 @@ impl Client {
             "written" => Ok(0),
             "refused" => Ok(REFUSED),
             other => bail!("the client was to write, but reached '{other}'"),
+        }
+    }
+
+    /// Waits for the client's next step, whichever it is, and notes it.
+    pub(super) async fn next(&mut self, recorder: &mut Recorder) -> anyhow::Result<String> {
+        Ok(self.step(recorder).await?.0)
+    }
+
+    /// Waits until the client has given its lock back, or found that it was not its own, and has
+    /// ended.
+    pub(super) async fn gives_back(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
+        let event = self.next(recorder).await?;
+        ensure!(GIVEN_BACK.contains(&&*event), "the client was to end, but reached '{event}'");
+        self.ends_with(0).await
+    }
+
+    /// Lets the client take its further steps, until it has given its lock back and ended.
+    pub(super) async fn finish(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
+        loop {
+            self.go_on()?;
+            if GIVEN_BACK.contains(&&*self.next(recorder).await?) {
+                return self.ends_with(0).await;
+            }
         }
     }
 
@@ -145,6 +182,13 @@ impl Client {
     pub(super) fn resume(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
         recorder.note(self.actor, "resumed", None);
         self.process.resume()
+    }
+
+    /// Kills the client (SIGKILL).
+    pub(super) fn kill(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
+        self.process.kill()?;
+        recorder.note(self.actor, "killed", None);
+        Ok(())
     }
 
     /// Waits until the client ends, which it must with this exit code.

@@ -13,6 +13,11 @@ pub(super) fn told(event: &Event) -> (String, Style) {
         Some(Value::Number(number)) => number.to_string(),
         _ => "nothing".to_owned(),
     };
+    let text = |name: &str| event.details.get(name).and_then(Value::as_str).unwrap_or_default();
+    let seconds = |name: &str| {
+        let millis = event.details.get(name).and_then(Value::as_u64).unwrap_or(0);
+        format!("{}.{} s", millis / 1000, millis % 1000 / 100)
+    };
     let averted = event.world.danger == Danger::Averted;
     let plain = Style::new();
     let good = AnsiColor::Green.on_default();
@@ -20,15 +25,39 @@ pub(super) fn told(event: &Event) -> (String, Style) {
     let odd = AnsiColor::Yellow.on_default();
     match event.event.as_str() {
         "counter-preset" => (format!("the last token given was {token}"), plain),
+        "busy" => ("finds the lock taken, and waits".to_owned(), odd),
+        "gave-up" if event.details.get("waited_ms") == Some(&0.into()) => {
+            ("finds the lock taken, and goes away".to_owned(), good)
+        }
+        "gave-up" => (format!("waits {}, and gives up", seconds("waited_ms")), odd),
+        "set-without-expiry" => ("SETNX: the lock is its own. Is about to EXPIRE it".into(), plain),
+        "acquired" if event.token.is_none() => {
+            (format!("gets the lock, for {}", seconds("ttl_ms")), good)
+        }
         "acquired" => (format!("gets the lock, with token {token}"), good),
         "read" => (format!("reads: {}", detail("value")), plain),
         "lease-checked" => {
-            let left = event.details.get("remaining_ms").and_then(Value::as_u64).unwrap_or(0);
-            let (seconds, tenths) = (left / 1000, left % 1000 / 100);
-            (format!("checks its lease: {seconds}.{tenths} s left. Is about to write"), plain)
+            let left = seconds("remaining_ms");
+            (format!("checks its lease: {left} left. Is about to write"), plain)
         }
+        "worked" => ("has done its work. Is about to give the lock back".to_owned(), plain),
+        "compared" => ("GET: the lock is its own. Is about to DEL it".to_owned(), plain),
+        "deleted" if event.details.get("keys") == Some(&0.into()) => {
+            ("DEL, which finds nothing any more".to_owned(), odd)
+        }
+        "deleted" => ("DEL".to_owned(), plain),
+        "killed" => ("is KILLED (SIGKILL)".to_owned(), odd),
         "paused" => ("is PAUSED (SIGSTOP)".to_owned(), odd),
         "resumed" => ("WAKES UP (SIGCONT), and does what it was about to".to_owned(), odd),
+        "lock-remains" if event.details.get("remaining_ms").is_some_and(Value::is_null) => {
+            ("the lock is taken, and HAS NO END".to_owned(), bad)
+        }
+        "lock-remains" => (format!("the lock will be free in {}", seconds("remaining_ms")), good),
+        "lock-deleted" => (format!("{}'s lock IS DELETED", text("whose")), bad),
+        "lock-kept" => (format!("{} keeps the lock", text("whose")), good),
+        "lease-expired" if event.token.is_none() => {
+            (format!("{}'s lease runs out; the lock is free", text("whose")), odd)
+        }
         "lease-expired" => (format!("the lease of token {token} runs out; the lock is free"), odd),
         "written" => (format!("has written {} with token {token}", detail("value")), plain),
         "refused" if event.actor == Actor::Storage => {

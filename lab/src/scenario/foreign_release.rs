@@ -1,0 +1,115 @@
+//! A client that outlived its lease deletes a lock that is not its own any more.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{
+    Scenario,
+    lock::LONG_TTL,
+    workplace::{Workplace, most_holders},
+};
+use crate::{
+    outcome::{Expected, Outcome},
+    record::{Actor, Danger, Recorder, World},
+    worker::Way,
+};
+
+const TTL: Duration = Duration::from_secs(1);
+
+const WORLDS: [World; 2] = [
+    World {
+        name: "del",
+        title: "DEL: a client gives the lock back by deleting it",
+        danger: Danger::Strikes,
+        end: &ANOTHERS_DELETED,
+    },
+    World {
+        name: "one-script",
+        title: "ONE SCRIPT: a release deletes the lock only if the releasing client still holds it",
+        danger: Danger::Averted,
+        end: &NONE_DELETED,
+    },
+];
+
+/// Client 1 has deleted client 2's lock, and client 3 got in beside client 2.
+pub(super) const ANOTHERS_DELETED: [(&str, Expected); 2] = ending_with(1, 2);
+/// Client 2 has kept its lock, and was alone.
+pub(super) const NONE_DELETED: [(&str, Expected); 2] = ending_with(0, 1);
+
+const fn ending_with(deleted: u64, holders: u64) -> [(&'static str, Expected); 2] {
+    [
+        ("locks_of_others_deleted", Expected::Number(deleted)),
+        ("holders_at_once", Expected::Number(holders)),
+    ]
+}
+
+#[derive(Debug)]
+pub(super) struct ForeignRelease;
+
+#[async_trait(?Send)]
+impl Scenario for ForeignRelease {
+    fn name(&self) -> &'static str {
+        "foreign-release"
+    }
+
+    fn claim(&self) -> &'static str {
+        "A client that was paused past its lease, and then gives the lock back with DEL, deletes somebody \
+         else's lock and lets a third client in beside it; a release that compares the holder deletes \
+         nothing."
+    }
+
+    fn worlds(&self) -> &'static [World] {
+        &WORLDS
+    }
+
+    fn lanes(&self) -> &'static [Actor] {
+        &LANES
+    }
+
+    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+        let way = match world.danger {
+            Danger::Strikes => Way::Del,
+            Danger::Averted => Way::Scripts,
+        };
+        release_late(way, &["worked"], recorder).await
+    }
+}
+
+pub(super) const LANES: [Actor; 4] = [Actor::Client1, Actor::Redis, Actor::Client2, Actor::Client3];
+
+/// Client 1 is paused past its lease, after these steps and so just before it deletes the lock;
+/// client 2 gets the lock; client 1 wakes up; client 3 tries to get the lock, too.
+pub(super) async fn release_late(
+    way: Way,
+    steps: &[&str],
+    recorder: &mut Recorder,
+) -> anyhow::Result<Outcome> {
+    let mut workplace = Workplace::start(way).await?;
+    let mut client_1 = workplace.worker(Actor::Client1, TTL, Duration::ZERO)?;
+    client_1.expect("acquired", recorder).await?;
+    for step in steps {
+        client_1.take(step, recorder).await?;
+    }
+    client_1.pause(recorder).await?;
+    // It is told to give the lock back, and would, if it were not stopped.
+    client_1.go_on()?;
+    workplace.runs_out(Actor::Client1, recorder).await?;
+
+    let mut client_2 = workplace.worker(Actor::Client2, LONG_TTL, Duration::ZERO)?;
+    client_2.expect("acquired", recorder).await?;
+    client_1.resume(recorder)?;
+    workplace.given_back_by(&mut client_1, Actor::Client2, recorder).await?;
+
+    let mut client_3 = workplace.worker(Actor::Client3, LONG_TTL, Duration::ZERO)?;
+    let let_in = client_3.next(recorder).await? == "acquired";
+    if let_in {
+        client_3.finish(recorder).await?;
+    }
+    client_2.finish(recorder).await?;
+
+    let deleted = recorder.events().filter(|event| event.event == "lock-deleted").count();
+    Ok(Outcome::default()
+        .with("locks_of_others_deleted", u64::try_from(deleted)?)
+        .with("holders_at_once", most_holders(recorder.events())))
+}

@@ -1,0 +1,25 @@
+//! What goes wrong with a lock itself.
+
+use serde_json::json;
+
+use super::outcome;
+
+#[tokio::test]
+async fn a_lock_without_expiry_outlives_its_dead_client() {
+    let ends = outcome("setnx-expire").await;
+    let left = json!({"lock_ends_in_ms": null, "acquired_after_the_crash": 0});
+    assert_eq!(ends["setnx-then-expire"], left);
+    let one_script = &ends["one-script"];
+    assert!(one_script["lock_ends_in_ms"].as_u64().is_some_and(|millis| millis <= 1_500));
+    assert_eq!(one_script["acquired_after_the_crash"], 1);
+}
+
+#[tokio::test]
+async fn a_del_frees_the_lock_of_another() {
+    let deleted = json!({"locks_of_others_deleted": 1, "holders_at_once": 2});
+    let kept = json!({"locks_of_others_deleted": 0, "holders_at_once": 1});
+    let ends = outcome("foreign-release").await;
+    assert_eq!(ends, json!({"del": deleted, "one-script": kept}));
+    let ends = outcome("get-then-del").await;
+    assert_eq!(ends, json!({"get-then-del": deleted, "one-script": kept}));
+}
