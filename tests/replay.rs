@@ -60,6 +60,13 @@ async fn a_table_of_postgres_refuses_33_after_34_by_itself() {
 }
 
 #[tokio::test]
+async fn a_write_that_the_network_delivers_late_is_refused() {
+    let [unfenced, fenced] = ends("delayed-request").await;
+    assert_eq!(unfenced, ("by client 1".to_owned(), 33, [1, 0, 1]));
+    assert_eq!(fenced, ("by client 2".to_owned(), 34, [0, 1, 0]));
+}
+
+#[tokio::test]
 async fn what_never_heard_of_34_accepts_33_and_loses_nothing() {
     let [before, after] = ends("never-saw-34").await;
     assert_eq!(before, ("by client 2".to_owned(), 34, [0, 0, 0]));

@@ -1,6 +1,6 @@
 //! Runs locks, clients and storages as real processes, and has done to them what goes wrong.
 //!
-//! [`process`] starts, pauses and kills; [`servers`] are the private databases and storage servers
+//! [`process`] starts, pauses and kills; a [`network`](mod@network) delays; [`servers`] are the private databases and storage servers
 //! that a run has to itself; a [`scenario`] drives them and fills a [`record`], with an
 //! [`outcome`] for each of its worlds, which the [`timeline`] prints; a [`shelf`] is a table with
 //! clients of its own; a [`worker`] takes a lock in many ways; a [`hammer`] strikes a database with many clients; a [`bench`](mod@bench)
@@ -8,6 +8,7 @@
 
 pub mod bench;
 pub mod hammer;
+pub mod network;
 pub mod outcome;
 pub mod process;
 pub mod record;

@@ -6,6 +6,7 @@
 
 mod claim_before_read;
 mod client;
+mod delayed_request;
 mod embedded_postgres;
 mod foreign_release;
 mod get_then_del;
@@ -83,6 +84,7 @@ pub static ALL: &[&dyn Scenario] = &[
     &claim_before_read::ClaimBeforeRead,
     &embedded_postgres::EmbeddedPostgres,
     &never_saw_34::NeverSaw34,
+    &delayed_request::DelayedRequest,
     &setnx_expire::SetnxExpire,
     &foreign_release::ForeignRelease,
     &get_then_del::GetThenDel,

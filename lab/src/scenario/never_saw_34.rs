@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use super::{
     Scenario,
     storage::{StorageStage, VALUE_2},
-    two_clients::{Course, ending_with},
+    two_clients::{Course, HeldBack, ending_with},
 };
 use crate::{
     outcome::Outcome,
@@ -60,6 +60,6 @@ impl Scenario for NeverSaw34 {
             Danger::Averted => CLAIMED,
         };
         let stage = StorageStage::start("enforce", recorder).await?;
-        stage.play(course, recorder).await
+        stage.play(course, HeldBack::ByPause, recorder).await
     }
 }

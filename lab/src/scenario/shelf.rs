@@ -6,7 +6,7 @@ use sqlx::{Connection, Executor, PgConnection};
 use super::{
     client::{Client, Work},
     lock::Lock,
-    two_clients::{self, Course},
+    two_clients::{self, Course, HeldBack},
 };
 use crate::{
     outcome::Outcome,
@@ -59,7 +59,7 @@ impl ShelfStage {
             let work = Work::Shelf { resource: self.resource, act, guard, redis, database };
             Client::start(actor, work)
         };
-        two_clients::play(course, &self.lock, client, recorder).await?;
+        two_clients::play(course, HeldBack::ByPause, &self.lock, client, recorder).await?;
         let value = sqlx::query_scalar("select value from shelf where resource = $1")
             .bind(self.resource)
             .fetch_one(&mut self.database)

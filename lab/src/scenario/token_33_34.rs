@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use super::{
     Scenario,
     storage::{StorageStage, VALUE_1, VALUE_2},
-    two_clients::{OVERTAKEN, ending_with},
+    two_clients::{HeldBack, OVERTAKEN, ending_with},
 };
 use crate::{
     outcome::Outcome,
@@ -52,6 +52,6 @@ impl Scenario for Token33And34 {
             Danger::Averted => "enforce",
         };
         let stage = StorageStage::start(enforcement, recorder).await?;
-        stage.play(OVERTAKEN, recorder).await
+        stage.play(OVERTAKEN, HeldBack::ByPause, recorder).await
     }
 }

@@ -9,6 +9,7 @@ use fence::Token;
 
 use super::{client::Client, lock::Lock};
 use crate::{
+    network::Network,
     outcome::{Expected, Fact, Outcome},
     record::{Actor, Event, Recorder},
 };
@@ -42,9 +43,19 @@ pub(super) const fn ending_with(
     ]
 }
 
-/// Plays it, with clients as they are made here, client 1 being held back by a pause.
+/// What holds client 1's write back.
+#[derive(Clone, Copy)]
+pub(super) enum HeldBack<'a> {
+    /// It is stopped just before it writes.
+    ByPause,
+    /// It writes, and its write is long on its way.
+    ByNetwork(&'a Network),
+}
+
+/// Plays it, with clients as they are made here.
 pub(super) async fn play(
     course: Course,
+    held_back: HeldBack<'_>,
     lock: &Lock,
     client: impl Fn(Actor) -> anyhow::Result<Client>,
     recorder: &mut Recorder,
@@ -54,9 +65,19 @@ pub(super) async fn play(
     for step in ["read", "lease-checked"] {
         client_1.take(step, recorder).await?;
     }
-    client_1.pause(recorder).await?;
-    // It is told to write, and would, if it were not stopped.
-    client_1.go_on()?;
+    match held_back {
+        HeldBack::ByPause => {
+            client_1.pause(recorder).await?;
+            // It is told to write, and would, if it were not stopped.
+            client_1.go_on()?;
+        }
+        HeldBack::ByNetwork(network) => {
+            network.hold();
+            client_1.go_on()?;
+            network.holds_something().await?;
+            recorder.note(Actor::Network, "request-held", token_1);
+        }
+    }
     lock.runs_out(Actor::Client1, token_1, recorder).await?;
 
     let mut client_2 = client(Actor::Client2)?;
@@ -67,7 +88,13 @@ pub(super) async fn play(
         client_2.take(step, recorder).await?;
     }
 
-    client_1.resume(recorder)?;
+    match held_back {
+        HeldBack::ByPause => client_1.resume(recorder)?,
+        HeldBack::ByNetwork(network) => {
+            recorder.note(Actor::Network, "request-delivered", token_1);
+            network.deliver();
+        }
+    }
     let exit_code_1 = client_1.written_or_refused(recorder).await?;
     client_1.take("lease-lost", recorder).await?;
     client_1.ends_with(exit_code_1).await?;

@@ -55,6 +55,8 @@ pub(super) fn told(event: &Event) -> (String, Style) {
         "lock-remains" => (format!("the lock will be free in {}", seconds("remaining_ms")), good),
         "lock-deleted" => (format!("{}'s lock IS DELETED", text("whose")), bad),
         "lock-kept" => (format!("{} keeps the lock", text("whose")), good),
+        "request-held" => (format!("HOLDS BACK the write with token {token}"), odd),
+        "request-delivered" => (format!("DELIVERS the write with token {token}"), odd),
         "lease-expired" if event.token.is_none() => {
             (format!("{}'s lease runs out; the lock is free", text("whose")), odd)
         }
