@@ -1,6 +1,7 @@
 //! The lab's own command.
 
 mod locks;
+mod sale;
 
 use std::process::{Command, Output};
 

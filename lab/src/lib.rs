@@ -3,10 +3,12 @@
 //! [`process`] starts, pauses and kills; a [`network`](mod@network) delays; [`servers`] are the private databases and storage servers
 //! that a run has to itself; a [`scenario`] drives them and fills a [`record`], with an
 //! [`outcome`] for each of its worlds, which the [`timeline`] prints; a [`shelf`] is a table with
-//! clients of its own; a [`worker`] takes a lock in many ways; a [`hammer`] strikes a database with many clients; a [`bench`](mod@bench)
+//! clients of its own; a [`worker`] takes a lock in many ways; [`buyers`] come
+//! in crowds; a [`hammer`] strikes a database with many clients; a [`bench`](mod@bench)
 //! measures.
 
 pub mod bench;
+pub mod buyers;
 pub mod hammer;
 pub mod network;
 pub mod outcome;

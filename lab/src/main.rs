@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 use lab::{
     bench,
+    buyers::Buyers,
     hammer::Hammer,
     record::{Recorder, RunRecord},
     scenario::{self, Scenario},
@@ -51,6 +52,9 @@ enum Command {
     /// Works on a table of PostgreSQL, for a scenario to drive step by step
     #[command(hide = true)]
     ShelfClient(ShelfClient),
+    /// Buys in a sale, step by step or in a crowd, for a scenario
+    #[command(hide = true)]
+    Buyers(Buyers),
     /// Takes a lock, works and gives it back, for a scenario to drive step by step
     #[command(hide = true)]
     Worker(Worker),
@@ -126,6 +130,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Hammer(hammer) => hammer.run(ending_signal()).await,
         Command::Bench(bench) => unless_interrupted(bench.run()).await,
         Command::ShelfClient(client) => unless_interrupted(client.run()).await,
+        Command::Buyers(buyers) => unless_interrupted(buyers.run()).await,
         Command::Worker(worker) => unless_interrupted(worker.run()).await,
         Command::ServeNothing => unless_interrupted(bench::serve_nothing()).await,
     }

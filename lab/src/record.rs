@@ -73,6 +73,8 @@ pub enum Actor {
     Client2,
     /// One that comes still later.
     Client3,
+    /// All others, a crowd.
+    Others,
     /// What is between a client and the storage.
     Network,
     /// The storage.
@@ -150,6 +152,7 @@ impl Actor {
             Self::Client1 => "client 1",
             Self::Client2 => "client 2",
             Self::Client3 => "client 3",
+            Self::Others => "the others",
             Self::Network => "network",
             Self::Storage => "storage",
         }

@@ -8,6 +8,7 @@ mod claim_before_read;
 mod client;
 mod delayed_request;
 mod embedded_postgres;
+mod flash_sale;
 mod foreign_release;
 mod get_then_del;
 mod lock;
@@ -88,6 +89,7 @@ pub static ALL: &[&dyn Scenario] = &[
     &setnx_expire::SetnxExpire,
     &foreign_release::ForeignRelease,
     &get_then_del::GetThenDel,
+    &flash_sale::FlashSale,
 ];
 
 /// The scenario of a name.

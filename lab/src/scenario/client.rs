@@ -1,7 +1,7 @@
 //! A client in a scenario, driven step by step: `lock-client put`, which writes to a storage server,
 //! or a client that works on a table.
 
-use std::{process::Command, time::Duration};
+use std::{ops::Range, process::Command, time::Duration};
 
 use anyhow::{Context, bail, ensure};
 use fence::Token;
@@ -14,6 +14,7 @@ use super::{
     lock::{LONG_TTL, TTL},
 };
 use crate::{
+    buyers,
     process::Process,
     record::{Actor, Recorder},
     servers::built,
@@ -28,12 +29,14 @@ pub(super) const GAVE_UP: &str = "gave-up";
 const GIVEN_BACK: [&str; 3] = ["deleted", "released", "lease-lost"];
 
 /// What a client is to do.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Work<'a> {
     /// Write to a storage server.
     Put { resource: &'a str, value: &'a str, redis: &'a str, storage: &'a str },
     /// Take a lock and give it back.
     Worker { lock: &'a str, way: Way, ttl: Duration, wait: Duration, redis: &'a str },
+    /// Buy in a sale.
+    Buyers { sale: &'a str, way: buyers::Way, ttl: Duration, numbers: Range<u64>, redis: &'a str },
     /// Work on a row of a table.
     Shelf { resource: &'a str, act: [&'a str; 2], guard: Guard, redis: &'a str, database: &'a str },
 }
@@ -74,6 +77,15 @@ impl Work<'_> {
                 command.args(["--wait-ms", &wait.as_millis().to_string(), "--redis", redis]);
                 command
             }
+            Self::Buyers { sale, way, ttl, numbers, redis } => {
+                let mut command = Command::new(built("lab")?);
+                command.args(["buyers", sale, "--way", way.as_str()]);
+                command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
+                let count = numbers.end - numbers.start;
+                command.args(["--first", &numbers.start.to_string()]);
+                command.args(["--count", &count.to_string(), "--redis", redis]);
+                command
+            }
             Self::Shelf { resource, act, guard, redis, database } => {
                 let mut command = Command::new(built("lab")?);
                 command.args(["shelf-client", resource, "--ttl-ms", &ttl_ms]).args(act);
@@ -104,7 +116,17 @@ impl Client {
         step: &str,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Option<Token>> {
-        let (taken, token) = self.step(recorder).await?;
+        self.expect_within(step, STEP_TIMEOUT, recorder).await
+    }
+
+    /// The same, with a time of one's own.
+    pub(super) async fn expect_within(
+        &mut self,
+        step: &str,
+        within: Duration,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Option<Token>> {
+        let (taken, token) = self.step(within, recorder).await?;
         ensure!(taken == step, "the client was to reach '{step}', but reached '{taken}'");
         Ok(token)
     }
@@ -115,7 +137,7 @@ impl Client {
         &mut self,
         recorder: &mut Recorder,
     ) -> anyhow::Result<u8> {
-        match self.step(recorder).await?.0.as_str() {
+        match self.step(STEP_TIMEOUT, recorder).await?.0.as_str() {
             "written" => Ok(0),
             "refused" => Ok(REFUSED),
             other => bail!("the client was to write, but reached '{other}'"),
@@ -124,7 +146,7 @@ impl Client {
 
     /// Waits for the client's next step, whichever it is, and notes it.
     pub(super) async fn next(&mut self, recorder: &mut Recorder) -> anyhow::Result<String> {
-        Ok(self.step(recorder).await?.0)
+        Ok(self.step(STEP_TIMEOUT, recorder).await?.0)
     }
 
     /// Waits until the client has given its lock back, or found that it was not its own, and has
@@ -147,8 +169,12 @@ impl Client {
 
     /// Waits for the client's next step, whichever it is, and notes it with what it means for the
     /// storage.
-    async fn step(&mut self, recorder: &mut Recorder) -> anyhow::Result<(String, Option<Token>)> {
-        let line = self.process.line(STEP_TIMEOUT).await?;
+    async fn step(
+        &mut self,
+        within: Duration,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<(String, Option<Token>)> {
+        let line = self.process.line(within).await?;
         let Printed { event, token, details } =
             serde_json::from_str(&line).with_context(|| format!("not an event: {line:?}"))?;
         let at_the_storage = match event.as_str() {

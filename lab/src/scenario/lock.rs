@@ -33,6 +33,10 @@ impl Lock {
         Ok(Self { redis, resource: resource.parse()? })
     }
 
+    pub(super) fn redis(&self) -> &Redis {
+        &self.redis
+    }
+
     pub(super) fn url(&self) -> String {
         self.redis.url()
     }

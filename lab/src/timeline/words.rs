@@ -14,8 +14,9 @@ pub(super) fn told(event: &Event) -> (String, Style) {
         _ => "nothing".to_owned(),
     };
     let text = |name: &str| event.details.get(name).and_then(Value::as_str).unwrap_or_default();
+    let number = |name: &str| event.details.get(name).and_then(Value::as_u64).unwrap_or(0);
     let seconds = |name: &str| {
-        let millis = event.details.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let millis = number(name);
         format!("{}.{} s", millis / 1000, millis % 1000 / 100)
     };
     let averted = event.world.danger == Danger::Averted;
@@ -36,6 +37,20 @@ pub(super) fn told(event: &Event) -> (String, Style) {
         }
         "acquired" => (format!("gets the lock, with token {token}"), good),
         "read" => (format!("reads: {}", detail("value")), plain),
+        "stock" => {
+            let (left, sold, items) = (number("left"), number("sold"), number("items"));
+            let style = if sold > items { bad } else { plain };
+            let verdict = if sold > items { ": TOO MANY" } else { "" };
+            (format!("{left} items left, {sold} sold{verdict}"), style)
+        }
+        "stock-read" => (format!("reads: {} left", number("left")), plain),
+        "bought" => (format!("takes an item, and writes: {} left", number("left")), plain),
+        "not-bought" => (format!("tries to take an item with token {token}: REFUSED"), good),
+        "aborted" => ("tries to take an item: ABORTED, as others have".to_owned(), good),
+        "served" => {
+            let (buyers, bought) = (number("buyers"), number("bought"));
+            (format!("{buyers} more come at once; {bought} of them buy an item"), plain)
+        }
         "lease-checked" => {
             let left = seconds("remaining_ms");
             (format!("checks its lease: {left} left. Is about to write"), plain)
