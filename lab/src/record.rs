@@ -106,6 +106,11 @@ impl Recorder {
         self.world = world;
     }
 
+    /// How long the run has gone on, in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.begun.elapsed().as_millis().try_into().expect("a run is short")
+    }
+
     /// Notes what an actor did.
     pub fn note(&mut self, actor: Actor, event: &str, token: Option<Token>) {
         self.note_with(actor, event, token, Map::new());
@@ -119,8 +124,7 @@ impl Recorder {
         token: Option<Token>,
         details: Map<String, Value>,
     ) {
-        let at_ms = self.begun.elapsed().as_millis().try_into().expect("a run is short");
-        let world = self.world;
+        let (at_ms, world) = (self.now_ms(), self.world);
         let event = Event { at_ms, world, actor, event: event.to_owned(), token, details };
         (self.show)(&event);
         self.events.push(event);

@@ -13,6 +13,7 @@ mod foreign_release;
 mod get_then_del;
 mod lock;
 mod never_saw_34;
+mod outlived_lease;
 mod oversell;
 mod setnx_expire;
 mod shelf;
@@ -89,6 +90,7 @@ pub static ALL: &[&dyn Scenario] = &[
     &setnx_expire::SetnxExpire,
     &foreign_release::ForeignRelease,
     &get_then_del::GetThenDel,
+    &outlived_lease::OutlivedLease,
     &flash_sale::FlashSale,
 ];
 

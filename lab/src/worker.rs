@@ -50,8 +50,10 @@ pub(crate) enum Way {
     Del,
     /// SET with NX and PX; GET, and DEL if it is one's own.
     GetThenDel,
-    /// One script each: the lock client.
+    /// One script each: the lock client, whose lease ends with its ttl.
     Scripts,
+    /// The same, and the lease is renewed.
+    ScriptsAndRenewal,
 }
 
 impl Way {
@@ -61,6 +63,7 @@ impl Way {
             Self::Del => "del",
             Self::GetThenDel => "get-then-del",
             Self::Scripts => "scripts",
+            Self::ScriptsAndRenewal => "scripts-and-renewal",
         }
     }
 }
@@ -73,7 +76,7 @@ impl Worker {
     /// If the lock or stdin fails.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         let worked = match self.way {
-            Way::Scripts => self.work_with_lock_client().await?,
+            Way::Scripts | Way::ScriptsAndRenewal => self.work_with_lock_client().await?,
             _ => self.work_naively().await?,
         };
         Ok(if worked { ExitCode::SUCCESS } else { ExitCode::from(scenario::BUSY) })
@@ -97,7 +100,10 @@ impl Worker {
     async fn lease(&self) -> anyhow::Result<Option<Lease>> {
         let locks = Locks::new(backend::Redis::open(&self.redis)?);
         let ttl = Ttl::new(Duration::from_millis(self.ttl_ms))?;
-        let terms = Terms::new(ttl).without_renewal();
+        let terms = match self.way {
+            Way::ScriptsAndRenewal => Terms::new(ttl),
+            _ => Terms::new(ttl).without_renewal(),
+        };
         match locks.acquire(&self.lock, terms.no_wait()).await {
             Err(AcquireError::Contended { .. }) => self.busy(),
             answer => return Ok(Some(answer?)),

@@ -23,3 +23,13 @@ async fn a_del_frees_the_lock_of_another() {
     let ends = outcome("get-then-del").await;
     assert_eq!(ends, json!({"get-then-del": deleted, "one-script": kept}));
 }
+
+#[tokio::test]
+async fn work_longer_than_the_ttl_is_alone_only_if_the_lease_is_renewed() {
+    let ends = outcome("outlived-lease").await;
+    for (world, at_work_at_once) in [("without-renewal", 2), ("with-renewal", 1)] {
+        assert_eq!(ends[world]["at_work_at_once"], at_work_at_once, "{world}");
+        let count = |fact: &str| ends[world][fact].as_u64().unwrap();
+        assert!(count("worked_ms") > 2 * count("ttl_ms"), "{ends}");
+    }
+}

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::{
     Scenario,
     lock::LONG_TTL,
-    workplace::{Workplace, most_holders},
+    workplace::{Workplace, most_at_once},
 };
 use crate::{
     outcome::{Expected, Outcome},
@@ -78,6 +78,9 @@ impl Scenario for ForeignRelease {
 
 pub(super) const LANES: [Actor; 4] = [Actor::Client1, Actor::Redis, Actor::Client2, Actor::Client3];
 
+/// What ends a client's having the lock.
+const ENDS: [&str; 4] = ["deleted", "released", "lease-lost", "lease-expired"];
+
 /// Client 1 is paused past its lease, after these steps and so just before it deletes the lock;
 /// client 2 gets the lock; client 1 wakes up; client 3 tries to get the lock, too.
 pub(super) async fn release_late(
@@ -111,5 +114,5 @@ pub(super) async fn release_late(
     let deleted = recorder.events().filter(|event| event.event == "lock-deleted").count();
     Ok(Outcome::default()
         .with("locks_of_others_deleted", u64::try_from(deleted)?)
-        .with("holders_at_once", most_holders(recorder.events())))
+        .with("holders_at_once", most_at_once(recorder.events(), &ENDS)))
 }

@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use anyhow::Context;
 use fence::ResourceName;
 use redis::{AsyncCommands, aio::MultiplexedConnection};
-use serde_json::Map;
+use serde_json::{Map, Value};
 use tokio::time::{sleep, timeout};
 
 use super::client::{Client, Work};
@@ -33,7 +33,7 @@ impl Workplace {
         let connection = client.get_multiplexed_async_connection().await?;
         let lock: ResourceName = LOCK.parse()?;
         let key = match way {
-            Way::Scripts => format!("fenced:{{{lock}}}:lock"),
+            Way::Scripts | Way::ScriptsAndRenewal => format!("fenced:{{{lock}}}:lock"),
             _ => worker::key(&lock),
         };
         Ok(Self { redis, connection, way, key })
@@ -87,6 +87,15 @@ impl Workplace {
         recorder: &mut Recorder,
     ) -> anyhow::Result<()> {
         client.gives_back(recorder).await?;
+        self.note_kept(owner, recorder).await
+    }
+
+    /// Notes whether the lock is still there, which a client has.
+    pub(super) async fn note_kept(
+        &mut self,
+        owner: Actor,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<()> {
         let event = if self.lock().await?.is_none() { "lock-deleted" } else { "lock-kept" };
         note_of(owner, event, recorder);
         Ok(())
@@ -100,24 +109,18 @@ fn note_of(whose: Actor, event: &str, recorder: &mut Recorder) {
 }
 
 /// How many clients had the lock at once, at most, by these events: each from when it got the lock to
-/// when it gave it back, or its lease ran out.
-pub(super) fn most_holders<'a>(events: impl Iterator<Item = &'a Event>) -> u64 {
+/// when one of these events ended that for it.
+pub(super) fn most_at_once<'a>(events: impl Iterator<Item = &'a Event>, ends: &[&str]) -> u64 {
     let mut holders = HashSet::new();
     let mut most = 0;
     for event in events {
-        let who = event.actor.title();
-        match event.event.as_str() {
-            "acquired" => {
-                holders.insert(who.to_owned());
-            }
-            "deleted" | "released" | "lease-lost" => {
-                holders.remove(who);
-            }
-            "lease-expired" => {
-                let whose = event.details.get("whose").and_then(|whose| whose.as_str());
-                holders.remove(whose.unwrap_or_default());
-            }
-            _ => {}
+        // What Redis does is done to somebody's lock.
+        let whose = event.details.get("whose").and_then(Value::as_str);
+        let who = whose.unwrap_or(event.actor.title());
+        if event.event == "acquired" {
+            holders.insert(who);
+        } else if ends.contains(&&*event.event) {
+            holders.remove(who);
         }
         most = most.max(holders.len());
     }
