@@ -2,6 +2,7 @@
 
 mod locks;
 mod sale;
+mod tokens;
 
 use std::process::{Command, Output};
 

@@ -3,7 +3,7 @@
 //! [`process`] starts, pauses and kills; a [`network`](mod@network) delays; [`servers`] are the private databases and storage servers
 //! that a run has to itself; a [`scenario`] drives them and fills a [`record`], with an
 //! [`outcome`] for each of its worlds, which the [`timeline`] prints; a [`shelf`] is a table with
-//! clients of its own; a [`worker`] takes a lock in many ways; [`buyers`] come
+//! clients of its own; a [`worker`] takes a lock in many ways; a [`writer`] writes under one; [`buyers`] come
 //! in crowds; a [`hammer`] strikes a database with many clients; a [`bench`](mod@bench)
 //! measures.
 
@@ -20,3 +20,4 @@ pub mod shelf;
 mod steps;
 pub mod timeline;
 pub mod worker;
+pub mod writer;

@@ -13,6 +13,7 @@ use lab::{
     shelf::ShelfClient,
     timeline::{self, Timeline, paragraph},
     worker::Worker,
+    writer::Writer,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -52,6 +53,9 @@ enum Command {
     /// Works on a table of PostgreSQL, for a scenario to drive step by step
     #[command(hide = true)]
     ShelfClient(ShelfClient),
+    /// Writes to a storage server under a lock, for a scenario to drive step by step
+    #[command(hide = true)]
+    Writer(Writer),
     /// Buys in a sale, step by step or in a crowd, for a scenario
     #[command(hide = true)]
     Buyers(Buyers),
@@ -131,6 +135,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(bench) => unless_interrupted(bench.run()).await,
         Command::ShelfClient(client) => unless_interrupted(client.run()).await,
         Command::Buyers(buyers) => unless_interrupted(buyers.run()).await,
+        Command::Writer(writer) => unless_interrupted(writer.run()).await,
         Command::Worker(worker) => unless_interrupted(worker.run()).await,
         Command::ServeNothing => unless_interrupted(bench::serve_nothing()).await,
     }

@@ -67,6 +67,8 @@ pub enum Danger {
 pub enum Actor {
     /// The lock service.
     Redis,
+    /// The lock service's replica.
+    Replica,
     /// The client to whom something happens: it is paused, or killed.
     Client1,
     /// The client that comes meanwhile.
@@ -137,8 +139,14 @@ impl Recorder {
         self.events().filter(accepted).any(|event| event.token > token)
     }
 
+    /// Whether somebody else has acquired a lock with the same token in this world.
+    pub fn is_anothers(&self, actor: Actor, token: Option<Token>) -> bool {
+        let acquired = |event: &&Event| event.event == "acquired" && event.actor != actor;
+        token.is_some() && self.events().filter(acquired).any(|event| event.token == token)
+    }
+
     /// What has happened so far in this world.
-    pub fn events(&self) -> impl Iterator<Item = &Event> {
+    pub fn events(&self) -> impl Iterator<Item = &Event> + Clone {
         self.events.iter().filter(|event| event.world == self.world)
     }
 
@@ -153,6 +161,7 @@ impl Actor {
     pub fn title(self) -> &'static str {
         match self {
             Self::Redis => "lock (Redis)",
+            Self::Replica => "its replica",
             Self::Client1 => "client 1",
             Self::Client2 => "client 2",
             Self::Client3 => "client 3",

@@ -6,8 +6,10 @@
 
 mod claim_before_read;
 mod client;
+mod counter_lost;
 mod delayed_request;
 mod embedded_postgres;
+mod failover;
 mod flash_sale;
 mod foreign_release;
 mod get_then_del;
@@ -20,6 +22,7 @@ mod shelf;
 mod storage;
 mod token_33_34;
 mod two_clients;
+mod two_holders;
 mod workplace;
 
 use async_trait::async_trait;
@@ -91,6 +94,8 @@ pub static ALL: &[&dyn Scenario] = &[
     &foreign_release::ForeignRelease,
     &get_then_del::GetThenDel,
     &outlived_lease::OutlivedLease,
+    &counter_lost::CounterLost,
+    &failover::Failover,
     &flash_sale::FlashSale,
 ];
 

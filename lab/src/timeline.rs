@@ -78,7 +78,7 @@ impl Timeline {
 
 /// Whether a client's event tells of something that the storage decides.
 fn is_request(event: &Event) -> bool {
-    matches!(event.event.as_str(), "read" | "written" | "refused")
+    matches!(event.event.as_str(), "read" | "written" | "refused" | "claim-refused")
 }
 
 /// How each world ended, under the beginning of its title.

@@ -20,6 +20,7 @@ use crate::{
     servers::built,
     shelf::Guard,
     worker::Way,
+    writer::Offer,
 };
 
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,6 +36,8 @@ pub(super) enum Work<'a> {
     Put { resource: &'a str, value: &'a str, redis: &'a str, storage: &'a str },
     /// Take a lock and give it back.
     Worker { lock: &'a str, way: Way, ttl: Duration, wait: Duration, redis: &'a str },
+    /// Write to a storage server under a lock whose counter may be lost.
+    Write { resource: &'a str, value: &'a str, offer: Offer, redis: &'a str, storage: &'a str },
     /// Buy in a sale.
     Buyers { sale: &'a str, way: buyers::Way, ttl: Duration, numbers: Range<u64>, redis: &'a str },
     /// Work on a row of a table.
@@ -75,6 +78,13 @@ impl Work<'_> {
                 command.args(["worker", lock, "--name", actor.title(), "--way", way.as_str()]);
                 command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
                 command.args(["--wait-ms", &wait.as_millis().to_string(), "--redis", redis]);
+                command
+            }
+            Self::Write { resource, value, offer, redis, storage } => {
+                let ttl_ms = LONG_TTL.as_millis().to_string();
+                let mut command = Command::new(built("lab")?);
+                command.args(["writer", resource, value, "--offer", offer.as_str()]);
+                command.args(["--ttl-ms", &ttl_ms, "--redis", redis, "--storage", storage]);
                 command
             }
             Self::Buyers { sale, way, ttl, numbers, redis } => {
@@ -157,12 +167,37 @@ impl Client {
         self.ends_with(0).await
     }
 
+    /// Lets the client take its further steps up to this one.
+    pub(super) async fn go_on_to(
+        &mut self,
+        step: &str,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<()> {
+        loop {
+            self.go_on()?;
+            let taken = self.next(recorder).await?;
+            if taken == step {
+                return Ok(());
+            }
+            ensure!(!GIVEN_BACK.contains(&&*taken), "the client ended before '{step}'");
+        }
+    }
+
     /// Lets the client take its further steps, until it has given its lock back and ended.
     pub(super) async fn finish(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
+        self.finish_with(0, recorder).await
+    }
+
+    /// The same, where it must end with this exit code.
+    pub(super) async fn finish_with(
+        &mut self,
+        exit_code: u8,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<()> {
         loop {
             self.go_on()?;
             if GIVEN_BACK.contains(&&*self.next(recorder).await?) {
-                return self.ends_with(0).await;
+                return self.ends_with(exit_code).await;
             }
         }
     }
@@ -179,10 +214,12 @@ impl Client {
             serde_json::from_str(&line).with_context(|| format!("not an event: {line:?}"))?;
         let at_the_storage = match event.as_str() {
             "read" if details.get("claimed") == Some(&Value::Bool(false)) => Some("answered"),
+            "read" if recorder.is_anothers(self.actor, token) => Some("accepted-anothers-token"),
             "read" => Some("accepted-claim"),
             "written" if recorder.is_stale(token) => Some("accepted-stale-write"),
+            "written" if recorder.is_anothers(self.actor, token) => Some("accepted-anothers-token"),
             "written" => Some("accepted-write"),
-            "refused" => Some("refused"),
+            "refused" | "claim-refused" => Some("refused"),
             _ => None,
         };
         recorder.note_with(self.actor, &event, token, details.clone());

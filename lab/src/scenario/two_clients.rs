@@ -107,17 +107,29 @@ pub(super) async fn play(
 
 /// What the events come to, the storage having this value in the end, written with this token.
 pub(super) fn outcome<'a>(
-    events: impl Iterator<Item = &'a Event>,
+    events: impl Iterator<Item = &'a Event> + Clone,
     value: Option<String>,
     token: impl Into<Fact>,
 ) -> Outcome {
-    let (mut accepted, mut refused, mut lost) = (0, 0, 0);
+    let count = |what: &str| -> u64 {
+        let told = events.clone().filter(|event| event.actor == Actor::Storage);
+        told.map(|event| u64::from(event.event == what)).sum()
+    };
+    Outcome::default()
+        .with("value", value)
+        .with("token", token)
+        .with("stale_writes_accepted", count("accepted-stale-write"))
+        .with("stale_writes_refused", count("refused"))
+        .with("updates_lost", updates_lost(events.clone()))
+}
+
+/// How many writes were overwritten by a client that had read before them.
+pub(super) fn updates_lost<'a>(events: impl Iterator<Item = &'a Event>) -> u64 {
+    let mut lost = 0;
     // Who has read and not seen how many writes of others since.
     let mut unseen: HashMap<Actor, u64> = HashMap::new();
     for event in events {
         match (event.actor, event.event.as_str()) {
-            (Actor::Storage, "accepted-stale-write") => accepted += 1,
-            (Actor::Storage, "refused") => refused += 1,
             (reader, "read") => {
                 unseen.insert(reader, 0);
             }
@@ -130,10 +142,5 @@ pub(super) fn outcome<'a>(
             _ => {}
         }
     }
-    Outcome::default()
-        .with("value", value)
-        .with("token", token)
-        .with("stale_writes_accepted", accepted)
-        .with("stale_writes_refused", refused)
-        .with("updates_lost", lost)
+    lost
 }

@@ -25,6 +25,19 @@ pub(super) fn told(event: &Event) -> (String, Style) {
     let bad = AnsiColor::Red.on_default().bold();
     let odd = AnsiColor::Yellow.on_default();
     match event.event.as_str() {
+        "counter-preset" if event.token.is_none() => ("its counter starts at 0".to_owned(), plain),
+        "counter-from-the-clock" => ("its counter is to start at the clock".to_owned(), plain),
+        "restarted" => (format!("is KILLED, and starts again, with {} keys", number("keys")), odd),
+        "in-step" => ("has all that the primary has".to_owned(), plain),
+        "cut-off" => ("is CUT OFF from its primary".to_owned(), odd),
+        "promoted" => ("is PROMOTED: it is the lock service now".to_owned(), odd),
+        "claim-refused" => (format!("claims with token {token}, and is refused"), odd),
+        "reissued" => {
+            let before = number("instead_of");
+            (format!("has read nothing yet: takes token {token} instead of {before}"), good)
+        }
+        "lost" => ("has LOST its lease: it must begin anew".to_owned(), good),
+        "accepted-anothers-token" => (format!("accepts token {token}, which ANOTHER HAS TOO"), bad),
         "counter-preset" => (format!("the last token given was {token}"), plain),
         "busy" => ("finds the lock taken, and waits".to_owned(), odd),
         "gave-up" if event.details.get("waited_ms") == Some(&0.into()) => {
@@ -77,6 +90,9 @@ pub(super) fn told(event: &Event) -> (String, Style) {
         }
         "lease-expired" => (format!("the lease of token {token} runs out; the lock is free"), odd),
         "written" => (format!("has written {} with token {token}", detail("value")), plain),
+        "refused" if event.actor == Actor::Storage && text("reason") == "holder-conflict" => {
+            (format!("REFUSES token {token}: it is another holder's"), good)
+        }
         "refused" if event.actor == Actor::Storage => {
             (format!("REFUSES token {token}: it has seen {}", detail("highest_token")), good)
         }

@@ -1,0 +1,109 @@
+//! The course of every scenario in which a lock service lost its counter: client 1 has got the lock,
+//! claimed and read; the lock service forgets; client 2 gets the same lock, and perhaps the same
+//! token, and reads; client 1 writes, and then client 2.
+
+use std::collections::HashMap;
+
+use lock_client::storage::Storage;
+
+use super::{
+    client::{Client, Work},
+    two_clients::updates_lost,
+};
+use crate::{
+    outcome::{Expected, Outcome},
+    record::{Actor, Event, Recorder},
+    servers::StorageServer,
+    writer::Offer,
+};
+
+pub(super) const RESOURCE: &str = "invoice-7";
+pub(super) const VALUE_2: &str = "by client 2";
+const VALUE_1: &str = "by client 1";
+
+/// One token was given twice and nobody noticed: client 2 has overwritten what it had not seen.
+pub(super) const OVERWRITTEN: [(&str, Expected); 5] = ending_with([1, 0, 0, 1]);
+/// One token was given twice: client 2 went on with a higher one, and client 1 lost its lease.
+pub(super) const HEALED: [(&str, Expected); 5] = ending_with([1, 1, 1, 0]);
+/// No token was given twice: client 1 lost its lease.
+pub(super) const KEPT_GROWING: [(&str, Expected); 5] = ending_with([0, 0, 1, 0]);
+
+const fn ending_with(
+    [twice, conflicts, leases_lost, updates_lost]: [u64; 4],
+) -> [(&'static str, Expected); 5] {
+    [
+        ("value", Expected::Text(VALUE_2)),
+        ("tokens_given_twice", Expected::Number(twice)),
+        ("holder_conflicts", Expected::Number(conflicts)),
+        ("leases_lost", Expected::Number(leases_lost)),
+        ("updates_lost", Expected::Number(updates_lost)),
+    ]
+}
+
+/// A storage server, and what the clients offer to it.
+pub(super) struct TwoHolders {
+    storage: StorageServer,
+    offer: Offer,
+}
+
+impl TwoHolders {
+    pub(super) async fn start(offer: Offer) -> anyhow::Result<Self> {
+        Ok(Self { storage: StorageServer::start(&[]).await?, offer })
+    }
+
+    /// Has a client get the lock at a Redis, claim and read, so that it is about to write.
+    pub(super) async fn about_to_write(
+        &self,
+        actor: Actor,
+        redis: &str,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Client> {
+        let value = if actor == Actor::Client1 { VALUE_1 } else { VALUE_2 };
+        let (offer, storage) = (self.offer, self.storage.url());
+        let work = Work::Write { resource: RESOURCE, value, offer, redis, storage };
+        let mut client = Client::start(actor, work)?;
+        client.expect("acquired", recorder).await?;
+        client.go_on_to("lease-checked", recorder).await?;
+        Ok(client)
+    }
+
+    /// Has both write, client 1 first, and end. Returns how the world has ended.
+    pub(super) async fn write(
+        &self,
+        clients: [Client; 2],
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome> {
+        for mut client in clients {
+            client.go_on()?;
+            let exit_code = client.written_or_refused(recorder).await?;
+            client.finish_with(exit_code, recorder).await?;
+        }
+        let end = Storage::new(self.storage.url())?.read(&RESOURCE.parse()?).await?;
+        let token = end.as_ref().and_then(|value| value.token);
+        let value = end.map(|value| String::from_utf8(value.bytes.into())).transpose()?;
+        let count = |found: &dyn Fn(&&Event) -> bool| {
+            u64::try_from(recorder.events().filter(found).count()).expect("there are few events")
+        };
+        let conflict = |event: &&Event| {
+            event.actor == Actor::Storage
+                && event.details.get("reason").is_some_and(|reason| reason == "holder-conflict")
+        };
+        Ok(Outcome::default()
+            .with("value", value)
+            .with("token", token)
+            .with("tokens_given_twice", tokens_given_twice(recorder))
+            .with("holder_conflicts", count(&conflict))
+            .with("leases_lost", count(&|event| event.event == "lost"))
+            .with("updates_lost", updates_lost(recorder.events())))
+    }
+}
+
+/// How many tokens the lock service has given to more than one client.
+fn tokens_given_twice(recorder: &Recorder) -> u64 {
+    let mut given: HashMap<_, u32> = HashMap::new();
+    for event in recorder.events().filter(|event| event.event == "acquired") {
+        *given.entry(event.token).or_default() += 1;
+    }
+    let twice = given.values().filter(|count| **count > 1).count();
+    twice.try_into().expect("there are few clients")
+}
