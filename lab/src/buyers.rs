@@ -246,7 +246,7 @@ fn accepted(answer: Result<(), ClaimError<redis::RedisError>>) -> anyhow::Result
 
 /// Raises the number of files that may be open, which is small on some systems, as far as it goes: if
 /// that is not far enough, connecting says so.
-fn allow_connections() {
+pub(crate) fn allow_connections() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);

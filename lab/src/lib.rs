@@ -3,7 +3,7 @@
 //! [`process`] starts, pauses and kills; a [`network`](mod@network) delays; [`servers`] are the private databases and storage servers
 //! that a run has to itself; a [`scenario`] drives them and fills a [`record`], with an
 //! [`outcome`] for each of its worlds, which the [`timeline`] prints; a [`shelf`] is a table with
-//! clients of its own; a [`worker`] takes a lock in many ways; a [`writer`] writes under one; [`buyers`] come
+//! clients of its own; a [`worker`] takes a lock in many ways; a [`writer`] writes under one; [`buyers`] and [`waiters`] come
 //! in crowds; a [`hammer`] strikes a database with many clients; a [`bench`](mod@bench)
 //! measures.
 
@@ -19,5 +19,6 @@ pub mod servers;
 pub mod shelf;
 mod steps;
 pub mod timeline;
+pub mod waiters;
 pub mod worker;
 pub mod writer;

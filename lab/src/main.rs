@@ -12,6 +12,7 @@ use lab::{
     scenario::{self, Scenario},
     shelf::ShelfClient,
     timeline::{self, Timeline, paragraph},
+    waiters::Waiters,
     worker::Worker,
     writer::Writer,
 };
@@ -56,6 +57,9 @@ enum Command {
     /// Writes to a storage server under a lock, for a scenario to drive step by step
     #[command(hide = true)]
     Writer(Writer),
+    /// Waits for a lock in a crowd, for a scenario
+    #[command(hide = true)]
+    Waiters(Waiters),
     /// Buys in a sale, step by step or in a crowd, for a scenario
     #[command(hide = true)]
     Buyers(Buyers),
@@ -136,6 +140,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::ShelfClient(client) => unless_interrupted(client.run()).await,
         Command::Buyers(buyers) => unless_interrupted(buyers.run()).await,
         Command::Writer(writer) => unless_interrupted(writer.run()).await,
+        Command::Waiters(waiters) => unless_interrupted(waiters.run()).await,
         Command::Worker(worker) => unless_interrupted(worker.run()).await,
         Command::ServeNothing => unless_interrupted(bench::serve_nothing()).await,
     }

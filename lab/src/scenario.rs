@@ -20,6 +20,7 @@ mod oversell;
 mod setnx_expire;
 mod shelf;
 mod storage;
+mod thundering_herd;
 mod token_33_34;
 mod two_clients;
 mod two_holders;
@@ -96,6 +97,7 @@ pub static ALL: &[&dyn Scenario] = &[
     &outlived_lease::OutlivedLease,
     &counter_lost::CounterLost,
     &failover::Failover,
+    &thundering_herd::ThunderingHerd,
     &flash_sale::FlashSale,
 ];
 

@@ -33,3 +33,13 @@ async fn work_longer_than_the_ttl_is_alone_only_if_the_lease_is_renewed() {
         assert!(count("worked_ms") > 2 * count("ttl_ms"), "{ends}");
     }
 }
+
+#[tokio::test]
+async fn a_handover_to_100_waiters_is_dear_if_all_are_woken_and_cheap_if_they_queue() {
+    let ends = outcome("thundering-herd").await;
+    let scripts = ["woken-at-once", "fair"].map(|world| {
+        assert_eq!(ends[world]["handovers"], 100, "{world}");
+        ends[world]["scripts_per_handover"].as_u64().unwrap()
+    });
+    assert!(scripts[0] >= 20 && scripts[1] <= 10, "{scripts:?}");
+}

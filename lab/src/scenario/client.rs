@@ -19,6 +19,7 @@ use crate::{
     record::{Actor, Recorder},
     servers::built,
     shelf::Guard,
+    waiters::Order,
     worker::Way,
     writer::Offer,
 };
@@ -38,6 +39,8 @@ pub(super) enum Work<'a> {
     Worker { lock: &'a str, way: Way, ttl: Duration, wait: Duration, redis: &'a str },
     /// Write to a storage server under a lock whose counter may be lost.
     Write { resource: &'a str, value: &'a str, offer: Offer, redis: &'a str, storage: &'a str },
+    /// Wait for a lock, in a crowd.
+    Wait { lock: &'a str, order: Order, ttl: Duration, count: u64, work: Duration, redis: &'a str },
     /// Buy in a sale.
     Buyers { sale: &'a str, way: buyers::Way, ttl: Duration, numbers: Range<u64>, redis: &'a str },
     /// Work on a row of a table.
@@ -85,6 +88,14 @@ impl Work<'_> {
                 let mut command = Command::new(built("lab")?);
                 command.args(["writer", resource, value, "--offer", offer.as_str()]);
                 command.args(["--ttl-ms", &ttl_ms, "--redis", redis, "--storage", storage]);
+                command
+            }
+            Self::Wait { lock, order, ttl, count, work, redis } => {
+                let mut command = Command::new(built("lab")?);
+                command.args(["waiters", lock, "--order", order.as_str()]);
+                command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
+                command.args(["--work-ms", &work.as_millis().to_string()]);
+                command.args(["--count", &count.to_string(), "--redis", redis]);
                 command
             }
             Self::Buyers { sale, way, ttl, numbers, redis } => {

@@ -15,7 +15,7 @@ use crate::{
     worker::{self, Way},
 };
 
-const LOCK: &str = "seat-12";
+pub(super) const LOCK: &str = "seat-12";
 const RUNS_OUT_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) struct Workplace {
@@ -37,6 +37,10 @@ impl Workplace {
             _ => worker::key(&lock),
         };
         Ok(Self { redis, connection, way, key })
+    }
+
+    pub(super) fn redis(&self) -> &Redis {
+        &self.redis
     }
 
     /// Starts a worker, who wants the lock for a time, and waits for it for a time.

@@ -64,6 +64,14 @@ pub(super) fn told(event: &Event) -> (String, Style) {
             let (buyers, bought) = (number("buyers"), number("bought"));
             (format!("{buyers} more come at once; {bought} of them buy an item"), plain)
         }
+        "waited-for" => (format!("{} wait for the lock", number("waiters")), plain),
+        "handed-over" => {
+            (format!("have had the lock, one after the other: {}", number("handovers")), plain)
+        }
+        "done" => {
+            let (scripts, commands) = (number("scripts"), number("commands"));
+            (format!("has run {scripts} scripts for them ({commands} commands)"), plain)
+        }
         "lease-checked" => {
             let left = seconds("remaining_ms");
             (format!("checks its lease: {left} left. Is about to write"), plain)
