@@ -156,6 +156,18 @@ impl Recorder {
     }
 }
 
+impl Event {
+    /// A number that the actor said of it.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.details.get(name).and_then(Value::as_u64)
+    }
+
+    /// A text that the actor said of it.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.details.get(name).and_then(Value::as_str)
+    }
+}
+
 impl Actor {
     /// What it is called in a table's head.
     pub fn title(self) -> &'static str {

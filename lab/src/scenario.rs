@@ -1,8 +1,9 @@
 //! Scenarios: what goes wrong, played with real processes, next to what keeps it from going wrong.
 //!
 //! Each is one file: what it claims, what its worlds are and how they have to end, and its course.
-//! They are played with a `lock`, a `storage` or a table (`shelf`), and `client`s, or with a lock alone
-//! (`workplace`); those in which one client overtakes another share their course (`two_clients`).
+//! They are played with a `lock`, a `storage` or a table (`shelf`), and `client`s with some `work`, or
+//! with a lock alone (`workplace`). Those in which one client overtakes another share their course
+//! (`two_clients`), as do those in which the lock service loses its counter (`two_holders`).
 
 mod claim_before_read;
 mod client;
@@ -24,6 +25,7 @@ mod thundering_herd;
 mod token_33_34;
 mod two_clients;
 mod two_holders;
+mod work;
 mod workplace;
 
 use async_trait::async_trait;

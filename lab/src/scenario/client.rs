@@ -1,7 +1,6 @@
-//! A client in a scenario, driven step by step: `lock-client put`, which writes to a storage server,
-//! or a client that works on a table.
+//! A client in a scenario, as a process of its own, driven step by step.
 
-use std::{ops::Range, process::Command, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use fence::Token;
@@ -9,19 +8,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use super::{
-    REFUSED,
-    lock::{LONG_TTL, TTL},
-};
+use super::{REFUSED, work::Work};
 use crate::{
-    buyers,
     process::Process,
     record::{Actor, Recorder},
-    servers::built,
-    shelf::Guard,
-    waiters::Order,
-    worker::Way,
-    writer::Offer,
 };
 
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,23 +19,6 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const GAVE_UP: &str = "gave-up";
 /// The last steps of a client that had a lock.
 const GIVEN_BACK: [&str; 3] = ["deleted", "released", "lease-lost"];
-
-/// What a client is to do.
-#[derive(Clone, Debug)]
-pub(super) enum Work<'a> {
-    /// Write to a storage server.
-    Put { resource: &'a str, value: &'a str, redis: &'a str, storage: &'a str },
-    /// Take a lock and give it back.
-    Worker { lock: &'a str, way: Way, ttl: Duration, wait: Duration, redis: &'a str },
-    /// Write to a storage server under a lock whose counter may be lost.
-    Write { resource: &'a str, value: &'a str, offer: Offer, redis: &'a str, storage: &'a str },
-    /// Wait for a lock, in a crowd.
-    Wait { lock: &'a str, order: Order, ttl: Duration, count: u64, work: Duration, redis: &'a str },
-    /// Buy in a sale.
-    Buyers { sale: &'a str, way: buyers::Way, ttl: Duration, numbers: Range<u64>, redis: &'a str },
-    /// Work on a row of a table.
-    Shelf { resource: &'a str, act: [&'a str; 2], guard: Guard, redis: &'a str, database: &'a str },
-}
 
 /// A client that waits after each of its steps.
 #[derive(Debug)]
@@ -63,58 +36,6 @@ struct Printed {
     token: Option<Token>,
     #[serde(flatten)]
     details: Map<String, Value>,
-}
-
-impl Work<'_> {
-    fn command(self, actor: Actor) -> anyhow::Result<Command> {
-        let ttl = if actor == Actor::Client1 { TTL } else { LONG_TTL };
-        let ttl_ms = ttl.as_millis().to_string();
-        Ok(match self {
-            Self::Put { resource, value, redis, storage } => {
-                let mut command = Command::new(built("lock-client")?);
-                command.args(["put", resource, value, "--ttl", &format!("{ttl_ms}ms"), "--step"]);
-                command.args(["--redis", redis, "--storage", storage]);
-                command
-            }
-            Self::Worker { lock, way, ttl, wait, redis } => {
-                let mut command = Command::new(built("lab")?);
-                command.args(["worker", lock, "--name", actor.title(), "--way", way.as_str()]);
-                command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
-                command.args(["--wait-ms", &wait.as_millis().to_string(), "--redis", redis]);
-                command
-            }
-            Self::Write { resource, value, offer, redis, storage } => {
-                let ttl_ms = LONG_TTL.as_millis().to_string();
-                let mut command = Command::new(built("lab")?);
-                command.args(["writer", resource, value, "--offer", offer.as_str()]);
-                command.args(["--ttl-ms", &ttl_ms, "--redis", redis, "--storage", storage]);
-                command
-            }
-            Self::Wait { lock, order, ttl, count, work, redis } => {
-                let mut command = Command::new(built("lab")?);
-                command.args(["waiters", lock, "--order", order.as_str()]);
-                command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
-                command.args(["--work-ms", &work.as_millis().to_string()]);
-                command.args(["--count", &count.to_string(), "--redis", redis]);
-                command
-            }
-            Self::Buyers { sale, way, ttl, numbers, redis } => {
-                let mut command = Command::new(built("lab")?);
-                command.args(["buyers", sale, "--way", way.as_str()]);
-                command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
-                let count = numbers.end - numbers.start;
-                command.args(["--first", &numbers.start.to_string()]);
-                command.args(["--count", &count.to_string(), "--redis", redis]);
-                command
-            }
-            Self::Shelf { resource, act, guard, redis, database } => {
-                let mut command = Command::new(built("lab")?);
-                command.args(["shelf-client", resource, "--ttl-ms", &ttl_ms]).args(act);
-                command.args(["--guard", guard.as_str(), "--redis", redis, "--database", database]);
-                command
-            }
-        })
-    }
 }
 
 impl Client {

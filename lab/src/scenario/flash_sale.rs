@@ -5,12 +5,13 @@ use std::{ops::Range, time::Duration};
 
 use async_trait::async_trait;
 use fence::ResourceName;
-use serde_json::{Map, Value};
+use serde_json::Map;
 
 use super::{
     Scenario,
-    client::{Client, Work},
+    client::Client,
     lock::{LONG_TTL, Lock},
+    work::Work,
 };
 use crate::{
     buyers::{self, LEFT, Way},
@@ -176,7 +177,7 @@ impl Sale {
         let (left, sold) = self.stock().await?;
         let sum = |name: &str, alone: &str| -> u64 {
             let events = recorder.events().map(|event| match event.event.as_str() {
-                "served" => event.details.get(name).and_then(Value::as_u64).unwrap_or(0),
+                "served" => event.number(name).unwrap_or(0),
                 event => u64::from(event == alone),
             });
             events.sum()

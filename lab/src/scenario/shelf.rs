@@ -4,9 +4,10 @@ use fence::postgres;
 use sqlx::{Connection, Executor, PgConnection};
 
 use super::{
-    client::{Client, Work},
+    client::Client,
     lock::Lock,
     two_clients::{self, Course, HeldBack},
+    work::Work,
 };
 use crate::{
     outcome::Outcome,

@@ -3,9 +3,10 @@
 use lock_client::storage::Storage;
 
 use super::{
-    client::{Client, Work},
+    client::Client,
     lock::Lock,
     two_clients::{self, Course, HeldBack},
+    work::Work,
 };
 use crate::{
     network::Network,

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
-use serde_json::{Map, Value};
+use serde_json::Map;
 
 use super::{
     Scenario,
-    client::{Client, Work},
+    client::Client,
     lock::LONG_TTL,
+    work::Work,
     workplace::{LOCK, Workplace},
 };
 use crate::{
@@ -150,8 +151,7 @@ async fn subscribers(redis: &Redis) -> anyhow::Result<u64> {
 
 /// How many times the waiters have got the lock, as they tell it.
 fn handovers(recorder: &Recorder) -> u64 {
-    let told = recorder.events().filter_map(|event| event.details.get("handovers"));
-    told.filter_map(Value::as_u64).sum()
+    recorder.events().filter_map(|event| event.number("handovers")).sum()
 }
 
 fn note(recorder: &mut Recorder, event: &str, numbers: &[(&str, u64)]) {

@@ -6,10 +6,7 @@ use std::collections::HashMap;
 
 use lock_client::storage::Storage;
 
-use super::{
-    client::{Client, Work},
-    two_clients::updates_lost,
-};
+use super::{client::Client, two_clients::updates_lost, work::Work};
 use crate::{
     outcome::{Expected, Outcome},
     record::{Actor, Event, Recorder},
@@ -85,8 +82,7 @@ impl TwoHolders {
             u64::try_from(recorder.events().filter(found).count()).expect("there are few events")
         };
         let conflict = |event: &&Event| {
-            event.actor == Actor::Storage
-                && event.details.get("reason").is_some_and(|reason| reason == "holder-conflict")
+            event.actor == Actor::Storage && event.text("reason") == Some("holder-conflict")
         };
         Ok(Outcome::default()
             .with("value", value)

@@ -5,10 +5,10 @@ use std::{collections::HashSet, time::Duration};
 use anyhow::Context;
 use fence::ResourceName;
 use redis::{AsyncCommands, aio::MultiplexedConnection};
-use serde_json::{Map, Value};
+use serde_json::Map;
 use tokio::time::{sleep, timeout};
 
-use super::client::{Client, Work};
+use super::{client::Client, work::Work};
 use crate::{
     record::{Actor, Event, Recorder},
     servers::Redis,
@@ -119,8 +119,7 @@ pub(super) fn most_at_once<'a>(events: impl Iterator<Item = &'a Event>, ends: &[
     let mut most = 0;
     for event in events {
         // What Redis does is done to somebody's lock.
-        let whose = event.details.get("whose").and_then(Value::as_str);
-        let who = whose.unwrap_or(event.actor.title());
+        let who = event.text("whose").unwrap_or(event.actor.title());
         if event.event == "acquired" {
             holders.insert(who);
         } else if ends.contains(&&*event.event) {

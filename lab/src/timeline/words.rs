@@ -5,113 +5,170 @@ use serde_json::Value;
 
 use crate::record::{Actor, Danger, Event};
 
+const PLAIN: Style = Style::new();
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+const ODD: Style = AnsiColor::Yellow.on_default();
+
 /// What an event says, and how it looks.
 pub(super) fn told(event: &Event) -> (String, Style) {
-    let token = event.token.map_or_else(String::new, |token| token.to_string());
-    let detail = |name: &str| match event.details.get(name) {
-        Some(Value::String(text)) => format!("'{text}'"),
-        Some(Value::Number(number)) => number.to_string(),
-        _ => "nothing".to_owned(),
+    let told = match event.actor {
+        Actor::Redis | Actor::Replica | Actor::Network => told_of_lock_service(event),
+        Actor::Storage => told_of_storage(event),
+        Actor::Others => told_of_crowd(event),
+        Actor::Client1 | Actor::Client2 | Actor::Client3 => {
+            told_of_lock(event).or_else(|| told_of_work(event))
+        }
     };
-    let text = |name: &str| event.details.get(name).and_then(Value::as_str).unwrap_or_default();
-    let number = |name: &str| event.details.get(name).and_then(Value::as_u64).unwrap_or(0);
-    let seconds = |name: &str| {
-        let millis = number(name);
-        format!("{}.{} s", millis / 1000, millis % 1000 / 100)
-    };
-    let averted = event.world.danger == Danger::Averted;
-    let plain = Style::new();
-    let good = AnsiColor::Green.on_default();
-    let bad = AnsiColor::Red.on_default().bold();
-    let odd = AnsiColor::Yellow.on_default();
-    match event.event.as_str() {
-        "counter-preset" if event.token.is_none() => ("its counter starts at 0".to_owned(), plain),
-        "counter-from-the-clock" => ("its counter is to start at the clock".to_owned(), plain),
-        "restarted" => (format!("is KILLED, and starts again, with {} keys", number("keys")), odd),
-        "in-step" => ("has all that the primary has".to_owned(), plain),
-        "cut-off" => ("is CUT OFF from its primary".to_owned(), odd),
-        "promoted" => ("is PROMOTED: it is the lock service now".to_owned(), odd),
-        "claim-refused" => (format!("claims with token {token}, and is refused"), odd),
-        "reissued" => {
-            let before = number("instead_of");
-            (format!("has read nothing yet: takes token {token} instead of {before}"), good)
+    told.unwrap_or_else(|| (format!("{} {}", event.event, token(event)), PLAIN))
+}
+
+/// What the lock service did, or the network to it.
+fn told_of_lock_service(event: &Event) -> Option<(String, Style)> {
+    let token = token(event);
+    let whose = event.text("whose").unwrap_or("somebody");
+    Some(match event.event.as_str() {
+        "counter-preset" if token.is_empty() => ("its counter starts at 0".to_owned(), PLAIN),
+        "counter-preset" => (format!("the last token given was {token}"), PLAIN),
+        "counter-from-the-clock" => ("its counter is to start at the clock".to_owned(), PLAIN),
+        "restarted" => {
+            (format!("is KILLED, and starts again, with {} keys", number(event, "keys")), ODD)
         }
-        "lost" => ("has LOST its lease: it must begin anew".to_owned(), good),
-        "accepted-anothers-token" => (format!("accepts token {token}, which ANOTHER HAS TOO"), bad),
-        "counter-preset" => (format!("the last token given was {token}"), plain),
-        "busy" => ("finds the lock taken, and waits".to_owned(), odd),
-        "gave-up" if event.details.get("waited_ms") == Some(&0.into()) => {
-            ("finds the lock taken, and goes away".to_owned(), good)
+        "in-step" => ("has all that the primary has".to_owned(), PLAIN),
+        "cut-off" => ("is CUT OFF from its primary".to_owned(), ODD),
+        "promoted" => ("is PROMOTED: it is the lock service now".to_owned(), ODD),
+        "lease-expired" if token.is_empty() => {
+            (format!("{whose}'s lease runs out; the lock is free"), ODD)
         }
-        "gave-up" => (format!("waits {}, and gives up", seconds("waited_ms")), odd),
-        "set-without-expiry" => ("SETNX: the lock is its own. Is about to EXPIRE it".into(), plain),
-        "acquired" if event.token.is_none() => {
-            (format!("gets the lock, for {}", seconds("ttl_ms")), good)
+        "lease-expired" => (format!("the lease of token {token} runs out; the lock is free"), ODD),
+        "lock-remains" => match event.number("remaining_ms") {
+            Some(_) => {
+                (format!("the lock will be free in {}", seconds(event, "remaining_ms")), GOOD)
+            }
+            None => ("the lock is taken, and HAS NO END".to_owned(), BAD),
+        },
+        "lock-deleted" => (format!("{whose}'s lock IS DELETED"), BAD),
+        "lock-kept" => (format!("{whose} keeps the lock"), GOOD),
+        "request-held" => (format!("HOLDS BACK the write with token {token}"), ODD),
+        "request-delivered" => (format!("DELIVERS the write with token {token}"), ODD),
+        "waited-for" => (format!("{} wait for the lock", number(event, "waiters")), PLAIN),
+        "done" => {
+            let [scripts, commands] = ["scripts", "commands"].map(|name| number(event, name));
+            (format!("has run {scripts} scripts for them ({commands} commands)"), PLAIN)
         }
-        "acquired" => (format!("gets the lock, with token {token}"), good),
-        "read" => (format!("reads: {}", detail("value")), plain),
         "stock" => {
-            let (left, sold, items) = (number("left"), number("sold"), number("items"));
-            let style = if sold > items { bad } else { plain };
-            let verdict = if sold > items { ": TOO MANY" } else { "" };
+            let [left, sold, items] = ["left", "sold", "items"].map(|name| number(event, name));
+            let (verdict, style) = if sold > items { (": TOO MANY", BAD) } else { ("", PLAIN) };
             (format!("{left} items left, {sold} sold{verdict}"), style)
         }
-        "stock-read" => (format!("reads: {} left", number("left")), plain),
-        "bought" => (format!("takes an item, and writes: {} left", number("left")), plain),
-        "not-bought" => (format!("tries to take an item with token {token}: REFUSED"), good),
-        "aborted" => ("tries to take an item: ABORTED, as others have".to_owned(), good),
+        _ => return None,
+    })
+}
+
+/// What the storage decided.
+fn told_of_storage(event: &Event) -> Option<(String, Style)> {
+    let token = token(event);
+    Some(match event.event.as_str() {
+        "answered" => ("answers".to_owned(), PLAIN),
+        "accepted-claim" if event.world.danger == Danger::Averted => {
+            (format!("refuses tokens below {token} from now on"), GOOD)
+        }
+        "accepted-claim" => (format!("answers; has seen token {token}"), PLAIN),
+        "accepted-write" => (format!("accepts token {token}"), GOOD),
+        "accepted-stale-write" => (format!("accepts token {token}: NEWER DATA IS LOST"), BAD),
+        "accepted-anothers-token" => (format!("accepts token {token}, which ANOTHER HAS TOO"), BAD),
+        "refused" if event.text("reason") == Some("holder-conflict") => {
+            (format!("REFUSES token {token}: it is another holder's"), GOOD)
+        }
+        "refused" => {
+            (format!("REFUSES token {token}: it has seen {}", number(event, "highest_token")), GOOD)
+        }
+        _ => return None,
+    })
+}
+
+/// What many clients did.
+fn told_of_crowd(event: &Event) -> Option<(String, Style)> {
+    Some(match event.event.as_str() {
         "served" => {
-            let (buyers, bought) = (number("buyers"), number("bought"));
-            (format!("{buyers} more come at once; {bought} of them buy an item"), plain)
+            let [buyers, bought] = ["buyers", "bought"].map(|name| number(event, name));
+            (format!("{buyers} more come at once; {bought} of them buy an item"), PLAIN)
         }
-        "waited-for" => (format!("{} wait for the lock", number("waiters")), plain),
         "handed-over" => {
-            (format!("have had the lock, one after the other: {}", number("handovers")), plain)
+            let handovers = number(event, "handovers");
+            (format!("have had the lock, one after the other: {handovers}"), PLAIN)
         }
-        "done" => {
-            let (scripts, commands) = (number("scripts"), number("commands"));
-            (format!("has run {scripts} scripts for them ({commands} commands)"), plain)
+        _ => return None,
+    })
+}
+
+/// What became of a client, and of its lock.
+fn told_of_lock(event: &Event) -> Option<(String, Style)> {
+    let token = token(event);
+    Some(match event.event.as_str() {
+        "paused" => ("is PAUSED (SIGSTOP)".to_owned(), ODD),
+        "resumed" => ("WAKES UP (SIGCONT), and does what it was about to".to_owned(), ODD),
+        "killed" => ("is KILLED (SIGKILL)".to_owned(), ODD),
+        "set-without-expiry" => ("SETNX: the lock is its own. Is about to EXPIRE it".into(), PLAIN),
+        "acquired" if token.is_empty() => {
+            (format!("gets the lock, for {}", seconds(event, "ttl_ms")), GOOD)
         }
+        "acquired" => (format!("gets the lock, with token {token}"), GOOD),
+        "busy" => ("finds the lock taken, and waits".to_owned(), ODD),
+        "gave-up" if event.number("waited_ms") == Some(0) => {
+            ("finds the lock taken, and goes away".to_owned(), GOOD)
+        }
+        "gave-up" => (format!("waits {}, and gives up", seconds(event, "waited_ms")), ODD),
+        "reissued" => {
+            let before = number(event, "instead_of");
+            (format!("has read nothing yet: takes token {token} instead of {before}"), GOOD)
+        }
+        "lost" => ("has LOST its lease: it must begin anew".to_owned(), GOOD),
+        "compared" => ("GET: the lock is its own. Is about to DEL it".to_owned(), PLAIN),
+        "deleted" if event.number("keys") == Some(0) => {
+            ("DEL, which finds nothing any more".to_owned(), ODD)
+        }
+        "deleted" => ("DEL".to_owned(), PLAIN),
+        "released" => ("releases the lock".to_owned(), PLAIN),
+        "lease-lost" => ("finds that the lock is not its own any more".to_owned(), ODD),
+        _ => return None,
+    })
+}
+
+/// What a client did with its lock.
+fn told_of_work(event: &Event) -> Option<(String, Style)> {
+    let token = token(event);
+    let value = || match event.details.get("value") {
+        Some(Value::String(text)) => format!("'{text}'"),
+        _ => "nothing".to_owned(),
+    };
+    Some(match event.event.as_str() {
+        "read" => (format!("reads: {}", value()), PLAIN),
+        "claim-refused" => (format!("claims with token {token}, and is refused"), ODD),
         "lease-checked" => {
-            let left = seconds("remaining_ms");
-            (format!("checks its lease: {left} left. Is about to write"), plain)
+            let left = seconds(event, "remaining_ms");
+            (format!("checks its lease: {left} left. Is about to write"), PLAIN)
         }
-        "worked" => ("has done its work. Is about to give the lock back".to_owned(), plain),
-        "compared" => ("GET: the lock is its own. Is about to DEL it".to_owned(), plain),
-        "deleted" if event.details.get("keys") == Some(&0.into()) => {
-            ("DEL, which finds nothing any more".to_owned(), odd)
-        }
-        "deleted" => ("DEL".to_owned(), plain),
-        "killed" => ("is KILLED (SIGKILL)".to_owned(), odd),
-        "paused" => ("is PAUSED (SIGSTOP)".to_owned(), odd),
-        "resumed" => ("WAKES UP (SIGCONT), and does what it was about to".to_owned(), odd),
-        "lock-remains" if event.details.get("remaining_ms").is_some_and(Value::is_null) => {
-            ("the lock is taken, and HAS NO END".to_owned(), bad)
-        }
-        "lock-remains" => (format!("the lock will be free in {}", seconds("remaining_ms")), good),
-        "lock-deleted" => (format!("{}'s lock IS DELETED", text("whose")), bad),
-        "lock-kept" => (format!("{} keeps the lock", text("whose")), good),
-        "request-held" => (format!("HOLDS BACK the write with token {token}"), odd),
-        "request-delivered" => (format!("DELIVERS the write with token {token}"), odd),
-        "lease-expired" if event.token.is_none() => {
-            (format!("{}'s lease runs out; the lock is free", text("whose")), odd)
-        }
-        "lease-expired" => (format!("the lease of token {token} runs out; the lock is free"), odd),
-        "written" => (format!("has written {} with token {token}", detail("value")), plain),
-        "refused" if event.actor == Actor::Storage && text("reason") == "holder-conflict" => {
-            (format!("REFUSES token {token}: it is another holder's"), good)
-        }
-        "refused" if event.actor == Actor::Storage => {
-            (format!("REFUSES token {token}: it has seen {}", detail("highest_token")), good)
-        }
-        "refused" => (format!("tries to write with token {token}, and is refused"), odd),
-        "released" => ("releases the lock".to_owned(), plain),
-        "lease-lost" => ("finds that the lock is not its own any more".to_owned(), odd),
-        "answered" => ("answers".to_owned(), plain),
-        "accepted-claim" if averted => (format!("refuses tokens below {token} from now on"), good),
-        "accepted-claim" => (format!("answers; has seen token {token}"), plain),
-        "accepted-stale-write" => (format!("accepts token {token}: NEWER DATA IS LOST"), bad),
-        "accepted-write" => (format!("accepts token {token}"), good),
-        other => (format!("{other} {token}"), plain),
-    }
+        "written" => (format!("has written {} with token {token}", value()), PLAIN),
+        "refused" => (format!("tries to write with token {token}, and is refused"), ODD),
+        "worked" => ("has done its work. Is about to give the lock back".to_owned(), PLAIN),
+        "stock-read" => (format!("reads: {} left", number(event, "left")), PLAIN),
+        "bought" => (format!("takes an item, and writes: {} left", number(event, "left")), PLAIN),
+        "not-bought" => (format!("tries to take an item with token {token}: REFUSED"), GOOD),
+        "aborted" => ("tries to take an item: ABORTED, as others have".to_owned(), GOOD),
+        _ => return None,
+    })
+}
+
+fn token(event: &Event) -> String {
+    event.token.map_or_else(String::new, |token| token.to_string())
+}
+
+fn number(event: &Event, name: &str) -> u64 {
+    event.number(name).unwrap_or(0)
+}
+
+fn seconds(event: &Event, name: &str) -> String {
+    let millis = number(event, name);
+    format!("{}.{} s", millis / 1000, millis % 1000 / 100)
 }
