@@ -1,11 +1,11 @@
 //! Runs locks, clients and storages as real processes, and has done to them what goes wrong.
 //!
-//! [`process`] starts, pauses and kills; a [`network`](mod@network) delays; [`servers`] are the private databases and storage servers
-//! that a run has to itself; a [`scenario`] drives them and fills a [`record`], with an
-//! [`outcome`] for each of its worlds, which the [`timeline`] prints; a [`shelf`] is a table with
-//! clients of its own; a [`worker`] takes a lock in many ways; a [`writer`] writes under one; [`buyers`] and [`waiters`] come
-//! in crowds; a [`hammer`] strikes a database with many clients; a [`bench`](mod@bench)
-//! measures.
+//! [`process`] starts, pauses and kills; a [`network`](mod@network) delays; [`servers`] are the private
+//! databases and storage servers that a run has to itself. A [`scenario`] drives them and fills a
+//! [`record`], with an [`outcome`] for each of its worlds, which the [`timeline`] prints. What it drives
+//! are clients: of a table ([`shelf`]), of a lock alone ([`worker`]), of a storage ([`writer`]), and
+//! crowds of them ([`buyers`], [`waiters`]). A [`hammer`] strikes a database with many clients; a
+//! [`bench`](mod@bench) measures.
 
 pub mod bench;
 pub mod buyers;

@@ -98,7 +98,8 @@ impl Scenario for ThunderingHerd {
         .await
         .context("the waiters did not all come to wait")?;
         let before = Done::by(redis).await?;
-        note(recorder, "waited-for", &[("waiters", subscribers(redis).await?)]);
+        let waiters = subscribers(redis).await?;
+        note(recorder, "waited-for", &[("waiters", waiters)]);
 
         client_1.finish(recorder).await?;
         herd.expect_within("handed-over", HANDED_OVER_WITHIN, recorder).await?;
@@ -108,7 +109,7 @@ impl Scenario for ThunderingHerd {
         note(recorder, "done", &[("scripts", done.scripts), ("commands", done.commands)]);
         let each = |count: u64| count.checked_div(handovers);
         Ok(Outcome::default()
-            .with("waiters", WAITERS)
+            .with("waiters", waiters)
             .with("handovers", handovers)
             .with("scripts_per_handover", each(done.scripts))
             .with("commands_per_handover", each(done.commands)))
