@@ -107,3 +107,69 @@ pub static ALL: &[&dyn Scenario] = &[
 pub fn named(name: &str) -> Option<&'static dyn Scenario> {
     ALL.iter().copied().find(|scenario| scenario.name() == name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{outcome::Expected, record::Danger};
+
+    #[test]
+    fn every_scenario_has_its_unsafe_twin_and_ends_that_can_fail() {
+        for scenario in ALL {
+            let name = scenario.name();
+            for danger in [Danger::Strikes, Danger::Averted] {
+                let mut worlds = scenario.worlds().iter();
+                assert!(worlds.any(|world| world.danger == danger), "{name}: {danger:?}");
+            }
+            for world in scenario.worlds() {
+                assert!(!world.end.is_empty(), "{name}: {}", world.name);
+                assert!(!Outcome::default().is_as(world.end), "{name}: {}", world.name);
+            }
+        }
+    }
+
+    /// Something is to be lost in its unsafe world, and isn't.
+    struct LosesNothing;
+
+    const WORLDS: [World; 2] = [
+        World {
+            name: "unsafe",
+            title: "WITHOUT",
+            danger: Danger::Strikes,
+            end: &[("updates_lost", Expected::Number(1))],
+        },
+        World {
+            name: "safe",
+            title: "WITH",
+            danger: Danger::Averted,
+            end: &[("updates_lost", Expected::Number(0))],
+        },
+    ];
+
+    #[async_trait(?Send)]
+    impl Scenario for LosesNothing {
+        fn name(&self) -> &'static str {
+            "loses-nothing"
+        }
+
+        fn claim(&self) -> &'static str {
+            "Something is lost in one world, and nothing in the other."
+        }
+
+        fn worlds(&self) -> &'static [World] {
+            &WORLDS
+        }
+
+        async fn play(&self, _world: &World, _: &mut Recorder) -> anyhow::Result<Outcome> {
+            Ok(Outcome::default().with("updates_lost", 0))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_in_which_nothing_goes_wrong_shows_nothing() {
+        let mut recorder = Recorder::start(LosesNothing.worlds()[0], |_| {});
+        let (outcomes, shown) = play(&LosesNothing, &mut recorder).await.unwrap();
+        assert_eq!(outcomes.0.len(), 2);
+        assert!(!shown);
+    }
+}
