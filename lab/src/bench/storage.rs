@@ -75,7 +75,7 @@ impl StorageBench {
             of_pgbench: load.per_second / pgbench.per_second,
         };
         let target = |ratio, at_least, part: Load, whole: Load| {
-            Target::new(ratio, at_least, part.per_second / whole.per_second)
+            Target::at_least(ratio, at_least, part.per_second / whole.per_second)
         };
         let report = Report {
             bench: "storage",
