@@ -6,7 +6,7 @@
 # Each says what it is about to install, and installs only what is missing. Further:
 #
 #   make check   formatting, lints and documentation, with warnings as errors
-#   make bench   measures the storage server, and the fence in PostgreSQL
+#   make bench   measures the storage server, the fence in PostgreSQL, and the locks
 
 POSTGRES_AT_LEAST := 15
 
@@ -26,10 +26,11 @@ check:
 	cargo clippy --package lock-client --no-default-features -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps
 
-bench: postgresql wrk
+bench: redis-server postgresql wrk python
 	cargo build --workspace --bins --release
 	target/release/lab bench storage
 	target/release/lab bench fence
+	target/release/lab bench locks
 
 # install PACKAGE FORMULA: installs a Debian package, or a Homebrew formula on macOS.
 define install

@@ -1,6 +1,7 @@
 //! End-to-end tests: real servers and real clients, each test with its own.
 
 mod bad_input;
+mod bench;
 mod conformance;
 mod contract;
 mod crashes;

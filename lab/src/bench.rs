@@ -2,6 +2,7 @@
 
 mod fence;
 mod load;
+mod locks;
 mod nothing;
 mod storage;
 mod target;
@@ -10,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+pub use locks::HoldLeases;
 pub use nothing::serve_nothing;
 
 /// What to measure.
@@ -23,6 +25,10 @@ pub enum Bench {
     ///
     /// Needs PostgreSQL with pgbench.
     Fence(fence::FenceBench),
+    /// What locks in Redis take, beside a PING, the crate rslock, and the Lock of the Python client redis
+    ///
+    /// Needs Redis, and Python with the client (`make python`).
+    Locks(locks::LocksBench),
 }
 
 impl Bench {
@@ -34,6 +40,7 @@ impl Bench {
         match self {
             Self::Storage(bench) => bench.run().await,
             Self::Fence(bench) => bench.run().await,
+            Self::Locks(bench) => bench.run().await,
         }
     }
 }

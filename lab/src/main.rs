@@ -69,6 +69,9 @@ enum Command {
     /// Serves a store that does nothing, for a bench to measure the HTTP around it
     #[command(hide = true)]
     ServeNothing,
+    /// Holds many leases, for a bench to measure the process
+    #[command(hide = true)]
+    HoldLeases(bench::HoldLeases),
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -142,6 +145,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Writer(writer) => unless_interrupted(writer.run()).await,
         Command::Waiters(waiters) => unless_interrupted(waiters.run()).await,
         Command::Worker(worker) => unless_interrupted(worker.run()).await,
+        Command::HoldLeases(leases) => unless_interrupted(leases.run()).await,
         Command::ServeNothing => unless_interrupted(bench::serve_nothing()).await,
     }
 }

@@ -162,7 +162,8 @@ impl Process {
         }
     }
 
-    fn pid(&self) -> Pid {
+    /// Its id, while it is there.
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 

@@ -1,0 +1,173 @@
+//! Handover: from the moment in which a holder begins to release until the next one has its lease.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use anyhow::bail;
+use fence::ResourceName;
+use redis::aio::MultiplexedConnection;
+use tokio::{sync::watch, task::JoinSet, time::sleep};
+
+use super::{
+    peer::Peer,
+    samples::Samples,
+    work::{Meter, Work},
+};
+
+/// For how long each holder keeps the lock, so that all others wait again when it lets go.
+pub(super) const HOLD: Duration = Duration::from_millis(5);
+/// For how long the first holder does, while the others come.
+pub(super) const GATHER: Duration = Duration::from_millis(200);
+
+/// What a holder does while it has the lock.
+#[derive(Clone, Debug)]
+pub(super) enum Hold {
+    /// Sends one PING after the other, so that neither this process nor Redis goes to sleep: a handover
+    /// is then to be compared with a PING among many.
+    Busy(MultiplexedConnection),
+    /// Nothing: what has gone to sleep has to wake up first, as for a PING after a pause.
+    Idle,
+}
+
+/// Hands a lock over from one to the next so many times, while so many others wait for it.
+///
+/// Every client is a task of this one thread, so one clock tells all times. With one peer, all share
+/// its connection. Who has let go queues again as soon as the next one has the lock, and not before:
+/// what is measured always goes to somebody who waited. What Redis did is told from one moment in
+/// which all wait to another, and without the holders' PINGs.
+pub(super) async fn measure<P: Peer>(
+    peers: &[P],
+    name: &ResourceName,
+    (waiters, handovers): (usize, usize),
+    hold: Hold,
+    meter: &mut Meter,
+) -> anyhow::Result<(Samples, Work)> {
+    let turns = Arc::new(Turns::new(handovers, hold));
+    let mut clients = JoinSet::new();
+    for peer in peers.iter().cycle().take(waiters + 1) {
+        let (peer, name, turns) = (peer.clone(), name.clone(), turns.clone());
+        clients.spawn(async move { turns.take_one_after_the_other(&peer, &name).await });
+    }
+    let work = tokio::select! {
+        work = turns.watch(meter) => work?,
+        Some(ended) = clients.join_next() => {
+            ended??;
+            bail!("a client ended before the others had theirs");
+        }
+    };
+    while let Some(ended) = clients.join_next().await {
+        ended??;
+    }
+    let mut noted = turns.noted.lock().expect("nobody panics with it");
+    Ok((std::mem::take(&mut noted.samples), work.without("ping")))
+}
+
+impl Hold {
+    async fn pass(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Busy(connection) => {
+                let mut connection = connection.clone();
+                let begun = Instant::now();
+                while begun.elapsed() < HOLD {
+                    redis::cmd("PING").exec_async(&mut connection).await?;
+                }
+            }
+            Self::Idle => sleep(HOLD).await,
+        }
+        Ok(())
+    }
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    /// The first has the lock, the others come.
+    Gathering,
+    Handing,
+    /// All has been measured. Each takes the lock once more, and goes.
+    Ending,
+}
+
+/// Whose turn it is.
+#[derive(Debug)]
+struct Turns {
+    handovers: usize,
+    hold: Hold,
+    phase: watch::Sender<Phase>,
+    /// How often the lock has been taken.
+    taken: watch::Sender<usize>,
+    noted: Mutex<Noted>,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    release_begun: Option<Instant>,
+    samples: Samples,
+}
+
+impl Turns {
+    fn new(handovers: usize, hold: Hold) -> Self {
+        Self {
+            handovers,
+            hold,
+            phase: watch::Sender::new(Phase::Gathering),
+            taken: watch::Sender::new(0),
+            noted: Mutex::default(),
+        }
+    }
+
+    async fn take_one_after_the_other<P: Peer>(
+        &self,
+        peer: &P,
+        name: &ResourceName,
+    ) -> anyhow::Result<()> {
+        loop {
+            let held = peer.acquire(name).await?;
+            let turn = self.taken(Instant::now());
+            if turn > self.handovers {
+                self.reached(Phase::Ending).await;
+                return peer.release(held).await;
+            }
+            self.reached(Phase::Handing).await;
+            self.hold.pass().await?;
+            self.noted.lock().expect("nobody panics with it").release_begun = Some(Instant::now());
+            peer.release(held).await?;
+            self.next_after(turn).await;
+        }
+    }
+
+    /// Notes that somebody has the lock now, and for the how manieth time.
+    fn taken(&self, had: Instant) -> usize {
+        let mut noted = self.noted.lock().expect("nobody panics with it");
+        if let Some(begun) = noted.release_begun.take() {
+            noted.samples.add(had - begun);
+        }
+        self.taken.send_modify(|taken| *taken += 1);
+        *self.taken.borrow()
+    }
+
+    async fn watch(&self, meter: &mut Meter) -> anyhow::Result<Work> {
+        self.next_after(0).await;
+        sleep(GATHER).await;
+        let before = meter.read().await?;
+        self.phase.send_replace(Phase::Handing);
+        self.next_after(self.handovers).await;
+        // Who has let go last still has to queue again.
+        sleep(HOLD).await;
+        let after = meter.read().await?;
+        self.phase.send_replace(Phase::Ending);
+        Ok(after.since(&before))
+    }
+
+    async fn reached(&self, phase: Phase) {
+        let reached = |now: &Phase| *now >= phase;
+        self.phase.subscribe().wait_for(reached).await.expect("the sender is ours");
+    }
+
+    async fn next_after(&self, turn: usize) {
+        let next = |taken: &usize| *taken > turn;
+        self.taken.subscribe().wait_for(next).await.expect("the sender is ours");
+    }
+}

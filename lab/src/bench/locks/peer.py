@@ -1,0 +1,79 @@
+"""The Python client redis, and its Lock, for `lab bench locks`.
+
+Each line of stdin is a request, as JSON: {"what": "pings"|"cycles"|"handovers", "count": N, ...}. It
+is answered by a line with the N times that were measured, in nanoseconds. The argument is the socket
+of Redis.
+"""
+
+import json
+import sys
+import threading
+import time
+
+import redis
+
+
+def pings(client, count):
+    for _ in range(count):
+        begun = time.perf_counter_ns()
+        client.ping()
+        yield time.perf_counter_ns() - begun
+
+
+def cycles(client, count, name, ttl):
+    for _ in range(count):
+        begun = time.perf_counter_ns()
+        lock = client.lock(name, timeout=ttl)
+        lock.acquire()
+        lock.release()
+        yield time.perf_counter_ns() - begun
+
+
+def handovers(client, count, name, ttl, waiters, hold, gather):
+    """As `handover.rs` has it: each who has let go queues again once the next one has the lock."""
+    times = []
+    taken = 0
+    release_begun = None
+    changed = threading.Condition()
+
+    def take_turns():
+        nonlocal taken, release_begun
+        while True:
+            lock = client.lock(name, timeout=ttl)
+            lock.acquire()
+            had = time.perf_counter_ns()
+            with changed:
+                if release_begun is not None and len(times) < count:
+                    times.append(had - release_begun)
+                taken += 1
+                turn = taken
+                changed.notify_all()
+            if turn > count:
+                lock.release()
+                return
+            until = time.perf_counter() + (gather if turn == 1 else hold)
+            while time.perf_counter() < until:
+                client.ping()
+            release_begun = time.perf_counter_ns()
+            lock.release()
+            with changed:
+                changed.wait_for(lambda: taken > turn)
+
+    clients = [threading.Thread(target=take_turns, daemon=True) for _ in range(waiters + 1)]
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        thread.join()
+    return times
+
+
+def main():
+    client = redis.Redis(unix_socket_path=sys.argv[1])
+    measures = {"pings": pings, "cycles": cycles, "handovers": handovers}
+    for line in sys.stdin:
+        request = json.loads(line)
+        measure = measures[request.pop("what")]
+        print(json.dumps(list(measure(client, **request))), flush=True)
+
+
+main()
