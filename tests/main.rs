@@ -22,6 +22,7 @@ mod missed_wakeups;
 mod proxy;
 mod redis_kinds;
 mod redis_servers;
+mod reissue;
 mod replay;
 mod rivals;
 mod start_and_stop;

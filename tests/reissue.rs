@@ -1,0 +1,89 @@
+//! Reissue, and writes with unknown outcome: how far a resource used under a lease heals itself, and
+//! where it stops.
+
+mod lost_counter;
+mod two_primaries;
+
+use fence::{Fence, Refusal, RefusalReason};
+use lab::servers::{Redis, StorageServer};
+use lock_client::{
+    Lease, Locks, Terms, Ttl, backend,
+    storage::{Answer, FencedError, FencedResource, Storage, Value},
+};
+
+use crate::{
+    wire,
+    world::{name, token},
+};
+
+const TEXT: &str = "text/plain";
+
+fn locks(redis: &Redis) -> Locks {
+    Locks::new(backend::Redis::open(&redis.url()).unwrap())
+}
+
+/// Terms whose lease does nothing by itself, and outlives the test.
+fn terms() -> Terms {
+    Terms::new(Ttl::from_secs(600).unwrap()).no_wait().without_renewal()
+}
+
+async fn acquire(redis: &Redis) -> Lease {
+    locks(redis).acquire(&name("r"), terms()).await.unwrap()
+}
+
+/// A Redis whose next token for `r` is this one.
+async fn redis_before(token: u64) -> Redis {
+    let redis = Redis::start().await.unwrap();
+    set_counter(&redis, token - 1).await;
+    redis
+}
+
+async fn set_counter(redis: &Redis, last: u64) {
+    redis.set("fenced:{r}:token", &last.to_string()).await.unwrap();
+}
+
+/// The token and the holder's first characters that the storage has for `r`.
+async fn fence(server: &StorageServer) -> (u64, String) {
+    let shown = wire::request(server.url(), "GET", "/v1/fences/r", &[], "").await.json();
+    (shown["token"].as_u64().unwrap(), shown["holder"].as_str().unwrap().to_owned())
+}
+
+/// A fence as the storage shows it.
+fn shown(token: u64, lease: &Lease) -> (u64, String) {
+    (token, lease.holder().redacted())
+}
+
+/// The value of `r` and its version, read without claiming.
+async fn kept(server: &StorageServer) -> Option<(String, u64)> {
+    let value = Storage::new(server.url()).unwrap().read(&name("r")).await.unwrap();
+    value.map(|value| (text(&value), value.version))
+}
+
+fn text(value: &Value) -> String {
+    String::from_utf8(value.bytes.to_vec()).unwrap()
+}
+
+async fn read(resource: &FencedResource) -> Result<Option<String>, FencedError> {
+    Ok(resource.read().await?.as_ref().map(text))
+}
+
+/// `r` under a lease.
+fn under(server: &StorageServer, lease: &Lease) -> FencedResource {
+    Storage::new(server.url()).unwrap().under(lease, &name("r"))
+}
+
+fn stale(offered: u64, highest: u64) -> Refusal {
+    refusal(RefusalReason::Stale, offered, highest)
+}
+
+fn refusal(reason: RefusalReason, offered: u64, highest: u64) -> Refusal {
+    Refusal { reason, token: token(offered), highest_token: token(highest) }
+}
+
+#[track_caller]
+fn assert_lost<T: std::fmt::Debug>(outcome: Result<T, FencedError>, expected: Option<Refusal>) {
+    match outcome {
+        Err(FencedError::Lost { refusal }) => assert_eq!(refusal, expected),
+        other => panic!("it is lost: {other:?}"),
+    }
+}
