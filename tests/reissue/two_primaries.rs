@@ -170,3 +170,24 @@ async fn two_holders_below_the_fence_both_reissue_and_only_the_later_goes_on() {
     assert!(b.set(1).await);
     assert_eq!((fence(&world.server).await, world.value().await), (shown(42, &world.b), 1));
 }
+
+/// A reissue that one resource needs raises the lease's token. It must not carry a write of another
+/// resource, which was read before, past somebody who has been let in there since.
+#[tokio::test]
+async fn token_reissued_for_one_resource_does_not_push_a_write_of_another_through() {
+    let world = TwoPrimaries::with_token(33).await;
+    let storage = Storage::new(world.server.url()).unwrap();
+    let other = name("other");
+    let above = Fence { token: token(50), holder: fence::Holder::random() };
+    assert_eq!(storage.claim(&other, &above).await.unwrap(), Answer::Accepted(0));
+
+    let (a, b) = (under(&world.server, &world.a), under(&world.server, &world.b));
+    let read_by_a = a.count().await;
+    let read_by_b = b.count().await;
+    assert!(b.set(read_by_b + 1).await, "with 34");
+
+    storage.under(&world.a, &other).read().await.unwrap();
+    assert_eq!(world.a.token(), Ok(token(51)));
+    assert_lost(a.write(TEXT, (read_by_a + 10).to_string()).await, Some(stale(33, 34)));
+    assert_eq!(world.value().await, 1, "B's update is there");
+}

@@ -17,7 +17,8 @@ use crate::{Lease, Lost, RenewError, backend::BackendError, lease::Loss};
 /// - **Until the lease's first accepted claim on the resource**, a refusal is answered by a reissue: if
 ///   the lock is still ours, the lease goes on with a higher token.
 /// - **After it**, a refusal means that somebody else was let in. What was read is void, the lease is
-///   lost, and the work starts again from acquire.
+///   lost, and the work starts again from acquire. A resource is used with the token that it was
+///   claimed with, also when the lease has gone on with a higher one for the sake of another resource.
 /// - **It never sends a write twice.** After a write with unknown outcome, which may yet land, the
 ///   lease takes a higher token and makes a fenced read with it before anything else: that shows
 ///   whether the write landed, and cuts it off if it did not.
@@ -38,8 +39,10 @@ pub(crate) enum Claim {
     /// Nothing was accepted yet, and nothing was read.
     #[default]
     None,
-    /// A claim was accepted.
-    Accepted,
+    /// A claim with this token was accepted. Everything else is sent with it too: a higher one, which
+    /// the lease may have by now for the sake of another resource, would carry a write past somebody
+    /// who has been let in since.
+    Accepted(Token),
     /// A write was sent with this token, and may yet land.
     Unsettled(Token),
 }
@@ -135,16 +138,18 @@ impl FencedResource {
         ask: impl AsyncFn(Fence) -> Result<Answer<T>, StorageError>,
     ) -> Result<T, FencedError> {
         loop {
-            match ask(self.lease.fence()?).await {
+            let fence = self.fence(claim)?;
+            let token = fence.token;
+            match ask(fence).await {
                 Ok(Answer::Accepted(value)) => {
-                    *claim = Claim::Accepted;
+                    *claim = Claim::Accepted(token);
                     return Ok(value);
                 }
                 Ok(Answer::Refused(refusal)) => match claim {
                     Claim::None => {
                         self.lease.reissue(refusal.highest_token).await?;
                     }
-                    Claim::Accepted | Claim::Unsettled(_) => return Err(self.lost(refusal)),
+                    Claim::Accepted(_) | Claim::Unsettled(_) => return Err(self.lost(refusal)),
                 },
                 // A claim that was not heard of has read nothing.
                 Err(StorageError::Unknown(reason) | StorageError::Unavailable(reason)) => {
@@ -166,17 +171,18 @@ impl FencedResource {
                 let ask = async |fence: Fence| self.storage.claim(&self.resource, &fence).await;
                 self.claiming(&mut claim, ask).await?;
             }
-            Claim::Accepted => {}
+            Claim::Accepted(_) => {}
             Claim::Unsettled(_) => {
                 return Err(FencedError::Unknown("it was not read since".to_owned()));
             }
         }
-        let fence = self.lease.fence()?;
+        let fence = self.fence(&claim)?;
+        let token = fence.token;
         // From here on it may land, also if this future is dropped.
-        *claim = Claim::Unsettled(fence.token);
+        *claim = Claim::Unsettled(token);
         let answer = send(fence).await;
         if !matches!(answer, Err(StorageError::Unknown(_))) {
-            *claim = Claim::Accepted;
+            *claim = Claim::Accepted(token);
         }
         match answer {
             Ok(Answer::Accepted(value)) => Ok(value),
@@ -185,6 +191,15 @@ impl FencedResource {
             Err(StorageError::Unavailable(reason)) => Err(FencedError::Unavailable(reason)),
             Err(StorageError::Rejected(reason)) => Err(FencedError::Rejected(reason)),
         }
+    }
+
+    /// What to send: the token of the claim, or else the lease's.
+    fn fence(&self, claim: &Claim) -> Result<Fence, Lost> {
+        let fence = self.lease.fence()?;
+        Ok(match *claim {
+            Claim::Accepted(token) => Fence { token, ..fence },
+            Claim::None | Claim::Unsettled(_) => fence,
+        })
     }
 
     /// Notes that somebody else was let in.
