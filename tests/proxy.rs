@@ -1,76 +1,217 @@
-//! A proxy between a client and a server, which loses what it is told to lose.
+//! A proxy between a client and a server, which loses, or holds back, what it is told to.
 
 use std::{
     net::SocketAddr,
     path::PathBuf,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::{TcpListener, UnixStream},
+    net::{TcpListener, TcpStream, UnixStream},
+    sync::oneshot,
+    time::timeout,
 };
 
-/// A way to a server's socket on which a reply can be lost, with its connection.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A way to a server on which a request or a reply can be lost, with its connection, or a request held
+/// back.
 pub(crate) struct LossyProxy {
     pub(crate) address: SocketAddr,
-    lose_reply_to: Arc<Mutex<Option<Vec<u8>>>>,
+    traffic: Arc<Mutex<Traffic>>,
+}
+
+/// Where the server is.
+#[derive(Clone)]
+pub(crate) enum Server {
+    Socket(PathBuf),
+    Port(SocketAddr),
+}
+
+/// What has passed, and what is not to.
+#[derive(Default)]
+struct Traffic {
+    /// The requests that came, those too that were lost or held back.
+    requests: Vec<Vec<u8>>,
+    trap: Option<Trap>,
+}
+
+/// What is to happen to the next bytes that have a text in them.
+struct Trap {
+    text: Vec<u8>,
+    fault: Fault,
+}
+
+enum Fault {
+    /// It arrives, and its reply does not.
+    LoseReply,
+    /// The request arrives when it is told to.
+    Hold(oneshot::Sender<Caught>),
+}
+
+/// A request that is to be held back.
+pub(crate) struct Held {
+    caught: oneshot::Receiver<Caught>,
+}
+
+/// A request that is held back. Its client waits for an answer.
+#[must_use = "if it is dropped, the request is lost"]
+pub(crate) struct Caught {
+    request: Vec<u8>,
+    server: Box<dyn Stream>,
+    client: TcpStream,
+}
+
+/// A request that is held back, and whose client has been cut off.
+#[must_use = "if it is dropped, the request is lost"]
+pub(crate) struct Late {
+    request: Vec<u8>,
+    server: Box<dyn Stream>,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl From<PathBuf> for Server {
+    fn from(socket: PathBuf) -> Self {
+        Self::Socket(socket)
+    }
+}
+
+/// From a URL such as a storage server's.
+impl From<&str> for Server {
+    fn from(url: &str) -> Self {
+        Self::Port(url.strip_prefix("http://").unwrap().parse().unwrap())
+    }
 }
 
 impl LossyProxy {
-    pub(crate) async fn to(socket: PathBuf) -> Self {
+    pub(crate) async fn to(server: impl Into<Server>) -> Self {
+        let server = server.into();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let lose_reply_to: Arc<Mutex<Option<Vec<u8>>>> = Arc::default();
-        let marked = lose_reply_to.clone();
+        let traffic: Arc<Mutex<Traffic>> = Arc::default();
+        let all_traffic = traffic.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let server = UnixStream::connect(&socket).await.unwrap();
-                let (from_client, to_client) = client.into_split();
-                let (from_server, to_server) = server.into_split();
-                let marked = marked.clone();
-                let lose = Arc::new(AtomicBool::new(false));
-                let lose_reply = lose.clone();
-                let mark = move |request: &[u8]| {
-                    let mut marked = marked.lock().unwrap();
-                    if marked.as_ref().is_some_and(|mark| contains(request, mark)) {
-                        *marked = None;
-                        lose.store(true, Ordering::SeqCst);
+                let (traffic, server) = (all_traffic.clone(), server.clone());
+                tokio::spawn(async move {
+                    // A server that is down is no reason for the proxy to be.
+                    if let Ok(server) = server.connect().await {
+                        carry(client, server, &traffic).await;
                     }
-                    true
-                };
-                let pass = move |_: &[u8]| !lose_reply.load(Ordering::SeqCst);
-                tokio::spawn(forward(from_client, to_server, mark));
-                tokio::spawn(forward(from_server, to_client, pass));
+                });
             }
         });
-        Self { address, lose_reply_to }
+        Self { address, traffic }
     }
 
-    /// Loses the reply to the next request that has this text in it.
+    /// Loses the reply to the next request that has this text in it: the server has done what it was
+    /// asked, and the connection is cut.
     pub(crate) fn lose_reply_to(&self, text: &str) {
-        *self.lose_reply_to.lock().unwrap() = Some(text.as_bytes().to_vec());
+        self.set(text, Fault::LoseReply);
     }
 
+    /// Holds back the next request that has this text in it.
+    pub(crate) fn hold(&self, text: &str) -> Held {
+        let (hand_over, caught) = oneshot::channel();
+        self.set(text, Fault::Hold(hand_over));
+        Held { caught }
+    }
+
+    /// Whether what was to be lost, or held back, has been.
     pub(crate) fn has_lost_it(&self) -> bool {
-        self.lose_reply_to.lock().unwrap().is_none()
+        self.traffic.lock().unwrap().trap.is_none()
+    }
+
+    /// How many requests have come with this text in them.
+    pub(crate) fn requests(&self, text: &str) -> usize {
+        let traffic = self.traffic.lock().unwrap();
+        traffic.requests.iter().filter(|request| contains(request, text.as_bytes())).count()
+    }
+
+    fn set(&self, text: &str, fault: Fault) {
+        let trap = Trap { text: text.as_bytes().to_vec(), fault };
+        self.traffic.lock().unwrap().trap = Some(trap);
     }
 }
 
-/// Forwards what passes, until something doesn't.
-async fn forward(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    passes: impl Fn(&[u8]) -> bool,
-) {
-    let mut buffer = [0; 4096];
-    while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        if !passes(&buffer[..count]) || to.write_all(&buffer[..count]).await.is_err() {
-            return;
+impl Server {
+    async fn connect(&self) -> std::io::Result<Box<dyn Stream>> {
+        Ok(match self {
+            Self::Socket(path) => Box::new(UnixStream::connect(path).await?),
+            Self::Port(address) => Box::new(TcpStream::connect(address).await?),
+        })
+    }
+}
+
+impl Traffic {
+    /// What is to happen to a request; `None` if nothing is.
+    fn fault_of(&mut self, request: &[u8]) -> Option<Fault> {
+        self.requests.push(request.to_vec());
+        let trap = self.trap.take_if(|trap| contains(request, &trap.text));
+        trap.map(|trap| trap.fault)
+    }
+}
+
+/// Carries bytes in both directions until one end closes, or something is lost, and then closes both.
+async fn carry(mut client: TcpStream, mut server: Box<dyn Stream>, traffic: &Mutex<Traffic>) {
+    let (mut from_client, mut from_server) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    let mut loses_reply = false;
+    loop {
+        tokio::select! {
+            read = client.read(&mut from_client) => {
+                let Ok(count @ 1..) = read else { return };
+                let request = &from_client[..count];
+                let fault = traffic.lock().unwrap().fault_of(request);
+                match fault {
+                    None => {}
+                    Some(Fault::LoseReply) => loses_reply = true,
+                    Some(Fault::Hold(hand_over)) => {
+                        let _ = hand_over.send(Caught { request: request.to_vec(), server, client });
+                        return;
+                    }
+                }
+                if server.write_all(request).await.is_err() {
+                    return;
+                }
+            }
+            read = server.read(&mut from_server) => {
+                let Ok(count @ 1..) = read else { return };
+                let message = &from_server[..count];
+                if loses_reply || client.write_all(message).await.is_err() {
+                    return;
+                }
+            }
         }
+    }
+}
+
+impl Held {
+    /// Waits until the request has come.
+    pub(crate) async fn caught(self) -> Caught {
+        timeout(PATIENCE, self.caught).await.expect("no such request came").unwrap()
+    }
+}
+
+impl Caught {
+    /// Cuts off the client, which doesn't learn what became of its request.
+    pub(crate) fn cut(self) -> Late {
+        drop(self.client);
+        Late { request: self.request, server: self.server }
+    }
+}
+
+impl Late {
+    /// Delivers the request after all, once more each time, and tells what the server says to it.
+    pub(crate) async fn deliver(&mut self) -> String {
+        self.server.write_all(&self.request).await.unwrap();
+        let mut answer = vec![0; 1 << 16];
+        let read = timeout(PATIENCE, self.server.read(&mut answer)).await;
+        let count = read.expect("no answer").unwrap();
+        String::from_utf8_lossy(&answer[..count]).into_owned()
     }
 }
 

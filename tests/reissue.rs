@@ -1,7 +1,10 @@
 //! Reissue, and writes with unknown outcome: how far a resource used under a lease heals itself, and
 //! where it stops.
 
+mod late_writes;
 mod lost_counter;
+mod lost_locks;
+mod sharing;
 mod two_primaries;
 
 use fence::{Fence, Refusal, RefusalReason};
@@ -12,6 +15,7 @@ use lock_client::{
 };
 
 use crate::{
+    proxy::{Late, LossyProxy},
     wire,
     world::{name, token},
 };
@@ -86,4 +90,55 @@ fn assert_lost<T: std::fmt::Debug>(outcome: Result<T, FencedError>, expected: Op
         Err(FencedError::Lost { refusal }) => assert_eq!(refusal, expected),
         other => panic!("it is lost: {other:?}"),
     }
+}
+
+#[track_caller]
+fn assert_unknown<T: std::fmt::Debug>(outcome: Result<T, FencedError>) {
+    assert!(matches!(outcome, Err(FencedError::Unknown(_))), "{outcome:?}");
+}
+
+/// A storage server behind a proxy, with a value, and a lease with token 33 that has claimed it.
+struct Claimed {
+    server: StorageServer,
+    proxy: LossyProxy,
+    redis: Redis,
+    lease: Lease,
+    resource: FencedResource,
+}
+
+impl Claimed {
+    async fn on(redis: Redis) -> Self {
+        let server = StorageServer::start(&[]).await.unwrap();
+        let proxy = LossyProxy::to(server.url()).await;
+        let lease = acquire(&redis).await;
+        let resource = through(&proxy).under(&lease, &name("r"));
+        assert_eq!(resource.write(TEXT, "old").await.unwrap(), 1);
+        assert_eq!(read(&resource).await.unwrap().as_deref(), Some("old"));
+        assert_eq!(fence(&server).await, shown(33, &lease));
+        Self { server, proxy, redis, lease, resource }
+    }
+
+    async fn with_33() -> Self {
+        Self::on(redis_before(33).await).await
+    }
+
+    /// Writes, and loses the connection before the request has come: it comes late.
+    async fn write_late(&self, value: &'static str) -> Late {
+        self.change_late(value, self.resource.write(TEXT, value)).await
+    }
+
+    async fn change_late<T: std::fmt::Debug>(
+        &self,
+        mark: &str,
+        change: impl Future<Output = Result<T, FencedError>>,
+    ) -> Late {
+        let held = self.proxy.hold(mark);
+        let (outcome, late) = tokio::join!(change, async { held.caught().await.cut() });
+        assert_unknown(outcome);
+        late
+    }
+}
+
+fn through(proxy: &LossyProxy) -> Storage {
+    Storage::new(&format!("http://{}", proxy.address)).unwrap()
 }
