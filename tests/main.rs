@@ -17,6 +17,7 @@ mod languages;
 mod leases;
 mod lock_command;
 mod locks;
+mod lost_replies;
 mod metrics;
 mod missed_wakeups;
 mod proxy;

@@ -45,8 +45,12 @@ struct Trap {
 }
 
 enum Fault {
+    /// The request does not arrive.
+    LoseRequest,
     /// It arrives, and its reply does not.
     LoseReply,
+    /// What comes from the server does not arrive.
+    LoseMessage,
     /// The request arrives when it is told to.
     Hold(oneshot::Sender<Caught>),
 }
@@ -114,6 +118,17 @@ impl LossyProxy {
         self.set(text, Fault::LoseReply);
     }
 
+    /// Loses the next request that has this text in it: the connection is cut, and the server hears
+    /// nothing of it.
+    pub(crate) fn lose_request(&self, text: &str) {
+        self.set(text, Fault::LoseRequest);
+    }
+
+    /// Loses the next thing from the server that has this text in it, with its connection.
+    pub(crate) fn lose_message(&self, text: &str) {
+        self.set(text, Fault::LoseMessage);
+    }
+
     /// Holds back the next request that has this text in it.
     pub(crate) fn hold(&self, text: &str) -> Held {
         let (hand_over, caught) = oneshot::channel();
@@ -149,9 +164,17 @@ impl Server {
 
 impl Traffic {
     /// What is to happen to a request; `None` if nothing is.
-    fn fault_of(&mut self, request: &[u8]) -> Option<Fault> {
+    fn fault_of_request(&mut self, request: &[u8]) -> Option<Fault> {
         self.requests.push(request.to_vec());
-        let trap = self.trap.take_if(|trap| contains(request, &trap.text));
+        self.take(request, |fault| !matches!(fault, Fault::LoseMessage))
+    }
+
+    fn loses_message(&mut self, message: &[u8]) -> bool {
+        self.take(message, |fault| matches!(fault, Fault::LoseMessage)).is_some()
+    }
+
+    fn take(&mut self, bytes: &[u8], is_meant: impl Fn(&Fault) -> bool) -> Option<Fault> {
+        let trap = self.trap.take_if(|trap| is_meant(&trap.fault) && contains(bytes, &trap.text));
         trap.map(|trap| trap.fault)
     }
 }
@@ -165,7 +188,7 @@ async fn carry(mut client: TcpStream, mut server: Box<dyn Stream>, traffic: &Mut
             read = client.read(&mut from_client) => {
                 let Ok(count @ 1..) = read else { return };
                 let request = &from_client[..count];
-                let fault = traffic.lock().unwrap().fault_of(request);
+                let fault = traffic.lock().unwrap().fault_of_request(request);
                 match fault {
                     None => {}
                     Some(Fault::LoseReply) => loses_reply = true,
@@ -173,6 +196,7 @@ async fn carry(mut client: TcpStream, mut server: Box<dyn Stream>, traffic: &Mut
                         let _ = hand_over.send(Caught { request: request.to_vec(), server, client });
                         return;
                     }
+                    Some(Fault::LoseRequest | Fault::LoseMessage) => return,
                 }
                 if server.write_all(request).await.is_err() {
                     return;
@@ -181,7 +205,8 @@ async fn carry(mut client: TcpStream, mut server: Box<dyn Stream>, traffic: &Mut
             read = server.read(&mut from_server) => {
                 let Ok(count @ 1..) = read else { return };
                 let message = &from_server[..count];
-                if loses_reply || client.write_all(message).await.is_err() {
+                let lost = loses_reply || traffic.lock().unwrap().loses_message(message);
+                if lost || client.write_all(message).await.is_err() {
                     return;
                 }
             }

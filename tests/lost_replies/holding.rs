@@ -1,0 +1,129 @@
+//! What a holder asks for: the lock, its renewal, a higher token, its release.
+
+use super::*;
+
+whatever_goes_wrong! {
+    acquire_is_granted_once,
+    acquire_of_a_lock_that_another_holds_is_contended,
+    renewal_that_was_not_answered_is_repeated,
+    lease_that_renews_itself_is_kept,
+    reissue_that_was_not_answered_is_repeated,
+    release_frees_the_lock,
+    dropped_lease_frees_the_lock,
+    status_is_told,
+}
+
+async fn acquire_is_granted_once(fault: Fault) {
+    let mut service = Service::start().await;
+    let far = service.far.clone();
+    let lease = service.during(fault, far.acquire(&name("r"), terms())).await.unwrap();
+    assert_eq!(lease.token(), Ok(token(33)));
+    let held = service.near.status(&name("r")).await.unwrap().held.unwrap();
+    assert_eq!((held.token, &held.ownership.holder), (token(33), lease.holder()));
+    // The lease is no longer than what Redis keeps the lock for.
+    assert!(lease.remaining() <= held.remaining.unwrap());
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+    service.assert_nothing_is_left(33).await;
+}
+
+async fn acquire_of_a_lock_that_another_holds_is_contended(fault: Fault) {
+    let mut service = Service::start().await;
+    let other = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let far = service.far.clone();
+    let busy = service.during(fault, far.acquire(&name("r"), terms())).await;
+    assert!(matches!(busy, Err(AcquireError::Contended { remaining: Some(_) })), "{busy:?}");
+    assert_eq!(other.release().await.unwrap(), Released::Released, "it was left alone");
+    service.assert_nothing_is_left(33).await;
+}
+
+async fn renewal_that_was_not_answered_is_repeated(fault: Fault) {
+    let mut service = Service::start().await;
+    let lease = service.far.acquire(&name("r"), terms()).await.unwrap();
+    let before = lease.remaining();
+    let renewed = service.during(fault, lease.renew()).await;
+    assert!(matches!(renewed, Err(RenewError::Unavailable(_))), "{renewed:?}");
+    assert_eq!(lease.token(), Ok(token(33)), "it is not lost");
+    assert!(lease.remaining() < before, "and not longer than what was answered");
+    let full = Ttl::from_secs(600).unwrap().reliable();
+    let a_part_has_passed = || Ok(lease.remaining() < full - Duration::from_millis(200));
+    until(PATIENCE, a_part_has_passed).await.unwrap();
+    let before = lease.remaining();
+    lease.renew().await.unwrap();
+    assert!(lease.remaining() > before);
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+    service.assert_nothing_is_left(33).await;
+}
+
+async fn lease_that_renews_itself_is_kept(fault: Fault) {
+    let mut service = Service::start().await;
+    let ttl = Ttl::from_secs(4).unwrap();
+    let lease = service.far.acquire(&name("r"), ttl).await.unwrap();
+    let is_renewed = async {
+        let mut before = lease.remaining();
+        let rises = || {
+            let remaining = lease.remaining();
+            Ok(remaining > std::mem::replace(&mut before, remaining))
+        };
+        until(PATIENCE, rises).await
+    };
+    service.during(fault, is_renewed).await.expect("it was renewed");
+    assert_eq!(lease.token(), Ok(token(33)));
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+    service.assert_nothing_is_left(33).await;
+}
+
+async fn reissue_that_was_not_answered_is_repeated(fault: Fault) {
+    let mut service = Service::start().await;
+    let lease = service.far.acquire(&name("r"), terms()).await.unwrap();
+    let reissued = service.during(fault, lease.reissue(token(40))).await;
+    assert!(matches!(reissued, Err(RenewError::Unavailable(_))), "{reissued:?}");
+    assert_eq!(lease.token(), Ok(token(33)), "a higher one was not heard of");
+    // The next renewal tells what became of it.
+    lease.renew().await.unwrap();
+    let told = if fault == Fault::LostRequest { 33 } else { 41 };
+    assert_eq!(lease.token(), Ok(token(told)));
+    assert_eq!(lease.reissue(token(40)).await.unwrap(), token(41));
+    let held = service.near.status(&name("r")).await.unwrap().held.unwrap();
+    assert_eq!((held.token, held.ownership.grant), (token(41), token(33)));
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+    service.assert_nothing_is_left(41).await;
+}
+
+async fn release_frees_the_lock(fault: Fault) {
+    let mut service = Service::start().await;
+    let lease = service.far.acquire(&name("r"), terms()).await.unwrap();
+    let released = service.during(fault, lease.release()).await.unwrap();
+    // If the first try has freed it, the one that is answered finds it free.
+    let expected = match fault {
+        Fault::LostRequest => Released::Released,
+        Fault::LostReply | Fault::Hang => Released::NotHeld,
+    };
+    assert_eq!(released, expected);
+    service.assert_nothing_is_left(33).await;
+    let next = service.near.acquire(&name("r"), terms()).await.unwrap();
+    assert_eq!(next.token(), Ok(token(34)));
+}
+
+async fn dropped_lease_frees_the_lock(fault: Fault) {
+    let mut service = Service::start().await;
+    let lease = service.far.acquire(&name("r"), terms()).await.unwrap();
+    let near = service.near.clone();
+    let is_free = async {
+        drop(lease);
+        // A Redis that hangs doesn't tell.
+        let is_free = async || Ok(near.status(&name("r")).await.is_ok_and(|it| it.held.is_none()));
+        until_async(PATIENCE, is_free).await
+    };
+    service.during(fault, is_free).await.unwrap();
+    service.assert_nothing_is_left(33).await;
+}
+
+async fn status_is_told(fault: Fault) {
+    let mut service = Service::start().await;
+    let lease = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let far = service.far.clone();
+    let status = service.during(fault, far.status(&name("r"))).await.unwrap();
+    assert_eq!(status.held.unwrap().token, token(33));
+    lease.release().await.unwrap();
+    service.assert_nothing_is_left(33).await;
+}

@@ -1,0 +1,110 @@
+//! What a waiter asks for: to stand in the queue, to be woken, and the lock when it is free.
+
+use super::*;
+
+whatever_goes_wrong! {
+    waiter_in_the_queue_that_gives_up_leaves_it,
+    waiter_that_is_dropped_leaves_the_queue,
+    woken_waiter_is_granted_the_lock,
+    first_in_the_queue_is_granted_the_lock,
+}
+
+fn waiting(at_most: Duration) -> Terms {
+    terms().wait(at_most)
+}
+
+async fn waiter_in_the_queue_that_gives_up_leaves_it(fault: Fault) {
+    let mut service = Service::start().await;
+    let other = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let (near, far) = (service.near.clone(), service.far.clone());
+    let stands = async || Ok(near.status(&name("r")).await.is_ok_and(|it| it.queued == 1));
+    let name = name("r");
+    let step = async {
+        let waiter = far.acquire(&name, waiting(Duration::from_secs(3)).fair());
+        tokio::join!(waiter, until_async(PATIENCE, stands))
+    };
+    let (busy, stood) = service.during(fault, step).await;
+    stood.expect("it stood there, once");
+    assert!(matches!(busy, Err(AcquireError::Contended { .. })), "{busy:?}");
+    assert_eq!(service.near.status(&name).await.unwrap().queued, 0);
+    assert_eq!(other.release().await.unwrap(), Released::Released);
+    service.assert_nothing_is_left(33).await;
+}
+
+async fn waiter_that_is_dropped_leaves_the_queue(fault: Fault) {
+    let mut service = Service::start().await;
+    let other = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let far = service.far.clone();
+    let waiter = tokio::spawn(async move {
+        let name = name("r");
+        far.acquire(&name, waiting(PATIENCE).fair()).await
+    });
+    service.queued(1).await;
+    let near = service.near.clone();
+    let leaves = async {
+        waiter.abort();
+        let left = async || Ok(near.status(&name("r")).await.is_ok_and(|it| it.queued == 0));
+        // Far less than the 3 seconds after which the queue forgets who isn't heard of.
+        until_async(Duration::from_secs(2), left).await
+    };
+    service.during(fault, leaves).await.expect("it has left");
+    assert_eq!(other.release().await.unwrap(), Released::Released);
+    service.assert_nothing_is_left(33).await;
+}
+
+async fn woken_waiter_is_granted_the_lock(fault: Fault) {
+    granted_when_freed(fault, waiting(PATIENCE)).await;
+}
+
+async fn first_in_the_queue_is_granted_the_lock(fault: Fault) {
+    granted_when_freed(fault, waiting(PATIENCE).fair()).await;
+}
+
+async fn granted_when_freed(fault: Fault, terms_of_waiter: Terms) {
+    let mut service = Service::start().await;
+    let other = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let far = service.far.clone();
+    let waiter = tokio::spawn(async move { far.acquire(&name("r"), terms_of_waiter).await });
+    service.waits().await;
+    let step = async { tokio::join!(other.release(), waiter).1.unwrap() };
+    let lease = service.during(fault, step).await.unwrap();
+    assert_eq!(lease.token(), Ok(token(34)));
+    let held = service.near.status(&name("r")).await.unwrap();
+    assert_eq!((held.held.unwrap().token, held.queued), (token(34), 0));
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+    service.assert_nothing_is_left(34).await;
+}
+
+#[tokio::test]
+async fn waiter_whose_wakeup_is_lost_looks_for_itself() {
+    for terms_of_waiter in [waiting(PATIENCE), waiting(PATIENCE).fair()] {
+        let service = Service::start().await;
+        let other = service.near.acquire(&name("r"), terms()).await.unwrap();
+        let far = service.far.clone();
+        let waiter = tokio::spawn(async move { far.acquire(&name("r"), terms_of_waiter).await });
+        service.waits().await;
+        service.proxy.lose_message("freed");
+        other.release().await.unwrap();
+        // Not after its own 30 seconds, and not at the end of the other's ttl.
+        let lease = tokio::time::timeout(Duration::from_secs(10), waiter).await;
+        let lease = lease.expect("it looked").unwrap().unwrap();
+        assert!(service.proxy.has_lost_it());
+        assert_eq!(lease.token(), Ok(token(34)));
+        lease.release().await.unwrap();
+        service.assert_nothing_is_left(34).await;
+    }
+}
+
+impl Service {
+    /// Waits until one waits: has subscribed, and tried once more.
+    async fn waits(&self) {
+        self.subscribed(1).await;
+        let subscribed = self.proxy.requests(LOCK);
+        // It tries before it subscribes, and once after.
+        let tried = || Ok(self.proxy.requests(LOCK) >= subscribed.max(TRIES_OF_A_WAITER));
+        until(PATIENCE, tried).await.unwrap();
+    }
+}
+
+/// The status at the start, a try, and one more after the subscription.
+const TRIES_OF_A_WAITER: usize = 3;
