@@ -6,7 +6,11 @@ use lock_client::{
     Lease,
     storage::{Answer, FencedError, FencedResource, Storage, StorageError},
 };
-use tokio::time::timeout;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    time::timeout,
+};
 
 use super::*;
 use crate::world::new_fence;
@@ -161,4 +165,31 @@ async fn write_to_a_storage_that_hung_is_settled_when_it_goes_on() {
     assert_eq!(lease.token(), Ok(token(35)));
     assert_eq!(resource.write(TEXT, "new").await.unwrap(), shown.version + 1);
     assert_eq!(shelf.value().await, Some(("new".to_owned(), shown.version + 1)));
+}
+
+/// Somebody between the client and the storage may answer in its stead, after it has written.
+#[tokio::test]
+async fn success_that_is_not_understood_is_an_unknown_outcome() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let storage = Storage::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let answering = async {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1 << 16];
+            let _ = client.read(&mut request).await.unwrap();
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nfine!";
+            client.write_all(answer).await.unwrap();
+        }
+    };
+    let (r, fence) = (name("r"), new_fence(33));
+    let asking = async {
+        let written = storage.write(&r, &fence, TEXT, "value").await;
+        assert!(matches!(written, Err(StorageError::Unknown(_))), "{written:?}");
+        let claimed = storage.claim(&r, &fence).await;
+        assert!(matches!(claimed, Err(StorageError::Unknown(_))), "{claimed:?}");
+    };
+    tokio::select! {
+        () = answering => {}
+        () = asking => {}
+    }
 }

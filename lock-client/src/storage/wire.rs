@@ -83,8 +83,9 @@ pub(super) async fn version(answer: Answer<Option<Response>>) -> Result<Answer<u
     match answer {
         Answer::Accepted(Some(response)) => {
             let body = response.bytes().await.map_err(|error| lost_answer(&error))?;
-            let accepted: Accepted =
-                serde_json::from_slice(&body).map_err(|error| not_ours(&error.to_string()))?;
+            // Somebody in between may have answered in the storage's stead, after it has written.
+            let accepted: Accepted = serde_json::from_slice(&body)
+                .map_err(|_| StorageError::Unknown("a success without a version".to_owned()))?;
             Ok(Answer::Accepted(accepted.version))
         }
         Answer::Accepted(None) => Err(not_ours("there is no such path")),
