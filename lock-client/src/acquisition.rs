@@ -130,8 +130,7 @@ impl<'a> Acquisition<'a> {
 
     /// Tries once. If somebody else has the lock, answers for how long yet.
     async fn try_once(&mut self) -> Result<Result<Lease, Option<Duration>>, AcquireError> {
-        let answer_by = Moment::now() + self.unavailable;
-        let give_up = self.contended_until.map_or(answer_by, |end| end.max(answer_by));
+        let give_up = self.give_up();
         let was_unsettled = std::mem::replace(&mut self.unsettled, true);
         let mut asked = Moment::now();
         let mut tries = 0;
@@ -170,12 +169,17 @@ impl<'a> Acquisition<'a> {
     }
 
     async fn subscribe(&self) -> Result<Wakeups, AcquireError> {
-        let answer_by = Moment::now() + self.unavailable;
         let subscribe = || self.locks.backend.subscribe(self.name, &self.holder, self.terms.order);
-        retried_until(answer_by, subscribe).await.map_err(|error| match error {
+        retried_until(self.give_up(), subscribe).await.map_err(|error| match error {
             BackendError::Rejected(reason) => AcquireError::Rejected(reason),
             BackendError::Unavailable(reason) => AcquireError::Unavailable(reason),
         })
+    }
+
+    /// Until when a request that is made now may stay without an answer.
+    fn give_up(&self) -> Moment {
+        let answer_by = Moment::now() + self.unavailable;
+        self.contended_until.map_or(answer_by, |end| end.max(answer_by))
     }
 
     fn time_left(&self) -> Duration {

@@ -1,13 +1,17 @@
 //! What a waiter asks for: to stand in the queue, to be woken, and the lock when it is free.
 
 use super::*;
+use crate::proxy::Held;
 
 whatever_goes_wrong! {
     waiter_in_the_queue_that_gives_up_leaves_it,
     waiter_that_is_dropped_leaves_the_queue,
     woken_waiter_is_granted_the_lock,
     first_in_the_queue_is_granted_the_lock,
+    subscription_is_made,
 }
+
+const SUBSCRIBE: &str = "$9\r\nSUBSCRIBE\r\n";
 
 fn waiting(at_most: Duration) -> Terms {
     terms().wait(at_most)
@@ -95,7 +99,37 @@ async fn waiter_whose_wakeup_is_lost_looks_for_itself() {
     }
 }
 
+async fn subscription_is_made(fault: Fault) {
+    let service = Service::start().await;
+    let other = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let far = service.far.clone();
+    let held = service.strike(fault, SUBSCRIBE);
+    let waiter = tokio::spawn(async move { far.acquire(&name("r"), waiting(PATIENCE)).await });
+    let _hangs = match held {
+        Some(held) => Some(held.caught().await),
+        None => None,
+    };
+    service.waits().await;
+    assert!(service.proxy.has_lost_it());
+    other.release().await.unwrap();
+    let lease = waiter.await.unwrap().unwrap();
+    assert_eq!(lease.token(), Ok(token(34)));
+    lease.release().await.unwrap();
+    service.assert_nothing_is_left(34).await;
+}
+
 impl Service {
+    /// Has this go wrong with the next request that has a text in it. If it hangs, it does so until
+    /// what is answered here is dropped, and its connection with it.
+    fn strike(&self, fault: Fault, text: &str) -> Option<Held> {
+        match fault {
+            Fault::LostRequest => self.proxy.lose_request(text),
+            Fault::LostReply => self.proxy.lose_reply_to(text),
+            Fault::Hang => return Some(self.proxy.hold(text)),
+        }
+        None
+    }
+
     /// Waits until one waits: has subscribed, and tried once more.
     async fn waits(&self) {
         self.subscribed(1).await;
