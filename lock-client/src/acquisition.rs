@@ -76,10 +76,10 @@ impl<'a> Acquisition<'a> {
         let result = self.acquire().await;
         if result.is_err() && self.unsettled {
             let undo = self.locks.backend.release(self.name, &self.holder);
-            // The request may reach the lock service after all, behind the tries; if not, the ttl
-            // frees the lock.
-            let _ = timeout(LAST_TRY_PATIENCE, undo).await;
-            self.unsettled = false;
+            // Without an answer it is asked for again when this is dropped, in the background.
+            if let Ok(Ok(_)) = timeout(LAST_TRY_PATIENCE, undo).await {
+                self.unsettled = false;
+            }
         }
         observe::waited(self.began.elapsed(), &result);
         result

@@ -5,12 +5,16 @@ use crate::proxy::Held;
 
 whatever_goes_wrong! {
     waiter_in_the_queue_that_gives_up_leaves_it,
+    waiter_that_gave_up_is_not_left_in_the_queue,
     waiter_that_is_dropped_leaves_the_queue,
     woken_waiter_is_granted_the_lock,
     first_in_the_queue_is_granted_the_lock,
     subscription_is_made,
 }
 
+/// What is in the request by which a lock is released, or the queue left, and in no other of those who
+/// queue.
+const RELEASE: &str = "fenced:{r}:freed\r\n";
 const SUBSCRIBE: &str = "$9\r\nSUBSCRIBE\r\n";
 
 fn waiting(at_most: Duration) -> Terms {
@@ -31,6 +35,21 @@ async fn waiter_in_the_queue_that_gives_up_leaves_it(fault: Fault) {
     stood.expect("it stood there, once");
     assert!(matches!(busy, Err(AcquireError::Contended { .. })), "{busy:?}");
     assert_eq!(service.near.status(&name).await.unwrap().queued, 0);
+    assert_eq!(other.release().await.unwrap(), Released::Released);
+    service.assert_nothing_is_left(33).await;
+}
+
+async fn waiter_that_gave_up_is_not_left_in_the_queue(fault: Fault) {
+    let service = Service::start().await;
+    let other = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let hangs = service.strike(fault, RELEASE);
+    let busy = service.far.acquire(&name("r"), waiting(Duration::from_millis(200)).fair()).await;
+    assert!(matches!(busy, Err(AcquireError::Contended { .. })), "{busy:?}");
+    assert!(service.proxy.has_lost_it());
+    drop(hangs);
+    // Far less than the 3 seconds after which the queue forgets who isn't heard of.
+    let left = async || Ok(service.near.status(&name("r")).await?.queued == 0);
+    until_async(Duration::from_millis(1_500), left).await.expect("it has left");
     assert_eq!(other.release().await.unwrap(), Released::Released);
     service.assert_nothing_is_left(33).await;
 }
