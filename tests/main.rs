@@ -20,6 +20,7 @@ mod locks;
 mod lost_replies;
 mod metrics;
 mod missed_wakeups;
+mod pitfalls;
 mod proxy;
 mod redis_kinds;
 mod redis_servers;
