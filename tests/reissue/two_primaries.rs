@@ -187,7 +187,13 @@ async fn token_reissued_for_one_resource_does_not_push_a_write_of_another_throug
     assert!(b.set(read_by_b + 1).await, "with 34");
 
     storage.under(&world.a, &other).read().await.unwrap();
-    assert_eq!(world.a.token(), Ok(token(51)));
+    let reissued = world.a.fence().unwrap();
+    assert_eq!(reissued.token, token(51));
     assert_lost(a.write(TEXT, (read_by_a + 10).to_string()).await, Some(stale(33, 34)));
     assert_eq!(world.value().await, 1, "B's update is there");
+
+    // The broken variant: with the token that the lease has by now.
+    let ten = (read_by_a + 10).to_string();
+    let pushed = storage.write(&name("r"), &reissued, TEXT, ten).await.unwrap();
+    assert_eq!((pushed, world.value().await), (Answer::Accepted(3), 10), "B's update is lost");
 }
