@@ -244,3 +244,24 @@ async fn acquire_that_gave_up_on_a_hung_redis_leaves_no_lock_behind() {
         .unwrap();
     lease.release().await.unwrap();
 }
+
+#[tokio::test]
+async fn locks_are_settled_when_what_was_dropped_is_undone() {
+    let redis = Redis::start().await.unwrap();
+    let owner = locks(&redis.url());
+    let locks = locks(&redis.url());
+    let lease = owner.acquire(&name("r"), tried(60_000)).await.unwrap();
+
+    let r = name("r");
+    let stands = || async { Ok(owner.status(&r).await?.queued == 1) };
+    tokio::select! {
+        had = locks.acquire(&r, Terms::new(ttl(60_000)).fair()) => panic!("it is taken: {had:?}"),
+        stands = lab::process::until_async(Duration::from_secs(10), stands) => stands.unwrap(),
+    }
+    locks.settled().await;
+    assert_eq!(owner.status(&name("r")).await.unwrap().queued, 0);
+
+    drop(lease);
+    owner.settled().await;
+    assert_eq!(owner.status(&name("r")).await.unwrap().held, None);
+}

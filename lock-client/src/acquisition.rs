@@ -201,7 +201,7 @@ impl Drop for Acquisition<'_> {
         if let Ok(runtime) = Handle::try_current() {
             let (backend, name, holder) =
                 (self.locks.backend.clone(), self.name.clone(), self.holder.clone());
-            runtime.spawn(async move {
+            self.locks.background.spawn(&runtime, async move {
                 let give_up = Moment::now() + TRY_PATIENCE;
                 let _ = retried_until(give_up, || backend.release(&name, &holder)).await;
             });

@@ -216,7 +216,7 @@ impl Drop for Share {
             return;
         }
         let held = self.held.clone();
-        self.runtime.spawn(async move {
+        self.held.locks.background.spawn(&self.runtime, async move {
             let give_up = Moment::now() + *RELEASE_PATIENCE.end();
             let release = || held.locks.backend.release(&held.name, &held.ownership.holder);
             match retried_until(give_up, release).await {

@@ -8,6 +8,7 @@ use crate::{
     Backend, Lease, Lost, RenewError, Terms,
     acquisition::Acquisition,
     backend::{BackendError, Status},
+    background::Background,
     clock::Moment,
     lease::{Detached, Granted},
     local_queue::LocalQueues,
@@ -32,12 +33,17 @@ const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Locks {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) queues: LocalQueues,
+    pub(crate) background: Background,
 }
 
 impl Locks {
     /// Makes locks of a lock service.
     pub fn new(backend: impl Backend) -> Self {
-        Self { backend: Arc::new(backend), queues: LocalQueues::default() }
+        Self {
+            backend: Arc::new(backend),
+            queues: LocalQueues::default(),
+            background: Background::default(),
+        }
     }
 
     /// Takes the lock on these terms; on those of a [`Ttl`](crate::Ttl) alone: as soon as it is free.
@@ -174,6 +180,17 @@ impl Locks {
     /// [`BackendError`] if the lock service gave no answer for 2 seconds.
     pub async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
         retried_until(Moment::now() + STATUS_PATIENCE, || self.backend.status(name)).await
+    }
+
+    /// Waits until what was dropped is undone: acquires that were dropped have left nothing behind,
+    /// and leases that were dropped are released. A lock service that doesn't answer is given up
+    /// after 2 seconds, so it doesn't take much longer. For a process that is about to end, with
+    /// which the background ends too.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, the background goes on.
+    pub async fn settled(&self) {
+        self.background.done().await;
     }
 }
 
