@@ -100,7 +100,7 @@ impl Process {
     pub async fn pause(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)?;
         let pid = self.pid();
-        until(Duration::from_secs(5), || Ok(is_stopped(pid)))
+        until(Duration::from_secs(5), || Ok(state_of(pid) == Some('T')))
             .await
             .with_context(|| self.account("did not stop"))
     }
@@ -227,6 +227,11 @@ pub async fn until_async<F: Future<Output = anyhow::Result<bool>>>(
     timeout(within, asking).await.unwrap_or_else(|_| bail!("it took longer than {within:?}"))
 }
 
+/// Tells whether a process lives. One that has ended, and that nobody has waited for, does not.
+pub fn lives(pid: u32) -> bool {
+    Pid::from_raw(pid.cast_signed()).and_then(state_of).is_some_and(|state| state != 'Z')
+}
+
 /// Has the kernel kill the process when the thread that starts it ends (PR_SET_PDEATHSIG).
 #[cfg(target_os = "linux")]
 fn bound_to_this_thread(command: &Command) -> Command {
@@ -256,15 +261,16 @@ fn completed(mut command: Command, model: &Command) -> Command {
     command
 }
 
+/// The letter of a process's state; `None` if there is none.
 #[cfg(target_os = "linux")]
-fn is_stopped(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+fn state_of(pid: Pid) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The state follows the command's name, which is in parentheses.
-    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn is_stopped(pid: Pid) -> bool {
-    let state = Command::new("ps").args(["-o", "state=", "-p", &pid.to_string()]).output();
-    state.is_ok_and(|state| state.stdout.starts_with(b"T"))
+fn state_of(pid: Pid) -> Option<char> {
+    let state = Command::new("ps").args(["-o", "state=", "-p", &pid.to_string()]).output().ok()?;
+    String::from_utf8(state.stdout).ok()?.chars().next()
 }
