@@ -1,37 +1,13 @@
 //! The `lock-client` command: its events and its exit codes.
 
-use std::{
-    process::{Command, Output},
-    time::Duration,
-};
+use std::{process::Command, time::Duration};
 
+use crate::command::{assert_failed, events, lock_client, names};
 use lab::{
     process::Process,
     servers::{Redis, StorageServer, built},
 };
 use serde_json::{Value, json};
-
-/// Runs the command, with no settings from outside.
-async fn lock_client(arguments: &[&str]) -> Output {
-    let mut command = Command::new(built("lock-client").unwrap());
-    command.args(arguments).env_remove("FENCED_REDIS").env_remove("FENCED_STORAGE");
-    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
-}
-
-fn events(output: &Output) -> Vec<Value> {
-    let stdout = std::str::from_utf8(&output.stdout).unwrap();
-    stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-fn names(events: &[Value]) -> Vec<&str> {
-    events.iter().map(|event| event["event"].as_str().unwrap()).collect()
-}
-
-fn assert_failed(output: &Output, code: i32, reason: &str) {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    assert!(stderr.contains(reason), "{reason:?} is in {stderr:?}");
-}
 
 #[tokio::test]
 async fn put_writes_under_a_lock_and_tells_each_step() {

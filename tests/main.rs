@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bench;
+mod command;
 mod conformance;
 mod contract;
 mod crashes;
@@ -27,6 +28,10 @@ mod redis_servers;
 mod reissue;
 mod replay;
 mod rivals;
+mod run_command;
+mod run_losing_its_lease;
+mod run_nested;
+mod run_signals;
 mod start_and_stop;
 mod storage_client;
 mod under_a_lock;

@@ -6,7 +6,11 @@
 mod doctor;
 mod events;
 mod put;
+mod run;
+mod signals;
 mod status;
+mod terms;
+mod voice;
 
 use std::{process::ExitCode, str::FromStr};
 
@@ -28,16 +32,26 @@ struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes:
-   0  done
+   0  done; of run: what its command exits with
    1  doctor: a token could be lost
   64  the command was not used rightly
   69  Redis or the storage can't be reached, or can't do what it is asked
   75  somebody else holds the lock
   79  the lease was lost
-  80  the storage refused the token";
+  80  the storage refused the token
+ 126  the command of run can't be executed
+ 127  there is no such command
+ 128+n  signal n ended the command of run, or the wait for the lock";
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Runs a command under a lock, with its token
+    #[command(after_long_help = run::HELP)]
+    Run(Box<run::Run>),
+    /// Becomes the command of run, bound to its life
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Become(run::Become),
     /// Writes a value under a lock, with its token
     ///
     /// Acquires the lock of the resource's name, reads the value (which claims the resource for the
@@ -64,6 +78,8 @@ enum Failure {
     LeaseLost,
     /// The storage refused the token.
     Refused,
+    /// All has been said but the exit code.
+    Told(u8),
 }
 
 impl Failure {
@@ -75,6 +91,7 @@ impl Failure {
             Self::Busy => 75,
             Self::LeaseLost => 79,
             Self::Refused => 80,
+            Self::Told(code) => *code,
         }
     }
 
@@ -85,6 +102,7 @@ impl Failure {
             Self::Busy => "somebody else holds the lock",
             Self::LeaseLost => "the lease was lost, and nothing was written",
             Self::Refused => "the storage refused the token, and nothing was written",
+            Self::Told(_) => "",
         }
     }
 }
@@ -131,12 +149,16 @@ pub async fn main() -> ExitCode {
         }
     };
     let result = match cli.command {
+        Command::Run(run) => run.run().await,
+        #[cfg(target_os = "linux")]
+        Command::Become(bound) => bound.run(),
         Command::Put(put) => put.run().await,
         Command::Status(status) => status.run().await,
         Command::Doctor(doctor) => doctor.run().await,
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Told(code)) => ExitCode::from(code),
         Err(failure) => {
             eprintln!("lock-client: {}", failure.message());
             ExitCode::from(failure.exit_code())
@@ -147,8 +169,23 @@ pub async fn main() -> ExitCode {
 /// Where the locks are.
 #[derive(Debug, clap::Args)]
 struct LockService {
-    /// The Redis that keeps the locks: redis://HOST[:PORT], or redis+unix:///SOCKET
-    #[arg(long, env = "FENCED_REDIS", hide_env_values = true, value_name = "URL")]
+    /// The Redis that keeps the locks, such as redis://HOST[:PORT] or redis+unix:///SOCKET
+    ///
+    /// - one node: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]
+    /// - on a Unix socket: redis+unix:///SOCKET[?db=DATABASE&user=USER&pass=PASSWORD]
+    /// - a primary that Sentinels know:
+    ///   redis+sentinel://[[USER]:PASSWORD@]SENTINEL[:PORT],.../NAME[/DATABASE]
+    /// - a Cluster: redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],...
+    ///
+    /// With rediss for redis, the connections are encrypted (TLS); SSL_CERT_FILE names certificates to
+    /// trust. A password is better given in the environment, where ps doesn't show it.
+    #[arg(
+        long,
+        verbatim_doc_comment,
+        env = "FENCED_REDIS",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
     redis: String,
 }
 

@@ -184,6 +184,12 @@ impl Lease {
         Some(Detached { name: held.name.clone(), ownership: held.ownership.clone(), ttl: held.ttl })
     }
 
+    /// Which ownership of the lock this is: the proof of holding.
+    #[cfg(feature = "cli")]
+    pub(crate) fn ownership(&self) -> &Ownership {
+        &self.held().ownership
+    }
+
     pub(crate) fn held(&self) -> &Arc<Held> {
         &self.share.held
     }

@@ -56,6 +56,8 @@ use crate::{Order, Ttl};
 
 pub use self::server::InvalidUrl;
 pub(crate) use self::server::Server;
+#[cfg(feature = "cli")]
+pub(crate) use self::server::has_password;
 
 /// How long one that stands in the queue counts as alive, if nothing is heard of it.
 const PATIENCE: Duration = Duration::from_secs(3);

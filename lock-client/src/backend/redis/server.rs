@@ -142,6 +142,18 @@ impl Server {
     }
 }
 
+/// Tells whether a URL has a password in it: one that can't be read may have.
+#[cfg(feature = "cli")]
+pub(crate) fn has_password(url: &str) -> bool {
+    let several = ["redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"];
+    if let Some((scheme, nodes)) = url.split_once("://")
+        && several.contains(&scheme)
+    {
+        return Nodes::parse(nodes).map_or(true, |nodes| nodes.user.contains(':'));
+    }
+    url.into_connection_info().map_or(true, |info| info.redis_settings().password().is_some())
+}
+
 /// `[USER:PASSWORD@]HOST[:PORT],…[/PATH]`
 struct Nodes<'a> {
     /// With its `@`.
@@ -229,6 +241,30 @@ mod tests {
         }
         for url in ["redis+cluster://n1", "rediss+cluster://u:p@n1:7000,[::1]:7001"] {
             assert!(matches!(Server::at(url), Ok(Server::Cluster { .. })), "{url}");
+        }
+    }
+
+    #[cfg(feature = "cli")]
+    #[test]
+    fn passwords_are_found_wherever_they_stand() {
+        for url in [
+            "redis://:secret@localhost",
+            "rediss://user:secret@localhost:6380/3",
+            "redis+unix:///tmp/redis.sock?db=1&pass=secret",
+            "redis+unix:///tmp/redis.sock?p%61ss=secret",
+            "redis+sentinel://u:secret@s1,s2/locks",
+            "redis+cluster://:secret@n1:7000,n2",
+            "what may be a secret",
+        ] {
+            assert!(has_password(url), "{url}");
+        }
+        for url in [
+            "redis://localhost:6379/3",
+            "redis+unix:///tmp/a:b@c/redis.sock?db=1",
+            "redis+sentinel://s1:26379,s2/locks/3",
+            "rediss+cluster://n1:7000,[::1]:7001",
+        ] {
+            assert!(!has_password(url), "{url}");
         }
     }
 

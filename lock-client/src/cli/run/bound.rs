@@ -1,0 +1,115 @@
+//! A command that is bound to us: it is killed when we are, even by SIGKILL.
+//!
+//! Only a process itself can ask the kernel for that (`PR_SET_PDEATHSIG`, see `prctl(2)`), between
+//! its fork and its exec. So what is started is this program once more, which asks for it, makes sure
+//! that its parent is still there, and becomes the command. Whether it did it tells over a socket that
+//! ends with its becoming the command: an exit code of 127 may be the command's own.
+//!
+//! The kernel goes by the parent *thread*, which here is the main one: the runtime has no other. And
+//! it drops the request when a set-user-ID program is executed.
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            net::{SocketAddr, UnixListener, UnixStream},
+            process::CommandExt,
+        },
+    },
+    path::PathBuf,
+    process,
+};
+
+use clap::Args;
+use fence::Holder;
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+use tokio::{io::AsyncReadExt, process::Command};
+
+use super::command;
+use crate::cli::Failure;
+
+/// The name of the hidden subcommand.
+const SUBCOMMAND: &str = "become";
+
+/// Becomes a command, as a step of `run`.
+#[derive(Args, Debug)]
+pub(crate) struct Become {
+    /// The process that this must be a child of.
+    #[arg(long)]
+    parent: i32,
+    /// The socket to tell a failure to.
+    #[arg(long)]
+    socket: String,
+    program: PathBuf,
+    name: OsString,
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+impl Become {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let ours = |error: io::Error| Failure::Unavailable(format!("a step of run: {error}"));
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| ours(error.into()))?;
+        // A parent that had gone before sends no signal any more.
+        if getppid() != Pid::from_raw(self.parent) {
+            return Err(Failure::Told(128 + 9));
+        }
+        let address = SocketAddr::from_abstract_name(&self.socket).map_err(ours)?;
+        let mut socket = UnixStream::connect_addr(&address).map_err(ours)?;
+        // The socket is closed by a successful exec, which doesn't return.
+        let error =
+            process::Command::new(&self.program).arg0(&self.name).args(&self.arguments).exec();
+        socket.write_all(&error.raw_os_error().unwrap_or(0).to_ne_bytes()).map_err(ours)?;
+        Err(Failure::Told(command::refused(&self.program, &error).exit_code()))
+    }
+}
+
+/// A command that is being started, and its word of whether it was.
+#[derive(Debug)]
+pub(super) struct Start {
+    listener: tokio::net::UnixListener,
+    connected: Option<tokio::net::UnixStream>,
+    said: Vec<u8>,
+}
+
+/// Prepares the start of a command.
+pub(super) fn prepare(command: &command::Command) -> io::Result<(Command, Start)> {
+    // Nobody can guess it; and who connects is looked at.
+    let socket = format!("lock-client-{}", Holder::random().as_str());
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&socket)?)?;
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+
+    // This very program, even if its file was replaced meanwhile.
+    let mut bound = Command::new("/proc/self/exe");
+    bound.arg0("lock-client").arg(SUBCOMMAND);
+    bound.arg("--parent").arg(getpid().to_string()).arg("--socket").arg(socket);
+    bound.arg("--").arg(&command.program).arg(&command.name).args(&command.arguments);
+    Ok((bound, Start { listener, connected: None, said: Vec::new() }))
+}
+
+impl Start {
+    /// Waits until the command runs, or could not be executed, which is the inner error. The outer
+    /// one is about the socket.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, it may be asked for again.
+    pub(super) async fn outcome(&mut self, pid: Pid) -> io::Result<io::Result<()>> {
+        let socket = loop {
+            if let Some(socket) = &mut self.connected {
+                break socket;
+            }
+            let (socket, _) = self.listener.accept().await?;
+            if socket.peer_cred()?.pid() == Some(pid.as_raw_pid()) {
+                self.connected = Some(socket);
+            }
+        };
+        while socket.read_buf(&mut self.said).await? > 0 {}
+        Ok(match self.said[..].try_into() {
+            Ok(error) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(error))),
+            Err(_) => Ok(()),
+        })
+    }
+}

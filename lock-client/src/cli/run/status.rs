@@ -1,0 +1,141 @@
+//! `--status-fd`: what happens, told to whoever started the command.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+};
+
+use fence::Token;
+use rustix::fs::OFlags;
+use serde::Serialize;
+
+use crate::cli::Failure;
+
+/// What happened. A caller can tell by it the command's own 75 or 79 from ours. No holder is told.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub(super) enum Event<'a> {
+    /// The lock is ours.
+    Acquired { resource: &'a str, token: Token, deadline_ms: u64 },
+    /// The lock was ours already: this runs under another `run` of the same name.
+    ReEntered { resource: &'a str, token: Token },
+    /// Somebody else holds the lock. Nothing is run.
+    Busy,
+    /// The lock service did not answer, or refused. Nothing is run.
+    Unavailable { error: &'a str },
+    /// A signal ended the wait for the lock. Nothing is run.
+    Interrupted { signal: i32 },
+    /// The command can't be run.
+    CannotRun { error: &'a str },
+    /// The command runs.
+    Started { pid: u32 },
+    /// The lock is no longer ours, or can't be kept.
+    Lost { reason: Reason },
+    /// The command ended by itself.
+    Exited { code: i32 },
+    /// A signal ended the command.
+    Killed { signal: i32 },
+    /// The lock was ours until now, and is free.
+    Released,
+    /// The lock was not ours any more when it was to be released.
+    NotHeld,
+    /// There was no answer: the lock is free when its ttl is over.
+    NotReleased { error: &'a str },
+}
+
+/// Why a lease is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Reason {
+    /// The lock service said that the lock is not ours.
+    NotOurs,
+    /// No renewal came through in time, though the lock may still be ours.
+    NotRenewed,
+    /// The deadline has passed.
+    Expired,
+}
+
+impl Reason {
+    pub(super) fn told(self) -> &'static str {
+        match self {
+            Self::NotOurs => "the lock is not ours any more",
+            Self::NotRenewed => "the lease could not be renewed",
+            Self::Expired => "the lease has run out",
+        }
+    }
+}
+
+/// Where events are told, if anywhere.
+#[derive(Debug)]
+pub(super) struct Status(Option<File>);
+
+impl Status {
+    /// Opens a descriptor that this process was started with.
+    pub(super) fn to(descriptor: Option<u32>) -> Result<Self, Failure> {
+        let Some(number) = descriptor else {
+            return Ok(Self(None));
+        };
+        // Opened anew, it has settings of its own: it appends, where it is a file, and never waits
+        // for who reads it, as the command has to be told in time that its lease is lost.
+        let file = OpenOptions::new()
+            .append(true)
+            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+            .open(format!("/dev/fd/{number}"))
+            .map_err(|error| {
+                let why = "it has to be open to a pipe that is read, or to a file";
+                Failure::Usage(format!("--status-fd {number} can't be written to: {error}; {why}"))
+            })?;
+        Ok(Self(Some(file)))
+    }
+
+    /// Tells an event, in one write. If it can't be told, it is not.
+    pub(super) fn tell(&mut self, event: &Event<'_>) {
+        let Some(file) = &mut self.0 else {
+            return;
+        };
+        if let Err(error) = file.write_all(line(event).as_bytes())
+            && error.kind() != io::ErrorKind::WouldBlock
+        {
+            self.0 = None;
+        }
+    }
+}
+
+fn line(event: &Event<'_>) -> String {
+    let object = serde_json::to_string(event).expect("events are plain JSON");
+    format!("{object}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_json_lines() {
+        let acquired = Event::Acquired {
+            resource: "r",
+            token: Token::new(34).unwrap(),
+            deadline_ms: 1_800_000_000_000,
+        };
+        let expected =
+            r#"{"event":"acquired","resource":"r","token":34,"deadline_ms":1800000000000}"#;
+        assert_eq!(line(&acquired), format!("{expected}\n"));
+        let lost = Event::Lost { reason: Reason::NotRenewed };
+        assert_eq!(line(&lost), "{\"event\":\"lost\",\"reason\":\"not-renewed\"}\n");
+        assert_eq!(
+            line(&Event::ReEntered { resource: "r", token: Token::new(1).unwrap() })
+                .split(',')
+                .next()
+                .unwrap(),
+            "{\"event\":\"re-entered\""
+        );
+    }
+
+    #[test]
+    fn descriptor_that_is_not_open_is_wrong_usage() {
+        let failure = Status::to(Some(987)).unwrap_err();
+        assert_eq!(failure.exit_code(), 64);
+        assert!(failure.message().contains("--status-fd 987"));
+    }
+}

@@ -1,0 +1,91 @@
+//! `lock-client run` under another: the same name re-enters, and only while the lock is held.
+
+use std::process::Command;
+
+use lab::servers::{Redis, built};
+use lock_client::Ttl;
+
+use crate::{
+    command::{Run, locks},
+    world::name,
+};
+
+/// The command as a script under `run` calls it.
+fn lock_client() -> String {
+    built("lock-client").unwrap().display().to_string()
+}
+
+#[tokio::test]
+async fn same_name_re_enters_with_the_same_token() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let print = "echo $FENCING_TOKEN $FENCING_HOLDER $FENCING_DEADLINE_MS";
+    let script = format!(
+        "{print}; {0} run r --no-wait -- {0} run r -- sh -c '{print}; exit 6' || echo $?; {0} status r",
+        lock_client()
+    );
+    let mut run = Run::start(&redis, &[], &script);
+    let outer = run.line().await;
+    assert!(outer.starts_with("33 "), "{outer}");
+    assert_eq!(run.line().await, outer, "the same variables");
+    assert_eq!(run.line().await, "6", "and the command's own exit code");
+    let status = run.line().await;
+    assert!(status.contains(r#""held":true,"token":33"#), "it is not released within: {status}");
+    assert_eq!(run.exit_code().await, 0);
+    assert_eq!(locks(&redis).status(&name("r")).await.unwrap().last_token, Some(33));
+}
+
+#[tokio::test]
+async fn another_name_is_a_lock_of_its_own() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    redis.set("fenced:{other}:token", "70").await.unwrap();
+    let print = "echo $FENCING_RESOURCE $FENCING_TOKEN";
+    let script = format!("{print}; {} run other -- sh -c '{print}'; {print}", lock_client());
+    let mut run = Run::start(&redis, &[], &script);
+    assert_eq!(run.line().await, "r 33");
+    assert_eq!(run.line().await, "other 71");
+    assert_eq!(run.line().await, "r 33");
+    assert_eq!(run.exit_code().await, 0);
+}
+
+#[tokio::test]
+async fn nothing_is_run_under_a_lock_that_was_lost() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let nested = format!("{} run r --no-wait -- echo it ran", lock_client());
+    let script = format!("echo began; read go; {nested} 2>&1; echo $?");
+    let mut run = Run::start(&redis, &["--on-lost", "continue"], &script);
+    assert_eq!(run.line().await, "began");
+    // Somebody else has it, with a token that this one can't know.
+    let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+    let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    run.go_on();
+    assert_eq!(run.line().await, "lock-client: r: the lock is not ours any more");
+    assert_eq!(run.line().await, "79");
+    assert_eq!(run.exit_code().await, 79);
+    assert!(lease.renew().await.is_ok(), "the other's lock is untouched");
+}
+
+#[tokio::test]
+async fn stale_variables_don_t_enter() {
+    let redis = Redis::start().await.unwrap();
+    let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    let (token, holder) = (lease.token().unwrap().to_string(), lease.holder().as_str().to_owned());
+    let (url, program) = (redis.url(), built("lock-client").unwrap());
+    let run = |token: &str, holder: &str| {
+        let mut command = Command::new(&program);
+        command.args(["run", "r", "--no-wait", "--redis", &url, "--", "echo", "it ran"]);
+        command.env("FENCING_RESOURCE", "r");
+        command.env("FENCING_TOKEN", token).env("FENCING_HOLDER", holder);
+        crate::command::output(command)
+    };
+    for (token, holder) in [("999", holder.as_str()), (&token, "somebody-else-entirely")] {
+        let output = run(token, holder).await;
+        crate::command::assert_failed(&output, 79, "the lock is not ours any more");
+        assert!(output.stdout.is_empty(), "nothing is run");
+    }
+    crate::command::assert_failed(&run("x", &holder).await, 64, "FENCING_TOKEN is wrong");
+    // The control: those of the lock as it is.
+    assert_eq!(run(&token, &holder).await.stdout, b"it ran\n");
+}
