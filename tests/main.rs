@@ -14,6 +14,7 @@ mod fence_in_postgres;
 mod fence_in_redis;
 mod fence_in_sqlite;
 mod hammer;
+mod handle_command;
 mod languages;
 mod leases;
 mod lock_command;

@@ -3,9 +3,13 @@
 //! Every step is an event on stdout, a JSON object on a line of its own; errors are on
 //! stderr.
 
+mod acquire;
 mod doctor;
 mod events;
+mod handle;
 mod put;
+mod release;
+mod renew;
 mod run;
 mod signals;
 mod status;
@@ -18,7 +22,7 @@ use clap::{Parser, Subcommand};
 use fence::ResourceName;
 
 use crate::{
-    AcquireError, Locks, Ttl,
+    AcquireError, Locks, RenewError, Ttl,
     backend::{BackendError, Redis},
     storage::{FencedError, Storage, StorageError},
 };
@@ -48,15 +52,18 @@ enum Command {
     /// Runs a command under a lock, with its token
     #[command(after_long_help = run::HELP)]
     Run(Box<run::Run>),
-    /// Becomes the command of run, bound to its life
-    #[cfg(target_os = "linux")]
-    #[command(hide = true)]
-    Become(run::Become),
     /// Writes a value under a lock, with its token
     ///
     /// Acquires the lock of the resource's name, reads the value (which claims the resource for the
     /// token), checks the lease, writes, and releases.
     Put(put::Put),
+    /// Takes a lock, and prints a handle to go on with
+    #[command(after_long_help = acquire::HELP)]
+    Acquire(acquire::Acquire),
+    /// Sets the full ttl of a lock again, and prints its new handle
+    Renew(renew::Renew),
+    /// Frees a lock by its handle
+    Release(release::Release),
     /// Shows who holds a lock
     Status(status::StatusOf),
     /// Tells whether a token could be lost by this Redis, and what cures it
@@ -78,6 +85,8 @@ enum Failure {
     LeaseLost,
     /// The storage refused the token.
     Refused,
+    /// The lock of a handle is not its holder's any more.
+    NotOurs,
     /// All has been said but the exit code.
     Told(u8),
 }
@@ -89,7 +98,7 @@ impl Failure {
             Self::Usage(_) => 64,
             Self::Unavailable(_) => 69,
             Self::Busy => 75,
-            Self::LeaseLost => 79,
+            Self::LeaseLost | Self::NotOurs => 79,
             Self::Refused => 80,
             Self::Told(code) => *code,
         }
@@ -99,6 +108,7 @@ impl Failure {
         match self {
             Self::Usage(message) | Self::Unavailable(message) => message,
             Self::TokenAtRisk => "a token could be lost",
+            Self::NotOurs => "the lock is not ours any more: somebody else may hold it",
             Self::Busy => "somebody else holds the lock",
             Self::LeaseLost => "the lease was lost, and nothing was written",
             Self::Refused => "the storage refused the token, and nothing was written",
@@ -122,6 +132,15 @@ impl From<BackendError> for Failure {
     }
 }
 
+impl From<RenewError> for Failure {
+    fn from(error: RenewError) -> Self {
+        match error {
+            RenewError::Lost(_) => Self::NotOurs,
+            RenewError::Unavailable(error) => error.into(),
+        }
+    }
+}
+
 impl From<FencedError> for Failure {
     fn from(error: FencedError) -> Self {
         match error {
@@ -140,6 +159,10 @@ impl From<StorageError> for Failure {
 
 /// Runs the command that the process was started with.
 pub async fn main() -> ExitCode {
+    #[cfg(target_os = "linux")]
+    if let Some(step) = run::Become::asked() {
+        return exit_code(step.run());
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -150,12 +173,17 @@ pub async fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Run(run) => run.run().await,
-        #[cfg(target_os = "linux")]
-        Command::Become(bound) => bound.run(),
         Command::Put(put) => put.run().await,
+        Command::Acquire(acquire) => acquire.run().await,
+        Command::Renew(renew) => renew.run().await,
+        Command::Release(release) => release.run().await,
         Command::Status(status) => status.run().await,
         Command::Doctor(doctor) => doctor.run().await,
     };
+    exit_code(result)
+}
+
+fn exit_code(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Told(code)) => ExitCode::from(code),

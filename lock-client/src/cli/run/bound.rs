@@ -9,6 +9,7 @@
 //! it drops the request when a set-user-ID program is executed.
 
 use std::{
+    env,
     ffi::OsString,
     io::{self, Write},
     os::{
@@ -22,7 +23,6 @@ use std::{
     process,
 };
 
-use clap::Args;
 use fence::Holder;
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 use tokio::{io::AsyncReadExt, process::Command};
@@ -30,33 +30,47 @@ use tokio::{io::AsyncReadExt, process::Command};
 use super::command;
 use crate::cli::Failure;
 
-/// The name of the hidden subcommand.
-const SUBCOMMAND: &str = "become";
+/// The first argument of that step. It is in no help, and nothing completes it.
+const STEP: &str = "__become";
 
 /// Becomes a command, as a step of `run`.
-#[derive(Args, Debug)]
+#[derive(Debug)]
 pub(crate) struct Become {
     /// The process that this must be a child of.
-    #[arg(long)]
-    parent: i32,
+    parent: Option<Pid>,
     /// The socket to tell a failure to.
-    #[arg(long)]
-    socket: String,
+    socket: OsString,
     program: PathBuf,
+    /// What the program is told as its name.
     name: OsString,
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
 
 impl Become {
+    /// What this process was started to become, if it was.
+    pub(crate) fn asked() -> Option<Self> {
+        let mut words = env::args_os().skip(1);
+        if words.next()? != STEP {
+            return None;
+        }
+        Some(Self {
+            parent: words.next()?.to_str()?.parse().ok().and_then(Pid::from_raw),
+            socket: words.next()?,
+            program: words.next()?.into(),
+            name: words.next()?,
+            arguments: words.collect(),
+        })
+    }
+
     pub(crate) fn run(self) -> Result<(), Failure> {
         let ours = |error: io::Error| Failure::Unavailable(format!("a step of run: {error}"));
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| ours(error.into()))?;
         // A parent that had gone before sends no signal any more.
-        if getppid() != Pid::from_raw(self.parent) {
+        if getppid() != self.parent {
             return Err(Failure::Told(128 + 9));
         }
-        let address = SocketAddr::from_abstract_name(&self.socket).map_err(ours)?;
+        let address =
+            SocketAddr::from_abstract_name(self.socket.as_encoded_bytes()).map_err(ours)?;
         let mut socket = UnixStream::connect_addr(&address).map_err(ours)?;
         // The socket is closed by a successful exec, which doesn't return.
         let error =
@@ -84,9 +98,8 @@ pub(super) fn prepare(command: &command::Command) -> io::Result<(Command, Start)
 
     // This very program, even if its file was replaced meanwhile.
     let mut bound = Command::new("/proc/self/exe");
-    bound.arg0("lock-client").arg(SUBCOMMAND);
-    bound.arg("--parent").arg(getpid().to_string()).arg("--socket").arg(socket);
-    bound.arg("--").arg(&command.program).arg(&command.name).args(&command.arguments);
+    bound.arg0("lock-client").arg(STEP).arg(getpid().to_string()).arg(socket);
+    bound.arg(&command.program).arg(&command.name).args(&command.arguments);
     Ok((bound, Start { listener, connected: None, said: Vec::new() }))
 }
 

@@ -3,14 +3,17 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    time::{Duration, SystemTime},
 };
 
 use fence::{Holder, ResourceName, Token};
 use tokio::process::Command;
 
 use super::status::Event;
-use crate::{Lease, Locks, Lost, backend::redis::has_password, cli::Failure};
+use crate::{
+    Lease, Locks, Lost,
+    backend::redis::has_password,
+    cli::{Failure, handle::unix_millis_after},
+};
 
 const TOKEN: &str = "FENCING_TOKEN";
 const HOLDER: &str = "FENCING_HOLDER";
@@ -61,13 +64,6 @@ pub(super) fn set_redis(command: &mut Command, url: &str) {
     } else {
         command.env(REDIS, url);
     }
-}
-
-/// Unix time, so long from now.
-pub(in crate::cli) fn unix_millis_after(remaining: Duration) -> u64 {
-    let at = SystemTime::now() + remaining;
-    let since_epoch = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    since_epoch.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
 /// A lock that a `run` above this one holds.

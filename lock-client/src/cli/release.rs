@@ -1,0 +1,30 @@
+//! `lock-client release`.
+
+use clap::Args;
+
+use super::{Failure, LockService, handle::HandleArgument};
+use crate::Terms;
+
+#[derive(Args, Debug)]
+pub(super) struct Release {
+    /// The handle that acquire or renew has printed; - reads it from stdin
+    #[arg(value_name = "HANDLE")]
+    handle: HandleArgument,
+
+    #[command(flatten)]
+    lock_service: LockService,
+}
+
+impl Release {
+    pub(super) async fn run(self) -> Result<(), Failure> {
+        let locks = self.lock_service.locks()?;
+        let handle = self.handle.read()?;
+        let ttl = handle.ttl()?;
+        // To renew it first tells whether it is ours. A release alone can't tell that, if its reply is
+        // lost and it is repeated.
+        let terms = Terms::new(ttl).without_renewal();
+        let lease = locks.adopt(handle.into_detached(ttl), terms).await?;
+        lease.release().await?;
+        Ok(())
+    }
+}
