@@ -37,5 +37,6 @@ mod start_and_stop;
 mod storage_client;
 mod under_a_lock;
 mod waiting;
+mod watch_command;
 mod wire;
 mod world;

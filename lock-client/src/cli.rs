@@ -15,6 +15,7 @@ mod signals;
 mod status;
 mod terms;
 mod voice;
+mod watch;
 
 use std::{process::ExitCode, str::FromStr};
 
@@ -68,6 +69,9 @@ enum Command {
     Status(status::StatusOf),
     /// Tells whether a token could be lost by this Redis, and what cures it
     Doctor(doctor::Doctor),
+    /// Prints what a lock is, again whenever that changes
+    #[command(after_long_help = watch::HELP)]
+    Watch(watch::Watch),
 }
 
 /// Why the command failed, by its exit code.
@@ -179,6 +183,7 @@ pub async fn main() -> ExitCode {
         Command::Release(release) => release.run().await,
         Command::Status(status) => status.run().await,
         Command::Doctor(doctor) => doctor.run().await,
+        Command::Watch(watch) => watch.run().await,
     };
     exit_code(result)
 }

@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fence::ResourceName;
+use fence::{Holder, ResourceName};
 
 use crate::{
-    Backend, Lease, Lost, RenewError, Terms,
+    Backend, Lease, Lost, Order, RenewError, Terms,
     acquisition::Acquisition,
-    backend::{BackendError, Status},
+    backend::{BackendError, Status, Wakeups},
     background::Background,
     clock::Moment,
     lease::{Detached, Granted},
@@ -180,6 +180,18 @@ impl Locks {
     /// [`BackendError`] if the lock service gave no answer for 2 seconds.
     pub async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
         retried_until(Moment::now() + STATUS_PATIENCE, || self.backend.status(name)).await
+    }
+
+    /// Subscribes to the freeing of a lock, without waiting for its turn: from when this is answered,
+    /// nothing is missed that is told to all. A lock that goes to who stands first in its queue, or
+    /// whose ttl is over, is freed without it.
+    ///
+    /// # Errors
+    /// [`BackendError`] if the lock service gave no answer for 2 seconds, or refused.
+    pub async fn wakeups(&self, name: &ResourceName) -> Result<Wakeups, BackendError> {
+        let nobody = Holder::random();
+        let subscribe = || self.backend.subscribe(name, &nobody, Order::WokenAtOnce);
+        retried_until(Moment::now() + STATUS_PATIENCE, subscribe).await
     }
 
     /// Waits until what was dropped is undone: acquires that were dropped have left nothing behind,

@@ -59,9 +59,21 @@ impl Steps {
 
 /// Prints an object as a JSON line, at once.
 pub(super) fn print(object: &impl Serialize) -> Result<(), Failure> {
+    try_print(object).map_err(|error| cannot_print(&error))
+}
+
+/// The same, for those to whom it makes a difference why it can't be printed.
+pub(super) fn try_print(object: &impl Serialize) -> io::Result<()> {
     let line = serde_json::to_string(object).expect("events and states are plain JSON");
+    write_out(format!("{line}\n").as_bytes())
+}
+
+pub(super) fn cannot_print(error: &io::Error) -> Failure {
+    Failure::Usage(format!("can't print: {error}"))
+}
+
+fn write_out(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{line}")
-        .and_then(|()| stdout.flush())
-        .map_err(|error| Failure::Usage(format!("can't print: {error}")))
+    stdout.write_all(bytes)?;
+    stdout.flush()
 }

@@ -30,6 +30,11 @@ impl Signals {
         Self::of(&FORWARDED)
     }
 
+    /// Takes SIGINT and SIGTERM.
+    pub(super) fn to_end() -> Result<Self, Failure> {
+        Self::of(&[Signal::INT, Signal::TERM])
+    }
+
     fn of(signals: &[Signal]) -> Result<Self, Failure> {
         let ignored = ignored();
         let taken = signals.iter().filter(|signal| !is_in(ignored, **signal));

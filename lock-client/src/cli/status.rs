@@ -5,6 +5,7 @@ use fence::{ResourceName, Token};
 use serde::Serialize;
 
 use super::{Failure, LockService, events::print, name};
+use crate::backend::Status;
 
 #[derive(Args, Debug)]
 pub(super) struct StatusOf {
@@ -18,8 +19,8 @@ pub(super) struct StatusOf {
 
 /// What the command prints.
 #[derive(Serialize)]
-struct Shown {
-    name: ResourceName,
+pub(super) struct Shown<'a> {
+    name: &'a ResourceName,
     held: bool,
     /// The owner's token.
     token: Option<Token>,
@@ -36,17 +37,22 @@ struct Shown {
 impl StatusOf {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let status = self.lock_service.locks()?.status(&self.name).await?;
+        print(&Shown::of(&self.name, &status))
+    }
+}
+
+impl<'a> Shown<'a> {
+    pub(super) fn of(name: &'a ResourceName, status: &Status) -> Self {
         let held = status.held.as_ref();
         let remaining = held.and_then(|held| held.remaining);
-        let shown = Shown {
-            name: self.name,
+        Self {
+            name,
             held: held.is_some(),
             token: held.map(|held| held.token),
             holder: held.map(|held| held.ownership.holder.redacted()),
             remaining_ms: remaining.and_then(|remaining| remaining.as_millis().try_into().ok()),
             last_token: status.last_token,
             queued: status.queued,
-        };
-        print(&shown)
+        }
     }
 }
