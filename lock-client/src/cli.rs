@@ -6,6 +6,7 @@
 mod acquire;
 mod doctor;
 mod events;
+mod get;
 mod handle;
 mod put;
 mod release;
@@ -40,6 +41,7 @@ const EXIT_CODES: &str = "Exit codes:
    0  done; of run: what its command exits with
    1  doctor: a token could be lost
   64  the command was not used rightly
+  66  there is nothing to get
   69  Redis or the storage can't be reached, or can't do what it is asked
   75  somebody else holds the lock
   79  the lease was lost
@@ -58,6 +60,8 @@ enum Command {
     /// Acquires the lock of the resource's name, reads the value (which claims the resource for the
     /// token), checks the lease, writes, and releases.
     Put(put::Put),
+    /// Prints what a resource's value is
+    Get(get::Get),
     /// Takes a lock, and prints a handle to go on with
     #[command(after_long_help = acquire::HELP)]
     Acquire(acquire::Acquire),
@@ -89,6 +93,8 @@ enum Failure {
     LeaseLost,
     /// The storage refused the token.
     Refused,
+    /// There is nothing to get.
+    NotThere(String),
     /// The lock of a handle is not its holder's any more.
     NotOurs,
     /// All has been said but the exit code.
@@ -103,6 +109,7 @@ impl Failure {
             Self::Unavailable(_) => 69,
             Self::Busy => 75,
             Self::LeaseLost | Self::NotOurs => 79,
+            Self::NotThere(_) => 66,
             Self::Refused => 80,
             Self::Told(code) => *code,
         }
@@ -112,6 +119,7 @@ impl Failure {
         match self {
             Self::Usage(message) | Self::Unavailable(message) => message,
             Self::TokenAtRisk => "a token could be lost",
+            Self::Usage(message) | Self::Unavailable(message) | Self::NotThere(message) => message,
             Self::NotOurs => "the lock is not ours any more: somebody else may hold it",
             Self::Busy => "somebody else holds the lock",
             Self::LeaseLost => "the lease was lost, and nothing was written",
@@ -178,6 +186,7 @@ pub async fn main() -> ExitCode {
     let result = match cli.command {
         Command::Run(run) => run.run().await,
         Command::Put(put) => put.run().await,
+        Command::Get(get) => get.run().await,
         Command::Acquire(acquire) => acquire.run().await,
         Command::Renew(renew) => renew.run().await,
         Command::Release(release) => release.run().await,

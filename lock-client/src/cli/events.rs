@@ -68,6 +68,11 @@ pub(super) fn try_print(object: &impl Serialize) -> io::Result<()> {
     write_out(format!("{line}\n").as_bytes())
 }
 
+/// Prints bytes as they are.
+pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    write_out(bytes).map_err(|error| cannot_print(&error))
+}
+
 pub(super) fn cannot_print(error: &io::Error) -> Failure {
     Failure::Usage(format!("can't print: {error}"))
 }
