@@ -13,6 +13,7 @@ mod fence_in_mariadb;
 mod fence_in_postgres;
 mod fence_in_redis;
 mod fence_in_sqlite;
+mod get_command;
 mod hammer;
 mod handle_command;
 mod languages;

@@ -4,10 +4,12 @@
 //! stderr.
 
 mod acquire;
+mod completions;
 mod doctor;
 mod events;
 mod get;
 mod handle;
+mod man;
 mod put;
 mod release;
 mod renew;
@@ -20,7 +22,7 @@ mod watch;
 
 use std::{process::ExitCode, str::FromStr};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use fence::ResourceName;
 
 use crate::{
@@ -76,6 +78,10 @@ enum Command {
     /// Prints what a lock is, again whenever that changes
     #[command(after_long_help = watch::HELP)]
     Watch(watch::Watch),
+    /// Prints a script that completes this command in a shell
+    Completions(completions::Completions),
+    /// Prints the manual page
+    Man(man::Man),
 }
 
 /// Why the command failed, by its exit code.
@@ -117,7 +123,6 @@ impl Failure {
 
     fn message(&self) -> &str {
         match self {
-            Self::Usage(message) | Self::Unavailable(message) => message,
             Self::TokenAtRisk => "a token could be lost",
             Self::Usage(message) | Self::Unavailable(message) | Self::NotThere(message) => message,
             Self::NotOurs => "the lock is not ours any more: somebody else may hold it",
@@ -193,6 +198,8 @@ pub async fn main() -> ExitCode {
         Command::Status(status) => status.run().await,
         Command::Doctor(doctor) => doctor.run().await,
         Command::Watch(watch) => watch.run().await,
+        Command::Completions(completions) => completions.run(Cli::command()),
+        Command::Man(man) => man.run(Cli::command()),
     };
     exit_code(result)
 }

@@ -1,0 +1,81 @@
+//! `lock-client get`, and what the command tells of itself.
+
+use lab::servers::StorageServer;
+use serde_json::json;
+
+use crate::{
+    command::{assert_failed, events, lock_client},
+    wire::request,
+};
+
+#[tokio::test]
+async fn get_prints_the_value_as_it_is() {
+    let storage = StorageServer::start(&[]).await.unwrap();
+    let url = storage.url();
+    let get = |options: &'static [&str]| async move {
+        lock_client(&[&["get", "orders/42", "--storage", url], options].concat()).await
+    };
+    let missing = get(&[]).await;
+    assert_failed(&missing, 66, "orders/42 has no value");
+    assert!(missing.stdout.is_empty());
+
+    let headers = [("Fencing-Token", "34"), ("Content-Type", "text/plain")];
+    request(url, "PUT", "/v1/resources/orders/42", &headers, "żółw, and no line end").await;
+    let got = get(&[]).await;
+    assert_eq!(
+        (got.status.code(), got.stdout.as_slice()),
+        (Some(0), "żółw, and no line end".as_bytes())
+    );
+    let expected = json!({
+        "resource": "orders/42", "version": 1, "token": 34, "content_type": "text/plain",
+        "value": "żółw, and no line end",
+    });
+    assert_eq!(events(&get(&["--json"]).await), [expected]);
+
+    // What is not text comes as it is, too; in JSON it can't.
+    request(url, "PUT", "/v1/resources/orders/42", &headers, b"\xff\0\n").await;
+    assert_eq!(get(&[]).await.stdout, b"\xff\0\n");
+    let [got] = events(&get(&["--json"]).await).try_into().unwrap();
+    assert_eq!((&got["value_base64"], &got["version"]), (&json!("/wAK"), &json!(2)));
+    assert!(got.get("value").is_none());
+}
+
+#[tokio::test]
+async fn get_from_no_storage_is_69() {
+    let unreachable = lock_client(&["get", "r", "--storage", "http://127.0.0.1:1"]).await;
+    assert_failed(&unreachable, 69, "the storage is unavailable");
+    assert_failed(&lock_client(&["get", "r"]).await, 64, "--storage");
+}
+
+#[tokio::test]
+async fn completions_and_manual_pages_know_the_commands() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let output = lock_client(&["completions", shell]).await;
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(script.contains("on-lost") && script.contains("release"), "{shell}");
+        assert!(!script.contains("__become"), "a step of ours is nobody's to complete");
+    }
+    assert_failed(&lock_client(&["completions", "abacus"]).await, 64, "abacus");
+
+    let page = String::from_utf8(lock_client(&["man"]).await.stdout).unwrap();
+    assert!(
+        page.contains(".TH lock-client 1") && page.contains("lock\\-client\\-run(1)"),
+        "{page}"
+    );
+    let page = String::from_utf8(lock_client(&["man", "run"]).await.stdout).unwrap();
+    assert!(page.contains(".TH lock-client-run 1") && page.contains("FENCING_TOKEN"), "{page}");
+    assert_failed(&lock_client(&["man", "abacus"]).await, 64, "there is no command abacus");
+}
+
+#[tokio::test]
+async fn every_exit_code_is_in_the_help() {
+    let help = String::from_utf8(lock_client(&["--help"]).await.stdout).unwrap();
+    for code in ["0", "64", "66", "69", "75", "79", "80", "126", "127", "128+n"] {
+        let told = help.lines().any(|line| line.trim_start().starts_with(&format!("{code}  ")));
+        assert!(told, "{code} is in {help}");
+    }
+    let help = String::from_utf8(lock_client(&["run", "--help"]).await.stdout).unwrap();
+    for fact in ["lives on", "What protects is the token", "redis+sentinel://", "128+n"] {
+        assert!(help.contains(fact), "{fact:?} is in {help}");
+    }
+}
