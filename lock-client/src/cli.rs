@@ -20,7 +20,11 @@ mod terms;
 mod voice;
 mod watch;
 
-use std::{process::ExitCode, str::FromStr};
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+    str::FromStr,
+};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use fence::ResourceName;
@@ -209,7 +213,8 @@ fn exit_code(result: Result<(), Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Told(code)) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("lock-client: {}", failure.message());
+            // A stderr that is closed can't be told so, and the exit code has to be told all the same.
+            let _ = writeln!(io::stderr(), "lock-client: {}", failure.message());
             ExitCode::from(failure.exit_code())
         }
     }

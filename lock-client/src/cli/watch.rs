@@ -12,10 +12,11 @@ use super::{
     name,
     signals::Signals,
     status::Shown,
+    voice::Voice,
 };
 use crate::{
     Locks,
-    backend::{BackendError, Status, Wakeups},
+    backend::{Status, Wakeups},
 };
 
 /// How often to look at a lock of which nothing is heard: only its freeing is told.
@@ -53,6 +54,7 @@ impl Watch {
 async fn watch(locks: &Locks, name: &ResourceName) -> Result<(), Failure> {
     // What happens after the first look is heard.
     let freed = locks.wakeups(name).await?;
+    let voice = Voice::new();
     let mut before = None;
     let mut status = locks.status(name).await?;
     loop {
@@ -63,12 +65,12 @@ async fn watch(locks: &Locks, name: &ResourceName) -> Result<(), Failure> {
                 printed => printed.map_err(|error| cannot_print(&error))?,
             }
         }
-        status = next_look(locks, name, &freed).await;
+        status = next_look(locks, name, &freed, &voice).await;
     }
 }
 
 /// Looks again when the lock may have been freed, or after a while, until there is an answer.
-async fn next_look(locks: &Locks, name: &ResourceName, freed: &Wakeups) -> Status {
+async fn next_look(locks: &Locks, name: &ResourceName, freed: &Wakeups, voice: &Voice) -> Status {
     let mut told = false;
     loop {
         tokio::select! {
@@ -79,15 +81,11 @@ async fn next_look(locks: &Locks, name: &ResourceName, freed: &Wakeups) -> Statu
             Ok(status) => return status,
             Err(error) if !told => {
                 told = true;
-                eprintln!("lock-client: {}; it is tried again", reason(&error));
+                voice.say(format!("{error}; it is tried again"));
             }
             Err(_) => {}
         }
     }
-}
-
-fn reason(error: &BackendError) -> String {
-    error.to_string()
 }
 
 /// What makes a difference between two looks.

@@ -43,6 +43,7 @@ pub(super) enum Turn {
     /// It runs.
     Started,
     /// The operating system did not execute it.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "the spawn tells it there"))]
     NotRun(io::Error),
     /// It has ended.
     Ended(ExitStatus),
