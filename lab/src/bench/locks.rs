@@ -2,6 +2,7 @@
 
 mod crowd;
 mod handover;
+mod line;
 mod lines;
 mod peer;
 mod python;

@@ -16,18 +16,24 @@ use super::{
     work::{Meter, Work},
 };
 
-/// For how long each holder keeps the lock, so that all others wait again when it lets go.
-pub(super) const HOLD: Duration = Duration::from_millis(5);
+/// For how long each holder keeps the lock: all others wait again when it lets go, and what a handover
+/// runs through is not forgotten yet by the processor's caches, which others want, too.
+pub(super) const HOLD: Duration = Duration::from_millis(1);
+/// The same where each release has all clients ask Redis again.
+pub(super) const CROWDED_HOLD: Duration = Duration::from_millis(10);
+/// The same where nobody does anything meanwhile.
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
 /// For how long the first holder does, while the others come.
 pub(super) const GATHER: Duration = Duration::from_millis(200);
 
 /// What a holder does while it has the lock.
 #[derive(Clone, Debug)]
 pub(super) enum Hold {
-    /// Sends one PING after the other, so that neither this process nor Redis goes to sleep: a handover
-    /// is then to be compared with a PING among many.
-    Busy(MultiplexedConnection),
-    /// Nothing: what has gone to sleep has to wake up first, as for a PING after a pause.
+    /// For so long, sends one PING after the other, so that neither this process nor Redis goes to
+    /// sleep: a handover is then to be compared with a PING among many.
+    Busy(Duration, MultiplexedConnection),
+    /// Nothing, for the length of a pause: what has gone to sleep has to wake up first, as for a PING
+    /// after a pause.
     Idle,
 }
 
@@ -67,14 +73,14 @@ pub(super) async fn measure<P: Peer>(
 impl Hold {
     async fn pass(&self) -> anyhow::Result<()> {
         match self {
-            Self::Busy(connection) => {
+            Self::Busy(time, connection) => {
                 let mut connection = connection.clone();
                 let begun = Instant::now();
-                while begun.elapsed() < HOLD {
+                while begun.elapsed() < *time {
                     redis::cmd("PING").exec_async(&mut connection).await?;
                 }
             }
-            Self::Idle => sleep(HOLD).await,
+            Self::Idle => sleep(PAUSE).await,
         }
         Ok(())
     }
@@ -155,7 +161,7 @@ impl Turns {
         self.phase.send_replace(Phase::Handing);
         self.next_after(self.handovers).await;
         // Who has let go last still has to queue again.
-        sleep(HOLD).await;
+        sleep(CROWDED_HOLD).await;
         let after = meter.read().await?;
         self.phase.send_replace(Phase::Ending);
         Ok(after.since(&before))

@@ -6,15 +6,18 @@ use anyhow::Context;
 use fence::ResourceName;
 
 use super::{
-    handover::{self, Hold},
+    handover::{self, CROWDED_HOLD, HOLD, Hold},
+    line::Line,
     peer::{Fenced, Peers},
-    samples::Samples,
     uncontended,
-    work::{Meter, Work},
+    work::Meter,
 };
 
 const FEW: usize = 2;
 pub(super) const MANY: usize = 100;
+/// What takes microseconds has several turns in a round: a machine that does something else for a
+/// moment is then in the way of all alike.
+const TURNS: usize = 10;
 
 /// How often each is measured in a round.
 #[derive(Clone, Copy, Debug)]
@@ -22,32 +25,6 @@ pub(super) struct Counts {
     pub(super) acquires: usize,
     pub(super) handovers: usize,
     pub(super) polled_handovers: usize,
-}
-
-/// One thing that is measured.
-#[derive(Debug)]
-pub(super) struct Line {
-    pub(super) subject: &'static str,
-    pub(super) samples: Samples,
-    /// What Redis did for it, over all samples.
-    pub(super) work: Work,
-}
-
-impl Line {
-    fn new(subject: &'static str) -> Self {
-        Self { subject, samples: Samples::default(), work: Work::default() }
-    }
-
-    /// Adds a round.
-    fn add(&mut self, (samples, work): (Samples, Work)) {
-        self.samples.extend(samples);
-        self.work += work;
-    }
-
-    /// A count of the work, for each sample.
-    pub(super) fn each(&self, count: u64) -> f64 {
-        count as f64 / self.samples.count() as f64
-    }
 }
 
 /// All things that are measured in rounds.
@@ -94,10 +71,10 @@ impl Lines {
                 few_fair: Line::new("2 wait, fair"),
                 many: Line::new("100 wait"),
                 many_fair: Line::new("100 wait, fair"),
-                many_apart: Line::new("100 clients wait"),
+                many_apart: Line::new("100 clients wait, busy for 10 ms"),
                 many_apart_fair: Line::new("100 clients wait, fair"),
-                few_idle: Line::new("2 wait, idle meanwhile"),
-                few_idle_fair: Line::new("2 wait, idle meanwhile, fair"),
+                few_idle: Line::new("2 wait, idle for 5 ms"),
+                few_idle_fair: Line::new("2 wait, idle for 5 ms, fair"),
                 rslock: Line::new("rslock: 2 wait"),
                 python: Line::new("Python: 2 wait"),
             },
@@ -112,19 +89,33 @@ impl Lines {
         peers: &mut Peers,
         meter: &mut Meter,
     ) -> anyhow::Result<()> {
-        let Counts { acquires, handovers, .. } = counts;
-        let same = vec![name("same"); acquires];
-        let new: Vec<_> = (0..acquires).map(|n| name(&format!("new/{round}/{n}"))).collect();
-        let Peers { ping, fenced, rslock, python, .. } = peers;
-        self.ping.add(uncontended::pings(ping, acquires, meter).await?);
+        for turn in 0..TURNS {
+            let acquires = counts.acquires.div_ceil(TURNS);
+            self.measure_uncontended(&format!("{round}/{turn}"), acquires, peers, meter).await?;
+        }
+        let count = counts.handovers;
+        let pauses = uncontended::pings_after_pauses(&mut peers.ping, count, meter).await?;
+        self.ping_after_pause.add(pauses);
+        self.handovers.measure(round, counts, peers, meter).await.context("a handover failed")
+    }
+
+    async fn measure_uncontended(
+        &mut self,
+        turn: &str,
+        count: usize,
+        Peers { ping, fenced, rslock, python, .. }: &mut Peers,
+        meter: &mut Meter,
+    ) -> anyhow::Result<()> {
+        let same = vec![name("same"); count];
+        let new: Vec<_> = (0..count).map(|n| name(&format!("new/{turn}/{n}"))).collect();
+        self.ping.add(uncontended::pings(ping, count, meter).await?);
         self.fenced.add(uncontended::cycles(fenced, &same, meter).await?);
         self.rslock.add(uncontended::cycles(rslock, &same, meter).await?);
         self.fenced_new.add(uncontended::cycles(fenced, &new, meter).await?);
         self.rslock_new.add(uncontended::cycles(rslock, &new, meter).await?);
-        self.python_ping.add(python.pings(acquires, meter).await?);
-        self.python.add(python.cycles(acquires, meter).await?);
-        self.ping_after_pause.add(uncontended::pings_after_pauses(ping, handovers, meter).await?);
-        self.handovers.measure(round, counts, peers, meter).await.context("a handover failed")
+        self.python_ping.add(python.pings(count, meter).await?);
+        self.python.add(python.cycles(count, meter).await?);
+        Ok(())
     }
 
     pub(super) fn uncontended(&self) -> [&Line; 8] {
@@ -152,13 +143,14 @@ impl Handovers {
         let count = counts.handovers;
         let fair = fenced.fair();
         let apart_fair: Vec<_> = fenced_apart.iter().map(Fenced::fair).collect();
-        let busy = || Hold::Busy(ping.clone());
+        let busy = || Hold::Busy(HOLD, ping.clone());
+        let busy_for_long = Hold::Busy(CROWDED_HOLD, ping.clone());
         let lines = [
             (&mut self.few, from_ref(fenced), FEW, busy()),
             (&mut self.few_fair, from_ref(&fair), FEW, busy()),
             (&mut self.many, from_ref(fenced), MANY, busy()),
             (&mut self.many_fair, from_ref(&fair), MANY, busy()),
-            (&mut self.many_apart, fenced_apart, MANY, busy()),
+            (&mut self.many_apart, fenced_apart, MANY, busy_for_long),
             (&mut self.many_apart_fair, &apart_fair, MANY, busy()),
             (&mut self.few_idle, from_ref(fenced), FEW, Hold::Idle),
             (&mut self.few_idle_fair, from_ref(&fair), FEW, Hold::Idle),

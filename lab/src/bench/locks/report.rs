@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{
-    crowd::Crowd,
-    lines::{Line, Lines},
-};
+use super::{crowd::Crowd, line::Line, lines::Lines};
 use crate::bench::target::Target;
 
 /// At most so much of rslock's time is acquire, token and release meant to take.
@@ -72,7 +69,7 @@ impl Report {
         text += &heading("uncontended, one after the other");
         text.extend(self.uncontended.iter().map(Figure::line));
         text += "\n";
-        text += &heading("handover, each holder having it for 5 ms");
+        text += &heading("handover, each holder being busy for 1 ms");
         text.extend(self.handovers.iter().map(Figure::line));
         let Crowd { leases, ttl_ms, held_for_ms, taken, relied_on, renewals, .. } = &self.leases;
         text += &format!(

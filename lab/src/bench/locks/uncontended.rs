@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::sleep;
 
 use super::{
-    handover::HOLD,
+    handover::PAUSE,
     peer::Peer,
     samples::Samples,
     work::{Meter, Work},
@@ -29,7 +29,7 @@ pub(super) async fn pings_after_pauses(
     count: usize,
     meter: &mut Meter,
 ) -> anyhow::Result<(Samples, Work)> {
-    pings_each_after(HOLD, connection, count, meter).await
+    pings_each_after(PAUSE, connection, count, meter).await
 }
 
 async fn pings_each_after(
