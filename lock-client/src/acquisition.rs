@@ -201,10 +201,11 @@ impl Drop for Acquisition<'_> {
         if let Ok(runtime) = Handle::try_current() {
             let (backend, name, holder) =
                 (self.locks.backend.clone(), self.name.clone(), self.holder.clone());
-            self.locks.background.spawn(&runtime, async move {
+            let undo = async move {
                 let give_up = Moment::now() + TRY_PATIENCE;
                 let _ = retried_until(give_up, || backend.release(&name, &holder)).await;
-            });
+            };
+            self.locks.background.spawn_on(undo, &runtime);
         }
     }
 }

@@ -222,14 +222,15 @@ impl Drop for Share {
             return;
         }
         let held = self.held.clone();
-        self.held.locks.background.spawn(&self.runtime, async move {
+        let release = async move {
             let give_up = Moment::now() + *RELEASE_PATIENCE.end();
             let release = || held.locks.backend.release(&held.name, &held.ownership.holder);
             match retried_until(give_up, release).await {
                 Ok(_) => held.end(),
                 Err(error) => tracing::warn!(name = %held.name, %error, "a lock was not released"),
             }
-        });
+        };
+        self.held.locks.background.spawn_on(release, &self.runtime);
     }
 }
 

@@ -7,7 +7,6 @@
 
 mod acquisition;
 pub mod backend;
-mod background;
 #[cfg(feature = "cli")]
 pub mod cli;
 mod clock;

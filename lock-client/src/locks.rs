@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName};
+use tokio_util::task::TaskTracker;
 
 use crate::{
     Backend, Lease, Lost, Order, RenewError, Terms,
     acquisition::Acquisition,
     backend::{BackendError, Status, Wakeups},
-    background::Background,
     clock::Moment,
     lease::{Detached, Granted},
     local_queue::LocalQueues,
@@ -33,17 +33,17 @@ const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Locks {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) queues: LocalQueues,
-    pub(crate) background: Background,
+    /// What undoes what was dropped. It is closed from the start: a tracker that is not is never
+    /// waited to the end of.
+    pub(crate) background: TaskTracker,
 }
 
 impl Locks {
     /// Makes locks of a lock service.
     pub fn new(backend: impl Backend) -> Self {
-        Self {
-            backend: Arc::new(backend),
-            queues: LocalQueues::default(),
-            background: Background::default(),
-        }
+        let background = TaskTracker::new();
+        background.close();
+        Self { backend: Arc::new(backend), queues: LocalQueues::default(), background }
     }
 
     /// Takes the lock on these terms; on those of a [`Ttl`](crate::Ttl) alone: as soon as it is free.
@@ -202,7 +202,7 @@ impl Locks {
     /// # Cancellation safety
     /// If this future is dropped, the background goes on.
     pub async fn settled(&self) {
-        self.background.done().await;
+        self.background.wait().await;
     }
 }
 
