@@ -26,10 +26,10 @@ pub(super) fn eviction(facts: &Facts) -> Finding {
         "evict nothing: when the memory is full, grants are then refused, and no counter is lost",
         &[("maxmemory-policy", "noeviction")],
     );
-    // Counters have no expiry, and so those policies leave them alone.
+    // Counters have no expiry, unless they are kept for a while only.
     if policy.starts_with("volatile-") {
-        let endangers =
-            "a lock may be taken from its holder before its ttl is over; its counter stays";
+        let endangers = "a lock may be taken from its holder before its ttl is over; its counter \
+                         stays, unless the library was told to keep counters for a while only";
         return Finding::bad(Severity::Warning, CHECK, found, endangers, cure);
     }
     let endangers = "a full memory evicts counters: one that was set by hand issues its tokens again, \
