@@ -10,13 +10,13 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test check bench redis-server openssl postgresql mariadb sqlite3 wrk python node
+.PHONY: demo test check bench redis-server openssl curl postgresql mariadb sqlite3 wrk python node
 
 demo: redis-server
 	cargo build --workspace --bins
 	target/debug/lab replay
 
-test: redis-server openssl postgresql mariadb sqlite3 python node
+test: redis-server openssl curl postgresql mariadb sqlite3 python node
 	cargo build --workspace --bins
 	cargo test --workspace
 
@@ -50,6 +50,9 @@ redis-server:
 
 openssl:
 	@command -v openssl > /dev/null || { $(call install,openssl,openssl); }
+
+curl:
+	@command -v curl > /dev/null || { $(call install,curl,curl); }
 
 # The version of the newest PostgreSQL server here, which needn't be in the PATH.
 define postgres_version

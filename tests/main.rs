@@ -1,5 +1,6 @@
 //! End-to-end tests: real servers and real clients, each test with its own.
 
+mod append_script;
 mod bad_input;
 mod bench;
 mod command;
