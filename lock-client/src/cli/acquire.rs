@@ -13,11 +13,11 @@ use super::{
 };
 
 pub(super) const HELP: &str = "\
-The handle is a JSON object: name, token, holder, grant, ttl_ms, and deadline_ms (Unix time), until when
-the lock may be relied on. It is the proof of holding: whoever has it can renew and release the lock,
+The handle is a JSON object: name, token, holder, grant, ttl_ms, and deadline_ms (Unix time), until when \
+the lock may be relied on. It is the proof of holding: whoever has it can renew and release the lock, \
 and write in its holder's name. So give it to renew and release over stdin, as arguments can be seen.
 
-Nothing renews the lock: it is free when its ttl is over, unless renew is called before. Send the token
+Nothing renews the lock: it is free when its ttl is over, unless renew is called before. Send the token \
 and the holder with every write.
 
 Example:

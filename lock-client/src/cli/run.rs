@@ -37,34 +37,34 @@ use crate::{AcquireError, Lease, Locks, Released};
 const LOST: u8 = 79;
 
 pub(super) const HELP: &str = "\
-The lock is renewed at a third of its ttl, for as long as the command runs, and released when it has
-ended. The command finds in its environment FENCING_TOKEN, FENCING_HOLDER, FENCING_RESOURCE, and
-FENCING_DEADLINE_MS (Unix time), until when the lock was granted at first. FENCED_REDIS names the Redis
+The lock is renewed at a third of its ttl, for as long as the command runs, and released when it has \
+ended. The command finds in its environment FENCING_TOKEN, FENCING_HOLDER, FENCING_RESOURCE, and \
+FENCING_DEADLINE_MS (Unix time), until when the lock was granted at first. FENCED_REDIS names the Redis \
 too, but only if its URL has no password.
 
-What protects is the token: send it with every write, to a storage that checks it. That the command is
-ended when its lease is lost is a courtesy, which comes too late if this process, or the whole machine,
+What protects is the token: send it with every write, to a storage that checks it. That the command is \
+ended when its lease is lost is a courtesy, which comes too late if this process, or the whole machine, \
 was paused: the command then acts without the lock until both go on.
 
-When the lease can't be renewed, the command gets SIGTERM early enough that --kill-after, and SIGKILL,
-end before the ttl does. When somebody has taken the lock away, it gets SIGTERM at once, and SIGKILL
-after --kill-after, or when the lease would have ended, if that is sooner. The exit code then is 79,
+When the lease can't be renewed, the command gets SIGTERM early enough that --kill-after, and SIGKILL, \
+end before the ttl does. When somebody has taken the lock away, it gets SIGTERM at once, and SIGKILL \
+after --kill-after, or when the lease would have ended, if that is sooner. The exit code then is 79, \
 whatever the command did.
 
-SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGCONT are sent on to the command; SIGINT and
-SIGQUIT only if a terminal has not sent them to it already. While there is no lock yet, they end the
-wait. A signal that was ignored from the start stays ignored. Ctrl-Z stops both, and nothing is renewed
+SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGCONT are sent on to the command; SIGINT and \
+SIGQUIT only if a terminal has not sent them to it already. While there is no lock yet, they end the \
+wait. A signal that was ignored from the start stays ignored. Ctrl-Z stops both, and nothing is renewed \
 meanwhile.
 
-All signals go to the command itself, not to what it has started in turn. If this process is killed,
-even by SIGKILL, the command is killed with it (on Linux, and unless it is a set-user-ID program); what
+All signals go to the command itself, not to what it has started in turn. If this process is killed, \
+even by SIGKILL, the command is killed with it (on Linux, and unless it is a set-user-ID program); what \
 the command has started lives on, without the lock.
 
-Within the command, run with the same NAME runs its command at once, under the lock that is held
+Within the command, run with the same NAME runs its command at once, under the lock that is held \
 already, if it still is: if not, nothing is run, and the exit code is 79.
 
---status-fd N writes JSON lines to the descriptor N, which the command inherits too: acquired,
-re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited (with the command's own
+--status-fd N writes JSON lines to the descriptor N, which the command inherits too: acquired, \
+re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited (with the command's own \
 code), killed (with the signal), released, not-held, not-released.
 
 Exit codes: the command's own, or 128+n if signal n ended it, or
@@ -75,7 +75,8 @@ Exit codes: the command's own, or 128+n if signal n ended it, or
 
 Example:
   lock-client run invoice-7 --wait 10s -- sh -c '
-    curl -X PUT -H \"Fencing-Token: $FENCING_TOKEN\" -H \"Fencing-Holder: $FENCING_HOLDER\" \\
+    curl -X PUT -H \"Fencing-Token: $FENCING_TOKEN\" \\
+      -H \"Fencing-Holder: $FENCING_HOLDER\" \\
       -d paid http://127.0.0.1:8034/v1/resources/invoice-7'";
 
 #[derive(Args, Debug)]

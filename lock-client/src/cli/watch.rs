@@ -23,11 +23,11 @@ use crate::{
 const INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) const HELP: &str = "\
-First comes the lock as it is, then a line whenever it is given to somebody, freed, or somebody joins
-or leaves its queue. The lines are those of status. Of what lasts for less than half a second, not all
+First comes the lock as it is, then a line whenever it is given to somebody, freed, or somebody joins \
+or leaves its queue. The lines are those of status. Of what lasts for less than half a second, not all \
 may be seen; last_token tells how often the lock was given meanwhile.
 
-If Redis can't be reached at first, the exit code is 69; if it can't later, it is tried again. SIGINT
+If Redis can't be reached at first, the exit code is 69; if it can't later, it is tried again. SIGINT \
 and SIGTERM end the watch, as does the end of who reads it, with 0.";
 
 #[derive(Args, Debug)]
