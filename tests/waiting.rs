@@ -173,14 +173,26 @@ async fn nobody_gets_past_the_queue() {
 
 #[tokio::test]
 async fn crashed_waiter_is_skipped() {
+    assert_skipped(async |_, _| ()).await;
+}
+
+#[tokio::test]
+async fn crashed_waiter_is_skipped_though_the_clock_went_back() {
+    assert_skipped(async |redis, crashed| {
+        let alive_until = ["ZADD", "fenced:{r}:queue:alive", "9999999999999", crashed.as_str()];
+        let _: u64 = redis.command(&alive_until).await.unwrap();
+    })
+    .await;
+}
+
+/// Has one stand in the queue of whom nothing is heard any more, and another come after it.
+async fn assert_skipped(meanwhile: impl AsyncFn(&Redis, &Holder)) {
     let redis = Redis::start().await.unwrap();
     let lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
-    // It stands in the queue, and nothing is heard of it any more.
-    let crashed = backend::Redis::open(&redis.url()).unwrap();
-    let _ = crashed
-        .try_acquire(&name("r"), &Holder::random(), ttl(600_000), Order::Fair)
-        .await
-        .unwrap();
+    let crashed = Holder::random();
+    let backend = backend::Redis::open(&redis.url()).unwrap();
+    let _ = backend.try_acquire(&name("r"), &crashed, ttl(600_000), Order::Fair).await.unwrap();
+    meanwhile(&redis, &crashed).await;
     let (told, mut heard) = mpsc::unbounded_channel();
     waiter(&locks(&redis.url()), 1, fair(), told);
     until_queued(&redis, 2).await;

@@ -59,9 +59,6 @@ pub(crate) use self::server::Server;
 #[cfg(feature = "cli")]
 pub(crate) use self::server::has_password;
 
-/// How long one that stands in the queue counts as alive, if nothing is heard of it.
-const PATIENCE: Duration = Duration::from_secs(3);
-
 /// Locks in Redis.
 #[derive(Clone)]
 pub struct Redis {
@@ -108,7 +105,8 @@ impl Redis {
     /// # Safety of tokens
     /// A counter that is gone starts again at the client's Unix time in milliseconds. That is above
     /// all that it ever issued, as long as
-    /// - no client's clock is behind another's, or goes back, by more than the retention,
+    /// - no client's clock is behind another's, or goes back, by more than the retention, and Redis'
+    ///   own doesn't jump ahead by as much,
     /// - the name was not granted more than 1 000 times a second on the average since it began, and
     /// - nobody has lifted the counter above the clock: by setting it, or by a reissue for a storage
     ///   that had seen such a token.
@@ -116,7 +114,7 @@ impl Redis {
     /// Where this doesn't hold, the storage refuses the lower token, and the holder goes on with a
     /// higher one if it has not claimed yet; nothing is lost, but work may have to be done again.
     pub fn keep_counters_for(self, retention: Duration) -> Self {
-        // As long as it can be said, which is 292 million years, less a ttl.
+        // As long as Lua can say it exactly, which is 285 thousand years.
         let millis = retention.as_millis().clamp(1, 1 << 53);
         Self { retention_ms: millis.try_into().expect("it is below 2^53"), ..self }
     }
@@ -136,16 +134,12 @@ impl Backend for Redis {
         order: Order,
     ) -> Result<Attempt, BackendError> {
         let keys = Keys::of(name);
-        let patience = match order {
-            Order::WokenAtOnce => Duration::ZERO,
-            Order::Fair => PATIENCE,
-        };
         let call = ACQUIRE
             .with([keys.lock(), keys.counter(), keys.queue(), keys.alive()])
             .arg(holder.as_str())
             .arg(ttl.as_millis())
             .arg(unix_millis())
-            .arg(patience.as_secs() * 1000)
+            .arg(u8::from(order == Order::Fair))
             .arg(self.retention_ms);
         match self.run::<Vec<i64>>(call).await?[..] {
             [1, token, grant] => {

@@ -7,12 +7,12 @@
 -- ARGV  1 holder
 --       2 ttl in milliseconds
 --       3 what a missing counter starts at
---       4 for how many milliseconds the holder counts as alive in the queue; 0 if it doesn't queue
+--       4 1 if the holder stands in the queue while it has to wait, else 0
 --       5 for how many milliseconds a counter is kept that isn't used; 0 for ever
 -- answers {1, token, grant} if the lock is the holder's, {0, remaining ms or -1 if it has no end} if
 -- it is another's
 
-local patience = tonumber(ARGV[4])
+local fair = ARGV[4] == '1'
 local held = redis.call('GET', KEYS[1])
 if held then
     local token, grant, holder = string.match(held, '^(%d+) (%d+) (.*)$')
@@ -21,16 +21,16 @@ if held then
         keep(KEYS[2], ARGV[2], ARGV[5])
         return {1, tonumber(token), tonumber(grant)}
     end
-    if patience > 0 then
-        stand(KEYS[3], KEYS[4], ARGV[1], patience)
+    if fair then
+        stand(KEYS[3], KEYS[4], ARGV[1])
     end
     return {0, redis.call('PTTL', KEYS[1])}
 end
 
 local first, left = first_alive(KEYS[3], KEYS[4])
 if first and first ~= ARGV[1] then
-    if patience > 0 then
-        stand(KEYS[3], KEYS[4], ARGV[1], patience)
+    if fair then
+        stand(KEYS[3], KEYS[4], ARGV[1])
     end
     return {0, left}
 end
