@@ -68,6 +68,29 @@ async fn lease_is_held_no_longer_than_its_cap() {
 }
 
 #[tokio::test]
+async fn cap_holds_when_a_renewal_comes_late_and_when_a_lease_is_adopted() {
+    let mut redis = Redis::start().await.unwrap();
+    let locks = locks(&redis.url());
+    let cap = Duration::from_millis(3_500);
+    let begun = std::time::Instant::now();
+    let terms = Terms::new(ttl(3_000)).max_hold(cap).no_wait();
+    let lease = locks.acquire(&name("r"), terms).await.unwrap();
+    redis.process().pause().await.unwrap();
+    // The renewal of the first second gets through after the second.
+    sleep(Duration::from_secs(2)).await;
+    redis.process().resume().unwrap();
+    while lease.token().is_ok() {
+        let elapsed = begun.elapsed();
+        assert!(elapsed + lease.remaining() < cap + Duration::from_millis(500));
+        sleep(Duration::from_millis(10)).await;
+    }
+
+    let detached = locks.acquire(&name("other"), ttl(60_000)).await.unwrap().detach().unwrap();
+    let adopted = locks.adopt(detached, Terms::new(ttl(60_000)).max_hold(cap)).await.unwrap();
+    assert!(adopted.remaining() <= cap);
+}
+
+#[tokio::test]
 async fn lock_that_went_to_somebody_else_is_lost_and_not_taken_back() {
     let redis = Redis::start().await.unwrap();
     let (ours, others) = (locks(&redis.url()), locks(&redis.url()));

@@ -109,10 +109,9 @@ async fn waits_holds_contention_renewals_losses_and_reissues_are_counted() {
     assert!(lease.token().is_err());
     drop(lease);
 
-    // A lease that is lost is not counted again when it is released.
+    // A lease that is lost unnoticed is counted as lost when it is released.
     let lease = locks.acquire(&name("s"), tried(100).without_renewal()).await.unwrap();
     timeout(Duration::from_secs(20), lease.lost()).await.unwrap();
-    assert!(lease.token().is_err());
     lease.release().await.unwrap();
     insta::assert_snapshot!(counted.take().join("\n"), @"
     fenced_lock_hold_seconds{} 2

@@ -8,8 +8,15 @@ use std::{
     time::Duration,
 };
 
-use lab::{process::until_async, servers::Redis};
-use lock_client::{AcquireError, Lease, Released, Terms, WithError};
+use fence::{Fence, Holder};
+use lab::{
+    process::until_async,
+    servers::{Redis, StorageServer},
+};
+use lock_client::{
+    AcquireError, Lease, Released, Terms, WithError,
+    storage::{Answer, FencedError, Storage},
+};
 use tokio::time::timeout;
 
 use crate::world::{locks, name, token, tried, ttl};
@@ -46,6 +53,39 @@ async fn counted_reentry_has_the_same_token() {
     assert!(lease.renew().await.is_err());
     let again = lease.acquire(&name("r"), ttl(60_000)).await;
     assert!(matches!(again, Err(AcquireError::Lost(_))), "{again:?}");
+}
+
+/// As on the front page of the crate.
+#[tokio::test]
+async fn resource_that_is_used_under_a_lease_does_not_keep_the_lock() {
+    let (redis, server) = (Redis::start().await.unwrap(), StorageServer::start(&[]).await.unwrap());
+    let (locks, storage) = (locks(&redis.url()), Storage::new(server.url()).unwrap());
+    let lease = locks.acquire(&name("r"), ttl(60_000)).await.unwrap();
+    let value = storage.under(&lease, &name("r"));
+    assert_eq!(value.read().await.unwrap(), None);
+    value.write("text/plain", "paid").await.unwrap();
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+    let late = value.write("text/plain", "paid again").await;
+    assert!(matches!(late, Err(FencedError::Lost { refusal: None })), "{late:?}");
+}
+
+/// Each storage has fences of its own: what was claimed in one was not claimed in another.
+#[tokio::test]
+async fn claim_in_one_storage_is_none_in_another() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let locks = locks(&redis.url());
+    let (one, other) =
+        (StorageServer::start(&[]).await.unwrap(), StorageServer::start(&[]).await.unwrap());
+    let [one, other] = [&one, &other].map(|server| Storage::new(server.url()).unwrap());
+    let seen = Fence { token: token(50), holder: Holder::random() };
+    let claimed = other.claim(&name("r"), &seen).await.unwrap();
+    assert!(matches!(claimed, Answer::Accepted(_)), "{claimed:?}");
+    let lease = locks.acquire(&name("r"), ttl(60_000)).await.unwrap();
+    one.under(&lease, &name("r")).read().await.unwrap();
+    other.under(&lease, &name("r")).read().await.expect("it goes on with a token above 50");
+    assert_eq!(lease.token(), Ok(token(51)));
+    lease.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -157,7 +157,7 @@ impl From<RenewError> for Failure {
     fn from(error: RenewError) -> Self {
         match error {
             RenewError::Lost(_) => Self::NotOurs,
-            RenewError::Unavailable(error) => error.into(),
+            RenewError::LockService(error) => error.into(),
         }
     }
 }

@@ -93,7 +93,7 @@ impl Lease {
     /// # Errors
     /// [`Lost`] if the lease is lost or past its deadline.
     pub fn fence(&self) -> Result<Fence, Lost> {
-        Ok(Fence { token: self.token()?, holder: self.holder().clone() })
+        self.held().fence()
     }
 
     /// Waits until the lease is lost, past its deadline, or released.
@@ -111,7 +111,7 @@ impl Lease {
     ///
     /// # Errors
     /// [`RenewError::Lost`] if the lease is lost or past its deadline: it is never taken back.
-    /// [`RenewError::Unavailable`] if there was no answer: it may be repeated until the deadline.
+    /// [`RenewError::LockService`] if there was no answer: it may be repeated until the deadline.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the ttl may have been set; the deadline stays as it was.
@@ -127,7 +127,7 @@ impl Lease {
     /// The storage client does it where it is right.
     ///
     /// # Errors
-    /// [`RenewError::Lost`] if the lease is lost or past its deadline, [`RenewError::Unavailable`] if
+    /// [`RenewError::Lost`] if the lease is lost or past its deadline, [`RenewError::LockService`] if
     /// there was no answer: it may be repeated.
     ///
     /// # Cancellation safety
@@ -269,7 +269,8 @@ pub enum RenewError {
     /// Stop: the lease is over.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// Try again, until the deadline.
+    /// The lock service did not answer, or refused. The lease may be valid yet: try again, until the
+    /// deadline, if the error says that it may help.
     #[error(transparent)]
-    Unavailable(BackendError),
+    LockService(BackendError),
 }

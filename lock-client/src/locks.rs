@@ -49,7 +49,8 @@ impl Locks {
     /// Takes the lock on these terms; on those of a [`Ttl`](crate::Ttl) alone: as soon as it is free.
     ///
     /// A lock service that doesn't answer is asked again: for 10 seconds if the wait is unlimited, for
-    /// 2 if there is none, else until the wait is over and half a second more.
+    /// 2 if there is none; else until the wait is over and, if it had answered before, half a second
+    /// more, or for 2 seconds at least.
     ///
     /// # Errors
     /// [`AcquireError::Contended`] if somebody else still has it after the wait,
@@ -152,7 +153,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`RenewError::Lost`] if the lock no longer belongs to that ownership,
-    /// [`RenewError::Unavailable`] if the lock service did not answer for 2 seconds.
+    /// [`RenewError::LockService`] if the lock service did not answer for 2 seconds.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lock may have been renewed.
@@ -162,15 +163,15 @@ impl Locks {
         terms: impl Into<Terms>,
     ) -> Result<Lease, RenewError> {
         let terms = terms.into();
+        let ttl = terms.first_ttl();
         let Detached { name, ownership, .. } = detached;
         let mut asked = Moment::now();
         let renewed = retried_until(asked + STATUS_PATIENCE, || {
             asked = Moment::now();
-            self.backend.renew(&name, &ownership, terms.ttl)
+            self.backend.renew(&name, &ownership, ttl)
         });
-        let token = renewed.await.map_err(RenewError::Unavailable)?.ok_or(Lost)?;
-        let granted =
-            Granted { locks: self.clone(), name, ownership, ttl: terms.ttl, token, asked };
+        let token = renewed.await.map_err(RenewError::LockService)?.ok_or(Lost)?;
+        let granted = Granted { locks: self.clone(), name, ownership, ttl, token, asked };
         Ok(Lease::begin(granted, terms.renewal))
     }
 

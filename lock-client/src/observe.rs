@@ -2,7 +2,7 @@
 //!
 //! | metric | kind | what |
 //! |---|---|---|
-//! | `fenced_lock_wait_seconds` | histogram | from the first try to the end of an acquire, by `outcome`: `acquired`, `contended`, `unavailable`, `rejected`, `lost` |
+//! | `fenced_lock_wait_seconds` | histogram | from the first try to the end of an acquire, by `outcome`: `acquired`, `contended`, `unavailable`, `rejected` |
 //! | `fenced_lock_hold_seconds` | histogram | from when a lock was asked for to when its lease was released or lost |
 //! | `fenced_lock_contended_total` | counter | acquires that found the lock taken |
 //! | `fenced_lock_renewals_total` | counter | renewals, by `outcome`: `renewed`, `lost`, `unavailable` |
@@ -25,7 +25,7 @@ pub(crate) fn waited(wait: Duration, result: &Result<Lease, AcquireError>) {
         Err(AcquireError::Contended { .. }) => "contended",
         Err(AcquireError::Unavailable(_)) => "unavailable",
         Err(AcquireError::Rejected(_)) => "rejected",
-        Err(AcquireError::Lost(_)) => "lost",
+        Err(AcquireError::Lost(_)) => unreachable!("an acquire depends on no other lease"),
     };
     metrics::histogram!("fenced_lock_wait_seconds", "outcome" => outcome).record(wait);
     match result {
@@ -39,6 +39,10 @@ pub(crate) fn waited(wait: Duration, result: &Result<Lease, AcquireError>) {
 
 pub(crate) fn renewed() {
     metrics::counter!("fenced_lock_renewals_total", "outcome" => "renewed").increment(1);
+}
+
+pub(crate) fn renewal_refused() {
+    metrics::counter!("fenced_lock_renewals_total", "outcome" => "lost").increment(1);
 }
 
 pub(crate) fn not_renewed(name: &ResourceName, error: &BackendError) {
@@ -57,9 +61,6 @@ pub(crate) fn lost(name: &ResourceName, loss: Loss, hold: Duration) {
         Loss::NotOurs => "not-ours",
         Loss::Refused => "refused",
     };
-    if loss == Loss::NotOurs {
-        metrics::counter!("fenced_lock_renewals_total", "outcome" => "lost").increment(1);
-    }
     metrics::counter!("fenced_lock_losses_total", "reason" => reason).increment(1);
     metrics::histogram!("fenced_lock_hold_seconds").record(hold);
     tracing::warn!(%name, reason, hold_ms = millis(hold), "lost a lease");

@@ -14,9 +14,9 @@ use bytes::Bytes;
 use fence::{Fence, Refusal, ResourceName, Token};
 use reqwest::{Client, Method, RequestBuilder, Url, header::CONTENT_TYPE, redirect::Policy};
 
-pub(crate) use self::fenced_resource::Claim;
+pub(crate) use self::fenced_resource::SharedClaim;
 pub use self::fenced_resource::{FencedError, FencedResource};
-use self::wire::{fenced, not_ours, send, value, version};
+use self::wire::{deleted, fenced, send, value, version};
 use crate::Lease;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -96,7 +96,7 @@ impl Storage {
 
     /// Uses a resource under a lease: what most people want.
     pub fn under(&self, lease: &Lease, resource: &ResourceName) -> FencedResource {
-        FencedResource::new(self.clone(), lease.clone(), resource.clone())
+        FencedResource::new(self.clone(), lease, resource.clone())
     }
 
     /// Reads a value, without claiming. `None` if there is no value.
@@ -160,11 +160,7 @@ impl Storage {
         fence: &Fence,
     ) -> Result<Answer<()>, StorageError> {
         let request = fenced(self.request(Method::DELETE, "resources", resource), fence);
-        match send(request).await? {
-            Answer::Accepted(Some(_)) => Ok(Answer::Accepted(())),
-            Answer::Accepted(None) => Err(not_ours("there is no such path")),
-            Answer::Refused(refusal) => Ok(Answer::Refused(refusal)),
-        }
+        deleted(send(request).await?)
     }
 
     /// Claims a resource without reading or writing it, and returns its version.

@@ -83,16 +83,25 @@ impl Terms {
     }
 
     /// Renews the lease for so long at most, counted from when the lock was asked for: then it is
-    /// lost. For work that may hang.
+    /// lost. For work that may hang. Undoes [`without_renewal`](Self::without_renewal).
     pub fn max_hold(self, max_hold: Duration) -> Self {
         Self { renewal: Renewal::Automatic { max_hold }, ..self }
     }
 
     /// Doesn't renew the lease by itself: it ends with its ttl, unless [`Lease::renew`] is called.
+    /// Undoes [`max_hold`](Self::max_hold).
     ///
     /// [`Lease::renew`]: crate::Lease::renew
     pub fn without_renewal(self) -> Self {
         Self { renewal: Renewal::None, ..self }
+    }
+
+    /// What is asked for at first: no more than the lock may be held for.
+    pub(crate) fn first_ttl(self) -> Ttl {
+        match self.renewal {
+            Renewal::Automatic { max_hold } => self.ttl.at_most(max_hold),
+            Renewal::None => self.ttl,
+        }
     }
 }
 

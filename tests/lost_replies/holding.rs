@@ -39,7 +39,7 @@ async fn renewal_that_was_not_answered_is_repeated(fault: Fault) {
     let lease = service.far.acquire(&name("r"), terms()).await.unwrap();
     let before = lease.remaining();
     let renewed = service.during(fault, lease.renew()).await;
-    assert!(matches!(renewed, Err(RenewError::Unavailable(_))), "{renewed:?}");
+    assert!(matches!(renewed, Err(RenewError::LockService(_))), "{renewed:?}");
     assert_eq!(lease.token(), Ok(token(33)), "it is not lost");
     assert!(lease.remaining() < before, "and not longer than what was answered");
     let full = Ttl::from_secs(600).unwrap().reliable();
@@ -74,7 +74,7 @@ async fn reissue_that_was_not_answered_is_repeated(fault: Fault) {
     let mut service = Service::start().await;
     let lease = service.far.acquire(&name("r"), terms()).await.unwrap();
     let reissued = service.during(fault, lease.reissue(token(40))).await;
-    assert!(matches!(reissued, Err(RenewError::Unavailable(_))), "{reissued:?}");
+    assert!(matches!(reissued, Err(RenewError::LockService(_))), "{reissued:?}");
     assert_eq!(lease.token(), Ok(token(33)), "a higher one was not heard of");
     // The next renewal tells what became of it.
     lease.renew().await.unwrap();

@@ -187,6 +187,8 @@ async fn success_that_is_not_understood_is_an_unknown_outcome() {
         assert!(matches!(written, Err(StorageError::Unknown(_))), "{written:?}");
         let claimed = storage.claim(&r, &fence).await;
         assert!(matches!(claimed, Err(StorageError::Unknown(_))), "{claimed:?}");
+        let deleted = storage.delete(&r, &fence).await;
+        assert!(matches!(deleted, Err(StorageError::Unknown(_))), "{deleted:?}");
     };
     tokio::select! {
         () = answering => {}

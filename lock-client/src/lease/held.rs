@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 #[cfg(feature = "storage")]
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, sync::Mutex};
 
-use fence::{ResourceName, Token};
+use fence::{Fence, ResourceName, Token};
+#[cfg(feature = "storage")]
+use reqwest::Url;
 use tokio::{sync::watch, time::timeout};
 
 use super::{Lost, RenewError};
 #[cfg(feature = "storage")]
-use crate::storage::Claim;
+use crate::storage::SharedClaim;
 use crate::{Locks, Ttl, backend::Ownership, clock::Moment, observe};
 
 /// What a lock service granted.
@@ -40,7 +39,7 @@ pub(crate) struct Held {
     exchange: tokio::sync::Mutex<()>,
     /// What the lease has claimed.
     #[cfg(feature = "storage")]
-    claims: Mutex<HashMap<ResourceName, Arc<tokio::sync::Mutex<Claim>>>>,
+    claims: Mutex<HashMap<(Url, ResourceName), SharedClaim>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +88,10 @@ impl Held {
         Err(Lost)
     }
 
+    pub(crate) fn fence(&self) -> Result<Fence, Lost> {
+        Ok(Fence { token: self.token()?, holder: self.ownership.holder.clone() })
+    }
+
     pub(super) fn remaining(&self) -> Duration {
         match *self.state.borrow() {
             State::Valid { deadline, .. } => deadline.remaining(),
@@ -125,24 +128,27 @@ impl Held {
         self.token()?;
         let asked = Moment::now();
         let renewed = self.locks.backend.renew(&self.name, &self.ownership, ttl).await;
-        match renewed.map_err(RenewError::Unavailable)? {
+        match renewed.map_err(RenewError::LockService)? {
             Some(token) => {
                 self.advance(token, Some(asked + ttl.reliable()))?;
                 observe::renewed();
                 Ok(())
             }
-            None => Err(self.lose(Loss::NotOurs).into()),
+            None => {
+                observe::renewal_refused();
+                Err(self.lose(Loss::NotOurs).into())
+            }
         }
     }
 
-    pub(super) async fn reissue(&self, above: Token) -> Result<Token, RenewError> {
+    pub(crate) async fn reissue(&self, above: Token) -> Result<Token, RenewError> {
         let _exchange = self.exchange.lock().await;
         let token = self.token()?;
         if token > above {
             return Ok(token);
         }
         let reissued = self.locks.backend.reissue(&self.name, &self.ownership, above).await;
-        match reissued.map_err(RenewError::Unavailable)? {
+        match reissued.map_err(RenewError::LockService)? {
             Some(token) => {
                 assert!(token > above, "a reissued token is above what it was asked to be");
                 self.advance(token, None)?;
@@ -186,6 +192,8 @@ impl Held {
 
     /// Notes that the lock was released. A lease that was lost before stays lost.
     pub(super) fn end(&self) {
+        // It may have run out without anybody's noticing.
+        let _ = self.token();
         let released = self.state.send_if_modified(|state| {
             let valid = matches!(state, State::Valid { .. });
             if valid {
@@ -198,10 +206,10 @@ impl Held {
         }
     }
 
-    /// What the lease has claimed of a resource.
+    /// What the lease has claimed of a resource in the storage at a URL.
     #[cfg(feature = "storage")]
-    pub(crate) fn claim(&self, resource: &ResourceName) -> Arc<tokio::sync::Mutex<Claim>> {
+    pub(crate) fn claim(&self, storage: &Url, resource: &ResourceName) -> SharedClaim {
         let mut claims = self.claims.lock().expect("nothing panics while it has this");
-        claims.entry(resource.clone()).or_default().clone()
+        claims.entry((storage.clone(), resource.clone())).or_default().clone()
     }
 }

@@ -18,20 +18,20 @@ pub(super) async fn renew_until_lost(held: Arc<Held>, max_hold: Duration) {
     let mut last = held.ttl.as_duration() >= max_hold;
     while !last {
         sleep((asked + third).remaining()).await;
-        // The last renewal is for what is left.
-        let ttl = held.ttl.at_most(end.remaining());
-        last = ttl < held.ttl;
-        asked = Moment::now();
         let mut pause = FIRST_PAUSE;
-        while let Err(error) = held.renew(ttl).await {
-            match error {
-                RenewError::Lost(_) => return,
-                RenewError::Unavailable(error) => observe::not_renewed(&held.name, &error),
+        let granted = loop {
+            // The last renewal is for what is left.
+            let ttl = held.ttl.at_most(end.remaining());
+            asked = Moment::now();
+            match held.renew(ttl).await {
+                Ok(()) => break ttl,
+                Err(RenewError::Lost(_)) => return,
+                Err(RenewError::LockService(error)) => observe::not_renewed(&held.name, &error),
             }
             sleep(pause.min(held.remaining())).await;
             pause = (pause * 2).min(third / 4);
-            asked = Moment::now();
-        }
+        };
+        last = granted < held.ttl;
     }
     sleep(held.remaining()).await;
     held.lose(Loss::Expired);

@@ -7,7 +7,11 @@ use fence::{Fence, Refusal, ResourceName, Token};
 use tokio::sync::Mutex;
 
 use super::{Answer, Storage, StorageError, Value};
-use crate::{Lease, Lost, RenewError, backend::BackendError, lease::Loss};
+use crate::{
+    Lease, Lost, RenewError,
+    backend::BackendError,
+    lease::{Held, Loss},
+};
 
 /// A resource of the storage, used under a lease.
 ///
@@ -24,14 +28,18 @@ use crate::{Lease, Lost, RenewError, backend::BackendError, lease::Loss};
 ///   whether the write landed, and cuts it off if it did not.
 ///
 /// All that are made of one lease (and its clones) know what the others have claimed; what they do
-/// with one resource, they do one after the other.
+/// with one resource, they do one after the other. They don't keep the lease: it is released with its
+/// last clone, and from then on they are of no use.
 #[derive(Clone, Debug)]
 pub struct FencedResource {
     storage: Storage,
-    lease: Lease,
+    held: Arc<Held>,
     resource: ResourceName,
-    claim: Arc<Mutex<Claim>>,
+    claim: SharedClaim,
 }
+
+/// What all that are made of one lease know of one resource.
+pub(crate) type SharedClaim = Arc<Mutex<Claim>>;
 
 /// What a lease has claimed of a resource.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,8 +59,8 @@ pub(crate) enum Claim {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FencedError {
-    /// The lease is over: nothing was changed, what was read is void, and the work starts again from
-    /// acquire.
+    /// The lease is over: this call has changed nothing, what was read is void, and the work starts
+    /// again from acquire. What is [`Unknown`](Self::Unknown) of a write before stays so.
     #[error("{}", match .refusal {
         Some(refusal) => format!("the lease is lost: somebody else was let in: {refusal}"),
         None => Lost.to_string(),
@@ -62,7 +70,8 @@ pub enum FencedError {
         refusal: Option<Refusal>,
     },
     /// A write may have landed, or may yet. Read before anything else: until then, writes are not
-    /// sent, and end with this error too.
+    /// sent, and end with this error too. If it did not land, work out what to write from what that
+    /// read returned: somebody else may have written meanwhile.
     #[error("it is not known whether the last write landed; a read tells: {0}")]
     Unknown(String),
     /// Nothing has happened, or only a claim. Try again.
@@ -71,16 +80,17 @@ pub enum FencedError {
     /// The request is wrong; sending it again would not help.
     #[error("the storage rejected the request: {0}")]
     Rejected(String),
-    /// The token was refused or is to be swapped, and the lock service did not answer. Nothing was
-    /// changed. Try again.
+    /// The token was refused or is to be swapped, and the lock service did not answer, or refused.
+    /// Nothing was changed. Try again, if the error says that it may help.
     #[error(transparent)]
     LockService(BackendError),
 }
 
 impl FencedResource {
-    pub(super) fn new(storage: Storage, lease: Lease, resource: ResourceName) -> Self {
-        let claim = lease.held().claim(&resource);
-        Self { storage, lease, resource, claim }
+    pub(super) fn new(storage: Storage, lease: &Lease, resource: ResourceName) -> Self {
+        let held = lease.held().clone();
+        let claim = held.claim(&storage.base, &resource);
+        Self { storage, held, resource, claim }
     }
 
     /// Claims the resource and reads its value, in one step. `None` if there is no value.
@@ -93,7 +103,7 @@ impl FencedResource {
     pub async fn read(&self) -> Result<Option<Value>, FencedError> {
         let mut claim = self.claim.lock().await;
         if let Claim::Unsettled(token) = *claim {
-            self.lease.reissue(token).await?;
+            self.held.reissue(token).await?;
         }
         let read = async |fence: Fence| self.storage.fenced_read(&self.resource, &fence).await;
         self.claiming(&mut claim, read).await
@@ -147,7 +157,7 @@ impl FencedResource {
                 }
                 Ok(Answer::Refused(refusal)) => match claim {
                     Claim::None => {
-                        self.lease.reissue(refusal.highest_token).await?;
+                        self.held.reissue(refusal.highest_token).await?;
                     }
                     Claim::Accepted(_) | Claim::Unsettled(_) => return Err(self.lost(refusal)),
                 },
@@ -195,7 +205,7 @@ impl FencedResource {
 
     /// What to send: the token of the claim, or else the lease's.
     fn fence(&self, claim: &Claim) -> Result<Fence, Lost> {
-        let fence = self.lease.fence()?;
+        let fence = self.held.fence()?;
         Ok(match *claim {
             Claim::Accepted(token) => Fence { token, ..fence },
             Claim::None | Claim::Unsettled(_) => fence,
@@ -204,7 +214,7 @@ impl FencedResource {
 
     /// Notes that somebody else was let in.
     fn lost(&self, refusal: Refusal) -> FencedError {
-        self.lease.held().lose(Loss::Refused);
+        self.held.lose(Loss::Refused);
         FencedError::Lost { refusal: Some(refusal) }
     }
 }
@@ -219,7 +229,7 @@ impl From<RenewError> for FencedError {
     fn from(error: RenewError) -> Self {
         match error {
             RenewError::Lost(lost) => lost.into(),
-            RenewError::Unavailable(error) => Self::LockService(error),
+            RenewError::LockService(error) => Self::LockService(error),
         }
     }
 }

@@ -93,6 +93,19 @@ pub(super) async fn version(answer: Answer<Option<Response>>) -> Result<Answer<u
     }
 }
 
+pub(super) fn deleted(answer: Answer<Option<Response>>) -> Result<Answer<()>, StorageError> {
+    match answer {
+        Answer::Accepted(Some(response)) if response.status() == StatusCode::NO_CONTENT => {
+            Ok(Answer::Accepted(()))
+        }
+        Answer::Accepted(Some(response)) => {
+            Err(StorageError::Unknown(format!("{} for a delete", response.status())))
+        }
+        Answer::Accepted(None) => Err(not_ours("there is no such path")),
+        Answer::Refused(refusal) => Ok(Answer::Refused(refusal)),
+    }
+}
+
 pub(super) async fn value(response: Option<Response>) -> Result<Option<Value>, StorageError> {
     let Some(response) = response else {
         return Ok(None);
@@ -111,7 +124,7 @@ fn lost_answer(error: &reqwest::Error) -> StorageError {
     StorageError::Unknown(with_causes(error))
 }
 
-pub(super) fn not_ours(reason: &str) -> StorageError {
+fn not_ours(reason: &str) -> StorageError {
     StorageError::Rejected(format!("this is no storage server: {reason}"))
 }
 
