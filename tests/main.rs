@@ -5,6 +5,7 @@ mod bad_input;
 mod bench;
 mod command;
 mod conformance;
+mod connections;
 mod contract;
 mod crashes;
 mod database_hammer;

@@ -1,6 +1,6 @@
 //! One acquire, from its first try to a lease or an error.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use fence::{Holder, ResourceName};
 use tokio::{
@@ -15,12 +15,13 @@ use crate::{
     lease::Granted,
     observe,
     retry::retried_until,
-    terms::{Renewal, Wait},
+    terms::Wait,
 };
 
 /// How long to go on asking a lock service that doesn't answer, where the caller set no limit.
 const UNAVAILABLE_PATIENCE: Duration = Duration::from_secs(10);
-/// The same for a single try, which is repeated only because its reply may have been lost.
+/// The same for a single try, which is repeated only because its reply may have been lost, and for the
+/// first of a limited wait, which may have to connect.
 const TRY_PATIENCE: Duration = Duration::from_secs(2);
 /// The same at the end of a limited wait: each try has the time for one answer.
 const LAST_TRY_PATIENCE: Duration = Duration::from_millis(500);
@@ -39,35 +40,33 @@ pub(crate) struct Acquisition<'a> {
     began: Moment,
     /// Until when somebody else may have the lock; `None` without a limit.
     contended_until: Option<Moment>,
-    /// For how long the lock service may leave a request unanswered.
-    unavailable: Duration,
     holder: Holder,
+    /// Whether the lock service has answered.
+    answered: bool,
     /// Whether there may be something to undo.
     unsettled: bool,
+    runtime: Handle,
 }
 
 impl<'a> Acquisition<'a> {
     pub(crate) fn new(locks: &'a Locks, name: &'a ResourceName, terms: Terms) -> Self {
         let began = Moment::now();
-        let (contended_until, unavailable) = match terms.wait {
-            Wait::No => (Some(began), TRY_PATIENCE),
-            Wait::AtMost(wait) => (Some(began + wait), LAST_TRY_PATIENCE),
-            Wait::Forever => (None, UNAVAILABLE_PATIENCE),
-        };
-        let ttl = match terms.renewal {
-            Renewal::Automatic { max_hold } => terms.ttl.at_most(max_hold),
-            Renewal::None => terms.ttl,
+        let contended_until = match terms.wait {
+            Wait::No => Some(began),
+            Wait::AtMost(wait) => Some(began + wait),
+            Wait::Forever => None,
         };
         Self {
             locks,
             name,
             terms,
-            ttl,
+            ttl: terms.first_ttl(),
             began,
             contended_until,
-            unavailable,
             holder: Holder::random(),
+            answered: false,
             unsettled: false,
+            runtime: Handle::current(),
         }
     }
 
@@ -98,9 +97,20 @@ impl<'a> Acquisition<'a> {
         let _first_place = match self.terms.order {
             Order::Fair => None,
             Order::WokenAtOnce => {
-                match timeout(self.time_left(), self.locks.queues.first_place(self.name)).await {
-                    Ok(first_place) => Some(first_place),
-                    Err(_) => return self.last_try().await,
+                let mut first_place = pin!(self.locks.queues.first_place(self.name));
+                loop {
+                    let nap = LONGEST_SLEEP.min(self.time_left());
+                    if let Ok(first_place) = timeout(nap, &mut first_place).await {
+                        break Some(first_place);
+                    }
+                    // Who has the first place may be paused, or hear nothing of the lock service.
+                    match self.try_once().await? {
+                        Ok(lease) => return Ok(lease),
+                        Err(remaining) if self.out_of_time() => {
+                            return Err(AcquireError::Contended { remaining });
+                        }
+                        Err(_) => {}
+                    }
                 }
             }
         };
@@ -139,7 +149,9 @@ impl<'a> Acquisition<'a> {
             tries += 1;
             self.locks.backend.try_acquire(self.name, &self.holder, self.ttl, self.terms.order)
         });
-        match attempt.await {
+        let attempt = attempt.await;
+        self.answered |= attempt.is_ok();
+        match attempt {
             Ok(Attempt::Granted { token, grant }) => {
                 self.unsettled = false;
                 let ownership = Ownership { holder: self.holder.clone(), grant };
@@ -163,11 +175,6 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// The try after the time to wait is over.
-    async fn last_try(&mut self) -> Result<Lease, AcquireError> {
-        self.try_once().await?.map_err(|remaining| AcquireError::Contended { remaining })
-    }
-
     async fn subscribe(&self) -> Result<Wakeups, AcquireError> {
         let subscribe = || self.locks.backend.subscribe(self.name, &self.holder, self.terms.order);
         retried_until(self.give_up(), subscribe).await.map_err(|error| match error {
@@ -178,7 +185,12 @@ impl<'a> Acquisition<'a> {
 
     /// Until when a request that is made now may stay without an answer.
     fn give_up(&self) -> Moment {
-        let answer_by = Moment::now() + self.unavailable;
+        let patience = match self.terms.wait {
+            Wait::Forever => UNAVAILABLE_PATIENCE,
+            Wait::AtMost(_) if self.answered => LAST_TRY_PATIENCE,
+            Wait::AtMost(_) | Wait::No => TRY_PATIENCE,
+        };
+        let answer_by = Moment::now() + patience;
         self.contended_until.map_or(answer_by, |end| end.max(answer_by))
     }
 
@@ -196,16 +208,14 @@ impl Drop for Acquisition<'_> {
         if !self.unsettled {
             return;
         }
-        // Without a runtime nothing can be sent; the ttl then frees the lock, and the queue forgets
-        // who isn't heard of.
-        if let Ok(runtime) = Handle::try_current() {
-            let (backend, name, holder) =
-                (self.locks.backend.clone(), self.name.clone(), self.holder.clone());
-            let undo = async move {
-                let give_up = Moment::now() + TRY_PATIENCE;
-                let _ = retried_until(give_up, || backend.release(&name, &holder)).await;
-            };
-            self.locks.background.spawn_on(undo, &runtime);
-        }
+        let (backend, name, holder) =
+            (self.locks.backend.clone(), self.name.clone(), self.holder.clone());
+        let undo = async move {
+            let give_up = Moment::now() + TRY_PATIENCE;
+            let _ = retried_until(give_up, || backend.release(&name, &holder)).await;
+        };
+        // If the runtime has gone, nothing can be sent: the ttl then frees the lock, and the queue
+        // forgets who isn't heard of.
+        self.locks.background.spawn_on(undo, &self.runtime);
     }
 }

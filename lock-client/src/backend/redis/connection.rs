@@ -1,6 +1,9 @@
 //! The connection that all requests of a client share.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, MutexGuard},
+    time::Duration,
+};
 
 use redis::{
     AsyncConnectionConfig, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind,
@@ -10,24 +13,31 @@ use redis::{
 use tokio::sync::Mutex;
 
 use super::{script::Call, server::Server};
-use crate::backend::BackendError;
+use crate::{backend::BackendError, clock::Moment};
 
 /// How long a request may take. A lock service that answers later than this is told as silent.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// For how long a link may leave everything unanswered, until another is tried. It is longer than an
+/// acquire and its undoing wait for their answers: over another link, a release would overtake the
+/// acquire that it is to undo, if the server goes on.
+const LONGEST_SILENCE: Duration = Duration::from_secs(5);
+
 /// The connection that all requests of a client share. It is made when it is first needed, and again
-/// when it was lost or leads to a server that doesn't take writes any more.
+/// when it was lost, has been silent for too long, or leads to a server that doesn't take writes any
+/// more.
 #[derive(Clone)]
 pub(super) struct Connection {
     server: Arc<Server>,
-    current: Arc<Mutex<Current>>,
+    current: Arc<Mutex<Option<Line>>>,
 }
 
-#[derive(Default)]
-struct Current {
-    link: Option<Link>,
-    /// How many links there have been.
-    generation: u64,
+/// A link, and what is known of it.
+#[derive(Clone)]
+struct Line {
+    link: Link,
+    /// When the first request was sent since the last answer.
+    unanswered_since: Arc<std::sync::Mutex<Option<Moment>>>,
 }
 
 /// What requests are sent over.
@@ -52,40 +62,70 @@ impl Connection {
 
     /// Runs a script in one round trip, or two where this Redis doesn't know it.
     pub(super) async fn run<T: FromRedisValue>(&self, call: &Call) -> Result<T, BackendError> {
-        let (mut link, generation) = self.link().await?;
-        let answer = match link.query(&call.by_hash()).await {
+        let mut line = self.line().await?;
+        line.ask();
+        let answer = match line.link.query(&call.by_hash()).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                link.query(&call.in_full()).await
+                line.link.query(&call.in_full()).await
             }
             answer => answer,
         };
-        if let Err(error) = &answer
-            && is_over(error)
-        {
-            self.give_up(generation).await;
+        match &answer {
+            Err(error) if line.is_over(error) => self.give_up(&line).await,
+            Err(error) if error.kind() == ErrorKind::Io => {}
+            _ => line.hear(),
         }
         Ok(answer?)
     }
 
-    async fn link(&self) -> RedisResult<(Link, u64)> {
+    async fn line(&self) -> RedisResult<Line> {
         let mut current = self.current.lock().await;
-        let link = match &current.link {
-            Some(link) => link.clone(),
-            None => {
+        match &*current {
+            Some(line) if !line.is_silent() => Ok(line.clone()),
+            _ => {
+                // Until there is another, the silent one stays.
                 let link = self.server.connect().await?;
-                current.generation += 1;
-                current.link.insert(link).clone()
+                Ok(current.insert(Line { link, unanswered_since: Arc::default() }).clone())
             }
-        };
-        Ok((link, current.generation))
+        }
     }
 
-    /// Gives a link up, unless there is a newer one.
-    async fn give_up(&self, generation: u64) {
+    /// Gives a line up, unless there is a newer one.
+    async fn give_up(&self, line: &Line) {
         let mut current = self.current.lock().await;
-        if current.generation == generation && matches!(current.link, Some(Link::Node(_))) {
-            current.link = None;
+        if current.as_ref().is_some_and(|current| current.is(line)) {
+            *current = None;
         }
+    }
+}
+
+impl Line {
+    fn ask(&self) {
+        self.unanswered_since().get_or_insert_with(Moment::now);
+    }
+
+    fn hear(&self) {
+        *self.unanswered_since() = None;
+    }
+
+    fn is_silent(&self) -> bool {
+        self.unanswered_since().is_some_and(|since| since.elapsed() > LONGEST_SILENCE)
+    }
+
+    fn unanswered_since(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.unanswered_since.lock().expect("nothing panics while it has this")
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.unanswered_since, &other.unanswered_since)
+    }
+
+    /// Whether it is of no more use: it is lost, or its server is not, or no longer, the primary. One
+    /// answer that doesn't come in time is no such reason.
+    fn is_over(&self, error: &RedisError) -> bool {
+        let over = error.is_unrecoverable_error()
+            || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
+        over && matches!(self.link, Link::Node(_))
     }
 }
 
@@ -104,18 +144,14 @@ impl Link {
     }
 }
 
-/// Whether a connection is of no more use: it is lost, or its server is not, or no longer, the
-/// primary. A timeout alone is no such reason: over a new connection, a release would overtake the
-/// acquire that it is to undo.
-fn is_over(error: &RedisError) -> bool {
-    error.is_unrecoverable_error() || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
-}
-
 impl From<RedisError> for BackendError {
     fn from(error: RedisError) -> Self {
         let passing = matches!(
             error.kind(),
             ErrorKind::Io
+                // An answer that isn't understood comes after what was asked for.
+                | ErrorKind::Parse
+                | ErrorKind::UnexpectedReturnType
                 | ErrorKind::ClusterConnectionNotFound
                 | ErrorKind::MasterNameNotFoundBySentinel
                 | ErrorKind::NoValidReplicasFoundBySentinel
@@ -128,7 +164,7 @@ impl From<RedisError> for BackendError {
                         | ServerErrorKind::Moved
                         | ServerErrorKind::Ask
                 )
-        ) || error.code() == Some("NOREPLICAS");
+        ) || matches!(error.code(), Some("BUSY" | "MISCONF" | "NOREPLICAS"));
         if passing { Self::Unavailable(error.into()) } else { Self::Rejected(error.into()) }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     io,
     ops::ControlFlow,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -30,11 +30,12 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The subscriptions of a client. Their connection is made with the first, and kept.
+/// The subscriptions of a client. Their connection is made with the first, and kept as long as the
+/// runtime goes on in which that was.
 #[derive(Clone)]
 pub(super) struct Subscriptions {
     server: Arc<Server>,
-    changes: Arc<OnceLock<mpsc::UnboundedSender<Change>>>,
+    changes: Arc<Mutex<Option<mpsc::UnboundedSender<Change>>>>,
     next_id: Arc<AtomicU64>,
 }
 
@@ -70,22 +71,32 @@ impl Subscriptions {
 
     /// Subscribes to a channel: when this is answered, Redis has confirmed it.
     pub(super) async fn subscribe(&self, channel: String) -> Result<Wakeups, BackendError> {
-        let changes = self.changes.get_or_init(|| {
-            let (changes, incoming) = mpsc::unbounded_channel();
-            let connection = Connection { server: self.server.clone(), channels: HashMap::new() };
-            tokio::spawn(connection.serve(incoming));
-            changes
-        });
+        let changes = self.changes();
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let freed = Arc::new(Notify::new());
         let listener = Listener { id, freed: freed.clone() };
         let (done, confirmed) = oneshot::channel();
         let gone = || BackendError::Unavailable("its connection has gone".into());
-        let subscription = Subscription { channel: channel.clone(), id, changes: changes.clone() };
-        let subscribe = Change::Subscribe { channel, listener, done };
+        let subscribe = Change::Subscribe { channel: channel.clone(), listener, done };
+        let subscription = Subscription { channel, id, changes: changes.clone() };
         changes.send(subscribe).map_err(|_| gone())?;
         confirmed.await.map_err(|_| gone())??;
         Ok(Wakeups::new(freed, subscription))
+    }
+
+    /// Where to send changes to. If what took them has ended with its runtime, it begins anew in this.
+    fn changes(&self) -> mpsc::UnboundedSender<Change> {
+        let mut changes = self.changes.lock().expect("nothing panics while it has this");
+        match &*changes {
+            Some(open) if !open.is_closed() => open.clone(),
+            _ => {
+                let (sender, incoming) = mpsc::unbounded_channel();
+                let connection =
+                    Connection { server: self.server.clone(), channels: HashMap::new() };
+                tokio::spawn(connection.serve(incoming));
+                changes.insert(sender).clone()
+            }
+        }
     }
 }
 

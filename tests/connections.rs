@@ -1,0 +1,120 @@
+//! The connections of a client: to servers that hang, are busy or are slow to answer, and in runtimes
+//! that end.
+
+use std::{pin::pin, time::Duration};
+
+use lab::{
+    process::until_async,
+    servers::{Redis, Sentinels},
+};
+use lock_client::Terms;
+use tokio::{
+    net::TcpListener,
+    runtime::{self, Runtime},
+    time::timeout,
+};
+
+use crate::world::{locks, name, tried, ttl};
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn runtime() -> Runtime {
+    runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// The kernel of a server that hangs acknowledges what it is sent, as a proxy before a dead one does.
+#[tokio::test]
+async fn primary_that_hangs_is_left_for_the_one_that_the_sentinels_name() {
+    let mut world = Sentinels::start().await.unwrap();
+    let locks = locks(&world.url());
+    let lease = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
+    lease.release().await.unwrap();
+    world.primary().process().pause().await.unwrap();
+    world.fail_over().await.unwrap();
+    let acquired = async || match locks.acquire(&name("r"), tried(60_000)).await {
+        Ok(lease) => Ok(lease.release().await.is_ok()),
+        Err(_) => Ok(false),
+    };
+    until_async(SOON, acquired).await.expect("the new primary is asked");
+}
+
+#[tokio::test]
+async fn short_wait_is_long_enough_to_connect_to_the_second_sentinel() {
+    let world = Sentinels::start().await.unwrap();
+    // It takes connections, and never answers.
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let first = format!("redis+sentinel://{},", mute.local_addr().unwrap());
+    let locks = locks(&world.url().replace("redis+sentinel://", &first));
+    let terms = Terms::new(ttl(60_000)).wait(Duration::from_millis(100));
+    locks.acquire(&name("r"), terms).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn redis_that_is_busy_with_a_script_is_waited_for() {
+    let redis = Redis::start_with(&["--busy-reply-threshold", "10"]).await.unwrap();
+    let (locks, r) = (locks(&redis.url()), name("r"));
+    let lease = locks.acquire(&r, tried(60_000)).await.unwrap();
+    let endless = redis.command::<()>(&["EVAL", "while true do end", "0"]);
+    let meanwhile = async {
+        let is_busy = async || Ok(redis.command::<String>(&["PING"]).await.is_err());
+        until_async(SOON, is_busy).await.unwrap();
+        // Both ask at once, and are told that it is busy; a wait that ended there would be cut short.
+        let waits = locks.acquire(&r, Terms::new(ttl(60_000)).wait(SOON));
+        let (released, acquired, ()) = tokio::join!(lease.release(), waits, async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let _: String = redis.command(&["SCRIPT", "KILL"]).await.unwrap();
+        });
+        released.expect("it was busy, and did not refuse");
+        acquired.expect("it was busy, and did not refuse").release().await.unwrap();
+    };
+    let (killed, ()) = tokio::join!(endless, meanwhile);
+    assert!(killed.unwrap_err().to_string().contains("SCRIPT KILL"));
+}
+
+#[test]
+fn waiters_hear_in_another_runtime_than_the_first() {
+    let servers = runtime();
+    let redis = servers.block_on(Redis::start()).unwrap();
+    let (locks, r) = (locks(&redis.url()), name("r"));
+    for _ in 0..2 {
+        let runtime = runtime();
+        runtime.block_on(async {
+            let held = locks.acquire(&r, tried(60_000)).await.unwrap();
+            let waits = locks.acquire(&r, Terms::new(ttl(60_000)).wait(SOON));
+            let releases = async {
+                let channel = ["PUBSUB", "NUMSUB", "fenced:{r}:freed"];
+                let heard = async || Ok(redis.command::<(String, u64)>(&channel).await?.1 == 1);
+                until_async(SOON, heard).await.unwrap();
+                held.release().await.unwrap();
+            };
+            let (acquired, ()) = tokio::join!(waits, releases);
+            acquired.unwrap().release().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn acquire_that_is_dropped_outside_of_its_runtime_leaves_nothing_behind() {
+    let runtime = runtime();
+    let redis = runtime.block_on(Redis::start()).unwrap();
+    let (locks, r) = (locks(&redis.url()), name("r"));
+    let held = runtime.block_on(locks.acquire(&r, tried(60_000))).unwrap();
+    {
+        let mut waits = pin!(locks.acquire(&r, Terms::new(ttl(60_000)).fair()));
+        let queued = async {
+            let stands = async || Ok(locks.status(&r).await?.queued == 1);
+            until_async(SOON, stands).await.unwrap();
+        };
+        runtime.block_on(async {
+            tokio::select! {
+                acquired = &mut waits => panic!("it is taken: {acquired:?}"),
+                () = queued => {}
+            }
+        });
+    }
+    runtime.block_on(async {
+        timeout(SOON, locks.settled()).await.unwrap();
+        assert_eq!(locks.status(&r).await.unwrap().queued, 0);
+        held.release().await.unwrap();
+    });
+}
