@@ -94,12 +94,14 @@ async fn used(locks: &Locks, name: &ResourceName) -> Result<(), String> {
     let acquired = locks.acquire(name, terms.no_wait()).await;
     let lease = acquired.map_err(|error| format!("can't take a lock: {error}"))?;
     let renewed = lease.renew().await;
-    // Somebody else comes to wait, and goes.
-    let waited = locks.acquire(name, terms.wait(Duration::from_millis(1))).await;
+    // Somebody else comes to the queue, and goes; another listens.
+    let queued = locks.acquire(name, terms.no_wait()).await;
+    let listened = locks.wakeups(name).await;
     let released = lease.release().await;
     renewed.map_err(|error| format!("can't renew a lease: {error}"))?;
     released.map_err(|error| format!("can't release a lock: {error}"))?;
-    match waited {
+    drop(listened.map_err(|error| format!("can't wait for a lock: {error}"))?);
+    match queued {
         Ok(_) | Err(AcquireError::Contended { .. }) => Ok(()),
         Err(error) => Err(format!("can't wait for a lock: {error}")),
     }

@@ -8,6 +8,8 @@ use super::{
 const CHECK: &str = "version";
 /// The first with `SET … KEEPTTL`, and with users that can be told apart.
 const OLDEST: (u32, u32) = (6, 0);
+/// The first whose scripts tell errors by their codes, such as READONLY.
+const WHOLE: (u32, u32) = (7, 0);
 
 /// Looks at what sort of server it is, and how old.
 pub(super) fn version(facts: &Facts) -> Finding {
@@ -34,7 +36,14 @@ pub(super) fn version(facts: &Facts) -> Finding {
         );
     }
     match parsed(version) {
-        Some(version) if version >= OLDEST => Finding::ok(CHECK, server),
+        Some(version) if version >= WHOLE => Finding::ok(CHECK, server),
+        Some(version) if version >= OLDEST => Finding::bad(
+            Severity::Warning,
+            CHECK,
+            format!("{server} is older than {}.{}", WHOLE.0, WHOLE.1),
+            "clients don't see in its scripts' errors that it has become a replica, and stay",
+            Cure::advice(format!("update Redis to {}.{} or newer", WHOLE.0, WHOLE.1)),
+        ),
         Some(_) => Finding::bad(
             Severity::Unusable,
             CHECK,
@@ -73,7 +82,7 @@ mod tests {
         for (number, expected) in [
             ("2.8.24", Severity::Unusable),
             ("5.0.14", Severity::Unusable),
-            ("6.0.0", Severity::Ok),
+            ("6.0.0", Severity::Warning),
             ("7.0.15", Severity::Ok),
             ("10.0.0", Severity::Ok),
             ("unstable", Severity::Warning),
