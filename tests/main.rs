@@ -36,6 +36,7 @@ mod run_command;
 mod run_losing_its_lease;
 mod run_nested;
 mod run_signals;
+mod spans;
 mod start_and_stop;
 mod storage_client;
 mod under_a_lock;

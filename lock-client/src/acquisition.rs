@@ -7,6 +7,7 @@ use tokio::{
     runtime::Handle,
     time::{sleep, timeout},
 };
+use tracing::{Instrument, Span};
 
 use crate::{
     AcquireError, Lease, Locks, Order, Terms, Ttl,
@@ -46,6 +47,7 @@ pub(crate) struct Acquisition<'a> {
     /// Whether there may be something to undo.
     unsettled: bool,
     runtime: Handle,
+    caller: Span,
 }
 
 impl<'a> Acquisition<'a> {
@@ -67,21 +69,26 @@ impl<'a> Acquisition<'a> {
             answered: false,
             unsettled: false,
             runtime: Handle::current(),
+            caller: Span::current(),
         }
     }
 
     /// Tries, and waits, as the terms say.
     pub(crate) async fn run(mut self) -> Result<Lease, AcquireError> {
-        let result = self.acquire().await;
-        if result.is_err() && self.unsettled {
-            let undo = self.locks.backend.release(self.name, &self.holder);
-            // Without an answer it is asked for again when this is dropped, in the background.
-            if let Ok(Ok(_)) = timeout(LAST_TRY_PATIENCE, undo).await {
-                self.unsettled = false;
+        let span = observe::acquiring(self.name, &self.holder);
+        let acquiring = async {
+            let result = self.acquire().await;
+            if result.is_err() && self.unsettled {
+                let undo = self.locks.backend.release(self.name, &self.holder);
+                // Without an answer it is asked for again when this is dropped, in the background.
+                if let Ok(Ok(_)) = timeout(LAST_TRY_PATIENCE, undo).await {
+                    self.unsettled = false;
+                }
             }
-        }
-        observe::waited(self.began.elapsed(), &result);
-        result
+            observe::waited(self.began.elapsed(), &result);
+            result
+        };
+        acquiring.instrument(span).await
     }
 
     async fn acquire(&mut self) -> Result<Lease, AcquireError> {
@@ -162,6 +169,7 @@ impl<'a> Acquisition<'a> {
                     ttl: self.ttl,
                     token,
                     asked,
+                    caller: self.caller.clone(),
                 };
                 Ok(Ok(Lease::begin(granted, self.terms.renewal)))
             }

@@ -7,6 +7,7 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use fence::{Fence, Holder, ResourceName, Token};
 use tokio::{runtime::Handle, task::AbortHandle};
+use tracing::Instrument;
 
 pub(crate) use self::held::{Granted, Held, Loss};
 use crate::{
@@ -59,7 +60,7 @@ impl Lease {
             Renewal::None => None,
             Renewal::Automatic { max_hold } => {
                 let renewing = renewal::renew_until_lost(held.clone(), max_hold);
-                Some(runtime.spawn(renewing).abort_handle())
+                Some(runtime.spawn(renewing.instrument(held.span.clone())).abort_handle())
             }
         };
         Self { share: Arc::new(Share { held, renewal, runtime, settled: false }) }
@@ -227,7 +228,7 @@ impl Drop for Share {
             let release = || held.locks.backend.release(&held.name, &held.ownership.holder);
             match retried_until(give_up, release).await {
                 Ok(_) => held.end(),
-                Err(error) => tracing::warn!(name = %held.name, %error, "a lock was not released"),
+                Err(error) => tracing::warn!(parent: &held.span, %error, "a lock was not released"),
             }
         };
         self.held.locks.background.spawn_on(release, &self.runtime);

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName};
 use tokio_util::task::TaskTracker;
+use tracing::{Instrument, Span};
 
 use crate::{
     Backend, Lease, Lost, Order, RenewError, Terms,
@@ -137,7 +138,7 @@ impl Locks {
         // The select ends what it did not choose: the body, and its clones of the lease.
         let outcome = tokio::select! {
             biased;
-            outcome = body(lease.clone()) => Some(outcome),
+            outcome = body(lease.clone()).instrument(lease.held().span.clone()) => Some(outcome),
             () = lease.lost() => None,
         };
         if let Err(error) = lease.release().await {
@@ -171,7 +172,15 @@ impl Locks {
             self.backend.renew(&name, &ownership, ttl)
         });
         let token = renewed.await.map_err(RenewError::LockService)?.ok_or(Lost)?;
-        let granted = Granted { locks: self.clone(), name, ownership, ttl, token, asked };
+        let granted = Granted {
+            locks: self.clone(),
+            name,
+            ownership,
+            ttl,
+            token,
+            asked,
+            caller: Span::current(),
+        };
         Ok(Lease::begin(granted, terms.renewal))
     }
 

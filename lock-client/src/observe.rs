@@ -1,4 +1,8 @@
-//! What can be seen from outside: metrics by the `metrics` crate, and events by `tracing`.
+//! What can be seen from outside: metrics by the `metrics` crate, and spans and events by `tracing`.
+//!
+//! Each acquire is a span `acquire`, with the lock's `name` and the `holder`, as far as others may know
+//! it. Each lease is a span `lease`, which has its present `token` besides, and in which the bodies of
+//! [`Locks::with`](crate::Locks::with) run. Both are of level INFO.
 //!
 //! | metric | kind | what |
 //! |---|---|---|
@@ -11,9 +15,20 @@
 
 use std::time::Duration;
 
-use fence::{ResourceName, Token};
+use fence::{Holder, ResourceName, Token};
+use tracing::Span;
 
 use crate::{AcquireError, Lease, backend::BackendError, lease::Loss};
+
+pub(crate) fn acquiring(name: &ResourceName, holder: &Holder) -> Span {
+    tracing::info_span!("acquire", %name, holder = holder.redacted())
+}
+
+/// The span of a lease, which outlives that of the acquire.
+pub(crate) fn holding(caller: &Span, name: &ResourceName, holder: &Holder, token: Token) -> Span {
+    let (holder, token) = (holder.redacted(), token.as_u64());
+    tracing::info_span!(parent: caller, "lease", %name, holder, token)
+}
 
 pub(crate) fn contended() {
     metrics::counter!("fenced_lock_contended_total").increment(1);
@@ -29,10 +44,10 @@ pub(crate) fn waited(wait: Duration, result: &Result<Lease, AcquireError>) {
     };
     metrics::histogram!("fenced_lock_wait_seconds", "outcome" => outcome).record(wait);
     match result {
-        Ok(lease) => tracing::debug!(
-            name = %lease.name(), holder = lease.holder().redacted(),
-            token = lease.token().ok().map(Token::as_u64), wait_ms = millis(wait), "acquired"
-        ),
+        Ok(lease) => {
+            let token = lease.token().ok().map(Token::as_u64);
+            tracing::debug!(token, wait_ms = millis(wait), "acquired");
+        }
         Err(error) => tracing::debug!(%error, wait_ms = millis(wait), "not acquired"),
     }
 }
@@ -45,17 +60,18 @@ pub(crate) fn renewal_refused() {
     metrics::counter!("fenced_lock_renewals_total", "outcome" => "lost").increment(1);
 }
 
-pub(crate) fn not_renewed(name: &ResourceName, error: &BackendError) {
+pub(crate) fn not_renewed(error: &BackendError) {
     metrics::counter!("fenced_lock_renewals_total", "outcome" => "unavailable").increment(1);
-    tracing::warn!(%name, %error, "could not renew a lease");
+    tracing::warn!(%error, "could not renew a lease");
 }
 
-pub(crate) fn reissued(name: &ResourceName, token: Token) {
+pub(crate) fn reissued(span: &Span, token: Token) {
+    span.record("token", token.as_u64());
     metrics::counter!("fenced_lock_reissues_total").increment(1);
-    tracing::warn!(%name, token = token.as_u64(), "swapped the token for a higher one");
+    tracing::warn!(parent: span, "swapped the token for a higher one");
 }
 
-pub(crate) fn lost(name: &ResourceName, loss: Loss, hold: Duration) {
+pub(crate) fn lost(span: &Span, loss: Loss, hold: Duration) {
     let reason = match loss {
         Loss::Expired => "expired",
         Loss::NotOurs => "not-ours",
@@ -63,12 +79,12 @@ pub(crate) fn lost(name: &ResourceName, loss: Loss, hold: Duration) {
     };
     metrics::counter!("fenced_lock_losses_total", "reason" => reason).increment(1);
     metrics::histogram!("fenced_lock_hold_seconds").record(hold);
-    tracing::warn!(%name, reason, hold_ms = millis(hold), "lost a lease");
+    tracing::warn!(parent: span, reason, hold_ms = millis(hold), "lost a lease");
 }
 
-pub(crate) fn released(name: &ResourceName, hold: Duration) {
+pub(crate) fn released(span: &Span, hold: Duration) {
     metrics::histogram!("fenced_lock_hold_seconds").record(hold);
-    tracing::debug!(%name, hold_ms = millis(hold), "released");
+    tracing::debug!(parent: span, hold_ms = millis(hold), "released");
 }
 
 fn millis(duration: Duration) -> u64 {

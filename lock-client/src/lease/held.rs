@@ -8,6 +8,7 @@ use fence::{Fence, ResourceName, Token};
 #[cfg(feature = "storage")]
 use reqwest::Url;
 use tokio::{sync::watch, time::timeout};
+use tracing::Span;
 
 use super::{Lost, RenewError};
 #[cfg(feature = "storage")]
@@ -24,6 +25,8 @@ pub(crate) struct Granted {
     pub(crate) token: Token,
     /// When the request was sent.
     pub(crate) asked: Moment,
+    /// In which span the acquire was asked for.
+    pub(crate) caller: Span,
 }
 
 /// A held lock, and what is known of it.
@@ -34,6 +37,7 @@ pub(crate) struct Held {
     pub(crate) ownership: Ownership,
     pub(crate) ttl: Ttl,
     pub(crate) began: Moment,
+    pub(crate) span: Span,
     state: watch::Sender<State>,
     /// Renewals and reissues of one lease never overlap.
     exchange: tokio::sync::Mutex<()>,
@@ -63,7 +67,8 @@ pub(crate) enum Loss {
 
 impl Held {
     pub(super) fn new(granted: Granted) -> Self {
-        let Granted { locks, name, ownership, ttl, token, asked } = granted;
+        let Granted { locks, name, ownership, ttl, token, asked, caller } = granted;
+        let span = observe::holding(&caller, &name, &ownership.holder, token);
         let state = State::Valid { token, deadline: asked + ttl.reliable() };
         Self {
             locks,
@@ -71,6 +76,7 @@ impl Held {
             ownership,
             ttl,
             began: asked,
+            span,
             state: watch::Sender::new(state),
             exchange: tokio::sync::Mutex::default(),
             #[cfg(feature = "storage")]
@@ -152,7 +158,7 @@ impl Held {
             Some(token) => {
                 assert!(token > above, "a reissued token is above what it was asked to be");
                 self.advance(token, None)?;
-                observe::reissued(&self.name, token);
+                observe::reissued(&self.span, token);
                 Ok(self.token()?)
             }
             None => Err(self.lose(Loss::NotOurs).into()),
@@ -185,7 +191,7 @@ impl Held {
             valid
         });
         if lost {
-            observe::lost(&self.name, loss, self.began.elapsed());
+            observe::lost(&self.span, loss, self.began.elapsed());
         }
         Lost
     }
@@ -202,7 +208,7 @@ impl Held {
             valid
         });
         if released {
-            observe::released(&self.name, self.began.elapsed());
+            observe::released(&self.span, self.began.elapsed());
         }
     }
 

@@ -26,7 +26,7 @@ pub(super) async fn renew_until_lost(held: Arc<Held>, max_hold: Duration) {
             match held.renew(ttl).await {
                 Ok(()) => break ttl,
                 Err(RenewError::Lost(_)) => return,
-                Err(RenewError::LockService(error)) => observe::not_renewed(&held.name, &error),
+                Err(RenewError::LockService(error)) => observe::not_renewed(&error),
             }
             sleep(pause.min(held.remaining())).await;
             pause = (pause * 2).min(third / 4);
