@@ -11,9 +11,9 @@ local function now_ms()
     return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+-- Has a holder leave, and tells whether it was there.
 local function leave(queue, alive, holder)
-    redis.call('ZREM', alive, holder)
-    return redis.call('ZREM', queue, holder)
+    return redis.call('ZREM', queue, holder) == 1 and redis.call('ZREM', alive, holder) == 1
 end
 
 -- Puts a holder at the end, if it isn't in the queue, and notes that it is alive.

@@ -10,7 +10,7 @@
 
 local held = redis.call('GET', KEYS[1])
 local owned = string.match(held or '', '^%d+ %d+ (.*)$') == ARGV[1]
-local queued = leave(KEYS[2], KEYS[3], ARGV[1]) == 1
+local queued = leave(KEYS[2], KEYS[3], ARGV[1])
 if owned or (queued and not held) then
     -- Nobody runs before the script ends. If this is not allowed, the lock is not freed either.
     local first = first_alive(KEYS[2], KEYS[3])
