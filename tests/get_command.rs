@@ -4,7 +4,7 @@ use lab::servers::StorageServer;
 use serde_json::json;
 
 use crate::{
-    command::{assert_failed, events, lock_client},
+    command::{assert_failed, command, events, lock_client, output},
     wire::request,
 };
 
@@ -65,6 +65,27 @@ async fn completions_and_manual_pages_know_the_commands() {
     let page = String::from_utf8(lock_client(&["man", "run"]).await.stdout).unwrap();
     assert!(page.contains(".TH lock-client-run 1") && page.contains("FENCING_TOKEN"), "{page}");
     assert_failed(&lock_client(&["man", "abacus"]).await, 64, "there is no command abacus");
+}
+
+#[tokio::test]
+async fn bash_completes_the_options_of_a_command() {
+    // What bash does when somebody hits the tab key after these words.
+    let complete = r#"eval "$("$0" completions bash)"
+        COMP_WORDS=(lock-client "$@"); COMP_CWORD=$#
+        function_of=$(complete -p lock-client); function_of=${function_of#*-F }
+        "${function_of%% *}" lock-client "${!#}"
+        echo "${COMPREPLY[@]}""#;
+    for (words, expected) in [
+        (&["ru"][..], "run\n"),
+        (&["run", "x", "--on"], "--on-lost\n"),
+        (&["get", "x", "--j"], "--json\n"),
+        (&["help", "relea"], "release\n"),
+    ] {
+        let mut bash = std::process::Command::new("bash");
+        bash.args(["--norc", "-c", complete]).arg(command(&[]).get_program()).args(words);
+        let output = output(bash).await;
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{words:?}: {output:?}");
+    }
 }
 
 #[tokio::test]

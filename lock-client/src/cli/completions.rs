@@ -15,6 +15,12 @@ impl Completions {
     pub(super) fn run(self, mut command: Command) -> Result<(), Failure> {
         let mut script = Vec::new();
         generate(self.shell, &mut command, "lock-client", &mut script);
-        print_bytes(&script)
+        let mut script = String::from_utf8(script).expect("scripts are text");
+        if self.shell == Shell::Bash {
+            // The script sets one name, and looks for another, where a program has a hyphen in its
+            // name: https://github.com/clap-rs/clap/issues/6421
+            script = script.replace("lock__subcmd__client", "lock__client");
+        }
+        print_bytes(script.as_bytes())
     }
 }
