@@ -1,13 +1,21 @@
 //! `lock-client run`: what the command is told, and what the exit code tells.
 
-use std::time::Duration;
+use std::{
+    io::Read,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::{Output, Stdio},
+    time::Duration,
+};
 
 use lab::{process::until_async, servers::Redis};
 use lock_client::{Terms, Ttl};
 use serde_json::json;
 
 use crate::{
-    command::{PATIENCE, Run, assert_failed, command, lock_client, locks, output, unix_millis},
+    command::{
+        PATIENCE, Run, assert_failed, command, events, lock_client, locks, names, output,
+        unix_millis,
+    },
     world::name,
 };
 
@@ -215,23 +223,83 @@ async fn wrong_usage_of_run_is_64() {
     }
 }
 
+/// Runs a script with the status piped to a reader, and prints what the wrapper exits with. Both find
+/// in `$END` a file that is there when the wrapper has ended, and in `$BEGUN` one for their own use.
+async fn run_with_status_piped_to(reader: &str, redis: &Redis, script: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = format!(
+        r#"{{ timeout -s KILL 20 "$0" run r --redis "$1" --status-fd 3 -- sh -c "$2" 3>&1 >&2
+            echo "code $?" >&2; : > "$END"; }} | {{ {reader}; }}"#
+    );
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &pipe]).arg(command(&[]).get_program()).args([&redis.url(), script]);
+    shell.env("END", folder.path().join("end")).env("BEGUN", folder.path().join("begun"));
+    output(shell).await
+}
+
 #[tokio::test]
-async fn status_goes_to_a_pipe_too_and_nobody_need_read_it() {
+async fn status_goes_to_a_pipe_too() {
     let redis = Redis::start().await.unwrap();
-    let url = redis.url();
-    let run = command(&[]);
-    let program = run.get_program().to_str().unwrap();
-    // A reader that reads all; and one that has gone before anything is told.
-    for (reader, read) in [("cat", true), ("sleep 0.3; exec <&-", false)] {
-        let script = format!(
-            r#"{{ {program} run r --redis "$0" --status-fd 3 -- sh -c 'sleep 0.5; exit 5' 3>&1 >&2;
-                 echo "code $?" >&2; }} | {{ {reader}; }}"#
-        );
+    let output = run_with_status_piped_to("cat", &redis, "exit 5").await;
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "code 5\n");
+    assert_eq!(names(&events(&output)), ["acquired", "started", "exited", "released"]);
+}
+
+/// The wrapper neither dies of a reader that has gone, nor is it held up by a full pipe.
+#[tokio::test]
+async fn nobody_need_read_the_status() {
+    let redis = Redis::start().await.unwrap();
+    let gone = r#"exec <&-; : > "$BEGUN""#;
+    let script = r#"while [ ! -e "$BEGUN" ]; do sleep 0.02; done; exit 5"#;
+    let output = run_with_status_piped_to(gone, &redis, script).await;
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "code 5\n");
+
+    let reads_nothing = r#"while [ ! -e "$END" ]; do sleep 0.02; done"#;
+    let fill = "dd if=/dev/zero oflag=nonblock bs=1 >&3 2>&-; exit 5";
+    let output = run_with_status_piped_to(reads_nothing, &redis, fill).await;
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "code 5\n");
+}
+
+#[tokio::test]
+async fn status_on_stdout_or_stderr_overwrites_nothing_in_a_file() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for (number, script) in
+        [("1", "echo one; read go; echo two"), ("2", "echo one >&2; read go; echo two >&2")]
+    {
+        let file = folder.path().join(number);
         let mut shell = std::process::Command::new("sh");
-        shell.args(["-c", &script, &url]);
-        let output = output(shell).await;
-        assert!(String::from_utf8_lossy(&output.stderr).contains("code 5"), "{output:?}");
-        let told = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(told.lines().count(), if read { 4 } else { 0 }, "{told}");
+        shell.args(["-c", r#"file=$1; shift; "$@" </dev/null >"$file" 2>&1"#, "sh"]).arg(&file);
+        shell.arg(command(&[]).get_program()).args(["run", "r", "--redis", &redis.url()]);
+        shell.args(["--status-fd", number, "--", "sh", "-c", script]);
+        assert!(output(shell).await.status.success());
+        let written = std::fs::read_to_string(&file).unwrap();
+        let (told, said): (Vec<_>, Vec<_>) =
+            written.lines().partition(|line| line.starts_with(r#"{"event":"#));
+        assert_eq!((told.len(), said), (4, vec!["one", "two"]), "{written}");
     }
+}
+
+#[tokio::test]
+async fn status_goes_to_a_socket_and_nobody_need_read_it() {
+    let redis = Redis::start().await.unwrap();
+    let run = |script: &str| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let redis = redis.url();
+        let mut run = command(&["run", "r", "--redis", &redis, "--status-fd", "1", "--"]);
+        run.args(["sh", "-c", script]).stdout(OwnedFd::from(theirs)).stdin(Stdio::null());
+        (ours, run)
+    };
+    let (mut ours, mut reported) = run("exit 5");
+    let status = tokio::task::spawn_blocking(move || reported.status().unwrap()).await.unwrap();
+    assert_eq!(status.code(), Some(5));
+    let mut told = String::new();
+    ours.read_to_string(&mut told).unwrap();
+    assert_eq!(told.lines().count(), 4, "{told}");
+
+    // The command fills the socket, and nobody reads it.
+    let (unread, mut filling) = run("dd if=/dev/zero oflag=nonblock bs=1024 2>&-; exit 5");
+    let status = tokio::task::spawn_blocking(move || filling.status().unwrap()).await.unwrap();
+    assert_eq!(status.code(), Some(5));
+    drop(unread);
 }

@@ -65,7 +65,9 @@ already, if it still is: if not, nothing is run, and the exit code is 79.
 
 --status-fd N writes JSON lines to the descriptor N, which the command inherits too: acquired, \
 re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited (with the command's own \
-code), killed (with the signal), released, not-held, not-released.
+code), killed (with the signal), released, not-held, not-released. It waits for nobody: what a pipe or a \
+socket doesn't take at once is not told. A file that others write to as well is to be opened to append, \
+as in 3>>FILE.
 
 Exit codes: the command's own, or 128+n if signal n ended it, or
   64  wrong usage                           75  somebody else holds the lock

@@ -3,11 +3,17 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::OpenOptionsExt,
+    },
 };
 
 use fence::Token;
-use rustix::fs::OFlags;
+use rustix::{
+    fs::{FileType, OFlags, fstat},
+    net::{SendFlags, send},
+};
 use serde::Serialize;
 
 use crate::cli::Failure;
@@ -68,7 +74,15 @@ impl Reason {
 
 /// Where events are told, if anywhere.
 #[derive(Debug)]
-pub(super) struct Status(Option<File>);
+pub(super) struct Status(Option<Outlet>);
+
+/// A descriptor that takes lines without ever being waited for, as the command has to be told in
+/// time that its lease is lost.
+#[derive(Debug)]
+enum Outlet {
+    File(File),
+    Socket(OwnedFd),
+}
 
 impl Status {
     /// Opens a descriptor that this process was started with.
@@ -76,28 +90,58 @@ impl Status {
         let Some(number) = descriptor else {
             return Ok(Self(None));
         };
-        // Opened anew, it has settings of its own: it appends, where it is a file, and never waits
-        // for who reads it, as the command has to be told in time that its lease is lost.
-        let file = OpenOptions::new()
-            .append(true)
-            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-            .open(format!("/dev/fd/{number}"))
-            .map_err(|error| {
-                let why = "it has to be open to a pipe that is read, or to a file";
-                Failure::Usage(format!("--status-fd {number} can't be written to: {error}; {why}"))
-            })?;
-        Ok(Self(Some(file)))
+        let outlet = match number {
+            1 => Outlet::shared(io::stdout()),
+            2 => Outlet::shared(io::stderr()),
+            _ => Ok(None),
+        };
+        let outlet = outlet.and_then(|shared| shared.map_or_else(|| Outlet::anew(number), Ok));
+        outlet.map(|outlet| Self(Some(outlet))).map_err(|error| {
+            let why = "it has to be open to a pipe that is read, or to a file";
+            Failure::Usage(format!("--status-fd {number} can't be written to: {error}; {why}"))
+        })
     }
 
     /// Tells an event, in one write. If it can't be told, it is not.
     pub(super) fn tell(&mut self, event: &Event<'_>) {
-        let Some(file) = &mut self.0 else {
+        let Some(outlet) = &mut self.0 else {
             return;
         };
-        if let Err(error) = file.write_all(line(event).as_bytes())
-            && error.kind() != io::ErrorKind::WouldBlock
-        {
-            self.0 = None;
+        let line = line(event);
+        match outlet.write(line.as_bytes()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(written) if written == line.len() => {}
+            // Nothing can follow on a part of a line.
+            _ => self.0 = None,
+        }
+    }
+}
+
+impl Outlet {
+    /// Our stdout or stderr itself, where it is a file, which the command writes to at the same
+    /// offset, or a socket, which can't be opened anew.
+    fn shared(stream: impl AsFd) -> io::Result<Option<Self>> {
+        let clone = || stream.as_fd().try_clone_to_owned();
+        match FileType::from_raw_mode(fstat(&stream)?.st_mode) {
+            FileType::RegularFile => Ok(Some(Self::File(clone()?.into()))),
+            FileType::Socket => Ok(Some(Self::Socket(clone()?))),
+            _ => Ok(None),
+        }
+    }
+
+    /// A descriptor opened anew, with settings of its own: where it is a file, it appends.
+    fn anew(number: u32) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.append(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        options.open(format!("/dev/fd/{number}")).map(Self::File)
+    }
+
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.write(line),
+            Self::Socket(socket) => {
+                Ok(send(socket, line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
+            }
         }
     }
 }
