@@ -24,10 +24,10 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
 }
 
 fn without_settings(mut command: Command, arguments: &[&str]) -> Command {
-    let fencing = ["FENCING_TOKEN", "FENCING_HOLDER", "FENCING_RESOURCE", "FENCING_DEADLINE_MS"];
-    for variable in ["FENCED_REDIS", "FENCED_STORAGE"].into_iter().chain(fencing) {
-        command.env_remove(variable);
+    for variable in ["TOKEN", "HOLDER", "RESOURCE", "DEADLINE_MS", "OUTER"] {
+        command.env_remove(format!("FENCING_{variable}"));
     }
+    command.env_remove("FENCED_REDIS").env_remove("FENCED_STORAGE");
     command.args(arguments);
     command
 }

@@ -50,6 +50,63 @@ async fn another_name_is_a_lock_of_its_own() {
 }
 
 #[tokio::test]
+async fn name_is_re_entered_through_another() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    redis.set("fenced:{other}:token", "70").await.unwrap();
+    let print = "echo $FENCING_RESOURCE $FENCING_TOKEN $FENCING_HOLDER $FENCING_DEADLINE_MS";
+    let program = lock_client();
+    let again = |name: &str, script: &str| {
+        // What doesn't re-enter is told, instead of waiting for itself.
+        format!("{program} run {name} --no-wait -- sh -c {}", quoted(script))
+    };
+    let innermost = again("other", &format!("{print}; exit 6"));
+    let third = again("r", &format!("{print}; {innermost}"));
+    let second = again("other", &format!("{print}; {third}"));
+    let mut run = Run::start(&redis, &[], &format!("{print}; {second}; echo $?; {print}"));
+    let outer = run.line().await;
+    assert!(outer.starts_with("r 33 "), "{outer}");
+    let other = run.line().await;
+    assert!(other.starts_with("other 71 "), "{other}");
+    assert_eq!(run.line().await, outer, "as first granted");
+    assert_eq!(run.line().await, other, "which is handed down as well");
+    assert_eq!(run.line().await, "6", "the command's own exit code");
+    assert_eq!(run.line().await, outer);
+    assert_eq!(run.exit_code().await, 0);
+}
+
+fn quoted(script: &str) -> String {
+    format!("'{}'", script.replace('\'', r"'\''"))
+}
+
+#[tokio::test]
+async fn outer_lock_that_was_lost_is_not_re_entered() {
+    let redis = Redis::start().await.unwrap();
+    let nested = format!("{} run r --no-wait -- echo it ran", lock_client());
+    let script = format!("echo began; read go; {nested} 2>&1; echo $?");
+    let other = format!("exec {} run other -- sh -c {}", lock_client(), quoted(&script));
+    let mut run = Run::start(&redis, &["--on-lost", "continue"], &other);
+    assert_eq!(run.line().await, "began");
+    let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+    run.go_on();
+    assert_eq!(run.line().await, "lock-client: r: the lock is not ours any more");
+    assert!(run.line().await.contains("FENCING_OUTER"));
+    assert_eq!(run.line().await, "79");
+    assert_eq!(run.exit_code().await, 79);
+}
+
+#[tokio::test]
+async fn outer_locks_that_make_no_sense_are_wrong_usage() {
+    for outer in ["", "r", r#"[{"resource":"r"}]"#] {
+        let mut command =
+            crate::command::command(&["run", "r", "--redis", "redis://127.0.0.1:1", "--", "true"]);
+        command.env("FENCING_OUTER", outer);
+        let output = crate::command::output(command).await;
+        crate::command::assert_failed(&output, 64, "FENCING_OUTER is wrong");
+    }
+}
+
+#[tokio::test]
 async fn nothing_is_run_under_a_lock_that_was_lost() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
@@ -62,6 +119,8 @@ async fn nothing_is_run_under_a_lock_that_was_lost() {
     let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
     run.go_on();
     assert_eq!(run.line().await, "lock-client: r: the lock is not ours any more");
+    let why = run.line().await;
+    assert!(why.contains("FENCING_RESOURCE") && why.contains("under a run r"), "{why}");
     assert_eq!(run.line().await, "79");
     assert_eq!(run.exit_code().await, 79);
     assert!(lease.renew().await.is_ok(), "the other's lock is untouched");
@@ -76,7 +135,7 @@ async fn stale_variables_don_t_enter() {
     let run = |token: &str, holder: &str| {
         let mut command = Command::new(&program);
         command.args(["run", "r", "--no-wait", "--redis", &url, "--", "echo", "it ran"]);
-        command.env("FENCING_RESOURCE", "r");
+        command.env("FENCING_RESOURCE", "r").env("FENCING_DEADLINE_MS", "1");
         command.env("FENCING_TOKEN", token).env("FENCING_HOLDER", holder);
         crate::command::output(command)
     };

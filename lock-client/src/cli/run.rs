@@ -20,7 +20,7 @@ pub(super) use self::bound::Become;
 use self::{
     child::Child,
     command::Command,
-    environment::{Inherited, Variables},
+    environment::{Inherited, Told},
     loss::{OnLost, Watch},
     status::{Event, Reason, Status},
     supervision::{End, Guard, supervise},
@@ -61,7 +61,8 @@ even by SIGKILL, the command is killed with it (on Linux, and unless it is a set
 the command has started lives on, without the lock.
 
 Within the command, run with the same NAME runs its command at once, under the lock that is held \
-already, if it still is: if not, nothing is run, and the exit code is 79.
+already, if it still is: if not, nothing is run, and the exit code is 79. That holds through other names \
+as well: FENCING_OUTER tells of the locks that are held above the innermost one, as JSON.
 
 --status-fd N writes JSON lines to the descriptor N, which the command inherits too: acquired, \
 re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited (with the command's own \
@@ -128,12 +129,14 @@ impl Run {
         let grace = loss::grace(grace, self.terms.ttl).map_err(Failure::Usage)?;
         let status = Status::to(self.status_fd)?;
         let locks = self.lock_service.locks()?;
-        let inherited = Inherited::of(&self.name)?;
+        let mut outer = Inherited::read()?;
+        let same = outer.take(&self.name);
         let signals = Signals::forwarded()?;
-        let running = Running { run: self, locks, grace, status, signals, voice: Voice::new() };
-        match inherited {
+        let voice = Voice::new();
+        let running = Running { run: self, locks, outer, grace, status, signals, voice };
+        match same {
             None => running.under_a_new_lock().await,
-            Some(inherited) => running.under_the_same_lock(&inherited).await,
+            Some(lease) => running.under_the_same_lock(&lease).await,
         }
     }
 }
@@ -142,6 +145,8 @@ impl Run {
 struct Running {
     run: Run,
     locks: Locks,
+    /// The leases of other names that the `run`s above this one hold.
+    outer: Inherited,
     grace: Duration,
     status: Status,
     signals: Signals,
@@ -153,16 +158,16 @@ impl Running {
     async fn under_a_new_lock(mut self) -> Result<(), Failure> {
         let command = self.find_command()?;
         let lease = self.acquire().await?;
-        let Ok(variables) = Variables::of(&lease) else {
+        let Ok(told) = Told::of(&lease) else {
             self.lose(Reason::Expired);
             self.release(lease).await;
             return Err(Failure::Told(LOST));
         };
-        self.status.tell(&variables.acquired());
+        self.status.tell(&told.acquired());
 
         let watch = Watch::new(self.run.on_lost, self.grace, self.run.terms.ttl, lease.remaining());
         let mut guard = Guard { lease: &lease, watch };
-        let end = self.run_to_its_end(&command, Some(&variables), Some(&mut guard)).await;
+        let end = self.run_to_its_end(&command, &told, Some(&mut guard)).await;
 
         let lost = match guard.watch.lost() {
             None => self.lost_unnoticed(&guard).await,
@@ -176,19 +181,23 @@ impl Running {
     }
 
     /// Runs the command under the lock that a `run` above this one holds, and goes on holding.
-    async fn under_the_same_lock(mut self, inherited: &Inherited) -> Result<(), Failure> {
+    async fn under_the_same_lock(mut self, lease: &Told) -> Result<(), Failure> {
         let command = self.find_command()?;
         let name = self.run.name.clone();
-        let is_held = inherited.is_held(&self.locks, &name).await;
+        let is_held = lease.is_held(&self.locks).await;
         if let Err(failure) = &is_held {
             self.status.tell(&Event::Unavailable { error: failure.message() });
         }
         if !is_held? {
             self.lose(Reason::NotOurs);
+            self.voice.say(format!(
+                "FENCING_RESOURCE or FENCING_OUTER says that this runs under a run {name} that has \
+                 lost it; unset both where that is not so"
+            ));
             return Err(Failure::Told(LOST));
         }
-        self.status.tell(&Event::ReEntered { resource: name.as_str(), token: inherited.token });
-        match self.run_to_its_end(&command, None, None).await? {
+        self.status.tell(&Event::ReEntered { resource: name.as_str(), token: lease.token });
+        match self.run_to_its_end(&command, lease, None).await? {
             End::Ran(code) | End::NotRun(code) => Err(Failure::Told(code)),
         }
     }
@@ -229,14 +238,13 @@ impl Running {
     async fn run_to_its_end(
         &mut self,
         command: &Command,
-        variables: Option<&Variables>,
+        told: &Told,
         guard: Option<&mut Guard<'_>>,
     ) -> Result<End, Failure> {
         self.signals.listen_for(Signal::CONT)?;
         let child = Child::spawn(command, |environment| {
-            if let Some(variables) = variables {
-                variables.set(environment);
-            }
+            told.set(environment);
+            self.outer.set(environment);
             environment::set_redis(environment, &self.run.lock_service.redis);
         });
         match child {

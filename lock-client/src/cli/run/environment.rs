@@ -1,11 +1,9 @@
 //! What the command is told in its environment.
 
-use std::{
-    env,
-    ffi::{OsStr, OsString},
-};
+use std::{env, ffi::OsString, fmt::Display};
 
 use fence::{Holder, ResourceName, Token};
+use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
 use super::status::Event;
@@ -19,20 +17,23 @@ const TOKEN: &str = "FENCING_TOKEN";
 const HOLDER: &str = "FENCING_HOLDER";
 const RESOURCE: &str = "FENCING_RESOURCE";
 const DEADLINE_MS: &str = "FENCING_DEADLINE_MS";
+/// The leases held above that one.
+const OUTER: &str = "FENCING_OUTER";
 /// Where `--redis` is read from, too.
 const REDIS: &str = "FENCED_REDIS";
 
-/// The variables that tell of a lease.
-#[derive(Debug)]
-pub(super) struct Variables {
-    token: Token,
-    holder: Holder,
+/// A lease as a command is told of it.
+#[derive(Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct Told {
     resource: ResourceName,
-    /// Of the lease as first granted, in Unix time.
+    /// As first granted: the grant, which stays the same if the token is swapped for a higher one.
+    pub(super) token: Token,
+    holder: Holder,
+    /// As first granted, in Unix time.
     deadline_ms: u64,
 }
 
-impl Variables {
+impl Told {
     pub(super) fn of(lease: &Lease) -> Result<Self, Lost> {
         Ok(Self {
             token: lease.token()?,
@@ -42,7 +43,7 @@ impl Variables {
         })
     }
 
-    /// Sets them, whatever was inherited under their names.
+    /// Sets the variables that tell of it, whatever was inherited under their names.
     pub(super) fn set(&self, command: &mut Command) {
         command
             .env(TOKEN, self.token.to_string())
@@ -55,6 +56,14 @@ impl Variables {
         let Self { token, resource, deadline_ms, .. } = self;
         Event::Acquired { resource: resource.as_str(), token: *token, deadline_ms: *deadline_ms }
     }
+
+    /// Asks the lock service whether the lock still belongs to that ownership.
+    pub(super) async fn is_held(&self, locks: &Locks) -> Result<bool, Failure> {
+        let status = locks.status(&self.resource).await?;
+        Ok(status.held.is_some_and(|held| {
+            held.ownership.holder == self.holder && held.ownership.grant == self.token
+        }))
+    }
 }
 
 /// Tells the command where Redis is, for another `run` or `status` under it: but no password.
@@ -66,85 +75,94 @@ pub(super) fn set_redis(command: &mut Command, url: &str) {
     }
 }
 
-/// A lock that a `run` above this one holds.
+/// The leases of the `run`s above this one, the innermost last. None has the name of another.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Inherited {
-    pub(super) token: Token,
-    holder: Holder,
-}
+pub(super) struct Inherited(Vec<Told>);
 
 impl Inherited {
-    /// Tells whether this runs under another `run` of the same name, by the variables that it set.
-    pub(super) fn of(name: &ResourceName) -> Result<Option<Self>, Failure> {
-        Self::from(name, env::var_os)
+    /// Reads the variables that the `run` above has set, if there is one.
+    pub(super) fn read() -> Result<Self, Failure> {
+        Self::from(env::var_os)
     }
 
-    fn from(
-        name: &ResourceName,
-        variable: impl Fn(&'static str) -> Option<OsString>,
-    ) -> Result<Option<Self>, Failure> {
-        if variable(RESOURCE).as_deref() != Some(OsStr::new(name.as_str())) {
-            return Ok(None);
+    fn from(variable: impl Fn(&'static str) -> Option<OsString>) -> Result<Self, Failure> {
+        let text = |name| variable(name).map(|value| value.into_string().unwrap_or_default());
+        let mut leases = match text(OUTER) {
+            None => Vec::new(),
+            Some(outer) => serde_json::from_str(&outer).map_err(|error| wrong(OUTER, &error))?,
+        };
+        if let (Some(resource), Some(token), Some(holder)) =
+            (text(RESOURCE), text(TOKEN), text(HOLDER))
+        {
+            let deadline_ms = text(DEADLINE_MS).unwrap_or_default();
+            leases.push(Told {
+                resource: resource.parse().map_err(|error| wrong(RESOURCE, &error))?,
+                token: token.parse().map_err(|error| wrong(TOKEN, &error))?,
+                holder: holder.parse().map_err(|error| wrong(HOLDER, &error))?,
+                deadline_ms: deadline_ms.parse().map_err(|error| wrong(DEADLINE_MS, &error))?,
+            });
         }
-        let (Some(token), Some(holder)) = (variable(TOKEN), variable(HOLDER)) else {
-            return Ok(None);
-        };
-        let wrong = |variable| {
-            Failure::Usage(format!(
-                "{RESOURCE} says that this runs under the lock of {name}, and {variable} is wrong; \
-                 unset both where this is not so"
-            ))
-        };
-        let token = token.to_str().and_then(|token| token.parse().ok());
-        let holder = holder.to_str().and_then(|holder| holder.parse().ok());
-        Ok(Some(Self {
-            token: token.ok_or_else(|| wrong(TOKEN))?,
-            holder: holder.ok_or_else(|| wrong(HOLDER))?,
-        }))
+        Ok(Self(leases))
     }
 
-    /// Asks the lock service whether the lock still belongs to that ownership. The token that it was
-    /// granted with is its grant, which stays the same if the token is swapped for a higher one.
-    pub(super) async fn is_held(
-        &self,
-        locks: &Locks,
-        name: &ResourceName,
-    ) -> Result<bool, Failure> {
-        let status = locks.status(name).await?;
-        Ok(status.held.is_some_and(|held| {
-            held.ownership.holder == self.holder && held.ownership.grant == self.token
-        }))
+    /// Takes out the lease of a name, if there is one.
+    pub(super) fn take(&mut self, name: &ResourceName) -> Option<Told> {
+        let place = self.0.iter().position(|lease| lease.resource == *name)?;
+        Some(self.0.remove(place))
     }
+
+    /// Hands them down, as those that are held above the innermost lease.
+    pub(super) fn set(&self, command: &mut Command) {
+        if self.0.is_empty() {
+            command.env_remove(OUTER);
+        } else {
+            command.env(OUTER, serde_json::to_string(&self.0).expect("leases are plain JSON"));
+        }
+    }
+}
+
+fn wrong(variable: &str, error: &dyn Display) -> Failure {
+    Failure::Usage(format!(
+        "{variable} is wrong, by which run tells a run under it what it holds ({error}); unset it, \
+         and {RESOURCE}, where this runs under none"
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn inherited(variables: &[(&str, &str)]) -> Result<Option<Inherited>, Failure> {
-        let name = "r".parse().unwrap();
-        Inherited::from(&name, |wanted| {
-            let found = variables.iter().find(|(name, _)| *name == wanted);
+    const WHOLE: [(&str, &str); 4] =
+        [(RESOURCE, "r"), (TOKEN, "34"), (HOLDER, "0123456789abcdef"), (DEADLINE_MS, "7")];
+    const ABOVE: &str =
+        r#"[{"resource":"above","token":5,"holder":"fedcba9876543210","deadline_ms":6}]"#;
+
+    fn inherited(variables: &[(&str, &str)]) -> Result<Inherited, Failure> {
+        Inherited::from(|wanted| {
+            let found = variables.iter().rev().find(|(name, _)| *name == wanted);
             found.map(|(_, value)| value.into())
         })
     }
 
     #[test]
-    fn only_a_lock_of_the_same_name_is_inherited() {
-        let (token, holder) = ((TOKEN, "34"), (HOLDER, "0123456789abcdef"));
-        let whole = inherited(&[(RESOURCE, "r"), token, holder]).unwrap().unwrap();
-        assert_eq!((whole.token.as_u64(), whole.holder.as_str()), (34, "0123456789abcdef"));
-        assert_eq!(inherited(&[(RESOURCE, "other"), token, holder]).unwrap(), None);
-        assert_eq!(inherited(&[token, holder]).unwrap(), None);
-        assert_eq!(inherited(&[(RESOURCE, "r"), token]).unwrap(), None);
+    fn leases_are_found_by_their_names() {
+        let mut leases = inherited(&[&WHOLE[..], &[(OUTER, ABOVE)]].concat()).unwrap();
+        assert_eq!(leases.take(&"other".parse().unwrap()), None);
+        let innermost = leases.take(&"r".parse().unwrap()).unwrap();
+        assert_eq!((innermost.token.as_u64(), innermost.deadline_ms), (34, 7));
+        assert_eq!(serde_json::to_string(&leases.0).unwrap(), ABOVE);
+        assert_eq!(inherited(&WHOLE[1..]).unwrap().0, [], "no name is told");
+        assert_eq!(inherited(&WHOLE[..2]).unwrap().0, [], "no holder is told");
     }
 
     #[test]
     fn variables_that_nobody_can_have_set_are_wrong_usage() {
-        for token in ["", "0", "-1", "034", "1.5", "x"] {
-            let wrong = inherited(&[(RESOURCE, "r"), (TOKEN, token), (HOLDER, "h")]).unwrap_err();
-            assert_eq!(wrong.exit_code(), 64, "{token}");
-            assert!(wrong.message().contains(TOKEN));
+        let tokens = ["", "0", "-1", "034", "1.5", "x"].map(|token| (TOKEN, token));
+        let others = [(RESOURCE, "a//b"), (DEADLINE_MS, "soon"), (OUTER, ""), (OUTER, "[{}]")];
+        for (variable, value) in tokens.into_iter().chain(others) {
+            let wrong = inherited(&[&WHOLE[..], &[(variable, value)]].concat()).unwrap_err();
+            assert_eq!(wrong.exit_code(), 64, "{variable}={value}");
+            assert!(wrong.message().contains(variable));
         }
     }
 }
