@@ -131,6 +131,40 @@ async fn interrupt_of_a_terminal_comes_once() {
     }
 }
 
+/// A shell ends its loop if the signal has ended what ran in it, and goes on if that exits with 130.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn interrupt_of_a_terminal_ends_the_loop_of_a_shell() {
+    let redis = Redis::start().await.unwrap();
+    let locks = locks(&redis);
+    let lease = locks.acquire(&name("held"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("loop");
+    for run in ["run r -- sh -c 'exec sleep 600'", "run held --fair -- true"] {
+        let program = built("lock-client").unwrap();
+        let round = format!("echo round; {} {run}", program.display());
+        std::fs::write(&script, format!("for i in 1 2 3; do {round}; done")).unwrap();
+        let looped = format!("trap : INT; bash {}; echo over $?", script.display());
+        let mut command = Command::new("script");
+        command.args(["-qec", &looped, "/dev/null"]).env("FENCED_REDIS", redis.url());
+        let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
+        assert_eq!(terminal.line(PATIENCE).await.unwrap().trim(), "round");
+        let has_begun = || async {
+            let (r, held) = (locks.status(&name("r")).await?, locks.status(&name("held")).await?);
+            Ok(r.held.is_some() || held.queued == 1)
+        };
+        until_async(PATIENCE, has_begun).await.unwrap();
+        terminal.write_line("\u{3}").unwrap();
+        let mut printed = String::new();
+        while !printed.contains("over") {
+            printed += &terminal.line(PATIENCE).await.unwrap();
+        }
+        assert!(printed.contains("over 130") && !printed.contains("round"), "{run}: {printed}");
+        assert_eq!(locks.status(&name("r")).await.unwrap().held, None, "it is released before");
+    }
+    lease.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn signal_ends_a_wait_and_leaves_nothing_behind() {
     let redis = Redis::start().await.unwrap();

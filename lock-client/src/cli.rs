@@ -28,6 +28,7 @@ use std::{
 
 use clap::{CommandFactory, Parser, Subcommand};
 use fence::ResourceName;
+use signal_hook::{consts::SIGINT, low_level::emulate_default_handler};
 
 use crate::{
     AcquireError, Locks, RenewError, Ttl,
@@ -107,6 +108,8 @@ enum Failure {
     NotThere(String),
     /// The lock of a handle is not its holder's any more.
     NotOurs,
+    /// SIGINT has ended the work, and came from the terminal that we run in.
+    Interrupted,
     /// All has been said but the exit code.
     Told(u8),
 }
@@ -121,6 +124,7 @@ impl Failure {
             Self::LeaseLost | Self::NotOurs => 79,
             Self::NotThere(_) => 66,
             Self::Refused => 80,
+            Self::Interrupted => signals::exit_code_of(SIGINT),
             Self::Told(code) => *code,
         }
     }
@@ -133,7 +137,7 @@ impl Failure {
             Self::Busy => "somebody else holds the lock",
             Self::LeaseLost => "the lease was lost, and nothing was written",
             Self::Refused => "the storage refused the token, and nothing was written",
-            Self::Told(_) => "",
+            Self::Interrupted | Self::Told(_) => "",
         }
     }
 }
@@ -212,6 +216,11 @@ fn exit_code(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Told(code)) => ExitCode::from(code),
+        Err(failure @ Failure::Interrupted) => {
+            // A shell ends its script, or its loop, only if it sees that the signal has ended us.
+            let _ = emulate_default_handler(SIGINT);
+            ExitCode::from(failure.exit_code())
+        }
         Err(failure) => {
             // A stderr that is closed can't be told so, and the exit code has to be told all the same.
             let _ = writeln!(io::stderr(), "lock-client: {}", failure.message());

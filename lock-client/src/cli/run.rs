@@ -51,10 +51,12 @@ end before the ttl does. When somebody has taken the lock away, it gets SIGTERM 
 after --kill-after, or when the lease would have ended, if that is sooner. The exit code then is 79, \
 whatever the command did.
 
-SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGCONT are sent on to the command; SIGINT and \
-SIGQUIT only if a terminal has not sent them to it already. While there is no lock yet, they end the \
-wait. A signal that was ignored from the start stays ignored. Ctrl-Z stops both, and nothing is renewed \
-meanwhile.
+SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGCONT are sent on to the command; \
+SIGINT and SIGQUIT only if a terminal has not sent them to it already: in the foreground of a terminal \
+they are taken to come from it, so one that is sent to this process alone, by kill, has no effect there. \
+Any of these signals ends the wait, while there is no lock yet. Of them, one that was ignored from the start \
+stays ignored. If SIGINT of a terminal ends the command, or the wait, this process ends by SIGINT too, so \
+that a shell ends its loop. Ctrl-Z stops both, and nothing is renewed meanwhile.
 
 All signals go to the command itself, not to what it has started in turn. If this process is killed, \
 even by SIGKILL, the command is killed with it (on Linux, and unless it is a set-user-ID program); what \
@@ -175,8 +177,8 @@ impl Running {
         };
         self.release(lease).await;
         match (end?, lost) {
-            (End::Ran(_), Some(_)) => Err(Failure::Told(LOST)),
-            (End::Ran(code) | End::NotRun(code), _) => Err(Failure::Told(code)),
+            (End::Ran(_) | End::Interrupted, Some(_)) => Err(Failure::Told(LOST)),
+            (end, _) => Err(end.told()),
         }
     }
 
@@ -197,9 +199,7 @@ impl Running {
             return Err(Failure::Told(LOST));
         }
         self.status.tell(&Event::ReEntered { resource: name.as_str(), token: lease.token });
-        match self.run_to_its_end(&command, lease, None).await? {
-            End::Ran(code) | End::NotRun(code) => Err(Failure::Told(code)),
-        }
+        Err(self.run_to_its_end(&command, lease, None).await?.told())
     }
 
     fn find_command(&mut self) -> Result<Command, Failure> {

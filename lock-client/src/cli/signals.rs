@@ -1,13 +1,20 @@
 //! Signals that the command takes.
 
 use std::{
+    fs::File,
     future::poll_fn,
     io,
     task::{Context, Poll},
 };
 
-use rustix::process::Signal;
-use tokio::signal::unix::{self, SignalKind};
+use rustix::{
+    process::{Signal, getpgrp},
+    termios::tcgetpgrp,
+};
+use tokio::{
+    signal::unix::{self, SignalKind},
+    task::yield_now,
+};
 
 use super::Failure;
 
@@ -59,6 +66,21 @@ impl Signals {
         poll_fn(|context| self.poll(context)).await
     }
 
+    /// Those that have come already, and were not taken.
+    pub(super) async fn come(&mut self) -> Vec<Signal> {
+        // What the operating system has told is looked at first.
+        yield_now().await;
+        let mut come = Vec::new();
+        poll_fn(|context| {
+            while let Poll::Ready(signal) = self.poll(context) {
+                come.push(signal);
+            }
+            Poll::Ready(())
+        })
+        .await;
+        come
+    }
+
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
         for (signal, stream) in &mut self.streams {
             if let Poll::Ready(Some(())) = stream.poll_recv(context) {
@@ -72,6 +94,21 @@ impl Signals {
 /// What a process gives that was ended by a signal, as a shell would tell it.
 pub(super) fn exit_code_of(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// What to end with when a signal has ended the work.
+pub(super) fn ended_by(signal: Signal) -> Failure {
+    if signal == Signal::INT && in_the_foreground() {
+        Failure::Interrupted
+    } else {
+        Failure::Told(exit_code_of(signal.as_raw()))
+    }
+}
+
+/// Whether a terminal sends SIGINT and SIGQUIT to our process group.
+pub(super) fn in_the_foreground() -> bool {
+    let foreground = File::open("/dev/tty").map(|terminal| tcgetpgrp(&terminal));
+    matches!(foreground, Ok(Ok(group)) if group == getpgrp())
 }
 
 fn listen(signal: Signal) -> io::Result<unix::Signal> {

@@ -6,7 +6,11 @@ use clap::Args;
 use fence::ResourceName;
 use tokio::time::timeout;
 
-use super::{Failure, signals::Signals, ttl};
+use super::{
+    Failure,
+    signals::{Signals, ended_by},
+    ttl,
+};
 use crate::{AcquireError, Lease, Locks, Terms, Ttl};
 
 /// How long to wait until an acquire that was cut short has left nothing behind. The library gives up
@@ -76,9 +80,7 @@ pub(super) async fn acquire(
 impl From<NotAcquired> for Failure {
     fn from(reason: NotAcquired) -> Self {
         match reason {
-            NotAcquired::Interrupted(signal) => {
-                Self::Told(super::signals::exit_code_of(signal.as_raw()))
-            }
+            NotAcquired::Interrupted(signal) => ended_by(signal),
             NotAcquired::Because(error) => error.into(),
         }
     }

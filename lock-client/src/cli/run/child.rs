@@ -1,11 +1,8 @@
 //! The command as it runs.
 
-use std::{fs::File, io, process::ExitStatus};
+use std::{io, process::ExitStatus};
 
-use rustix::{
-    process::{Pid, Signal, getpgid, getpgrp, kill_process},
-    termios::tcgetpgrp,
-};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process};
 use tokio::{
     process::{self, Command},
     signal::unix::{SignalKind, signal},
@@ -14,6 +11,7 @@ use tokio::{
 #[cfg(target_os = "linux")]
 use super::bound;
 use super::command;
+use crate::cli::signals::in_the_foreground;
 
 /// How long to wait for word of how it began from a command that has ended.
 #[cfg(target_os = "linux")]
@@ -128,14 +126,9 @@ impl Child {
     /// SIGQUIT that a terminal sends go to all who are in its foreground.
     pub(super) fn forward(&self, received: Signal) {
         let by_terminal = matches!(received, Signal::INT | Signal::QUIT);
-        if !(by_terminal && self.is_in_the_foreground_with_us()) {
+        let is_with_us = || getpgid(Some(self.pid)) == Ok(getpgrp());
+        if !(by_terminal && is_with_us() && in_the_foreground()) {
             self.signal(received);
         }
-    }
-
-    fn is_in_the_foreground_with_us(&self) -> bool {
-        let ours = getpgrp();
-        let foreground = File::open("/dev/tty").map(|terminal| tcgetpgrp(&terminal));
-        matches!(foreground, Ok(Ok(group)) if group == ours) && getpgid(Some(self.pid)) == Ok(ours)
     }
 }

@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     Lease,
-    cli::{Failure, signals::exit_code_of},
+    cli::{
+        Failure,
+        signals::{ended_by, exit_code_of},
+    },
 };
 
 /// A lease, and what is to be done when it is lost.
@@ -29,8 +32,20 @@ pub(super) struct Guard<'a> {
 pub(super) enum End {
     /// It ran.
     Ran(u8),
+    /// It ran until SIGINT ended it, which came to us as well.
+    Interrupted,
     /// The operating system did not execute it.
     NotRun(u8),
+}
+
+impl End {
+    /// What `run` ends with, unless the lease was lost.
+    pub(super) fn told(self) -> Failure {
+        match self {
+            Self::Ran(code) | Self::NotRun(code) => Failure::Told(code),
+            Self::Interrupted => ended_by(Signal::INT),
+        }
+    }
 }
 
 /// Watches over a command until it ends: sends signals on to it, and does what is to be done when its
@@ -42,6 +57,7 @@ pub(super) async fn supervise(
     running: &mut Running,
 ) -> Result<End, Failure> {
     let mut received = None;
+    let mut interrupted = false;
     loop {
         // If we were stopped, the lease comes before the signal that had us go on.
         if let Some(guard) = &mut guard {
@@ -55,13 +71,25 @@ pub(super) async fn supervise(
             turn = child.next() => match turn {
                 Ok(Turn::Started) => running.status.tell(&Event::Started { pid: child.id() }),
                 Ok(Turn::NotRun(error)) => return Ok(running.not_run(command, &error)),
-                Ok(Turn::Ended(status)) => return Ok(End::Ran(ended(status, running))),
+                Ok(Turn::Ended(status)) => {
+                    let code = ended(status, running);
+                    interrupted |= running.signals.come().await.contains(&Signal::INT);
+                    let by_interrupt = status.signal() == Some(Signal::INT.as_raw());
+                    return Ok(if interrupted && by_interrupt {
+                        End::Interrupted
+                    } else {
+                        End::Ran(code)
+                    });
+                }
                 Err(error) => {
                     child.signal(Signal::KILL);
                     return Err(Failure::Unavailable(format!("the command can't be watched: {error}")));
                 }
             },
-            signal = running.signals.next() => received = Some(signal),
+            signal = running.signals.next() => {
+                interrupted |= signal == Signal::INT;
+                received = Some(signal);
+            }
             () = something_to_do(guard.as_deref()) => {}
         }
     }
