@@ -16,16 +16,17 @@ use crate::{
 
 /// Says which signals come, until it is told to end.
 const LISTEN: &str = r#"
-    for signal in HUP INT QUIT TERM USR1 USR2; do trap "echo $signal" $signal; done
+    for signal in HUP INT QUIT TERM USR1 USR2 ALRM; do trap "echo $signal" $signal; done
     echo listening; while [ ! -e "$END" ]; do sleep 0.02; done"#;
 
-const FORWARDED: [(&str, Signal); 6] = [
+const FORWARDED: [(&str, Signal); 7] = [
     ("HUP", Signal::HUP),
     ("INT", Signal::INT),
     ("QUIT", Signal::QUIT),
     ("TERM", Signal::TERM),
     ("USR1", Signal::USR1),
     ("USR2", Signal::USR2),
+    ("ALRM", Signal::ALARM),
 ];
 
 async fn until_dead(pid: u32) {

@@ -51,7 +51,7 @@ end before the ttl does. When somebody has taken the lock away, it gets SIGTERM 
 after --kill-after, or when the lease would have ended, if that is sooner. The exit code then is 79, \
 whatever the command did.
 
-SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGCONT are sent on to the command; \
+SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM and SIGCONT are sent on to the command; \
 SIGINT and SIGQUIT only if a terminal has not sent them to it already: in the foreground of a terminal \
 they are taken to come from it, so one that is sent to this process alone, by kill, has no effect there. \
 Any of these signals ends the wait, while there is no lock yet. Of them, one that was ignored from the start \

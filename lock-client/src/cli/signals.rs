@@ -19,8 +19,15 @@ use tokio::{
 use super::Failure;
 
 /// Those that are forwarded, and that end a wait.
-const FORWARDED: [Signal; 6] =
-    [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
+const FORWARDED: [Signal; 7] = [
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::TERM,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+];
 
 /// Signals that are taken as they come, from when this is made: none of them ends the process.
 ///
