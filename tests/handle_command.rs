@@ -1,8 +1,15 @@
 //! `lock-client acquire`, `renew` and `release`: a lock that scripts hand on.
 
-use std::process::Stdio;
+use std::{
+    io::Write,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::Stdio,
+};
 
-use lab::{process::until_async, servers::Redis};
+use lab::{
+    process::{until, until_async},
+    servers::Redis,
+};
 use lock_client::Ttl;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -120,6 +127,30 @@ async fn lock_whose_handle_cannot_be_printed_is_not_left_taken() {
     let output =
         tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
     assert_failed(&output, 64, "can't print");
+    assert!(!held(&redis).await);
+}
+
+/// A stdout that takes nothing more, and who doesn't read it.
+pub(crate) fn full_stdout() -> (Stdio, UnixStream) {
+    let (mut stdout, reader) = UnixStream::pair().unwrap();
+    stdout.set_nonblocking(true).unwrap();
+    while stdout.write(&[b'\n'; 1024]).is_ok() {}
+    stdout.set_nonblocking(false).unwrap();
+    (OwnedFd::from(stdout).into(), reader)
+}
+
+#[tokio::test]
+async fn signal_ends_an_acquire_whose_handle_nobody_reads_and_frees_the_lock() {
+    let redis = Redis::start().await.unwrap();
+    let (stdout, _reader) = full_stdout();
+    let mut child =
+        command(&["acquire", "r", "--redis", &redis.url()]).stdout(stdout).spawn().unwrap();
+    until_async(PATIENCE, || async { Ok(held(&redis).await) }).await.unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let ended = until(PATIENCE, || Ok(child.try_wait()?.is_some())).await;
+    child.kill().unwrap();
+    ended.unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
     assert!(!held(&redis).await);
 }
 

@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use lab::{process::Process, servers::Redis};
+use lab::{
+    process::{Process, until, until_async},
+    servers::Redis,
+};
 use lock_client::{Terms, Ttl};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
     command::{PATIENCE, assert_failed, command, lock_client, locks, output},
+    handle_command::full_stdout,
     world::name,
 };
 
@@ -92,6 +96,21 @@ async fn watch_outlives_a_redis_that_is_away() {
 async fn watch_of_a_redis_that_was_never_there_is_69() {
     let missing = lock_client(&["watch", "r", "--redis", "redis://127.0.0.1:1"]).await;
     assert_failed(&missing, 69, "no answer from the lock service");
+}
+
+#[tokio::test]
+async fn signal_ends_a_watch_that_nobody_reads() {
+    let redis = Redis::start().await.unwrap();
+    let (stdout, _reader) = full_stdout();
+    let mut child =
+        command(&["watch", "r", "--redis", &redis.url()]).stdout(stdout).spawn().unwrap();
+    let has_looked = async || Ok(redis.info("cmdstat_zcard").await.is_ok());
+    until_async(PATIENCE, has_looked).await.unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let ended = until(PATIENCE, || Ok(child.try_wait()?.is_some())).await;
+    child.kill().unwrap();
+    ended.unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[tokio::test]

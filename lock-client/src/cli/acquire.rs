@@ -5,12 +5,13 @@ use fence::ResourceName;
 
 use super::{
     Failure, LockService,
-    events::print,
+    events::{cannot_print, print_aside},
     handle::Handle,
     name,
-    signals::Signals,
+    signals::{Signals, ended_by},
     terms::{TermsArgs, acquire},
 };
+use crate::{Lease, Ttl};
 
 pub(super) const HELP: &str = "\
 The handle is a JSON object: name, token, holder, grant, ttl_ms, and deadline_ms (Unix time), until when \
@@ -46,7 +47,7 @@ impl Acquire {
         let mut signals = Signals::forwarded()?;
         let terms = self.terms.terms().without_renewal();
         let lease = acquire(&locks, &self.name, terms, &mut signals).await?;
-        match Handle::of(&lease, self.terms.ttl).map_err(Into::into).and_then(|h| print(&h)) {
+        match tell(&lease, self.terms.ttl, &mut signals).await {
             Ok(()) => {
                 lease.detach();
                 Ok(())
@@ -59,5 +60,14 @@ impl Acquire {
                 Err(failure)
             }
         }
+    }
+}
+
+async fn tell(lease: &Lease, ttl: Ttl, signals: &mut Signals) -> Result<(), Failure> {
+    let handle = Handle::of(lease, ttl)?;
+    tokio::select! {
+        biased;
+        printed = print_aside(&handle) => printed.map_err(|error| cannot_print(&error)),
+        signal = signals.next() => Err(ended_by(signal)),
     }
 }

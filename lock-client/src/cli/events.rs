@@ -1,9 +1,13 @@
 //! What the command prints: an event for each step, as a JSON line.
 
-use std::io::{self, BufRead, Write};
+use std::{
+    io::{self, BufRead, Write},
+    thread,
+};
 
 use fence::Token;
 use serde::Serialize;
+use tokio::sync::oneshot;
 
 use super::Failure;
 
@@ -59,13 +63,16 @@ impl Steps {
 
 /// Prints an object as a JSON line, at once.
 pub(super) fn print(object: &impl Serialize) -> Result<(), Failure> {
-    try_print(object).map_err(|error| cannot_print(&error))
+    print_bytes(line(object).as_bytes())
 }
 
-/// The same, for those to whom it makes a difference why it can't be printed.
-pub(super) fn try_print(object: &impl Serialize) -> io::Result<()> {
-    let line = serde_json::to_string(object).expect("events and states are plain JSON");
-    write_out(format!("{line}\n").as_bytes())
+/// The same, for those who go on with signals or a lease while nobody reads a pipe that is full.
+///
+/// # Cancellation safety
+/// If this future is dropped, the line is printed all the same, once it can be.
+pub(super) async fn print_aside(object: &impl Serialize) -> io::Result<()> {
+    let line = line(object);
+    aside(move || write_out(line.as_bytes())).await
 }
 
 /// Prints bytes as they are.
@@ -75,6 +82,21 @@ pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 
 pub(super) fn cannot_print(error: &io::Error) -> Failure {
     Failure::Usage(format!("can't print: {error}"))
+}
+
+/// Does what may be held up on a thread that nobody waits for: the end of the process ends it.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, result) = oneshot::channel();
+    thread::spawn(move || {
+        // Whoever asked for it may have gone.
+        let _ = done.send(work());
+    });
+    result.await.expect("the work doesn't panic")
+}
+
+fn line(object: &impl Serialize) -> String {
+    let line = serde_json::to_string(object).expect("events and states are plain JSON");
+    format!("{line}\n")
 }
 
 fn write_out(bytes: &[u8]) -> io::Result<()> {

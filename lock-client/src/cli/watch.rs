@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::{
     Failure, LockService,
-    events::{cannot_print, try_print},
+    events::{cannot_print, print_aside},
     name,
     signals::Signals,
     status::Shown,
@@ -60,7 +60,7 @@ async fn watch(locks: &Locks, name: &ResourceName) -> Result<(), Failure> {
     loop {
         if before.as_ref() != Some(&what_counts(&status)) {
             before = Some(what_counts(&status));
-            match try_print(&Shown::of(name, &status)) {
+            match print_aside(&Shown::of(name, &status)).await {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 printed => printed.map_err(|error| cannot_print(&error))?,
             }
