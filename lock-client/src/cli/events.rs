@@ -6,6 +6,7 @@ use std::{
 };
 
 use fence::Token;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
@@ -82,6 +83,15 @@ pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 
 pub(super) fn cannot_print(error: &io::Error) -> Failure {
     Failure::Usage(format!("can't print: {error}"))
+}
+
+/// Tells whether whoever read our stdout has gone.
+pub(super) fn reader_has_gone() -> bool {
+    let stdout = io::stdout();
+    let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut asked, Some(&at_once)).is_ok()
+        && asked[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 /// Does what may be held up on a thread that nobody waits for: the end of the process ends it.

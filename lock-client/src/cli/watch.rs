@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::{
     Failure, LockService,
-    events::{cannot_print, print_aside},
+    events::{cannot_print, print_aside, reader_has_gone},
     name,
     signals::Signals,
     status::Shown,
@@ -65,20 +65,32 @@ async fn watch(locks: &Locks, name: &ResourceName) -> Result<(), Failure> {
                 printed => printed.map_err(|error| cannot_print(&error))?,
             }
         }
-        status = next_look(locks, name, &freed, &voice).await;
+        match next_look(locks, name, &freed, &voice).await {
+            Some(next) => status = next,
+            None => return Ok(()),
+        }
     }
 }
 
-/// Looks again when the lock may have been freed, or after a while, until there is an answer.
-async fn next_look(locks: &Locks, name: &ResourceName, freed: &Wakeups, voice: &Voice) -> Status {
+/// Looks again when the lock may have been freed, or after a while, until there is an answer, or
+/// nobody to tell it to.
+async fn next_look(
+    locks: &Locks,
+    name: &ResourceName,
+    freed: &Wakeups,
+    voice: &Voice,
+) -> Option<Status> {
     let mut told = false;
     loop {
         tokio::select! {
             () = freed.next() => {}
             () = sleep(INTERVAL) => {}
         }
+        if reader_has_gone() {
+            return None;
+        }
         match locks.status(name).await {
-            Ok(status) => return status,
+            Ok(status) => return Some(status),
             Err(error) if !told => {
                 told = true;
                 voice.say(format!("{error}; it is tried again"));
