@@ -25,7 +25,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 pub(super) const HELP: &str = "\
 First comes the lock as it is, then a line whenever it is given to somebody, freed, or somebody joins \
 or leaves its queue. The lines are those of status. Of what lasts for less than half a second, not all \
-may be seen; last_token tells how often the lock was given meanwhile.
+may be seen: a last_token that has changed tells that there was something, but not how often.
 
 If Redis can't be reached at first, the exit code is 69; if it can't later, it is tried again. SIGINT \
 and SIGTERM end the watch, as does the end of who reads it, with 0.";
