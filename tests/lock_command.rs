@@ -7,6 +7,7 @@ use lab::{
     process::Process,
     servers::{Redis, StorageServer, built},
 };
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -123,6 +124,30 @@ async fn token_that_is_refused_after_the_read_is_80() {
     assert_eq!(refused, expected);
     client.write_line("").unwrap();
     assert_eq!(client.exit(within).await.unwrap().code(), Some(80));
+}
+
+#[tokio::test]
+async fn signal_ends_a_put_and_frees_the_lock() {
+    let redis = Redis::start().await.unwrap();
+    let storage = StorageServer::start(&[]).await.unwrap();
+    let url = redis.url();
+    let folder = tempfile::tempdir().unwrap();
+    let within = Duration::from_secs(20);
+    for (option, last, signal, code) in [
+        (&["--hold", "600s"][..], "holding", Signal::TERM, 143),
+        (&["--step"], "acquired", Signal::INT, 130),
+    ] {
+        // In a session without a terminal, which could be the one that sends SIGINT.
+        let mut command = Command::new(if cfg!(target_os = "linux") { "setsid" } else { "env" });
+        command.arg(built("lock-client").unwrap()).args(["put", "r", "x", "--ttl", "600s"]);
+        command.args(["--redis", &url, "--storage", storage.url()]).args(option);
+        let mut put = Process::spawn("put", &command, folder.path()).unwrap();
+        while !put.line(within).await.unwrap().contains(last) {}
+        put.signal(signal).unwrap();
+        assert_eq!(put.exit(within).await.unwrap().code(), Some(code), "{option:?}");
+        let lock: Option<String> = redis.command(&["GET", "fenced:{r}:lock"]).await.unwrap();
+        assert_eq!(lock, None, "{option:?}");
+    }
 }
 
 #[tokio::test]

@@ -65,7 +65,8 @@ enum Command {
     /// Writes a value under a lock, with its token
     ///
     /// Acquires the lock of the resource's name, reads the value (which claims the resource for the
-    /// token), checks the lease, writes, and releases.
+    /// token), checks the lease, writes, and releases. SIGINT and SIGTERM end it, and release the lock;
+    /// a write that is under way then may land all the same.
     Put(put::Put),
     /// Prints what a resource's value is
     Get(get::Get),

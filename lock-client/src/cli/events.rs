@@ -1,7 +1,7 @@
 //! What the command prints: an event for each step, as a JSON line.
 
 use std::{
-    io::{self, BufRead, Write},
+    io::{self, Write},
     thread,
 };
 
@@ -49,11 +49,15 @@ pub(super) enum Steps {
 }
 
 impl Steps {
-    pub(super) fn print(self, event: &Event<'_>) -> Result<(), Failure> {
-        print(event)?;
+    /// Prints an event.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, the event is printed all the same, once it can be.
+    pub(super) async fn print(self, event: &Event<'_>) -> Result<(), Failure> {
+        print_aside(event).await.map_err(|error| cannot_print(&error))?;
         match self {
             Self::Through => Ok(()),
-            Self::Stepwise => match io::stdin().lock().read_line(&mut String::new()) {
+            Self::Stepwise => match aside(|| io::stdin().read_line(&mut String::new())).await {
                 Ok(0) => Err(Failure::Usage("stdin ended before the last step".to_owned())),
                 Ok(_) => Ok(()),
                 Err(error) => Err(Failure::Usage(format!("can't read stdin: {error}"))),

@@ -7,8 +7,12 @@ use fence::{Refusal, ResourceName};
 
 use super::{
     Failure, LockService,
-    events::{Event, Steps, print},
-    name, storage, ttl,
+    events::{Event, Steps},
+    name,
+    signals::{Signals, ended_by},
+    storage,
+    terms::acquire,
+    ttl,
 };
 use crate::{
     Lease, Lost, Released, Terms, Ttl,
@@ -50,15 +54,29 @@ impl Put {
         let locks = self.lock_service.locks()?;
         let steps = if self.step { Steps::Stepwise } else { Steps::Through };
 
+        let mut signals = Signals::to_end()?;
         let terms = Terms::new(self.ttl).no_wait().without_renewal();
-        let lease = locks.acquire(&self.resource, terms).await?;
-        let written = self.write_under(&lease, &storage, steps).await;
-        let released = lease.release().await;
+        let lease = acquire(&locks, &self.resource, terms, &mut signals).await?;
+        let (written, interrupted) = tokio::select! {
+            biased;
+            written = self.write_under(&lease, &storage, steps) => (written, false),
+            signal = signals.next() => (Err(ended_by(signal)), true),
+        };
+        let event = match lease.release().await {
+            Ok(Released::Released) => Event::Released,
+            Ok(Released::NotHeld | Released::StillHeld) => Event::LeaseLost,
+            Err(error) => {
+                eprintln!("lock-client: the lock was not released: {error}");
+                return written;
+            }
+        };
+        if interrupted {
+            return written;
+        }
         // What became of the write matters more than what follows it.
-        match released {
-            Ok(Released::Released) => warn(print(&Event::Released)),
-            Ok(Released::NotHeld | Released::StillHeld) => warn(print(&Event::LeaseLost)),
-            Err(error) => eprintln!("lock-client: the lock was not released: {error}"),
+        tokio::select! {
+            printed = Steps::Through.print(&event) => warn(printed),
+            _ = signals.next() => {}
         }
         written
     }
@@ -71,49 +89,53 @@ impl Put {
         steps: Steps,
     ) -> Result<(), Failure> {
         let token = lease.token()?;
-        steps.print(&Event::Acquired {
-            resource: self.resource.as_str(),
-            token,
-            holder: lease.holder().redacted(),
-            remaining_ms: millis(lease.remaining()),
-        })?;
+        steps
+            .print(&Event::Acquired {
+                resource: self.resource.as_str(),
+                token,
+                holder: lease.holder().redacted(),
+                remaining_ms: millis(lease.remaining()),
+            })
+            .await?;
 
         let value = match storage.under(lease, &self.resource).read().await {
             Ok(value) => value,
             Err(FencedError::Lost { refusal: Some(refusal) }) => {
-                return Err(refused(steps, refusal));
+                return Err(refused(steps, refusal).await);
             }
             Err(error) => return Err(error.into()),
         };
         let acquired = token;
         let token = lease.token()?;
         if token > acquired {
-            steps.print(&Event::Reissued { token })?;
+            steps.print(&Event::Reissued { token }).await?;
         }
-        steps.print(&Event::Read {
-            token,
-            version: value.as_ref().map(|value| value.version),
-            value: value.map(|value| String::from_utf8_lossy(&value.bytes).into_owned()),
-        })?;
+        steps
+            .print(&Event::Read {
+                token,
+                version: value.as_ref().map(|value| value.version),
+                value: value.map(|value| String::from_utf8_lossy(&value.bytes).into_owned()),
+            })
+            .await?;
 
         if let Some(hold) = self.hold {
-            steps.print(&Event::Holding { token, for_ms: millis(*hold) })?;
+            steps.print(&Event::Holding { token, for_ms: millis(*hold) }).await?;
             tokio::time::sleep(*hold).await;
         }
 
         // A pause may come after any check of a lease: here it can be seen what then becomes of a write.
         let fence = lease.fence()?;
         let remaining_ms = millis(lease.remaining());
-        steps.print(&Event::LeaseChecked { token, remaining_ms })?;
+        steps.print(&Event::LeaseChecked { token, remaining_ms }).await?;
 
         match storage.write(&self.resource, &fence, "text/plain", self.value.clone()).await {
             Ok(Answer::Accepted(version)) => {
-                warn(steps.print(&Event::Written { token, version, value: &self.value }));
+                warn(steps.print(&Event::Written { token, version, value: &self.value }).await);
                 Ok(())
             }
-            Ok(Answer::Refused(refusal)) => Err(refused(steps, refusal)),
+            Ok(Answer::Refused(refusal)) => Err(refused(steps, refusal).await),
             Err(error @ StorageError::Unknown(_)) => {
-                warn(steps.print(&Event::OutcomeUnknown { token }));
+                warn(steps.print(&Event::OutcomeUnknown { token }).await);
                 Err(error.into())
             }
             Err(error) => Err(error.into()),
@@ -121,9 +143,9 @@ impl Put {
     }
 }
 
-fn refused(steps: Steps, refusal: Refusal) -> Failure {
+async fn refused(steps: Steps, refusal: Refusal) -> Failure {
     let Refusal { reason, token, highest_token } = refusal;
-    warn(steps.print(&Event::Refused { token, highest_token, reason: reason.slug() }));
+    warn(steps.print(&Event::Refused { token, highest_token, reason: reason.slug() }).await);
     Failure::Refused
 }
 
