@@ -212,7 +212,7 @@ async fn wrong_usage_of_run_is_64() {
         (&["true"], "unexpected argument"),
         (&["--on-lost", "pray", "--", "true"], "it is term, continue, or signal:NAME"),
         (&["--on-lost", "signal:9", "--", "true"], "the signals are ALRM"),
-        (&["--ttl", "6s", "--kill-after", "4s", "--", "true"], "two thirds of the ttl"),
+        (&["--ttl", "3s", "--kill-after", "1960ms", "--", "true"], "may be half of the ttl"),
         (&["--wait", "1s", "--no-wait", "--", "true"], "cannot be used with"),
         (&["--skip-if-busy", "--conflict-exit-code", "1", "--", "true"], "cannot be used with"),
         (&["--conflict-exit-code", "256", "--", "true"], "256"),

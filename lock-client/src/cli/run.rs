@@ -103,7 +103,7 @@ pub(super) struct Run {
     #[arg(long, default_value = "term", value_name = "ACTION")]
     on_lost: OnLost,
 
-    /// How long the command has between SIGTERM and SIGKILL; shorter than two thirds of the ttl
+    /// How long the command has between SIGTERM and SIGKILL, half of the ttl at most
     /// [default: 5s, or a third of the ttl if that is shorter]
     #[arg(long, value_name = "DURATION")]
     kill_after: Option<humantime::Duration>,

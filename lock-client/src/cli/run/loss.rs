@@ -64,20 +64,19 @@ impl FromStr for OnLost {
 }
 
 /// Finds the time between SIGTERM and SIGKILL: it ends with the lease at the latest, so SIGTERM is
-/// sent when so much remains. So it has to be less than remains when a lease is renewed in time, at
-/// a third of the ttl.
+/// sent when so much remains. The renewal comes when two thirds of the ttl remain: what lies between
+/// is there for one that doesn't succeed at once.
 pub(super) fn grace(asked: Option<Duration>, ttl: Ttl) -> Result<Duration, String> {
-    let third = ttl.as_duration() / 3;
     let Some(grace) = asked else {
-        return Ok(USUAL_GRACE.min(third));
+        return Ok(USUAL_GRACE.min(ttl.as_duration() / 3));
     };
-    if grace + third < ttl.reliable() {
+    if grace <= ttl.as_duration() / 2 {
         return Ok(grace);
     }
     let text = |duration| humantime::format_duration(duration).to_string();
     Err(format!(
         "--kill-after {} is too long for --ttl {}: the lease is renewed at a third of its ttl, and the \
-         command would be ended before that; --kill-after has to be shorter than two thirds of the ttl",
+         command would be ended if that didn't succeed at once; --kill-after may be half of the ttl",
         text(grace),
         text(ttl.as_duration()),
     ))
@@ -268,12 +267,12 @@ mod tests {
     }
 
     #[test]
-    fn grace_is_shorter_than_what_remains_at_a_renewal() {
+    fn grace_leaves_time_for_a_renewal_that_is_late() {
         assert_eq!(grace(None, ttl(30)), Ok(5 * SECOND));
         assert_eq!(grace(None, ttl(6)), Ok(2 * SECOND));
-        assert_eq!(grace(Some(19 * SECOND), ttl(30)), Ok(19 * SECOND));
-        let refused = grace(Some(20 * SECOND), ttl(30)).unwrap_err();
-        assert!(refused.contains("--kill-after 20s is too long for --ttl 30s"), "{refused}");
+        assert_eq!(grace(Some(15 * SECOND), ttl(30)), Ok(15 * SECOND));
+        let refused = grace(Some(16 * SECOND), ttl(30)).unwrap_err();
+        assert!(refused.contains("--kill-after 16s is too long for --ttl 30s"), "{refused}");
     }
 
     #[test]
