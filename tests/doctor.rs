@@ -51,7 +51,7 @@ impl Report {
     fn worst(&self, check: &str) -> &Value {
         let findings = self.document["findings"].as_array().unwrap().iter();
         let rank = |finding: &&Value| {
-            let severities = ["ok", "warning", "unusable", "token-loss"];
+            let severities = ["ok", "warning", "unseen", "unusable", "token-loss"];
             severities.iter().position(|&severity| finding["severity"] == severity).unwrap()
         };
         findings.filter(|finding| finding["check"] == check).max_by_key(rank).unwrap()

@@ -46,7 +46,7 @@ struct Cli {
 
 const EXIT_CODES: &str = "Exit codes:
    0  done; of run: what its command exits with
-   1  doctor: a token could be lost
+   1  doctor: a token could be lost, or it could not be seen whether one could
   64  the command was not used rightly
   66  there is nothing to get
   69  Redis or the storage can't be reached, or can't do what it is asked
@@ -95,6 +95,8 @@ enum Command {
 enum Failure {
     /// The lock service may issue a token twice.
     TokenAtRisk,
+    /// It could not be seen whether it may.
+    TokenUnseen,
     /// It was not used rightly.
     Usage(String),
     /// Redis or the storage can't be reached, or refuses to serve.
@@ -118,7 +120,7 @@ enum Failure {
 impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::TokenAtRisk => 1,
+            Self::TokenAtRisk | Self::TokenUnseen => 1,
             Self::Usage(_) => 64,
             Self::Unavailable(_) => 69,
             Self::Busy => 75,
@@ -133,6 +135,7 @@ impl Failure {
     fn message(&self) -> &str {
         match self {
             Self::TokenAtRisk => "a token could be lost",
+            Self::TokenUnseen => "it could not be seen whether a token could be lost",
             Self::Usage(message) | Self::Unavailable(message) | Self::NotThere(message) => message,
             Self::NotOurs => "the lock is not ours any more: somebody else may hold it",
             Self::Busy => "somebody else holds the lock",

@@ -2,7 +2,7 @@
 
 use lab::servers::Redis;
 
-use super::{SAFE, cure, examine};
+use super::{SAFE, cure, doctor, examine};
 
 #[tokio::test]
 async fn what_a_user_may_not_do_is_told_and_can_be_cured() {
@@ -54,7 +54,7 @@ async fn advised_permissions_are_enough_for_locks() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_seen_is_a_warning_and_no_ok() {
+async fn danger_to_tokens_that_could_not_be_seen_is_no_ok() {
     let redis = Redis::start_with(&SAFE).await.unwrap();
     let url = redis.url_as("bob", "secret");
     let cases: [(&str, &[&str]); 3] = [
@@ -66,19 +66,23 @@ async fn what_could_not_be_seen_is_a_warning_and_no_ok() {
         let rules = format!("ACL SETUSER bob reset on >secret ~* &* +@all {forbidden}");
         redis.command::<()>(&rules.split(' ').collect::<Vec<_>>()).await.unwrap();
         let report = examine(&url).await;
-        assert_eq!((report.code, report.complaints().as_slice()), (0, complaints), "{forbidden}");
-        for check in complaints {
-            report.assert_finds(check, "warning", "could not be seen: NOPERM");
+        assert_eq!((report.code, report.complaints().as_slice()), (1, complaints), "{forbidden}");
+        for &check in complaints {
+            let severity = if check == "version" { "warning" } else { "unseen" };
+            report.assert_finds(check, severity, "could not be seen: NOPERM");
         }
-        assert_eq!(report.document["verdict"], "warning");
+        assert_eq!(report.document["verdict"], "unseen");
+        let text = doctor(&["--redis", &url]).await;
+        let conclusion = "\nit could not be seen whether a token could be lost\n";
+        assert!(String::from_utf8(text.stdout).unwrap().ends_with(conclusion));
     }
 
     // As services do that keep it to themselves. What is seen is told all the same.
     let hidden = ["--rename-command", "CONFIG", "hidden"];
     let redis = Redis::start_with(&[&SAFE[..], &hidden].concat()).await.unwrap();
     let report = examine(&redis.url()).await;
-    report.assert_finds("persistence", "warning", "could not be seen: ERR unknown command");
-    assert_eq!(report.code, 0);
+    report.assert_finds("persistence", "unseen", "could not be seen: ERR unknown command");
+    assert_eq!(report.code, 1);
     let redis = Redis::start_with(&hidden).await.unwrap();
     let report = examine(&redis.url()).await;
     report.assert_finds("persistence", "token-loss", "no append-only file");

@@ -42,6 +42,7 @@ impl Doctor {
         match report.verdict() {
             Severity::Ok | Severity::Warning => Ok(()),
             Severity::Unusable => Err(Failure::Unavailable("no locks can be kept here".to_owned())),
+            Severity::Unseen => Err(Failure::TokenUnseen),
             Severity::TokenLoss => Err(Failure::TokenAtRisk),
         }
     }

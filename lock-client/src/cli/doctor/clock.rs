@@ -23,7 +23,9 @@ pub(super) async fn clock(connection: &mut impl ConnectionLike) -> RedisResult<F
         let (ours, asked) = (SystemTime::now(), Instant::now());
         let time = match ask::<(u64, u64)>(connection, &redis::cmd("TIME")).await? {
             Ok(time) => time,
-            Err(refusal) => return Ok(Finding::unseen(CHECK, "its clock", Some(&refusal))),
+            Err(refusal) => {
+                return Ok(Finding::unseen(Severity::Warning, CHECK, "its clock", Some(&refusal)));
+            }
         };
         samples.push(Sample::new(ours, asked.elapsed(), time));
     }

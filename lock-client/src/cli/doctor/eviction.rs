@@ -11,7 +11,12 @@ const CHECK: &str = "eviction";
 pub(super) fn eviction(facts: &Facts) -> Finding {
     let told = |field, setting| facts.info(field).or_else(|| facts.setting(setting));
     let Some(policy) = told("maxmemory_policy", "maxmemory-policy") else {
-        return Finding::unseen(CHECK, "the eviction policy", facts.settings_refusal());
+        return Finding::unseen(
+            Severity::Unseen,
+            CHECK,
+            "the eviction policy",
+            facts.settings_refusal(),
+        );
     };
     if policy == "noeviction" {
         return Finding::ok(CHECK, "no key is evicted (maxmemory-policy noeviction)");

@@ -10,8 +10,10 @@ use super::connection::Refusal;
 pub(super) enum Severity {
     /// Nothing is endangered.
     Ok,
-    /// Something is endangered, but no token; or it could not be seen whether a token is.
+    /// Something is endangered, but no token.
     Warning,
+    /// It could not be seen whether a token is endangered.
+    Unseen,
     /// No lock can be kept here.
     Unusable,
     /// The counter may go back, and a token be issued twice.
@@ -58,13 +60,21 @@ impl Finding {
     }
 
     /// What could not be seen is not taken to be well.
-    pub(super) fn unseen(check: &'static str, what: &str, refusal: Option<&Refusal>) -> Self {
+    pub(super) fn unseen(
+        severity: Severity,
+        check: &'static str,
+        what: &str,
+        refusal: Option<&Refusal>,
+    ) -> Self {
         let why = refusal.map_or("this server doesn't tell it".to_owned(), Refusal::to_string);
         Self::bad(
-            Severity::Warning,
+            severity,
             check,
             format!("{what} could not be seen: {why}"),
-            "a danger to the tokens may be hidden here",
+            match severity {
+                Severity::Unseen => "a danger to the tokens may be hidden here",
+                _ => "a danger may be hidden here",
+            },
             Cure::advice(
                 "let a user run this who may use INFO, CONFIG GET, TIME and PUBSUB; where a service \
                  keeps these to itself, look at the settings in its own console",

@@ -19,7 +19,9 @@ fn kept(facts: &Facts) -> Finding {
     let appends = match (facts.info("aof_enabled"), facts.setting("appendonly")) {
         (Some(enabled), _) => enabled == "1",
         (None, Some(setting)) => setting == "yes",
-        (None, None) => return Finding::unseen(CHECK, "persistence", facts.info_refusal()),
+        (None, None) => {
+            return Finding::unseen(Severity::Unseen, CHECK, "persistence", facts.info_refusal());
+        }
     };
     if appends { appended(facts) } else { not_appended(facts) }
 }
@@ -45,7 +47,7 @@ fn not_appended(facts: &Facts) -> Finding {
 }
 
 fn appended(facts: &Facts) -> Finding {
-    let unseen = |what| Finding::unseen(CHECK, what, facts.settings_refusal());
+    let unseen = |what| Finding::unseen(Severity::Unseen, CHECK, what, facts.settings_refusal());
     let policy = match facts.setting("appendfsync") {
         Some("always") => "always",
         Some("everysec") => {
@@ -127,8 +129,8 @@ mod tests {
     fn append_only_file_that_nobody_lets_us_look_at_is_no_ok() {
         let seen =
             |settings: &[(&str, &str)]| kept(&Facts::told("aof_enabled:1", settings)).severity;
-        assert_eq!(seen(&[]), Severity::Warning);
-        assert_eq!(seen(&[("appendfsync", "always")]), Severity::Warning);
+        assert_eq!(seen(&[]), Severity::Unseen);
+        assert_eq!(seen(&[("appendfsync", "always")]), Severity::Unseen);
         let safe = [("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
         assert_eq!(seen(&safe), Severity::Ok);
     }
@@ -140,8 +142,8 @@ mod tests {
             kept(&Facts::told("", &settings)).severity
         };
         assert_eq!(severity("no"), Severity::TokenLoss);
-        assert_eq!(severity("yes"), Severity::Warning, "appendfsync is not told");
-        assert_eq!(kept(&Facts::told("", &[])).severity, Severity::Warning);
+        assert_eq!(severity("yes"), Severity::Unseen, "appendfsync is not told");
+        assert_eq!(kept(&Facts::told("", &[])).severity, Severity::Unseen);
     }
 
     #[test]

@@ -34,7 +34,12 @@ pub(super) async fn replication(
         Some("slave") => findings.push(replica(facts)),
         // A Sentinel is another check's matter.
         Some(_) => {}
-        None => findings.push(Finding::unseen(CHECK, "its role", facts.info_refusal())),
+        None => findings.push(Finding::unseen(
+            Severity::Unseen,
+            CHECK,
+            "its role",
+            facts.info_refusal(),
+        )),
     }
     Ok(findings)
 }
@@ -48,7 +53,9 @@ async fn is_watched(connection: &mut impl ConnectionLike) -> RedisResult<bool> {
 
 fn replicas(facts: &Facts, promoter: &str) -> Finding {
     match facts.info("connected_slaves") {
-        None => Finding::unseen(CHECK, "the number of replicas", facts.info_refusal()),
+        None => {
+            Finding::unseen(Severity::Unseen, CHECK, "the number of replicas", facts.info_refusal())
+        }
         Some("0") => Finding::ok(CHECK, "a primary without replicas"),
         Some(number) => Finding::bad(
             Severity::TokenLoss,

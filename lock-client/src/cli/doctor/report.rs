@@ -80,6 +80,7 @@ impl Report {
             Severity::Warning => {
                 "nothing was seen by which a token could be lost; mind the warnings"
             }
+            Severity::Unseen => "it could not be seen whether a token could be lost",
             Severity::Unusable => "no locks can be kept here",
             Severity::TokenLoss => "a token could be lost, and issued again",
         }
@@ -90,6 +91,7 @@ fn mark(severity: Severity) -> &'static str {
     match severity {
         Severity::Ok => "ok",
         Severity::Warning => "warning",
+        Severity::Unseen => "NOT SEEN",
         Severity::Unusable => "unusable",
         Severity::TokenLoss => "TOKEN LOSS",
     }

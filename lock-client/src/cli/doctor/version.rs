@@ -14,7 +14,7 @@ const WHOLE: (u32, u32) = (7, 0);
 /// Looks at what sort of server it is, and how old.
 pub(super) fn version(facts: &Facts) -> Finding {
     let Some(version) = facts.info("redis_version") else {
-        return Finding::unseen(CHECK, "the version", facts.info_refusal());
+        return Finding::unseen(Severity::Warning, CHECK, "the version", facts.info_refusal());
     };
     let server = server(facts).unwrap_or_default();
     if facts.info("redis_mode") == Some("sentinel") {
@@ -51,7 +51,9 @@ pub(super) fn version(facts: &Facts) -> Finding {
             "the lock scripts use commands that it doesn't have",
             Cure::advice(format!("update Redis to {}.{} or newer", OLDEST.0, OLDEST.1)),
         ),
-        None => Finding::unseen(CHECK, &format!("the version in {version:?}"), None),
+        None => {
+            Finding::unseen(Severity::Warning, CHECK, &format!("the version in {version:?}"), None)
+        }
     }
 }
 
