@@ -151,6 +151,17 @@ async fn signal_ends_a_put_and_frees_the_lock() {
 }
 
 #[tokio::test]
+async fn password_of_the_storage_is_not_shown() {
+    let url = "ftp://bob:open-sesame@127.0.0.1:1";
+    for arguments in [&["get", "--help"][..], &["put", "--help"], &["get", "r"]] {
+        let mut command = crate::command::command(arguments);
+        command.env("FENCED_STORAGE", url);
+        let output = crate::command::output(command).await;
+        assert!(!format!("{output:?}").contains("sesame"), "{output:?}");
+    }
+}
+
+#[tokio::test]
 async fn unreachable_redis_and_storage_are_69() {
     let mut redis = Redis::start().await.unwrap();
     let url = redis.url();

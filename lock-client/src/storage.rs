@@ -83,7 +83,7 @@ impl Storage {
     pub fn new(url: &str) -> Result<Self, InvalidUrl> {
         let base = Url::parse(url).map_err(|error| InvalidUrl(error.to_string()))?;
         if base.scheme() != "http" || !base.has_host() {
-            return Err(InvalidUrl(format!("{url} does not begin with http:// and a host")));
+            return Err(InvalidUrl("it does not begin with http:// and a host".to_owned()));
         }
         let http = Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)

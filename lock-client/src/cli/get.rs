@@ -19,7 +19,7 @@ pub(super) struct Get {
     resource: ResourceName,
 
     /// The storage server
-    #[arg(long, env = "FENCED_STORAGE", value_name = "URL")]
+    #[arg(long, env = "FENCED_STORAGE", hide_env_values = true, value_name = "URL")]
     storage: String,
 
     /// Print a JSON object: resource, version, token, content_type, and value, or value_base64 if it is

@@ -32,7 +32,7 @@ pub(super) struct Put {
     lock_service: LockService,
 
     /// The storage server
-    #[arg(long, env = "FENCED_STORAGE", value_name = "URL")]
+    #[arg(long, env = "FENCED_STORAGE", hide_env_values = true, value_name = "URL")]
     storage: String,
 
     /// How long the lock is granted for, such as 10s or 500ms
