@@ -107,6 +107,19 @@ async fn outer_locks_that_make_no_sense_are_wrong_usage() {
 }
 
 #[tokio::test]
+async fn url_with_a_password_is_to_be_given_again() {
+    let redis = Redis::start_with(&["--requirepass", "secret"]).await.unwrap();
+    let url = redis.url_as("default", "secret");
+    let program = lock_client();
+    let outer = ["run", "r", "--redis", &url, "--", &program, "run", "other", "--", "true"];
+    let nested = crate::command::lock_client(&outer).await;
+    crate::command::assert_failed(&nested, 64, "give --redis again");
+    let alone = crate::command::lock_client(&outer[5..][1..]).await;
+    crate::command::assert_failed(&alone, 64, "--redis <URL>");
+    assert!(!String::from_utf8_lossy(&alone.stderr).contains("again"), "the control");
+}
+
+#[tokio::test]
 async fn nothing_is_run_under_a_lock_that_was_lost() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();

@@ -21,12 +21,16 @@ mod voice;
 mod watch;
 
 use std::{
+    env,
     io::{self, Write},
     process::ExitCode,
     str::FromStr,
 };
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{
+    CommandFactory, Parser, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 use fence::ResourceName;
 use signal_hook::{consts::SIGINT, low_level::emulate_default_handler};
 
@@ -197,6 +201,13 @@ pub async fn main() -> ExitCode {
         Err(error) => {
             // A terminal that can't be written to can't be told so.
             let _ = error.print();
+            if redis_was_not_handed_down(&error) {
+                let _ = writeln!(
+                    io::stderr(),
+                    "This runs under lock-client run, which hands down no URL with a password: give \
+                     --redis again."
+                );
+            }
             return if error.use_stderr() { ExitCode::from(64) } else { ExitCode::SUCCESS };
         }
     };
@@ -214,6 +225,16 @@ pub async fn main() -> ExitCode {
         Command::Man(man) => man.run(Cli::command()),
     };
     exit_code(result)
+}
+
+fn redis_was_not_handed_down(error: &clap::Error) -> bool {
+    let missing = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(arguments)) => arguments.as_slice(),
+        _ => &[],
+    };
+    error.kind() == ErrorKind::MissingRequiredArgument
+        && missing.iter().any(|argument| argument.starts_with("--redis"))
+        && env::var_os("FENCING_RESOURCE").is_some()
 }
 
 fn exit_code(result: Result<(), Failure>) -> ExitCode {
