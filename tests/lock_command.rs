@@ -151,6 +151,19 @@ async fn signal_ends_a_put_and_frees_the_lock() {
 }
 
 #[tokio::test]
+async fn redis_that_asks_for_a_password_says_so() {
+    let redis = Redis::start_with(&["--requirepass", "secret"]).await.unwrap();
+    let url = redis.url();
+    let commands: [&[&str]; 4] =
+        [&["run", "r", "--", "true"], &["acquire", "r"], &["status", "r"], &["watch", "r"]];
+    for command in commands {
+        let output =
+            lock_client(&[&command[..1], &["--redis", &url], &command[1..]].concat()).await;
+        assert_failed(&output, 69, "Redis asks for a password");
+    }
+}
+
+#[tokio::test]
 async fn password_of_the_storage_is_not_shown() {
     let url = "ftp://bob:open-sesame@127.0.0.1:1";
     for arguments in [&["get", "--help"][..], &["put", "--help"], &["get", "r"]] {

@@ -22,6 +22,7 @@ mod watch;
 
 use std::{
     env,
+    fmt::Display,
     io::{self, Write},
     process::ExitCode,
     str::FromStr,
@@ -154,15 +155,29 @@ impl From<AcquireError> for Failure {
     fn from(error: AcquireError) -> Self {
         match error {
             AcquireError::Contended { .. } => Self::Busy,
-            error => Self::Unavailable(error.to_string()),
+            error => unavailable(&error),
         }
     }
 }
 
 impl From<BackendError> for Failure {
     fn from(error: BackendError) -> Self {
-        Self::Unavailable(error.to_string())
+        unavailable(&error)
     }
+}
+
+/// Redis has words of its own for a script of somebody who hasn't given the password: it is too long
+/// for a request of his.
+fn unavailable(error: &impl Display) -> Failure {
+    let error = error.to_string();
+    let asks = [r#""NOAUTH": "#, "Protocol error: unauthenticated"]
+        .iter()
+        .any(|word| error.contains(word));
+    Failure::Unavailable(if asks {
+        "Redis asks for a password: give it in the URL".to_owned()
+    } else {
+        error
+    })
 }
 
 impl From<RenewError> for Failure {

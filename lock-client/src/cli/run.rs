@@ -228,11 +228,13 @@ impl Running {
                 let asked = if *skip_if_busy { Some(0) } else { self.run.conflict_exit_code };
                 return Err(Failure::Told(asked.unwrap_or(Failure::Busy.exit_code())));
             }
-            NotAcquired::Because(error) => {
-                self.status.tell(&Event::Unavailable { error: &error.to_string() });
-            }
+            NotAcquired::Because(_) => {}
         }
-        Err(reason.into())
+        let failure = reason.into();
+        if let Failure::Unavailable(error) = &failure {
+            self.status.tell(&Event::Unavailable { error });
+        }
+        Err(failure)
     }
 
     async fn run_to_its_end(
