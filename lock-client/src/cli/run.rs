@@ -127,6 +127,8 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) async fn run(self) -> Result<(), Failure> {
+        #[cfg(target_os = "linux")]
+        bound::can_be_started()?;
         let grace = self.kill_after.map(Into::into);
         let grace = loss::grace(grace, self.terms.ttl).map_err(Failure::Usage)?;
         let status = Status::to(self.status_fd)?;
@@ -251,7 +253,12 @@ impl Running {
         });
         match child {
             Ok(child) => supervise(child, command, guard, self).await,
-            Err(error) => Ok(self.not_run(command, &error)),
+            Err(error) if Child::is_of_the_command(&error) => Ok(self.not_run(command, &error)),
+            Err(error) => {
+                let error = format!("a step of run can't be started: {error}");
+                self.status.tell(&Event::CannotRun { error: &error });
+                Err(Failure::Unavailable(error))
+            }
         }
     }
 

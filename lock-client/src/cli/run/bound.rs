@@ -11,6 +11,7 @@
 use std::{
     env,
     ffi::OsString,
+    fs,
     io::{self, Write},
     os::{
         linux::net::SocketAddrExt,
@@ -32,6 +33,9 @@ use crate::cli::Failure;
 
 /// The first argument of that step. It is in no help, and nothing completes it.
 const STEP: &str = "__become";
+
+/// This very program, even if its file was replaced meanwhile.
+const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Becomes a command, as a step of `run`.
 #[derive(Debug)]
@@ -88,6 +92,12 @@ pub(super) struct Start {
     said: Vec<u8>,
 }
 
+/// Tells whether there is what the start of a command needs.
+pub(super) fn can_be_started() -> Result<(), Failure> {
+    let needs = |error| Failure::Unavailable(format!("{THIS_PROGRAM}: {error}; /proc is needed"));
+    fs::metadata(THIS_PROGRAM).map(drop).map_err(needs)
+}
+
 /// Prepares the start of a command.
 pub(super) fn prepare(command: &command::Command) -> io::Result<(Command, Start)> {
     // Nobody can guess it; and who connects is looked at.
@@ -96,8 +106,7 @@ pub(super) fn prepare(command: &command::Command) -> io::Result<(Command, Start)
     listener.set_nonblocking(true)?;
     let listener = tokio::net::UnixListener::from_std(listener)?;
 
-    // This very program, even if its file was replaced meanwhile.
-    let mut bound = Command::new("/proc/self/exe");
+    let mut bound = Command::new(THIS_PROGRAM);
     bound.arg0("lock-client").arg(STEP).arg(getpid().to_string()).arg(socket);
     bound.arg(&command.program).arg(&command.name).args(&command.arguments);
     Ok((bound, Start { listener, connected: None, said: Vec::new() }))

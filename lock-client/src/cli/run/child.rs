@@ -73,6 +73,12 @@ impl Child {
         Ok(Self { process, pid, start, _reaping: reaping })
     }
 
+    /// Tells whether what has failed to start is the command, and not a step before it.
+    pub(super) fn is_of_the_command(error: &io::Error) -> bool {
+        // The step has the arguments and the environment of the command.
+        !cfg!(target_os = "linux") || error.kind() == io::ErrorKind::ArgumentListTooLong
+    }
+
     /// Its process id.
     pub(super) fn id(&self) -> u32 {
         self.pid.as_raw_pid().cast_unsigned()
