@@ -64,7 +64,9 @@ async fn completions_and_manual_pages_know_the_commands() {
     );
     let page = String::from_utf8(lock_client(&["man", "run"]).await.stdout).unwrap();
     assert!(page.contains(".TH lock-client-run 1") && page.contains("FENCING_TOKEN"), "{page}");
-    assert_failed(&lock_client(&["man", "abacus"]).await, 64, "there is no command abacus");
+    assert!(page.contains(concat!("\"lock-client-run ", env!("CARGO_PKG_VERSION"))), "{page}");
+    assert!(page.contains("\n  64  wrong usage\n  69  "), "a line each: {page}");
+    assert_failed(&lock_client(&["man", "abacus"]).await, 64, "invalid value 'abacus'");
 }
 
 #[tokio::test]
@@ -80,6 +82,7 @@ async fn bash_completes_the_options_of_a_command() {
         (&["run", "x", "--on"], "--on-lost\n"),
         (&["get", "x", "--j"], "--json\n"),
         (&["help", "relea"], "release\n"),
+        (&["man", "relea"], "release\n"),
     ] {
         let mut bash = std::process::Command::new("bash");
         bash.args(["--norc", "-c", complete]).arg(command(&[]).get_program()).args(words);

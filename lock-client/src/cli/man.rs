@@ -1,13 +1,34 @@
 //! `lock-client man`.
 
-use clap::{Args, Command};
-use clap_mangen::Man as Page;
+use clap::{Args, Command, builder::PossibleValuesParser};
+use clap_mangen::{
+    Man as Page,
+    roff::{Roff, roman},
+};
 
 use super::{Failure, events::print_bytes};
 
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commands that have a page, to be completed.
+const NAMES: [&str; 11] = [
+    "run",
+    "put",
+    "get",
+    "acquire",
+    "renew",
+    "release",
+    "status",
+    "doctor",
+    "watch",
+    "completions",
+    "man",
+];
+
 #[derive(Args, Debug)]
 pub(super) struct Man {
-    /// The command to print the page of, such as run [default: the page of them all]
+    /// The command to print the page of [default: the page of them all]
+    #[arg(value_parser = PossibleValuesParser::new(NAMES))]
     command: Option<String>,
 }
 
@@ -17,13 +38,86 @@ impl Man {
         command.build();
         let command = match self.command {
             None => command,
-            Some(name) => command
-                .find_subcommand(&name)
-                .cloned()
-                .ok_or_else(|| Failure::Usage(format!("there is no command {name}")))?,
+            Some(name) => {
+                let found = command.find_subcommand(name);
+                found.expect("only names of commands are taken").clone()
+            }
         };
-        let mut page = Vec::new();
-        Page::new(command).render(&mut page).expect("memory can be written to");
-        print_bytes(&page)
+        print_bytes(&page(command))
+    }
+}
+
+fn page(command: Command) -> Vec<u8> {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+    let text = command.get_after_long_help().or_else(|| command.get_after_help());
+    let notes = text.map(|text| notes(&text.to_string()));
+    let command = command.after_help(None::<&str>).after_long_help(None::<&str>);
+    let page = Page::new(command).source(format!("{name} {VERSION}"));
+    let mut out = Vec::new();
+    let rendered = page.render(&mut out).and_then(|()| match notes {
+        Some(notes) => notes.to_writer(&mut out),
+        None => Ok(()),
+    });
+    rendered.expect("memory can be written to");
+    out
+}
+
+/// The text at the end of a page. What is indented is printed as it is, where the renderer of pages
+/// would fill lines with it.
+fn notes(text: &str) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["NOTES"]);
+    let mut literal = false;
+    for line in text.lines() {
+        let indented = line.starts_with(' ');
+        if indented != literal && !line.is_empty() {
+            roff.control(if indented { "nf" } else { "fi" }, []);
+            literal = indented;
+        }
+        if line.is_empty() {
+            roff.control("PP", []);
+        } else {
+            roff.text([roman(line)]);
+        }
+    }
+    if literal {
+        roff.control("fi", []);
+    }
+    roff
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn every_command_has_a_page() {
+        let command = Cli::command();
+        let names: Vec<_> = command.get_subcommands().map(Command::get_name).collect();
+        assert_eq!(names, NAMES);
+    }
+
+    #[test]
+    fn indented_lines_are_literal() {
+        let roff =
+            notes("Codes:\n  64  wrong\n  69  away\nAnd more.\n\nExample:\n  .x 'y'").to_roff();
+        let expected = "\
+.SH NOTES
+Codes:
+.nf
+  64  wrong
+  69  away
+.fi
+And more.
+.PP
+Example:
+.nf
+  .x 'y'
+.fi
+";
+        assert!(roff.ends_with(expected), "{roff}");
     }
 }

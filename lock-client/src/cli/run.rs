@@ -73,10 +73,13 @@ socket doesn't take at once is not told. A file that others write to as well is 
 as in 3>>FILE.
 
 Exit codes: the command's own, or 128+n if signal n ended it, or
-  64  wrong usage                           75  somebody else holds the lock
-  69  Redis can't be reached                79  the lease was lost
- 126  the command can't be executed        127  there is no such command
-(126 and 127 are told before the lock is taken), or 128+n if signal n ended the wait for the lock.
+  64  wrong usage
+  69  Redis can't be reached
+  75  somebody else holds the lock
+  79  the lease was lost
+ 126  the command can't be executed
+ 127  there is no such command
+126 and 127 are told before the lock is taken. If signal n ended the wait for the lock, it is 128+n.
 
 Example:
   lock-client run invoice-7 --wait 10s -- sh -c '
