@@ -1,6 +1,8 @@
 //! `lock-client get`, and what the command tells of itself.
 
-use lab::servers::StorageServer;
+use std::process::Stdio;
+
+use lab::servers::{Redis, StorageServer};
 use serde_json::json;
 
 use crate::{
@@ -45,6 +47,34 @@ async fn get_from_no_storage_is_69() {
     let unreachable = lock_client(&["get", "r", "--storage", "http://127.0.0.1:1"]).await;
     assert_failed(&unreachable, 69, "the storage is unavailable");
     assert_failed(&lock_client(&["get", "r"]).await, 64, "--storage");
+}
+
+#[tokio::test]
+async fn what_cannot_be_printed_is_74() {
+    let redis = Redis::start().await.unwrap();
+    let storage = StorageServer::start(&[]).await.unwrap();
+    let headers = [("Fencing-Token", "34")];
+    request(storage.url(), "PUT", "/v1/resources/r", &headers, "x").await;
+    let url = redis.url();
+    let commands: [&[&str]; 7] = [
+        &["get", "r", "--storage", storage.url()],
+        &["get", "r", "--json", "--storage", storage.url()],
+        &["status", "r", "--redis", &url],
+        &["doctor", "--redis", &url],
+        &["doctor", "--json", "--redis", &url],
+        &["completions", "bash"],
+        &["man"],
+    ];
+    for arguments in commands {
+        let (reader, stdout) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = command(arguments);
+        command.stdout(stdout).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let output =
+            tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+        assert_failed(&output, 74, "can't print: Broken pipe");
+    }
 }
 
 #[tokio::test]
@@ -94,7 +124,7 @@ async fn bash_completes_the_options_of_a_command() {
 #[tokio::test]
 async fn every_exit_code_is_in_the_help() {
     let help = String::from_utf8(lock_client(&["--help"]).await.stdout).unwrap();
-    for code in ["0", "64", "66", "69", "75", "79", "80", "126", "127", "128+n"] {
+    for code in ["0", "64", "66", "69", "74", "75", "79", "80", "126", "127", "128+n"] {
         let told = help.lines().any(|line| line.trim_start().starts_with(&format!("{code}  ")));
         assert!(told, "{code} is in {help}");
     }

@@ -126,7 +126,7 @@ async fn lock_whose_handle_cannot_be_printed_is_not_left_taken() {
     let child = acquire.spawn().unwrap();
     let output =
         tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
-    assert_failed(&output, 64, "can't print");
+    assert_failed(&output, 74, "can't print");
     assert!(!held(&redis).await);
 }
 

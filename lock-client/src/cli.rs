@@ -55,6 +55,7 @@ const EXIT_CODES: &str = "Exit codes:
   64  the command was not used rightly
   66  there is nothing to get
   69  Redis or the storage can't be reached, or can't do what it is asked
+  74  what is to be told can't be printed
   75  somebody else holds the lock
   79  the lease was lost
   80  the storage refused the token
@@ -114,6 +115,8 @@ enum Failure {
     Refused,
     /// There is nothing to get.
     NotThere(String),
+    /// What is to be told can't be printed.
+    CannotPrint(String),
     /// The lock of a handle is not its holder's any more.
     NotOurs,
     /// SIGINT has ended the work, and came from the terminal that we run in.
@@ -131,6 +134,7 @@ impl Failure {
             Self::Busy => 75,
             Self::LeaseLost | Self::NotOurs => 79,
             Self::NotThere(_) => 66,
+            Self::CannotPrint(_) => 74,
             Self::Refused => 80,
             Self::Interrupted => signals::exit_code_of(SIGINT),
             Self::Told(code) => *code,
@@ -141,7 +145,10 @@ impl Failure {
         match self {
             Self::TokenAtRisk => "a token could be lost",
             Self::TokenUnseen => "it could not be seen whether a token could be lost",
-            Self::Usage(message) | Self::Unavailable(message) | Self::NotThere(message) => message,
+            Self::Usage(message)
+            | Self::Unavailable(message)
+            | Self::NotThere(message)
+            | Self::CannotPrint(message) => message,
             Self::NotOurs => "the lock is not ours any more: somebody else may hold it",
             Self::Busy => "somebody else holds the lock",
             Self::LeaseLost => "the lease was lost, and nothing was written",

@@ -86,7 +86,7 @@ pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
 }
 
 pub(super) fn cannot_print(error: &io::Error) -> Failure {
-    Failure::Usage(format!("can't print: {error}"))
+    Failure::CannotPrint(format!("can't print: {error}"))
 }
 
 /// Tells whether whoever read our stdout has gone.

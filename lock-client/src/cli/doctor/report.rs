@@ -10,7 +10,7 @@ use super::{
     finding::{Finding, Severity},
     version,
 };
-use crate::cli::events::print;
+use crate::cli::events::{print, print_bytes};
 
 /// Everything that was found.
 #[derive(Debug, Serialize)]
@@ -46,10 +46,9 @@ impl Report {
 
     /// Prints it for people.
     pub(super) fn print_text(&self) -> Result<(), Failure> {
-        let mut stdout = io::stdout().lock();
-        self.write_text(&mut stdout)
-            .and_then(|()| stdout.flush())
-            .map_err(|error| Failure::Usage(format!("can't print: {error}")))
+        let mut text = Vec::new();
+        self.write_text(&mut text).expect("memory can be written to");
+        print_bytes(&text)
     }
 
     fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
