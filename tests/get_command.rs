@@ -124,7 +124,7 @@ async fn bash_completes_the_options_of_a_command() {
 #[tokio::test]
 async fn every_exit_code_is_in_the_help() {
     let help = String::from_utf8(lock_client(&["--help"]).await.stdout).unwrap();
-    for code in ["0", "64", "66", "69", "74", "75", "79", "80", "126", "127", "128+n"] {
+    for code in ["0", "1", "64", "66", "69", "74", "75", "79", "80", "126", "127", "128+n"] {
         let told = help.lines().any(|line| line.trim_start().starts_with(&format!("{code}  ")));
         assert!(told, "{code} is in {help}");
     }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use lab::{
-    process::{lives, until, until_async},
-    servers::Redis,
+    process::{Process, lives, until, until_async},
+    servers::{Redis, built},
 };
 use lock_client::Ttl;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::sleep;
 
 use crate::{
@@ -210,26 +211,32 @@ async fn wrapper_that_was_stopped_past_the_deadline_kills_at_once_when_it_wakes(
 #[tokio::test]
 async fn command_is_ended_in_time_though_nobody_reads_stderr() {
     let redis = Redis::start().await.unwrap();
-    let script = "echo $$; exec 4>&1; trap '' TERM
-        dd if=/dev/zero bs=65536 count=1 >&2 2>/dev/null & while :; do sleep 0.05; done";
+    // As much as a pipe takes.
+    let script = format!("dd if=/dev/zero bs=65536 count=1 status=none >&2; {STUBBORN}");
     let url = redis.url();
     let mut command = std::process::Command::new("sh");
     // The reader of the pipe sleeps; what is piped is stderr.
-    command.args(["-c", r#"{ "$@" 2>&1 >&3 | { sleep 600 & echo $! >&3; wait; }; } 3>&1"#, "sh"]);
-    command.arg("setsid").arg(lab::servers::built("lock-client").unwrap());
-    command.args(["run", "r", "--redis", &url]).args(SHORT).args(["--", "sh", "-c", script]);
+    let reader = r#"{ echo reader $$ >&3; exec sleep 600; }"#;
+    let piped = format!(r#"{{ "$@" 2>&1 >&3 3>&- | sh -c '{reader}'; }} 3>&1"#);
+    command.args(["-c", &piped, "sh", "setsid"]).arg(built("lock-client").unwrap());
+    command.args(["run", "r", "--redis", &url, "--ttl", "6s", "--kill-after", "1s"]);
+    command.args(["--", "sh", "-c", &script]);
     let folder = tempfile::tempdir().unwrap();
-    let mut shell = lab::process::Process::spawn("shell", &command, folder.path()).unwrap();
-    let mut pids = Vec::new();
-    for _ in 0..2 {
-        pids.push(shell.line(PATIENCE).await.unwrap().parse::<u32>().unwrap());
+    let mut shell = Process::spawn("shell", &command, folder.path()).unwrap();
+    let (mut reader, mut child) = (None, None);
+    while reader.is_none() || child.is_none() {
+        let line = shell.line(PATIENCE).await.unwrap();
+        match line.strip_prefix("reader ") {
+            Some(pid) => reader = Some(pid.parse::<i32>().unwrap()),
+            None => child = Some(line.parse::<u32>().unwrap()),
+        }
     }
-    // The reader and the command, in any order.
+    // The loss is noticed 2 seconds later, and the command killed one later.
+    let end = renewed(&redis).await;
     take_away(&redis).await;
-    let one_has_gone = || Ok(pids.iter().any(|&pid| !lives(pid)));
-    until(PATIENCE, one_has_gone).await.unwrap();
-    for pid in pids {
-        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-    }
+    let died = until(PATIENCE, || Ok(!lives(child.unwrap()))).await;
+    let died_at = unix_millis();
+    kill_process(Pid::from_raw(reader.unwrap()).unwrap(), Signal::KILL).unwrap();
+    died.unwrap();
+    assert!(died_at < end, "it was dead before the ttl would have ended");
 }
