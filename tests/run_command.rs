@@ -130,25 +130,6 @@ async fn what_cannot_be_run_is_told_before_the_lock_is_taken() {
     assert_eq!((status.last_token, status.held), (Some(33), None));
 }
 
-/// The start of a command goes through /proc, where there is one on Linux.
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn missing_proc_is_not_taken_for_a_missing_command() {
-    let redis = Redis::start().await.unwrap();
-    let mut hidden = std::process::Command::new("unshare");
-    let script = r#"mount -t tmpfs none /proc || exit 32; exec "$@""#;
-    hidden.args(["-rm", "sh", "-c", script, "sh"]).arg(command(&[]).get_program());
-    hidden.args(["run", "r", "--redis", &redis.url(), "--", "true"]);
-    let output = output(hidden).await;
-    if matches!(output.status.code(), Some(1 | 32)) {
-        eprintln!("skipped: no namespaces for this user: {output:?}");
-        return;
-    }
-    assert_failed(&output, 69, "/proc is needed");
-    let keys: u64 = redis.command(&["DBSIZE"]).await.unwrap();
-    assert_eq!(keys, 0, "no lock was taken");
-}
-
 #[tokio::test]
 async fn busy_is_75_or_what_was_asked_for() {
     let redis = Redis::start().await.unwrap();

@@ -31,6 +31,8 @@ pub(super) async fn send(
     request: RequestBuilder,
 ) -> Result<Answer<Option<Response>>, StorageError> {
     let response = request.send().await.map_err(|error| {
+        // The URL may have a password in it.
+        let error = error.without_url();
         if error.is_connect() || error.is_builder() {
             StorageError::Unavailable(with_causes(&error))
         } else {
@@ -82,7 +84,7 @@ struct Accepted {
 pub(super) async fn version(answer: Answer<Option<Response>>) -> Result<Answer<u64>, StorageError> {
     match answer {
         Answer::Accepted(Some(response)) => {
-            let body = response.bytes().await.map_err(|error| lost_answer(&error))?;
+            let body = response.bytes().await.map_err(lost_answer)?;
             // Somebody in between may have answered in the storage's stead, after it has written.
             let accepted: Accepted = serde_json::from_slice(&body)
                 .map_err(|_| StorageError::Unknown("a success without a version".to_owned()))?;
@@ -116,12 +118,12 @@ pub(super) async fn value(response: Option<Response>) -> Result<Option<Value>, S
         .ok_or_else(|| not_ours("a value without a version"))?;
     let token = header("fencing-token").and_then(|token| token.parse().ok());
     let content_type = header("content-type").unwrap_or_default().to_owned();
-    let bytes = response.bytes().await.map_err(|error| lost_answer(&error))?;
+    let bytes = response.bytes().await.map_err(lost_answer)?;
     Ok(Some(Value { bytes, content_type, version, token }))
 }
 
-fn lost_answer(error: &reqwest::Error) -> StorageError {
-    StorageError::Unknown(with_causes(error))
+fn lost_answer(error: reqwest::Error) -> StorageError {
+    StorageError::Unknown(with_causes(&error.without_url()))
 }
 
 fn not_ours(reason: &str) -> StorageError {
