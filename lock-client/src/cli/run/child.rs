@@ -129,11 +129,13 @@ impl Child {
     }
 
     /// Sends a signal on that came to us, unless it has come to the command as well: SIGINT and
-    /// SIGQUIT that a terminal sends go to all who are in its foreground.
+    /// SIGQUIT that a terminal sends go to all who are in its foreground. What came before the command
+    /// ran may have come before there was anybody else to take it.
     pub(super) fn forward(&self, received: Signal) {
+        let runs = matches!(self.start, Start::Over);
         let by_terminal = matches!(received, Signal::INT | Signal::QUIT);
         let is_with_us = || getpgid(Some(self.pid)) == Ok(getpgrp());
-        if !(by_terminal && is_with_us() && in_the_foreground()) {
+        if !(runs && by_terminal && is_with_us() && in_the_foreground()) {
             self.signal(received);
         }
     }
