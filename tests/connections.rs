@@ -14,7 +14,10 @@ use tokio::{
     time::timeout,
 };
 
-use crate::world::{locks, name, tried, ttl};
+use crate::{
+    lock_service::{locks, tried, ttl},
+    world::name,
+};
 
 const SOON: Duration = Duration::from_secs(30);
 

@@ -9,7 +9,10 @@ use lab::{
 use lock_client::{AcquireError, Lease, Lost, Released, RenewError, Terms};
 use tokio::time::{sleep, timeout};
 
-use crate::world::{locks, name, token, tried, ttl};
+use crate::{
+    lock_service::{locks, tried, ttl},
+    world::{name, token},
+};
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::{
+    lock_service::{locks, tried, ttl},
     proxy::LossyProxy,
-    world::{locks, name, token, tried, ttl},
+    world::{name, token},
 };
 use lab::servers::Redis;
 use lock_client::{

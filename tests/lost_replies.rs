@@ -12,9 +12,12 @@ use lab::{
     process::{until, until_async},
     servers::Redis,
 };
-use lock_client::{AcquireError, Locks, Released, RenewError, Terms, Ttl, backend};
+use lock_client::{AcquireError, Locks, Released, RenewError, Terms, Ttl};
 
 use crate::{
+    lock_service::{
+        lasting, locks, redis_before, scripts_run, until_listening, until_waiting, waiting,
+    },
     proxy::LossyProxy,
     world::{name, token},
 };
@@ -70,24 +73,13 @@ struct Service {
     far: Locks,
 }
 
-/// Terms of a single try, whose lease does nothing by itself, and outlives the test.
-fn terms() -> Terms {
-    Terms::new(Ttl::from_secs(600).unwrap()).no_wait().without_renewal()
-}
-
 impl Service {
     async fn start() -> Self {
-        let redis = Redis::start().await.unwrap();
+        let redis = redis_before(33).await;
         let proxy = LossyProxy::to(redis.socket()).await;
-        let locks = |url: &str| Locks::new(backend::Redis::open(url).unwrap());
         let (near, far) = (locks(&redis.url()), locks(&format!("redis://{}", proxy.address)));
-        // Redis knows every script after this, so that each step is one request.
-        let lease = near.acquire(&name("r"), terms()).await.unwrap();
-        lease.renew().await.unwrap();
-        lease.reissue(lease.token().unwrap()).await.unwrap();
-        lease.release().await.unwrap();
+        // It connects with this, so that each step is one request.
         far.status(&name("r")).await.unwrap();
-        redis.set("fenced:{r}:token", "32").await.unwrap();
         Self { redis, proxy, near, far }
     }
 
@@ -123,19 +115,10 @@ impl Service {
         until_async(PATIENCE, queued).await.unwrap();
     }
 
-    /// Waits until so many channels are subscribed to.
-    async fn subscribed(&self, count: usize) {
-        let subscribed = async || {
-            let channels: Vec<String> = self.redis.command(&["PUBSUB", "CHANNELS", "*"]).await?;
-            Ok(channels.len() == count)
-        };
-        until_async(PATIENCE, subscribed).await.unwrap();
-    }
-
     /// Checks that the lock is free, that nobody stands in the queue, that nobody listens, and that
     /// the last token is this one.
     async fn assert_nothing_is_left(&self, last_token: u64) {
-        self.subscribed(0).await;
+        until_listening(&self.redis, 0).await;
         let keys: Vec<String> = self.redis.command(&["KEYS", "*"]).await.unwrap();
         assert_eq!(keys, ["fenced:{r}:token"]);
         let status = self.near.status(&name("r")).await.unwrap();

@@ -21,6 +21,7 @@ mod handle_command;
 mod languages;
 mod leases;
 mod lock_command;
+mod lock_service;
 mod locks;
 mod lost_replies;
 mod metrics;

@@ -17,7 +17,10 @@ use metrics::{
 };
 use tokio::time::timeout;
 
-use crate::world::{locks, name, token, tried, ttl};
+use crate::{
+    lock_service::{locks, tried, ttl},
+    world::{name, token},
+};
 
 /// How often each counter was raised and each histogram was given a value.
 #[derive(Default)]

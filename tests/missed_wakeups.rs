@@ -1,6 +1,9 @@
 //! Waiters that miss the message which would have woken them.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
 
 use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
@@ -9,19 +12,17 @@ use lock_client::{
     Lease, Locks, Order, Ttl,
     backend::{self, Attempt, Backend, BackendError, Ownership, Status, Wakeups},
 };
-use tokio::{
-    sync::{Mutex, mpsc},
-    time::timeout,
-};
+use tokio::{sync::Mutex, time::timeout};
 
 use crate::{
-    waiting::{fair, until_listening, waiter},
-    world::{locks, name, ttl},
+    lock_service::{locks, redis_before, ttl, waiting},
+    waiting::fair,
+    world::name,
 };
 
 const SOON: Duration = Duration::from_secs(20);
-/// Sooner than a waiter looks for itself.
-const AT_ONCE: Duration = Duration::from_secs(4);
+/// Sooner than a waiter looks for itself, which is after a second where it is fair.
+const AT_ONCE: Duration = Duration::from_millis(700);
 
 /// A Redis on which the lock is freed just before a waiter listens: whoever has tried before that, and
 /// doesn't try again, is never woken.
@@ -29,6 +30,9 @@ const AT_ONCE: Duration = Duration::from_secs(4);
 struct FreedBeforeSubscribed {
     redis: backend::Redis,
     lease: Mutex<Option<Lease>>,
+    subscribed: OnceLock<Instant>,
+    /// How long after that it was tried again.
+    tried_after: Arc<OnceLock<Duration>>,
 }
 
 #[async_trait]
@@ -40,6 +44,9 @@ impl Backend for FreedBeforeSubscribed {
         ttl: Ttl,
         order: Order,
     ) -> Result<Attempt, BackendError> {
+        if let Some(subscribed) = self.subscribed.get() {
+            self.tried_after.get_or_init(|| subscribed.elapsed());
+        }
         self.redis.try_acquire(name, holder, ttl, order).await
     }
 
@@ -74,7 +81,9 @@ impl Backend for FreedBeforeSubscribed {
         if let Some(lease) = self.lease.lock().await.take() {
             lease.release().await.unwrap();
         }
-        self.redis.subscribe(name, holder, order).await
+        let wakeups = self.redis.subscribe(name, holder, order).await;
+        self.subscribed.get_or_init(Instant::now);
+        wakeups
     }
 
     async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
@@ -87,27 +96,30 @@ async fn lock_that_is_freed_before_a_waiter_listens_is_not_missed() {
     let redis = Redis::start().await.unwrap();
     for terms in [fair(), ttl(600_000).into()] {
         let lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
+        let tried_after = Arc::default();
         let waiting = Locks::new(FreedBeforeSubscribed {
             redis: backend::Redis::open(&redis.url()).unwrap(),
             lease: Mutex::new(Some(lease)),
+            subscribed: OnceLock::new(),
+            tried_after: Arc::clone(&tried_after),
         });
-        let had = timeout(AT_ONCE, waiting.acquire(&name("r"), terms)).await;
-        had.expect("it tries after it has subscribed").unwrap().release().await.unwrap();
+        waiting.acquire(&name("r"), terms).await.unwrap().release().await.unwrap();
+        let tried_after = *tried_after.get().expect("it tries after it has subscribed");
+        assert!(tried_after < AT_ONCE, "it has slept before it tried: {tried_after:?}");
     }
 }
 
 #[tokio::test]
 async fn waiters_survive_a_lost_connection_and_a_missed_message() {
     for terms in [fair(), ttl(600_000).into()] {
-        let redis = Redis::start().await.unwrap();
+        let redis = redis_before(33).await;
         let lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
-        let (told, mut heard) = mpsc::unbounded_channel();
-        waiter(&locks(&redis.url()), 1, terms, told);
-        until_listening(&redis, 1).await;
+        let waiter = waiting(&redis, &locks(&redis.url()), terms).await;
         let _: i64 = redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await.unwrap();
         // As if released at that moment, and nobody had heard.
         let _: i64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
-        timeout(SOON, heard.recv()).await.expect("it looks for itself").unwrap();
+        let had = timeout(SOON, waiter).await.expect("it looks for itself").unwrap();
+        had.unwrap().release().await.unwrap();
         drop(lease);
     }
 }

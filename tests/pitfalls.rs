@@ -1,13 +1,10 @@
 //! Bugs of other people's locks, each of which was seen in one of them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lab::{
-    process::{until, until_async},
-    servers::{Redis, StorageServer},
-};
+use lab::servers::{Redis, StorageServer};
 use lock_client::{
-    AcquireError, Lease, Locks, Lost, Released, RenewError, Terms, Ttl, backend,
+    AcquireError, Lease, Lost, Released, RenewError, Terms, Ttl, backend,
     backend::{Backend, Ownership},
     storage::{FencedError, Storage},
 };
@@ -17,29 +14,13 @@ use tokio::{
 };
 
 use crate::{
+    lock_service::{lasting, locks, redis_before, ttl, unrenewed, waiting},
     proxy::{Late, LossyProxy},
     world::{name, token},
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOCK: &str = "fenced:{r}:lock";
-
-fn locks(url: &str) -> Locks {
-    Locks::new(backend::Redis::open(url).unwrap())
-}
-
-/// Terms of a single try, whose lease does nothing by itself.
-fn tried(millis: u64) -> Terms {
-    Terms::new(Ttl::new(Duration::from_millis(millis)).unwrap()).no_wait().without_renewal()
-}
-
-/// A Redis whose next token for `r` is 33, and which knows the script that acquires.
-async fn redis() -> Redis {
-    let redis = Redis::start().await.unwrap();
-    locks(&redis.url()).acquire(&name("r"), tried(60_000)).await.unwrap().release().await.unwrap();
-    redis.set("fenced:{r}:token", "32").await.unwrap();
-    redis
-}
 
 async fn counter(redis: &Redis) -> u64 {
     redis.command(&["GET", "fenced:{r}:token"]).await.unwrap()
@@ -52,10 +33,10 @@ async fn expire(redis: &Redis) {
 /// Redisson's RFencedLock increments it.
 #[tokio::test]
 async fn reentrant_acquire_does_not_move_the_token() {
-    let redis = redis().await;
-    let lease = locks(&redis.url()).acquire(&name("r"), tried(60_000)).await.unwrap();
-    let again = lease.acquire(&name("r"), tried(60_000)).await.unwrap();
-    let thrice = again.acquire(&name("r"), tried(60_000)).await.unwrap();
+    let redis = redis_before(33).await;
+    let lease = locks(&redis.url()).acquire(&name("r"), unrenewed(60_000)).await.unwrap();
+    let again = lease.acquire(&name("r"), unrenewed(60_000)).await.unwrap();
+    let thrice = again.acquire(&name("r"), unrenewed(60_000)).await.unwrap();
     for clone in [&lease, &again, &thrice] {
         assert_eq!((clone.token(), clone.holder()), (Ok(token(33)), lease.holder()));
     }
@@ -69,13 +50,13 @@ async fn reentrant_acquire_does_not_move_the_token() {
 /// Redisson's `getToken()` reads the shared counter.
 #[tokio::test]
 async fn stale_holder_is_never_told_its_successors_token() {
-    let redis = redis().await;
+    let redis = redis_before(33).await;
     let server = StorageServer::start(&[]).await.unwrap();
     let (storage, locks) = (Storage::new(server.url()).unwrap(), locks(&redis.url()));
 
     // It is past its deadline, and knows.
-    let stale = locks.acquire(&name("r"), tried(100)).await.unwrap();
-    let next = locks.acquire(&name("r"), tried(60_000).wait(PATIENCE)).await.unwrap();
+    let stale = locks.acquire(&name("r"), unrenewed(100)).await.unwrap();
+    let next = locks.acquire(&name("r"), unrenewed(60_000).wait(PATIENCE)).await.unwrap();
     assert_eq!((next.token(), counter(&redis).await), (Ok(token(34)), 34));
     assert_eq!((stale.token(), stale.fence()), (Err(Lost), Err(Lost)));
     let resource = storage.under(&stale, &name("r"));
@@ -85,7 +66,7 @@ async fn stale_holder_is_never_told_its_successors_token() {
 
     // Redis's clock has jumped, and it doesn't know yet.
     expire(&redis).await;
-    let last = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
+    let last = locks.acquire(&name("r"), unrenewed(60_000)).await.unwrap();
     assert_eq!((last.token(), counter(&redis).await), (Ok(token(35)), 35));
     assert_eq!(next.token(), Ok(token(34)), "its own");
     assert!(matches!(next.renew().await, Err(RenewError::Lost(_))));
@@ -95,22 +76,21 @@ async fn stale_holder_is_never_told_its_successors_token() {
 /// rslock's `acquire` loops for ever, once Redis is down.
 #[tokio::test]
 async fn waiter_of_a_redis_that_dies_ends_with_a_clear_error() {
-    let unlimited = Terms::new(Ttl::from_secs(600).unwrap());
-    let limited = unlimited.wait(Duration::from_secs(2));
+    let unlimited = Terms::new(ttl(600_000));
+    let limited = unlimited.wait(Duration::from_secs(5));
     let mut waiters = JoinSet::new();
     for (terms, at_most) in [
         // It may have slept for 5 seconds before it asked, and then asks for 10.
         (unlimited, Duration::from_secs(25)),
         (unlimited.fair(), Duration::from_secs(25)),
-        (limited, Duration::from_secs(10)),
-        (limited.fair(), Duration::from_secs(10)),
+        (limited, Duration::from_secs(20)),
+        (limited.fair(), Duration::from_secs(20)),
     ] {
         waiters.spawn(async move {
-            let mut redis = redis().await;
-            let _other = locks(&redis.url()).acquire(&name("r"), tried(600_000)).await.unwrap();
-            let waiting = locks(&redis.url());
-            let waiter = tokio::spawn(async move { waiting.acquire(&name("r"), terms).await });
-            subscribed(&redis).await;
+            let mut redis = redis_before(33).await;
+            let locks = locks(&redis.url());
+            let _other = locks.acquire(&name("r"), lasting()).await.unwrap();
+            let waiter = waiting(&redis, &locks, terms).await;
             redis.process().kill().unwrap();
             let outcome = timeout(at_most, waiter).await.expect("it ends").unwrap();
             assert!(matches!(outcome, Err(AcquireError::Unavailable(_))), "{outcome:?}");
@@ -119,52 +99,37 @@ async fn waiter_of_a_redis_that_dies_ends_with_a_clear_error() {
     waiters.join_all().await;
 }
 
-async fn subscribed(redis: &Redis) {
-    let subscribed = async || {
-        let channels: Vec<String> = redis.command(&["PUBSUB", "CHANNELS", "*"]).await?;
-        Ok(channels.len() == 1)
-    };
-    until_async(PATIENCE, subscribed).await.unwrap();
-}
-
 /// Another crate tries once, whatever the time to wait.
 #[tokio::test]
 async fn acquire_with_a_wait_tries_until_the_lock_is_free() {
-    for fair in [false, true] {
-        for released in [false, true] {
-            let redis = redis().await;
-            let locks = locks(&redis.url());
-            // Nobody publishes that a lock has run out.
-            let ttl = if released { 600_000 } else { 1_000 };
-            let first = locks.acquire(&name("r"), tried(ttl)).await.unwrap();
-            let terms = tried(60_000).wait(PATIENCE);
-            let terms = if fair { terms.fair() } else { terms };
-            let waiting = locks.clone();
-            let waiter = tokio::spawn(async move { waiting.acquire(&name("r"), terms).await });
-            subscribed(&redis).await;
-            if released {
-                first.release().await.unwrap();
-            } else {
-                first.detach().unwrap();
-            }
-            let lease = timeout(Duration::from_secs(4), waiter).await.expect("it tries in time");
-            assert_eq!(lease.unwrap().unwrap().token(), Ok(token(34)));
-        }
+    let in_no_order = unrenewed(60_000).wait(PATIENCE);
+    for terms in [in_no_order, in_no_order.fair()] {
+        let redis = redis_before(33).await;
+        let locks = locks(&redis.url());
+        let first = locks.acquire(&name("r"), lasting()).await.unwrap();
+        let waiter = waiting(&redis, &locks, terms).await;
+        first.release().await.unwrap();
+        let second = waiter.await.unwrap().expect("it tries again");
+        assert_eq!(second.token(), Ok(token(34)));
+        second.release().await.unwrap();
+
+        // Nobody publishes that a lock has run out.
+        locks.acquire(&name("r"), unrenewed(1_000)).await.unwrap().detach().unwrap();
+        let last = locks.acquire(&name("r"), terms).await.expect("it tries again");
+        assert_eq!(last.token(), Ok(token(36)));
     }
 }
 
 /// Most clients poll, and hand a lock over late.
 #[tokio::test]
 async fn waiter_does_not_poll() {
-    let redis = redis().await;
+    let redis = redis_before(33).await;
     let proxy = LossyProxy::to(redis.socket()).await;
-    let other = locks(&redis.url()).acquire(&name("r"), tried(600_000)).await.unwrap();
-    let waiting = locks(&format!("redis://{}", proxy.address));
-    let terms = tried(60_000).wait(PATIENCE);
-    let waiter = tokio::spawn(async move { waiting.acquire(&name("r"), terms).await });
-    subscribed(&redis).await;
+    let other = locks(&redis.url()).acquire(&name("r"), lasting()).await.unwrap();
+    let far = locks(&format!("redis://{}", proxy.address));
+    let waiter = waiting(&redis, &far, unrenewed(60_000).wait(PATIENCE)).await;
     // A try before it subscribes, and one after.
-    until(PATIENCE, || Ok(proxy.requests(LOCK) == 2)).await.unwrap();
+    assert_eq!(proxy.requests(LOCK), 2);
     sleep(Duration::from_secs(2)).await;
     assert_eq!(proxy.requests(LOCK), 2);
     other.release().await.unwrap();
@@ -172,12 +137,30 @@ async fn waiter_does_not_poll() {
     assert_eq!(proxy.requests(LOCK), 3);
 }
 
+/// In the queue it has to show that it is alive.
+#[tokio::test]
+async fn fair_waiter_tries_no_more_than_once_a_second() {
+    let redis = redis_before(33).await;
+    let proxy = LossyProxy::to(redis.socket()).await;
+    let other = locks(&redis.url()).acquire(&name("r"), lasting()).await.unwrap();
+    let far = locks(&format!("redis://{}", proxy.address));
+    let begun = Instant::now();
+    let waiter = waiting(&redis, &far, unrenewed(60_000).wait(PATIENCE).fair()).await;
+    sleep(Duration::from_millis(2_500)).await;
+    let tries = proxy.requests(LOCK) as u64;
+    // A try before it subscribes, one after, and one for each second that has passed since.
+    let allowed = 2 + begun.elapsed().as_secs();
+    assert!(tries <= allowed, "{tries} tries, of {allowed}");
+    other.release().await.unwrap();
+    assert_eq!(waiter.await.unwrap().unwrap().token(), Ok(token(34)));
+}
+
 /// A lease, and the request for it, which the network has kept a copy of.
 async fn acquired_with_a_late_copy(redis: &Redis) -> (Lease, Late) {
     let proxy = LossyProxy::to(redis.socket()).await;
     let locks = locks(&format!("redis://{}", proxy.address));
     let held = proxy.hold(LOCK);
-    let terms = tried(60_000);
+    let terms = unrenewed(60_000);
     let r = name("r");
     let (lease, late) = tokio::join!(locks.acquire(&r, terms), async { held.caught().await.cut() });
     (lease.unwrap(), late)
@@ -187,7 +170,7 @@ async fn acquired_with_a_late_copy(redis: &Redis) -> (Lease, Late) {
 /// holders token 9.
 #[tokio::test]
 async fn late_grant_to_the_same_holder_is_another_ownership() {
-    let redis = redis().await;
+    let redis = redis_before(33).await;
     let backend = backend::Redis::open(&redis.url()).unwrap();
     for (lease_asks, token_of_lease) in [(Asks::ToRenew, 33), (Asks::ToReissue, 35)] {
         let (lease, mut late) = acquired_with_a_late_copy(&redis).await;
@@ -222,7 +205,7 @@ enum Asks {
 
 #[tokio::test]
 async fn acquire_that_is_delivered_again_after_the_release_gives_nobody_the_same_token() {
-    let redis = redis().await;
+    let redis = redis_before(33).await;
     let backend = backend::Redis::open(&redis.url()).unwrap();
     let locks = locks(&redis.url());
     let (lease, mut late) = acquired_with_a_late_copy(&redis).await;
@@ -231,7 +214,7 @@ async fn acquire_that_is_delivered_again_after_the_release_gives_nobody_the_same
     assert_eq!(lease.release().await.unwrap(), Released::Released);
 
     // Somebody has the lock.
-    let second = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
+    let second = locks.acquire(&name("r"), unrenewed(60_000)).await.unwrap();
     assert_eq!(second.token(), Ok(token(34)));
     let busy = late.deliver().await;
     assert!(busy.starts_with("*2\r\n:0\r\n"), "{busy}");
@@ -247,6 +230,6 @@ async fn acquire_that_is_delivered_again_after_the_release_gives_nobody_the_same
         assert_eq!(counter(&redis).await, 35);
     }
     expire(&redis).await;
-    let third = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
+    let third = locks.acquire(&name("r"), unrenewed(60_000)).await.unwrap();
     assert_eq!(third.token(), Ok(token(36)));
 }

@@ -9,7 +9,10 @@ use lab::{
 use lock_client::{AcquireError, Locks, Terms};
 use tokio::time::timeout;
 
-use crate::world::{locks, name, tried, ttl};
+use crate::{
+    lock_service::{locks, tried, ttl},
+    world::name,
+};
 
 const SOON: Duration = Duration::from_secs(30);
 

@@ -10,11 +10,12 @@ mod two_primaries;
 use fence::{Fence, Refusal, RefusalReason};
 use lab::servers::{Redis, StorageServer};
 use lock_client::{
-    Lease, Locks, Terms, Ttl, backend,
+    Lease,
     storage::{Answer, FencedError, FencedResource, Storage, Value},
 };
 
 use crate::{
+    lock_service::{lasting, locks, redis_before, set_counter},
     proxy::{Late, LossyProxy},
     wire,
     world::{name, token},
@@ -22,28 +23,8 @@ use crate::{
 
 const TEXT: &str = "text/plain";
 
-fn locks(redis: &Redis) -> Locks {
-    Locks::new(backend::Redis::open(&redis.url()).unwrap())
-}
-
-/// Terms whose lease does nothing by itself, and outlives the test.
-fn terms() -> Terms {
-    Terms::new(Ttl::from_secs(600).unwrap()).no_wait().without_renewal()
-}
-
 async fn acquire(redis: &Redis) -> Lease {
-    locks(redis).acquire(&name("r"), terms()).await.unwrap()
-}
-
-/// A Redis whose next token for `r` is this one.
-async fn redis_before(token: u64) -> Redis {
-    let redis = Redis::start().await.unwrap();
-    set_counter(&redis, token - 1).await;
-    redis
-}
-
-async fn set_counter(redis: &Redis, last: u64) {
-    redis.set("fenced:{r}:token", &last.to_string()).await.unwrap();
+    locks(&redis.url()).acquire(&name("r"), lasting()).await.unwrap()
 }
 
 /// The token and the holder's first characters that the storage has for `r`.

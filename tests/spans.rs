@@ -5,7 +5,10 @@ use std::{fs, sync::Mutex};
 use lab::servers::Redis;
 use lock_client::{Lease, WithError};
 
-use crate::world::{locks, name, token, ttl};
+use crate::{
+    lock_service::{locks, ttl},
+    world::{name, token},
+};
 
 #[tokio::test]
 async fn what_is_done_under_a_lock_is_told_with_its_name_and_token() {

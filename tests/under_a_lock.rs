@@ -9,24 +9,19 @@ use std::{
 };
 
 use fence::{Fence, Holder};
-use lab::{
-    process::until_async,
-    servers::{Redis, StorageServer},
-};
+use lab::servers::{Redis, StorageServer};
 use lock_client::{
     AcquireError, Lease, Released, Terms, WithError,
     storage::{Answer, FencedError, Storage},
 };
 use tokio::time::timeout;
 
-use crate::world::{locks, name, token, tried, ttl};
+use crate::{
+    lock_service::{locks, tried, ttl, until_free},
+    world::{name, token},
+};
 
 const SOON: Duration = Duration::from_secs(20);
-
-async fn until_free(redis: &Redis) {
-    let is_free = async || Ok(redis.command::<Vec<String>>(&["KEYS", "*:lock"]).await?.is_empty());
-    until_async(SOON, is_free).await.unwrap();
-}
 
 #[tokio::test]
 async fn counted_reentry_has_the_same_token() {

@@ -1,6 +1,11 @@
 //! Waiting for a lock: woken at once, or first come, first served.
 
-use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::Poll,
+    time::{Duration, Instant},
+};
 
 use fence::{Holder, Token};
 use lab::{process::until_async, servers::Redis};
@@ -14,7 +19,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::world::{locks, name, tried, ttl};
+use crate::{
+    lock_service::{
+        locks, redis_before, scripts_run, tried, ttl, unrenewed, until_listening, waiting,
+    },
+    world::name,
+};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -31,27 +41,8 @@ async fn until_queued(redis: &Redis, count: u64) {
     until_async(SOON, async || Ok(queued(redis).await == count)).await.unwrap();
 }
 
-/// How many listen on the channels of `r`.
-async fn listening(redis: &Redis) -> usize {
-    let channels: Vec<String> =
-        redis.command(&["PUBSUB", "CHANNELS", "fenced:{r}:*"]).await.unwrap();
-    channels.len()
-}
-
-pub(crate) async fn until_listening(redis: &Redis, count: usize) {
-    until_async(SOON, async || Ok(listening(redis).await == count)).await.unwrap();
-}
-
-/// What `INFO commandstats` counts of scripts.
-async fn scripts_run(redis: &Redis) -> u64 {
-    let info: String = redis.command(&["INFO", "commandstats"]).await.unwrap();
-    let calls = |line: &str| line.split_once("calls=")?.1.split_once(',')?.0.parse::<u64>().ok();
-    let of = |name: &str| info.lines().find(|line| line.starts_with(name)).and_then(calls);
-    of("cmdstat_evalsha:").unwrap_or_default() + of("cmdstat_eval:").unwrap_or_default()
-}
-
 /// A waiter that tells its number and token when it has the lock, and releases it.
-pub(crate) fn waiter(
+fn waiter(
     locks: &Locks,
     number: usize,
     terms: Terms,
@@ -89,6 +80,25 @@ async fn waiters_in_no_order_are_woken_by_the_release() {
         last = token;
     }
     until_listening(&redis, 0).await;
+}
+
+/// One in the queue looks for itself every second: only a shorter time shows that it was woken.
+#[tokio::test]
+async fn first_in_the_queue_is_woken_by_the_release() {
+    let redis = redis_before(33).await;
+    let (holder, other) = (locks(&redis.url()), locks(&redis.url()));
+    let mut shortest = Duration::MAX;
+    for _ in 0..5 {
+        let lease = holder.acquire(&name("r"), ttl(600_000)).await.unwrap();
+        let waiter = waiting(&redis, &other, fair()).await;
+        let begun = Instant::now();
+        lease.release().await.unwrap();
+        let next = waiter.await.unwrap().unwrap();
+        shortest = shortest.min(begun.elapsed());
+        next.release().await.unwrap();
+        until_listening(&redis, 0).await;
+    }
+    assert!(shortest < Duration::from_millis(500), "{shortest:?}");
 }
 
 #[tokio::test]
@@ -244,8 +254,7 @@ async fn waiter_that_gives_up_leaves_nothing_behind() {
 async fn lock_whose_owner_vanished_is_had_when_its_ttl_is_over() {
     let redis = Redis::start().await.unwrap();
     for terms in [fair(), ttl(60_000).into()] {
-        let lease =
-            locks(&redis.url()).acquire(&name("r"), tried(700).without_renewal()).await.unwrap();
+        let lease = locks(&redis.url()).acquire(&name("r"), unrenewed(700)).await.unwrap();
         lease.detach().unwrap();
         let waited = locks(&redis.url()).acquire(&name("r"), terms.wait(SOON)).await.unwrap();
         waited.release().await.unwrap();

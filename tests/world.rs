@@ -1,13 +1,9 @@
-//! What a test runs in: a storage server on a database of its own, locks, and clients.
+//! What a test runs in: a storage server on a database of its own, and owners of tokens.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fence::{Fence, Holder, ResourceName, Token};
 use lab::servers::{Postgres, StorageServer};
-use lock_client::{Locks, Terms, Ttl, backend};
 
 use crate::wire::{self, Answer};
 
@@ -58,19 +54,6 @@ macro_rules! on_both_databases {
     };
 }
 pub(crate) use on_both_databases;
-
-pub(crate) fn locks(url: &str) -> Locks {
-    Locks::new(backend::Redis::open(url).unwrap())
-}
-
-pub(crate) fn ttl(millis: u64) -> Ttl {
-    Ttl::new(Duration::from_millis(millis)).unwrap()
-}
-
-/// The terms of a single try.
-pub(crate) fn tried(millis: u64) -> Terms {
-    Terms::new(ttl(millis)).no_wait()
-}
 
 pub(crate) fn name(name: &str) -> ResourceName {
     name.parse().unwrap()

@@ -16,7 +16,7 @@ whatever_goes_wrong! {
 async fn acquire_is_granted_once(fault: Fault) {
     let mut service = Service::start().await;
     let far = service.far.clone();
-    let lease = service.during(fault, far.acquire(&name("r"), terms())).await.unwrap();
+    let lease = service.during(fault, far.acquire(&name("r"), lasting())).await.unwrap();
     assert_eq!(lease.token(), Ok(token(33)));
     let held = service.near.status(&name("r")).await.unwrap().held.unwrap();
     assert_eq!((held.token, &held.ownership.holder), (token(33), lease.holder()));
@@ -26,9 +26,9 @@ async fn acquire_is_granted_once(fault: Fault) {
 
 async fn acquire_of_a_lock_that_another_holds_is_contended(fault: Fault) {
     let mut service = Service::start().await;
-    let other = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let other = service.near.acquire(&name("r"), lasting()).await.unwrap();
     let far = service.far.clone();
-    let busy = service.during(fault, far.acquire(&name("r"), terms())).await;
+    let busy = service.during(fault, far.acquire(&name("r"), lasting())).await;
     assert!(matches!(busy, Err(AcquireError::Contended { remaining: Some(_) })), "{busy:?}");
     assert_eq!(other.release().await.unwrap(), Released::Released, "it was left alone");
     service.assert_nothing_is_left(33).await;
@@ -36,7 +36,7 @@ async fn acquire_of_a_lock_that_another_holds_is_contended(fault: Fault) {
 
 async fn renewal_that_was_not_answered_is_repeated(fault: Fault) {
     let mut service = Service::start().await;
-    let lease = service.far.acquire(&name("r"), terms()).await.unwrap();
+    let lease = service.far.acquire(&name("r"), lasting()).await.unwrap();
     let before = lease.remaining();
     let renewed = service.during(fault, lease.renew()).await;
     assert!(matches!(renewed, Err(RenewError::LockService(_))), "{renewed:?}");
@@ -72,7 +72,7 @@ async fn lease_that_renews_itself_is_kept(fault: Fault) {
 
 async fn reissue_that_was_not_answered_is_repeated(fault: Fault) {
     let mut service = Service::start().await;
-    let lease = service.far.acquire(&name("r"), terms()).await.unwrap();
+    let lease = service.far.acquire(&name("r"), lasting()).await.unwrap();
     let reissued = service.during(fault, lease.reissue(token(40))).await;
     assert!(matches!(reissued, Err(RenewError::LockService(_))), "{reissued:?}");
     assert_eq!(lease.token(), Ok(token(33)), "a higher one was not heard of");
@@ -89,7 +89,7 @@ async fn reissue_that_was_not_answered_is_repeated(fault: Fault) {
 
 async fn release_frees_the_lock(fault: Fault) {
     let mut service = Service::start().await;
-    let lease = service.far.acquire(&name("r"), terms()).await.unwrap();
+    let lease = service.far.acquire(&name("r"), lasting()).await.unwrap();
     let released = service.during(fault, lease.release()).await.unwrap();
     // If the first try has freed it, the one that is answered finds it free.
     let expected = match fault {
@@ -98,13 +98,13 @@ async fn release_frees_the_lock(fault: Fault) {
     };
     assert_eq!(released, expected);
     service.assert_nothing_is_left(33).await;
-    let next = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let next = service.near.acquire(&name("r"), lasting()).await.unwrap();
     assert_eq!(next.token(), Ok(token(34)));
 }
 
 async fn dropped_lease_frees_the_lock(fault: Fault) {
     let mut service = Service::start().await;
-    let lease = service.far.acquire(&name("r"), terms()).await.unwrap();
+    let lease = service.far.acquire(&name("r"), lasting()).await.unwrap();
     let near = service.near.clone();
     let is_free = async {
         drop(lease);
@@ -118,7 +118,7 @@ async fn dropped_lease_frees_the_lock(fault: Fault) {
 
 async fn status_is_told(fault: Fault) {
     let mut service = Service::start().await;
-    let lease = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let lease = service.near.acquire(&name("r"), lasting()).await.unwrap();
     let far = service.far.clone();
     let status = service.during(fault, far.status(&name("r"))).await.unwrap();
     assert_eq!(status.held.unwrap().token, token(33));

@@ -113,7 +113,7 @@ async fn resource_under_a_lease_tells_what_may_have_happened_and_what_did_not() 
         let (shelf, service) = (Shelf::start().await, Service::start().await);
         let happened = fault == Fault::LostReply;
         service.redis.set("fenced:{r}:token", "33").await.unwrap();
-        let lease = service.far.acquire(&name("r"), terms()).await.unwrap();
+        let lease = service.far.acquire(&name("r"), lasting()).await.unwrap();
         let resource = shelf.under(&lease);
 
         // Nothing was claimed yet: the claim comes first, and nothing has happened without it.
@@ -150,7 +150,7 @@ async fn resource_under_a_lease_tells_what_may_have_happened_and_what_did_not() 
 async fn write_to_a_storage_that_hung_is_settled_when_it_goes_on() {
     let (mut shelf, service) = (Shelf::start().await, Service::start().await);
     service.redis.set("fenced:{r}:token", "33").await.unwrap();
-    let lease = service.far.acquire(&name("r"), terms()).await.unwrap();
+    let lease = service.far.acquire(&name("r"), lasting()).await.unwrap();
     let resource = shelf.under(&lease);
     resource.read().await.unwrap();
     shelf.server.process().pause().await.unwrap();

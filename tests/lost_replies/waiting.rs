@@ -17,18 +17,23 @@ whatever_goes_wrong! {
 const RELEASE: &str = "fenced:{r}:freed\r\n";
 const SUBSCRIBE: &str = "$9\r\nSUBSCRIBE\r\n";
 
-fn waiting(at_most: Duration) -> Terms {
-    terms().wait(at_most)
+fn patient() -> Terms {
+    lasting().wait(PATIENCE)
+}
+
+/// Long enough for it to stand in the queue, once what went wrong is over.
+fn time_to_wait(fault: Fault) -> Duration {
+    Duration::from_secs(if fault == Fault::Hang { 3 } else { 1 })
 }
 
 async fn waiter_in_the_queue_that_gives_up_leaves_it(fault: Fault) {
     let mut service = Service::start().await;
-    let other = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let other = service.near.acquire(&name("r"), lasting()).await.unwrap();
     let (near, far) = (service.near.clone(), service.far.clone());
     let stands = async || Ok(near.status(&name("r")).await.is_ok_and(|it| it.queued == 1));
     let name = name("r");
     let step = async {
-        let waiter = far.acquire(&name, waiting(Duration::from_secs(3)).fair());
+        let waiter = far.acquire(&name, lasting().wait(time_to_wait(fault)).fair());
         tokio::join!(waiter, until_async(PATIENCE, stands))
     };
     let (busy, stood) = service.during(fault, step).await;
@@ -41,9 +46,10 @@ async fn waiter_in_the_queue_that_gives_up_leaves_it(fault: Fault) {
 
 async fn waiter_that_gave_up_is_not_left_in_the_queue(fault: Fault) {
     let service = Service::start().await;
-    let other = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let other = service.near.acquire(&name("r"), lasting()).await.unwrap();
     let hangs = service.strike(fault, RELEASE);
-    let busy = service.far.acquire(&name("r"), waiting(Duration::from_millis(200)).fair()).await;
+    let busy =
+        service.far.acquire(&name("r"), lasting().wait(Duration::from_millis(200)).fair()).await;
     assert!(matches!(busy, Err(AcquireError::Contended { .. })), "{busy:?}");
     assert!(service.proxy.has_lost_it());
     drop(hangs);
@@ -56,11 +62,11 @@ async fn waiter_that_gave_up_is_not_left_in_the_queue(fault: Fault) {
 
 async fn waiter_that_is_dropped_leaves_the_queue(fault: Fault) {
     let mut service = Service::start().await;
-    let other = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let other = service.near.acquire(&name("r"), lasting()).await.unwrap();
     let far = service.far.clone();
     let waiter = tokio::spawn(async move {
         let name = name("r");
-        far.acquire(&name, waiting(PATIENCE).fair()).await
+        far.acquire(&name, patient().fair()).await
     });
     service.queued(1).await;
     let near = service.near.clone();
@@ -76,19 +82,18 @@ async fn waiter_that_is_dropped_leaves_the_queue(fault: Fault) {
 }
 
 async fn woken_waiter_is_granted_the_lock(fault: Fault) {
-    granted_when_freed(fault, waiting(PATIENCE)).await;
+    granted_when_freed(fault, patient()).await;
 }
 
 async fn first_in_the_queue_is_granted_the_lock(fault: Fault) {
-    granted_when_freed(fault, waiting(PATIENCE).fair()).await;
+    granted_when_freed(fault, patient().fair()).await;
 }
 
-async fn granted_when_freed(fault: Fault, terms_of_waiter: Terms) {
+async fn granted_when_freed(fault: Fault, terms: Terms) {
     let mut service = Service::start().await;
-    let other = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let other = service.near.acquire(&name("r"), lasting()).await.unwrap();
     let far = service.far.clone();
-    let waiter = tokio::spawn(async move { far.acquire(&name("r"), terms_of_waiter).await });
-    service.waits().await;
+    let waiter = waiting(&service.redis, &far, terms).await;
     let step = async { tokio::join!(other.release(), waiter).1.unwrap() };
     let lease = service.during(fault, step).await.unwrap();
     assert_eq!(lease.token(), Ok(token(34)));
@@ -100,35 +105,32 @@ async fn granted_when_freed(fault: Fault, terms_of_waiter: Terms) {
 
 #[tokio::test]
 async fn waiter_whose_wakeup_is_lost_looks_for_itself() {
-    for terms_of_waiter in [waiting(PATIENCE), waiting(PATIENCE).fair()] {
-        let service = Service::start().await;
-        let other = service.near.acquire(&name("r"), terms()).await.unwrap();
-        let far = service.far.clone();
-        let waiter = tokio::spawn(async move { far.acquire(&name("r"), terms_of_waiter).await });
-        service.waits().await;
-        service.proxy.lose_message("freed");
-        other.release().await.unwrap();
-        // When it has subscribed again, and not only after the 5 seconds for which it may sleep.
-        let lease = tokio::time::timeout(Duration::from_secs(4), waiter).await;
-        let lease = lease.expect("it looked").unwrap().unwrap();
-        assert!(service.proxy.has_lost_it());
-        assert_eq!(lease.token(), Ok(token(34)));
-        lease.release().await.unwrap();
-        service.assert_nothing_is_left(34).await;
-    }
+    let service = Service::start().await;
+    let other = service.near.acquire(&name("r"), lasting()).await.unwrap();
+    let waiter = waiting(&service.redis, &service.far, patient()).await;
+    service.proxy.lose_message("freed");
+    other.release().await.unwrap();
+    // When it has subscribed again, and not only after the 5 seconds for which it may sleep.
+    let lease = tokio::time::timeout(Duration::from_secs(4), waiter).await;
+    let lease = lease.expect("it looked").unwrap().unwrap();
+    assert!(service.proxy.has_lost_it());
+    assert_eq!(lease.token(), Ok(token(34)));
+    lease.release().await.unwrap();
+    service.assert_nothing_is_left(34).await;
 }
 
 async fn subscription_is_made(fault: Fault) {
     let service = Service::start().await;
-    let other = service.near.acquire(&name("r"), terms()).await.unwrap();
+    let other = service.near.acquire(&name("r"), lasting()).await.unwrap();
     let far = service.far.clone();
+    let scripts_before = scripts_run(&service.redis).await;
     let held = service.strike(fault, SUBSCRIBE);
-    let waiter = tokio::spawn(async move { far.acquire(&name("r"), waiting(PATIENCE)).await });
+    let waiter = tokio::spawn(async move { far.acquire(&name("r"), patient()).await });
     let _hangs = match held {
         Some(held) => Some(held.caught().await),
         None => None,
     };
-    service.waits().await;
+    until_waiting(&service.redis, scripts_before).await;
     assert!(service.proxy.has_lost_it());
     other.release().await.unwrap();
     let lease = waiter.await.unwrap().unwrap();
@@ -148,14 +150,4 @@ impl Service {
         }
         None
     }
-
-    /// Waits until one waits: has subscribed, and tried once more.
-    async fn waits(&self) {
-        self.subscribed(1).await;
-        let tried = || Ok(self.proxy.requests(LOCK) >= TRIES_OF_A_WAITER);
-        until(PATIENCE, tried).await.unwrap();
-    }
 }
-
-/// The status at the start, a try, and one more after the subscription.
-const TRIES_OF_A_WAITER: usize = 3;

@@ -66,7 +66,7 @@ async fn heals(counter: u64, first: First) {
     assert_eq!(lease.token(), Ok(token(42)), "{case}");
     assert_eq!(fence(&server).await, shown(42, &lease), "{case}");
     assert_eq!(kept(&server).await, then, "{case}");
-    let held = locks(&redis).status(&name("r")).await.unwrap();
+    let held = locks(&redis.url()).status(&name("r")).await.unwrap();
     assert_eq!(held.last_token, Some(42), "{case}: whoever comes next has a higher one");
     let held = held.held.unwrap();
     assert_eq!((held.token, held.ownership.grant), (token(42), issued), "{case}");
@@ -100,7 +100,7 @@ async fn refusal_after_the_first_accepted_claim_is_the_end_of_the_lease() {
         assert_eq!(lease.token(), Err(lock_client::Lost));
         assert_lost(resource.read().await, None);
         assert_eq!(kept(&server).await, Some(("theirs".to_owned(), 1)));
-        let status = locks(&redis).status(&name("r")).await.unwrap();
+        let status = locks(&redis.url()).status(&name("r")).await.unwrap();
         assert_eq!(status.last_token, Some(33), "{first:?}: nothing was reissued");
     }
 }
