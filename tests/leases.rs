@@ -1,6 +1,6 @@
 //! Leases: their renewal, their end, and what is shared by their clones.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::{
     process::{until, until_async},
@@ -10,20 +10,15 @@ use lock_client::{AcquireError, Lease, Lost, Released, RenewError, Terms};
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    lock_service::{locks, tried, ttl},
+    lock_service::{locks, tried, ttl, unrenewed, until_free},
     world::{name, token},
 };
 
 const SOON: Duration = Duration::from_secs(20);
 
-async fn until_free(redis: &Redis) {
-    let is_free = async || Ok(!redis.command::<bool>(&["EXISTS", "fenced:{r}:lock"]).await?);
-    until_async(SOON, is_free).await.unwrap();
-}
-
-async fn until_passed(lease: &Lease, ttls: u32, ttl: Duration) {
+async fn until_passed(lease: &Lease, time: Duration) {
     // Only so much time passing shows that something does not happen.
-    sleep(ttl * ttls).await;
+    sleep(time).await;
     assert!(lease.token().is_ok(), "it is still held");
 }
 
@@ -31,10 +26,9 @@ async fn until_passed(lease: &Lease, ttls: u32, ttl: Duration) {
 async fn lease_renews_itself_as_long_as_it_lives_and_no_longer() {
     let redis = Redis::start().await.unwrap();
     let (ours, others) = (locks(&redis.url()), locks(&redis.url()));
-    let short = Duration::from_millis(1_500);
     let lease = ours.acquire(&name("r"), Terms::new(ttl(1_500)).no_wait()).await.unwrap();
     let first_token = lease.token();
-    until_passed(&lease, 2, short).await;
+    until_passed(&lease, Duration::from_secs(3)).await;
     let busy = others.acquire(&name("r"), tried(1_000)).await;
     assert!(matches!(busy, Err(AcquireError::Contended { .. })), "{busy:?}");
     assert_eq!(lease.token(), first_token);
@@ -48,7 +42,7 @@ async fn lease_renews_itself_as_long_as_it_lives_and_no_longer() {
 async fn lease_without_renewal_ends_with_its_ttl() {
     let redis = Redis::start().await.unwrap();
     let locks = locks(&redis.url());
-    let lease = locks.acquire(&name("r"), tried(300).without_renewal()).await.unwrap();
+    let lease = locks.acquire(&name("r"), unrenewed(300)).await.unwrap();
     timeout(SOON, lease.lost()).await.expect("it is lost in time");
     assert_eq!(lease.token(), Err(Lost));
     until_free(&redis).await;
@@ -58,10 +52,11 @@ async fn lease_without_renewal_ends_with_its_ttl() {
 async fn lease_is_held_no_longer_than_its_cap() {
     let redis = Redis::start().await.unwrap();
     let locks = locks(&redis.url());
-    let begun = std::time::Instant::now();
-    for (cap, ttl_ms) in [(1_000, 300), (200, 600_000)] {
+    // Renewed for the rest of the first, and not for that of the second.
+    for (cap, ttl_ms) in [(2_500, 2_000), (200, 600_000)] {
         let cap = Duration::from_millis(cap);
         let terms = Terms::new(ttl(ttl_ms)).max_hold(cap);
+        let begun = Instant::now();
         let lease = locks.acquire(&name("r"), terms).await.unwrap();
         assert!(lease.remaining() <= cap);
         timeout(SOON, lease.lost()).await.expect("it is lost at its cap");
@@ -113,7 +108,7 @@ async fn lock_that_went_to_somebody_else_is_lost_and_not_taken_back() {
 async fn renewal_that_comes_too_late_does_not_take_the_lock_back() {
     let mut redis = Redis::start().await.unwrap();
     let locks = locks(&redis.url());
-    let lease = locks.acquire(&name("r"), Terms::new(ttl(600))).await.unwrap();
+    let lease = locks.acquire(&name("r"), Terms::new(ttl(2_000))).await.unwrap();
     let token_before = lease.token().unwrap();
     // The lock has no end in Redis, so only the lease's own deadline can make it lost.
     let _: i64 = redis.command(&["PERSIST", "fenced:{r}:lock"]).await.unwrap();
@@ -182,16 +177,16 @@ async fn counter_is_kept_for_as_long_as_it_was_told() {
     let backend = lock_client::backend::Redis::open(&redis.url()).unwrap();
     let forgetting = lock_client::Locks::new(backend.keep_counters_for(retention));
     redis.set("fenced:{r}:token", "32").await.unwrap();
-    let lease = forgetting.acquire(&name("r"), ttl(900)).await.unwrap();
+    let lease = forgetting.acquire(&name("r"), ttl(2_000)).await.unwrap();
     assert_eq!(lease.token(), Ok(token(33)));
     // While it is held, renewals keep the counter.
-    until_passed(&lease, 2, Duration::from_millis(900)).await;
+    until_passed(&lease, Duration::from_secs(3)).await;
     let counter: Option<u64> = redis.command(&["GET", "fenced:{r}:token"]).await.unwrap();
     assert_eq!(counter, Some(33));
     lease.release().await.unwrap();
     let gone = async || Ok(!redis.command::<bool>(&["EXISTS", "fenced:{r}:token"]).await?);
     until_async(SOON, gone).await.unwrap();
-    let lease = forgetting.acquire(&name("r"), ttl(900)).await.unwrap();
+    let lease = forgetting.acquire(&name("r"), ttl(2_000)).await.unwrap();
     assert!(lease.token().unwrap() > token(1_000_000_000_000), "it starts at the clock");
 
     // Without a retention it stays, also one that was to be forgotten.
