@@ -18,7 +18,7 @@ use metrics::{
 use tokio::time::timeout;
 
 use crate::{
-    lock_service::{locks, tried, ttl},
+    lock_service::{locks, tried, ttl, unrenewed},
     world::{name, token},
 };
 
@@ -106,14 +106,14 @@ async fn waits_holds_contention_renewals_losses_and_reissues_are_counted() {
     fenced_lock_wait_seconds{outcome=contended} 1
     ");
 
-    let lease = locks.acquire(&name("r"), Terms::new(ttl(300))).await.unwrap();
+    let lease = locks.acquire(&name("r"), Terms::new(ttl(3_000))).await.unwrap();
     let _: i64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
     timeout(Duration::from_secs(20), lease.lost()).await.unwrap();
     assert!(lease.token().is_err());
     drop(lease);
 
     // A lease that is lost unnoticed is counted as lost when it is released.
-    let lease = locks.acquire(&name("s"), tried(100).without_renewal()).await.unwrap();
+    let lease = locks.acquire(&name("s"), unrenewed(100)).await.unwrap();
     timeout(Duration::from_secs(20), lease.lost()).await.unwrap();
     lease.release().await.unwrap();
     insta::assert_snapshot!(counted.take().join("\n"), @"
