@@ -2,15 +2,19 @@
 
 use std::{process::Command, time::Duration};
 
+use fence::Holder;
 use lab::{
     process::until_async,
     servers::{Redis, RedisCluster, Sentinels, built},
 };
-use lock_client::{AcquireError, Locks, Terms};
+use lock_client::{
+    AcquireError, Locks, Order, Terms,
+    backend::{self, Backend, BackendError},
+};
 use tokio::time::timeout;
 
 use crate::{
-    lock_service::{locks, tried, ttl},
+    lock_service::{channels, locks, tried, ttl},
     world::name,
 };
 
@@ -21,8 +25,18 @@ const ACL: &str = "resetchannels &fenced:* ~fenced:* -@all +eval +evalsha +ping 
                    +subscribe +unsubscribe +get +set +del +pexpire +pttl +time +zadd +zrem \
                    +zrange +zscore +zcard";
 
-/// Locks, renews, waits in both orders, and releases.
-async fn assert_locks(locks: &Locks, lock: &str) {
+/// Locks, renews, waits in both orders, and releases. These are the servers that may hear the waiter.
+async fn assert_locks(locks: &Locks, servers: &[&Redis], lock: &str) {
+    let listening = async |count| {
+        let subscribed = async || {
+            let mut sum = 0;
+            for redis in servers {
+                sum += channels(redis).await?;
+            }
+            Ok(sum == count)
+        };
+        until_async(SOON, subscribed).await.unwrap();
+    };
     let name = name(lock);
     let mut last = None;
     for terms in [Terms::new(ttl(60_000)), Terms::new(ttl(60_000)).fair()] {
@@ -36,59 +50,96 @@ async fn assert_locks(locks: &Locks, lock: &str) {
             lease.release().await.unwrap();
             token
         });
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        listening(1).await;
         assert!(!waiter.is_finished(), "the lock is not had before it is released");
         let token = lease.token().unwrap();
         lease.release().await.unwrap();
         let next = timeout(SOON, waiter).await.expect("it is had soon").unwrap();
         assert!(token < next && Some(token) > last);
         last = Some(next);
+        listening(0).await;
     }
+}
+
+/// Makes a user `locker` who has the documented rights, and these.
+async fn make_user(redis: &Redis, further: &[&str]) {
+    let user = ["ACL", "SETUSER", "locker", "on", ">secret"];
+    let rights: Vec<_> = ACL.split_whitespace().chain(further.iter().copied()).collect();
+    let _: String = redis.command(&[&user[..], &rights].concat()).await.unwrap();
+}
+
+/// Takes a lock that another then waits for in the queue, and releases it.
+async fn hand_over(url: &str) -> Result<(), BackendError> {
+    let backend = backend::Redis::open(url).unwrap();
+    let (r, owner, next) = (name("r"), Holder::random(), Holder::random());
+    backend.try_acquire(&r, &owner, ttl(60_000), Order::Fair).await?;
+    backend.try_acquire(&r, &next, ttl(60_000), Order::Fair).await?;
+    let wakeups = backend.subscribe(&r, &next, Order::Fair).await?;
+    backend.status(&r).await?;
+    backend.release(&r, &owner).await?;
+    timeout(SOON, wakeups.next()).await.expect("it is woken");
+    backend.try_acquire(&r, &next, ttl(60_000), Order::Fair).await?;
+    backend.release(&r, &next).await?;
+    Ok(())
 }
 
 #[tokio::test]
 async fn user_with_no_more_than_the_documented_rights_can_lock() {
     let redis = Redis::start_on_tcp(&[]).await.unwrap();
-    let rules: Vec<_> = ACL.split_whitespace().collect();
-    let user = ["ACL", "SETUSER", "locker", "on", ">secret"];
-    let _: String = redis.command(&[&user[..], &rules].concat()).await.unwrap();
+    make_user(&redis, &[]).await;
     let url = redis.url_as("locker", "secret");
-    assert_locks(&locks(&url), "r").await;
-    assert_locks(
-        &locks(&format!("redis+unix://{}?user=locker&pass=secret", redis.socket().display())),
-        "r",
-    )
-    .await;
+    assert_locks(&locks(&url), &[&redis], "r").await;
+    let at_socket = format!("redis+unix://{}?user=locker&pass=secret", redis.socket().display());
+    assert_locks(&locks(&at_socket), &[&redis], "r").await;
+    hand_over(&url).await.unwrap();
 
-    // The control: without one of them it is refused, and nothing is told as done.
-    let not_needed_here = ["+ping", "+unsubscribe", "+zscore", "+zcard"];
-    let needed = |right: &&&str| right.starts_with('+') && !not_needed_here.contains(*right);
-    for right in rules.iter().filter(needed) {
+    // The control: without one of them it is refused.
+    let not_needed_here = ["+ping", "+unsubscribe"];
+    let needed = |right: &&str| right.starts_with('+') && !not_needed_here.contains(right);
+    for right in ACL.split_whitespace().filter(needed) {
         let _: () = redis.command(&["SCRIPT", "FLUSH"]).await.unwrap();
         let revoked = right.replace('+', "-");
         let _: String = redis.command(&["ACL", "SETUSER", "locker", &revoked]).await.unwrap();
-        let locks = locks(&url);
-        let needing = async {
-            let held = locks.acquire(&name("r"), tried(60_000)).await?;
-            let wait = Terms::new(ttl(60_000)).fair().wait(Duration::from_millis(1));
-            let waited = locks.acquire(&name("r"), wait).await;
-            held.release().await.map_err(|error| AcquireError::Rejected(Box::new(error)))?;
-            match waited {
-                Err(AcquireError::Contended { .. }) => Ok(()),
-                other => other.map(|_| ()),
-            }
-        };
-        let refused = needing.await;
+        let refused = hand_over(&url).await;
         let _: String = redis.command(&["ACL", "SETUSER", "locker", right]).await.unwrap();
-        let _: i64 = redis.command(&["DEL", "fenced:{r}:lock", "fenced:{r}:queue"]).await.unwrap();
-        assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{right}: {refused:?}");
+        let _: () = redis.command(&["FLUSHALL"]).await.unwrap();
+        assert!(matches!(refused, Err(BackendError::Rejected(_))), "{right}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn user_of_another_database_needs_select() {
+    let redis = Redis::start_on_tcp(&[]).await.unwrap();
+    make_user(&redis, &[]).await;
+    let url = format!("{}/3", redis.url_as("locker", "secret"));
+    let refused = locks(&url).acquire(&name("r"), tried(1_000)).await;
+    assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{refused:?}");
+    make_user(&redis, &["+select"]).await;
+    assert_locks(&locks(&url), &[&redis], "r").await;
+}
+
+#[tokio::test]
+async fn user_of_a_cluster_needs_its_slots() {
+    let mut cluster = RedisCluster::start().await.unwrap();
+    let url = cluster.url().replace("://", "://locker:secret@");
+    for (further, enough) in [(&[][..], false), (&["+cluster|slots"], true)] {
+        for node in cluster.nodes() {
+            make_user(node, further).await;
+        }
+        if enough {
+            let nodes: Vec<_> = cluster.nodes().iter().collect();
+            assert_locks(&locks(&url), &nodes, "r").await;
+        } else {
+            let refused = locks(&url).acquire(&name("r"), tried(1_000)).await;
+            assert!(refused.is_err(), "{refused:?}");
+        }
     }
 }
 
 #[tokio::test]
 async fn wrong_password_is_a_clear_error_at_once() {
     let redis = Redis::start_on_tcp(&["--requirepass", "secret"]).await.unwrap();
-    assert_locks(&locks(&redis.url_as("default", "secret")), "r").await;
+    assert_locks(&locks(&redis.url_as("default", "secret")), &[&redis], "r").await;
     for url in [redis.url_as("default", "wrong"), redis.url()] {
         let refused = locks(&url).acquire(&name("r"), ttl(1_000)).await;
         assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{refused:?}");
@@ -133,14 +184,14 @@ async fn connection_is_made_again_when_redis_comes_back() {
     before.renew().await.unwrap_err();
     before.renew().await.expect("the lock has survived, and the next request connects");
     before.release().await.unwrap();
-    assert_locks(&locks, "r").await;
+    assert_locks(&locks, &[&redis], "r").await;
 }
 
 #[tokio::test]
 async fn primary_behind_sentinels_is_followed_through_a_failover() {
     let mut world = Sentinels::start().await.unwrap();
     let locks = locks(&world.url());
-    assert_locks(&locks, "r").await;
+    assert_locks(&locks, &[world.primary()], "r").await;
     let lease = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
     let token = lease.token().unwrap();
     // Else the failover may lose the lock: that is what it is asynchronous for.
@@ -169,7 +220,7 @@ async fn keys_of_a_lock_share_a_slot_of_a_cluster() {
     let locks = locks(&cluster.url());
     let mut nodes = Vec::new();
     for lock in ["a", "b", "c", "invoice-7", "x{y}z"] {
-        assert_locks(&locks, lock).await;
+        assert_locks(&locks, &cluster.nodes().iter().collect::<Vec<_>>(), lock).await;
         nodes.push(
             cluster
                 .node_of(&format!("{{{}}}", lock.replace('{', "%7B").replace('}', "%7D")))
@@ -185,10 +236,11 @@ async fn keys_of_a_lock_share_a_slot_of_a_cluster() {
     for node in cluster.nodes() {
         let _: () = node.command(&["SCRIPT", "FLUSH"]).await.unwrap();
     }
-    assert_locks(&locks, "a").await;
+    let nodes: Vec<_> = cluster.nodes().iter().collect();
+    assert_locks(&locks, &nodes, "a").await;
     cluster.nodes()[0].restart().await.unwrap();
     cluster.ready().await.unwrap();
     for lock in ["a", "b", "c", "invoice-7"] {
-        assert_locks(&locks, lock).await;
+        assert_locks(&locks, &cluster.nodes().iter().collect::<Vec<_>>(), lock).await;
     }
 }
