@@ -72,6 +72,25 @@ impl Expected {
     }
 }
 
+#[cfg(test)]
+impl Expected {
+    /// Whether no fact can be as both expect it.
+    pub(crate) fn excludes(self, other: Self) -> bool {
+        let range = |expected| match expected {
+            Self::Number(number) => Some((number, number)),
+            Self::AtLeast(least) => Some((least, u64::MAX)),
+            Self::AtMost(most) => Some((0, most)),
+            Self::Nothing | Self::Text(_) => None,
+        };
+        match (range(self), range(other)) {
+            (Some((least, most)), Some((other_least, other_most))) => {
+                most < other_least || other_most < least
+            }
+            _ => self != other,
+        }
+    }
+}
+
 /// In words: `stale writes accepted: 1; updates lost: 0`.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -150,6 +169,31 @@ mod tests {
             ("left", Expected::Nothing),
         ] {
             assert!(!outcome.is_as(&[("sold", Expected::Number(20)), unmet]), "{unmet:?}");
+        }
+    }
+
+    #[test]
+    fn expectations_exclude_each_other_only_if_no_fact_meets_both() {
+        use Expected::{AtLeast, AtMost, Nothing, Number, Text};
+        let excluding = [
+            (Number(1), Number(2)),
+            (AtLeast(2), Number(1)),
+            (AtMost(1), AtLeast(2)),
+            (Nothing, AtMost(5)),
+            (Text("a"), Text("b")),
+        ];
+        let agreeing = [
+            (Number(1), Number(1)),
+            (AtLeast(2), Number(2)),
+            (AtMost(2), AtLeast(2)),
+            (Nothing, Nothing),
+            (Text("a"), Text("a")),
+        ];
+        for (one, other) in excluding {
+            assert!(one.excludes(other) && other.excludes(one), "{one:?} {other:?}");
+        }
+        for (one, other) in agreeing {
+            assert!(!one.excludes(other) && !other.excludes(one), "{one:?} {other:?}");
         }
     }
 }
