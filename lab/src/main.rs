@@ -5,16 +5,11 @@ use std::{future::pending, process::ExitCode};
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use lab::{
-    bench,
-    buyers::Buyers,
+    bench, client,
     hammer::Hammer,
     record::{Recorder, RunRecord},
     scenario::{self, Scenario},
-    shelf::ShelfClient,
     timeline::{self, Timeline, paragraph},
-    waiters::Waiters,
-    worker::Worker,
-    writer::Writer,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -51,21 +46,8 @@ enum Command {
     /// Measures
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Works on a table of PostgreSQL, for a scenario to drive step by step
-    #[command(hide = true)]
-    ShelfClient(ShelfClient),
-    /// Writes to a storage server under a lock, for a scenario to drive step by step
-    #[command(hide = true)]
-    Writer(Writer),
-    /// Waits for a lock in a crowd, for a scenario
-    #[command(hide = true)]
-    Waiters(Waiters),
-    /// Buys in a sale, step by step or in a crowd, for a scenario
-    #[command(hide = true)]
-    Buyers(Buyers),
-    /// Takes a lock, works and gives it back, for a scenario to drive step by step
-    #[command(hide = true)]
-    Worker(Worker),
+    #[command(flatten)]
+    Client(client::Program),
     /// Serves a store that does nothing, for a bench to measure the HTTP around it
     #[command(hide = true)]
     ServeNothing,
@@ -140,11 +122,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         // It has more to remove than what is dropped.
         Command::Hammer(hammer) => hammer.run(ending_signal()).await,
         Command::Bench(bench) => unless_interrupted(bench.run()).await,
-        Command::ShelfClient(client) => unless_interrupted(client.run()).await,
-        Command::Buyers(buyers) => unless_interrupted(buyers.run()).await,
-        Command::Writer(writer) => unless_interrupted(writer.run()).await,
-        Command::Waiters(waiters) => unless_interrupted(waiters.run()).await,
-        Command::Worker(worker) => unless_interrupted(worker.run()).await,
+        Command::Client(client) => unless_interrupted(client.run()).await,
         Command::HoldLeases(leases) => unless_interrupted(leases.run()).await,
         Command::ServeNothing => unless_interrupted(bench::serve_nothing()).await,
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
     net::unix::pipe,
@@ -230,6 +230,14 @@ pub async fn until_async<F: Future<Output = anyhow::Result<bool>>>(
 /// Tells whether a process lives. One that has ended, and that nobody has waited for, does not.
 pub fn lives(pid: u32) -> bool {
     Pid::from_raw(pid.cast_signed()).and_then(state_of).is_some_and(|state| state != 'Z')
+}
+
+/// Raises the number of files that this process may have open, which is small on some systems, as far
+/// as it goes: if that is not far enough, connecting says so.
+pub(crate) fn allow_connections() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Has the kernel kill the process when the thread that starts it ends (PR_SET_PDEATHSIG).

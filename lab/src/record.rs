@@ -1,12 +1,14 @@
 //! What happened in a run: the events, and how it ended.
 
+mod outcome;
+
 use std::time::Instant;
 
 use fence::Token;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::outcome::{Expected, Outcomes};
+pub use self::outcome::{Expected, Fact, Outcome, Outcomes};
 
 /// The record of a run of a scenario.
 #[derive(Clone, Debug, Serialize)]

@@ -1,12 +1,9 @@
 //! Scenarios: what goes wrong, played with real processes, next to what keeps it from going wrong.
 //!
-//! Each is one file: what it claims, what its worlds are and how they have to end, and its course.
-//! They are played with a `lock`, a `storage` or a table (`shelf`), and `client`s with some `work`, or
-//! with a lock alone (`workplace`). Those in which one client overtakes another share their course
-//! (`two_clients`), as do those in which the lock service loses its counter (`two_holders`).
+//! Each is one file: what it claims, what its worlds are and how they have to end, and its course. What
+//! they are played with, and the courses that several share, is their `stage`.
 
 mod claim_before_read;
-mod client;
 mod counter_lost;
 mod delayed_request;
 mod embedded_postgres;
@@ -14,31 +11,17 @@ mod failover;
 mod flash_sale;
 mod foreign_release;
 mod get_then_del;
-mod lock;
 mod never_saw_34;
 mod outlived_lease;
 mod oversell;
 mod setnx_expire;
-mod shelf;
-mod storage;
+mod stage;
 mod thundering_herd;
 mod token_33_34;
-mod two_clients;
-mod two_holders;
-mod work;
-mod workplace;
 
 use async_trait::async_trait;
 
-use crate::{
-    outcome::{Outcome, Outcomes},
-    record::{Actor, Recorder, World},
-};
-
-/// Somebody else holds the lock: an exit code of the clients.
-pub(crate) const BUSY: u8 = 75;
-/// The storage refused the token: an exit code of the clients.
-pub(crate) const REFUSED: u8 = 80;
+use crate::record::{Actor, Outcome, Outcomes, Recorder, World};
 
 /// Something that goes wrong without a fence, or with a lock that isn't made well, and not with one
 /// that is.
@@ -111,7 +94,7 @@ pub fn named(name: &str) -> Option<&'static dyn Scenario> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{outcome::Expected, record::Danger};
+    use crate::record::{Danger, Expected};
 
     /// The unsafe worlds, or the safe ones.
     fn worlds(scenario: &dyn Scenario, danger: Danger) -> Vec<World> {

@@ -5,13 +5,14 @@ use async_trait::async_trait;
 
 use super::{
     Scenario,
-    shelf::ShelfStage,
-    two_clients::{Course, ending_with},
+    stage::{
+        shelf::ShelfStage,
+        two_clients::{Course, ending_with},
+    },
 };
 use crate::{
-    outcome::Outcome,
-    record::{Danger, Recorder, World},
-    shelf::Guard,
+    client::shelf::Guard,
+    record::{Danger, Outcome, Recorder, World},
 };
 
 /// Client 1 wakes up when client 2 has read, and not yet written.

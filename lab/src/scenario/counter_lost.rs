@@ -4,13 +4,14 @@ use async_trait::async_trait;
 
 use super::{
     Scenario,
-    lock::{Counter, Lock},
-    two_holders::{HEALED, KEPT_GROWING, OVERWRITTEN, RESOURCE, TwoHolders},
+    stage::{
+        lock::{Counter, Lock},
+        two_holders::{HEALED, KEPT_GROWING, OVERWRITTEN, RESOURCE, TwoHolders},
+    },
 };
 use crate::{
-    outcome::Outcome,
-    record::{Actor, Danger, Recorder, World},
-    writer::Offer,
+    client::writer::Offer,
+    record::{Actor, Danger, Outcome, Recorder, World},
 };
 
 const WORLDS: [World; 3] = [

@@ -4,13 +4,12 @@ use async_trait::async_trait;
 
 use super::{
     Scenario,
-    storage::{StorageStage, VALUE_1, VALUE_2},
-    two_clients::{HeldBack, OVERTAKEN, ending_with},
+    stage::{
+        storage::{StorageStage, VALUE_1, VALUE_2},
+        two_clients::{HeldBack, OVERTAKEN, ending_with},
+    },
 };
-use crate::{
-    outcome::Outcome,
-    record::{Actor, Danger, Recorder, World},
-};
+use crate::record::{Actor, Danger, Outcome, Recorder, World};
 
 const WORLDS: [World; 2] = [
     World {

@@ -5,14 +5,15 @@ use async_trait::async_trait;
 
 use super::{
     Scenario,
-    lock::Lock,
-    two_holders::{HEALED, OVERWRITTEN, RESOURCE, TwoHolders},
+    stage::{
+        lock::Lock,
+        two_holders::{HEALED, OVERWRITTEN, RESOURCE, TwoHolders},
+    },
 };
 use crate::{
-    outcome::Outcome,
-    record::{Actor, Danger, Recorder, World},
+    client::writer::Offer,
+    record::{Actor, Danger, Outcome, Recorder, World},
     servers::Redis,
-    writer::Offer,
 };
 
 const WORLDS: [World; 2] = [

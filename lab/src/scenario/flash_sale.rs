@@ -9,14 +9,15 @@ use serde_json::Map;
 
 use super::{
     Scenario,
-    client::Client,
-    lock::{LONG_TTL, Lock},
-    work::Work,
+    stage::{
+        Work,
+        driver::Client,
+        lock::{LONG_TTL, Lock},
+    },
 };
 use crate::{
-    buyers::{self, LEFT, Way},
-    outcome::{Expected, Outcome},
-    record::{Actor, Danger, Recorder, World},
+    client::buyers::{self, LEFT, Way},
+    record::{Actor, Danger, Expected, Outcome, Recorder, World},
     servers::Redis,
 };
 

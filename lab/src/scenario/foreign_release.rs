@@ -1,21 +1,15 @@
 //! A client that outlived its lease deletes a lock that is not its own any more.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 
 use super::{
     Scenario,
-    lock::LONG_TTL,
-    workplace::{Workplace, most_at_once},
+    stage::late_release::{ANOTHERS_DELETED, LANES, NONE_DELETED, release_late},
 };
 use crate::{
-    outcome::{Expected, Outcome},
-    record::{Actor, Danger, Recorder, World},
-    worker::Way,
+    client::worker::Way,
+    record::{Actor, Danger, Outcome, Recorder, World},
 };
-
-const TTL: Duration = Duration::from_secs(1);
 
 const WORLDS: [World; 2] = [
     World {
@@ -31,18 +25,6 @@ const WORLDS: [World; 2] = [
         end: &NONE_DELETED,
     },
 ];
-
-/// Client 1 has deleted client 2's lock, and client 3 got in beside client 2.
-pub(super) const ANOTHERS_DELETED: [(&str, Expected); 2] = ending_with(1, 2);
-/// Client 2 has kept its lock, and was alone.
-pub(super) const NONE_DELETED: [(&str, Expected); 2] = ending_with(0, 1);
-
-const fn ending_with(deleted: u64, holders: u64) -> [(&'static str, Expected); 2] {
-    [
-        ("locks_of_others_deleted", Expected::Number(deleted)),
-        ("holders_at_once", Expected::Number(holders)),
-    ]
-}
 
 #[derive(Debug)]
 pub(super) struct ForeignRelease;
@@ -74,45 +56,4 @@ impl Scenario for ForeignRelease {
         };
         release_late(way, &["worked"], recorder).await
     }
-}
-
-pub(super) const LANES: [Actor; 4] = [Actor::Client1, Actor::Redis, Actor::Client2, Actor::Client3];
-
-/// What ends a client's having the lock.
-const ENDS: [&str; 4] = ["deleted", "released", "lease-lost", "lease-expired"];
-
-/// Client 1 is paused past its lease, after these steps and so just before it deletes the lock;
-/// client 2 gets the lock; client 1 wakes up; client 3 tries to get the lock, too.
-pub(super) async fn release_late(
-    way: Way,
-    steps: &[&str],
-    recorder: &mut Recorder,
-) -> anyhow::Result<Outcome> {
-    let mut workplace = Workplace::start(way).await?;
-    let mut client_1 = workplace.worker(Actor::Client1, TTL, Duration::ZERO)?;
-    client_1.expect("acquired", recorder).await?;
-    for step in steps {
-        client_1.take(step, recorder).await?;
-    }
-    client_1.pause(recorder).await?;
-    // It is told to give the lock back, and would, if it were not stopped.
-    client_1.go_on()?;
-    workplace.runs_out(Actor::Client1, recorder).await?;
-
-    let mut client_2 = workplace.worker(Actor::Client2, LONG_TTL, Duration::ZERO)?;
-    client_2.expect("acquired", recorder).await?;
-    client_1.resume(recorder)?;
-    workplace.given_back_by(&mut client_1, Actor::Client2, recorder).await?;
-
-    let mut client_3 = workplace.worker(Actor::Client3, LONG_TTL, Duration::ZERO)?;
-    let let_in = client_3.next(recorder).await? == "acquired";
-    if let_in {
-        client_3.finish(recorder).await?;
-    }
-    client_2.finish(recorder).await?;
-
-    let deleted = recorder.events().filter(|event| event.event == "lock-deleted").count();
-    Ok(Outcome::default()
-        .with("locks_of_others_deleted", u64::try_from(deleted)?)
-        .with("holders_at_once", most_at_once(recorder.events(), &ENDS)))
 }

@@ -5,12 +5,11 @@ use async_trait::async_trait;
 
 use super::{
     Scenario,
-    foreign_release::{ANOTHERS_DELETED, LANES, NONE_DELETED, release_late},
+    stage::late_release::{ANOTHERS_DELETED, LANES, NONE_DELETED, release_late},
 };
 use crate::{
-    outcome::Outcome,
-    record::{Actor, Danger, Recorder, World},
-    worker::Way,
+    client::worker::Way,
+    record::{Actor, Danger, Outcome, Recorder, World},
 };
 
 const WORLDS: [World; 2] = [

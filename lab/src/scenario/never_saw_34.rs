@@ -4,13 +4,12 @@ use async_trait::async_trait;
 
 use super::{
     Scenario,
-    storage::{StorageStage, VALUE_2},
-    two_clients::{Course, HeldBack, ending_with},
+    stage::{
+        storage::{StorageStage, VALUE_2},
+        two_clients::{Course, HeldBack, ending_with},
+    },
 };
-use crate::{
-    outcome::Outcome,
-    record::{Danger, Recorder, World},
-};
+use crate::record::{Danger, Outcome, Recorder, World};
 
 const NOT_YET_CLAIMED: Course = Course {
     before_client_1_goes_on: &[],

@@ -7,13 +7,14 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     Scenario,
-    lock::LONG_TTL,
-    workplace::{Workplace, most_at_once},
+    stage::{
+        lock::LONG_TTL,
+        workplace::{Workplace, most_at_once},
+    },
 };
 use crate::{
-    outcome::{Expected, Outcome},
-    record::{Actor, Danger, Recorder, World},
-    worker::Way,
+    client::worker::Way,
+    record::{Actor, Danger, Expected, Outcome, Recorder, World},
 };
 
 const TTL_MS: u64 = 1_000;

@@ -5,13 +5,14 @@ use async_trait::async_trait;
 
 use super::{
     Scenario,
-    shelf::ShelfStage,
-    two_clients::{OVERTAKEN, ending_with},
+    stage::{
+        shelf::ShelfStage,
+        two_clients::{OVERTAKEN, ending_with},
+    },
 };
 use crate::{
-    outcome::Outcome,
-    record::{Danger, Recorder, World},
-    shelf::Guard,
+    client::shelf::Guard,
+    record::{Danger, Outcome, Recorder, World},
 };
 
 const WORLDS: [World; 2] = [

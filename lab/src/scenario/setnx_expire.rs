@@ -5,11 +5,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::Map;
 
-use super::{Scenario, client::GAVE_UP, workplace::Workplace};
+use super::{
+    Scenario,
+    stage::{driver::GAVE_UP, workplace::Workplace},
+};
 use crate::{
-    outcome::{Expected, Outcome},
-    record::{Actor, Danger, Recorder, World},
-    worker::Way,
+    client::worker::Way,
+    record::{Actor, Danger, Expected, Outcome, Recorder, World},
 };
 
 const TTL_MS: u64 = 1_500;

@@ -8,18 +8,18 @@ use serde_json::Map;
 
 use super::{
     Scenario,
-    client::Client,
-    lock::LONG_TTL,
-    work::Work,
-    workplace::{LOCK, Workplace},
+    stage::{
+        Work,
+        driver::Client,
+        lock::LONG_TTL,
+        workplace::{LOCK, Workplace},
+    },
 };
 use crate::{
-    outcome::{Expected, Outcome},
+    client::{waiters::Order, worker::Way},
     process::until_async,
-    record::{Actor, Danger, Recorder, World},
+    record::{Actor, Danger, Expected, Outcome, Recorder, World},
     servers::Redis,
-    waiters::Order,
-    worker::Way,
 };
 
 const WAITERS: u64 = 100;

@@ -33,7 +33,7 @@ impl Python {
         );
         let folder = TempDir::with_prefix("fenced-")?;
         let mut command = Command::new(INTERPRETER);
-        command.args(["-I", "-c", include_str!("peer.py")]).arg(socket);
+        command.args(["-I", "-c", include_str!("python.py")]).arg(socket);
         let process = Process::spawn("python", &command, folder.path())?;
         Ok(Self { process, _folder: folder })
     }

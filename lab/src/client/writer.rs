@@ -6,15 +6,15 @@ use std::{process::ExitCode, time::Duration};
 use clap::{Args, ValueEnum};
 use fence::{Fence, Holder, Refusal, ResourceName, Token};
 use lock_client::{
-    Lease, Locks, Released, Terms, Ttl,
+    Lease, Locks, Terms, Ttl,
     backend::Redis,
     storage::{Answer, FencedError, Storage, Value},
 };
 use serde_json::json;
 
-use crate::{
-    scenario,
-    steps::{print, step},
+use super::{
+    REFUSED,
+    steps::{print, release, step, told},
 };
 
 /// What a writer is to do.
@@ -43,15 +43,6 @@ pub(crate) enum Offer {
     TokenAndHolder,
 }
 
-impl Offer {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Token => "token",
-            Self::TokenAndHolder => "token-and-holder",
-        }
-    }
-}
-
 /// The storage has let somebody else in: what was read is void.
 struct LetIn(Refusal);
 
@@ -69,21 +60,14 @@ impl Writer {
         let terms = Terms::new(ttl).no_wait().without_renewal();
         let lease = locks.acquire(&self.resource, terms).await?;
         let written = self.write_under(&lease, &storage).await?;
-        if let Err(LetIn(Refusal { reason, token, highest_token })) = &written {
-            let reason = reason.slug();
-            step(&json!({
-                "event": "refused", "token": token, "highest_token": highest_token, "reason": reason,
-            }))
-            .await?;
+        if let Err(LetIn(refusal)) = &written {
+            step(&told("refused", refusal)).await?;
         }
         if lease.token().is_err() {
             step(&json!({"event": "lost"})).await?;
         }
-        match lease.release().await? {
-            Released::Released => print(&json!({"event": "released"})),
-            Released::NotHeld | Released::StillHeld => print(&json!({"event": "lease-lost"})),
-        }
-        Ok(written.map_or_else(|_| ExitCode::from(scenario::REFUSED), |()| ExitCode::SUCCESS))
+        print(&release(lease).await?);
+        Ok(written.map_or_else(|_| ExitCode::from(REFUSED), |()| ExitCode::SUCCESS))
     }
 
     async fn write_under(
@@ -139,12 +123,7 @@ impl Writer {
     /// Tells of a refused claim, which the lock client would mend without a word.
     async fn tell_refusal(&self, lease: &Lease, storage: &Storage) -> anyhow::Result<()> {
         if let Answer::Refused(refusal) = storage.claim(&self.resource, &lease.fence()?).await? {
-            let Refusal { reason, token, highest_token } = refusal;
-            step(&json!({
-                "event": "claim-refused", "token": token, "highest_token": highest_token,
-                "reason": reason.slug(),
-            }))
-            .await?;
+            step(&told("claim-refused", &refusal)).await?;
         }
         Ok(())
     }

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use fence::{ClaimError, Fence, redis::Fenced};
-use lock_client::{Lease, Locks, Released, Terms, Ttl};
+use lock_client::{Lease, Locks, Terms, Ttl};
 use redis::{AsyncCommands, aio::MultiplexedConnection};
 use serde_json::{Value, json};
 
-use super::{Buyers, LEFT, Served, WAIT, Way};
-use crate::steps::{print, step};
+use super::{
+    Buyers, LEFT, Served, WAIT, Way,
+    steps::{print, release, step},
+};
 
 /// A buyer.
 pub(super) struct Buyer {
@@ -28,10 +30,7 @@ impl Buyer {
         let terms = Terms::new(ttl).wait(WAIT).without_renewal();
         let lease = self.locks.acquire(&self.buyers.sale, terms).await?;
         let served = self.buy_under(&lease).await?;
-        self.print(&match lease.release().await? {
-            Released::Released => json!({"event": "released"}),
-            Released::NotHeld | Released::StillHeld => json!({"event": "lease-lost"}),
-        });
+        self.print(&release(lease).await?);
         Ok(served)
     }
 

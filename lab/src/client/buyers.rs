@@ -9,12 +9,12 @@ use clap::{Args, ValueEnum};
 use fence::ResourceName;
 use lock_client::{Locks, backend};
 use redis::AsyncConnectionConfig;
-use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::task::JoinSet;
 
 use self::buyer::Buyer;
-use crate::steps::print;
+use super::steps::{self, print};
+use crate::process::allow_connections;
 
 /// The field that has the number of items left; every other field is a buyer who bought one.
 pub(crate) const LEFT: &str = "left";
@@ -59,16 +59,6 @@ struct Served {
     sold_out: u64,
     refused: u64,
     aborted: u64,
-}
-
-impl Way {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Watch => "watch",
-            Self::Lock => "lock",
-            Self::Fence => "fence",
-        }
-    }
 }
 
 impl Buyers {
@@ -121,12 +111,4 @@ impl Buyers {
 /// The key of a sale's hash.
 pub(crate) fn key(sale: &ResourceName) -> String {
     format!("{{{sale}}}:stock")
-}
-
-/// Raises the number of files that may be open, which is small on some systems, as far as it goes: if
-/// that is not far enough, connecting says so.
-pub(crate) fn allow_connections() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit);
 }

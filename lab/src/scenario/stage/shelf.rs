@@ -4,19 +4,18 @@ use fence::postgres;
 use sqlx::{Connection, Executor, PgConnection};
 
 use super::{
-    client::Client,
+    Work,
+    driver::Client,
     lock::Lock,
     two_clients::{self, Course, HeldBack},
-    work::Work,
 };
 use crate::{
-    outcome::Outcome,
-    record::{Actor, Recorder},
+    client::shelf::{Guard, TABLE},
+    record::{Actor, Outcome, Recorder},
     servers::Postgres,
-    shelf::{Guard, TABLE},
 };
 
-pub(super) struct ShelfStage {
+pub(crate) struct ShelfStage {
     resource: &'static str,
     lock: Lock,
     postgres: Postgres,
@@ -25,7 +24,7 @@ pub(super) struct ShelfStage {
 
 impl ShelfStage {
     /// Makes the table, with one row.
-    pub(super) async fn start(
+    pub(crate) async fn start(
         resource: &'static str,
         value: &str,
         recorder: &mut Recorder,
@@ -40,14 +39,14 @@ impl ShelfStage {
     }
 
     /// Installs the fence, and protects the table.
-    pub(super) async fn protect(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn protect(&mut self) -> anyhow::Result<()> {
         postgres::install(&mut self.database).await?;
         self.database.execute("select fence.protect('shelf', 'resource')").await?;
         Ok(())
     }
 
     /// Plays a course in which the two clients do these acts to the row.
-    pub(super) async fn play(
+    pub(crate) async fn play(
         &mut self,
         course: Course,
         guard: Guard,

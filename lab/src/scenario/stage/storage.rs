@@ -1,44 +1,44 @@
 //! A private storage server, with a lock and clients that write to it.
 
+use fence::Token;
 use lock_client::storage::Storage;
 
 use super::{
-    client::Client,
+    Work,
+    driver::Client,
     lock::Lock,
     two_clients::{self, Course, HeldBack},
-    work::Work,
 };
 use crate::{
     network::Network,
-    outcome::Outcome,
-    record::{Actor, Recorder},
+    record::{Actor, Outcome, Recorder},
     servers::StorageServer,
 };
 
 const RESOURCE: &str = "invoice-7";
-pub(super) const VALUE_1: &str = "by client 1";
-pub(super) const VALUE_2: &str = "by client 2";
+pub(crate) const VALUE_1: &str = "by client 1";
+pub(crate) const VALUE_2: &str = "by client 2";
 
-pub(super) struct StorageStage {
+pub(crate) struct StorageStage {
     lock: Lock,
     server: StorageServer,
 }
 
 impl StorageStage {
-    pub(super) async fn start(enforcement: &str, recorder: &mut Recorder) -> anyhow::Result<Self> {
+    pub(crate) async fn start(enforcement: &str, recorder: &mut Recorder) -> anyhow::Result<Self> {
         let lock = Lock::start(RESOURCE, recorder).await?;
         let server = StorageServer::start(&["--enforcement", enforcement]).await?;
         Ok(Self { lock, server })
     }
 
     /// A network between client 1 and the storage server.
-    pub(super) async fn network(&self) -> anyhow::Result<Network> {
+    pub(crate) async fn network(&self) -> anyhow::Result<Network> {
         let address = self.server.url().trim_start_matches("http://").parse()?;
         Network::to(address).await
     }
 
     /// Plays a course in which each client writes its value.
-    pub(super) async fn play(
+    pub(crate) async fn play(
         &self,
         course: Course,
         held_back: HeldBack<'_>,
@@ -57,10 +57,19 @@ impl StorageStage {
             Client::start(actor, work)
         };
         two_clients::play(course, held_back, &self.lock, client, recorder).await?;
-        let end = Storage::new(self.server.url())?.read(&RESOURCE.parse()?).await?;
-        // As the storage tells it, and not as the clients do.
-        let token = end.as_ref().and_then(|value| value.token);
-        let value = end.map(|value| String::from_utf8(value.bytes.into())).transpose()?;
+        let (value, token) = kept(&self.server, RESOURCE).await?;
         Ok(two_clients::outcome(recorder.events(), value, token))
     }
+}
+
+/// The value that a storage server has in the end, and its token: as the server tells it, and not as
+/// the clients do.
+pub(crate) async fn kept(
+    server: &StorageServer,
+    resource: &str,
+) -> anyhow::Result<(Option<String>, Option<Token>)> {
+    let end = Storage::new(server.url())?.read(&resource.parse()?).await?;
+    let token = end.as_ref().and_then(|value| value.token);
+    let value = end.map(|value| String::from_utf8(value.bytes.into())).transpose()?;
+    Ok((value, token))
 }

@@ -2,23 +2,19 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use anyhow::Context;
 use fence::ResourceName;
 use redis::{AsyncCommands, aio::MultiplexedConnection};
-use serde_json::Map;
-use tokio::time::{sleep, timeout};
 
-use super::{client::Client, work::Work};
+use super::{Work, driver::Client, lock};
 use crate::{
+    client::worker::{self, Way},
     record::{Actor, Event, Recorder},
     servers::Redis,
-    worker::{self, Way},
 };
 
-pub(super) const LOCK: &str = "seat-12";
-const RUNS_OUT_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const LOCK: &str = "seat-12";
 
-pub(super) struct Workplace {
+pub(crate) struct Workplace {
     redis: Redis,
     connection: MultiplexedConnection,
     way: Way,
@@ -27,7 +23,7 @@ pub(super) struct Workplace {
 }
 
 impl Workplace {
-    pub(super) async fn start(way: Way) -> anyhow::Result<Self> {
+    pub(crate) async fn start(way: Way) -> anyhow::Result<Self> {
         let redis = Redis::start().await?;
         let client = redis::Client::open(redis.url())?;
         let connection = client.get_multiplexed_async_connection().await?;
@@ -39,12 +35,12 @@ impl Workplace {
         Ok(Self { redis, connection, way, key })
     }
 
-    pub(super) fn redis(&self) -> &Redis {
+    pub(crate) fn redis(&self) -> &Redis {
         &self.redis
     }
 
     /// Starts a worker, who wants the lock for a time, and waits for it for a time.
-    pub(super) fn worker(
+    pub(crate) fn worker(
         &self,
         actor: Actor,
         ttl: Duration,
@@ -55,36 +51,28 @@ impl Workplace {
     }
 
     /// What the lock is set to, as Redis has it: nothing if it is free.
-    pub(super) async fn lock(&mut self) -> anyhow::Result<Option<String>> {
+    pub(crate) async fn lock(&mut self) -> anyhow::Result<Option<String>> {
         Ok(self.connection.get(&self.key).await?)
     }
 
     /// After how many milliseconds Redis will free the lock by itself: never, if there are none.
-    pub(super) async fn ends_in(&mut self) -> anyhow::Result<Option<u64>> {
+    pub(crate) async fn ends_in(&mut self) -> anyhow::Result<Option<u64>> {
         let remaining: i64 = self.connection.pttl(&self.key).await?;
         Ok(remaining.try_into().ok())
     }
 
     /// Waits until Redis has let the lock go, which was this client's.
-    pub(super) async fn runs_out(
-        &mut self,
+    pub(crate) async fn runs_out(
+        &self,
         whose: Actor,
         recorder: &mut Recorder,
     ) -> anyhow::Result<()> {
-        let gone = async {
-            while self.lock().await?.is_some() {
-                sleep(Duration::from_millis(10)).await;
-            }
-            anyhow::Ok(())
-        };
-        timeout(RUNS_OUT_WITHIN, gone).await.context("the lease did not end")??;
-        note_of(whose, "lease-expired", recorder);
-        Ok(())
+        lock::runs_out(&self.redis, &self.key, whose, None, recorder).await
     }
 
     /// Waits for a client's next step, which is to give a lock back, and notes what became of the
     /// lock of another, who has it.
-    pub(super) async fn given_back_by(
+    pub(crate) async fn given_back_by(
         &mut self,
         client: &mut Client,
         owner: Actor,
@@ -95,26 +83,20 @@ impl Workplace {
     }
 
     /// Notes whether the lock is still there, which a client has.
-    pub(super) async fn note_kept(
+    pub(crate) async fn note_kept(
         &mut self,
         owner: Actor,
         recorder: &mut Recorder,
     ) -> anyhow::Result<()> {
         let event = if self.lock().await?.is_none() { "lock-deleted" } else { "lock-kept" };
-        note_of(owner, event, recorder);
+        recorder.note_with(Actor::Redis, event, None, lock::of(owner));
         Ok(())
     }
 }
 
-/// Notes what Redis did to a client's lock.
-fn note_of(whose: Actor, event: &str, recorder: &mut Recorder) {
-    let whose = Map::from_iter([("whose".to_owned(), whose.title().into())]);
-    recorder.note_with(Actor::Redis, event, None, whose);
-}
-
 /// How many clients had the lock at once, at most, by these events: each from when it got the lock to
 /// when one of these events ended that for it.
-pub(super) fn most_at_once<'a>(events: impl Iterator<Item = &'a Event>, ends: &[&str]) -> u64 {
+pub(crate) fn most_at_once<'a>(events: impl Iterator<Item = &'a Event>, ends: &[&str]) -> u64 {
     let mut holders = HashSet::new();
     let mut most = 0;
     for event in events {

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use fence::{ClaimError, Fence, Refusal, ResourceName, postgres};
-use lock_client::{Lease, Locks, Released, Terms, Ttl, backend::Redis};
+use lock_client::{Lease, Locks, Terms, Ttl, backend::Redis};
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
 
-use crate::{
-    scenario,
-    steps::{print, step},
+use super::{
+    REFUSED,
+    steps::{print, release, step, told},
 };
 
 /// The table that the clients work on: a resource is a row.
@@ -57,16 +57,6 @@ struct Act {
     sell: Option<u64>,
 }
 
-impl Guard {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Present => "present",
-            Self::Claim => "claim",
-        }
-    }
-}
-
 impl ShelfClient {
     /// Acquires the lock, reads, checks the lease, writes and releases; prints each step as a JSON
     /// line, and waits for a line on stdin before it goes on.
@@ -80,11 +70,8 @@ impl ShelfClient {
         let terms = Terms::new(ttl).no_wait().without_renewal();
         let lease = locks.acquire(&self.resource, terms).await?;
         let written = self.write_under(&lease, &mut database).await?;
-        match lease.release().await? {
-            Released::Released => print(&json!({"event": "released"})),
-            Released::NotHeld | Released::StillHeld => print(&json!({"event": "lease-lost"})),
-        }
-        Ok(written.map_or_else(|_| ExitCode::from(scenario::REFUSED), |()| ExitCode::SUCCESS))
+        print(&release(lease).await?);
+        Ok(written.map_or_else(|_| ExitCode::from(REFUSED), |()| ExitCode::SUCCESS))
     }
 
     async fn write_under(
@@ -180,10 +167,6 @@ async fn refused(error: ClaimError<sqlx::Error>) -> anyhow::Result<Result<(), Re
     let ClaimError::Refused(refusal) = error else {
         return Err(error.into());
     };
-    let Refusal { reason, token, highest_token } = refusal;
-    step(&json!({
-        "event": "refused", "token": token, "highest_token": highest_token, "reason": reason.slug(),
-    }))
-    .await?;
+    step(&told("refused", &refusal)).await?;
     Ok(Err(refusal))
 }

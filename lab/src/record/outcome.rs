@@ -5,7 +5,7 @@ use std::fmt;
 use fence::Token;
 use serde::{Serialize, Serializer};
 
-use crate::record::World;
+use super::World;
 
 /// How a run ended in one world: facts, each with a name in snake case, in the order of telling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

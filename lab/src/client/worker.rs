@@ -9,14 +9,14 @@ use std::{
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use fence::ResourceName;
-use lock_client::{AcquireError, Lease, Locks, Released, Terms, Ttl, backend};
+use lock_client::{AcquireError, Lease, Locks, Terms, Ttl, backend};
 use redis::{AsyncCommands, ExistenceCheck, SetExpiry, SetOptions, aio::MultiplexedConnection};
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::{
-    scenario,
-    steps::{print, step},
+use super::{
+    BUSY,
+    steps::{print, release, step},
 };
 
 /// How long one that waits for a lock of the naive kind pauses between two tries.
@@ -56,18 +56,6 @@ pub(crate) enum Way {
     ScriptsAndRenewal,
 }
 
-impl Way {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::SetnxThenExpire => "setnx-then-expire",
-            Self::Del => "del",
-            Self::GetThenDel => "get-then-del",
-            Self::Scripts => "scripts",
-            Self::ScriptsAndRenewal => "scripts-and-renewal",
-        }
-    }
-}
-
 impl Worker {
     /// Takes the lock, works and gives it back; prints each step as a JSON line, and waits for a line
     /// on stdin before it goes on. While it waits for the lock, it waits for no line.
@@ -79,7 +67,7 @@ impl Worker {
             Way::Scripts | Way::ScriptsAndRenewal => self.work_with_lock_client().await?,
             _ => self.work_naively().await?,
         };
-        Ok(if worked { ExitCode::SUCCESS } else { ExitCode::from(scenario::BUSY) })
+        Ok(if worked { ExitCode::SUCCESS } else { ExitCode::from(BUSY) })
     }
 
     async fn work_with_lock_client(&self) -> anyhow::Result<bool> {
@@ -89,10 +77,7 @@ impl Worker {
         let token = lease.token()?;
         step(&json!({"event": "acquired", "token": token, "ttl_ms": self.ttl_ms})).await?;
         step(&json!({"event": "worked"})).await?;
-        match lease.release().await? {
-            Released::Released => print(&json!({"event": "released"})),
-            Released::NotHeld | Released::StillHeld => print(&json!({"event": "lease-lost"})),
-        }
+        print(&release(lease).await?);
         Ok(true)
     }
 

@@ -8,21 +8,22 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use super::{REFUSED, work::Work};
+use super::Work;
 use crate::{
+    client::REFUSED,
     process::Process,
     record::{Actor, Recorder},
 };
 
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// The last step of a client that waited for a lock in vain.
-pub(super) const GAVE_UP: &str = "gave-up";
+pub(crate) const GAVE_UP: &str = "gave-up";
 /// The last steps of a client that had a lock.
 const GIVEN_BACK: [&str; 3] = ["deleted", "released", "lease-lost"];
 
 /// A client that waits after each of its steps.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     process: Process,
     actor: Actor,
     // Its stderr is kept here as long as it runs.
@@ -39,21 +40,21 @@ struct Printed {
 }
 
 impl Client {
-    pub(super) fn start(actor: Actor, work: Work<'_>) -> anyhow::Result<Self> {
+    pub(crate) fn start(actor: Actor, work: Work<'_>) -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
         let process = Process::spawn("client", &work.command(actor)?, folder.path())?;
         Ok(Self { process, actor, _folder: folder })
     }
 
     /// Lets the client go on to its next step, which must be this one.
-    pub(super) async fn take(&mut self, step: &str, recorder: &mut Recorder) -> anyhow::Result<()> {
+    pub(crate) async fn take(&mut self, step: &str, recorder: &mut Recorder) -> anyhow::Result<()> {
         self.go_on()?;
         self.expect(step, recorder).await?;
         Ok(())
     }
 
     /// Waits for the client's next step, which must be this one, and notes it. Returns its token.
-    pub(super) async fn expect(
+    pub(crate) async fn expect(
         &mut self,
         step: &str,
         recorder: &mut Recorder,
@@ -62,7 +63,7 @@ impl Client {
     }
 
     /// The same, with a time of one's own.
-    pub(super) async fn expect_within(
+    pub(crate) async fn expect_within(
         &mut self,
         step: &str,
         within: Duration,
@@ -75,7 +76,7 @@ impl Client {
 
     /// Waits until the client has written or was refused, and notes it. Returns the exit code that it
     /// is to end with.
-    pub(super) async fn written_or_refused(
+    pub(crate) async fn written_or_refused(
         &mut self,
         recorder: &mut Recorder,
     ) -> anyhow::Result<u8> {
@@ -87,20 +88,20 @@ impl Client {
     }
 
     /// Waits for the client's next step, whichever it is, and notes it.
-    pub(super) async fn next(&mut self, recorder: &mut Recorder) -> anyhow::Result<String> {
+    pub(crate) async fn next(&mut self, recorder: &mut Recorder) -> anyhow::Result<String> {
         Ok(self.step(STEP_TIMEOUT, recorder).await?.0)
     }
 
     /// Waits until the client has given its lock back, or found that it was not its own, and has
     /// ended.
-    pub(super) async fn gives_back(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
+    pub(crate) async fn gives_back(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
         let event = self.next(recorder).await?;
         ensure!(GIVEN_BACK.contains(&&*event), "the client was to end, but reached '{event}'");
         self.ends_with(0).await
     }
 
     /// Lets the client take its further steps up to this one.
-    pub(super) async fn go_on_to(
+    pub(crate) async fn go_on_to(
         &mut self,
         step: &str,
         recorder: &mut Recorder,
@@ -116,12 +117,12 @@ impl Client {
     }
 
     /// Lets the client take its further steps, until it has given its lock back and ended.
-    pub(super) async fn finish(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
+    pub(crate) async fn finish(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
         self.finish_with(0, recorder).await
     }
 
     /// The same, where it must end with this exit code.
-    pub(super) async fn finish_with(
+    pub(crate) async fn finish_with(
         &mut self,
         exit_code: u8,
         recorder: &mut Recorder,
@@ -162,32 +163,32 @@ impl Client {
     }
 
     /// Lets the client take its next step.
-    pub(super) fn go_on(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn go_on(&mut self) -> anyhow::Result<()> {
         self.process.write_line("")
     }
 
     /// Stops the client where it is.
-    pub(super) async fn pause(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
+    pub(crate) async fn pause(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
         self.process.pause().await?;
         recorder.note(self.actor, "paused", None);
         Ok(())
     }
 
     /// Lets a stopped client wake up.
-    pub(super) fn resume(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
+    pub(crate) fn resume(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
         recorder.note(self.actor, "resumed", None);
         self.process.resume()
     }
 
     /// Kills the client (SIGKILL).
-    pub(super) fn kill(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
+    pub(crate) fn kill(&mut self, recorder: &mut Recorder) -> anyhow::Result<()> {
         self.process.kill()?;
         recorder.note(self.actor, "killed", None);
         Ok(())
     }
 
     /// Waits until the client ends, which it must with this exit code.
-    pub(super) async fn ends_with(&mut self, exit_code: u8) -> anyhow::Result<()> {
+    pub(crate) async fn ends_with(&mut self, exit_code: u8) -> anyhow::Result<()> {
         let status = self.process.exit(STEP_TIMEOUT).await?;
         ensure!(
             status.code() == Some(exit_code.into()),

@@ -4,12 +4,14 @@ use std::{ops::Range, process::Command, time::Duration};
 
 use super::lock::{LONG_TTL, TTL};
 use crate::{
-    buyers, record::Actor, servers::built, shelf::Guard, waiters::Order, worker::Way, writer::Offer,
+    client::{as_argument, buyers, shelf::Guard, waiters::Order, worker::Way, writer::Offer},
+    record::Actor,
+    servers::built,
 };
 
 /// What a client is to do.
 #[derive(Clone, Debug)]
-pub(super) enum Work<'a> {
+pub(crate) enum Work<'a> {
     /// Write to a storage server.
     Put { resource: &'a str, value: &'a str, redis: &'a str, storage: &'a str },
     /// Take a lock and give it back.
@@ -25,7 +27,7 @@ pub(super) enum Work<'a> {
 }
 
 impl Work<'_> {
-    pub(super) fn command(self, actor: Actor) -> anyhow::Result<Command> {
+    pub(crate) fn command(self, actor: Actor) -> anyhow::Result<Command> {
         let ttl = if actor == Actor::Client1 { TTL } else { LONG_TTL };
         let ttl_ms = ttl.as_millis().to_string();
         Ok(match self {
@@ -37,7 +39,14 @@ impl Work<'_> {
             }
             Self::Worker { lock, way, ttl, wait, redis } => {
                 let mut command = Command::new(built("lab")?);
-                command.args(["worker", lock, "--name", actor.title(), "--way", way.as_str()]);
+                command.args([
+                    "worker",
+                    lock,
+                    "--name",
+                    actor.title(),
+                    "--way",
+                    &as_argument(&way),
+                ]);
                 command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
                 command.args(["--wait-ms", &wait.as_millis().to_string(), "--redis", redis]);
                 command
@@ -45,13 +54,13 @@ impl Work<'_> {
             Self::Write { resource, value, offer, redis, storage } => {
                 let ttl_ms = LONG_TTL.as_millis().to_string();
                 let mut command = Command::new(built("lab")?);
-                command.args(["writer", resource, value, "--offer", offer.as_str()]);
+                command.args(["writer", resource, value, "--offer", &as_argument(&offer)]);
                 command.args(["--ttl-ms", &ttl_ms, "--redis", redis, "--storage", storage]);
                 command
             }
             Self::Wait { lock, order, ttl, count, work, redis } => {
                 let mut command = Command::new(built("lab")?);
-                command.args(["waiters", lock, "--order", order.as_str()]);
+                command.args(["waiters", lock, "--order", &as_argument(&order)]);
                 command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
                 command.args(["--work-ms", &work.as_millis().to_string()]);
                 command.args(["--count", &count.to_string(), "--redis", redis]);
@@ -59,7 +68,7 @@ impl Work<'_> {
             }
             Self::Buyers { sale, way, ttl, numbers, redis } => {
                 let mut command = Command::new(built("lab")?);
-                command.args(["buyers", sale, "--way", way.as_str()]);
+                command.args(["buyers", sale, "--way", &as_argument(&way)]);
                 command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
                 let count = numbers.end - numbers.start;
                 command.args(["--first", &numbers.start.to_string()]);
@@ -69,7 +78,14 @@ impl Work<'_> {
             Self::Shelf { resource, act, guard, redis, database } => {
                 let mut command = Command::new(built("lab")?);
                 command.args(["shelf-client", resource, "--ttl-ms", &ttl_ms]).args(act);
-                command.args(["--guard", guard.as_str(), "--redis", redis, "--database", database]);
+                command.args([
+                    "--guard",
+                    &as_argument(&guard),
+                    "--redis",
+                    redis,
+                    "--database",
+                    database,
+                ]);
                 command
             }
         })

@@ -8,7 +8,8 @@ use lock_client::{Locks, Terms, Ttl, backend::Redis};
 use serde_json::json;
 use tokio::{task::JoinSet, time::sleep};
 
-use crate::{buyers::allow_connections, steps::print};
+use super::steps::print;
+use crate::process::allow_connections;
 
 /// How long they wait at most.
 const WAIT: Duration = Duration::from_secs(60);
@@ -39,15 +40,6 @@ pub(crate) enum Order {
     WokenAtOnce,
     /// That of their coming: the first is woken.
     Fair,
-}
-
-impl Order {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::WokenAtOnce => "woken-at-once",
-            Self::Fair => "fair",
-        }
-    }
 }
 
 impl Waiters {

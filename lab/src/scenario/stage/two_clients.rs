@@ -7,29 +7,28 @@ use std::collections::HashMap;
 use anyhow::ensure;
 use fence::Token;
 
-use super::{client::Client, lock::Lock};
+use super::{driver::Client, lock::Lock};
 use crate::{
     network::Network,
-    outcome::{Expected, Fact, Outcome},
-    record::{Actor, Event, Recorder},
+    record::{Actor, Event, Expected, Fact, Outcome, Recorder},
 };
 
 /// The steps that client 2 takes, after it got the lock.
 #[derive(Clone, Copy)]
-pub(super) struct Course {
-    pub(super) before_client_1_goes_on: &'static [&'static str],
-    pub(super) afterwards: &'static [&'static str],
+pub(crate) struct Course {
+    pub(crate) before_client_1_goes_on: &'static [&'static str],
+    pub(crate) afterwards: &'static [&'static str],
 }
 
 /// Client 2 has finished before client 1 goes on.
-pub(super) const OVERTAKEN: Course = Course {
+pub(crate) const OVERTAKEN: Course = Course {
     before_client_1_goes_on: &["read", "lease-checked", "written", "released"],
     afterwards: &[],
 };
 
 /// The end with this value, written with this token, and with so many stale writes accepted, stale
 /// writes refused, and updates lost.
-pub(super) const fn ending_with(
+pub(crate) const fn ending_with(
     value: &'static str,
     token: u64,
     [accepted, refused, lost]: [u64; 3],
@@ -45,7 +44,7 @@ pub(super) const fn ending_with(
 
 /// What holds client 1's write back.
 #[derive(Clone, Copy)]
-pub(super) enum HeldBack<'a> {
+pub(crate) enum HeldBack<'a> {
     /// It is stopped just before it writes.
     ByPause,
     /// It writes, and its write is long on its way.
@@ -53,7 +52,7 @@ pub(super) enum HeldBack<'a> {
 }
 
 /// Plays it, with clients as they are made here.
-pub(super) async fn play(
+pub(crate) async fn play(
     course: Course,
     held_back: HeldBack<'_>,
     lock: &Lock,
@@ -106,7 +105,7 @@ pub(super) async fn play(
 }
 
 /// What the events come to, the storage having this value in the end, written with this token.
-pub(super) fn outcome<'a>(
+pub(crate) fn outcome<'a>(
     events: impl Iterator<Item = &'a Event> + Clone,
     value: Option<String>,
     token: impl Into<Fact>,
@@ -124,7 +123,7 @@ pub(super) fn outcome<'a>(
 }
 
 /// How many writes were overwritten by a client that had read before them.
-pub(super) fn updates_lost<'a>(events: impl Iterator<Item = &'a Event>) -> u64 {
+pub(crate) fn updates_lost<'a>(events: impl Iterator<Item = &'a Event>) -> u64 {
     let mut lost = 0;
     // Who has read and not seen how many writes of others since.
     let mut unseen: HashMap<Actor, u64> = HashMap::new();

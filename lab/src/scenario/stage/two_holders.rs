@@ -4,26 +4,23 @@
 
 use std::collections::HashMap;
 
-use lock_client::storage::Storage;
-
-use super::{client::Client, two_clients::updates_lost, work::Work};
+use super::{Work, driver::Client, storage::kept, two_clients::updates_lost};
 use crate::{
-    outcome::{Expected, Outcome},
-    record::{Actor, Event, Recorder},
+    client::writer::Offer,
+    record::{Actor, Event, Expected, Outcome, Recorder},
     servers::StorageServer,
-    writer::Offer,
 };
 
-pub(super) const RESOURCE: &str = "invoice-7";
-pub(super) const VALUE_2: &str = "by client 2";
+pub(crate) const RESOURCE: &str = "invoice-7";
+pub(crate) const VALUE_2: &str = "by client 2";
 const VALUE_1: &str = "by client 1";
 
 /// One token was given twice and nobody noticed: client 2 has overwritten what it had not seen.
-pub(super) const OVERWRITTEN: [(&str, Expected); 5] = ending_with([1, 0, 0, 1]);
+pub(crate) const OVERWRITTEN: [(&str, Expected); 5] = ending_with([1, 0, 0, 1]);
 /// One token was given twice: client 2 went on with a higher one, and client 1 lost its lease.
-pub(super) const HEALED: [(&str, Expected); 5] = ending_with([1, 1, 1, 0]);
+pub(crate) const HEALED: [(&str, Expected); 5] = ending_with([1, 1, 1, 0]);
 /// No token was given twice: client 1 lost its lease.
-pub(super) const KEPT_GROWING: [(&str, Expected); 5] = ending_with([0, 0, 1, 0]);
+pub(crate) const KEPT_GROWING: [(&str, Expected); 5] = ending_with([0, 0, 1, 0]);
 
 const fn ending_with(
     [twice, conflicts, leases_lost, updates_lost]: [u64; 4],
@@ -38,18 +35,18 @@ const fn ending_with(
 }
 
 /// A storage server, and what the clients offer to it.
-pub(super) struct TwoHolders {
+pub(crate) struct TwoHolders {
     storage: StorageServer,
     offer: Offer,
 }
 
 impl TwoHolders {
-    pub(super) async fn start(offer: Offer) -> anyhow::Result<Self> {
+    pub(crate) async fn start(offer: Offer) -> anyhow::Result<Self> {
         Ok(Self { storage: StorageServer::start(&[]).await?, offer })
     }
 
     /// Has a client get the lock at a Redis, claim and read, so that it is about to write.
-    pub(super) async fn about_to_write(
+    pub(crate) async fn about_to_write(
         &self,
         actor: Actor,
         redis: &str,
@@ -65,7 +62,7 @@ impl TwoHolders {
     }
 
     /// Has both write, client 1 first, and end. Returns how the world has ended.
-    pub(super) async fn write(
+    pub(crate) async fn write(
         &self,
         clients: [Client; 2],
         recorder: &mut Recorder,
@@ -75,9 +72,7 @@ impl TwoHolders {
             let exit_code = client.written_or_refused(recorder).await?;
             client.finish_with(exit_code, recorder).await?;
         }
-        let end = Storage::new(self.storage.url())?.read(&RESOURCE.parse()?).await?;
-        let token = end.as_ref().and_then(|value| value.token);
-        let value = end.map(|value| String::from_utf8(value.bytes.into())).transpose()?;
+        let (value, token) = kept(&self.storage, RESOURCE).await?;
         let count = |found: &dyn Fn(&&Event) -> bool| {
             u64::try_from(recorder.events().filter(found).count()).expect("there are few events")
         };
