@@ -69,7 +69,7 @@ impl Report {
         text += &heading("uncontended, one after the other");
         text.extend(self.uncontended.iter().map(Figure::line));
         text += "\n";
-        text += &heading("handover, each holder being busy for 1 ms");
+        text += &heading("handover (busy for 1 ms if not told)");
         text.extend(self.handovers.iter().map(Figure::line));
         let Crowd { leases, ttl_ms, held_for_ms, taken, relied_on, renewals, .. } = &self.leases;
         text += &format!(
