@@ -29,8 +29,9 @@ enum Command {
     /// not be run.
     Replay {
         /// Which scenario
-        #[arg(default_value = scenario::ALL[0].name())]
-        scenario: String,
+        ///
+        /// Without, it is the first
+        scenario: Option<String>,
         /// List the scenarios instead
         #[arg(long)]
         list: bool,
@@ -114,10 +115,18 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Replay { scenario: name, json, .. } => {
-            let scenario = scenario::named(&name).with_context(|| {
-                format!("there is no scenario '{name}'; `lab replay --list` lists them")
-            })?;
-            unless_interrupted(replay(scenario, json)).await
+            let scenario = match &name {
+                None => scenario::ALL[0],
+                Some(name) => scenario::named(name).with_context(|| {
+                    format!("there is no scenario '{name}'; `lab replay --list` lists them")
+                })?,
+            };
+            let exit_code = unless_interrupted(replay(scenario, json)).await?;
+            if name.is_none() && !json {
+                let others = scenario::ALL.len() - 1;
+                println!("\nThere are {others} more scenarios: `lab replay --list` lists them.");
+            }
+            Ok(exit_code)
         }
         // It has more to remove than what is dropped.
         Command::Hammer(hammer) => hammer.run(ending_signal()).await,
