@@ -50,6 +50,8 @@ pub struct World {
     pub title: &'static str,
     /// What becomes of the scenario's danger in it.
     pub danger: Danger,
+    /// What its storage checks.
+    pub checks: Checks,
     /// How it has to end to show what the scenario claims.
     pub end: &'static [(&'static str, Expected)],
 }
@@ -61,6 +63,15 @@ pub enum Danger {
     Strikes,
     /// It is averted.
     Averted,
+}
+
+/// What the storage of a world checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checks {
+    /// Nothing, or there is no storage.
+    Nothing,
+    /// The tokens that it is offered.
+    Tokens,
 }
 
 /// Who takes part.
@@ -145,6 +156,19 @@ impl Recorder {
     pub fn is_anothers(&self, actor: Actor, token: Option<Token>) -> bool {
         let acquired = |event: &&Event| event.event == "acquired" && event.actor != actor;
         token.is_some() && self.events().filter(acquired).any(|event| event.token == token)
+    }
+
+    /// How many writes of others there were since this client last read, or wrote: none if it never did.
+    pub fn unseen_by(&self, actor: Actor) -> u64 {
+        let mut unseen = None;
+        for event in self.events() {
+            match event.event.as_str() {
+                "read" | "written" if event.actor == actor => unseen = Some(0),
+                "written" => unseen = unseen.map(|count| count + 1),
+                _ => {}
+            }
+        }
+        unseen.unwrap_or(0)
     }
 
     /// What has happened so far in this world.

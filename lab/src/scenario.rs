@@ -94,7 +94,7 @@ pub fn named(name: &str) -> Option<&'static dyn Scenario> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Danger, Expected};
+    use crate::record::{Checks, Danger, Expected};
 
     /// The unsafe worlds, or the safe ones.
     fn worlds(scenario: &dyn Scenario, danger: Danger) -> Vec<World> {
@@ -128,12 +128,14 @@ mod tests {
             name: "unsafe",
             title: "WITHOUT",
             danger: Danger::Strikes,
+            checks: Checks::Nothing,
             end: &[("updates_lost", Expected::Number(1))],
         },
         World {
             name: "safe",
             title: "WITH",
             danger: Danger::Averted,
+            checks: Checks::Nothing,
             end: &[("updates_lost", Expected::Number(0))],
         },
     ];

@@ -1,37 +1,44 @@
 //! What goes wrong with a lock itself.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::outcome;
+use super::{events, outcome, replayed};
 
 #[tokio::test]
 async fn a_lock_without_expiry_outlives_its_dead_client() {
     let ends = outcome("setnx-expire").await;
-    let left = json!({"lock_ends_in_ms": null, "acquired_after_the_crash": 0});
-    assert_eq!(ends["setnx-then-expire"], left);
-    let one_script = &ends["one-script"];
-    assert!(one_script["lock_ends_in_ms"].as_u64().is_some_and(|millis| millis <= 1_500));
-    assert_eq!(one_script["acquired_after_the_crash"], 1);
+    let left = json!({"locks_without_end": 1, "acquired_after_the_crash": 0});
+    let ended = json!({"locks_without_end": 0, "acquired_after_the_crash": 1});
+    assert_eq!(ends, json!({"setnx-then-expire": left, "one-script": ended}));
+}
+
+pub(super) fn deleted() -> Value {
+    json!({"locks_of_others_deleted": 1, "holders_at_once": 2})
+}
+
+pub(super) fn kept() -> Value {
+    json!({"locks_of_others_deleted": 0, "holders_at_once": 1})
 }
 
 #[tokio::test]
 async fn a_del_frees_the_lock_of_another() {
-    let deleted = json!({"locks_of_others_deleted": 1, "holders_at_once": 2});
-    let kept = json!({"locks_of_others_deleted": 0, "holders_at_once": 1});
-    let ends = outcome("foreign-release").await;
-    assert_eq!(ends, json!({"del": deleted, "one-script": kept}));
-    let ends = outcome("get-then-del").await;
-    assert_eq!(ends, json!({"get-then-del": deleted, "one-script": kept}));
+    let record = replayed("foreign-release").await;
+    assert_eq!(record["outcome"], json!({"del": deleted(), "one-script": kept()}));
+    let marked: Vec<_> = events(&record, "beside").collect();
+    assert_eq!(marked, [("del", "client3", &json!("client 2"))]);
 }
 
 #[tokio::test]
 async fn work_longer_than_the_ttl_is_alone_only_if_the_lease_is_renewed() {
-    let ends = outcome("outlived-lease").await;
+    let record = replayed("outlived-lease").await;
+    let ends = &record["outcome"];
     for (world, at_work_at_once) in [("without-renewal", 2), ("with-renewal", 1)] {
         assert_eq!(ends[world]["at_work_at_once"], at_work_at_once, "{world}");
         let count = |fact: &str| ends[world][fact].as_u64().unwrap();
         assert!(count("worked_ms") > 2 * count("ttl_ms"), "{ends}");
     }
+    let marked: Vec<_> = events(&record, "beside").collect();
+    assert_eq!(marked, [("without-renewal", "client2", &json!("client 1"))]);
 }
 
 #[tokio::test]

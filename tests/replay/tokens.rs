@@ -4,18 +4,18 @@ use serde_json::{Value, json};
 
 use super::outcome;
 
-/// Tokens given twice, holder conflicts, leases lost, updates lost.
-fn counts(end: &Value) -> [u64; 4] {
-    ["tokens_given_twice", "holder_conflicts", "leases_lost", "updates_lost"]
+/// Writes accepted; tokens given twice, holder conflicts, leases lost, updates lost.
+fn counts(end: &Value) -> [u64; 5] {
+    ["version", "tokens_given_twice", "holder_conflicts", "leases_lost", "updates_lost"]
         .map(|fact| end[fact].as_u64().unwrap())
 }
 
 #[tokio::test]
 async fn a_token_that_a_failover_gives_twice_is_refused_if_holders_are_known() {
     let ends = outcome("failover").await;
-    assert_eq!(counts(&ends["token-alone"]), [1, 0, 0, 1]);
+    assert_eq!(counts(&ends["token-alone"]), [2, 1, 0, 0, 1]);
     assert_eq!(ends["token-alone"]["token"], 33);
-    assert_eq!(counts(&ends["token-and-holder"]), [1, 1, 1, 0]);
+    assert_eq!(counts(&ends["token-and-holder"]), [1, 1, 1, 1, 0]);
     assert_eq!(ends["token-and-holder"]["token"], 34, "it has gone on with a higher one");
     assert_eq!(ends["token-and-holder"]["value"], json!("by client 2"));
 }
@@ -23,8 +23,8 @@ async fn a_token_that_a_failover_gives_twice_is_refused_if_holders_are_known() {
 #[tokio::test]
 async fn a_counter_that_is_lost_loses_no_update_if_holders_are_known_or_it_starts_at_the_clock() {
     let ends = outcome("counter-lost").await;
-    assert_eq!(counts(&ends["from-0"]), [1, 0, 0, 1]);
-    assert_eq!(counts(&ends["from-0-reissued"]), [1, 1, 1, 0]);
-    assert_eq!(counts(&ends["from-the-clock"]), [0, 0, 1, 0]);
+    assert_eq!(counts(&ends["from-0"]), [2, 1, 0, 0, 1]);
+    assert_eq!(counts(&ends["from-0-reissued"]), [1, 1, 1, 1, 0]);
+    assert_eq!(counts(&ends["from-the-clock"]), [1, 0, 0, 1, 0]);
     assert_eq!([&ends["from-0"]["token"], &ends["from-0-reissued"]["token"]], [1, 2]);
 }

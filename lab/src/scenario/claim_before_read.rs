@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     client::shelf::Guard,
-    record::{Danger, Outcome, Recorder, World},
+    record::{Checks, Danger, Outcome, Recorder, World},
 };
 
 /// Client 1 wakes up when client 2 has read, and not yet written.
@@ -23,15 +23,17 @@ const IN_BETWEEN: Course = Course {
 
 const WORLDS: [World; 2] = [
     World {
-        name: "unfenced",
+        name: "writes-only",
         title: "WITHOUT fenced reads: the table checks each write's token, and reads claim nothing",
         danger: Danger::Strikes,
+        checks: Checks::Tokens,
         end: &ending_with("2", 34, [0, 0, 1]),
     },
     World {
-        name: "fenced",
+        name: "fenced-reads",
         title: "WITH fenced reads: the clients claim before they read",
         danger: Danger::Averted,
+        checks: Checks::Tokens,
         end: &ending_with("2", 34, [0, 1, 0]),
     },
 ];
@@ -55,8 +57,7 @@ impl Scenario for ClaimBeforeRead {
     }
 
     async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
-        let mut stock = ShelfStage::start("stock", "10", recorder).await?;
-        stock.protect().await?;
+        let mut stock = ShelfStage::start("stock", "10", world.checks, recorder).await?;
         let guard = match world.danger {
             Danger::Strikes => Guard::Present,
             Danger::Averted => Guard::Claim,

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     client::writer::Offer,
-    record::{Actor, Danger, Outcome, Recorder, World},
+    record::{Actor, Checks, Danger, Outcome, Recorder, World},
 };
 
 const WORLDS: [World; 3] = [
@@ -20,6 +20,7 @@ const WORLDS: [World; 3] = [
         title: "FROM 0, tokens alone: the counter starts at 0, and the storage is not told whose a \
                 token is",
         danger: Danger::Strikes,
+        checks: Checks::Tokens,
         end: &OVERWRITTEN,
     },
     World {
@@ -27,12 +28,14 @@ const WORLDS: [World; 3] = [
         title: "FROM 0, with holders: the storage binds each token to its holder, and who is refused \
                 before it has read takes a higher token",
         danger: Danger::Averted,
+        checks: Checks::Tokens,
         end: &HEALED,
     },
     World {
         name: "from-the-clock",
         title: "FROM THE CLOCK: a counter that is missing starts at the time in milliseconds",
         danger: Danger::Averted,
+        checks: Checks::Tokens,
         end: &KEPT_GROWING,
     },
 ];

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     client::shelf::Guard,
-    record::{Danger, Outcome, Recorder, World},
+    record::{Checks, Danger, Outcome, Recorder, World},
 };
 
 const VALUE_1: &str = "by client 1";
@@ -23,12 +23,14 @@ const WORLDS: [World; 2] = [
         name: "unfenced",
         title: "WITHOUT the fence: the table takes every write",
         danger: Danger::Strikes,
+        checks: Checks::Nothing,
         end: &ending_with(VALUE_1, 33, [1, 0, 1]),
     },
     World {
         name: "fenced",
         title: "WITH the fence: the table is protected, and the clients present their tokens",
         danger: Danger::Averted,
+        checks: Checks::Tokens,
         end: &ending_with(VALUE_2, 34, [0, 1, 0]),
     },
 ];
@@ -52,13 +54,10 @@ impl Scenario for EmbeddedPostgres {
     }
 
     async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
-        let mut table = ShelfStage::start("invoice-7", "empty", recorder).await?;
+        let mut table = ShelfStage::start("invoice-7", "empty", world.checks, recorder).await?;
         let guard = match world.danger {
             Danger::Strikes => Guard::None,
-            Danger::Averted => {
-                table.protect().await?;
-                Guard::Present
-            }
+            Danger::Averted => Guard::Present,
         };
         table.play(OVERTAKEN, guard, [["--write", VALUE_1], ["--write", VALUE_2]], recorder).await
     }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     client::writer::Offer,
-    record::{Actor, Danger, Outcome, Recorder, World},
+    record::{Actor, Checks, Danger, Outcome, Recorder, World},
     servers::Redis,
 };
 
@@ -21,12 +21,14 @@ const WORLDS: [World; 2] = [
         name: "token-alone",
         title: "TOKENS ALONE: the storage checks tokens, and is not told whose they are",
         danger: Danger::Strikes,
+        checks: Checks::Tokens,
         end: &OVERWRITTEN,
     },
     World {
         name: "token-and-holder",
         title: "TOKENS AND HOLDERS: the storage binds each token to its holder",
         danger: Danger::Averted,
+        checks: Checks::Tokens,
         end: &HEALED,
     },
 ];

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     client::buyers::{self, LEFT, Way},
-    record::{Actor, Danger, Expected, Outcome, Recorder, World},
+    record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
     servers::Redis,
 };
 
@@ -37,6 +37,7 @@ const WORLDS: [World; 3] = [
         name: "lock",
         title: "A LOCK, without a fence: who has the lock reads what is left, and takes an item",
         danger: Danger::Strikes,
+        checks: Checks::Nothing,
         end: &[("sold", Expected::AtLeast(ITEMS + 1)), ("refused", Expected::Number(0))],
     },
     World {
@@ -44,6 +45,7 @@ const WORLDS: [World; 3] = [
         title: "A LOCK AND ITS TOKEN: who has the lock claims, reads what is left, and takes an item \
                 with the token",
         danger: Danger::Averted,
+        checks: Checks::Tokens,
         end: &[
             ("sold", Expected::Number(ITEMS)),
             ("refused", Expected::Number(1)),
@@ -54,6 +56,7 @@ const WORLDS: [World; 3] = [
         name: "watch-multi-exec",
         title: "WATCH, MULTI, EXEC: Redis aborts whoever has read what has changed since, to try again",
         danger: Danger::Averted,
+        checks: Checks::Nothing,
         end: &[
             ("sold", Expected::Number(ITEMS)),
             ("transactions_aborted", Expected::AtLeast(MANY)),

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     client::worker::Way,
-    record::{Actor, Danger, Outcome, Recorder, World},
+    record::{Actor, Checks, Danger, Outcome, Recorder, World},
 };
 
 const WORLDS: [World; 2] = [
@@ -16,12 +16,14 @@ const WORLDS: [World; 2] = [
         name: "del",
         title: "DEL: a client gives the lock back by deleting it",
         danger: Danger::Strikes,
+        checks: Checks::Nothing,
         end: &ANOTHERS_DELETED,
     },
     World {
         name: "one-script",
         title: "ONE SCRIPT: a release deletes the lock only if the releasing client still holds it",
         danger: Danger::Averted,
+        checks: Checks::Nothing,
         end: &NONE_DELETED,
     },
 ];

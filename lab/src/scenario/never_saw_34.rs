@@ -9,7 +9,7 @@ use super::{
         two_clients::{Course, HeldBack, ending_with},
     },
 };
-use crate::record::{Danger, Outcome, Recorder, World};
+use crate::record::{Checks, Danger, Outcome, Recorder, World};
 
 const NOT_YET_CLAIMED: Course = Course {
     before_client_1_goes_on: &[],
@@ -22,15 +22,17 @@ const CLAIMED: Course = Course {
 
 const WORLDS: [World; 2] = [
     World {
-        name: "unfenced",
+        name: "before-claim",
         title: "BEFORE 34 claims: the storage checks tokens, and has never heard of 34",
         danger: Danger::Strikes,
+        checks: Checks::Tokens,
         end: &ending_with(VALUE_2, 34, [0, 0, 0]),
     },
     World {
-        name: "fenced",
+        name: "after-claim",
         title: "AFTER 34 has claimed: the storage checks tokens, and has heard of 34",
         danger: Danger::Averted,
+        checks: Checks::Tokens,
         end: &ending_with(VALUE_2, 34, [0, 1, 0]),
     },
 ];
@@ -58,7 +60,7 @@ impl Scenario for NeverSaw34 {
             Danger::Strikes => NOT_YET_CLAIMED,
             Danger::Averted => CLAIMED,
         };
-        let stage = StorageStage::start("enforce", recorder).await?;
+        let stage = StorageStage::start(world.checks, recorder).await?;
         stage.play(course, HeldBack::ByPause, recorder).await
     }
 }

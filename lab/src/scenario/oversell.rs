@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     client::shelf::Guard,
-    record::{Danger, Outcome, Recorder, World},
+    record::{Checks, Danger, Outcome, Recorder, World},
 };
 
 const WORLDS: [World; 2] = [
@@ -20,12 +20,14 @@ const WORLDS: [World; 2] = [
         name: "unfenced",
         title: "WITHOUT the fence: the table takes every write",
         danger: Danger::Strikes,
+        checks: Checks::Nothing,
         end: &ending_with("5", 33, [1, 0, 1]),
     },
     World {
         name: "fenced",
         title: "WITH the fence: the clients claim before they read, and the table is protected",
         danger: Danger::Averted,
+        checks: Checks::Tokens,
         end: &ending_with("2", 34, [0, 1, 0]),
     },
 ];
@@ -50,13 +52,10 @@ impl Scenario for Oversell {
     }
 
     async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
-        let mut stock = ShelfStage::start("stock", "10", recorder).await?;
+        let mut stock = ShelfStage::start("stock", "10", world.checks, recorder).await?;
         let guard = match world.danger {
             Danger::Strikes => Guard::None,
-            Danger::Averted => {
-                stock.protect().await?;
-                Guard::Claim
-            }
+            Danger::Averted => Guard::Claim,
         };
         stock.play(OVERTAKEN, guard, [["--sell", "5"], ["--sell", "8"]], recorder).await
     }

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     client::{waiters::Order, worker::Way},
     process::until_async,
-    record::{Actor, Danger, Expected, Outcome, Recorder, World},
+    record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
     servers::Redis,
 };
 
@@ -33,6 +33,7 @@ const WORLDS: [World; 2] = [
         name: "woken-at-once",
         title: "WOKEN AT ONCE: whoever waits hears that the lock is free, and tries",
         danger: Danger::Strikes,
+        checks: Checks::Nothing,
         end: &[
             ("handovers", Expected::Number(WAITERS)),
             ("scripts_per_handover", Expected::AtLeast(WAITERS / 5)),
@@ -42,6 +43,7 @@ const WORLDS: [World; 2] = [
         name: "fair",
         title: "FAIR: waiters stand in a queue, and the first of them hears that the lock is free",
         danger: Danger::Averted,
+        checks: Checks::Nothing,
         end: &[
             ("handovers", Expected::Number(WAITERS)),
             ("scripts_per_handover", Expected::AtMost(WAITERS / 10)),
@@ -76,7 +78,7 @@ impl Scenario for ThunderingHerd {
             Danger::Strikes => Order::WokenAtOnce,
             Danger::Averted => Order::Fair,
         };
-        let workplace = Workplace::start(Way::Scripts).await?;
+        let workplace = Workplace::start(Way::Scripts, &["released"], recorder).await?;
         let mut client_1 = workplace.worker(Actor::Client1, LONG_TTL, Duration::ZERO)?;
         client_1.expect("acquired", recorder).await?;
         client_1.take("worked", recorder).await?;

@@ -10,19 +10,21 @@ use super::{
         two_clients::{HeldBack, OVERTAKEN, ending_with},
     },
 };
-use crate::record::{Danger, Outcome, Recorder, World};
+use crate::record::{Checks, Danger, Outcome, Recorder, World};
 
 const WORLDS: [World; 2] = [
     World {
         name: "unfenced",
         title: "WITHOUT the fence: the storage accepts every write",
         danger: Danger::Strikes,
+        checks: Checks::Nothing,
         end: &ending_with(VALUE_1, 33, [1, 0, 1]),
     },
     World {
         name: "fenced",
         title: "WITH the fence: the storage checks each write's token",
         danger: Danger::Averted,
+        checks: Checks::Tokens,
         end: &ending_with(VALUE_2, 34, [0, 1, 0]),
     },
 ];
@@ -46,11 +48,7 @@ impl Scenario for Token33And34 {
     }
 
     async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
-        let enforcement = match world.danger {
-            Danger::Strikes => "off",
-            Danger::Averted => "enforce",
-        };
-        let stage = StorageStage::start(enforcement, recorder).await?;
+        let stage = StorageStage::start(world.checks, recorder).await?;
         stage.play(OVERTAKEN, HeldBack::ByPause, recorder).await
     }
 }

@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
-use crate::record::{Actor, Danger, Event};
+use crate::record::{Actor, Checks, Event};
 
 const PLAIN: Style = Style::new();
 const GOOD: Style = AnsiColor::Green.on_default();
@@ -70,7 +70,7 @@ fn told_of_storage(event: &Event) -> Option<(String, Style)> {
     let token = token(event);
     Some(match event.event.as_str() {
         "answered" => ("answers".to_owned(), PLAIN),
-        "accepted-claim" if event.world.danger == Danger::Averted => {
+        "accepted-claim" if event.world.checks == Checks::Tokens => {
             (format!("refuses tokens below {token} from now on"), GOOD)
         }
         "accepted-claim" => (format!("answers; has seen token {token}"), PLAIN),
@@ -110,10 +110,16 @@ fn told_of_lock(event: &Event) -> Option<(String, Style)> {
         "resumed" => ("WAKES UP (SIGCONT), and does what it was about to".to_owned(), ODD),
         "killed" => ("is KILLED (SIGKILL)".to_owned(), ODD),
         "set-without-expiry" => ("SETNX: the lock is its own. Is about to EXPIRE it".into(), PLAIN),
-        "acquired" if token.is_empty() => {
-            (format!("gets the lock, for {}", seconds(event, "ttl_ms")), GOOD)
+        "acquired" => {
+            let gets = match event.token {
+                Some(token) => format!("gets the lock, with token {token}"),
+                None => format!("gets the lock, for {}", seconds(event, "ttl_ms")),
+            };
+            match event.text("beside") {
+                Some(other) => (format!("{gets}, BESIDE {other}, who has it too"), BAD),
+                None => (gets, GOOD),
+            }
         }
-        "acquired" => (format!("gets the lock, with token {token}"), GOOD),
         "busy" => ("finds the lock taken, and waits".to_owned(), ODD),
         "gave-up" if event.number("waited_ms") == Some(0) => {
             ("finds the lock taken, and goes away".to_owned(), GOOD)
@@ -148,6 +154,10 @@ fn told_of_work(event: &Event) -> Option<(String, Style)> {
         "lease-checked" => {
             let left = seconds(event, "remaining_ms");
             (format!("checks its lease: {left} left. Is about to write"), PLAIN)
+        }
+        "written" if number(event, "overwrites_unseen") > 0 => {
+            let written = format!("has written {} with token {token}", value());
+            (format!("{written}: OVERWRITES what it has not seen"), BAD)
         }
         "written" => (format!("has written {} with token {token}", value()), PLAIN),
         "refused" => (format!("tries to write with token {token}, and is refused"), ODD),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use super::Work;
+use super::{Work, workplace::holders};
 use crate::{
     client::REFUSED,
     process::Process,
@@ -18,6 +18,8 @@ use crate::{
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// The last step of a client that waited for a lock in vain.
 pub(crate) const GAVE_UP: &str = "gave-up";
+/// The detail of a write that says how many writes of others it overwrites that its client has not seen.
+pub(crate) const OVERWRITES_UNSEEN: &str = "overwrites_unseen";
 /// The last steps of a client that had a lock.
 const GIVEN_BACK: [&str; 3] = ["deleted", "released", "lease-lost"];
 
@@ -26,6 +28,8 @@ const GIVEN_BACK: [&str; 3] = ["deleted", "released", "lease-lost"];
 pub(crate) struct Client {
     process: Process,
     actor: Actor,
+    /// What ends a client's having the lock, where it is told who has it beside another.
+    ends: Option<&'static [&'static str]>,
     // Its stderr is kept here as long as it runs.
     _folder: TempDir,
 }
@@ -43,7 +47,12 @@ impl Client {
     pub(crate) fn start(actor: Actor, work: Work<'_>) -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
         let process = Process::spawn("client", &work.command(actor)?, folder.path())?;
-        Ok(Self { process, actor, _folder: folder })
+        Ok(Self { process, actor, ends: None, _folder: folder })
+    }
+
+    /// Has it told who has the lock beside another, where these end a client's having it.
+    pub(crate) fn among_holders(self, ends: &'static [&'static str]) -> Self {
+        Self { ends: Some(ends), ..self }
     }
 
     /// Lets the client go on to its next step, which must be this one.
@@ -155,7 +164,23 @@ impl Client {
             "refused" | "claim-refused" => Some("refused"),
             _ => None,
         };
-        recorder.note_with(self.actor, &event, token, details.clone());
+        let mut own = details.clone();
+        match event.as_str() {
+            "written" => {
+                let unseen = recorder.unseen_by(self.actor);
+                if unseen > 0 {
+                    own.insert(OVERWRITES_UNSEEN.to_owned(), unseen.into());
+                }
+            }
+            "acquired" => {
+                let beside = self.ends.map(|ends| holders(recorder.events(), ends));
+                if let Some(beside) = beside.filter(|beside| !beside.is_empty()) {
+                    own.insert("beside".to_owned(), beside.join(" and ").into());
+                }
+            }
+            _ => {}
+        }
+        recorder.note_with(self.actor, &event, token, own);
         if let Some(decision) = at_the_storage {
             recorder.note_with(Actor::Storage, decision, token, details);
         }

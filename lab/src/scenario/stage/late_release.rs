@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use super::{
-    lock::LONG_TTL,
-    workplace::{Workplace, most_at_once},
-};
+use super::{lock::LONG_TTL, workplace::Workplace};
 use crate::{
     client::worker::Way,
     record::{Actor, Expected, Outcome, Recorder},
@@ -38,7 +35,7 @@ pub(crate) async fn release_late(
     steps: &[&str],
     recorder: &mut Recorder,
 ) -> anyhow::Result<Outcome> {
-    let mut workplace = Workplace::start(way).await?;
+    let workplace = Workplace::start(way, &ENDS, recorder).await?;
     let mut client_1 = workplace.worker(Actor::Client1, TTL, Duration::ZERO)?;
     client_1.expect("acquired", recorder).await?;
     for step in steps {
@@ -64,5 +61,5 @@ pub(crate) async fn release_late(
     let deleted = recorder.events().filter(|event| event.event == "lock-deleted").count();
     Ok(Outcome::default()
         .with("locks_of_others_deleted", u64::try_from(deleted)?)
-        .with("holders_at_once", most_at_once(recorder.events(), &ENDS)))
+        .with("holders_at_once", workplace.most_at_once(recorder)))
 }

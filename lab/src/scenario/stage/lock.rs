@@ -19,6 +19,9 @@ pub(crate) const LONG_TTL: Duration = Duration::from_secs(20);
 /// How long to wait for that.
 const RUNS_OUT_WITHIN: Duration = Duration::from_secs(10);
 
+/// The last token, where nothing else is said: the next ones are 33 and 34.
+pub(crate) const LAST_TOKEN: u64 = 32;
+
 /// Where a lock's counter begins.
 #[derive(Clone, Copy)]
 pub(crate) enum Counter {
@@ -36,7 +39,7 @@ pub(crate) struct Lock {
 impl Lock {
     /// A lock whose next tokens are 33 and 34.
     pub(crate) async fn start(resource: &str, recorder: &mut Recorder) -> anyhow::Result<Self> {
-        Self::start_counting(resource, Counter::From(32), recorder).await
+        Self::start_counting(resource, Counter::From(LAST_TOKEN), recorder).await
     }
 
     pub(crate) async fn start_counting(
@@ -58,9 +61,7 @@ impl Lock {
         match counter {
             Counter::FromTheClock => recorder.note(Actor::Redis, "counter-from-the-clock", None),
             Counter::From(last) => {
-                let key = format!("fenced:{{{}}}:token", self.resource);
-                self.redis.set(&key, &last.to_string()).await?;
-                recorder.note(Actor::Redis, "counter-preset", Token::new(last).ok());
+                preset(&self.redis, &self.resource, last, recorder).await?;
             }
         }
         Ok(())
@@ -90,9 +91,25 @@ impl Lock {
         token: Option<Token>,
         recorder: &mut Recorder,
     ) -> anyhow::Result<()> {
-        let key = format!("fenced:{{{}}}:lock", self.resource);
-        runs_out(&self.redis, &key, whose, token, recorder).await
+        runs_out(&self.redis, &key(&self.resource), whose, token, recorder).await
     }
+}
+
+/// Where the lock client keeps a lock.
+pub(crate) fn key(resource: &ResourceName) -> String {
+    format!("fenced:{{{resource}}}:lock")
+}
+
+/// Sets a lock's counter to this last token.
+pub(crate) async fn preset(
+    redis: &Redis,
+    resource: &ResourceName,
+    last: u64,
+    recorder: &mut Recorder,
+) -> anyhow::Result<()> {
+    redis.set(&format!("fenced:{{{resource}}}:token"), &last.to_string()).await?;
+    recorder.note(Actor::Redis, "counter-preset", Token::new(last).ok());
+    Ok(())
 }
 
 /// Waits until Redis has let a lock go that it keeps under this key, and that was this client's.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     client::shelf::{Guard, TABLE},
-    record::{Actor, Outcome, Recorder},
+    record::{Actor, Checks, Outcome, Recorder},
     servers::Postgres,
 };
 
@@ -23,10 +23,11 @@ pub(crate) struct ShelfStage {
 }
 
 impl ShelfStage {
-    /// Makes the table, with one row.
+    /// Makes the table, with one row, and protects it if it is to check tokens.
     pub(crate) async fn start(
         resource: &'static str,
         value: &str,
+        checks: Checks,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Self> {
         let lock = Lock::start(resource, recorder).await?;
@@ -35,14 +36,11 @@ impl ShelfStage {
         database.execute(TABLE).await?;
         let row = sqlx::query("insert into shelf values ($1, $2)").bind(resource).bind(value);
         row.execute(&mut database).await?;
+        if checks == Checks::Tokens {
+            postgres::install(&mut database).await?;
+            database.execute("select fence.protect('shelf', 'resource')").await?;
+        }
         Ok(Self { resource, lock, postgres, database })
-    }
-
-    /// Installs the fence, and protects the table.
-    pub(crate) async fn protect(&mut self) -> anyhow::Result<()> {
-        postgres::install(&mut self.database).await?;
-        self.database.execute("select fence.protect('shelf', 'resource')").await?;
-        Ok(())
     }
 
     /// Plays a course in which the two clients do these acts to the row.
@@ -67,6 +65,6 @@ impl ShelfStage {
         // The table keeps no tokens beside its values: the last that a client wrote with.
         let written = recorder.events().filter(|event| event.event == "written").last();
         let token = written.and_then(|event| event.token);
-        Ok(two_clients::outcome(recorder.events(), Some(value), token))
+        Ok(two_clients::outcome(recorder.events(), value, token))
     }
 }

@@ -1,5 +1,6 @@
 //! A private storage server, with a lock and clients that write to it.
 
+use anyhow::Context;
 use fence::Token;
 use lock_client::storage::Storage;
 
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{
     network::Network,
-    record::{Actor, Outcome, Recorder},
+    record::{Actor, Checks, Outcome, Recorder},
     servers::StorageServer,
 };
 
@@ -25,8 +26,12 @@ pub(crate) struct StorageStage {
 }
 
 impl StorageStage {
-    pub(crate) async fn start(enforcement: &str, recorder: &mut Recorder) -> anyhow::Result<Self> {
+    pub(crate) async fn start(checks: Checks, recorder: &mut Recorder) -> anyhow::Result<Self> {
         let lock = Lock::start(RESOURCE, recorder).await?;
+        let enforcement = match checks {
+            Checks::Nothing => "off",
+            Checks::Tokens => "enforce",
+        };
         let server = StorageServer::start(&["--enforcement", enforcement]).await?;
         Ok(Self { lock, server })
     }
@@ -57,19 +62,22 @@ impl StorageStage {
             Client::start(actor, work)
         };
         two_clients::play(course, held_back, &self.lock, client, recorder).await?;
-        let (value, token) = kept(&self.server, RESOURCE).await?;
+        let Kept { value, token, .. } = kept(&self.server, RESOURCE).await?;
         Ok(two_clients::outcome(recorder.events(), value, token))
     }
 }
 
-/// The value that a storage server has in the end, and its token: as the server tells it, and not as
-/// the clients do.
-pub(crate) async fn kept(
-    server: &StorageServer,
-    resource: &str,
-) -> anyhow::Result<(Option<String>, Option<Token>)> {
+/// What a storage server has in the end: as the server tells it, and not as the clients do.
+pub(crate) struct Kept {
+    pub(crate) value: String,
+    pub(crate) token: Option<Token>,
+    /// How many writes it has accepted.
+    pub(crate) version: u64,
+}
+
+pub(crate) async fn kept(server: &StorageServer, resource: &str) -> anyhow::Result<Kept> {
     let end = Storage::new(server.url())?.read(&resource.parse()?).await?;
-    let token = end.as_ref().and_then(|value| value.token);
-    let value = end.map(|value| String::from_utf8(value.bytes.into())).transpose()?;
-    Ok((value, token))
+    let end = end.context("nothing was written")?;
+    let value = String::from_utf8(end.bytes.into())?;
+    Ok(Kept { value, token: end.token, version: end.version })
 }

@@ -2,12 +2,13 @@
 //! past its lease, just before its write; client 2 gets the lock, and takes some steps; client 1 goes
 //! on; client 2 goes on.
 
-use std::collections::HashMap;
-
 use anyhow::ensure;
 use fence::Token;
 
-use super::{driver::Client, lock::Lock};
+use super::{
+    driver::{Client, OVERWRITES_UNSEEN},
+    lock::Lock,
+};
 use crate::{
     network::Network,
     record::{Actor, Event, Expected, Fact, Outcome, Recorder},
@@ -107,7 +108,7 @@ pub(crate) async fn play(
 /// What the events come to, the storage having this value in the end, written with this token.
 pub(crate) fn outcome<'a>(
     events: impl Iterator<Item = &'a Event> + Clone,
-    value: Option<String>,
+    value: String,
     token: impl Into<Fact>,
 ) -> Outcome {
     let count = |what: &str| -> u64 {
@@ -124,22 +125,5 @@ pub(crate) fn outcome<'a>(
 
 /// How many writes were overwritten by a client that had read before them.
 pub(crate) fn updates_lost<'a>(events: impl Iterator<Item = &'a Event>) -> u64 {
-    let mut lost = 0;
-    // Who has read and not seen how many writes of others since.
-    let mut unseen: HashMap<Actor, u64> = HashMap::new();
-    for event in events {
-        match (event.actor, event.event.as_str()) {
-            (reader, "read") => {
-                unseen.insert(reader, 0);
-            }
-            (writer, "written") => {
-                lost += unseen.insert(writer, 0).unwrap_or_default();
-                for (_, count) in unseen.iter_mut().filter(|(actor, _)| **actor != writer) {
-                    *count += 1;
-                }
-            }
-            _ => {}
-        }
-    }
-    lost
+    events.filter_map(|event| event.number(OVERWRITES_UNSEEN)).sum()
 }

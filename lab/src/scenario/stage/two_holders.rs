@@ -16,17 +16,20 @@ pub(crate) const VALUE_2: &str = "by client 2";
 const VALUE_1: &str = "by client 1";
 
 /// One token was given twice and nobody noticed: client 2 has overwritten what it had not seen.
-pub(crate) const OVERWRITTEN: [(&str, Expected); 5] = ending_with([1, 0, 0, 1]);
+pub(crate) const OVERWRITTEN: [(&str, Expected); 6] = ending_with(2, [1, 0, 0, 1]);
 /// One token was given twice: client 2 went on with a higher one, and client 1 lost its lease.
-pub(crate) const HEALED: [(&str, Expected); 5] = ending_with([1, 1, 1, 0]);
+pub(crate) const HEALED: [(&str, Expected); 6] = ending_with(1, [1, 1, 1, 0]);
 /// No token was given twice: client 1 lost its lease.
-pub(crate) const KEPT_GROWING: [(&str, Expected); 5] = ending_with([0, 0, 1, 0]);
+pub(crate) const KEPT_GROWING: [(&str, Expected); 6] = ending_with(1, [0, 0, 1, 0]);
 
+/// The end in which the storage has accepted so many writes.
 const fn ending_with(
+    version: u64,
     [twice, conflicts, leases_lost, updates_lost]: [u64; 4],
-) -> [(&'static str, Expected); 5] {
+) -> [(&'static str, Expected); 6] {
     [
         ("value", Expected::Text(VALUE_2)),
+        ("version", Expected::Number(version)),
         ("tokens_given_twice", Expected::Number(twice)),
         ("holder_conflicts", Expected::Number(conflicts)),
         ("leases_lost", Expected::Number(leases_lost)),
@@ -72,7 +75,7 @@ impl TwoHolders {
             let exit_code = client.written_or_refused(recorder).await?;
             client.finish_with(exit_code, recorder).await?;
         }
-        let (value, token) = kept(&self.storage, RESOURCE).await?;
+        let kept = kept(&self.storage, RESOURCE).await?;
         let count = |found: &dyn Fn(&&Event) -> bool| {
             u64::try_from(recorder.events().filter(found).count()).expect("there are few events")
         };
@@ -80,8 +83,9 @@ impl TwoHolders {
             event.actor == Actor::Storage && event.text("reason") == Some("holder-conflict")
         };
         Ok(Outcome::default()
-            .with("value", value)
-            .with("token", token)
+            .with("value", kept.value)
+            .with("token", kept.token)
+            .with("version", kept.version)
             .with("tokens_given_twice", tokens_given_twice(recorder))
             .with("holder_conflicts", count(&conflict))
             .with("leases_lost", count(&|event| event.event == "lost"))

@@ -1,11 +1,15 @@
 //! A private Redis with one lock, and workers that take it in one of many ways.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use fence::ResourceName;
-use redis::{AsyncCommands, aio::MultiplexedConnection};
+use tokio::time::{sleep, timeout};
 
-use super::{Work, driver::Client, lock};
+use super::{
+    Work,
+    driver::Client,
+    lock::{self, LAST_TOKEN},
+};
 use crate::{
     client::worker::{self, Way},
     record::{Actor, Event, Recorder},
@@ -13,26 +17,33 @@ use crate::{
 };
 
 pub(crate) const LOCK: &str = "seat-12";
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 pub(crate) struct Workplace {
     redis: Redis,
-    connection: MultiplexedConnection,
     way: Way,
     /// Where the lock is kept.
     key: String,
+    /// What ends a client's having the lock.
+    ends: &'static [&'static str],
 }
 
 impl Workplace {
-    pub(crate) async fn start(way: Way) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        way: Way,
+        ends: &'static [&'static str],
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Self> {
         let redis = Redis::start().await?;
-        let client = redis::Client::open(redis.url())?;
-        let connection = client.get_multiplexed_async_connection().await?;
         let lock: ResourceName = LOCK.parse()?;
         let key = match way {
-            Way::Scripts | Way::ScriptsAndRenewal => format!("fenced:{{{lock}}}:lock"),
+            Way::Scripts | Way::ScriptsAndRenewal => {
+                lock::preset(&redis, &lock, LAST_TOKEN, recorder).await?;
+                lock::key(&lock)
+            }
             _ => worker::key(&lock),
         };
-        Ok(Self { redis, connection, way, key })
+        Ok(Self { redis, way, key, ends })
     }
 
     pub(crate) fn redis(&self) -> &Redis {
@@ -47,18 +58,53 @@ impl Workplace {
         wait: Duration,
     ) -> anyhow::Result<Client> {
         let (way, redis) = (self.way, &self.redis.url());
-        Client::start(actor, Work::Worker { lock: LOCK, way, ttl, wait, redis })
+        let client = Client::start(actor, Work::Worker { lock: LOCK, way, ttl, wait, redis })?;
+        Ok(client.among_holders(self.ends))
+    }
+
+    /// How many clients had the lock at once, at most.
+    pub(crate) fn most_at_once(&self, recorder: &Recorder) -> u64 {
+        let events: Vec<_> = recorder.events().collect();
+        let at_once = |until| holders(events[..until].iter().copied(), self.ends).len();
+        let most = (0..=events.len()).map(at_once).max().unwrap_or(0);
+        most.try_into().expect("there are few clients")
     }
 
     /// What the lock is set to, as Redis has it: nothing if it is free.
-    pub(crate) async fn lock(&mut self) -> anyhow::Result<Option<String>> {
-        Ok(self.connection.get(&self.key).await?)
+    pub(crate) async fn lock(&self) -> anyhow::Result<Option<String>> {
+        self.redis.command(&["GET", &self.key]).await
     }
 
-    /// After how many milliseconds Redis will free the lock by itself: never, if there are none.
-    pub(crate) async fn ends_in(&mut self) -> anyhow::Result<Option<u64>> {
-        let remaining: i64 = self.connection.pttl(&self.key).await?;
-        Ok(remaining.try_into().ok())
+    /// After how many milliseconds Redis will free the lock by itself, at once if it has; never, if
+    /// there are none.
+    pub(crate) async fn ends_in(&self) -> anyhow::Result<Option<u64>> {
+        Ok(match self.redis.command::<i64>(&["PTTL", &self.key]).await? {
+            -1 => None,
+            remaining => Some(remaining.try_into().unwrap_or(0)),
+        })
+    }
+
+    /// Waits for so long at most until Redis has let the lock go, which this client has, or has given it
+    /// to another. Returns whether it has.
+    pub(crate) async fn runs_out_within(
+        &self,
+        time: Duration,
+        whose: Actor,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<bool> {
+        let before = self.lock().await?;
+        let others = async || {
+            while self.lock().await? == before {
+                sleep(POLL_INTERVAL).await;
+            }
+            anyhow::Ok(())
+        };
+        let Ok(changed) = timeout(time, others()).await else {
+            return Ok(false);
+        };
+        changed?;
+        recorder.note_with(Actor::Redis, "lease-expired", None, lock::of(whose));
+        Ok(true)
     }
 
     /// Waits until Redis has let the lock go, which was this client's.
@@ -73,7 +119,7 @@ impl Workplace {
     /// Waits for a client's next step, which is to give a lock back, and notes what became of the
     /// lock of another, who has it.
     pub(crate) async fn given_back_by(
-        &mut self,
+        &self,
         client: &mut Client,
         owner: Actor,
         recorder: &mut Recorder,
@@ -84,7 +130,7 @@ impl Workplace {
 
     /// Notes whether the lock is still there, which a client has.
     pub(crate) async fn note_kept(
-        &mut self,
+        &self,
         owner: Actor,
         recorder: &mut Recorder,
     ) -> anyhow::Result<()> {
@@ -94,20 +140,18 @@ impl Workplace {
     }
 }
 
-/// How many clients had the lock at once, at most, by these events: each from when it got the lock to
-/// when one of these events ended that for it.
-pub(crate) fn most_at_once<'a>(events: impl Iterator<Item = &'a Event>, ends: &[&str]) -> u64 {
-    let mut holders = HashSet::new();
-    let mut most = 0;
+/// Who has the lock after these events: each from when it got it to when one of these ended that for
+/// it.
+pub(crate) fn holders<'a>(events: impl Iterator<Item = &'a Event>, ends: &[&str]) -> Vec<&'a str> {
+    let mut holders = Vec::new();
     for event in events {
         // What Redis does is done to somebody's lock.
         let who = event.text("whose").unwrap_or(event.actor.title());
         if event.event == "acquired" {
-            holders.insert(who);
+            holders.push(who);
         } else if ends.contains(&&*event.event) {
-            holders.remove(who);
+            holders.retain(|holder| *holder != who);
         }
-        most = most.max(holders.len());
     }
-    most.try_into().expect("there are few clients")
+    holders
 }
