@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// For how long client 1 gets the lock, which is to run out.
-pub(crate) const TTL: Duration = Duration::from_secs(2);
+pub(crate) const TTL: Duration = Duration::from_secs(1);
 /// For how long client 2 gets it, which is to last.
 pub(crate) const LONG_TTL: Duration = Duration::from_secs(20);
 /// How long to wait for that.
