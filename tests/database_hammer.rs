@@ -13,10 +13,10 @@ use sqlx::{Connection, MySqlConnection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
-/// Hammers for some seconds at each isolation level, and returns the figures of each.
+/// Hammers for a second at each isolation level, and returns the figures of each.
 async fn hammer(url: &str, arguments: &[&str]) -> Vec<Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
-    command.args(["hammer", "--json", "--seconds", "2", "--database", url]).args(arguments);
+    command.args(["hammer", "--json", "--seconds", "1", "--database", url]).args(arguments);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let (said, error) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

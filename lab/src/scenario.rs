@@ -21,7 +21,10 @@ mod token_33_34;
 
 use async_trait::async_trait;
 
-use crate::record::{Actor, Outcome, Outcomes, Recorder, World};
+use crate::{
+    record::{Actor, Outcome, Outcomes, Recorder, World},
+    servers::Shared,
+};
 
 /// Something that goes wrong without a fence, or with a lock that isn't made well, and not with one
 /// that is.
@@ -45,7 +48,12 @@ pub trait Scenario: Sync {
     ///
     /// # Errors
     /// If it can't be played.
-    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome>;
+    async fn play(
+        &self,
+        world: &World,
+        shared: &mut Shared,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome>;
 }
 
 /// Plays a scenario in all its worlds. Returns how they ended, and whether this showed what it
@@ -58,10 +66,11 @@ pub async fn play(
     recorder: &mut Recorder,
 ) -> anyhow::Result<(Outcomes, bool)> {
     let mut outcomes = Outcomes::default();
+    let mut shared = Shared::default();
     let mut shown = true;
     for world in scenario.worlds() {
         recorder.enter(*world);
-        let outcome = scenario.play(world, recorder).await?;
+        let outcome = scenario.play(world, &mut shared, recorder).await?;
         shown &= outcome.is_as(world.end);
         outcomes.0.push((*world, outcome));
     }
@@ -154,7 +163,12 @@ mod tests {
             &WORLDS
         }
 
-        async fn play(&self, _world: &World, _: &mut Recorder) -> anyhow::Result<Outcome> {
+        async fn play(
+            &self,
+            _: &World,
+            _: &mut Shared,
+            _: &mut Recorder,
+        ) -> anyhow::Result<Outcome> {
             Ok(Outcome::default().with("updates_lost", 0))
         }
     }

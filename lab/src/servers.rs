@@ -3,6 +3,7 @@
 mod mariadb;
 pub(crate) mod postgres;
 pub mod redis;
+mod shared;
 mod storage;
 
 use std::{
@@ -19,6 +20,7 @@ pub use self::{
     mariadb::MariaDb,
     postgres::Postgres,
     redis::{Redis, RedisCluster, Replica, Sentinels},
+    shared::Shared,
     storage::StorageServer,
 };
 use crate::process::User;

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     client::shelf::Guard,
     record::{Checks, Danger, Outcome, Recorder, World},
+    servers::Shared,
 };
 
 /// Client 1 wakes up when client 2 has read, and not yet written.
@@ -56,8 +57,13 @@ impl Scenario for ClaimBeforeRead {
         &WORLDS
     }
 
-    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
-        let mut stock = ShelfStage::start("stock", "10", world.checks, recorder).await?;
+    async fn play(
+        &self,
+        world: &World,
+        shared: &mut Shared,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome> {
+        let mut stock = ShelfStage::start("stock", "10", world.checks, shared, recorder).await?;
         let guard = match world.danger {
             Danger::Strikes => Guard::Present,
             Danger::Averted => Guard::Claim,

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     client::writer::Offer,
     record::{Actor, Checks, Danger, Outcome, Recorder, World},
+    servers::Shared,
 };
 
 const WORLDS: [World; 3] = [
@@ -59,7 +60,12 @@ impl Scenario for CounterLost {
         &WORLDS
     }
 
-    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+    async fn play(
+        &self,
+        world: &World,
+        _: &mut Shared,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome> {
         let (offer, counter) = match world.name {
             "from-0" => (Offer::Token, Counter::From(0)),
             "from-0-reissued" => (Offer::TokenAndHolder, Counter::From(0)),

@@ -9,7 +9,10 @@ use super::{
         two_clients::{HeldBack, OVERTAKEN, ending_with},
     },
 };
-use crate::record::{Actor, Checks, Danger, Outcome, Recorder, World};
+use crate::{
+    record::{Actor, Checks, Danger, Outcome, Recorder, World},
+    servers::Shared,
+};
 
 const WORLDS: [World; 2] = [
     World {
@@ -50,7 +53,12 @@ impl Scenario for DelayedRequest {
         &[Actor::Client1, Actor::Network, Actor::Redis, Actor::Client2, Actor::Storage]
     }
 
-    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+    async fn play(
+        &self,
+        world: &World,
+        _: &mut Shared,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome> {
         let stage = StorageStage::start(world.checks, recorder).await?;
         let network = stage.network().await?;
         stage.play(OVERTAKEN, HeldBack::ByNetwork(&network), recorder).await

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     client::shelf::Guard,
     record::{Checks, Danger, Outcome, Recorder, World},
+    servers::Shared,
 };
 
 const VALUE_1: &str = "by client 1";
@@ -53,8 +54,14 @@ impl Scenario for EmbeddedPostgres {
         &WORLDS
     }
 
-    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
-        let mut table = ShelfStage::start("invoice-7", "empty", world.checks, recorder).await?;
+    async fn play(
+        &self,
+        world: &World,
+        shared: &mut Shared,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome> {
+        let mut table =
+            ShelfStage::start("invoice-7", "empty", world.checks, shared, recorder).await?;
         let guard = match world.danger {
             Danger::Strikes => Guard::None,
             Danger::Averted => Guard::Present,

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     client::writer::Offer,
     record::{Actor, Checks, Danger, Outcome, Recorder, World},
-    servers::Redis,
+    servers::{Redis, Shared},
 };
 
 const WORLDS: [World; 2] = [
@@ -56,7 +56,12 @@ impl Scenario for Failover {
         &[Actor::Client1, Actor::Redis, Actor::Replica, Actor::Client2, Actor::Storage]
     }
 
-    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+    async fn play(
+        &self,
+        world: &World,
+        _: &mut Shared,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome> {
         let stage = TwoHolders::start(match world.danger {
             Danger::Strikes => Offer::Token,
             Danger::Averted => Offer::TokenAndHolder,

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     client::buyers::{self, LEFT, Way},
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
-    servers::Redis,
+    servers::{Redis, Shared},
 };
 
 const SALE: &str = "sale";
@@ -87,7 +87,12 @@ impl Scenario for FlashSale {
         &[Actor::Client1, Actor::Redis, Actor::Others]
     }
 
-    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+    async fn play(
+        &self,
+        world: &World,
+        _: &mut Shared,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome> {
         let way = match world.name {
             "lock" => Way::Lock,
             "lock-and-fence" => Way::Fence,

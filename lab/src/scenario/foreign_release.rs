@@ -9,6 +9,7 @@ use super::{
 use crate::{
     client::worker::Way,
     record::{Actor, Checks, Danger, Outcome, Recorder, World},
+    servers::Shared,
 };
 
 const WORLDS: [World; 2] = [
@@ -51,7 +52,12 @@ impl Scenario for ForeignRelease {
         &LANES
     }
 
-    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+    async fn play(
+        &self,
+        world: &World,
+        _: &mut Shared,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome> {
         let way = match world.danger {
             Danger::Strikes => Way::Del,
             Danger::Averted => Way::Scripts,

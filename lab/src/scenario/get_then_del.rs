@@ -10,6 +10,7 @@ use super::{
 use crate::{
     client::worker::Way,
     record::{Actor, Checks, Danger, Outcome, Recorder, World},
+    servers::Shared,
 };
 
 const WORLDS: [World; 2] = [
@@ -51,7 +52,12 @@ impl Scenario for GetThenDel {
         &LANES
     }
 
-    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+    async fn play(
+        &self,
+        world: &World,
+        _: &mut Shared,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome> {
         match world.danger {
             Danger::Strikes => release_late(Way::GetThenDel, &["worked", "compared"], recorder),
             Danger::Averted => release_late(Way::Scripts, &["worked"], recorder),

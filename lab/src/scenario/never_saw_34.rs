@@ -9,7 +9,10 @@ use super::{
         two_clients::{Course, HeldBack, ending_with},
     },
 };
-use crate::record::{Checks, Danger, Outcome, Recorder, World};
+use crate::{
+    record::{Checks, Danger, Outcome, Recorder, World},
+    servers::Shared,
+};
 
 const NOT_YET_CLAIMED: Course = Course {
     before_client_1_goes_on: &[],
@@ -55,7 +58,12 @@ impl Scenario for NeverSaw34 {
         &WORLDS
     }
 
-    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+    async fn play(
+        &self,
+        world: &World,
+        _: &mut Shared,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome> {
         let course = match world.danger {
             Danger::Strikes => NOT_YET_CLAIMED,
             Danger::Averted => CLAIMED,

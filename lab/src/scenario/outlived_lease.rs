@@ -12,6 +12,7 @@ use super::{
 use crate::{
     client::worker::Way,
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
+    servers::Shared,
 };
 
 /// Long enough for it to be renewed on a machine that is busy.
@@ -65,7 +66,12 @@ impl Scenario for OutlivedLease {
         &[Actor::Client1, Actor::Redis, Actor::Client2]
     }
 
-    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+    async fn play(
+        &self,
+        world: &World,
+        _: &mut Shared,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome> {
         let way = match world.danger {
             Danger::Strikes => Way::Scripts,
             Danger::Averted => Way::ScriptsAndRenewal,

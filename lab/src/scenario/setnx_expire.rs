@@ -12,6 +12,7 @@ use super::{
 use crate::{
     client::worker::Way,
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
+    servers::Shared,
 };
 
 const TTL_MS: u64 = 1_500;
@@ -64,7 +65,12 @@ impl Scenario for SetnxExpire {
         &[Actor::Client1, Actor::Redis, Actor::Client2]
     }
 
-    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+    async fn play(
+        &self,
+        world: &World,
+        _: &mut Shared,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome> {
         let (way, taken) = match world.danger {
             Danger::Strikes => (Way::SetnxThenExpire, "set-without-expiry"),
             Danger::Averted => (Way::Scripts, "acquired"),

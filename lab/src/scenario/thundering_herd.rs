@@ -19,7 +19,7 @@ use crate::{
     client::{waiters::Order, worker::Way},
     process::until_async,
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
-    servers::Redis,
+    servers::{Redis, Shared},
 };
 
 const WAITERS: u64 = 100;
@@ -73,7 +73,12 @@ impl Scenario for ThunderingHerd {
         &[Actor::Client1, Actor::Redis, Actor::Others]
     }
 
-    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+    async fn play(
+        &self,
+        world: &World,
+        _: &mut Shared,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome> {
         let order = match world.danger {
             Danger::Strikes => Order::WokenAtOnce,
             Danger::Averted => Order::Fair,

@@ -10,7 +10,10 @@ use super::{
         two_clients::{HeldBack, OVERTAKEN, ending_with},
     },
 };
-use crate::record::{Checks, Danger, Outcome, Recorder, World};
+use crate::{
+    record::{Checks, Danger, Outcome, Recorder, World},
+    servers::Shared,
+};
 
 const WORLDS: [World; 2] = [
     World {
@@ -47,7 +50,12 @@ impl Scenario for Token33And34 {
         &WORLDS
     }
 
-    async fn play(&self, world: &World, recorder: &mut Recorder) -> anyhow::Result<Outcome> {
+    async fn play(
+        &self,
+        world: &World,
+        _: &mut Shared,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<Outcome> {
         let stage = StorageStage::start(world.checks, recorder).await?;
         stage.play(OVERTAKEN, HeldBack::ByPause, recorder).await
     }

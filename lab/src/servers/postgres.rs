@@ -55,7 +55,12 @@ impl Postgres {
 
     /// Its URL; the database is `postgres`.
     pub fn url(&self) -> String {
-        format!("postgres://postgres@localhost/postgres?host={}", self.folder.path().display())
+        self.url_of("postgres")
+    }
+
+    /// The URL of another database.
+    pub(super) fn url_of(&self, database: &str) -> String {
+        format!("postgres://postgres@localhost/{database}?host={}", self.folder.path().display())
     }
 
     /// The folder of its socket.

@@ -1,4 +1,4 @@
-//! A private PostgreSQL with one table, whose rows are protected or not.
+//! A database with one table, whose rows are protected or not.
 
 use fence::postgres;
 use sqlx::{Connection, Executor, PgConnection};
@@ -12,13 +12,14 @@ use super::{
 use crate::{
     client::shelf::{Guard, TABLE},
     record::{Actor, Checks, Outcome, Recorder},
-    servers::Postgres,
+    servers::Shared,
 };
 
 pub(crate) struct ShelfStage {
     resource: &'static str,
     lock: Lock,
-    postgres: Postgres,
+    /// Where the database is.
+    url: String,
     database: PgConnection,
 }
 
@@ -28,11 +29,12 @@ impl ShelfStage {
         resource: &'static str,
         value: &str,
         checks: Checks,
+        shared: &mut Shared,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Self> {
         let lock = Lock::start(resource, recorder).await?;
-        let postgres = Postgres::start().await?;
-        let mut database = PgConnection::connect(&postgres.url()).await?;
+        let url = shared.database().await?;
+        let mut database = PgConnection::connect(&url).await?;
         database.execute(TABLE).await?;
         let row = sqlx::query("insert into shelf values ($1, $2)").bind(resource).bind(value);
         row.execute(&mut database).await?;
@@ -40,7 +42,7 @@ impl ShelfStage {
             postgres::install(&mut database).await?;
             database.execute("select fence.protect('shelf', 'resource')").await?;
         }
-        Ok(Self { resource, lock, postgres, database })
+        Ok(Self { resource, lock, url, database })
     }
 
     /// Plays a course in which the two clients do these acts to the row.
@@ -53,7 +55,7 @@ impl ShelfStage {
     ) -> anyhow::Result<Outcome> {
         let client = |actor| {
             let act = if actor == Actor::Client1 { acts[0] } else { acts[1] };
-            let (redis, database) = (&self.lock.url(), &self.postgres.url());
+            let (redis, database) = (&self.lock.url(), &self.url);
             let work = Work::Shelf { resource: self.resource, act, guard, redis, database };
             Client::start(actor, work)
         };
