@@ -5,10 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use fence::ResourceName;
 use redis::aio::MultiplexedConnection;
-use tokio::{sync::watch, task::JoinSet, time::sleep};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use super::{
     peer::Peer,
@@ -23,8 +27,9 @@ pub(super) const HOLD: Duration = Duration::from_millis(1);
 pub(super) const CROWDED_HOLD: Duration = Duration::from_millis(10);
 /// The same where nobody does anything meanwhile.
 pub(super) const PAUSE: Duration = Duration::from_millis(5);
-/// For how long the first holder does, while the others come.
-pub(super) const GATHER: Duration = Duration::from_millis(200);
+/// How long the others may take until all wait.
+const GATHERED_WITHIN: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// What a holder does while it has the lock.
 #[derive(Clone, Debug)]
@@ -51,13 +56,21 @@ pub(super) async fn measure<P: Peer>(
     meter: &mut Meter,
 ) -> anyhow::Result<(Samples, Work)> {
     let turns = Arc::new(Turns::new(handovers, hold));
+    let begun = meter.read().await?;
+    // The first holder's own, and those of the others until they wait.
+    let asked = 1 + peers[0].asks_until_waiting(waiters, peers.len());
     let mut clients = JoinSet::new();
     for peer in peers.iter().cycle().take(waiters + 1) {
         let (peer, name, turns) = (peer.clone(), name.clone(), turns.clone());
         clients.spawn(async move { turns.take_one_after_the_other(&peer, &name).await });
     }
     let work = tokio::select! {
-        work = turns.watch(meter) => work?,
+        work = async {
+            turns.next_after(0).await;
+            let all_wait = asked_so_often::<P>(asked, &begun, meter);
+            timeout(GATHERED_WITHIN, all_wait).await.context("not all came to wait")??;
+            turns.watch(meter).await
+        } => work?,
         Some(ended) = clients.join_next() => {
             ended??;
             bail!("a client ended before the others had theirs");
@@ -68,6 +81,18 @@ pub(super) async fn measure<P: Peer>(
     }
     let mut noted = turns.noted.lock().expect("nobody panics with it");
     Ok((std::mem::take(&mut noted.samples), work.without("ping")))
+}
+
+/// Waits until Redis has been asked for the lock so often since an earlier moment.
+async fn asked_so_often<P: Peer>(
+    asked: usize,
+    begun: &Work,
+    meter: &mut Meter,
+) -> anyhow::Result<()> {
+    while meter.read().await?.since(begun).calls_of(P::ASKS_BY) < asked as u64 {
+        sleep(POLL_INTERVAL).await;
+    }
+    Ok(())
 }
 
 impl Hold {
@@ -155,8 +180,6 @@ impl Turns {
     }
 
     async fn watch(&self, meter: &mut Meter) -> anyhow::Result<Work> {
-        self.next_after(0).await;
-        sleep(GATHER).await;
         let before = meter.read().await?;
         self.phase.send_replace(Phase::Handing);
         self.next_after(self.handovers).await;

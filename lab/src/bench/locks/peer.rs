@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fence::ResourceName;
-use lock_client::{Lease, Locks, Terms, Ttl, backend};
+use lock_client::{Lease, Locks, Order, Terms, Ttl, backend};
 use redis::aio::MultiplexedConnection;
 
 use super::{lines::MANY, python::Python};
@@ -42,6 +42,12 @@ impl Peers {
 pub(super) trait Peer: Clone + Send + Sync + 'static {
     type Held: Send;
 
+    /// The command that asks Redis for a lock.
+    const ASKS_BY: &'static str;
+
+    /// How often so many waiters, of so many clients, ask until all of them wait.
+    fn asks_until_waiting(&self, waiters: usize, clients: usize) -> usize;
+
     /// Waits for the lock, and takes it, with its token if there is one.
     fn acquire(
         &self,
@@ -56,6 +62,7 @@ pub(super) trait Peer: Clone + Send + Sync + 'static {
 pub(super) struct Fenced {
     locks: Locks,
     terms: Terms,
+    order: Order,
 }
 
 impl Fenced {
@@ -63,17 +70,28 @@ impl Fenced {
         Ok(Self {
             locks: Locks::new(backend::Redis::open(url)?),
             terms: Terms::new(Ttl::new(TTL)?),
+            order: Order::WokenAtOnce,
         })
     }
 
     /// The same client, whose waiters stand in a queue.
     pub(super) fn fair(&self) -> Self {
-        Self { locks: self.locks.clone(), terms: self.terms.fair() }
+        Self { locks: self.locks.clone(), terms: self.terms.fair(), order: Order::Fair }
     }
 }
 
 impl Peer for Fenced {
     type Held = Lease;
+
+    const ASKS_BY: &'static str = "evalsha";
+
+    /// Each asks once, and those that Redis is to wake once more, when they have subscribed.
+    fn asks_until_waiting(&self, waiters: usize, clients: usize) -> usize {
+        match self.order {
+            Order::Fair => 2 * waiters,
+            Order::WokenAtOnce => waiters + waiters.min(clients),
+        }
+    }
 
     async fn acquire(&self, name: &ResourceName) -> anyhow::Result<Lease> {
         let lease = self.locks.acquire(name, self.terms).await?;
@@ -99,6 +117,12 @@ impl RsLock {
 
 impl Peer for RsLock {
     type Held = rslock::LockGuard;
+
+    const ASKS_BY: &'static str = "set";
+
+    fn asks_until_waiting(&self, waiters: usize, _: usize) -> usize {
+        waiters
+    }
 
     async fn acquire(&self, name: &ResourceName) -> anyhow::Result<rslock::LockGuard> {
         Ok(self.0.acquire(name.as_str(), TTL).await?)

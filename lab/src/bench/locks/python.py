@@ -11,6 +11,7 @@ import threading
 import time
 
 import redis
+import redis.lock
 
 
 def pings(client, count):
@@ -29,17 +30,28 @@ def cycles(client, count, name, ttl):
         yield time.perf_counter_ns() - begun
 
 
-def handovers(client, count, name, ttl, waiters, hold, gather):
-    """As `handover.rs` has it: each who has let go queues again once the next one has the lock."""
+def handovers(client, count, name, ttl, waiters, hold):
+    """As `handover.rs` has it: the first holder keeps the lock until all others wait for it, and each who
+    has let go queues again once the next one has the lock."""
     times = []
     taken = 0
     release_begun = None
+    refused = set()
     changed = threading.Condition()
+
+    class Lock(redis.lock.Lock):
+        def do_acquire(self, token):
+            acquired = super().do_acquire(token)
+            if not acquired:
+                with changed:
+                    refused.add(threading.get_ident())
+                    changed.notify_all()
+            return acquired
 
     def take_turns():
         nonlocal taken, release_begun
         while True:
-            lock = client.lock(name, timeout=ttl)
+            lock = client.lock(name, timeout=ttl, lock_class=Lock)
             lock.acquire()
             had = time.perf_counter_ns()
             with changed:
@@ -51,7 +63,10 @@ def handovers(client, count, name, ttl, waiters, hold, gather):
             if turn > count:
                 lock.release()
                 return
-            until = time.perf_counter() + (gather if turn == 1 else hold)
+            if turn == 1:
+                with changed:
+                    changed.wait_for(lambda: len(refused) == waiters)
+            until = time.perf_counter() + hold
             while time.perf_counter() < until:
                 client.ping()
             release_begun = time.perf_counter_ns()

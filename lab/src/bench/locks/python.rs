@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{
-    handover::{GATHER, HOLD},
+    handover::HOLD,
     peer::TTL,
     samples::Samples,
     work::{Meter, Work},
@@ -66,7 +66,7 @@ impl Python {
     ) -> anyhow::Result<(Samples, Work)> {
         let request = json!({
             "what": "handovers", "count": count, "name": "python", "ttl": TTL.as_secs(),
-            "waiters": waiters, "hold": HOLD.as_secs_f64(), "gather": GATHER.as_secs_f64(),
+            "waiters": waiters, "hold": HOLD.as_secs_f64(),
         });
         let (samples, work) = self.measure(&request, meter).await?;
         Ok((samples, work.without("ping")))
