@@ -82,12 +82,13 @@ impl Scenario for OutlivedLease {
             workplace.worker(Actor::Client1, Duration::from_millis(TTL_MS), Duration::ZERO)?;
         client_1.expect("acquired", recorder).await?;
         let (begun, acquired_ms) = (Instant::now(), recorder.now_ms());
+        let lock = workplace.lock().await?;
         let mut client_2 = workplace.worker(Actor::Client2, LONG_TTL, LONG_TTL)?;
         client_2.expect("busy", recorder).await?;
 
         // Until client 1 has done its work, its lease runs out, or doesn't.
         let rest = work.saturating_sub(begun.elapsed());
-        let ran_out = workplace.runs_out_within(rest, Actor::Client1, recorder).await?;
+        let ran_out = workplace.runs_out_within(rest, lock, Actor::Client1, recorder).await?;
         if ran_out {
             client_2.expect("acquired", recorder).await?;
         } else {

@@ -39,14 +39,8 @@ impl Work<'_> {
             }
             Self::Worker { lock, way, ttl, wait, redis } => {
                 let mut command = Command::new(built("lab")?);
-                command.args([
-                    "worker",
-                    lock,
-                    "--name",
-                    actor.title(),
-                    "--way",
-                    &as_argument(&way),
-                ]);
+                command.args(["worker", lock, "--name", actor.title()]);
+                command.args(["--way", &as_argument(&way)]);
                 command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
                 command.args(["--wait-ms", &wait.as_millis().to_string(), "--redis", redis]);
                 command
@@ -78,14 +72,8 @@ impl Work<'_> {
             Self::Shelf { resource, act, guard, redis, database } => {
                 let mut command = Command::new(built("lab")?);
                 command.args(["shelf-client", resource, "--ttl-ms", &ttl_ms]).args(act);
-                command.args([
-                    "--guard",
-                    &as_argument(&guard),
-                    "--redis",
-                    redis,
-                    "--database",
-                    database,
-                ]);
+                command.args(["--guard", &as_argument(&guard)]);
+                command.args(["--redis", redis, "--database", database]);
                 command
             }
         })

@@ -84,25 +84,25 @@ impl Workplace {
         })
     }
 
-    /// Waits for so long at most until Redis has let the lock go, which this client has, or has given it
-    /// to another. Returns whether it has.
+    /// Waits for so long at most until Redis has let the lock go that was set to this, and was this
+    /// client's; by then another may have it. Returns whether it has.
     pub(crate) async fn runs_out_within(
         &self,
         time: Duration,
+        lock: Option<String>,
         whose: Actor,
         recorder: &mut Recorder,
     ) -> anyhow::Result<bool> {
-        let before = self.lock().await?;
-        let others = async || {
-            while self.lock().await? == before {
+        let gone = async {
+            while self.lock().await? == lock {
                 sleep(POLL_INTERVAL).await;
             }
             anyhow::Ok(())
         };
-        let Ok(changed) = timeout(time, others()).await else {
-            return Ok(false);
-        };
-        changed?;
+        match timeout(time, gone).await {
+            Ok(gone) => gone?,
+            Err(_) => return Ok(false),
+        }
         recorder.note_with(Actor::Redis, "lease-expired", None, lock::of(whose));
         Ok(true)
     }
