@@ -131,7 +131,7 @@ async fn user_of_a_cluster_needs_its_slots() {
             assert_locks(&locks(&url), &nodes, "r").await;
         } else {
             let refused = locks(&url).acquire(&name("r"), tried(1_000)).await;
-            assert!(refused.is_err(), "{refused:?}");
+            assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{refused:?}");
         }
     }
 }
