@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use lab::servers::{Redis, StorageServer};
+use lab::{
+    process::until_async,
+    servers::{Redis, StorageServer},
+};
 use lock_client::{
     AcquireError, Lease, Lost, Released, RenewError, Terms, Ttl, backend,
     backend::{Backend, Ownership},
@@ -14,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    lock_service::{lasting, locks, redis_before, ttl, unrenewed, waiting},
+    lock_service::{lasting, locks, redis_before, scripts_run, ttl, unrenewed, waiting},
     proxy::{Late, LossyProxy},
     world::{name, token},
 };
@@ -90,10 +93,20 @@ async fn waiter_of_a_redis_that_dies_ends_with_a_clear_error() {
             let mut redis = redis_before(33).await;
             let locks = locks(&redis.url());
             let _other = locks.acquire(&name("r"), lasting()).await.unwrap();
-            let waiter = waiting(&redis, &locks, terms).await;
+            let first = waiting(&redis, &locks, terms).await;
+            // Others of its process wait behind it.
+            let mut all = JoinSet::from_iter([async { first.await.unwrap() }]);
+            let tries = scripts_run(&redis).await;
+            for _ in 0..3 {
+                let locks = locks.clone();
+                all.spawn(async move { locks.acquire(&name("r"), terms).await });
+            }
+            let wait = async || Ok(scripts_run(&redis).await >= tries + 3);
+            until_async(PATIENCE, wait).await.unwrap();
             redis.process().kill().unwrap();
-            let outcome = timeout(at_most, waiter).await.expect("it ends").unwrap();
-            assert!(matches!(outcome, Err(AcquireError::Unavailable(_))), "{outcome:?}");
+            for outcome in timeout(at_most, all.join_all()).await.expect("they end") {
+                assert!(matches!(outcome, Err(AcquireError::Unavailable(_))), "{outcome:?}");
+            }
         });
     }
     waiters.join_all().await;
