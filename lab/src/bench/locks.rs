@@ -61,7 +61,7 @@ fn at_least_one(count: &str) -> Result<usize, String> {
 
 impl LocksBench {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let redis = Redis::start().await?;
+        let redis = Redis::start_on_tcp(&[]).await?;
         let mut meter = Meter::connect(&redis).await?;
         let lines = self.lines(&redis, &mut meter).await?;
         let held_for = Duration::from_secs(self.seconds);

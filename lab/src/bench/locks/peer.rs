@@ -26,14 +26,14 @@ impl Peers {
     pub(super) async fn of(redis: &Redis) -> anyhow::Result<Self> {
         let url = redis.url();
         let apart = (0..=MANY).map(|_| Fenced::open(&url));
-        // Ours and rslock's are of the same kind, and over the same socket.
+        // Ours and rslock's are of the same kind.
         let ping = redis::Client::open(&*url)?.get_multiplexed_async_connection().await?;
         Ok(Self {
             ping,
             fenced: Fenced::open(&url)?,
             fenced_apart: apart.collect::<anyhow::Result<_>>()?,
             rslock: RsLock::open(&url)?,
-            python: Python::start(&redis.socket())?,
+            python: Python::start(&url)?,
         })
     }
 }

@@ -1,8 +1,8 @@
 """The Python client redis, and its Lock, for `lab bench locks`.
 
 Each line of stdin is a request, as JSON: {"what": "pings"|"cycles"|"handovers", "count": N, ...}. It
-is answered by a line with the N times that were measured, in nanoseconds. The argument is the socket
-of Redis.
+is answered by a line with the N times that were measured, in nanoseconds. The argument is the URL of
+Redis.
 """
 
 import json
@@ -83,7 +83,7 @@ def handovers(client, count, name, ttl, waiters, hold):
 
 
 def main():
-    client = redis.Redis(unix_socket_path=sys.argv[1])
+    client = redis.Redis.from_url(sys.argv[1])
     measures = {"pings": pings, "cycles": cycles, "handovers": handovers}
     for line in sys.stdin:
         request = json.loads(line)

@@ -26,14 +26,14 @@ pub(super) struct Python {
 }
 
 impl Python {
-    pub(super) fn start(socket: &Path) -> anyhow::Result<Self> {
+    pub(super) fn start(url: &str) -> anyhow::Result<Self> {
         ensure!(
             Path::new(INTERPRETER).exists(),
             "{INTERPRETER} is not here; `make python` makes it"
         );
         let folder = TempDir::with_prefix("fenced-")?;
         let mut command = Command::new(INTERPRETER);
-        command.args(["-I", "-c", include_str!("python.py")]).arg(socket);
+        command.args(["-I", "-c", include_str!("python.py"), url]);
         let process = Process::spawn("python", &command, folder.path())?;
         Ok(Self { process, _folder: folder })
     }

@@ -63,7 +63,7 @@ impl Report {
 
     pub(super) fn table(&self) -> String {
         let mut text = format!(
-            "Locks in one Redis, over its Unix socket; all of one kind in one thread; {} rounds\n\n",
+            "Locks in one Redis, over TCP on this machine; all of one kind in one thread; {} rounds\n\n",
             self.rounds
         );
         text += &heading("uncontended, one after the other");
