@@ -1,5 +1,16 @@
 //! The `lock-client` command, run to its end or watched as it runs.
 
+mod doctor;
+mod get;
+mod handle;
+mod put;
+mod run;
+mod run_losing_its_lease;
+mod run_nested;
+mod run_signals;
+mod script;
+mod watch;
+
 use std::{
     path::PathBuf,
     process::{Command, Output},

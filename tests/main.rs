@@ -1,47 +1,18 @@
 //! End-to-end tests: real servers and real clients, each test with its own.
+//!
+//! Those of the [`command`], the library of [`locks`], the [`databases`] with a fence, the storage
+//! [`server`], and the lab. The helpers that several of them need are [`lock_service`], [`proxy`],
+//! [`wire`] and [`world`].
 
-mod append_script;
-mod bad_input;
 mod bench;
 mod command;
-mod conformance;
-mod connections;
-mod contract;
-mod crashes;
-mod database_hammer;
-mod doctor;
-mod enforcement;
-mod fence_in_mariadb;
-mod fence_in_postgres;
-mod fence_in_redis;
-mod fence_in_sqlite;
-mod get_command;
-mod hammer;
-mod handle_command;
+mod databases;
 mod languages;
-mod leases;
-mod lock_command;
 mod lock_service;
 mod locks;
-mod lost_replies;
-mod metrics;
-mod missed_wakeups;
-mod pitfalls;
 mod proxy;
-mod redis_kinds;
 mod redis_servers;
-mod reissue;
 mod replay;
-mod rivals;
-mod run_command;
-mod run_losing_its_lease;
-mod run_nested;
-mod run_signals;
-mod spans;
-mod start_and_stop;
-mod storage_client;
-mod under_a_lock;
-mod waiting;
-mod watch_command;
+mod server;
 mod wire;
 mod world;

@@ -12,8 +12,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
+    command::handle::full_stdout,
     command::{PATIENCE, assert_failed, command, lock_client, locks, output},
-    handle_command::full_stdout,
     world::name,
 };
 

@@ -16,7 +16,7 @@ use tokio::{sync::Mutex, time::timeout};
 
 use crate::{
     lock_service::{locks, redis_before, ttl, waiting},
-    waiting::fair,
+    locks::waiting::fair,
     world::name,
 };
 

@@ -29,7 +29,7 @@ async fn run(
     arguments: &[&str],
 ) -> Result<Value, String> {
     let mut eval = redis::cmd("EVAL");
-    eval.arg(include_str!("../migrations/redis/fence/fenced.lua")).arg(keys.len());
+    eval.arg(include_str!("../../migrations/redis/fence/fenced.lua")).arg(keys.len());
     let done = eval.arg(keys).arg(arguments).query_async(connection).await;
     done.map_err(|error| error.code().unwrap_or_default().to_owned())
 }

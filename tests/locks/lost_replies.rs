@@ -44,19 +44,19 @@ macro_rules! whatever_goes_wrong {
         mod lost_request {
             $(#[tokio::test]
             async fn $step() {
-                super::$step($crate::lost_replies::Fault::LostRequest).await;
+                super::$step($crate::locks::lost_replies::Fault::LostRequest).await;
             })*
         }
         mod lost_reply {
             $(#[tokio::test]
             async fn $step() {
-                super::$step($crate::lost_replies::Fault::LostReply).await;
+                super::$step($crate::locks::lost_replies::Fault::LostReply).await;
             })*
         }
         mod hang {
             $(#[tokio::test]
             async fn $step() {
-                super::$step($crate::lost_replies::Fault::Hang).await;
+                super::$step($crate::locks::lost_replies::Fault::Hang).await;
             })*
         }
     };
