@@ -12,6 +12,7 @@ mod script;
 mod watch;
 
 use std::{
+    ffi::OsStr,
     path::PathBuf,
     process::{Command, Output},
     time::{Duration, SystemTime},
@@ -32,6 +33,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The command, with no settings from outside.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     without_settings(Command::new(built("lock-client").unwrap()), arguments)
+}
+
+/// A program in a session without a terminal, where a signal is not taken for one of the terminal that
+/// the tests run in; and which ignores none, though the tests may have been started to do so.
+pub(crate) fn apart(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("env");
+    if cfg!(target_os = "linux") {
+        command.args(["--default-signal", "setsid"]);
+    }
+    command.arg(program);
+    command
 }
 
 fn without_settings(mut command: Command, arguments: &[&str]) -> Command {
@@ -101,10 +113,8 @@ impl Run {
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let status = folder.path().join("status");
-        // In a session without a terminal, so that signals are not taken for those of the terminal
-        // that the tests run in.
-        let mut shell = Command::new(if cfg!(target_os = "linux") { "setsid" } else { "env" });
-        shell.args(["sh", "-c", r#"exec "$@" 3>> "$0""#]).arg(&status);
+        let mut shell = apart("sh");
+        shell.args(["-c", r#"exec "$@" 3>> "$0""#]).arg(&status);
         shell.arg(built("lock-client").unwrap());
         let url = redis.url();
         let run = [&["run", "r", "--redis", &url, "--status-fd", "3"], options].concat();

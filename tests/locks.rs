@@ -9,7 +9,6 @@ mod missed_wakeups;
 mod pitfalls;
 mod redis_kinds;
 mod reissue;
-mod spans;
 mod storage_client;
 mod under_a_lock;
 mod waiting;

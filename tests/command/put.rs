@@ -2,7 +2,7 @@
 
 use std::{process::Command, time::Duration};
 
-use crate::command::{assert_failed, events, lock_client, names};
+use crate::command::{apart, assert_failed, events, lock_client, names};
 use lab::{
     process::Process,
     servers::{Redis, StorageServer, built},
@@ -137,9 +137,8 @@ async fn signal_ends_a_put_and_frees_the_lock() {
         (&["--hold", "600s"][..], "holding", Signal::TERM, 143),
         (&["--step"], "acquired", Signal::INT, 130),
     ] {
-        // In a session without a terminal, which could be the one that sends SIGINT.
-        let mut command = Command::new(if cfg!(target_os = "linux") { "setsid" } else { "env" });
-        command.arg(built("lock-client").unwrap()).args(["put", "r", "x", "--ttl", "600s"]);
+        let mut command = apart(built("lock-client").unwrap());
+        command.args(["put", "r", "x", "--ttl", "600s"]);
         command.args(["--redis", &url, "--storage", storage.url()]).args(option);
         let mut put = Process::spawn("put", &command, folder.path()).unwrap();
         while !put.line(within).await.unwrap().contains(last) {}

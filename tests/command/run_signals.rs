@@ -10,7 +10,7 @@ use lock_client::Ttl;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    command::{PATIENCE, Run, locks},
+    command::{PATIENCE, Run, apart, locks},
     world::name,
 };
 
@@ -74,8 +74,8 @@ async fn signal_that_was_ignored_from_the_start_stays_ignored() {
     let folder = tempfile::tempdir().unwrap();
     for (trap, survives) in [(r#"trap "" HUP; "#, true), ("", false)] {
         let script = format!(r#"{trap}exec "$@""#);
-        let mut command = Command::new("setsid");
-        command.args(["sh", "-c", &script, "sh"]).arg(built("lock-client").unwrap());
+        let mut command = apart("sh");
+        command.args(["-c", &script, "sh"]).arg(built("lock-client").unwrap());
         command.args(["run", "r", "--redis", &redis.url(), "--", "sh", "-c"]);
         command.arg("echo $$; read go; echo went on");
         let mut run = Process::spawn("run", &command, folder.path()).unwrap();
@@ -111,7 +111,7 @@ async fn interrupt_of_a_terminal_comes_once() {
             redis.url(),
             script.display()
         );
-        let mut command = Command::new("script");
+        let mut command = apart("script");
         command.args(["-qec", &run, "/dev/null"]);
         let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
         let wrapper = terminal.line(PATIENCE).await.unwrap().trim().parse().unwrap();
@@ -146,7 +146,7 @@ async fn interrupt_of_a_terminal_ends_the_loop_of_a_shell() {
         let round = format!("echo round; {} {run}", program.display());
         std::fs::write(&script, format!("for i in 1 2 3; do {round}; done")).unwrap();
         let looped = format!("trap : INT; bash {}; echo over $?", script.display());
-        let mut command = Command::new("script");
+        let mut command = apart("script");
         command.args(["-qec", &looped, "/dev/null"]).env("FENCED_REDIS", redis.url());
         let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
         assert_eq!(terminal.line(PATIENCE).await.unwrap().trim(), "round");

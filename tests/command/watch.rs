@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::{
     process::{Process, until, until_async},
-    servers::Redis,
+    servers::{Redis, built},
 };
 use lock_client::{Terms, Ttl};
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,8 +12,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
-    command::handle::full_stdout,
-    command::{PATIENCE, assert_failed, command, lock_client, locks, output},
+    command::{
+        PATIENCE, apart, assert_failed, command, handle::full_stdout, lock_client, locks, output,
+    },
     world::name,
 };
 
@@ -25,7 +26,8 @@ struct Watch {
 impl Watch {
     fn start(redis: &Redis) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let command = command(&["watch", "r", "--redis", &redis.url()]);
+        let mut command = apart(built("lock-client").unwrap());
+        command.args(["watch", "r", "--redis", &redis.url()]);
         Self { process: Process::spawn("watch", &command, folder.path()).unwrap(), folder }
     }
 

@@ -17,7 +17,8 @@ pub(super) async fn renew_until_lost(held: Arc<Held>, max_hold: Duration) {
     let mut asked = held.began;
     let mut last = held.ttl.as_duration() >= max_hold;
     while !last {
-        sleep((asked + third).remaining()).await;
+        // What was acquired together is not renewed together.
+        sleep((asked + third.mul_f64(rand::random_range(0.9..1.0))).remaining()).await;
         let mut pause = FIRST_PAUSE;
         let granted = loop {
             // The last renewal is for what is left.
@@ -28,7 +29,8 @@ pub(super) async fn renew_until_lost(held: Arc<Held>, max_hold: Duration) {
                 Err(RenewError::Lost(_)) => return,
                 Err(RenewError::LockService(error)) => observe::not_renewed(&error),
             }
-            sleep(pause.min(held.remaining())).await;
+            let jittered = pause.mul_f64(rand::random_range(0.5..1.5));
+            sleep(jittered.min(held.remaining())).await;
             pause = (pause * 2).min(third / 4);
         };
         last = granted < held.ttl;

@@ -1,14 +1,10 @@
-//! The spans of locks, as a subscriber sees them.
+//! The spans of locks, as a subscriber sees them: alone in its process, since which spans there are is
+//! decided once for all threads.
 
 use std::{fs, sync::Mutex};
 
 use lab::servers::Redis;
-use lock_client::{Lease, WithError};
-
-use crate::{
-    lock_service::{locks, ttl},
-    world::{name, token},
-};
+use lock_client::{Lease, Locks, Ttl, WithError, backend};
 
 #[tokio::test]
 async fn what_is_done_under_a_lock_is_told_with_its_name_and_token() {
@@ -22,18 +18,19 @@ async fn what_is_done_under_a_lock_is_told_with_its_name_and_token() {
     let _guard = tracing::subscriber::set_default(subscriber.finish());
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
-    let locks = locks(&redis.url());
+    let locks = Locks::new(backend::Redis::open(&redis.url()).unwrap());
 
     let request = tracing::info_span!("request", id = 7).entered();
     let mut holder = String::new();
     let body = async |lease: Lease| {
         holder = lease.holder().as_str().to_owned();
         tracing::info!("before");
-        lease.reissue(token(33)).await.unwrap();
+        lease.reissue(33_u64.try_into().unwrap()).await.unwrap();
         tracing::info!("after");
         Ok::<_, ()>(())
     };
-    let done: Result<(), WithError<()>> = locks.with(&name("r"), ttl(60_000), body).await;
+    let done: Result<(), WithError<()>> =
+        locks.with(&"r".parse().unwrap(), Ttl::from_secs(60).unwrap(), body).await;
     done.unwrap();
     drop(request);
 
@@ -43,9 +40,9 @@ async fn what_is_done_under_a_lock_is_told_with_its_name_and_token() {
     let ours: Vec<_> = ours.lines().filter(|line| line.contains("request{")).collect();
     let expected = [
         r#"DEBUG request{id=7}:acquire{name=r holder="HOLDER"}: lock_client::observe: acquired"#,
-        r#" INFO request{id=7}:lease{name=r holder="HOLDER" token=33}: main::spans: before"#,
+        r#" INFO request{id=7}:lease{name=r holder="HOLDER" token=33}: spans: before"#,
         r#" WARN request{id=7}:lease{name=r holder="HOLDER" token=33 token=34}: lock_client::observe: swapped"#,
-        r#" INFO request{id=7}:lease{name=r holder="HOLDER" token=33 token=34}: main::spans: after"#,
+        r#" INFO request{id=7}:lease{name=r holder="HOLDER" token=33 token=34}: spans: after"#,
         r#"DEBUG request{id=7}:lease{name=r holder="HOLDER" token=33 token=34}: lock_client::observe: released"#,
     ];
     assert_eq!(ours.len(), expected.len(), "{ours:#?}");
