@@ -47,7 +47,7 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
     None,
-    /// At a third of the ttl, again and again, for so long altogether.
+    /// At a third of the ttl or a little earlier, again and again, for so long altogether.
     Automatic {
         max_hold: Duration,
     },

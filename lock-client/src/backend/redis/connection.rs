@@ -83,8 +83,9 @@ impl Connection {
         match &*current {
             Some(line) if !line.is_silent() => Ok(line.clone()),
             _ => {
-                // Until there is another, the silent one stays.
-                let link = self.server.connect().await?;
+                // Until there is another, the silent one stays. What is rare is boxed, so that thousands
+                // of requests under way don't each have the memory for it.
+                let link = Box::pin(self.server.connect()).await?;
                 Ok(current.insert(Line { link, unanswered_since: Arc::default() }).clone())
             }
         }
