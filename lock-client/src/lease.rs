@@ -202,10 +202,11 @@ impl Share {
         let held = &self.held;
         let (least, most) = RELEASE_PATIENCE.into_inner();
         let give_up = Moment::now() + held.remaining().clamp(least, most);
+        // From here on, somebody else may have it.
+        held.end();
         let release = || held.locks.backend.release(&held.name, &held.ownership.holder);
         let owned = retried_until(give_up, release).await?;
         self.settled = true;
-        held.end();
         Ok(if owned { Released::Released } else { Released::NotHeld })
     }
 
@@ -223,12 +224,12 @@ impl Drop for Share {
             return;
         }
         let held = self.held.clone();
+        held.end();
         let release = async move {
             let give_up = Moment::now() + *RELEASE_PATIENCE.end();
             let release = || held.locks.backend.release(&held.name, &held.ownership.holder);
-            match retried_until(give_up, release).await {
-                Ok(_) => held.end(),
-                Err(error) => tracing::warn!(parent: &held.span, %error, "a lock was not released"),
+            if let Err(error) = retried_until(give_up, release).await {
+                tracing::warn!(parent: &held.span, %error, "a lock was not released");
             }
         };
         self.held.locks.background.spawn_on(release, &self.runtime);

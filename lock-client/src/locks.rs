@@ -55,7 +55,8 @@ impl Locks {
     ///
     /// # Errors
     /// [`AcquireError::Contended`] if somebody else still has it after the wait,
-    /// [`AcquireError::Unavailable`] if the lock service did not answer.
+    /// [`AcquireError::Unavailable`] if the lock service did not answer, [`AcquireError::Rejected`] if it
+    /// refused.
     ///
     /// # Cancellation safety
     /// If this future is dropped, nothing is left behind.
@@ -72,7 +73,8 @@ impl Locks {
     /// the order of the names as given; a name that is given twice has two clones of one lease.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// As [`acquire`](Self::acquire), and [`AcquireError::Lost`] if one was lost while the others were
+    /// waited for.
     ///
     /// # Cancellation safety
     /// If this future is dropped, nothing is left behind.

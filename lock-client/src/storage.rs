@@ -26,8 +26,18 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// A storage server.
 #[derive(Clone, Debug)]
 pub struct Storage {
-    base: Url,
+    base: Base,
     http: Client,
+}
+
+/// The URL of a storage server, of which only the host is shown: it may have a password in it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Base(Url);
+
+impl std::fmt::Debug for Base {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.host_str().unwrap_or_default())
+    }
 }
 
 /// What the storage decided.
@@ -91,7 +101,7 @@ impl Storage {
             .redirect(Policy::none())
             .build()
             .map_err(|error| InvalidUrl(error.to_string()))?;
-        Ok(Self { base, http })
+        Ok(Self { base: Base(base), http })
     }
 
     /// Uses a resource under a lease: what most people want.
@@ -177,7 +187,7 @@ impl Storage {
     }
 
     fn request(&self, method: Method, kind: &str, resource: &ResourceName) -> RequestBuilder {
-        let mut url = self.base.clone();
+        let mut url = self.base.0.clone();
         url.path_segments_mut()
             .expect("a URL with a host has a path")
             .pop_if_empty()

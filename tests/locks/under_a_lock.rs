@@ -53,7 +53,8 @@ async fn counted_reentry_has_the_same_token() {
 /// As on the front page of the crate.
 #[tokio::test]
 async fn resource_that_is_used_under_a_lease_does_not_keep_the_lock() {
-    let (redis, server) = (Redis::start().await.unwrap(), StorageServer::start(&[]).await.unwrap());
+    let (mut redis, server) =
+        (Redis::start().await.unwrap(), StorageServer::start(&[]).await.unwrap());
     let (locks, storage) = (locks(&redis.url()), Storage::new(server.url()).unwrap());
     let lease = locks.acquire(&name("r"), ttl(60_000)).await.unwrap();
     let value = storage.under(&lease, &name("r"));
@@ -62,6 +63,17 @@ async fn resource_that_is_used_under_a_lease_does_not_keep_the_lock() {
     assert_eq!(lease.release().await.unwrap(), Released::Released);
     let late = value.write("text/plain", "paid again").await;
     assert!(matches!(late, Err(FencedError::Lost { refusal: None })), "{late:?}");
+
+    // Nor does it wait for Redis to say that the lock is released.
+    let lease = locks.acquire(&name("r"), ttl(60_000)).await.unwrap();
+    let (value, lost) = (storage.under(&lease, &name("r")), lease.lost());
+    value.read().await.unwrap();
+    redis.process().pause().await.unwrap();
+    drop(lease);
+    timeout(SOON, lost).await.expect("it is over at once");
+    let late = value.write("text/plain", "paid again").await;
+    assert!(matches!(late, Err(FencedError::Lost { refusal: None })), "{late:?}");
+    redis.process().resume().unwrap();
 }
 
 /// Each storage has fences of its own: what was claimed in one was not claimed in another.

@@ -86,7 +86,8 @@ impl Redis {
     /// With `rediss` for `redis`, the connections are encrypted (TLS), the Sentinels' too. Then the
     /// server's certificate must be signed by one that this system trusts; a file with others can be
     /// named in the environment variable `SSL_CERT_FILE`. Users and passwords are percent-encoded;
-    /// they are those of Redis, and Sentinels are asked without.
+    /// they are those of Redis, and Sentinels are asked without. Of a Cluster, name several nodes:
+    /// waiters listen at one of those that are named.
     ///
     /// # Errors
     /// [`InvalidUrl`] if the URL can't be used.

@@ -5,14 +5,12 @@ use std::time::Duration;
 use std::{collections::HashMap, sync::Mutex};
 
 use fence::{Fence, ResourceName, Token};
-#[cfg(feature = "storage")]
-use reqwest::Url;
 use tokio::{sync::watch, time::timeout};
 use tracing::Span;
 
 use super::{Lost, RenewError};
 #[cfg(feature = "storage")]
-use crate::storage::SharedClaim;
+use crate::storage::{Base, SharedClaim};
 use crate::{Locks, Ttl, backend::Ownership, clock::Moment, observe};
 
 /// What a lock service granted.
@@ -43,7 +41,7 @@ pub(crate) struct Held {
     exchange: tokio::sync::Mutex<()>,
     /// What the lease has claimed.
     #[cfg(feature = "storage")]
-    claims: Mutex<HashMap<(Url, ResourceName), SharedClaim>>,
+    claims: Mutex<HashMap<(Base, ResourceName), SharedClaim>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +131,8 @@ impl Held {
         let _exchange = self.exchange.lock().await;
         self.token()?;
         let asked = Moment::now();
+        // From here on the lock may end sooner, if this is for less than before.
+        self.shorten(asked + ttl.reliable());
         let renewed = self.locks.backend.renew(&self.name, &self.ownership, ttl).await;
         match renewed.map_err(RenewError::LockService)? {
             Some(token) => {
@@ -163,6 +163,17 @@ impl Held {
             }
             None => Err(self.lose(Loss::NotOurs).into()),
         }
+    }
+
+    /// Relies on the lease no longer than until then.
+    fn shorten(&self, until: Moment) {
+        self.state.send_if_modified(|state| match state {
+            State::Valid { deadline, .. } if *deadline > until => {
+                *deadline = until;
+                true
+            }
+            _ => false,
+        });
     }
 
     /// Notes a token that the lock service told, and a new deadline. What comes after the old
@@ -196,7 +207,7 @@ impl Held {
         Lost
     }
 
-    /// Notes that the lock was released. A lease that was lost before stays lost.
+    /// Notes that the lock is given up. A lease that was lost before stays lost.
     pub(super) fn end(&self) {
         // It may have run out without anybody's noticing.
         let _ = self.token();
@@ -212,9 +223,9 @@ impl Held {
         }
     }
 
-    /// What the lease has claimed of a resource in the storage at a URL.
+    /// What the lease has claimed of a resource in a storage.
     #[cfg(feature = "storage")]
-    pub(crate) fn claim(&self, storage: &Url, resource: &ResourceName) -> SharedClaim {
+    pub(crate) fn claim(&self, storage: &Base, resource: &ResourceName) -> SharedClaim {
         let mut claims = self.claims.lock().expect("nothing panics while it has this");
         claims.entry((storage.clone(), resource.clone())).or_default().clone()
     }

@@ -20,20 +20,20 @@ pub(super) async fn renew_until_lost(held: Arc<Held>, max_hold: Duration) {
         // What was acquired together is not renewed together.
         sleep((asked + third.mul_f64(rand::random_range(0.9..1.0))).remaining()).await;
         let mut pause = FIRST_PAUSE;
-        let granted = loop {
-            // The last renewal is for what is left.
-            let ttl = held.ttl.at_most(end.remaining());
+        loop {
             asked = Moment::now();
-            match held.renew(ttl).await {
-                Ok(()) => break ttl,
+            // The last renewal is for what is left.
+            let left = end.remaining();
+            last = left < held.ttl.as_duration();
+            match held.renew(held.ttl.at_most(left)).await {
+                Ok(()) => break,
                 Err(RenewError::Lost(_)) => return,
                 Err(RenewError::LockService(error)) => observe::not_renewed(&error),
             }
             let jittered = pause.mul_f64(rand::random_range(0.5..1.5));
             sleep(jittered.min(held.remaining())).await;
             pause = (pause * 2).min(third / 4);
-        };
-        last = granted < held.ttl;
+        }
     }
     sleep(held.remaining()).await;
     held.lose(Loss::Expired);

@@ -8,6 +8,7 @@ whatever_goes_wrong! {
     renewal_that_was_not_answered_is_repeated,
     lease_that_renews_itself_is_kept,
     reissue_that_was_not_answered_is_repeated,
+    lock_is_adopted_from_another_process,
     release_frees_the_lock,
     dropped_lease_frees_the_lock,
     status_is_told,
@@ -85,6 +86,16 @@ async fn reissue_that_was_not_answered_is_repeated(fault: Fault) {
     assert_eq!((held.token, held.ownership.grant), (token(41), token(33)));
     assert_eq!(lease.release().await.unwrap(), Released::Released);
     service.assert_nothing_is_left(41).await;
+}
+
+async fn lock_is_adopted_from_another_process(fault: Fault) {
+    let mut service = Service::start().await;
+    let detached = service.near.acquire(&name("r"), lasting()).await.unwrap().detach().unwrap();
+    let far = service.far.clone();
+    let lease = service.during(fault, far.adopt(detached, lasting())).await.unwrap();
+    assert_eq!(lease.token(), Ok(token(33)));
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+    service.assert_nothing_is_left(33).await;
 }
 
 async fn release_frees_the_lock(fault: Fault) {
