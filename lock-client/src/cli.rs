@@ -70,8 +70,8 @@ enum Command {
     Run(Box<run::Run>),
     /// Writes a value under a lock, with its token
     ///
-    /// Acquires the lock of the resource's name, reads the value (which claims the resource for the
-    /// token), checks the lease, writes, and releases. SIGINT and SIGTERM end it, and release the lock;
+    /// Acquires the lock of the resource's name, if it is free, reads the value (which claims the
+    /// resource for the token), checks the lease, writes, and releases. SIGINT and SIGTERM end it, and release the lock;
     /// a write that is under way then may land all the same.
     Put(put::Put),
     /// Prints what a resource's value is
@@ -226,8 +226,8 @@ pub async fn main() -> ExitCode {
             if redis_was_not_handed_down(&error) {
                 let _ = writeln!(
                     io::stderr(),
-                    "This runs under lock-client run, which hands down no URL with a password: give \
-                     --redis again."
+                    "This runs under lock-client run, which hands down no URL with a password: set \
+                     FENCED_REDIS again, or give --redis."
                 );
             }
             return if error.use_stderr() { ExitCode::from(64) } else { ExitCode::SUCCESS };
@@ -301,13 +301,16 @@ struct LockService {
 
 impl LockService {
     fn locks(&self) -> Result<Locks, Failure> {
-        let redis = Redis::open(&self.redis).map_err(|error| Failure::Usage(error.to_string()))?;
+        let redis = Redis::open(&self.redis).map_err(|error| {
+            Failure::Usage(format!("{error}; it looks like redis://HOST[:PORT], see --help"))
+        })?;
         Ok(Locks::new(redis))
     }
 }
 
 fn storage(url: &str) -> Result<Storage, Failure> {
-    Storage::new(url).map_err(|error| Failure::Usage(error.to_string()))
+    Storage::new(url)
+        .map_err(|error| Failure::Usage(format!("{error}; it looks like http://HOST:PORT")))
 }
 
 fn ttl(text: &str) -> Result<Ttl, String> {

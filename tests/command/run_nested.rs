@@ -35,6 +35,18 @@ async fn same_name_re_enters_with_the_same_token() {
     assert_eq!(locks(&redis).status(&name("r")).await.unwrap().last_token, Some(33));
 }
 
+/// They would wait for the lock of the `run` that waits for them.
+#[tokio::test]
+async fn acquire_and_put_of_a_lock_that_is_held_above_are_refused() {
+    let redis = Redis::start().await.unwrap();
+    for command in ["acquire r", "put r value --storage http://127.0.0.1:1"] {
+        let script = format!("{} {command}", lock_client());
+        let mut run = Run::start(&redis, &[], &script);
+        assert_eq!(run.exit_code().await, 64, "{command}");
+        assert!(run.stderr().contains("this runs under a run r"), "{}", run.stderr());
+    }
+}
+
 #[tokio::test]
 async fn another_name_is_a_lock_of_its_own() {
     let redis = Redis::start().await.unwrap();
@@ -113,7 +125,7 @@ async fn url_with_a_password_is_to_be_given_again() {
     let program = lock_client();
     let outer = ["run", "r", "--redis", &url, "--", &program, "run", "other", "--", "true"];
     let nested = crate::command::lock_client(&outer).await;
-    crate::command::assert_failed(&nested, 64, "give --redis again");
+    crate::command::assert_failed(&nested, 64, "set FENCED_REDIS again, or give --redis");
     let alone = crate::command::lock_client(&outer[5..][1..]).await;
     crate::command::assert_failed(&alone, 64, "--redis <URL>");
     assert!(!String::from_utf8_lossy(&alone.stderr).contains("again"), "the control");

@@ -8,6 +8,7 @@ use super::{
     events::{cannot_print, print_aside},
     handle::Handle,
     name,
+    run::not_held_above,
     signals::{Signals, ended_by},
     terms::{TermsArgs, acquire},
 };
@@ -43,6 +44,7 @@ pub(super) struct Acquire {
 
 impl Acquire {
     pub(super) async fn run(self) -> Result<(), Failure> {
+        not_held_above(&self.name)?;
         let locks = self.lock_service.locks()?;
         let mut signals = Signals::forwarded()?;
         let terms = self.terms.terms().without_renewal();

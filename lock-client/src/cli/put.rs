@@ -9,6 +9,7 @@ use super::{
     Failure, LockService,
     events::{Event, Steps},
     name,
+    run::not_held_above,
     signals::{Signals, ended_by},
     storage,
     terms::acquire,
@@ -51,6 +52,7 @@ pub(super) struct Put {
 impl Put {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let storage = storage(&self.storage)?;
+        not_held_above(&self.resource)?;
         let locks = self.lock_service.locks()?;
         let steps = if self.step { Steps::Stepwise } else { Steps::Through };
 

@@ -69,8 +69,7 @@ as well: FENCING_OUTER tells of the locks that are held above the innermost one,
 --status-fd N writes JSON lines to the descriptor N, which the command inherits too: acquired, \
 re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited (with the command's own \
 code), killed (with the signal), released, not-held, not-released. It waits for nobody: what a pipe or a \
-socket doesn't take at once is not told. A file that others write to as well is to be opened to append, \
-as in 3>>FILE.
+socket doesn't take at once is not told.
 
 Exit codes: the command's own, or 128+n if signal n ended it, or
   64  wrong usage
@@ -115,7 +114,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "N")]
     conflict_exit_code: Option<u8>,
 
-    /// If somebody else holds the lock, don't wait unless --wait is given, and exit with 0
+    /// If somebody else holds the lock, say nothing, don't wait unless --wait is given, and exit with 0
     #[arg(long, conflicts_with = "conflict_exit_code")]
     skip_if_busy: bool,
 
@@ -145,6 +144,17 @@ impl Run {
             None => running.under_a_new_lock().await,
             Some(lease) => running.under_the_same_lock(&lease).await,
         }
+    }
+}
+
+/// Refuses what would wait for a lock that a `run` above holds.
+pub(super) fn not_held_above(name: &ResourceName) -> Result<(), Failure> {
+    match Inherited::read()?.take(name) {
+        None => Ok(()),
+        Some(_) => Err(Failure::Usage(format!(
+            "this runs under a run {name}, which holds that lock: write with its FENCING_TOKEN and \
+             FENCING_HOLDER; or unset FENCING_RESOURCE and FENCING_OUTER where that is not so"
+        ))),
     }
 }
 
@@ -229,8 +239,11 @@ impl Running {
             }
             NotAcquired::Because(AcquireError::Contended { .. }) => {
                 self.status.tell(&Event::Busy);
+                if *skip_if_busy {
+                    return Err(Failure::Told(0));
+                }
                 self.voice.say(format!("somebody else holds the lock {name}"));
-                let asked = if *skip_if_busy { Some(0) } else { self.run.conflict_exit_code };
+                let asked = self.run.conflict_exit_code;
                 return Err(Failure::Told(asked.unwrap_or(Failure::Busy.exit_code())));
             }
             NotAcquired::Because(_) => {}
