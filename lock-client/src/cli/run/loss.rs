@@ -63,8 +63,8 @@ impl FromStr for OnLost {
     }
 }
 
-/// Finds the time between SIGTERM and SIGKILL: it ends with the lease at the latest, so SIGTERM is
-/// sent when so much remains. The renewal comes when two thirds of the ttl remain: what lies between
+/// Finds the time between SIGTERM and SIGKILL: it ends before the lease does, so SIGTERM is sent when
+/// so much remains. The renewal comes when two thirds of the ttl remain: what lies between
 /// is there for one that doesn't succeed at once.
 pub(super) fn grace(asked: Option<Duration>, ttl: Ttl) -> Result<Duration, String> {
     let Some(grace) = asked else {
@@ -166,7 +166,7 @@ impl Watch {
     /// How long before the deadline the command is told.
     fn early(&self) -> Duration {
         match self.on_lost {
-            OnLost::Terminate | OnLost::Signal(_) => self.grace.max(self.margin),
+            OnLost::Terminate | OnLost::Signal(_) => self.grace + self.margin,
             OnLost::Continue => Duration::ZERO,
         }
     }
@@ -214,7 +214,7 @@ mod tests {
     fn what_is_not_renewed_is_terminated_so_early_that_grace_ends_with_the_lease() {
         let mut watch = watch(OnLost::Terminate);
         let terminate = Act::Lost(Reason::NotRenewed, Some(Signal::TERM));
-        assert_eq!(watch.look(5 * SECOND), Some(terminate));
+        assert_eq!(watch.look(5 * SECOND + LONGEST_MARGIN), Some(terminate));
         assert_eq!(watch.look(SECOND), None);
         assert_eq!(watch.look(LONGEST_MARGIN), Some(Act::Kill));
         assert_eq!(watch.look(Duration::ZERO), None, "once is enough");
@@ -252,7 +252,7 @@ mod tests {
     fn one_signal_is_sent_as_early_and_nothing_more() {
         let mut watch = watch(OnLost::Signal(Signal::USR1));
         let signal = Act::Lost(Reason::NotRenewed, Some(Signal::USR1));
-        assert_eq!(watch.look(5 * SECOND), Some(signal));
+        assert_eq!(watch.look(5 * SECOND + LONGEST_MARGIN), Some(signal));
         watch.deadline = Moment::now();
         assert_eq!(watch.look(Duration::ZERO), None);
     }

@@ -14,6 +14,11 @@ use rustix::{
     fs::{FileType, OFlags, fstat},
     net::{SendFlags, send},
 };
+#[cfg(target_os = "linux")]
+use rustix::{
+    io::Errno,
+    process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
+};
 use serde::Serialize;
 
 use crate::cli::Failure;
@@ -93,6 +98,16 @@ impl Status {
         let outlet = match number {
             1 => Outlet::shared(io::stdout()),
             2 => Outlet::shared(io::stderr()),
+            #[cfg(target_os = "linux")]
+            _ => match inherited(number) {
+                Err(error) if error.raw_os_error() == Some(Errno::BADF.raw_os_error()) => {
+                    Err(error)
+                }
+                // A sandbox may not allow that.
+                Err(_) => Ok(None),
+                Ok(descriptor) => Outlet::shared(descriptor),
+            },
+            #[cfg(not(target_os = "linux"))]
             _ => Ok(None),
         };
         let outlet = outlet.and_then(|shared| shared.map_or_else(|| Outlet::anew(number), Ok));
@@ -118,8 +133,8 @@ impl Status {
 }
 
 impl Outlet {
-    /// Our stdout or stderr itself, where it is a file, which the command writes to at the same
-    /// offset, or a socket, which can't be opened anew.
+    /// The stream itself, where it is a file, which others write to at the same offset, or a socket,
+    /// which can't be opened anew.
     fn shared(stream: impl AsFd) -> io::Result<Option<Self>> {
         let clone = || stream.as_fd().try_clone_to_owned();
         match FileType::from_raw_mode(fstat(&stream)?.st_mode) {
@@ -144,6 +159,13 @@ impl Outlet {
             }
         }
     }
+}
+
+/// A descriptor that this process was started with.
+#[cfg(target_os = "linux")]
+fn inherited(number: u32) -> io::Result<OwnedFd> {
+    let this = pidfd_open(getpid(), PidfdFlags::empty())?;
+    Ok(pidfd_getfd(this, number.cast_signed(), PidfdGetfdFlags::empty())?)
 }
 
 fn line(event: &Event<'_>) -> String {
