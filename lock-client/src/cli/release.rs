@@ -1,9 +1,14 @@
 //! `lock-client release`.
 
+use std::time::Duration;
+
 use clap::Args;
 
 use super::{Failure, LockService, handle::HandleArgument};
 use crate::Terms;
+
+/// For how long the lock is renewed to find out whether it is ours.
+const SHORT: Duration = Duration::from_secs(2);
 
 #[derive(Args, Debug)]
 pub(super) struct Release {
@@ -22,7 +27,7 @@ impl Release {
         let ttl = handle.ttl()?;
         // To renew it first tells whether it is ours. A release alone can't tell that, if its reply is
         // lost and it is repeated.
-        let terms = Terms::new(ttl).without_renewal();
+        let terms = Terms::new(ttl.at_most(SHORT)).without_renewal();
         let lease = locks.adopt(handle.into_detached(ttl), terms).await?;
         lease.release().await?;
         Ok(())
