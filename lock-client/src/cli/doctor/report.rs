@@ -81,7 +81,10 @@ impl Report {
             }
             Severity::Unseen => "it could not be seen whether a token could be lost",
             Severity::Unusable => "no locks can be kept here",
-            Severity::TokenLoss => "a token could be lost, and issued again",
+            Severity::TokenLoss => {
+                "a token could be lost, and issued again: what then stands between two holders is a \
+                 storage that checks the holder, too"
+            }
         }
     }
 }
