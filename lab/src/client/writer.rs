@@ -106,12 +106,14 @@ impl Writer {
             Offer::TokenAndHolder => {
                 self.tell_refusal(lease, storage).await?;
                 let before = lease.token()?;
-                let read = storage.under(lease, &self.resource).read().await;
-                let after = lease.token()?;
-                if after > before {
-                    tell_reissue(before, after).await?;
+                let read = let_in(storage.under(lease, &self.resource).read().await)?;
+                if read.is_ok() {
+                    let after = lease.token()?;
+                    if after > before {
+                        tell_reissue(before, after).await?;
+                    }
                 }
-                return let_in(read);
+                return Ok(read);
             }
         };
         Ok(match answer {
