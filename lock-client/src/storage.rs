@@ -112,13 +112,22 @@ impl Storage {
     /// Reads a value, without claiming. `None` if there is no value.
     ///
     /// # Errors
-    /// See [`StorageError`].
+    /// See [`StorageError`]; never [`StorageError::Unknown`].
     pub async fn read(&self, resource: &ResourceName) -> Result<Option<Value>, StorageError> {
         let request = self.request(Method::GET, "resources", resource);
-        match send(request).await? {
-            Answer::Accepted(response) => value(response).await,
-            Answer::Refused(_) => Err(StorageError::Rejected("a plain read was refused".into())),
-        }
+        let read = async {
+            match send(request).await? {
+                Answer::Accepted(response) => value(response).await,
+                Answer::Refused(_) => {
+                    Err(StorageError::Rejected("a plain read was refused".into()))
+                }
+            }
+        };
+        // Whatever has become of it, it has changed nothing.
+        read.await.map_err(|error| match error {
+            StorageError::Unknown(reason) => StorageError::Unavailable(reason),
+            error => error,
+        })
     }
 
     /// Claims the resource and reads its value, in one step: from here on, older tokens are refused.

@@ -66,7 +66,7 @@ impl Acquire {
 }
 
 async fn tell(lease: &Lease, ttl: Ttl, signals: &mut Signals) -> Result<(), Failure> {
-    let handle = Handle::of(lease, ttl)?;
+    let handle = Handle::of(lease, ttl).map_err(|_| Failure::NotOurs)?;
     tokio::select! {
         biased;
         printed = print_aside(&handle) => printed.map_err(|error| cannot_print(&error)),

@@ -34,6 +34,6 @@ impl Renew {
         let renewed = Handle::of(&lease, ttl);
         // Whether or not it can be told, the lock is left to who has the handle.
         lease.detach();
-        print(&renewed?)
+        print(&renewed.map_err(|_| Failure::NotOurs)?)
     }
 }

@@ -79,7 +79,12 @@ async fn lost_reply_of_the_storage_is_told_as_unknown_and_nothing_is_sent_twice(
 
         let before = sent();
         shelf.strike(fault);
-        assert_unknown(&shelf, before, storage.read(&r).await);
+        let read = storage.read(&r).await;
+        assert!(
+            matches!(read, Err(StorageError::Unavailable(_))),
+            "a read changes nothing: {read:?}"
+        );
+        assert!(shelf.proxy.has_lost_it() && sent() == before + 1);
 
         let before = sent();
         shelf.strike(fault);
