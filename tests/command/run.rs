@@ -261,6 +261,24 @@ async fn nobody_need_read_the_status() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "code 5\n");
 }
 
+/// Such as those that the command has opened for itself.
+#[tokio::test]
+async fn descriptor_that_is_not_inherited_is_64() {
+    let redis = Redis::start().await.unwrap();
+    for number in 3..10 {
+        let mut shell = std::process::Command::new("sh");
+        let closed = r#"exec "$@" 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-"#;
+        shell.args(["-c", closed, "sh"]).arg(command(&[]).get_program());
+        shell.args(["run", "r", "--redis", &redis.url(), "--status-fd", &number.to_string()]);
+        shell.args(["--", "true"]);
+        assert_failed(
+            &output(shell).await,
+            64,
+            &format!("--status-fd {number} can't be written to"),
+        );
+    }
+}
+
 #[tokio::test]
 async fn status_overwrites_nothing_in_a_file_that_the_command_writes_to() {
     let redis = Redis::start().await.unwrap();

@@ -1,7 +1,7 @@
 //! `--status-fd`: what happens, told to whoever started the command.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Write},
     os::{
         fd::{AsFd, OwnedFd},
@@ -161,9 +161,16 @@ impl Outlet {
     }
 }
 
-/// A descriptor that this process was started with.
+/// A descriptor that this process was started with. Those that it has opened are closed on exec.
 #[cfg(target_os = "linux")]
 fn inherited(number: u32) -> io::Result<OwnedFd> {
+    let info =
+        fs::read_to_string(format!("/proc/self/fdinfo/{number}")).map_err(|_| Errno::BADF)?;
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    if flags.is_none_or(|flags| flags & OFlags::CLOEXEC.bits() != 0) {
+        return Err(Errno::BADF.into());
+    }
     let this = pidfd_open(getpid(), PidfdFlags::empty())?;
     Ok(pidfd_getfd(this, number.cast_signed(), PidfdGetfdFlags::empty())?)
 }
