@@ -4,7 +4,6 @@ use std::{
     io::Read,
     os::{fd::OwnedFd, unix::net::UnixStream},
     process::{Output, Stdio},
-    time::Duration,
 };
 
 use lab::{process::until_async, servers::Redis};
@@ -164,8 +163,9 @@ async fn run_waits_until_the_lock_is_free() {
     assert_eq!(first.line().await, "began");
     let mut limited = Run::start(&redis, &["--wait", "60s"], "echo began");
     let mut unlimited = Run::start(&redis, &[], "echo began");
-    // Nothing tells from outside that somebody waits in no order.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let listening = ["PUBSUB", "NUMSUB", "fenced:{r}:freed"];
+    let both_wait = async || Ok(redis.command::<(String, u64)>(&listening).await?.1 == 2);
+    until_async(PATIENCE, both_wait).await.unwrap();
     assert!(limited.events().is_empty() && unlimited.events().is_empty());
     first.go_on();
     assert_eq!(first.exit_code().await, 0);
