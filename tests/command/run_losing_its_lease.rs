@@ -179,7 +179,7 @@ async fn redis_that_hangs_for_less_than_the_lease_does_no_harm() {
     let child = run.pid().await;
     renewed(&redis).await;
     redis.process().pause().await.unwrap();
-    // The renewal is due after 2 s, and SIGTERM after 5.
+    // The renewal is due after 2 s, and SIGTERM shortly before 5.
     sleep(Duration::from_secs(3)).await;
     redis.process().resume().unwrap();
     renewed(&redis).await;

@@ -4,7 +4,7 @@
 use std::{pin::pin, time::Duration};
 
 use lab::{
-    process::until_async,
+    process::{until, until_async},
     servers::{Redis, Sentinels},
 };
 use lock_client::Terms;
@@ -16,6 +16,7 @@ use tokio::{
 
 use crate::{
     lock_service::{locks, tried, ttl},
+    proxy::LossyProxy,
     world::name,
 };
 
@@ -55,17 +56,25 @@ async fn short_wait_is_long_enough_to_connect_to_the_second_sentinel() {
 #[tokio::test]
 async fn redis_that_is_busy_with_a_script_is_waited_for() {
     let redis = Redis::start_with(&["--busy-reply-threshold", "10"]).await.unwrap();
-    let (locks, r) = (locks(&redis.url()), name("r"));
+    let proxy = LossyProxy::to(redis.socket()).await;
+    let (locks, r) = (locks(&format!("redis://{}", proxy.address)), name("r"));
     let lease = locks.acquire(&r, tried(60_000)).await.unwrap();
     let endless = redis.command::<()>(&["EVAL", "while true do end", "0"]);
     let meanwhile = async {
         let is_busy = async || Ok(redis.command::<String>(&["PING"]).await.is_err());
         until_async(SOON, is_busy).await.unwrap();
-        // Both ask at once, and are told that it is busy; a wait that ended there would be cut short.
+        // Who asks again was told that it is busy. Only an acquire names the counter, and only a
+        // release the channel, before somebody listens there.
+        let asked =
+            ["fenced:{r}:token", "fenced:{r}:freed"].map(|text| (text, proxy.requests(text)));
+        let ask_again =
+            || Ok(asked.iter().all(|(text, before)| proxy.requests(text) >= before + 2));
         let waits = locks.acquire(&r, Terms::new(ttl(60_000)).wait(SOON));
         let (released, acquired, ()) = tokio::join!(lease.release(), waits, async {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            // The script is killed in any case.
+            let both_ask_again = until(Duration::from_secs(5), ask_again).await;
             let _: String = redis.command(&["SCRIPT", "KILL"]).await.unwrap();
+            both_ask_again.expect("what is busy is asked again");
         });
         released.expect("it was busy, and did not refuse");
         acquired.expect("it was busy, and did not refuse").release().await.unwrap();
