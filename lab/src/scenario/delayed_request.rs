@@ -5,31 +5,14 @@ use async_trait::async_trait;
 use super::{
     Scenario,
     stage::{
-        storage::{StorageStage, VALUE_1, VALUE_2},
-        two_clients::{HeldBack, OVERTAKEN, ending_with},
+        storage::{CHECKED_OR_NOT, StorageStage},
+        two_clients::{HeldBack, OVERTAKEN},
     },
 };
 use crate::{
-    record::{Actor, Checks, Danger, Outcome, Recorder, World},
+    record::{Actor, Outcome, Recorder, World},
     servers::Shared,
 };
-
-const WORLDS: [World; 2] = [
-    World {
-        name: "unfenced",
-        title: "WITHOUT the fence: the storage accepts every write",
-        danger: Danger::Strikes,
-        checks: Checks::Nothing,
-        end: &ending_with(VALUE_1, 33, [1, 0, 1]),
-    },
-    World {
-        name: "fenced",
-        title: "WITH the fence: the storage checks each write's token",
-        danger: Danger::Averted,
-        checks: Checks::Tokens,
-        end: &ending_with(VALUE_2, 34, [0, 1, 0]),
-    },
-];
 
 #[derive(Debug)]
 pub(super) struct DelayedRequest;
@@ -46,7 +29,7 @@ impl Scenario for DelayedRequest {
     }
 
     fn worlds(&self) -> &'static [World] {
-        &WORLDS
+        &CHECKED_OR_NOT
     }
 
     fn lanes(&self) -> &'static [Actor] {

@@ -7,7 +7,7 @@ use super::{
     Scenario,
     stage::{
         shelf::ShelfStage,
-        two_clients::{OVERTAKEN, ending_with},
+        two_clients::{OVERTAKEN, VALUE_1, VALUE_2, ending_with},
     },
 };
 use crate::{
@@ -15,9 +15,6 @@ use crate::{
     record::{Checks, Danger, Outcome, Recorder, World},
     servers::Shared,
 };
-
-const VALUE_1: &str = "by client 1";
-const VALUE_2: &str = "by client 2";
 
 const WORLDS: [World; 2] = [
     World {

@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use super::{
     Scenario,
     stage::{
-        storage::{StorageStage, VALUE_2},
-        two_clients::{Course, HeldBack, ending_with},
+        storage::StorageStage,
+        two_clients::{Course, HeldBack, VALUE_2, ending_with},
     },
 };
 use crate::{

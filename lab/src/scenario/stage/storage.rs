@@ -8,17 +8,33 @@ use super::{
     Work,
     driver::Client,
     lock::Lock,
-    two_clients::{self, Course, HeldBack},
+    two_clients::{self, Course, HeldBack, VALUE_1, VALUE_2, ending_with},
 };
 use crate::{
     network::Network,
-    record::{Actor, Checks, Outcome, Recorder},
+    record::{Actor, Checks, Danger, Outcome, Recorder, World},
     servers::StorageServer,
 };
 
 const RESOURCE: &str = "invoice-7";
-pub(crate) const VALUE_1: &str = "by client 1";
-pub(crate) const VALUE_2: &str = "by client 2";
+
+/// A storage that checks nothing, to which client 1 writes last, and one that checks tokens.
+pub(crate) const CHECKED_OR_NOT: [World; 2] = [
+    World {
+        name: "unfenced",
+        title: "WITHOUT the fence: the storage accepts every write",
+        danger: Danger::Strikes,
+        checks: Checks::Nothing,
+        end: &ending_with(VALUE_1, 33, [1, 0, 1]),
+    },
+    World {
+        name: "fenced",
+        title: "WITH the fence: the storage checks each write's token",
+        danger: Danger::Averted,
+        checks: Checks::Tokens,
+        end: &ending_with(VALUE_2, 34, [0, 1, 0]),
+    },
+];
 
 pub(crate) struct StorageStage {
     lock: Lock,

@@ -27,6 +27,10 @@ pub(crate) const OVERTAKEN: Course = Course {
     afterwards: &[],
 };
 
+/// What the clients write.
+pub(crate) const VALUE_1: &str = "by client 1";
+pub(crate) const VALUE_2: &str = "by client 2";
+
 /// The end with this value, written with this token, and with so many stale writes accepted, stale
 /// writes refused, and updates lost.
 pub(crate) const fn ending_with(

@@ -4,7 +4,12 @@
 
 use std::collections::HashMap;
 
-use super::{Work, driver::Client, storage::kept, two_clients::updates_lost};
+use super::{
+    Work,
+    driver::Client,
+    storage::kept,
+    two_clients::{VALUE_1, VALUE_2, updates_lost},
+};
 use crate::{
     client::writer::Offer,
     record::{Actor, Event, Expected, Outcome, Recorder},
@@ -12,8 +17,6 @@ use crate::{
 };
 
 pub(crate) const RESOURCE: &str = "invoice-7";
-pub(crate) const VALUE_2: &str = "by client 2";
-const VALUE_1: &str = "by client 1";
 
 /// One token was given twice and nobody noticed: client 2 has overwritten what it had not seen.
 pub(crate) const OVERWRITTEN: [(&str, Expected); 6] = ending_with(2, [1, 0, 0, 1]);
