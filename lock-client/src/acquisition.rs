@@ -11,7 +11,7 @@ use tracing::{Instrument, Span};
 
 use crate::{
     AcquireError, Lease, Locks, Order, Terms, Ttl,
-    backend::{Attempt, BackendError, Ownership, Wakeups},
+    backend::{Attempt, BackendError, Wakeups},
     clock::Moment,
     lease::Granted,
     observe,
@@ -26,6 +26,10 @@ const UNAVAILABLE_PATIENCE: Duration = Duration::from_secs(10);
 const TRY_PATIENCE: Duration = Duration::from_secs(2);
 /// The same at the end of a limited wait: each try has the time for one answer.
 const LAST_TRY_PATIENCE: Duration = Duration::from_millis(500);
+/// How often in a row rivals may have hindered each other, until that is taken for somebody's having the
+/// lock; and how long to wait in between, at most.
+const MOST_SPLITS: u32 = 8;
+const LONGEST_SPLIT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a waiter relies on being woken, before it looks for itself.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 /// The same in the queue, where it also shows that it is alive.
@@ -79,7 +83,7 @@ impl<'a> Acquisition<'a> {
         let acquiring = async {
             let result = self.acquire().await;
             if result.is_err() && self.unsettled {
-                let undo = self.locks.backend.release(self.name, &self.holder);
+                let undo = self.locks.backend.release(self.name, &self.holder, None);
                 // Without an answer it is asked for again when this is dropped, in the background.
                 if let Ok(Ok(_)) = timeout(LAST_TRY_PATIENCE, undo).await {
                     self.unsettled = false;
@@ -145,8 +149,28 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// Tries once. If somebody else has the lock, answers for how long yet.
+    /// Tries until somebody has the lock. If it is somebody else, answers for how long yet.
     async fn try_once(&mut self) -> Result<Result<Lease, Option<Duration>>, AcquireError> {
+        let mut splits = 0;
+        loop {
+            let asked = Moment::now();
+            match self.ask().await? {
+                Asked::Granted(lease) => return Ok(Ok(lease)),
+                Asked::Busy(remaining) => return Ok(Err(remaining)),
+                Asked::Split(remaining) if splits == MOST_SPLITS => return Ok(Err(remaining)),
+                Asked::Split(_) => {
+                    // Rivals that meet once more meet after times that are ever further apart.
+                    splits += 1;
+                    let longest = asked.elapsed() * 2_u32.pow(splits);
+                    let longest = longest.min(LONGEST_SPLIT_PAUSE);
+                    sleep(longest.mul_f64(rand::random_range(0.0..1.0))).await;
+                }
+            }
+        }
+    }
+
+    /// Asks for the lock once, as far as there is an answer.
+    async fn ask(&mut self) -> Result<Asked, AcquireError> {
         let give_up = self.give_up();
         let was_unsettled = std::mem::replace(&mut self.unsettled, true);
         let mut asked = Moment::now();
@@ -159,9 +183,8 @@ impl<'a> Acquisition<'a> {
         let attempt = attempt.await;
         self.answered |= attempt.is_ok();
         match attempt {
-            Ok(Attempt::Granted { token, grant }) => {
+            Ok(Attempt::Granted { token, ownership }) => {
                 self.unsettled = false;
-                let ownership = Ownership { holder: self.holder.clone(), grant };
                 let granted = Granted {
                     locks: self.locks.clone(),
                     name: self.name.clone(),
@@ -171,12 +194,16 @@ impl<'a> Acquisition<'a> {
                     asked,
                     caller: self.caller.clone(),
                 };
-                Ok(Ok(Lease::begin(granted, self.terms.renewal)))
+                Ok(Asked::Granted(Lease::begin(granted, self.terms.renewal)))
             }
             Ok(Attempt::Busy { remaining }) => {
                 // An earlier try that was not answered may come late.
                 self.unsettled = was_unsettled || tries > 1 || self.terms.order == Order::Fair;
-                Ok(Err(remaining))
+                Ok(Asked::Busy(remaining))
+            }
+            Ok(Attempt::Split { remaining }) => {
+                self.unsettled = was_unsettled || tries > 1;
+                Ok(Asked::Split(remaining))
             }
             Err(BackendError::Rejected(reason)) => Err(AcquireError::Rejected(reason)),
             Err(BackendError::Unavailable(reason)) => Err(AcquireError::Unavailable(reason)),
@@ -211,6 +238,15 @@ impl<'a> Acquisition<'a> {
     }
 }
 
+/// What came of asking for the lock.
+enum Asked {
+    Granted(Lease),
+    /// Somebody else has it, for so long yet.
+    Busy(Option<Duration>),
+    /// Nobody is seen to have it, but somebody may, for so long at most.
+    Split(Option<Duration>),
+}
+
 impl Drop for Acquisition<'_> {
     fn drop(&mut self) {
         if !self.unsettled {
@@ -220,7 +256,7 @@ impl Drop for Acquisition<'_> {
             (self.locks.backend.clone(), self.name.clone(), self.holder.clone());
         let undo = async move {
             let give_up = Moment::now() + TRY_PATIENCE;
-            let _ = retried_until(give_up, || backend.release(&name, &holder)).await;
+            let _ = retried_until(give_up, || backend.release(&name, &holder, None)).await;
         };
         // If the runtime has gone, nothing can be sent: the ttl then frees the lock, and the queue
         // forgets who isn't heard of.

@@ -4,6 +4,7 @@
 //! only how to try, renew, reissue and release, and how to hear of a lock that was freed.
 
 pub mod redis;
+pub mod redlock;
 
 use std::{any::Any, fmt::Debug, sync::Arc, time::Duration};
 
@@ -11,7 +12,7 @@ use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
 use tokio::sync::Notify;
 
-pub use self::redis::Redis;
+pub use self::{redis::Redis, redlock::Redlock};
 use crate::{Order, Ttl};
 
 /// A lock service that hands out a token with every grant.
@@ -23,6 +24,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// ttl: a try whose reply was lost may be repeated. If somebody else has it and the order is
     /// fair, the holder stands in the queue from then on, and keeps its place as long as it tries
     /// again every second.
+    ///
+    /// A backend may take holders of its own for its tries, which then begin with this one. What it
+    /// takes so and doesn't answer as granted, it releases by itself, also if this future is dropped.
     async fn try_acquire(
         &self,
         name: &ResourceName,
@@ -50,8 +54,13 @@ pub trait Backend: Debug + Send + Sync + 'static {
     ) -> Result<Option<Token>, BackendError>;
 
     /// Frees the lock if the holder has it, and answers whether it had. If it stands in the queue, it
-    /// leaves.
-    async fn release(&self, name: &ResourceName, holder: &Holder) -> Result<bool, BackendError>;
+    /// leaves. The grant is that of its ownership, if it was told of one.
+    async fn release(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        grant: Option<Token>,
+    ) -> Result<bool, BackendError>;
 
     /// Subscribes to what a waiter has to hear: from when this is answered, nothing is missed.
     async fn subscribe(
@@ -63,21 +72,30 @@ pub trait Backend: Debug + Send + Sync + 'static {
 
     /// Tells what the lock is at this moment.
     async fn status(&self, name: &ResourceName) -> Result<Status, BackendError>;
+
+    /// Waits until what this does by itself in the background is done.
+    async fn settled(&self) {}
 }
 
 /// What came of a try to take a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attempt {
     /// The lock is the holder's.
     Granted {
         /// The fencing token.
         token: Token,
-        /// The counter as it was when the lock was given.
-        grant: Token,
+        /// The ownership that it belongs to.
+        ownership: Ownership,
     },
     /// Somebody else has it, or is the next to have it.
     Busy {
         /// For how long yet, unless renewed or released; `None` if it has no end.
+        remaining: Option<Duration>,
+    },
+    /// Nobody is seen to have it: each of several who tried at once got a part of it, and gave it back.
+    /// To be tried again after a random time.
+    Split {
+        /// For how long, at most, somebody has it all the same.
         remaining: Option<Duration>,
     },
 }
@@ -87,7 +105,7 @@ pub enum Attempt {
 pub struct Ownership {
     /// Whose it is.
     pub holder: Holder,
-    /// The counter as it was when the lock was given.
+    /// The counter as it was when the lock was given; of several nodes, the highest of theirs.
     pub grant: Token,
 }
 

@@ -10,6 +10,7 @@ mod events;
 mod get;
 mod handle;
 mod man;
+mod node;
 mod put;
 mod release;
 mod renew;
@@ -26,6 +27,7 @@ use std::{
     io::{self, Write},
     process::ExitCode,
     str::FromStr,
+    time::Duration,
 };
 
 use clap::{
@@ -34,10 +36,11 @@ use clap::{
 };
 use fence::ResourceName;
 use signal_hook::{consts::SIGINT, low_level::emulate_default_handler};
+use tokio::time::timeout;
 
 use crate::{
     AcquireError, Locks, RenewError, Ttl,
-    backend::{BackendError, Redis},
+    backend::{BackendError, Redis, Redlock},
     storage::{FencedError, Storage, StorageError},
 };
 
@@ -87,6 +90,9 @@ enum Command {
     Status(status::StatusOf),
     /// Tells whether a token could be lost by this Redis, and what cures it
     Doctor(doctor::Doctor),
+    /// Starts a cluster of independent Redis nodes (Redlock), and looks after it
+    #[command(subcommand)]
+    Node(node::Node),
     /// Prints what a lock is, again whenever that changes
     #[command(after_long_help = watch::HELP)]
     Watch(watch::Watch),
@@ -242,6 +248,7 @@ pub async fn main() -> ExitCode {
         Command::Release(release) => release.run().await,
         Command::Status(status) => status.run().await,
         Command::Doctor(doctor) => doctor.run().await,
+        Command::Node(node) => node.run().await,
         Command::Watch(watch) => watch.run().await,
         Command::Completions(completions) => completions.run(Cli::command()),
         Command::Man(man) => man.run(Cli::command()),
@@ -276,10 +283,14 @@ fn exit_code(result: Result<(), Failure>) -> ExitCode {
     }
 }
 
+/// How long the end of a command waits for what goes on in the background.
+const SETTLING: Duration = Duration::from_millis(300);
+
 /// Where the locks are.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 struct LockService {
-    /// The Redis that keeps the locks, such as redis://HOST[:PORT] or redis+unix:///SOCKET
+    /// The Redis that keeps the locks, such as redis://HOST[:PORT] or redis+unix:///SOCKET; given three
+    /// or five times, independent ones that keep them together (Redlock)
     ///
     /// - one node: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]
     /// - on a Unix socket: redis+unix:///SOCKET[?db=DATABASE&user=USER&pass=PASSWORD]
@@ -289,22 +300,43 @@ struct LockService {
     ///
     /// With rediss for redis, the connections are encrypted (TLS); SSL_CERT_FILE names certificates to
     /// trust. A password is better given in the environment, where ps doesn't show it.
+    ///
+    /// Redlock: the nodes of a cluster that `node init` has started, all of them, each one node or on a
+    /// Unix socket. In the environment they are separated by spaces.
     #[arg(
         long,
         verbatim_doc_comment,
         env = "FENCED_REDIS",
         hide_env_values = true,
-        value_name = "URL"
+        value_name = "URL",
+        value_delimiter = ' ',
+        required = true
     )]
-    redis: String,
+    redis: Vec<String>,
 }
 
 impl LockService {
     fn locks(&self) -> Result<Locks, Failure> {
-        let redis = Redis::open(&self.redis).map_err(|error| {
-            Failure::Usage(format!("{error}; it looks like redis://HOST[:PORT], see --help"))
-        })?;
-        Ok(Locks::new(redis))
+        let wrong = |error: &dyn Display| {
+            Failure::Usage(format!("{error}; a URL looks like redis://HOST[:PORT], see --help"))
+        };
+        match &self.redis[..] {
+            [url] => Ok(Locks::new(Redis::open(url).map_err(|error| wrong(&error))?)),
+            urls => Ok(Locks::new(Redlock::open(urls).map_err(|error| wrong(&error))?)),
+        }
+    }
+
+    /// Does something with the locks, and then waits a moment until what goes on in the background is
+    /// done: with this process, it ends.
+    async fn with_locks<T>(
+        &self,
+        work: impl AsyncFnOnce(&Locks) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let locks = self.locks()?;
+        let result = work(&locks).await;
+        // Who doesn't answer for so long isn't waited for.
+        let _ = timeout(SETTLING, locks.settled()).await;
+        result
     }
 }
 

@@ -204,7 +204,7 @@ impl Share {
         let give_up = Moment::now() + held.remaining().clamp(least, most);
         // From here on, somebody else may have it.
         held.end();
-        let release = || held.locks.backend.release(&held.name, &held.ownership.holder);
+        let release = || held.release();
         let owned = retried_until(give_up, release).await?;
         self.settled = true;
         Ok(if owned { Released::Released } else { Released::NotHeld })
@@ -227,7 +227,7 @@ impl Drop for Share {
         held.end();
         let release = async move {
             let give_up = Moment::now() + *RELEASE_PATIENCE.end();
-            let release = || held.locks.backend.release(&held.name, &held.ownership.holder);
+            let release = || held.release();
             if let Err(error) = retried_until(give_up, release).await {
                 tracing::warn!(parent: &held.span, %error, "a lock was not released");
             }

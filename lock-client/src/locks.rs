@@ -215,6 +215,7 @@ impl Locks {
     /// If this future is dropped, the background goes on.
     pub async fn settled(&self) {
         self.background.wait().await;
+        self.backend.settled().await;
     }
 }
 

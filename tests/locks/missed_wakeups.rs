@@ -68,8 +68,13 @@ impl Backend for FreedBeforeSubscribed {
         self.redis.reissue(name, ownership, above).await
     }
 
-    async fn release(&self, name: &ResourceName, holder: &Holder) -> Result<bool, BackendError> {
-        self.redis.release(name, holder).await
+    async fn release(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        grant: Option<Token>,
+    ) -> Result<bool, BackendError> {
+        self.redis.release(name, holder, grant).await
     }
 
     async fn subscribe(

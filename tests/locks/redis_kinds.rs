@@ -76,10 +76,10 @@ async fn hand_over(url: &str) -> Result<(), BackendError> {
     backend.try_acquire(&r, &next, ttl(60_000), Order::Fair).await?;
     let wakeups = backend.subscribe(&r, &next, Order::Fair).await?;
     backend.status(&r).await?;
-    backend.release(&r, &owner).await?;
+    backend.release(&r, &owner, None).await?;
     timeout(SOON, wakeups.next()).await.expect("it is woken");
     backend.try_acquire(&r, &next, ttl(60_000), Order::Fair).await?;
-    backend.release(&r, &next).await?;
+    backend.release(&r, &next, None).await?;
     Ok(())
 }
 

@@ -155,7 +155,7 @@ async fn only_the_next_in_the_queue_is_woken() {
         assert!(woken.is_err(), "nobody else is woken");
     }
     for (_, holder) in &in_queue {
-        backend.release(&name("r"), holder).await.unwrap();
+        backend.release(&name("r"), holder, None).await.unwrap();
     }
     // The queue is empty, and the lock free: all others hear of it at once.
     for (wakeups, _) in &at_once {

@@ -31,10 +31,11 @@
 //! have been carried out. After SCRIPT FLUSH, scripts are sent again.
 
 mod connection;
-mod keys;
-mod script;
+pub(super) mod keys;
+pub(super) mod line;
+pub(super) mod script;
 mod server;
-mod wakeups;
+pub(super) mod wakeups;
 
 use std::{
     sync::Arc,
@@ -54,6 +55,7 @@ use self::{
 use super::{Attempt, Backend, BackendError, Held, Ownership, Status, Wakeups};
 use crate::{Order, Ttl};
 
+pub(super) use self::connection::LONGEST_SILENCE;
 pub use self::server::InvalidUrl;
 pub(crate) use self::server::Server;
 #[cfg(feature = "cli")]
@@ -144,7 +146,8 @@ impl Backend for Redis {
             .arg(self.retention_ms);
         match self.run::<Vec<i64>>(call).await?[..] {
             [1, token, grant] => {
-                Ok(Attempt::Granted { token: valid_token(token)?, grant: valid_token(grant)? })
+                let ownership = Ownership { holder: holder.clone(), grant: valid_token(grant)? };
+                Ok(Attempt::Granted { token: valid_token(token)?, ownership })
             }
             [0, remaining] => Ok(Attempt::Busy { remaining: remaining_time(remaining) }),
             _ => Err(not_ours(name)),
@@ -184,7 +187,12 @@ impl Backend for Redis {
         token_of_ours(self.run(call).await?)
     }
 
-    async fn release(&self, name: &ResourceName, holder: &Holder) -> Result<bool, BackendError> {
+    async fn release(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        _: Option<Token>,
+    ) -> Result<bool, BackendError> {
         let keys = Keys::of(name);
         let call = RELEASE
             .with([keys.lock(), keys.queue(), keys.alive()])
@@ -209,15 +217,22 @@ impl Backend for Redis {
 
     async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
         let keys = Keys::of(name);
-        let call = STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
-        let (lock, remaining, last_token, queued): (Option<String>, i64, Option<u64>, u64) =
-            self.run(call).await?;
-        let held = lock.map(|lock| held(&lock, remaining).ok_or_else(|| not_ours(name)));
-        Ok(Status { held: held.transpose()?, last_token, queued })
+        status(name, self.run(STATUS.with([keys.lock(), keys.counter(), keys.queue()])).await?)
     }
 }
 
-fn unix_millis() -> u64 {
+/// What the script of the status answers.
+pub(super) type StatusAnswer = (Option<String>, i64, Option<u64>, u64);
+
+pub(super) fn status(
+    name: &ResourceName,
+    (lock, remaining, last_token, queued): StatusAnswer,
+) -> Result<Status, BackendError> {
+    let held = lock.map(|lock| held(&lock, remaining).ok_or_else(|| not_ours(name)));
+    Ok(Status { held: held.transpose()?, last_token, queued })
+}
+
+pub(super) fn unix_millis() -> u64 {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let millis = since_epoch.expect("the clock is set after 1970").as_millis();
     millis.try_into().expect("it is not yet the year 584 million")
@@ -238,7 +253,7 @@ fn token_of_ours(number: i64) -> Result<Option<Token>, BackendError> {
     if number == 0 { Ok(None) } else { valid_token(number).map(Some) }
 }
 
-fn valid_token(number: i64) -> Result<Token, BackendError> {
+pub(super) fn valid_token(number: i64) -> Result<Token, BackendError> {
     Token::try_from(number).map_err(|error| BackendError::Rejected(error.into()))
 }
 

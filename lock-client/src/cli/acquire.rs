@@ -12,7 +12,7 @@ use super::{
     signals::{Signals, ended_by},
     terms::{TermsArgs, acquire},
 };
-use crate::{Lease, Ttl};
+use crate::{Lease, Locks, Ttl};
 
 pub(super) const HELP: &str = "\
 The handle is a JSON object: name, token, holder, grant, ttl_ms, and deadline_ms (Unix time), until when \
@@ -45,10 +45,13 @@ pub(super) struct Acquire {
 impl Acquire {
     pub(super) async fn run(self) -> Result<(), Failure> {
         not_held_above(&self.name)?;
-        let locks = self.lock_service.locks()?;
+        self.lock_service.with_locks(async |locks| self.acquire(locks).await).await
+    }
+
+    async fn acquire(&self, locks: &Locks) -> Result<(), Failure> {
         let mut signals = Signals::forwarded()?;
         let terms = self.terms.terms().without_renewal();
-        let lease = acquire(&locks, &self.name, terms, &mut signals).await?;
+        let lease = acquire(locks, &self.name, terms, &mut signals).await?;
         match tell(&lease, self.terms.ttl, &mut signals).await {
             Ok(()) => {
                 lease.detach();

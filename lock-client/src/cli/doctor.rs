@@ -32,7 +32,7 @@ pub(super) struct Doctor {
 impl Doctor {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let locks = self.lock_service.locks()?;
-        let mut server = connection::connect(&self.lock_service.redis).await?;
+        let mut server = connection::connect(&self.lock_service.redis[0]).await?;
         let report = examine(&mut server, &locks).await.map_err(connection::unavailable)?;
         if self.json {
             report.print_json()?

@@ -16,7 +16,7 @@ use super::{
     ttl,
 };
 use crate::{
-    Lease, Lost, Released, Terms, Ttl,
+    Lease, Locks, Lost, Released, Terms, Ttl,
     storage::{Answer, FencedError, Storage, StorageError},
 };
 
@@ -53,15 +53,18 @@ impl Put {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let storage = storage(&self.storage)?;
         not_held_above(&self.resource)?;
-        let locks = self.lock_service.locks()?;
+        self.lock_service.with_locks(async |locks| self.put(locks, &storage).await).await
+    }
+
+    async fn put(&self, locks: &Locks, storage: &Storage) -> Result<(), Failure> {
         let steps = if self.step { Steps::Stepwise } else { Steps::Through };
 
         let mut signals = Signals::to_end()?;
         let terms = Terms::new(self.ttl).no_wait().without_renewal();
-        let lease = acquire(&locks, &self.resource, terms, &mut signals).await?;
+        let lease = acquire(locks, &self.resource, terms, &mut signals).await?;
         let (written, interrupted) = tokio::select! {
             biased;
-            written = self.write_under(&lease, &storage, steps) => (written, false),
+            written = self.write_under(&lease, storage, steps) => (written, false),
             signal = signals.next() => (Err(ended_by(signal)), true),
         };
         let event = match lease.release().await {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Failure, LockService, handle::HandleArgument};
-use crate::Terms;
+use crate::{Locks, Terms};
 
 /// For how long the lock is renewed to find out whether it is ours.
 const SHORT: Duration = Duration::from_secs(2);
@@ -22,14 +22,15 @@ pub(super) struct Release {
 
 impl Release {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let locks = self.lock_service.locks()?;
         let handle = self.handle.read()?;
         let ttl = handle.ttl()?;
         // To renew it first tells whether it is ours. A release alone can't tell that, if its reply is
         // lost and it is repeated.
         let terms = Terms::new(ttl.at_most(SHORT)).without_renewal();
-        let lease = locks.adopt(handle.into_detached(ttl), terms).await?;
-        lease.release().await?;
-        Ok(())
+        let release = async |locks: &Locks| {
+            locks.adopt(handle.into_detached(ttl), terms).await?.release().await?;
+            Ok(())
+        };
+        self.lock_service.with_locks(release).await
     }
 }

@@ -8,7 +8,7 @@ use super::{
     handle::{Handle, HandleArgument},
     ttl,
 };
-use crate::{Terms, Ttl};
+use crate::{Locks, Terms, Ttl};
 
 #[derive(Args, Debug)]
 pub(super) struct Renew {
@@ -26,14 +26,16 @@ pub(super) struct Renew {
 
 impl Renew {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let locks = self.lock_service.locks()?;
         let handle = self.handle.read()?;
         let ttl = self.ttl.map_or_else(|| handle.ttl(), Ok)?;
         let terms = Terms::new(ttl).without_renewal();
-        let lease = locks.adopt(handle.into_detached(ttl), terms).await?;
-        let renewed = Handle::of(&lease, ttl);
-        // Whether or not it can be told, the lock is left to who has the handle.
-        lease.detach();
-        print(&renewed.map_err(|_| Failure::NotOurs)?)
+        let renew = async |locks: &Locks| {
+            let lease = locks.adopt(handle.into_detached(ttl), terms).await?;
+            let renewed = Handle::of(&lease, ttl);
+            // Whether or not it can be told, the lock is left to who has the handle.
+            lease.detach();
+            print(&renewed.map_err(|_| Failure::NotOurs)?)
+        };
+        self.lock_service.with_locks(renew).await
     }
 }

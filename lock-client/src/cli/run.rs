@@ -134,16 +134,20 @@ impl Run {
         let grace = self.kill_after.map(Into::into);
         let grace = loss::grace(grace, self.terms.ttl).map_err(Failure::Usage)?;
         let status = Status::to(self.status_fd)?;
-        let locks = self.lock_service.locks()?;
         let mut outer = Inherited::read()?;
         let same = outer.take(&self.name);
         let signals = Signals::forwarded()?;
         let voice = Voice::new();
-        let running = Running { run: self, locks, outer, grace, status, signals, voice };
-        match same {
-            None => running.under_a_new_lock().await,
-            Some(lease) => running.under_the_same_lock(&lease).await,
-        }
+        let lock_service = self.lock_service.clone();
+        let run = async |locks: &Locks| {
+            let locks = locks.clone();
+            let running = Running { run: self, locks, outer, grace, status, signals, voice };
+            match same {
+                None => running.under_a_new_lock().await,
+                Some(lease) => running.under_the_same_lock(&lease).await,
+            }
+        };
+        lock_service.with_locks(run).await
     }
 }
 

@@ -11,7 +11,12 @@ use tracing::Span;
 use super::{Lost, RenewError};
 #[cfg(feature = "storage")]
 use crate::storage::{Base, SharedClaim};
-use crate::{Locks, Ttl, backend::Ownership, clock::Moment, observe};
+use crate::{
+    Locks, Ttl,
+    backend::{BackendError, Ownership},
+    clock::Moment,
+    observe,
+};
 
 /// What a lock service granted.
 #[derive(Debug)]
@@ -163,6 +168,12 @@ impl Held {
             }
             None => Err(self.lose(Loss::NotOurs).into()),
         }
+    }
+
+    /// Has the lock service free the lock, and answers whether it was ours.
+    pub(super) async fn release(&self) -> Result<bool, BackendError> {
+        let Ownership { holder, grant } = &self.ownership;
+        self.locks.backend.release(&self.name, holder, Some(*grant)).await
     }
 
     /// Relies on the lease no longer than until then.

@@ -3,40 +3,40 @@
 use fence::{Holder, ResourceName};
 
 /// Where everything about one lock is kept.
-pub(super) struct Keys {
+pub(in crate::backend) struct Keys {
     tagged: String,
 }
 
 impl Keys {
-    pub(super) fn of(name: &ResourceName) -> Self {
+    pub(in crate::backend) fn of(name: &ResourceName) -> Self {
         // Without what would end the hash tag.
         let name = name.as_str().replace('%', "%25").replace('{', "%7B").replace('}', "%7D");
         Self { tagged: format!("fenced:{{{name}}}") }
     }
 
-    pub(super) fn lock(&self) -> String {
+    pub(in crate::backend) fn lock(&self) -> String {
         format!("{}:lock", self.tagged)
     }
 
-    pub(super) fn counter(&self) -> String {
+    pub(in crate::backend) fn counter(&self) -> String {
         format!("{}:token", self.tagged)
     }
 
-    pub(super) fn queue(&self) -> String {
+    pub(in crate::backend) fn queue(&self) -> String {
         format!("{}:queue", self.tagged)
     }
 
-    pub(super) fn alive(&self) -> String {
+    pub(in crate::backend) fn alive(&self) -> String {
         format!("{}:queue:alive", self.tagged)
     }
 
     /// The channel of those who wait in no order.
-    pub(super) fn freed(&self) -> String {
+    pub(in crate::backend) fn freed(&self) -> String {
         format!("{}:freed", self.tagged)
     }
 
     /// The channel of one who stands in the queue.
-    pub(super) fn freed_for(&self, holder: &Holder) -> String {
+    pub(in crate::backend) fn freed_for(&self, holder: &Holder) -> String {
         format!("{}:freed:{}", self.tagged, holder.as_str())
     }
 }

@@ -11,7 +11,7 @@ use redis::{
 };
 use tokio::{sync::Mutex, time::timeout};
 
-use super::connection::{Link, RESPONSE_TIMEOUT, settings};
+use super::line::{Link, RESPONSE_TIMEOUT, settings};
 
 pub(super) const CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// Through Sentinel: to ask some of them, the primary, and to connect to it.
@@ -93,8 +93,16 @@ impl Server {
         Ok(Self::Cluster { client: Box::new(client), named })
     }
 
+    /// The address, without a password, if it is that of one node.
+    pub(in crate::backend) fn address(&self) -> Option<String> {
+        match self {
+            Self::Node(client) => Some(client.get_connection_info().addr().to_string()),
+            Self::Sentinel(_) | Self::Cluster { .. } => None,
+        }
+    }
+
     /// Connects, to the present primary.
-    pub(super) async fn connect(&self) -> RedisResult<Link> {
+    pub(in crate::backend) async fn connect(&self) -> RedisResult<Link> {
         match self {
             Self::Node(client) => {
                 let settings = settings();

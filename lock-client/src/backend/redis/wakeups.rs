@@ -33,7 +33,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The subscriptions of a client. Their connection is made with the first, and kept as long as the
 /// runtime goes on in which that was.
 #[derive(Clone)]
-pub(super) struct Subscriptions {
+pub(in crate::backend) struct Subscriptions {
     server: Arc<Server>,
     changes: Arc<Mutex<Option<mpsc::UnboundedSender<Change>>>>,
     next_id: Arc<AtomicU64>,
@@ -65,12 +65,15 @@ impl Drop for Subscription {
 }
 
 impl Subscriptions {
-    pub(super) fn new(server: Arc<Server>) -> Self {
+    pub(in crate::backend) fn new(server: Arc<Server>) -> Self {
         Self { server, changes: Arc::default(), next_id: Arc::default() }
     }
 
     /// Subscribes to a channel: when this is answered, Redis has confirmed it.
-    pub(super) async fn subscribe(&self, channel: String) -> Result<Wakeups, BackendError> {
+    pub(in crate::backend) async fn subscribe(
+        &self,
+        channel: String,
+    ) -> Result<Wakeups, BackendError> {
         let changes = self.changes();
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let freed = Arc::new(Notify::new());

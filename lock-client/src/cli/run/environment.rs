@@ -67,11 +67,11 @@ impl Told {
 }
 
 /// Tells the command where Redis is, for another `run` or `status` under it: but no password.
-pub(super) fn set_redis(command: &mut Command, url: &str) {
-    if has_password(url) {
+pub(super) fn set_redis(command: &mut Command, urls: &[String]) {
+    if urls.iter().any(|url| has_password(url)) {
         command.env_remove(REDIS);
     } else {
-        command.env(REDIS, url);
+        command.env(REDIS, urls.join(" "));
     }
 }
 

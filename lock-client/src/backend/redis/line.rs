@@ -1,0 +1,126 @@
+//! A line to a server: what requests are sent over, and whether they are answered.
+
+use std::{
+    sync::{Arc, MutexGuard},
+    time::Duration,
+};
+
+use redis::{
+    AsyncConnectionConfig, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind,
+    aio::{ConnectionLike, MultiplexedConnection},
+    cluster_async::ClusterConnection,
+};
+
+use super::{script::Call, server::CONNECTION_TIMEOUT};
+use crate::{backend::BackendError, clock::Moment};
+
+/// How long a request may take. A lock service that answers later than this is told as silent.
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A link, and what is known of it.
+#[derive(Clone)]
+pub(in crate::backend) struct Line {
+    link: Link,
+    /// When the first request was sent since the last answer.
+    unanswered_since: Arc<std::sync::Mutex<Option<Moment>>>,
+}
+
+/// What requests are sent over.
+#[derive(Clone)]
+pub(in crate::backend) enum Link {
+    Node(MultiplexedConnection),
+    /// It finds its nodes, and reconnects to them, by itself.
+    Cluster(ClusterConnection),
+}
+
+/// The settings of a connection to a single node.
+pub(super) fn settings() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECTION_TIMEOUT))
+        .set_response_timeout(Some(RESPONSE_TIMEOUT))
+}
+
+impl Line {
+    pub(in crate::backend) fn over(link: Link) -> Self {
+        Self { link, unanswered_since: Arc::default() }
+    }
+
+    /// Runs a script in one round trip, or two where this Redis doesn't know it.
+    pub(in crate::backend) async fn run<T: FromRedisValue>(
+        &mut self,
+        call: &Call,
+    ) -> RedisResult<T> {
+        self.unanswered_since().get_or_insert_with(Moment::now);
+        let answer = match self.link.query(&call.by_hash()).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.link.query(&call.in_full()).await
+            }
+            answer => answer,
+        };
+        if !matches!(&answer, Err(error) if error.kind() == ErrorKind::Io) {
+            *self.unanswered_since() = None;
+        }
+        answer
+    }
+
+    /// For how long everything has been left unanswered.
+    pub(in crate::backend) fn silence(&self) -> Duration {
+        self.unanswered_since().map_or(Duration::ZERO, Moment::elapsed)
+    }
+
+    fn unanswered_since(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.unanswered_since.lock().expect("nothing panics while it has this")
+    }
+
+    pub(in crate::backend) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.unanswered_since, &other.unanswered_since)
+    }
+
+    /// Whether it is of no more use: it is lost, or its server is not, or no longer, the primary. One
+    /// answer that doesn't come in time is no such reason.
+    pub(in crate::backend) fn is_over(&self, error: &RedisError) -> bool {
+        let over = error.is_unrecoverable_error()
+            || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
+        over && matches!(self.link, Link::Node(_))
+    }
+}
+
+impl Link {
+    async fn query<T: FromRedisValue>(&mut self, command: &redis::Cmd) -> RedisResult<T> {
+        async fn on<T: FromRedisValue>(
+            connection: &mut impl ConnectionLike,
+            command: &redis::Cmd,
+        ) -> RedisResult<T> {
+            command.query_async(connection).await
+        }
+        match self {
+            Self::Node(connection) => on(connection, command).await,
+            Self::Cluster(connection) => on(connection, command).await,
+        }
+    }
+}
+
+impl From<RedisError> for BackendError {
+    fn from(error: RedisError) -> Self {
+        let passing = matches!(
+            error.kind(),
+            ErrorKind::Io
+                // An answer that isn't understood comes after what was asked for.
+                | ErrorKind::Parse
+                | ErrorKind::UnexpectedReturnType
+                | ErrorKind::ClusterConnectionNotFound
+                | ErrorKind::MasterNameNotFoundBySentinel
+                | ErrorKind::NoValidReplicasFoundBySentinel
+                | ErrorKind::Server(
+                    ServerErrorKind::BusyLoading
+                        | ServerErrorKind::ClusterDown
+                        | ServerErrorKind::MasterDown
+                        | ServerErrorKind::ReadOnly
+                        | ServerErrorKind::TryAgain
+                        | ServerErrorKind::Moved
+                        | ServerErrorKind::Ask
+                )
+        ) || matches!(error.code(), Some("BUSY" | "MISCONF" | "NOREPLICAS"));
+        if passing { Self::Unavailable(error.into()) } else { Self::Rejected(error.into()) }
+    }
+}

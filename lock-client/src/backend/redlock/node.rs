@@ -1,0 +1,192 @@
+//! One node: whether it can be asked, and what it answers.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use redis::{FromRedisValue, RedisError, aio::MultiplexedConnection};
+
+use super::membership::Membership;
+use crate::{
+    backend::{
+        BackendError,
+        redis::{
+            LONGEST_SILENCE, Server,
+            line::{Line, Link},
+            script::Call,
+        },
+    },
+    clock::Moment,
+};
+
+/// How long a node may leave everything unanswered until it is asked less: what is sent to one that
+/// hangs piles up, and is done late.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// How often a node that doesn't answer is asked all the same.
+const PROBE_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a node is left alone that could not be connected to, or has no vote.
+const AWAY: Duration = Duration::from_millis(250);
+
+/// One of the nodes of a cluster.
+pub(super) struct Node {
+    server: Arc<Server>,
+    address: String,
+    presence: Mutex<Presence>,
+    /// One connects at a time.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+/// What is known of a node.
+enum Presence {
+    Unknown,
+    Voter { voter: Voter, probed: Moment },
+    Away { until: Moment, why: Absence },
+}
+
+/// A node that may vote, and how to ask it.
+#[derive(Clone)]
+pub(super) struct Voter {
+    line: Line,
+    membership: Arc<Membership>,
+}
+
+/// Why a node gives no answer that counts.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum Absence {
+    /// There was no answer. What was asked for may have been done.
+    #[error("{0}")]
+    NoAnswer(String),
+    /// It has no vote, or refuses.
+    #[error("{0}")]
+    NoVote(String),
+}
+
+impl From<RedisError> for Absence {
+    fn from(error: RedisError) -> Self {
+        BackendError::from(error).into()
+    }
+}
+
+impl From<BackendError> for Absence {
+    fn from(error: BackendError) -> Self {
+        match error {
+            BackendError::Unavailable(reason) => Self::NoAnswer(reason.to_string()),
+            BackendError::Rejected(reason) => Self::NoVote(reason.to_string()),
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn at(server: Arc<Server>, address: String) -> Self {
+        Self {
+            server,
+            address,
+            presence: Mutex::new(Presence::Unknown),
+            connecting: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Where it is, without a password.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What it is a member of, if it is known and may vote.
+    pub(super) fn membership(&self) -> Option<Arc<Membership>> {
+        match &*self.presence() {
+            Presence::Voter { voter, .. } => Some(voter.membership.clone()),
+            _ => None,
+        }
+    }
+
+    /// The node as one that can be asked now: connects, if it has to. Nobody waits for a node that was
+    /// away a moment ago, or leaves everything unanswered.
+    pub(super) async fn voter(
+        &self,
+        learn: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<Membership, Absence>,
+    ) -> Result<Voter, Absence> {
+        let suspected = match self.known() {
+            Known::Voter(voter) => return Ok(voter),
+            Known::Away(why) => return Err(why),
+            Known::Stale(why) => why,
+        };
+        let _connecting = match suspected {
+            Some(why) => self.connecting.try_lock().map_err(|_| why)?,
+            None => self.connecting.lock().await,
+        };
+        match self.known() {
+            Known::Voter(voter) => return Ok(voter),
+            Known::Away(why) => return Err(why),
+            Known::Stale(_) => {}
+        }
+        let connected = async {
+            let Link::Node(mut connection) = self.server.connect().await? else {
+                unreachable!("a node is one server");
+            };
+            let membership = Arc::new(learn(&mut connection).await?);
+            Ok(Voter { line: Line::over(Link::Node(connection)), membership })
+        };
+        let connected = Box::pin(connected).await;
+        *self.presence() = match &connected {
+            Ok(voter) => Presence::Voter { voter: voter.clone(), probed: Moment::now() },
+            Err(why) => Presence::Away { until: Moment::now() + AWAY, why: Absence::clone(why) },
+        };
+        connected
+    }
+
+    /// Runs a script on a node that may vote.
+    pub(super) async fn run<T: FromRedisValue>(
+        &self,
+        mut voter: Voter,
+        call: impl FnOnce(&Membership) -> Call,
+    ) -> Result<T, Absence> {
+        let answer = voter.line.run(&call(&voter.membership)).await;
+        if let Err(error) = &answer
+            && (voter.line.is_over(error) || error.code() == Some("NOVOTE"))
+        {
+            self.forget(&voter);
+        }
+        answer.map_err(Absence::from)
+    }
+
+    fn known(&self) -> Known {
+        match &mut *self.presence() {
+            Presence::Unknown => Known::Stale(None),
+            Presence::Away { until, why } if until.has_passed() => Known::Stale(Some(why.clone())),
+            Presence::Away { why, .. } => Known::Away(why.clone()),
+            Presence::Voter { voter, probed } => {
+                let silence = voter.line.silence();
+                let silent = || Absence::NoAnswer(format!("no answer for {silence:.1?}"));
+                if silence > LONGEST_SILENCE {
+                    Known::Stale(Some(silent()))
+                } else if silence > PATIENCE && probed.elapsed() < PROBE_INTERVAL {
+                    Known::Away(silent())
+                } else {
+                    *probed = Moment::now();
+                    Known::Voter(voter.clone())
+                }
+            }
+        }
+    }
+
+    /// Forgets a line that is of no more use, unless there is a newer one.
+    fn forget(&self, used: &Voter) {
+        let mut presence = self.presence();
+        if matches!(&*presence, Presence::Voter { voter, .. } if voter.line.is(&used.line)) {
+            *presence = Presence::Unknown;
+        }
+    }
+
+    fn presence(&self) -> MutexGuard<'_, Presence> {
+        self.presence.lock().expect("nothing panics while it has this")
+    }
+}
+
+/// What to do with what is known of a node.
+enum Known {
+    Voter(Voter),
+    Away(Absence),
+    /// Connect; others don't wait for it if there was trouble before.
+    Stale(Option<Absence>),
+}

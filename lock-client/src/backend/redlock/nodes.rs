@@ -1,0 +1,131 @@
+//! All nodes of a cluster, and how they are asked: all at once.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use redis::FromRedisValue;
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+use super::{
+    membership::Membership,
+    node::{Absence, Node, Voter},
+    tally::majority,
+};
+use crate::backend::{BackendError, redis::script::Call};
+
+/// The nodes of a cluster.
+pub(super) struct Nodes {
+    nodes: Vec<Node>,
+    /// What goes on when a majority has answered. It is closed from the start: a tracker that is not is
+    /// never waited to the end of.
+    background: TaskTracker,
+}
+
+/// Answers of nodes, as they come.
+pub(super) type Answers<T> = mpsc::UnboundedReceiver<(usize, Result<T, Absence>)>;
+
+impl Nodes {
+    pub(super) fn of(nodes: Vec<Node>) -> Self {
+        let background = TaskTracker::new();
+        background.close();
+        Self { nodes, background }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(super) fn majority(&self) -> usize {
+        majority(self.len())
+    }
+
+    pub(super) fn background(&self) -> &TaskTracker {
+        &self.background
+    }
+
+    /// A node that can be asked now, and may vote.
+    pub(super) async fn voter(&self, node: usize) -> Result<Voter, Absence> {
+        let learn = async |connection: &mut _| {
+            let membership = Membership::learn(connection, self.len()).await?;
+            self.compare(node, &membership)?;
+            Ok(membership)
+        };
+        self.nodes[node].voter(learn).await
+    }
+
+    /// Runs a script on a node that may vote.
+    pub(super) async fn run<T: FromRedisValue>(
+        &self,
+        node: usize,
+        voter: Voter,
+        call: impl FnOnce(&Membership) -> Call,
+    ) -> Result<T, Absence> {
+        self.nodes[node].run(voter, call).await
+    }
+
+    /// Asks all nodes at once, in the background: who has heard enough doesn't wait for the others.
+    pub(super) fn ask_all<T: FromRedisValue + Send + 'static>(
+        self: &Arc<Self>,
+        call: impl Fn(&Membership) -> Call + Send + Sync + 'static,
+    ) -> Answers<T> {
+        let (sender, answers) = mpsc::unbounded_channel();
+        let nodes = self.clone();
+        self.background.spawn(async move {
+            let ask = async |node: usize| {
+                let voter = nodes.voter(node).await?;
+                nodes.run(node, voter, &call).await
+            };
+            let answer = |node| async move { (node, ask(node).await) };
+            let mut answering: FuturesUnordered<_> = (0..nodes.len()).map(answer).collect();
+            while let Some(answer) = answering.next().await {
+                // Whoever has heard enough listens no more.
+                let _ = sender.send(answer);
+            }
+        });
+        answers
+    }
+
+    /// What to tell when too few nodes have answered: that it may be tried again, unless so many refuse
+    /// that no majority is left.
+    pub(super) fn too_few(&self, absent: &[(usize, Absence)]) -> BackendError {
+        let mut addresses: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (node, why) in absent {
+            addresses.entry(why.to_string()).or_default().push(self.nodes[*node].address());
+        }
+        let reasons: Vec<_> = addresses
+            .iter()
+            .map(|(why, addresses)| format!("{} ({})", why, addresses.join(", ")))
+            .collect();
+        let without_vote =
+            absent.iter().filter(|(_, why)| matches!(why, Absence::NoVote(_))).count();
+        let reason =
+            format!("no majority of the {} nodes has voted: {}", self.len(), reasons.join("; "));
+        if self.len() - without_vote < self.majority() {
+            BackendError::Rejected(reason.into())
+        } else {
+            BackendError::Unavailable(reason.into())
+        }
+    }
+
+    /// Sees that a node is none of the others, and belongs to their cluster.
+    fn compare(&self, node: usize, membership: &Membership) -> Result<(), Absence> {
+        for (n, other) in self.nodes.iter().enumerate() {
+            let Some(known) = other.membership().filter(|_| n != node) else { continue };
+            if known.run_id == membership.run_id {
+                return Err(Absence::NoVote(format!(
+                    "it is the same server as {}: name {} different ones",
+                    other.address(),
+                    self.len()
+                )));
+            }
+            if known.cluster != membership.cluster {
+                return Err(Absence::NoVote(format!(
+                    "it belongs to another cluster than {}",
+                    other.address()
+                )));
+            }
+        }
+        Ok(())
+    }
+}

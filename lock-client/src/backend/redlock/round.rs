@@ -1,0 +1,149 @@
+//! One round: all nodes are asked for the lock at once, under a holder of its own.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use fence::{Holder, Token};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::{sync::oneshot, time::timeout};
+
+use super::{
+    node::Absence,
+    nodes::Nodes,
+    script,
+    tally::{Heard, Missed, Sealing, Tally, Verdict},
+};
+use crate::{
+    Ttl,
+    backend::{Ownership, redis::keys::Keys},
+    clock::Moment,
+};
+
+/// One round. It is played in the background: whoever asked for it may go away, and the nodes that
+/// answer late are heard to their end.
+pub(super) struct Round {
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) keys: Keys,
+    /// Of this round alone: an answer to an earlier round is none to this one.
+    pub(super) holder: Holder,
+    pub(super) ttl: Ttl,
+    /// What missing counters start at, on all nodes alike.
+    pub(super) start: u64,
+    /// Whether what comes of it is known: nobody who has not been asked yet is asked then.
+    pub(super) decided: AtomicBool,
+}
+
+/// What a node is asked for.
+enum Step {
+    Grant(usize),
+    Seal(Sealing),
+}
+
+impl Step {
+    fn node(&self) -> usize {
+        match self {
+            Self::Grant(node) | Self::Seal(Sealing { node, .. }) => *node,
+        }
+    }
+}
+
+impl Round {
+    /// Plays it, and tells what came of it: the token that a majority has sealed. If nobody listens any
+    /// more, or it took longer than the lock may be relied on, everything is released again.
+    pub(super) async fn play(self, tell: oneshot::Sender<Result<Token, Missed>>) {
+        let valid_until = Moment::now() + self.ttl.reliable();
+        let mut tally = Tally::of(self.nodes.len());
+        let mut asked: FuturesUnordered<_> =
+            (0..self.nodes.len()).map(|node| self.ask(Step::Grant(node))).collect();
+        while tally.verdict() == Verdict::Open {
+            let Ok(heard) = timeout(valid_until.remaining(), asked.next()).await else { break };
+            let (node, heard) = heard.expect("a verdict is open only while nodes are asked");
+            let seals = tally.count(node, heard).into_iter().map(Step::Seal);
+            asked.extend(seals.map(|seal| self.ask(seal)));
+        }
+        self.decided.store(true, Ordering::Relaxed);
+        let highest = tally.highest();
+        let won = match tally.verdict() {
+            Verdict::Won(token) => !valid_until.has_passed() && tell.send(Ok(token)).is_ok(),
+            Verdict::Missed | Verdict::Open => {
+                // Nobody may listen any more.
+                let _ = tell.send(Err(tally.missed()));
+                return self.undo(asked, highest).await;
+            }
+        };
+        if !won {
+            return self.undo(asked, highest).await;
+        }
+        // The more nodes are sealed, the more of them the lease can lose.
+        while let Some((node, heard)) = asked.next().await {
+            let seals = tally.count(node, heard).into_iter().map(Step::Seal);
+            asked.extend(seals.map(|seal| self.ask(seal)));
+        }
+    }
+
+    async fn ask(&self, step: Step) -> (usize, Heard) {
+        let node = step.node();
+        (node, self.answer(node, step).await.unwrap_or_else(Heard::Absent))
+    }
+
+    async fn answer(&self, node: usize, step: Step) -> Result<Heard, Absence> {
+        let voter = self.nodes.voter(node).await?;
+        match step {
+            Step::Grant(_) if self.decided.load(Ordering::Relaxed) => {
+                Err(Absence::NoAnswer("it was not asked in time".to_owned()))
+            }
+            Step::Grant(_) => {
+                let call = |voter: &_| {
+                    script::grant(&self.keys, voter, &self.holder, self.ttl, self.start)
+                };
+                let answer: (u64, i64, String) = self.nodes.run(node, voter, call).await?;
+                match answer {
+                    (1, grant, _) => Token::try_from(grant)
+                        .map(Heard::Granted)
+                        .map_err(|error| Absence::NoVote(error.to_string())),
+                    (_, remaining, holder) => {
+                        let remaining = u64::try_from(remaining).ok().map(Duration::from_millis);
+                        Ok(Heard::Refused { holder, remaining })
+                    }
+                }
+            }
+            Step::Seal(Sealing { grant, token, .. }) => {
+                let here = Ownership { holder: self.holder.clone(), grant };
+                let call = |voter: &_| script::seal(&self.keys, voter, &here, token, token);
+                Ok(Heard::Sealed(self.nodes.run(node, voter, call).await?))
+            }
+        }
+    }
+
+    /// Releases everywhere: on a node that hasn't answered, too. One that answers late that it gave the
+    /// lock may have given it after that, and is told again.
+    async fn undo(
+        &self,
+        mut asked: FuturesUnordered<impl Future<Output = (usize, Heard)>>,
+        lift_to: Option<Token>,
+    ) {
+        let release = |node| async move {
+            let voter = self.nodes.voter(node).await?;
+            let call = |_: &_| script::release(&self.keys, &self.holder, lift_to);
+            self.nodes.run::<bool>(node, voter, call).await
+        };
+        let mut releasing: FuturesUnordered<_> = (0..self.nodes.len()).map(release).collect();
+        loop {
+            tokio::select! {
+                Some((node, heard)) = asked.next() => {
+                    if let Heard::Granted(_) = heard {
+                        releasing.push(release(node));
+                    }
+                }
+                // If there is no answer, the ttl frees the lock.
+                Some(_) = releasing.next() => {}
+                else => return,
+            }
+        }
+    }
+}
