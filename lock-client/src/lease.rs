@@ -220,7 +220,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.stop_renewing();
-        if self.settled || self.held.is_somebody_elses() {
+        if self.settled {
             return;
         }
         let held = self.held.clone();

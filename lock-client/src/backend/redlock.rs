@@ -53,7 +53,7 @@ use fence::{Holder, ResourceName, Token};
 use tokio::sync::oneshot;
 
 use self::{
-    node::Node,
+    node::{Asking, Node},
     nodes::{Answers, Nodes},
     round::Round,
     tally::Missed,
@@ -192,7 +192,7 @@ impl Backend for Redlock {
     ) -> Result<Option<Token>, BackendError> {
         let (keys, ownership) = (Keys::of(name), ownership.clone());
         let renew = move |voter: &_| script::renew(&keys, voter, &ownership, ttl);
-        let sealed = self.majority(self.nodes.ask_all(renew)).await?;
+        let sealed = self.majority(self.nodes.ask_all(Asking::Vote, renew)).await?;
         // Above the lowest, no token is sealed by a majority.
         sealed.and_then(|tokens| tokens.into_iter().min()).map(valid_token).transpose()
     }
@@ -208,13 +208,13 @@ impl Backend for Redlock {
             let (keys, owner) = (keys.clone(), owner.clone());
             move |voter: &_| script::raise(&keys, voter, &owner, above, start)
         };
-        let Some(raised) = self.majority(self.nodes.ask_all(raise)).await? else {
+        let Some(raised) = self.majority(self.nodes.ask_all(Asking::Vote, raise)).await? else {
             return Ok(None);
         };
         let highest = raised.into_iter().max().expect("a majority is more than none");
         let token = valid_token(highest)?;
         let seal = move |voter: &_| script::seal(&keys, voter, &owner, owner.grant, token);
-        let sealed = self.majority(self.nodes.ask_all(seal)).await?;
+        let sealed = self.majority(self.nodes.ask_all(Asking::Vote, seal)).await?;
         Ok(sealed.map(|_| token))
     }
 
@@ -225,8 +225,8 @@ impl Backend for Redlock {
         grant: Option<Token>,
     ) -> Result<bool, BackendError> {
         let (keys, holder) = (Keys::of(name), holder.clone());
-        let mut answers =
-            self.nodes.ask_all::<bool>(move |_| script::release(&keys, &holder, grant));
+        let release = move |_: &_| script::release(&keys, &holder, grant);
+        let mut answers = self.nodes.ask_all(Asking::Release, release);
         let (nodes, majority) = (self.nodes.len(), self.nodes.majority());
         let (mut owned, mut not_owned, mut absent) = (0, 0, Vec::new());
         while let Some((node, answer)) = answers.recv().await {
@@ -262,18 +262,19 @@ impl Backend for Redlock {
     async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
         let keys = Keys::of(name);
         let call = move |_: &_| STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
-        let mut answers = self.nodes.ask_all(call);
+        let mut answers = self.nodes.ask_all(Asking::Vote, call);
         let (mut told, mut absent) = (Vec::new(), Vec::new());
         while let Some((node, answer)) = answers.recv().await {
             match answer {
                 Ok(answer) => told.push(redis::status(name, answer)?),
                 Err(why) => absent.push((node, why)),
             }
+            let outstanding = self.nodes.len() - told.len() - absent.len();
+            if let Some(status) = status::of_all(&told, outstanding, self.nodes.majority()) {
+                return Ok(status);
+            }
         }
-        if told.len() < self.nodes.majority() {
-            return Err(self.nodes.too_few(&absent));
-        }
-        Ok(status::of_all(told, self.nodes.majority()))
+        Err(self.nodes.too_few(&absent))
     }
 
     async fn settled(&self) {

@@ -52,7 +52,7 @@ pub(crate) struct Held {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Valid { token: Token, deadline: Moment },
-    Lost(Loss),
+    Lost,
     Released,
 }
 
@@ -91,7 +91,7 @@ impl Held {
         match *self.state.borrow() {
             State::Valid { token, deadline } if !deadline.has_passed() => return Ok(token),
             State::Valid { .. } => {}
-            State::Lost(_) | State::Released => return Err(Lost),
+            State::Lost | State::Released => return Err(Lost),
         }
         self.lose(Loss::Expired);
         Err(Lost)
@@ -104,13 +104,8 @@ impl Held {
     pub(super) fn remaining(&self) -> Duration {
         match *self.state.borrow() {
             State::Valid { deadline, .. } => deadline.remaining(),
-            State::Lost(_) | State::Released => Duration::ZERO,
+            State::Lost | State::Released => Duration::ZERO,
         }
-    }
-
-    /// Whether the lock service said that the lock is not ours.
-    pub(super) fn is_somebody_elses(&self) -> bool {
-        matches!(*self.state.borrow(), State::Lost(Loss::NotOurs))
     }
 
     /// Waits until the lease is over.
@@ -208,7 +203,7 @@ impl Held {
         let lost = self.state.send_if_modified(|state| {
             let valid = matches!(state, State::Valid { .. });
             if valid {
-                *state = State::Lost(loss);
+                *state = State::Lost;
             }
             valid
         });

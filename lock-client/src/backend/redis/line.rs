@@ -1,7 +1,7 @@
 //! A line to a server: what requests are sent over, and whether they are answered.
 
 use std::{
-    sync::{Arc, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -21,8 +21,15 @@ pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 #[derive(Clone)]
 pub(in crate::backend) struct Line {
     link: Link,
-    /// When the first request was sent since the last answer.
-    unanswered_since: Arc<std::sync::Mutex<Option<Moment>>>,
+    unanswered: Arc<Mutex<Unanswered>>,
+}
+
+/// What was sent since the last answer.
+#[derive(Clone, Copy, Default)]
+struct Unanswered {
+    requests: u32,
+    /// When the first of them was sent.
+    since: Option<Moment>,
 }
 
 /// What requests are sent over.
@@ -42,7 +49,7 @@ pub(super) fn settings() -> AsyncConnectionConfig {
 
 impl Line {
     pub(in crate::backend) fn over(link: Link) -> Self {
-        Self { link, unanswered_since: Arc::default() }
+        Self { link, unanswered: Arc::default() }
     }
 
     /// Runs a script in one round trip, or two where this Redis doesn't know it.
@@ -50,7 +57,11 @@ impl Line {
         &mut self,
         call: &Call,
     ) -> RedisResult<T> {
-        self.unanswered_since().get_or_insert_with(Moment::now);
+        {
+            let mut unanswered = self.unanswered();
+            unanswered.requests += 1;
+            unanswered.since.get_or_insert_with(Moment::now);
+        }
         let answer = match self.link.query(&call.by_hash()).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.link.query(&call.in_full()).await
@@ -58,22 +69,27 @@ impl Line {
             answer => answer,
         };
         if !matches!(&answer, Err(error) if error.kind() == ErrorKind::Io) {
-            *self.unanswered_since() = None;
+            *self.unanswered() = Unanswered::default();
         }
         answer
     }
 
     /// For how long everything has been left unanswered.
     pub(in crate::backend) fn silence(&self) -> Duration {
-        self.unanswered_since().map_or(Duration::ZERO, Moment::elapsed)
+        self.unanswered().since.map_or(Duration::ZERO, Moment::elapsed)
     }
 
-    fn unanswered_since(&self) -> MutexGuard<'_, Option<Moment>> {
-        self.unanswered_since.lock().expect("nothing panics while it has this")
+    /// How many requests were sent since the last answer.
+    pub(in crate::backend) fn unanswered_requests(&self) -> u32 {
+        self.unanswered().requests
+    }
+
+    fn unanswered(&self) -> MutexGuard<'_, Unanswered> {
+        self.unanswered.lock().expect("nothing panics while it has this")
     }
 
     pub(in crate::backend) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.unanswered_since, &other.unanswered_since)
+        Arc::ptr_eq(&self.unanswered, &other.unanswered)
     }
 
     /// Whether it is of no more use: it is lost, or its server is not, or no longer, the primary. One

@@ -23,10 +23,21 @@ use crate::{
 /// How long a node may leave everything unanswered until it is asked less: what is sent to one that
 /// hangs piles up, and is done late.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How often a node that doesn't answer is asked all the same.
+/// How often a node that doesn't answer is asked for its vote all the same.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a node is left alone that could not be connected to, or has no vote.
 const AWAY: Duration = Duration::from_millis(250);
+/// How many requests may wait at a node that doesn't answer, for what it may yet do to be undone.
+const MOST_UNANSWERED: u32 = 1000;
+
+/// What a node is to be asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asking {
+    /// Its vote, which is of use only if it answers soon.
+    Vote,
+    /// To release what it may have given, or may yet give: of use whenever it comes to it.
+    Release,
+}
 
 /// One of the nodes of a cluster.
 pub(super) struct Node {
@@ -104,9 +115,10 @@ impl Node {
     /// away a moment ago, or leaves everything unanswered.
     pub(super) async fn voter(
         &self,
+        asking: Asking,
         learn: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<Membership, Absence>,
     ) -> Result<Voter, Absence> {
-        let suspected = match self.known() {
+        let suspected = match self.known(asking) {
             Known::Voter(voter) => return Ok(voter),
             Known::Away(why) => return Err(why),
             Known::Stale(why) => why,
@@ -115,7 +127,7 @@ impl Node {
             Some(why) => self.connecting.try_lock().map_err(|_| why)?,
             None => self.connecting.lock().await,
         };
-        match self.known() {
+        match self.known(asking) {
             Known::Voter(voter) => return Ok(voter),
             Known::Away(why) => return Err(why),
             Known::Stale(_) => {}
@@ -150,7 +162,7 @@ impl Node {
         answer.map_err(Absence::from)
     }
 
-    fn known(&self) -> Known {
+    fn known(&self, asking: Asking) -> Known {
         match &mut *self.presence() {
             Presence::Unknown => Known::Stale(None),
             Presence::Away { until, why } if until.has_passed() => Known::Stale(Some(why.clone())),
@@ -160,7 +172,14 @@ impl Node {
                 let silent = || Absence::NoAnswer(format!("no answer for {silence:.1?}"));
                 if silence > LONGEST_SILENCE {
                     Known::Stale(Some(silent()))
-                } else if silence > PATIENCE && probed.elapsed() < PROBE_INTERVAL {
+                } else if silence <= PATIENCE {
+                    Known::Voter(voter.clone())
+                } else if asking == Asking::Release {
+                    match voter.line.unanswered_requests() {
+                        ..MOST_UNANSWERED => Known::Voter(voter.clone()),
+                        _ => Known::Away(silent()),
+                    }
+                } else if probed.elapsed() < PROBE_INTERVAL {
                     Known::Away(silent())
                 } else {
                     *probed = Moment::now();

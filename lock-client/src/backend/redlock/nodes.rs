@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     membership::Membership,
-    node::{Absence, Node, Voter},
+    node::{Absence, Asking, Node, Voter},
     tally::majority,
 };
 use crate::backend::{BackendError, redis::script::Call};
@@ -45,13 +45,13 @@ impl Nodes {
     }
 
     /// A node that can be asked now, and may vote.
-    pub(super) async fn voter(&self, node: usize) -> Result<Voter, Absence> {
+    pub(super) async fn voter(&self, node: usize, asking: Asking) -> Result<Voter, Absence> {
         let learn = async |connection: &mut _| {
             let membership = Membership::learn(connection, self.len()).await?;
             self.compare(node, &membership)?;
             Ok(membership)
         };
-        self.nodes[node].voter(learn).await
+        self.nodes[node].voter(asking, learn).await
     }
 
     /// Runs a script on a node that may vote.
@@ -67,13 +67,14 @@ impl Nodes {
     /// Asks all nodes at once, in the background: who has heard enough doesn't wait for the others.
     pub(super) fn ask_all<T: FromRedisValue + Send + 'static>(
         self: &Arc<Self>,
+        asking: Asking,
         call: impl Fn(&Membership) -> Call + Send + Sync + 'static,
     ) -> Answers<T> {
         let (sender, answers) = mpsc::unbounded_channel();
         let nodes = self.clone();
         self.background.spawn(async move {
             let ask = async |node: usize| {
-                let voter = nodes.voter(node).await?;
+                let voter = nodes.voter(node, asking).await?;
                 nodes.run(node, voter, &call).await
             };
             let answer = |node| async move { (node, ask(node).await) };

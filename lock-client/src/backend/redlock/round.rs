@@ -13,7 +13,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
-    node::Absence,
+    node::{Absence, Asking},
     nodes::Nodes,
     script,
     tally::{Heard, Missed, Sealing, Tally, Verdict},
@@ -92,7 +92,7 @@ impl Round {
     }
 
     async fn answer(&self, node: usize, step: Step) -> Result<Heard, Absence> {
-        let voter = self.nodes.voter(node).await?;
+        let voter = self.nodes.voter(node, Asking::Vote).await?;
         match step {
             Step::Grant(_) if self.decided.load(Ordering::Relaxed) => {
                 Err(Absence::NoAnswer("it was not asked in time".to_owned()))
@@ -128,7 +128,7 @@ impl Round {
         lift_to: Option<Token>,
     ) {
         let release = |node| async move {
-            let voter = self.nodes.voter(node).await?;
+            let voter = self.nodes.voter(node, Asking::Release).await?;
             let call = |_: &_| script::release(&self.keys, &self.holder, lift_to);
             self.nodes.run::<bool>(node, voter, call).await
         };

@@ -1,21 +1,33 @@
 //! What a lock is on several nodes.
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use crate::backend::{Held, Status};
 
-/// What a lock is, by what each of the nodes says that have answered: it is held if one ownership has a
-/// majority, for as long as it has.
-pub(super) fn of_all(told: Vec<Status>, majority: usize) -> Status {
-    let last_token = told.iter().filter_map(|status| status.last_token).max();
-    let held: Vec<_> = told.into_iter().filter_map(|status| status.held).collect();
-    let held = held.iter().find_map(|one| {
-        let mut same: Vec<_> =
-            held.iter().filter(|other| other.ownership == one.ownership).collect();
-        same.sort_by_key(|held| std::cmp::Reverse(held.remaining.unwrap_or(Duration::MAX)));
-        let remaining = same.get(majority - 1)?.remaining;
-        let token = same.iter().map(|held| held.token).max().unwrap_or(one.token);
-        Some(Held { token, ownership: one.ownership.clone(), remaining })
+/// What a lock is, by what those nodes say that have answered: it is held if one ownership has a
+/// majority, for as long as it has. `None` if the nodes that are yet to answer may decide that.
+pub(super) fn of_all(told: &[Status], outstanding: usize, majority: usize) -> Option<Status> {
+    if told.len() < majority {
+        return None;
+    }
+    let held: Vec<_> = told.iter().filter_map(|status| status.held.as_ref()).collect();
+    let nodes_of = |one: &Held| -> Vec<_> {
+        held.iter().filter(|other| other.ownership == one.ownership).collect()
+    };
+    let most = held.iter().map(|one| nodes_of(one)).max_by_key(Vec::len).unwrap_or_default();
+    if (most.len()..most.len() + outstanding).contains(&(majority - 1)) {
+        return None;
+    }
+    let held = (most.len() >= majority).then(|| {
+        let mut remaining: Vec<_> = most.iter().map(|held| held.remaining).collect();
+        remaining.sort_by_key(|remaining| Reverse(remaining.unwrap_or(Duration::MAX)));
+        let token = most.iter().map(|held| held.token).max();
+        Held {
+            token: token.expect("a majority is more than none"),
+            ownership: most[0].ownership.clone(),
+            remaining: remaining[majority - 1],
+        }
     });
-    Status { held, last_token, queued: 0 }
+    let last_token = told.iter().filter_map(|status| status.last_token).max();
+    Some(Status { held, last_token, queued: 0 })
 }
