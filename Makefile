@@ -13,11 +13,11 @@ POSTGRES_AT_LEAST := 15
 .PHONY: demo test check bench redis-server openssl curl postgresql mariadb sqlite3 wrk python node
 
 demo: redis-server
-	cargo build --workspace --bins
+	cargo build --workspace
 	target/debug/lab replay
 
 test: redis-server openssl curl postgresql mariadb sqlite3 python node
-	cargo build --workspace --bins
+	cargo build --workspace
 	cargo test --workspace
 
 check:
