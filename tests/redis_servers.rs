@@ -1,5 +1,9 @@
 //! The lab's private Redis servers are what they say: what they keep, lose, refuse and promote.
 
+#[cfg(target_os = "linux")]
+mod clocks;
+mod nodes;
+
 use std::{
     process::{Command, Output},
     time::Duration,

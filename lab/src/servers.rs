@@ -19,7 +19,7 @@ use tempfile::TempDir;
 pub use self::{
     mariadb::MariaDb,
     postgres::Postgres,
-    redis::{Redis, RedisCluster, Replica, Sentinels},
+    redis::{NodeKind, Redis, RedisCluster, RedlockNodes, Replica, Sentinels},
     shared::Shared,
     storage::StorageServer,
 };
@@ -60,7 +60,7 @@ fn unprivileged_user(name: &str, package: &str) -> anyhow::Result<Option<User>> 
     Ok(Some(User { uid: id("-u")?, gid: id("-g")? }))
 }
 
-/// The path of one of this workspace's own programs, which is built beside this one.
+/// The path of one of this workspace's own programs, or libraries, which is built beside this one.
 ///
 /// # Errors
 /// If it isn't there.

@@ -1,8 +1,10 @@
-//! Private Redis servers: one alone, a replica, one with Sentinels, a Cluster.
+//! Private Redis servers: one alone, a replica, one with Sentinels, a Cluster, the nodes of Redlock.
 
+mod clock;
 mod cluster;
 mod link;
 mod listener;
+mod nodes;
 mod replica;
 mod sentinels;
 mod tls;
@@ -18,7 +20,13 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use self::listener::{Door, Listener};
-pub use self::{cluster::RedisCluster, link::Link, replica::Replica, sentinels::Sentinels};
+pub use self::{
+    cluster::RedisCluster,
+    link::Link,
+    nodes::{NodeKind, RedlockNodes},
+    replica::Replica,
+    sentinels::Sentinels,
+};
 use super::{installed, temporary_folder};
 use crate::process::Process;
 
@@ -257,5 +265,6 @@ fn spawn(folder: &TempDir, listener: &Listener, given: &[String]) -> anyhow::Res
     command.arg("--unixsocket").arg(folder.path().join("redis.sock"));
     command.arg("--logfile").arg(folder.path().join("redis.log"));
     command.arg("--dir").arg(folder.path()).args(given);
+    clock::preload(folder.path(), &mut command)?;
     Process::spawn("redis", &command, folder.path())
 }
