@@ -82,6 +82,16 @@ pub enum Actor {
     Redis,
     /// The lock service's replica.
     Replica,
+    /// The first node of a lock service that is several.
+    NodeA,
+    /// The second.
+    NodeB,
+    /// The third.
+    NodeC,
+    /// The fourth.
+    NodeD,
+    /// The fifth.
+    NodeE,
     /// The client to whom something happens: it is paused, or killed.
     Client1,
     /// The client that comes meanwhile.
@@ -195,11 +205,19 @@ impl Event {
 }
 
 impl Actor {
+    /// The nodes of a lock service that is several.
+    pub const NODES: [Self; 5] = [Self::NodeA, Self::NodeB, Self::NodeC, Self::NodeD, Self::NodeE];
+
     /// What it is called in a table's head.
     pub fn title(self) -> &'static str {
         match self {
             Self::Redis => "lock (Redis)",
             Self::Replica => "its replica",
+            Self::NodeA => "node A",
+            Self::NodeB => "node B",
+            Self::NodeC => "node C",
+            Self::NodeD => "node D",
+            Self::NodeE => "node E",
             Self::Client1 => "client 1",
             Self::Client2 => "client 2",
             Self::Client3 => "client 3",

@@ -12,6 +12,8 @@ use crate::record::{Actor, Event, RunRecord, World};
 const WIDTH: usize = 80;
 const TIME_WIDTH: usize = 8;
 const GAP: usize = 2;
+/// With more lanes than fit at this width, a timeline is wider than the rest: 120 columns for eight.
+const LANE_AT_LEAST: usize = 12;
 
 /// Prints a run's events as they happen.
 #[derive(Debug)]
@@ -53,7 +55,7 @@ impl Timeline {
 
     /// A row of the table: as many lines as its fullest cell needs.
     fn row(&self, time: &str, cell: impl Fn(Actor) -> (String, Style)) -> String {
-        let lane_width = (WIDTH - TIME_WIDTH) / self.lanes.len() - GAP;
+        let lane_width = ((WIDTH - TIME_WIDTH) / self.lanes.len() - GAP).max(LANE_AT_LEAST);
         let told = self.lanes.iter().map(|actor| cell(*actor));
         let cells: Vec<_> =
             told.map(|(sentence, style)| (wrapped(&sentence, lane_width), style)).collect();
@@ -113,4 +115,29 @@ fn wrapped(sentence: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use anstream::adapter::strip_str;
+
+    use super::*;
+    use crate::{record::Recorder, scenario};
+
+    #[test]
+    fn lanes_of_five_nodes_and_three_others_fit_into_120_columns_and_are_not_broken() {
+        const LANES: [Actor; 8] = {
+            let [a, b, c, d, e] = Actor::NODES;
+            [Actor::Client1, a, b, c, d, e, Actor::Client2, Actor::Storage]
+        };
+        let mut recorder = Recorder::start(scenario::ALL[0].worlds()[0], |_| {});
+        recorder.note(Actor::NodeE, "restarted", None);
+        let events = recorder.into_events();
+        let text = strip_str(&Timeline::new(&LANES).event(&events[0])).to_string();
+        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+        let head = text.lines().find(|line| line.starts_with("seconds")).unwrap();
+        for lane in LANES {
+            assert!(head.contains(lane.title()), "{head}");
+        }
+    }
 }

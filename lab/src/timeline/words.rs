@@ -13,7 +13,14 @@ const ODD: Style = AnsiColor::Yellow.on_default();
 /// What an event says, and how it looks.
 pub(super) fn told(event: &Event) -> (String, Style) {
     let told = match event.actor {
-        Actor::Redis | Actor::Replica | Actor::Network => told_of_lock_service(event),
+        Actor::Redis
+        | Actor::Replica
+        | Actor::NodeA
+        | Actor::NodeB
+        | Actor::NodeC
+        | Actor::NodeD
+        | Actor::NodeE
+        | Actor::Network => told_of_lock_service(event),
         Actor::Storage => told_of_storage(event),
         Actor::Others => told_of_crowd(event),
         Actor::Client1 | Actor::Client2 | Actor::Client3 => {
