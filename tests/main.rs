@@ -1,12 +1,13 @@
 //! End-to-end tests: real servers and real clients, each test with its own.
 //!
 //! Those of the [`command`], the library of [`locks`], the [`databases`] with a fence, the storage
-//! [`server`], and the lab. The helpers that several of them need are [`lock_service`], [`proxy`],
-//! [`wire`] and [`world`].
+//! [`server`], and the lab. The helpers that several of them need are [`faults`], [`lock_service`],
+//! [`proxy`], [`wire`] and [`world`].
 
 mod bench;
 mod command;
 mod databases;
+mod faults;
 mod languages;
 mod lock_service;
 mod locks;
