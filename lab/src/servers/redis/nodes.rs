@@ -1,13 +1,16 @@
 //! The nodes of a lock that a majority grants.
 
+use std::{process::Command, time::Duration};
+
+use anyhow::ensure;
 use futures_util::future::try_join_all;
 
 use super::Redis;
+use crate::servers::built;
 
 /// Independent Redis servers, none of which knows of the others, on Unix sockets.
 ///
-/// They are empty: clients refuse them until they have been initialised as the nodes of one lock
-/// service.
+/// They are empty: clients refuse them until [`init`](RedlockNodes::init).
 #[derive(Debug)]
 pub struct RedlockNodes {
     nodes: Vec<Redis>,
@@ -44,6 +47,27 @@ impl RedlockNodes {
     pub async fn start(kinds: &[NodeKind<'_>]) -> anyhow::Result<Self> {
         let nodes = try_join_all(kinds.iter().map(|kind| kind.start())).await?;
         Ok(Self { nodes })
+    }
+
+    /// Makes them the nodes of one lock service, which grants no longer ttl than this.
+    ///
+    /// # Errors
+    /// If `lock-client node init` fails.
+    pub async fn init(&self, max_ttl: Duration) -> anyhow::Result<()> {
+        self.manage(&["init", "--max-ttl", &format!("{}ms", max_ttl.as_millis())]).await?;
+        Ok(())
+    }
+
+    /// Runs `lock-client node` with these arguments and the URLs of all nodes. Returns what it prints.
+    ///
+    /// # Errors
+    /// If it fails: what it says.
+    pub async fn manage(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = Command::new(built("lock-client")?);
+        command.arg("node").args(arguments).env("FENCED_REDIS", self.urls().join(" "));
+        let output = tokio::process::Command::from(command).output().await?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
     }
 
     /// Their URLs, in the order of their kinds.
