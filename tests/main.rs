@@ -1,6 +1,6 @@
 //! End-to-end tests: real servers and real clients, each test with its own.
 //!
-//! Those of the [`command`], the library of [`locks`], the [`databases`] with a fence, the storage
+//! Those of the [`command`], the library of [`locks`], [`redlock`], the [`databases`] with a fence, the storage
 //! [`server`], and the lab. The helpers that several of them need are [`faults`], [`lock_service`],
 //! [`proxy`], [`wire`] and [`world`].
 
@@ -13,6 +13,7 @@ mod lock_service;
 mod locks;
 mod proxy;
 mod redis_servers;
+mod redlock;
 mod replay;
 mod server;
 mod wire;

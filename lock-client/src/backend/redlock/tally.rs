@@ -59,7 +59,7 @@ pub(super) enum Verdict {
     Open,
     /// A majority has sealed the token.
     Won(Token),
-    /// A majority can't be reached any more.
+    /// A majority can't be reached any more, and it is known whether somebody else has one.
     Missed,
 }
 
@@ -116,10 +116,16 @@ impl Tally {
                 Verdict::Won(token)
             }
             _ => {
-                let may_count = count(|vote| {
-                    matches!(vote, Vote::Open | Vote::Granted(_) | Vote::Sealing | Vote::Sealed)
-                });
-                if may_count < self.majority() { Verdict::Missed } else { Verdict::Open }
+                let open = count(|vote| matches!(vote, Vote::Open));
+                let ours =
+                    count(|vote| matches!(vote, Vote::Granted(_) | Vote::Sealing | Vote::Sealed));
+                let anothers = self.most_of_another();
+                let undecided = |nodes| (nodes..nodes + open).contains(&(self.majority() - 1));
+                if ours + open >= self.majority() || undecided(anothers) {
+                    Verdict::Open
+                } else {
+                    Verdict::Missed
+                }
             }
         }
     }
@@ -142,26 +148,33 @@ impl Tally {
         if self.votes.len() - absent.len() - silent < majority {
             return Missed::Absent(absent);
         }
-        let mut holders: HashMap<&str, usize> = HashMap::new();
         // When each node is free; `None` where that is not known.
         let mut free_in = Vec::new();
         for vote in &self.votes {
             match vote {
-                Vote::Refused { holder, remaining } => {
-                    *holders.entry(holder).or_default() += 1;
-                    free_in.push(*remaining);
-                }
+                Vote::Refused { remaining, .. } => free_in.push(*remaining),
                 Vote::Absent(_) | Vote::Open => free_in.push(None),
                 _ => free_in.push(Some(Duration::ZERO)),
             }
         }
         free_in.sort_by_key(|free_in| free_in.unwrap_or(Duration::MAX));
         let remaining = free_in[majority - 1];
-        if holders.values().any(|&nodes| nodes >= majority) {
+        if self.most_of_another() >= majority {
             Missed::Held { remaining }
         } else {
             Missed::Split { remaining }
         }
+    }
+
+    /// On how many nodes the one has the lock who has it on the most of those that refused.
+    fn most_of_another(&self) -> usize {
+        let mut nodes: HashMap<&str, usize> = HashMap::new();
+        for vote in &self.votes {
+            if let Vote::Refused { holder, .. } = vote {
+                *nodes.entry(holder).or_default() += 1;
+            }
+        }
+        nodes.into_values().max().unwrap_or_default()
     }
 
     fn granted(&self) -> impl Iterator<Item = (usize, Token)> {
@@ -180,4 +193,96 @@ impl Tally {
 /// How many nodes are more than half of them.
 pub(super) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(number: u64) -> Token {
+        Token::new(number).unwrap()
+    }
+
+    fn granted(grant: u64) -> Heard {
+        Heard::Granted(token(grant))
+    }
+
+    fn refused(holder: &str, seconds: u64) -> Heard {
+        let remaining = Some(Duration::from_secs(seconds));
+        Heard::Refused { holder: holder.to_owned(), remaining }
+    }
+
+    fn absent() -> Heard {
+        Heard::Absent(Absence::NoAnswer("down".to_owned()))
+    }
+
+    /// The tally of this, one node after the other, in which nobody has anything to seal.
+    fn tally(nodes: usize, heard: Vec<Heard>) -> Tally {
+        let mut tally = Tally::of(nodes);
+        for (node, heard) in heard.into_iter().enumerate() {
+            assert_eq!(tally.count(node, heard), []);
+        }
+        tally
+    }
+
+    #[test]
+    fn majority_that_counts_alike_wins_at_once() {
+        assert_eq!(tally(5, vec![granted(34), granted(34)]).verdict(), Verdict::Open);
+        let won = tally(5, vec![granted(34), granted(34), granted(34)]);
+        assert_eq!(won.verdict(), Verdict::Won(token(34)));
+    }
+
+    #[test]
+    fn token_counts_once_a_majority_has_sealed_it() {
+        let mut tally = tally(3, vec![granted(34)]);
+        let sealing = [Sealing { node: 0, grant: token(34), token: token(36) }];
+        assert_eq!(tally.count(2, granted(36)), sealing);
+        assert_eq!(tally.verdict(), Verdict::Open);
+        let sealing = [Sealing { node: 1, grant: token(30), token: token(36) }];
+        assert_eq!(tally.count(1, granted(30)), sealing, "one that comes later is sealed too");
+        assert_eq!(tally.count(0, Heard::Sealed(false)), []);
+        assert_eq!(tally.verdict(), Verdict::Open);
+        assert_eq!(tally.count(1, Heard::Sealed(true)), []);
+        assert_eq!(tally.verdict(), Verdict::Won(token(36)));
+    }
+
+    #[test]
+    fn grant_above_the_token_does_not_count() {
+        let mut tally = tally(5, vec![granted(34), granted(34)]);
+        assert_eq!(tally.count(2, granted(33)).len(), 1);
+        assert_eq!(tally.count(3, granted(40)), [], "its lock may follow one of token 39");
+        assert_eq!(tally.count(2, Heard::Sealed(false)), []);
+        assert_eq!(tally.verdict(), Verdict::Open);
+        assert_eq!(tally.count(4, absent()), []);
+        assert_eq!(tally.verdict(), Verdict::Missed);
+        assert_eq!(tally.highest(), Some(token(34)));
+    }
+
+    #[test]
+    fn who_has_the_lock_is_asked_of_those_who_may_tell() {
+        let verdict = |heard| tally(3, heard).verdict();
+        assert_eq!(verdict(vec![absent(), refused("a", 9)]), Verdict::Open, "a may have two");
+        assert_eq!(verdict(vec![absent(), refused("a", 9), refused("a", 9)]), Verdict::Missed);
+        assert_eq!(verdict(vec![refused("a", 9), refused("a", 9)]), Verdict::Missed);
+        assert_eq!(verdict(vec![absent(), absent()]), Verdict::Missed, "nobody can have two");
+    }
+
+    #[test]
+    fn lock_is_held_only_if_one_has_a_majority_of_it() {
+        let missed = |heard| tally(3, heard).missed();
+        let held = missed(vec![refused("a", 9), granted(34), refused("a", 5)]);
+        assert!(
+            matches!(held, Missed::Held { remaining: Some(left) } if left.as_secs() == 5),
+            "two nodes are free by then: {held:?}"
+        );
+        let split = missed(vec![refused("a", 9), granted(34), refused("b", 5)]);
+        assert!(matches!(split, Missed::Split { .. }), "{split:?}");
+        let unseen = missed(vec![refused("a", 9), absent(), granted(34)]);
+        assert!(
+            matches!(unseen, Missed::Split { remaining: Some(left) } if left.as_secs() == 9),
+            "it may have the node that is down: {unseen:?}"
+        );
+        let down = missed(vec![absent(), granted(34), absent()]);
+        assert!(matches!(down, Missed::Absent(absent) if absent.len() == 2));
+    }
 }

@@ -1,0 +1,6 @@
+//! Locks on a majority of independent nodes.
+
+mod cluster;
+mod holding;
+mod taking;
+mod waiting;
