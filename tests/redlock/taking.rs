@@ -1,6 +1,9 @@
 //! Taking a lock: tokens, majorities, and what is left behind.
 
-use std::time::{Duration, Instant};
+use std::{
+    pin::pin,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::join_all;
 use lab::servers::RedlockNodes;
@@ -215,6 +218,19 @@ async fn acquires_that_are_dropped_leave_nothing_behind() {
         let left = values(cluster.nodes(), LOCK).await;
         assert_eq!(left, vec![None; 3], "dropped after {micros} µs");
     }
+}
+
+#[tokio::test]
+async fn acquire_that_is_dropped_before_it_hears_of_its_lock_releases_it() {
+    let cluster = cluster_of(3).await;
+    let locks = locks_of(&cluster);
+    let resource = name("r");
+    {
+        let mut acquiring = pin!(locks.acquire(&resource, lasting()));
+        assert!(futures_util::poll!(&mut acquiring).is_pending());
+        until_equal(cluster.nodes(), LOCK).await;
+    }
+    until_free(cluster.nodes()).await;
 }
 
 #[tokio::test]

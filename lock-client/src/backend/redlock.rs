@@ -55,7 +55,7 @@ use tokio::sync::oneshot;
 use self::{
     node::{Asking, Node},
     nodes::{Answers, Nodes},
-    round::Round,
+    round::{Round, Won},
     tally::Missed,
 };
 use super::{
@@ -174,7 +174,9 @@ impl Backend for Redlock {
         let (tell, told) = oneshot::channel();
         self.nodes.background().spawn(round.play(tell));
         match told.await {
-            Ok(Ok(token)) => {
+            Ok(Ok(Won { token, take })) => {
+                // The round waits for it.
+                let _ = take.send(());
                 Ok(Attempt::Granted { token, ownership: Ownership { holder, grant: token } })
             }
             Ok(Err(Missed::Held { remaining })) => Ok(Attempt::Busy { remaining }),

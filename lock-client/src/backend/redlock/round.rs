@@ -38,6 +38,15 @@ pub(super) struct Round {
     pub(super) decided: AtomicBool,
 }
 
+/// A round that was won.
+#[derive(Debug)]
+pub(super) struct Won {
+    /// What a majority has sealed.
+    pub(super) token: Token,
+    /// Whoever takes the lock says so; if this is dropped instead, it is released.
+    pub(super) take: oneshot::Sender<()>,
+}
+
 /// What a node is asked for.
 enum Step {
     Grant(usize),
@@ -53,9 +62,9 @@ impl Step {
 }
 
 impl Round {
-    /// Plays it, and tells what came of it: the token that a majority has sealed. If nobody listens any
-    /// more, or it took longer than the lock may be relied on, everything is released again.
-    pub(super) async fn play(self, tell: oneshot::Sender<Result<Token, Missed>>) {
+    /// Plays it, and tells what came of it. If nobody takes the lock any more, or it took longer than
+    /// the lock may be relied on, everything is released again.
+    pub(super) async fn play(self, tell: oneshot::Sender<Result<Won, Missed>>) {
         let valid_until = Moment::now() + self.ttl.reliable();
         let mut tally = Tally::of(self.nodes.len());
         let mut asked: FuturesUnordered<_> =
@@ -68,21 +77,30 @@ impl Round {
         }
         self.decided.store(true, Ordering::Relaxed);
         let highest = tally.highest();
-        let won = match tally.verdict() {
-            Verdict::Won(token) => !valid_until.has_passed() && tell.send(Ok(token)).is_ok(),
+        let (take, mut taken) = oneshot::channel();
+        // Nobody may listen any more.
+        let _ = match tally.verdict() {
+            Verdict::Won(_) if valid_until.has_passed() => return self.undo(asked, highest).await,
+            Verdict::Won(token) => tell.send(Ok(Won { token, take })),
             Verdict::Missed | Verdict::Open => {
-                // Nobody may listen any more.
                 let _ = tell.send(Err(tally.missed()));
                 return self.undo(asked, highest).await;
             }
         };
-        if !won {
-            return self.undo(asked, highest).await;
-        }
         // The more nodes are sealed, the more of them the lease can lose.
-        while let Some((node, heard)) = asked.next().await {
-            let seals = tally.count(node, heard).into_iter().map(Step::Seal);
-            asked.extend(seals.map(|seal| self.ask(seal)));
+        let mut is_taken = false;
+        loop {
+            tokio::select! {
+                answer = &mut taken, if !is_taken => match answer {
+                    Ok(()) => is_taken = true,
+                    Err(_) => return self.undo(asked, highest).await,
+                },
+                Some((node, heard)) = asked.next() => {
+                    let seals = tally.count(node, heard).into_iter().map(Step::Seal);
+                    asked.extend(seals.map(|seal| self.ask(seal)));
+                }
+                else => return,
+            }
         }
     }
 

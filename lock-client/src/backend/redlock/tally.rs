@@ -136,7 +136,7 @@ impl Tally {
     }
 
     /// Why a majority was missed.
-    pub(super) fn missed(self) -> Missed {
+    pub(super) fn missed(&self) -> Missed {
         let majority = self.majority();
         let open = |vote: &Vote| matches!(vote, Vote::Open);
         let absent = |(node, vote): (usize, &Vote)| match vote {
