@@ -2,6 +2,7 @@
 
 mod acquiring;
 mod connections;
+mod deployments;
 mod leases;
 mod lost_replies;
 mod metrics;
