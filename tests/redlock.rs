@@ -1,6 +1,7 @@
 //! Locks on a majority of independent nodes.
 
 mod cluster;
+mod commands;
 mod holding;
 mod taking;
 mod waiting;

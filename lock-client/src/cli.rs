@@ -320,10 +320,15 @@ impl LockService {
         let wrong = |error: &dyn Display| {
             Failure::Usage(format!("{error}; a URL looks like redis://HOST[:PORT], see --help"))
         };
-        match &self.redis[..] {
+        match &self.urls()[..] {
             [url] => Ok(Locks::new(Redis::open(url).map_err(|error| wrong(&error))?)),
             urls => Ok(Locks::new(Redlock::open(urls).map_err(|error| wrong(&error))?)),
         }
+    }
+
+    /// The URLs, without what is empty between two spaces of the environment.
+    fn urls(&self) -> Vec<&str> {
+        self.redis.iter().map(String::as_str).filter(|url| !url.is_empty()).collect()
     }
 
     /// Does something with the locks, and then waits a moment until what goes on in the background is

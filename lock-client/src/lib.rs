@@ -3,7 +3,8 @@
 //!
 //! # The code
 //! Start with [`Locks`], which acquires, and [`Lease`], which is what you get. [`backend`] says what
-//! a lock service has to do; [`backend::redis`] is one, and explains where its tokens come from.
+//! a lock service has to do; [`backend::redis`] and [`backend::redlock`] are two, and explain where
+//! their tokens come from.
 
 mod acquisition;
 pub mod backend;

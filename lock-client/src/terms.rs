@@ -77,7 +77,8 @@ impl Terms {
     /// First come, first served, among all who ask for this: waiters stand in a queue that the lock
     /// service keeps. While somebody stands there, those who didn't ask for it don't get the lock
     /// either. A waiter that has crashed is skipped after 3 seconds; one that was paused for longer
-    /// has lost its place, and stands at the end again.
+    /// has lost its place, and stands at the end again. [`Redlock`](crate::backend::Redlock) has no such
+    /// order, and refuses.
     pub fn fair(self) -> Self {
         Self { order: Order::Fair, ..self }
     }

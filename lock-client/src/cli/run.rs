@@ -269,7 +269,7 @@ impl Running {
         let child = Child::spawn(command, |environment| {
             told.set(environment);
             self.outer.set(environment);
-            environment::set_redis(environment, &self.run.lock_service.redis);
+            environment::set_redis(environment, &self.run.lock_service.urls());
         });
         match child {
             Ok(child) => supervise(child, command, guard, self).await,

@@ -33,7 +33,7 @@ pub(super) struct TermsArgs {
     #[arg(long)]
     pub(super) no_wait: bool,
 
-    /// First come, first served, among all who ask for this
+    /// First come, first served, among all who ask for this; not with several nodes
     #[arg(long)]
     fair: bool,
 }

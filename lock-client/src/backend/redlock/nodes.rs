@@ -94,10 +94,13 @@ impl Nodes {
         for (node, why) in absent {
             addresses.entry(why.to_string()).or_default().push(self.nodes[*node].address());
         }
-        let reasons: Vec<_> = addresses
+        let mut reasons: Vec<_> = addresses
             .iter()
             .map(|(why, addresses)| format!("{} ({})", why, addresses.join(", ")))
             .collect();
+        if reasons.is_empty() {
+            reasons.push("no answer in time".to_owned());
+        }
         let without_vote =
             absent.iter().filter(|(_, why)| matches!(why, Absence::NoVote(_))).count();
         let reason =

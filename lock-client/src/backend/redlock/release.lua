@@ -1,7 +1,7 @@
 -- Frees the lock on this node if it is the holder's, wakes who waits for it, and lifts the counter, so
 -- that the nodes count alike: then the next grant takes one round trip.
 --
--- A node without a vote does it too: it makes no token smaller, and gives no lock.
+-- It makes no token smaller, and gives no lock: so it takes no vote.
 --
 -- KEYS  1 the lock, "<token> <grant> <holder>"
 --       2 the counter

@@ -67,7 +67,7 @@ impl Told {
 }
 
 /// Tells the command where Redis is, for another `run` or `status` under it: but no password.
-pub(super) fn set_redis(command: &mut Command, urls: &[String]) {
+pub(super) fn set_redis(command: &mut Command, urls: &[&str]) {
     if urls.iter().any(|url| has_password(url)) {
         command.env_remove(REDIS);
     } else {
