@@ -6,7 +6,8 @@
 # Each says what it is about to install, and installs only what is missing. Further:
 #
 #   make check   formatting, lints and documentation, with warnings as errors
-#   make bench   measures the storage server, the fence in PostgreSQL, and the locks
+#   make bench   measures the storage server, the fence in PostgreSQL, the locks in one Redis, and
+#                those on a majority of several
 
 POSTGRES_AT_LEAST := 15
 
@@ -31,6 +32,7 @@ bench: redis-server postgresql wrk python
 	target/release/lab bench storage
 	target/release/lab bench fence
 	target/release/lab bench locks
+	target/release/lab bench redlock
 
 # install PACKAGE FORMULA: installs a Debian package, or a Homebrew formula on macOS.
 define install

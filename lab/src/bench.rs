@@ -1,11 +1,16 @@
 //! Benches: every figure beside something else that was measured in the same run.
 
 mod fence;
+mod line;
 mod load;
 mod locks;
 mod nothing;
+mod peer;
+mod redlock;
+mod samples;
 mod storage;
 mod target;
+mod work;
 
 use std::process::ExitCode;
 
@@ -29,6 +34,10 @@ pub enum Bench {
     ///
     /// Needs Redis, and Python with the client (`make python`).
     Locks(locks::LocksBench),
+    /// What locks on a majority of Redis nodes take, beside the crate rslock, with one that hangs, too
+    ///
+    /// Needs Redis.
+    Redlock(redlock::RedlockBench),
 }
 
 impl Bench {
@@ -41,6 +50,14 @@ impl Bench {
             Self::Storage(bench) => bench.run().await,
             Self::Fence(bench) => bench.run().await,
             Self::Locks(bench) => bench.run().await,
+            Self::Redlock(bench) => bench.run().await,
         }
+    }
+}
+
+fn at_least_one(count: &str) -> Result<usize, String> {
+    match count.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err("a whole number from 1".to_owned()),
     }
 }

@@ -2,14 +2,11 @@
 
 mod crowd;
 mod handover;
-mod line;
 mod lines;
-mod peer;
+mod peers;
 mod python;
 mod report;
-mod samples;
 mod uncontended;
-mod work;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -18,10 +15,10 @@ use clap::Args;
 use self::{
     crowd::Crowd,
     lines::{Counts, Lines},
-    peer::Peers,
+    peers::Peers,
     report::Report,
-    work::Meter,
 };
+use super::{at_least_one, work::Meter};
 use crate::servers::Redis;
 
 pub use self::crowd::HoldLeases;
@@ -50,13 +47,6 @@ pub struct LocksBench {
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
-}
-
-fn at_least_one(count: &str) -> Result<usize, String> {
-    match count.parse() {
-        Ok(count) if count > 0 => Ok(count),
-        _ => Err("a whole number from 1".to_owned()),
-    }
 }
 
 impl LocksBench {

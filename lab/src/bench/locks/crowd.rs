@@ -14,8 +14,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 use tokio::{task::JoinSet, time::sleep};
 
-use super::work::Meter;
-use crate::{process::Process, servers::Redis};
+use crate::{bench::work::Meter, process::Process, servers::Redis};
 
 /// How long the process may take for what it is told.
 const PATIENCE: Duration = Duration::from_secs(60);

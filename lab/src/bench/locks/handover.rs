@@ -14,7 +14,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{
+use super::peers::Waiter;
+use crate::bench::{
     peer::Peer,
     samples::Samples,
     work::{Meter, Work},
@@ -48,7 +49,7 @@ pub(super) enum Hold {
 /// its connection. Who has let go queues again as soon as the next one has the lock, and not before:
 /// what is measured always goes to somebody who waited. What Redis did is told from one moment in
 /// which all wait to another, and without the holders' PINGs.
-pub(super) async fn measure<P: Peer>(
+pub(super) async fn measure<P: Waiter>(
     peers: &[P],
     name: &ResourceName,
     (waiters, handovers): (usize, usize),
@@ -84,7 +85,7 @@ pub(super) async fn measure<P: Peer>(
 }
 
 /// Waits until Redis has been asked for the lock so often since an earlier moment.
-async fn asked_so_often<P: Peer>(
+async fn asked_so_often<P: Waiter>(
     asked: usize,
     begun: &Work,
     meter: &mut Meter,

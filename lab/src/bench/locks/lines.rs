@@ -7,11 +7,10 @@ use fence::ResourceName;
 
 use super::{
     handover::{self, CROWDED_HOLD, HOLD, Hold},
-    line::Line,
-    peer::{Fenced, Peers},
+    peers::Peers,
     uncontended,
-    work::Meter,
 };
+use crate::bench::{line::Line, peer::Fenced, work::Meter};
 
 const FEW: usize = 2;
 pub(super) const MANY: usize = 100;

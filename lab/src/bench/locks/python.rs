@@ -6,13 +6,15 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{
-    handover::HOLD,
-    peer::TTL,
-    samples::Samples,
-    work::{Meter, Work},
+use super::handover::HOLD;
+use crate::{
+    bench::{
+        peer::TTL,
+        samples::Samples,
+        work::{Meter, Work},
+    },
+    process::Process,
 };
-use crate::process::Process;
 
 /// More than any request here takes.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{crowd::Crowd, line::Line, lines::Lines};
-use crate::bench::target::Target;
+use super::{crowd::Crowd, lines::Lines};
+use crate::bench::{line::Line, target::Target};
 
 /// At most so much of rslock's time is acquire, token and release meant to take.
 const OF_RSLOCK: f64 = 1.1;

@@ -6,9 +6,9 @@ use fence::ResourceName;
 use redis::aio::MultiplexedConnection;
 use tokio::time::sleep;
 
-use super::{
-    handover::PAUSE,
-    peer::Peer,
+use super::handover::PAUSE;
+use crate::bench::{
+    peer::{self, Peer},
     samples::Samples,
     work::{Meter, Work},
 };
@@ -58,12 +58,6 @@ pub(super) async fn cycles<P: Peer>(
     meter: &mut Meter,
 ) -> anyhow::Result<(Samples, Work)> {
     let before = meter.read().await?;
-    let mut samples = Samples::default();
-    for name in names {
-        let begun = Instant::now();
-        let held = peer.acquire(name).await?;
-        peer.release(held).await?;
-        samples.add(begun.elapsed());
-    }
+    let samples = peer::cycles(peer, names).await?;
     Ok((samples, meter.read().await?.since(&before)))
 }

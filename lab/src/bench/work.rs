@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    iter::Sum,
     ops::AddAssign,
 };
 
@@ -106,5 +107,14 @@ impl AddAssign for Work {
             *self.calls.entry(command).or_default() += calls;
         }
         self.reads += other.reads;
+    }
+}
+
+impl Sum for Work {
+    fn sum<I: Iterator<Item = Self>>(works: I) -> Self {
+        works.fold(Self::default(), |mut sum, work| {
+            sum += work;
+            sum
+        })
     }
 }
