@@ -244,7 +244,7 @@ fn held(lock: &str, remaining: i64) -> Option<Held> {
     Some(Held { token: token.parse().ok()?, ownership, remaining: remaining_time(remaining) })
 }
 
-fn remaining_time(millis: i64) -> Option<Duration> {
+pub(super) fn remaining_time(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
 

@@ -62,7 +62,7 @@ impl Line {
             unanswered.requests += 1;
             unanswered.since.get_or_insert_with(Moment::now);
         }
-        let answer = match self.link.query(&call.by_hash()).await {
+        let answer = match self.link.query(call.by_hash()).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.link.query(&call.in_full()).await
             }

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use redis::{Cmd, ToRedisArgs};
+use redis::{Arg, Cmd, ToRedisArgs};
 
 /// A script that Redis may or may not know already.
 pub(in crate::backend) struct Script {
@@ -27,8 +27,7 @@ pub(in crate::backend) static STATUS: Script = script!("status.lua");
 /// A script with its keys and arguments.
 pub(in crate::backend) struct Call {
     script: &'static Script,
-    keys: Vec<String>,
-    arguments: Vec<Vec<u8>>,
+    by_hash: Cmd,
 }
 
 impl Script {
@@ -37,30 +36,34 @@ impl Script {
     }
 
     pub(in crate::backend) fn with(&'static self, keys: impl Into<Vec<String>>) -> Call {
-        Call { script: self, keys: keys.into(), arguments: Vec::new() }
+        let hash = self.hash.get_or_init(|| redis::Script::new(self.code).get_hash().to_owned());
+        let keys = keys.into();
+        let mut by_hash = redis::cmd("EVALSHA");
+        by_hash.arg(hash).arg(keys.len()).arg(keys);
+        Call { script: self, by_hash }
     }
 }
 
 impl Call {
     pub(in crate::backend) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
-        self.arguments.extend(argument.to_redis_args());
+        self.by_hash.arg(argument);
         self
     }
 
     /// The call by the script's hash alone.
-    pub(super) fn by_hash(&self) -> Cmd {
-        let Script { code, hash } = self.script;
-        self.command("EVALSHA", hash.get_or_init(|| redis::Script::new(code).get_hash().to_owned()))
+    pub(super) fn by_hash(&self) -> &Cmd {
+        &self.by_hash
     }
 
     /// The call with the whole script, which Redis knows from then on.
     pub(in crate::backend) fn in_full(&self) -> Cmd {
-        self.command("EVAL", self.script.code)
-    }
-
-    fn command(&self, name: &str, script: &str) -> Cmd {
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.arguments);
-        command
+        let mut in_full = redis::cmd("EVAL");
+        in_full.arg(self.script.code);
+        for argument in self.by_hash.args_iter().skip(2) {
+            if let Arg::Simple(argument) = argument {
+                in_full.arg(argument);
+            }
+        }
+        in_full
     }
 }

@@ -8,26 +8,27 @@
 --       3 holder
 --       4 ttl in milliseconds
 --       5 what a missing counter starts at
--- answers {1, grant, ''} if the lock is the holder's, {0, remaining ms or -1 if it has no end, holder}
--- if it is another's
+-- answers the grant if the lock is the holder's, {remaining ms or -1 if it has no end, holder} if it is
+-- another's
 
 local refusal = no_vote(KEYS[3], ARGV[1], ARGV[2], ARGV[4])
 if refusal then
     return refusal
 end
-local _, grant, holder = owner(KEYS[1])
-if holder == ARGV[3] then
-    -- The request was delivered twice.
-    return {1, tonumber(grant), ''}
-end
-if holder then
-    return {0, redis.call('PTTL', KEYS[1]), holder}
+local lock = redis.call('GET', KEYS[1])
+if lock then
+    local _, grant, holder = parts(lock)
+    if holder == ARGV[3] then
+        -- The request was delivered twice.
+        return tonumber(grant)
+    end
+    return {redis.call('PTTL', KEYS[1]), holder}
 end
 local last, problem = last_token(KEYS[2], ARGV[5])
 if not last then
     return redis.error_reply(problem)
 end
-grant = digits(last + 1)
+local grant = digits(last + 1)
 redis.call('SET', KEYS[2], grant)
-redis.call('SET', KEYS[1], grant .. ' ' .. grant .. ' ' .. ARGV[3], 'NX', 'PX', ARGV[4])
-return {1, last + 1, ''}
+redis.call('SET', KEYS[1], grant .. ' ' .. grant .. ' ' .. ARGV[3], 'PX', ARGV[4])
+return last + 1

@@ -5,7 +5,8 @@ use std::{
     time::Duration,
 };
 
-use redis::{FromRedisValue, RedisError, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, FromRedisValue, RedisError, aio::MultiplexedConnection};
+use tokio::time::timeout;
 
 use super::membership::Membership;
 use crate::{
@@ -25,6 +26,8 @@ use crate::{
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How often a node that doesn't answer is asked for its vote all the same.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
+/// How long it may take to connect to a node, and to learn whether it may vote.
+const CONNECTING_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a node is left alone that could not be connected to, or has no vote.
 const AWAY: Duration = Duration::from_millis(250);
 /// How many requests may wait at a node that doesn't answer, for what it may yet do to be undone.
@@ -111,35 +114,34 @@ impl Node {
         }
     }
 
-    /// The node as one that can be asked now: connects, if it has to. Nobody waits for a node that was
-    /// away a moment ago, or leaves everything unanswered.
-    pub(super) async fn voter(
+    /// Connects, and learns whether it may vote. One does that at a time; nobody waits for a node that
+    /// there was trouble with.
+    pub(super) async fn connect(
         &self,
-        asking: Asking,
+        suspected: Option<Absence>,
         learn: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<Membership, Absence>,
     ) -> Result<Voter, Absence> {
-        let suspected = match self.known(asking) {
-            Known::Voter(voter) => return Ok(voter),
-            Known::Away(why) => return Err(why),
-            Known::Stale(why) => why,
-        };
         let _connecting = match suspected {
             Some(why) => self.connecting.try_lock().map_err(|_| why)?,
             None => self.connecting.lock().await,
         };
-        match self.known(asking) {
+        match self.known(Asking::Vote) {
             Known::Voter(voter) => return Ok(voter),
             Known::Away(why) => return Err(why),
             Known::Stale(_) => {}
         }
-        let connected = async {
-            let Link::Node(mut connection) = self.server.connect().await? else {
-                unreachable!("a node is one server");
-            };
+        let connecting = async {
+            // Who asks for something looks to the time himself, for all nodes at once.
+            let settings = AsyncConnectionConfig::new().set_response_timeout(None);
+            let client = self.server.node().await?;
+            let mut connection =
+                client.get_multiplexed_async_connection_with_config(&settings).await?;
             let membership = Arc::new(learn(&mut connection).await?);
             Ok(Voter { line: Line::over(Link::Node(connection)), membership })
         };
-        let connected = Box::pin(connected).await;
+        let no_answer = || Err(Absence::NoAnswer("no answer in time".to_owned()));
+        let connected =
+            timeout(CONNECTING_TIMEOUT, connecting).await.unwrap_or_else(|_| no_answer());
         *self.presence() = match &connected {
             Ok(voter) => Presence::Voter { voter: voter.clone(), probed: Moment::now() },
             Err(why) => Presence::Away { until: Moment::now() + AWAY, why: Absence::clone(why) },
@@ -162,7 +164,8 @@ impl Node {
         answer.map_err(Absence::from)
     }
 
-    fn known(&self, asking: Asking) -> Known {
+    /// What is known of it.
+    pub(super) fn known(&self, asking: Asking) -> Known {
         match &mut *self.presence() {
             Presence::Unknown => Known::Stale(None),
             Presence::Away { until, why } if until.has_passed() => Known::Stale(Some(why.clone())),
@@ -202,10 +205,12 @@ impl Node {
     }
 }
 
-/// What to do with what is known of a node.
-enum Known {
+/// What is known of a node.
+pub(super) enum Known {
+    /// It can be asked now.
     Voter(Voter),
+    /// It was away a moment ago, or leaves everything unanswered: nobody waits for it.
     Away(Absence),
-    /// Connect; others don't wait for it if there was trouble before.
+    /// It is to be connected to. There may have been trouble with it.
     Stale(Option<Absence>),
 }

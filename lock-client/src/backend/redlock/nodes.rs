@@ -1,18 +1,21 @@
 //! All nodes of a cluster, and how they are asked: all at once.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::FromRedisValue;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::timeout};
 use tokio_util::task::TaskTracker;
 
 use super::{
     membership::Membership,
-    node::{Absence, Asking, Node, Voter},
+    node::{Absence, Asking, Known, Node, Voter},
     tally::majority,
 };
 use crate::backend::{BackendError, redis::script::Call};
+
+/// How long all nodes together have for their answers.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The nodes of a cluster.
 pub(super) struct Nodes {
@@ -45,13 +48,29 @@ impl Nodes {
     }
 
     /// A node that can be asked now, and may vote.
-    pub(super) async fn voter(&self, node: usize, asking: Asking) -> Result<Voter, Absence> {
-        let learn = async |connection: &mut _| {
-            let membership = Membership::learn(connection, self.len()).await?;
-            self.compare(node, &membership)?;
-            Ok(membership)
-        };
-        self.nodes[node].voter(asking, learn).await
+    pub(super) async fn voter(
+        self: &Arc<Self>,
+        node: usize,
+        asking: Asking,
+    ) -> Result<Voter, Absence> {
+        match self.nodes[node].known(asking) {
+            Known::Voter(voter) => Ok(voter),
+            Known::Away(why) => Err(why),
+            Known::Stale(suspected) => {
+                let nodes = self.clone();
+                // It is for those who ask next, too, if nobody waits for it any more.
+                let connecting = self.background.spawn(async move {
+                    let learn = async |connection: &mut _| {
+                        let membership = Membership::learn(connection, nodes.len()).await?;
+                        nodes.compare(node, &membership)?;
+                        Ok(membership)
+                    };
+                    nodes.nodes[node].connect(suspected, learn).await
+                });
+                let ended = |_| Err(Absence::NoAnswer("the runtime has ended".to_owned()));
+                connecting.await.unwrap_or_else(ended)
+            }
+        }
     }
 
     /// Runs a script on a node that may vote.
@@ -79,10 +98,13 @@ impl Nodes {
             };
             let answer = |node| async move { (node, ask(node).await) };
             let mut answering: FuturesUnordered<_> = (0..nodes.len()).map(answer).collect();
-            while let Some(answer) = answering.next().await {
-                // Whoever has heard enough listens no more.
-                let _ = sender.send(answer);
-            }
+            let answering = async {
+                while let Some(answer) = answering.next().await {
+                    // Whoever has heard enough listens no more.
+                    let _ = sender.send(answer);
+                }
+            };
+            let _ = timeout(ANSWER_TIMEOUT, answering).await;
         });
         answers
     }

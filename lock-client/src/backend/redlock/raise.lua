@@ -15,7 +15,7 @@ local refusal = no_vote(KEYS[3], ARGV[1], ARGV[2])
 if refusal then
     return refusal
 end
-local token, grant, holder = owner(KEYS[1])
+local token, grant, holder = parts(redis.call('GET', KEYS[1]))
 if holder ~= ARGV[3] or grant ~= ARGV[4] then
     return 0
 end

@@ -1,26 +1,30 @@
 //! One round: all nodes are asked for the lock at once, under a holder of its own.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use fence::{Holder, Token};
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::{sync::oneshot, time::timeout};
+use redis::{RedisError, Value, from_redis_value};
+use tokio::{sync::oneshot, time::sleep};
 
 use super::{
     node::{Absence, Asking},
-    nodes::Nodes,
+    nodes::{ANSWER_TIMEOUT, Nodes},
     script,
     tally::{Heard, Missed, Sealing, Tally, Verdict},
 };
 use crate::{
     Ttl,
-    backend::{Ownership, redis::keys::Keys},
+    backend::{
+        Ownership,
+        redis::{keys::Keys, remaining_time, valid_token},
+    },
     clock::Moment,
 };
 
@@ -66,12 +70,17 @@ impl Round {
     /// the lock may be relied on, everything is released again.
     pub(super) async fn play(self, tell: oneshot::Sender<Result<Won, Missed>>) {
         let valid_until = Moment::now() + self.ttl.reliable();
+        // One for everything: a timer for each request costs more than the request.
+        let mut in_time = pin!(sleep(valid_until.remaining().min(ANSWER_TIMEOUT)));
         let mut tally = Tally::of(self.nodes.len());
         let mut asked: FuturesUnordered<_> =
             (0..self.nodes.len()).map(|node| self.ask(Step::Grant(node))).collect();
         while tally.verdict() == Verdict::Open {
-            let Ok(heard) = timeout(valid_until.remaining(), asked.next()).await else { break };
-            let (node, heard) = heard.expect("a verdict is open only while nodes are asked");
+            let (node, heard) = tokio::select! {
+                biased;
+                heard = asked.next() => heard.expect("a verdict is open only while nodes are asked"),
+                () = &mut in_time => break,
+            };
             let seals = tally.count(node, heard).into_iter().map(Step::Seal);
             asked.extend(seals.map(|seal| self.ask(seal)));
         }
@@ -89,7 +98,7 @@ impl Round {
         };
         // The more nodes are sealed, the more of them the lease can lose.
         let mut is_taken = false;
-        loop {
+        while !(is_taken && asked.is_empty()) {
             tokio::select! {
                 answer = &mut taken, if !is_taken => match answer {
                     Ok(()) => is_taken = true,
@@ -99,7 +108,7 @@ impl Round {
                     let seals = tally.count(node, heard).into_iter().map(Step::Seal);
                     asked.extend(seals.map(|seal| self.ask(seal)));
                 }
-                else => return,
+                () = &mut in_time, if is_taken => return,
             }
         }
     }
@@ -119,14 +128,12 @@ impl Round {
                 let call = |voter: &_| {
                     script::grant(&self.keys, voter, &self.holder, self.ttl, self.start)
                 };
-                let answer: (u64, i64, String) = self.nodes.run(node, voter, call).await?;
-                match answer {
-                    (1, grant, _) => Token::try_from(grant)
-                        .map(Heard::Granted)
-                        .map_err(|error| Absence::NoVote(error.to_string())),
-                    (_, remaining, holder) => {
-                        let remaining = u64::try_from(remaining).ok().map(Duration::from_millis);
-                        Ok(Heard::Refused { holder, remaining })
+                match self.nodes.run(node, voter, call).await? {
+                    Value::Int(grant) => Ok(Heard::Granted(valid_token(grant)?)),
+                    refusal => {
+                        let (remaining, holder) =
+                            from_redis_value(refusal).map_err(RedisError::from)?;
+                        Ok(Heard::Refused { holder, remaining: remaining_time(remaining) })
                     }
                 }
             }
@@ -151,7 +158,8 @@ impl Round {
             self.nodes.run::<bool>(node, voter, call).await
         };
         let mut releasing: FuturesUnordered<_> = (0..self.nodes.len()).map(release).collect();
-        loop {
+        let mut in_time = pin!(sleep(ANSWER_TIMEOUT));
+        while !(asked.is_empty() && releasing.is_empty()) {
             tokio::select! {
                 Some((node, heard)) = asked.next() => {
                     if let Heard::Granted(_) = heard {
@@ -160,7 +168,7 @@ impl Round {
                 }
                 // If there is no answer, the ttl frees the lock.
                 Some(_) = releasing.next() => {}
-                else => return,
+                () = &mut in_time => return,
             }
         }
     }

@@ -18,8 +18,8 @@ local function no_vote(node, cluster, run_id, ttl)
     end
 end
 
--- The token, the grant and the holder of a lock; nothing if it is free.
-local function owner(lock)
-    return string.match(redis.call('GET', lock) or '', '^(%d+) (%d+) (.*)$')
+-- The token, the grant and the holder of a lock's value; nothing if there is none.
+local function parts(lock)
+    return string.match(lock or '', '^(%d+) (%d+) (.*)$')
 end
 
