@@ -40,7 +40,7 @@ use tokio::time::timeout;
 
 use crate::{
     AcquireError, Locks, RenewError, Ttl,
-    backend::{BackendError, Redis, Redlock},
+    backend::{BackendError, Redis, Redlock, redlock::operator::Operator},
     storage::{FencedError, Storage, StorageError},
 };
 
@@ -317,18 +317,20 @@ struct LockService {
 
 impl LockService {
     fn locks(&self) -> Result<Locks, Failure> {
-        let wrong = |error: &dyn Display| {
-            Failure::Usage(format!("{error}; a URL looks like redis://HOST[:PORT], see --help"))
-        };
         match &self.urls()[..] {
-            [url] => Ok(Locks::new(Redis::open(url).map_err(|error| wrong(&error))?)),
-            urls => Ok(Locks::new(Redlock::open(urls).map_err(|error| wrong(&error))?)),
+            [url] => Ok(Locks::new(Redis::open(url).map_err(|error| wrong_url(&error))?)),
+            urls => Ok(Locks::new(Redlock::open(urls).map_err(|error| wrong_url(&error))?)),
         }
     }
 
     /// The URLs, without what is empty between two spaces of the environment.
     fn urls(&self) -> Vec<&str> {
         self.redis.iter().map(String::as_str).filter(|url| !url.is_empty()).collect()
+    }
+
+    /// The nodes of a cluster.
+    fn operator(&self) -> Result<Operator, Failure> {
+        Operator::of(&self.urls()).map_err(|error| wrong_url(&error))
     }
 
     /// Does something with the locks, and then waits a moment until what goes on in the background is
@@ -343,6 +345,10 @@ impl LockService {
         let _ = timeout(SETTLING, locks.settled()).await;
         result
     }
+}
+
+fn wrong_url(error: &dyn Display) -> Failure {
+    Failure::Usage(format!("{error}; a URL looks like redis://HOST[:PORT], see --help"))
 }
 
 fn storage(url: &str) -> Result<Storage, Failure> {

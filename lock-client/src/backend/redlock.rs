@@ -34,9 +34,12 @@
 //! What a majority answers is answered: nobody waits for the slowest node, or for one that is down.
 //! One that hangs is asked ten times a second, until it answers again.
 
-pub(crate) mod membership;
+mod durability;
+mod membership;
 mod node;
 mod nodes;
+#[cfg(feature = "cli")]
+pub(crate) mod operator;
 mod round;
 mod script;
 mod status;

@@ -11,7 +11,7 @@ use super::{Failure, events::print_bytes};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The commands that have a page, to be completed.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 15] = [
     "run",
     "put",
     "get",
@@ -20,6 +20,10 @@ const NAMES: [&str; 11] = [
     "release",
     "status",
     "doctor",
+    "node",
+    "node-init",
+    "node-admit",
+    "node-status",
     "watch",
     "completions",
     "man",
@@ -39,7 +43,9 @@ impl Man {
         let command = match self.command {
             None => command,
             Some(name) => {
-                let found = command.find_subcommand(name);
+                let found = name
+                    .split('-')
+                    .try_fold(&command, |command, name| command.find_subcommand(name));
                 found.expect("only names of commands are taken").clone()
             }
         };
@@ -96,8 +102,13 @@ mod tests {
     #[test]
     fn every_command_has_a_page() {
         let command = Cli::command();
-        let names: Vec<_> = command.get_subcommands().map(Command::get_name).collect();
-        assert_eq!(names, NAMES);
+        let names = command.get_subcommands().flat_map(|command| {
+            let name = command.get_name().to_owned();
+            let below =
+                command.get_subcommands().map(|below| format!("{name}-{}", below.get_name()));
+            [vec![name.clone()], below.collect()].concat()
+        });
+        assert_eq!(names.collect::<Vec<_>>(), NAMES);
     }
 
     #[test]

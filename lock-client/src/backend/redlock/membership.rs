@@ -6,19 +6,21 @@
 //! brings the record back together with old counters.
 //!
 //! Only where every write was on disk before it was answered, a restart loses nothing, and the
-//! process that comes up is admitted by whoever connects to it first.
+//! process that comes up takes the vote over by whoever connects to it first. An old append-only file
+//! that somebody has put in its place looks the same: whoever restores a backup deletes `fenced:node`
+//! there, and admits the node.
 
 use std::collections::HashMap;
 
-use redis::{RedisResult, aio::ConnectionLike};
+use redis::{ErrorKind, RedisError, RedisResult, aio::ConnectionLike};
 
-use super::node::Absence;
+use super::{durability::Durability, node::Absence};
 use crate::backend::redis::script::{Script, script};
 
 /// Where a node keeps what it is a member of.
 pub(super) const MEMBERSHIP_KEY: &str = "fenced:node";
 
-static SUCCEED: Script = script!("succeed.lua");
+static SUCCEED: Script = script!("process.lua", "succeed.lua");
 
 /// A node's right to vote, as it was when it was connected to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,17 +33,35 @@ pub(super) struct Membership {
 
 /// What a node keeps of its membership.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(super) struct Record {
     /// The cluster's id.
-    pub(crate) cluster: String,
+    pub(super) cluster: String,
     /// How many nodes the cluster has.
-    pub(crate) nodes: usize,
+    pub(super) nodes: usize,
     /// The longest ttl that is granted.
-    pub(crate) max_ttl_ms: u64,
+    #[cfg(feature = "cli")]
+    pub(super) max_ttl_ms: u64,
     /// The process that was admitted; `None` before any was.
-    pub(crate) admitted: Option<String>,
+    pub(super) admitted: Option<String>,
+    /// The process that was to be admitted, when the cluster was being started.
+    pub(super) prepared: Option<String>,
     /// Whether the process that was admitted had every write on disk before it was answered.
-    pub(crate) durable: bool,
+    pub(super) durable: bool,
+}
+
+/// How a process stands to a cluster of so many nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It may vote.
+    Voting,
+    /// Another process was admitted before it: it was started anew, and may have lost what it counted.
+    Restarted,
+    /// The cluster was not started to its end. It has never voted.
+    Prepared,
+    /// It belongs to another cluster.
+    OtherCluster,
+    /// It belongs to none.
+    NoCluster,
 }
 
 impl Membership {
@@ -51,32 +71,63 @@ impl Membership {
         nodes: usize,
     ) -> Result<Self, Absence> {
         let run_id = run_id(connection).await?;
-        let Some(record) = Record::read(connection).await? else {
-            return Err(Absence::NoVote(
-                "it belongs to no cluster: see `lock-client node init` and `node admit`".into(),
-            ));
-        };
+        let record = Record::read(connection).await?;
+        match (Standing::of(connection, &run_id, record.as_ref(), nodes).await?, record) {
+            (Standing::Voting, Some(Record { cluster, .. })) => Ok(Self { cluster, run_id }),
+            (standing, _) => Err(Absence::NoVote(standing.reason().to_owned())),
+        }
+    }
+}
+
+impl Standing {
+    /// Compares a process with the record that its node has. One that has lost nothing takes over from
+    /// the one that was admitted.
+    pub(super) async fn of(
+        connection: &mut impl ConnectionLike,
+        run_id: &str,
+        record: Option<&Record>,
+        nodes: usize,
+    ) -> RedisResult<Self> {
+        let Some(record) = record else { return Ok(Self::NoCluster) };
         if record.nodes != nodes {
-            return Err(Absence::NoVote(format!(
-                "its cluster has {} nodes, and {nodes} were named: name them all",
-                record.nodes
-            )));
+            return Ok(Self::OtherCluster);
         }
-        let cluster = record.cluster.clone();
-        if record.admitted.as_ref() == Some(&run_id) || succeed(connection, &record).await? {
-            return Ok(Self { cluster, run_id });
+        Ok(match &record.admitted {
+            Some(admitted) if admitted == run_id => Self::Voting,
+            Some(admitted) if record.durable && succeed(connection, record, admitted).await? => {
+                Self::Voting
+            }
+            None if record.prepared.as_deref() == Some(run_id) => Self::Prepared,
+            _ => Self::Restarted,
+        })
+    }
+
+    /// Why it has no vote, and what gives it one.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Voting => "it may vote",
+            Self::Restarted => {
+                "it was started anew since it was admitted, and may have lost what it counted: \
+                 `lock-client node admit` lets it in"
+            }
+            Self::Prepared => {
+                "its cluster was not started to the end: run `lock-client node init` again"
+            }
+            Self::OtherCluster => {
+                "it belongs to another cluster, or to one of another number of nodes: name all of its \
+                 nodes, and no others"
+            }
+            Self::NoCluster => {
+                "it belongs to no cluster: `lock-client node init` starts one, and `node admit` lets a \
+                 node in that has lost everything"
+            }
         }
-        Err(Absence::NoVote(
-            "it was started anew since it was admitted, and may have lost what it counted: see \
-             `lock-client node admit`"
-                .into(),
-        ))
     }
 }
 
 impl Record {
     /// Reads a node's record; `None` if it has none that is whole.
-    pub(crate) async fn read(connection: &mut impl ConnectionLike) -> RedisResult<Option<Self>> {
+    pub(super) async fn read(connection: &mut impl ConnectionLike) -> RedisResult<Option<Self>> {
         let mut fields: HashMap<String, String> =
             redis::cmd("HGETALL").arg(MEMBERSHIP_KEY).query_async(connection).await?;
         Ok(Self::of(&mut fields))
@@ -86,47 +137,35 @@ impl Record {
         Some(Self {
             cluster: fields.remove("cluster")?,
             nodes: fields.get("nodes")?.parse().ok()?,
+            #[cfg(feature = "cli")]
             max_ttl_ms: fields.get("max_ttl_ms")?.parse().ok()?,
             admitted: fields.remove("run_id"),
+            prepared: fields.remove("prepared"),
             durable: fields.get("durable").is_some_and(|durable| durable == "1"),
         })
     }
 }
 
 /// The process that a connection leads to.
-pub(crate) async fn run_id(connection: &mut impl ConnectionLike) -> RedisResult<String> {
+///
+/// # Errors
+/// If it doesn't tell: then nobody would see that it was started anew.
+pub(super) async fn run_id(connection: &mut impl ConnectionLike) -> RedisResult<String> {
     let info: String = redis::cmd("INFO").arg("server").query_async(connection).await?;
-    let fields = info.lines().filter_map(|line| line.split_once(':'));
-    let run_id = fields.into_iter().find(|(name, _)| *name == "run_id");
-    Ok(run_id.map_or_else(String::new, |(_, run_id)| run_id.trim().to_owned()))
+    let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+    let run_id = fields.find(|(name, id)| *name == "run_id" && !id.is_empty());
+    let untold = || RedisError::from((ErrorKind::Client, "it doesn't tell its run_id"));
+    run_id.map(|(_, run_id)| run_id.to_owned()).ok_or_else(untold)
 }
 
-/// Whether every write is on disk before it is answered. A server that doesn't tell is taken to have
-/// it otherwise.
-pub(crate) async fn is_durable(connection: &mut impl ConnectionLike) -> RedisResult<bool> {
-    for (setting, durable) in
-        [("appendonly", "yes"), ("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")]
-    {
-        let mut command = redis::cmd("CONFIG");
-        command.arg("GET").arg(setting);
-        match command.query_async::<HashMap<String, String>>(connection).await {
-            Ok(told) if told.get(setting).is_some_and(|told| told == durable) => {}
-            Err(error) if error.is_io_error() => return Err(error),
-            _ => return Ok(false),
-        }
-    }
-    Ok(true)
-}
-
-/// Has the present process take over from the one that was admitted, if nothing was lost between them.
-/// Answers whether it has.
-async fn succeed(connection: &mut impl ConnectionLike, record: &Record) -> RedisResult<bool> {
-    let Some(admitted) = record.admitted.as_ref().filter(|_| record.durable) else {
-        return Ok(false);
-    };
-    if !is_durable(connection).await? {
-        return Ok(false);
-    }
+/// Has the present process take over from the one that was admitted as durable, if nothing was lost
+/// between them. Answers whether it has.
+async fn succeed(
+    connection: &mut impl ConnectionLike,
+    record: &Record,
+    admitted: &str,
+) -> RedisResult<bool> {
+    let Some(kept) = Durability::of(connection).await?.has_kept_all() else { return Ok(false) };
     let call = SUCCEED.with([MEMBERSHIP_KEY.to_owned()]).arg(&record.cluster).arg(admitted);
-    call.in_full().query_async(connection).await
+    call.arg(u8::from(kept)).in_full().query_async(connection).await
 }

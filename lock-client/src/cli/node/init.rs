@@ -4,48 +4,33 @@ use clap::Args;
 
 use crate::{
     Ttl,
-    cli::{Failure, LockService, ttl},
+    cli::{Failure, LockService, events::print, ttl},
 };
+
+pub(super) const HELP: &str = "\
+All nodes have to be there, each a server of its own, and none of them in a cluster. If it is \
+interrupted, run it again. What it prints is the cluster, as node status does.
+
+A node that has every write on disk before it answers (appendonly yes, appendfsync always) keeps its \
+vote when it restarts. Any other has none then, until node admit lets it in again. After a backup was \
+restored on a node, delete its key fenced:node, and let it in by node admit.
+
+To start a cluster anew, of which too few nodes are left: stop all clients, and wait for the longest \
+ttl; delete the keys fenced:* on the nodes that were started anew, and fenced:node on the others; then \
+run this.";
 
 #[derive(Args, Debug)]
 pub(in crate::cli) struct Init {
     #[command(flatten)]
     nodes: LockService,
 
-    /// The longest ttl that is granted; a node that has lost its counters is let in after so long
+    /// The longest ttl that is granted, and how long node admit waits
     #[arg(long, value_parser = ttl, value_name = "DURATION", default_value = "5m")]
     max_ttl: Ttl,
 }
 
 impl Init {
     pub(in crate::cli) async fn run(self) -> Result<(), Failure> {
-        let cluster = fence::Holder::random();
-        for url in &self.nodes.redis {
-            let client =
-                redis::Client::open(url.as_str()).map_err(|e| Failure::Usage(e.to_string()))?;
-            let mut connection = client
-                .get_multiplexed_async_connection()
-                .await
-                .map_err(|e| Failure::Unavailable(e.to_string()))?;
-            let run_id = crate::backend::redlock::membership::run_id(&mut connection)
-                .await
-                .map_err(|e| Failure::Unavailable(e.to_string()))?;
-            let durable = crate::backend::redlock::membership::is_durable(&mut connection)
-                .await
-                .map_err(|e| Failure::Unavailable(e.to_string()))?;
-            let _: () = redis::cmd("HSET")
-                .arg("fenced:node")
-                .arg(&[
-                    ("cluster", cluster.as_str()),
-                    ("nodes", &self.nodes.redis.len().to_string()),
-                    ("max_ttl_ms", &self.max_ttl.as_millis().to_string()),
-                    ("run_id", &run_id),
-                    ("durable", if durable { "1" } else { "0" }),
-                ])
-                .query_async(&mut connection)
-                .await
-                .map_err(|e| Failure::Unavailable(e.to_string()))?;
-        }
-        Ok(())
+        print(&self.nodes.operator()?.start_cluster(self.max_ttl).await?)
     }
 }
