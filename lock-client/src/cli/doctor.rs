@@ -1,11 +1,13 @@
 //! `lock-client doctor`.
 
 mod clock;
+mod cluster;
 mod connection;
 mod eviction;
 mod facts;
 mod finding;
 mod locking;
+mod membership;
 mod persistence;
 mod replication;
 mod report;
@@ -32,14 +34,30 @@ pub(super) struct Doctor {
 impl Doctor {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let locks = self.lock_service.locks()?;
-        let mut server = connection::connect(&self.lock_service.redis[0]).await?;
-        let report = examine(&mut server, &locks).await.map_err(connection::unavailable)?;
-        if self.json {
-            report.print_json()?
-        } else {
-            report.print_text()?
-        }
-        match report.verdict() {
+        let verdict = match &self.lock_service.redis[..] {
+            [url] => {
+                let mut server = connection::connect(url).await?;
+                let examined = examine(&mut server, &locks).await;
+                let report = examined.map_err(connection::unavailable)?;
+                if self.json {
+                    report.print_json()?
+                } else {
+                    report.print_text()?
+                }
+                report.verdict()
+            }
+            urls => {
+                let operator = self.lock_service.operator()?;
+                let report = cluster::examine(urls, &locks, &operator).await?;
+                if self.json {
+                    report.print_json()?
+                } else {
+                    report.print_text()?
+                }
+                report.verdict()
+            }
+        };
+        match verdict {
             Severity::Ok | Severity::Warning => Ok(()),
             Severity::Unusable => Err(Failure::Unavailable("no locks can be kept here".to_owned())),
             Severity::Unseen => Err(Failure::TokenUnseen),
@@ -56,12 +74,14 @@ async fn examine(server: &mut Server, locks: &Locks) -> Result<Report, RedisErro
     let user = server.user();
     let facts = Facts::of(&mut server.commands, &user).await?;
     let mut findings = vec![version::version(&facts)];
+    findings.extend(membership::alone(&mut server.commands).await?);
     findings.extend(persistence::persistence(&facts));
     findings.push(eviction::eviction(&facts));
     findings.extend(replication::replication(&mut server.commands, &facts).await?);
     findings.push(clock::clock(&mut server.commands).await?);
     let name = locking::throw_away_name(&mut server.commands).await?;
     findings.push(locking::locking(&mut server.commands, locks, &name, facts.user()).await?);
-    findings.push(waking::waking(server, &name, facts.user()).await?);
+    let cure = locking::permissions(facts.user());
+    findings.push(waking::waking(server, &name, facts.user(), cure).await?);
     Ok(Report::new(&facts, findings))
 }

@@ -4,6 +4,7 @@ mod admission;
 mod counters;
 mod founding;
 mod peer;
+mod trial;
 mod view;
 
 use futures_util::future::join_all;
@@ -12,8 +13,9 @@ use self::peer::{Peer, Place};
 pub(crate) use self::{
     admission::Asked,
     peer::Trouble,
-    view::{Cluster, State},
+    view::{Cluster, State, View},
 };
+pub(crate) use super::durability::Persistence;
 use super::{InvalidNodes, Redlock, tally::majority};
 use crate::backend::redis::Server;
 

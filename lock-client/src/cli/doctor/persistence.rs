@@ -4,6 +4,7 @@ use super::{
     facts::Facts,
     finding::{Cure, Finding, Severity},
 };
+use crate::backend::redlock::operator::{State, View};
 
 const CHECK: &str = "persistence";
 
@@ -12,6 +13,36 @@ pub(super) fn persistence(facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![kept(facts)];
     findings.extend(loading(facts));
     findings.extend(failed_writes(facts));
+    findings
+}
+
+/// The same for a node of a cluster (Redlock), which has no vote after a restart that may have lost
+/// something.
+pub(super) fn of_a_node(facts: &Facts, view: &View) -> Vec<Finding> {
+    let mut findings = persistence(facts);
+    for finding in &mut findings {
+        if matches!(finding.severity, Severity::TokenLoss | Severity::Unseen) {
+            finding.severity = Severity::Warning;
+            finding.endangers = Some(
+                "no token: but after each restart the node has no vote until `lock-client node admit` \
+                 lets it in; and if so many restart at once that no majority is left, the cluster has to \
+                 be started anew",
+            );
+        }
+    }
+    if findings.iter().all(|finding| finding.severity == Severity::Ok)
+        && view.state == State::Voting
+        && view.keeps_all
+        && view.durable == Some(false)
+    {
+        findings.push(Finding::bad(
+            Severity::Warning,
+            CHECK,
+            "it was admitted before it had every write on disk",
+            "no token: but after a restart the node has no vote until `lock-client node admit` lets it in",
+            Cure::advice("run `lock-client node admit` for it, which notes what it is now"),
+        ));
+    }
     findings
 }
 

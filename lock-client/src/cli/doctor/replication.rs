@@ -7,6 +7,7 @@ use super::{
     facts::Facts,
     finding::{Cure, Finding, Severity},
 };
+use crate::backend::redlock::operator::View;
 
 const CHECK: &str = "replication";
 /// Replicas acknowledge once a second.
@@ -40,6 +41,34 @@ pub(super) async fn replication(
             "its role",
             facts.info_refusal(),
         )),
+    }
+    Ok(findings)
+}
+
+/// The same for a node of a cluster (Redlock): a replica that is promoted is another process.
+///
+/// # Errors
+/// If the connection is lost.
+pub(super) async fn of_a_node(
+    connection: &mut impl ConnectionLike,
+    facts: &Facts,
+    view: &View,
+) -> RedisResult<Vec<Finding>> {
+    let mut findings = replication(connection, facts).await?;
+    if facts.info("role") != Some("master") {
+        return Ok(findings);
+    }
+    for finding in findings.iter_mut().filter(|finding| finding.severity != Severity::Ok) {
+        // A replica of one that keeps its vote when it restarts may take it over.
+        if view.durable != Some(true) {
+            finding.severity = Severity::Warning;
+            finding.endangers = Some(
+                "no token: but a replica that is promoted has no vote until `lock-client node admit` \
+                 lets it in, as it may not have heard of all grants",
+            );
+        }
+        finding.cure =
+            Some(Cure::advice("run the node without replicas: the other nodes are there instead"));
     }
     Ok(findings)
 }

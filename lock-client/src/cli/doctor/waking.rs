@@ -5,8 +5,7 @@ use redis::RedisResult;
 
 use super::{
     connection::{Refusal, Server, ask, heard},
-    finding::{Finding, Severity},
-    locking::permissions,
+    finding::{Cure, Finding, Severity},
 };
 
 const CHECK: &str = "waking";
@@ -19,6 +18,7 @@ pub(super) async fn waking(
     server: &mut Server,
     name: &ResourceName,
     user: &str,
+    permissions: Cure,
 ) -> RedisResult<Finding> {
     let channel = format!("fenced:{{{}}}:freed", name.as_str());
     let trouble = match deliver(server, &channel).await? {
@@ -31,7 +31,7 @@ pub(super) async fn waking(
         CHECK,
         trouble,
         "nobody can wait for a lock, or is woken when it is freed",
-        permissions(user),
+        permissions,
     ))
 }
 
