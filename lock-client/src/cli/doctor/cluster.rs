@@ -40,10 +40,10 @@ pub(super) async fn examine(
     }
     let mut nodes = Vec::new();
     for (n, (url, view)) in urls.iter().zip(&seen.nodes).enumerate() {
-        let report = match (connection::connect(url).await, view.state) {
-            (Err(_), _) | (_, State::Unreachable) => None,
-            (Ok(mut server), state) => {
-                let tried = match state {
+        let report = match connection::connect(url).await {
+            Err(_) => None,
+            Ok(mut server) => {
+                let tried = match view.state {
                     State::Voting => Some(operator.try_lock_on(n, &name, ttl).await),
                     _ => None,
                 };
@@ -65,7 +65,8 @@ async fn examine_node(
 ) -> Result<Report, RedisError> {
     let user = server.user();
     let facts = Facts::of(&mut server.commands, &user).await?;
-    let mut findings: Vec<Finding> = vec![membership::membership(view), version::version(&facts)];
+    let mut findings: Vec<Finding> =
+        vec![membership::membership(view, facts.user()), version::version(&facts)];
     findings.extend(persistence::of_a_node(&facts, view));
     findings.push(eviction::eviction(&facts));
     findings.extend(replication::of_a_node(&mut server.commands, &facts, view).await?);

@@ -148,7 +148,7 @@ async fn used(locks: &Locks, name: &ResourceName, terms: Terms) -> Result<(), St
 
 /// Whether it was refused because of who asked. Redis says so in different words, by its version and
 /// by whether it was asked by a script.
-fn is_forbidden(trouble: &str) -> bool {
+pub(super) fn is_forbidden(trouble: &str) -> bool {
     ["NOPERM", "NoPerm", "no permissions", "The user executing the script", "ACL failure"]
         .iter()
         .any(|words| trouble.contains(words))

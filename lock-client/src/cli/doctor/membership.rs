@@ -5,6 +5,7 @@ use redis::{RedisResult, aio::ConnectionLike};
 use super::{
     connection::ask,
     finding::{Cure, Finding, Severity},
+    locking,
 };
 use crate::backend::redlock::operator::{Cluster, Persistence, State, View};
 
@@ -32,8 +33,8 @@ pub(super) async fn alone(connection: &mut impl ConnectionLike) -> RedisResult<O
     }))
 }
 
-/// Whether a node may vote.
-pub(super) fn membership(view: &View) -> Finding {
+/// Whether a node may vote, as far as a user sees.
+pub(super) fn membership(view: &View, user: &str) -> Finding {
     if view.state == State::Voting && view.durable == Some(true) {
         return durable(view);
     }
@@ -45,9 +46,12 @@ pub(super) fn membership(view: &View) -> Finding {
             "run `lock-client node admit` for it, if the others are in a cluster; else `node init`"
         }
         State::OtherCluster | State::SameServer => "name all nodes of one cluster, and no others",
+        State::Unreachable if view.reason.as_deref().is_some_and(locking::is_forbidden) => {
+            return no_vote(view, locking::node_permissions(user));
+        }
         State::Unreachable => return silence(view),
     };
-    no_vote(view, cure)
+    no_vote(view, Cure::advice(cure))
 }
 
 /// Whether a node that keeps its vote when it restarts has every write on disk until then.
@@ -80,17 +84,17 @@ fn durable(view: &View) -> Finding {
 
 /// That a node doesn't answer.
 pub(super) fn silence(view: &View) -> Finding {
-    no_vote(view, "start it, and let it in by `lock-client node admit`")
+    no_vote(view, Cure::advice("start it, and let it in by `lock-client node admit`"))
 }
 
-fn no_vote(view: &View, cure: &str) -> Finding {
+fn no_vote(view: &View, cure: Cure) -> Finding {
     let why = view.reason.as_deref().unwrap_or("it doesn't answer any more");
     Finding::bad(
         Severity::Warning,
         CHECK,
         format!("it has no vote: {why}"),
         "the fewer nodes vote, the fewer of them may fail",
-        Cure::advice(cure),
+        cure,
     )
 }
 
