@@ -8,7 +8,7 @@ use lab::{
 };
 use rustix::process::Signal;
 
-use super::{ALWAYS, Nodes, TTL};
+use super::nodes::{ALWAYS, Nodes, TTL};
 use crate::command::{PATIENCE, assert_failed, command, events, lock_client};
 
 /// Above every clock: a counter that is lost starts below.

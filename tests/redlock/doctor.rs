@@ -4,7 +4,7 @@ use lab::servers::Redis;
 use lock_client::{Locks, backend::Redlock};
 use serde_json::Value;
 
-use super::{ALWAYS, Nodes, terms};
+use super::nodes::{ALWAYS, Nodes, terms};
 use crate::command::{assert_failed, lock_client};
 
 /// What was found.

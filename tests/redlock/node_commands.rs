@@ -4,7 +4,7 @@ use std::process::Output;
 
 use lab::servers::Redis;
 
-use super::{ALWAYS, Nodes, TTL};
+use super::nodes::{ALWAYS, Nodes, TTL};
 use crate::command::{assert_failed, events, lock_client};
 
 const INIT: [&str; 3] = ["init", "--max-ttl", TTL];

@@ -34,7 +34,7 @@ pub(super) struct Doctor {
 impl Doctor {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let locks = self.lock_service.locks()?;
-        let verdict = match &self.lock_service.redis[..] {
+        let verdict = match &self.lock_service.urls()[..] {
             [url] => {
                 let mut server = connection::connect(url).await?;
                 let examined = examine(&mut server, &locks).await;

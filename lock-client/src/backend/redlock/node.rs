@@ -106,14 +106,6 @@ impl Node {
         &self.address
     }
 
-    /// What it is a member of, if it is known and may vote.
-    pub(super) fn membership(&self) -> Option<Arc<Membership>> {
-        match &*self.presence() {
-            Presence::Voter { voter, .. } => Some(voter.membership.clone()),
-            _ => None,
-        }
-    }
-
     /// Connects, and learns whether it may vote. One does that at a time; nobody waits for a node that
     /// there was trouble with.
     pub(super) async fn connect(

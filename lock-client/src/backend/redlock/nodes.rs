@@ -1,6 +1,10 @@
 //! All nodes of a cluster, and how they are asked: all at once.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::FromRedisValue;
@@ -20,6 +24,8 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// The nodes of a cluster.
 pub(super) struct Nodes {
     nodes: Vec<Node>,
+    /// As which each was known last.
+    members: Mutex<Vec<Option<Membership>>>,
     /// What goes on when a majority has answered. It is closed from the start: a tracker that is not is
     /// never waited to the end of.
     background: TaskTracker,
@@ -32,7 +38,7 @@ impl Nodes {
     pub(super) fn of(nodes: Vec<Node>) -> Self {
         let background = TaskTracker::new();
         background.close();
-        Self { nodes, background }
+        Self { members: Mutex::new(vec![None; nodes.len()]), nodes, background }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -62,7 +68,7 @@ impl Nodes {
                 let connecting = self.background.spawn(async move {
                     let learn = async |connection: &mut _| {
                         let membership = Membership::learn(connection, nodes.len()).await?;
-                        nodes.compare(node, &membership)?;
+                        nodes.join(node, &membership)?;
                         Ok(membership)
                     };
                     nodes.nodes[node].connect(suspected, learn).await
@@ -135,23 +141,24 @@ impl Nodes {
     }
 
     /// Sees that a node is none of the others, and belongs to their cluster.
-    fn compare(&self, node: usize, membership: &Membership) -> Result<(), Absence> {
-        for (n, other) in self.nodes.iter().enumerate() {
-            let Some(known) = other.membership().filter(|_| n != node) else { continue };
+    fn join(&self, node: usize, membership: &Membership) -> Result<(), Absence> {
+        let mut members = self.members.lock().expect("nothing panics while it has this");
+        for (n, known) in members.iter().enumerate() {
+            let Some(known) = known.as_ref().filter(|_| n != node) else { continue };
+            let address = self.nodes[n].address();
             if known.run_id == membership.run_id {
+                let number = self.len();
                 return Err(Absence::NoVote(format!(
-                    "it is the same server as {}: name {} different ones",
-                    other.address(),
-                    self.len()
+                    "it is the same server as {address}: name {number} different ones"
                 )));
             }
             if known.cluster != membership.cluster {
                 return Err(Absence::NoVote(format!(
-                    "it belongs to another cluster than {}",
-                    other.address()
+                    "it belongs to another cluster than {address}"
                 )));
             }
         }
+        members[node] = Some(membership.clone());
         Ok(())
     }
 }

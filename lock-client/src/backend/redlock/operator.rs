@@ -30,9 +30,9 @@ impl Operator {
     ///
     /// # Errors
     /// [`InvalidNodes`] as [`Redlock::open`].
-    pub(crate) fn of(urls: &[String]) -> Result<Self, InvalidNodes> {
+    pub(crate) fn of(urls: &[&str]) -> Result<Self, InvalidNodes> {
         Redlock::open(urls)?;
-        let place = |url: &String| Place::of(&Server::at(url)?);
+        let place = |url: &&str| Place::of(&Server::at(url)?);
         Ok(Self { places: urls.iter().map(place).collect::<Result<_, InvalidNodes>>()? })
     }
 

@@ -91,11 +91,11 @@ impl Tally {
         if self.token.is_none() && self.granted().count() >= self.majority() {
             self.token = self.granted().map(|(_, grant)| grant).max();
         }
-        self.token.map_or(Vec::new(), |token| self.to_seal(token))
+        self.token.map_or(Vec::new(), |token| self.compare_with(token))
     }
 
     /// Compares the grants with the token: those that are it are sealed, and those below it have to be.
-    fn to_seal(&mut self, token: Token) -> Vec<Sealing> {
+    fn compare_with(&mut self, token: Token) -> Vec<Sealing> {
         let granted: Vec<_> = self.granted().collect();
         for &(node, grant) in &granted {
             self.votes[node] = match grant.cmp(&token) {

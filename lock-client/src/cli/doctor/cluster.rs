@@ -25,7 +25,7 @@ const TTL: Duration = Duration::from_secs(10);
 
 /// Looks at each node, and at all of them together.
 pub(super) async fn examine(
-    urls: &[String],
+    urls: &[&str],
     locks: &Locks,
     operator: &Operator,
 ) -> Result<ClusterReport, Failure> {
