@@ -1,0 +1,40 @@
+//! A state of all that there is.
+
+use crate::{
+    client::Client,
+    config::MOST_CLIENTS,
+    id::{Holder, NodeId},
+    node::{NODES, Node},
+    properties::History,
+    storage::Storage,
+};
+
+/// The nodes, the clients, the storage, and what has been told so far.
+///
+/// The network has no state of its own: see `network`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct State {
+    pub(crate) nodes: [Node; NODES],
+    pub(crate) clients: [Client; MOST_CLIENTS],
+    pub(crate) storage: Storage,
+    pub(crate) restarts: u8,
+    pub(crate) history: History,
+}
+
+impl State {
+    pub(crate) fn node(&self, node: NodeId) -> &Node {
+        &self.nodes[node.index()]
+    }
+
+    pub(crate) fn node_mut(&mut self, node: NodeId) -> &mut Node {
+        &mut self.nodes[node.index()]
+    }
+
+    pub(crate) fn client(&self, holder: Holder) -> &Client {
+        &self.clients[holder.index()]
+    }
+
+    pub(crate) fn client_mut(&mut self, holder: Holder) -> &mut Client {
+        &mut self.clients[holder.index()]
+    }
+}
