@@ -8,10 +8,13 @@
 #   make check   formatting, lints and documentation, with warnings as errors
 #   make bench   measures the storage server, the fence in PostgreSQL, the locks in one Redis, and
 #                those on a majority of several
+#   make model   checks all states of a larger model of Fenced Redlock than the tests do; the limits
+#                of another are given as in make model MODEL="--clients 2 --late-grants --restarts 1",
+#                and listed by make model MODEL=--help
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test check bench redis-server openssl curl postgresql mariadb sqlite3 wrk python node
+.PHONY: demo test check bench model redis-server openssl curl postgresql mariadb sqlite3 wrk python node
 
 demo: redis-server
 	cargo build --workspace
@@ -33,6 +36,9 @@ bench: redis-server postgresql wrk python
 	target/release/lab bench fence
 	target/release/lab bench locks
 	target/release/lab bench redlock
+
+model:
+	cargo run --package redlock-model --example explore --release -- $(MODEL)
 
 # install PACKAGE FORMULA: installs a Debian package, or a Homebrew formula on macOS.
 define install
