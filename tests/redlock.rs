@@ -7,5 +7,6 @@ mod doctor;
 mod holding;
 mod node_commands;
 mod nodes;
+mod seeded;
 mod taking;
 mod waiting;
