@@ -117,7 +117,7 @@ impl Lease {
     /// # Cancellation safety
     /// If this future is dropped, the ttl may have been set; the deadline stays as it was.
     pub async fn renew(&self) -> Result<(), RenewError> {
-        self.held().renew(self.held().ttl).await
+        self.held().renew(|| self.held().ttl).await
     }
 
     /// Makes sure that the token is above another, and returns it: for a storage that refused the

@@ -89,6 +89,29 @@ async fn cap_holds_when_a_renewal_comes_late_and_when_a_lease_is_adopted() {
 }
 
 #[tokio::test]
+async fn cap_holds_when_a_renewal_waits_for_a_reissue() {
+    let mut redis = Redis::start().await.unwrap();
+    let locks = locks(&redis.url());
+    let (ttl, cap) = (ttl(3_000), Duration::from_millis(3_500));
+    let begun = Instant::now();
+    let lease = locks.acquire(&name("r"), Terms::new(ttl).max_hold(cap)).await.unwrap();
+    let end = begun.elapsed() + lease.remaining() + (cap - ttl.reliable());
+    sleep(Duration::from_millis(800)).await;
+    redis.process().pause().await.unwrap();
+    let resume = async {
+        // The renewal of the first second waits.
+        sleep(Duration::from_millis(400)).await;
+        redis.process().resume().unwrap();
+    };
+    tokio::join!(lease.reissue(lease.token().unwrap()), resume).0.unwrap();
+    until(SOON, || Ok(lease.remaining() > Duration::from_millis(1_900)))
+        .await
+        .expect("it is renewed");
+    let until = begun.elapsed() + lease.remaining();
+    assert!(until < end + Duration::from_millis(100), "{until:?}, and not {end:?}");
+}
+
+#[tokio::test]
 async fn lock_that_went_to_somebody_else_is_lost_and_not_taken_back() {
     let redis = Redis::start().await.unwrap();
     let (ours, others) = (locks(&redis.url()), locks(&redis.url()));

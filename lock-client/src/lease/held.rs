@@ -127,9 +127,11 @@ impl Held {
         }
     }
 
-    pub(super) async fn renew(&self, ttl: Ttl) -> Result<(), RenewError> {
+    /// Sets a ttl, which is asked for when no other exchange is under way.
+    pub(super) async fn renew(&self, ttl: impl FnOnce() -> Ttl) -> Result<(), RenewError> {
         let _exchange = self.exchange.lock().await;
         self.token()?;
+        let ttl = ttl();
         let asked = Moment::now();
         // From here on the lock may end sooner, if this is for less than before.
         self.shorten(asked + ttl.reliable());

@@ -23,9 +23,12 @@ pub(super) async fn renew_until_lost(held: Arc<Held>, max_hold: Duration) {
         loop {
             asked = Moment::now();
             // The last renewal is for what is left.
-            let left = end.remaining();
-            last = left < held.ttl.as_duration();
-            match held.renew(held.ttl.at_most(left)).await {
+            let ttl = || {
+                let left = end.remaining();
+                last = left < held.ttl.as_duration();
+                held.ttl.at_most(left)
+            };
+            match held.renew(ttl).await {
                 Ok(()) => break,
                 Err(RenewError::Lost(_)) => return,
                 Err(RenewError::LockService(error)) => observe::not_renewed(&error),
