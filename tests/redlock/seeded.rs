@@ -85,7 +85,7 @@ async fn locks_that_are_over_early_on_all_nodes_are_found() {
 
 #[tokio::test]
 async fn storage_that_does_not_fence_is_found() {
-    let histories = histories(Disturbance::None, Rule::Unfenced).await;
+    let histories = histories(Disturbance::Uneven, Rule::Unfenced).await;
     let found: Vec<_> = histories.iter().flat_map(History::violations).collect();
     let is_lost = |found: &Violation| matches!(found, Violation::Lost(_));
     assert!(found.iter().any(is_lost), "{found:?}");

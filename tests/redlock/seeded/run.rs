@@ -15,7 +15,7 @@ use tokio::select;
 
 use super::{
     client::{Client, LONGEST_TTL},
-    disturber::Disturbance,
+    disturber::{Disturbance, counter},
     history::{History, Violation},
     storage::{Rule, Storage},
     witness::Witness,
@@ -40,9 +40,22 @@ impl Conditions {
     pub(super) fn of(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let longest = Duration::from_millis(random.random_range(1..=40));
+        let rough = Odds::rough(longest);
+        // What is rare next to everything else is frequent by itself.
+        let mut weighed = |odds| odds * f64::from(random.random_range(0..=2));
+        let odds = Odds {
+            slow_request: weighed(rough.slow_request),
+            slow_reply: weighed(rough.slow_reply),
+            lost_request: weighed(rough.lost_request),
+            lost_reply: weighed(rough.lost_reply),
+            late: weighed(rough.late),
+            twice: weighed(rough.twice),
+            again_later: weighed(rough.again_later),
+            longest,
+        };
         let jumps = random.random_bool(0.7);
-        let disturbance = if jumps { Disturbance::Jump } else { Disturbance::None };
-        Self { odds: Odds::rough(longest), disturbance, rule: Rule::Fenced }
+        let disturbance = if jumps { Disturbance::Jump } else { Disturbance::Uneven };
+        Self { odds, disturbance, rule: Rule::Fenced }
     }
 
     /// Has clients play as a seed decides, under a lock of a name that is new. The nodes are the same
@@ -83,7 +96,7 @@ impl Conditions {
     /// What of that must not be.
     pub(super) fn violations(self, history: &History) -> Vec<Violation> {
         let mut violations = history.violations();
-        if self.disturbance == Disturbance::None {
+        if self.disturbance == Disturbance::Uneven {
             violations.extend(history.held_at_once());
         }
         violations
@@ -123,8 +136,4 @@ async fn acquire_afterwards(
 async fn keeps_only_counter(node: &Redis, name: &ResourceName) -> anyhow::Result<bool> {
     let keys: Vec<String> = node.command(&["KEYS", &format!("fenced:{{{name}}}:*")]).await?;
     Ok(keys == [counter(name)])
-}
-
-fn counter(name: &ResourceName) -> String {
-    format!("fenced:{{{name}}}:token")
 }
