@@ -6,6 +6,7 @@
 # Each says what it is about to install, and installs only what is missing. Further:
 #
 #   make check   formatting, lints and documentation, with warnings as errors
+#   make seeds   runs real clients of Redlock against a network that fails by a seed, 1000 times
 #   make bench   measures the storage server, the fence in PostgreSQL, the locks in one Redis, and
 #                those on a majority of several
 #   make model   checks all states of a larger model of Fenced Redlock than the tests do; the limits
@@ -14,7 +15,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test check bench model redis-server openssl curl postgresql mariadb sqlite3 wrk python node
+.PHONY: demo test check seeds bench model redis-server openssl curl postgresql mariadb sqlite3 wrk python node
 
 demo: redis-server
 	cargo build --workspace
@@ -29,6 +30,10 @@ check:
 	cargo clippy --workspace --all-targets -- --deny warnings
 	cargo clippy --package lock-client --no-default-features -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps
+
+seeds: redis-server
+	cargo build --workspace --bins
+	FENCED_RUNS=1000 cargo test --package lab --test main redlock::seeded
 
 bench: redis-server postgresql wrk python
 	cargo build --workspace --bins --release

@@ -1,8 +1,8 @@
 //! End-to-end tests: real servers and real clients, each test with its own.
 //!
-//! Those of the [`command`], the library of [`locks`], [`redlock`], the [`databases`] with a fence, the storage
-//! [`server`], and the lab. The helpers that several of them need are [`faults`], [`lock_service`],
-//! [`proxy`], [`wire`] and [`world`].
+//! Those of the [`command`], the library of [`locks`], [`redlock`], the [`databases`] with a fence, the
+//! storage [`server`], and the lab. The helpers that several of them need are [`faults`],
+//! [`lock_service`], [`proxy`], [`wire`] and [`world`].
 
 mod bench;
 mod command;

@@ -37,7 +37,7 @@ use self::{
 use crate::{faults::Odds, world::name};
 
 /// How many runs there are if not told, and how many of one seed.
-const RUNS: usize = 150;
+const RUNS: usize = 100;
 /// How many are under way at once. They mostly wait.
 const AT_ONCE: usize = 16;
 /// How long a run may take.
