@@ -289,8 +289,7 @@ const SETTLING: Duration = Duration::from_millis(300);
 /// Where the locks are.
 #[derive(Clone, Debug, clap::Args)]
 struct LockService {
-    /// The Redis that keeps the locks, such as redis://HOST[:PORT] or redis+unix:///SOCKET; given three
-    /// or five times, independent ones that keep them together (Redlock)
+    /// The Redis that keeps the locks, such as redis://HOST[:PORT]; or three or five (Redlock)
     ///
     /// - one node: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]
     /// - on a Unix socket: redis+unix:///SOCKET[?db=DATABASE&user=USER&pass=PASSWORD]
@@ -298,11 +297,12 @@ struct LockService {
     ///   redis+sentinel://[[USER]:PASSWORD@]SENTINEL[:PORT],.../NAME[/DATABASE]
     /// - a Cluster: redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],...
     ///
-    /// With rediss for redis, the connections are encrypted (TLS); SSL_CERT_FILE names certificates to
-    /// trust. A password is better given in the environment, where ps doesn't show it.
+    /// With rediss for redis, the connections are encrypted (TLS); SSL_CERT_FILE names
+    /// certificates to trust. A password is better given in the environment, where ps
+    /// doesn't show it.
     ///
-    /// Redlock: the nodes of a cluster that `node init` has started, all of them, each one node or on a
-    /// Unix socket. In the environment they are separated by spaces.
+    /// Redlock: --redis for each node of a cluster that `node init` has started, all of them;
+    /// each is one node, or on a Unix socket. In the environment they are separated by spaces.
     #[arg(
         long,
         verbatim_doc_comment,

@@ -2,6 +2,7 @@
 
 use std::{process::Output, time::Duration};
 
+use futures_util::future::try_join_all;
 use lab::servers::Redis;
 use lock_client::{Locks, Terms, Ttl, backend::Redlock};
 use serde_json::Value;
@@ -24,11 +25,8 @@ pub(super) struct Nodes(pub(super) Vec<Redis>);
 impl Nodes {
     /// Starts so many, with further arguments of `redis-server`.
     pub(super) async fn start(number: usize, arguments: &[&str]) -> Self {
-        let mut nodes = Vec::new();
-        for _ in 0..number {
-            nodes.push(Redis::start_with(arguments).await.unwrap());
-        }
-        Self(nodes)
+        let starting = (0..number).map(|_| Redis::start_with(arguments));
+        Self(try_join_all(starting).await.unwrap())
     }
 
     /// Starts three that are a cluster.
