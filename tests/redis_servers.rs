@@ -2,6 +2,7 @@
 
 #[cfg(target_os = "linux")]
 mod clocks;
+mod lost_replies;
 mod nodes;
 
 use std::{

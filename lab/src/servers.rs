@@ -19,7 +19,7 @@ use tempfile::TempDir;
 pub use self::{
     mariadb::MariaDb,
     postgres::Postgres,
-    redis::{NodeKind, Redis, RedisCluster, RedlockNodes, Replica, Sentinels},
+    redis::{LostReply, NodeKind, Redis, RedisCluster, RedlockNodes, Replica, Sentinels},
     shared::Shared,
     storage::StorageServer,
 };

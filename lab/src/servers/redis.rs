@@ -4,6 +4,7 @@ mod clock;
 mod cluster;
 mod link;
 mod listener;
+mod lost_reply;
 mod nodes;
 mod replica;
 mod sentinels;
@@ -23,6 +24,7 @@ use self::listener::{Door, Listener};
 pub use self::{
     cluster::RedisCluster,
     link::Link,
+    lost_reply::LostReply,
     nodes::{NodeKind, RedlockNodes},
     replica::Replica,
     sentinels::Sentinels,
