@@ -1,6 +1,7 @@
 //! The lab's own command.
 
 mod locks;
+mod nodes;
 mod sale;
 mod tokens;
 

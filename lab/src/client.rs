@@ -1,8 +1,9 @@
 //! The clients that scenarios drive, each a program that runs as a process of its own: of a table
-//! (`shelf`), of a storage server (`writer`), of a lock alone (`worker`), and crowds of them (`buyers`,
+//! (`shelf`), of a storage server (`writer`, and `naive_redlock` without tokens), of a lock alone (`worker`), and crowds of them (`buyers`,
 //! `waiters`). They tell of their `steps`.
 
 pub(crate) mod buyers;
+pub(crate) mod naive_redlock;
 pub(crate) mod shelf;
 mod steps;
 pub(crate) mod waiters;
@@ -27,6 +28,9 @@ pub enum Program {
     /// Writes to a storage server under a lock, step by step
     #[command(hide = true)]
     Writer(writer::Writer),
+    /// Writes to a storage server under a Redlock without tokens, step by step
+    #[command(hide = true)]
+    NaiveRedlock(naive_redlock::NaiveRedlock),
     /// Waits for a lock in a crowd
     #[command(hide = true)]
     Waiters(waiters::Waiters),
@@ -47,6 +51,7 @@ impl Program {
         match self {
             Self::ShelfClient(client) => client.run().await,
             Self::Writer(writer) => writer.run().await,
+            Self::NaiveRedlock(client) => client.run().await,
             Self::Waiters(waiters) => waiters.run().await,
             Self::Buyers(buyers) => buyers.run().await,
             Self::Worker(worker) => worker.run().await,

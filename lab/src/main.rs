@@ -110,7 +110,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Replay { list: true, .. } => {
             for scenario in scenario::ALL {
-                println!("{:<18} {}", scenario.name(), scenario.claim());
+                println!("{:<22} {}", scenario.name(), scenario.claim());
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -167,6 +167,14 @@ impl Process {
         Pid::from_child(&self.child)
     }
 
+    /// What it wrote to stderr so far.
+    ///
+    /// # Errors
+    /// If that can't be read.
+    pub(crate) fn stderr(&self) -> anyhow::Result<String> {
+        Ok(std::fs::read_to_string(&self.stderr)?)
+    }
+
     /// Says what is wrong with it, with the end of what it wrote to stderr.
     pub(crate) fn account(&self, what: &str) -> String {
         let stderr = std::fs::read_to_string(&self.stderr).unwrap_or_default();

@@ -82,6 +82,8 @@ pub enum Actor {
     Redis,
     /// The lock service's replica.
     Replica,
+    /// Several nodes of a lock service, or all; which, is told with each event.
+    Nodes,
     /// The first node of a lock service that is several.
     NodeA,
     /// The second.
@@ -213,6 +215,7 @@ impl Actor {
         match self {
             Self::Redis => "lock (Redis)",
             Self::Replica => "its replica",
+            Self::Nodes => "the nodes",
             Self::NodeA => "node A",
             Self::NodeB => "node B",
             Self::NodeC => "node C",

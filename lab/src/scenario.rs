@@ -14,6 +14,9 @@ mod get_then_del;
 mod never_saw_34;
 mod outlived_lease;
 mod oversell;
+mod redlock_clock_jump;
+mod redlock_lost_reply;
+mod redlock_minority_down;
 mod setnx_expire;
 mod stage;
 mod thundering_herd;
@@ -91,6 +94,9 @@ pub static ALL: &[&dyn Scenario] = &[
     &outlived_lease::OutlivedLease,
     &counter_lost::CounterLost,
     &failover::Failover,
+    &redlock_minority_down::RedlockMinorityDown,
+    &redlock_lost_reply::RedlockLostReply,
+    &redlock_clock_jump::RedlockClockJump,
     &thundering_herd::ThunderingHerd,
     &flash_sale::FlashSale,
 ];

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use fence::{Fence, Holder, Refusal, ResourceName, Token};
 use lock_client::{
     Lease, Locks, Terms, Ttl,
-    backend::Redis,
+    backend::{Redis, Redlock},
     storage::{Answer, FencedError, Storage, Value},
 };
 use serde_json::json;
@@ -23,8 +23,9 @@ pub struct Writer {
     resource: ResourceName,
     /// What to write
     value: String,
-    #[arg(long, value_name = "URL")]
-    redis: String,
+    /// One Redis, or the nodes that keep the lock together
+    #[arg(long, value_name = "URL", required = true)]
+    redis: Vec<String>,
     #[arg(long, value_name = "URL")]
     storage: String,
     #[arg(long, value_name = "MILLISECONDS")]
@@ -53,7 +54,10 @@ impl Writer {
     /// # Errors
     /// If the lock, the storage or stdin fails.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
-        let locks = Locks::new(Redis::open(&self.redis)?);
+        let locks = match &self.redis[..] {
+            [url] => Locks::new(Redis::open(url)?),
+            urls => Locks::new(Redlock::open(urls)?),
+        };
         let storage = Storage::new(&self.storage)?;
         let ttl = Ttl::new(Duration::from_millis(self.ttl_ms))?;
         // A renewal would tell of a lost lock, but perhaps too late.

@@ -6,7 +6,7 @@ use super::{
     Scenario,
     stage::{
         lock::{Counter, Lock},
-        two_holders::{HEALED, KEPT_GROWING, OVERWRITTEN, RESOURCE, TwoHolders},
+        two_holders::{Clients, HEALED, KEPT_GROWING, OVERWRITTEN, RESOURCE, TwoHolders},
     },
 };
 use crate::{
@@ -71,12 +71,12 @@ impl Scenario for CounterLost {
             "from-0-reissued" => (Offer::TokenAndHolder, Counter::From(0)),
             _ => (Offer::TokenAndHolder, Counter::FromTheClock),
         };
-        let stage = TwoHolders::start(offer).await?;
+        let stage = TwoHolders::start(world.checks, Clients::Offering(offer)).await?;
         let mut lock = Lock::start_counting(RESOURCE, counter, recorder).await?;
-        let client_1 = stage.about_to_write(Actor::Client1, &lock.url(), recorder).await?;
+        let client_1 = stage.about_to_write(Actor::Client1, &[lock.url()], recorder).await?;
         lock.restart(recorder).await?;
         lock.begin(counter, recorder).await?;
-        let client_2 = stage.about_to_write(Actor::Client2, &lock.url(), recorder).await?;
+        let client_2 = stage.about_to_write(Actor::Client2, &[lock.url()], recorder).await?;
         stage.write([client_1, client_2], recorder).await
     }
 }

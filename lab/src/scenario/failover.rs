@@ -7,7 +7,7 @@ use super::{
     Scenario,
     stage::{
         lock::Lock,
-        two_holders::{HEALED, OVERWRITTEN, RESOURCE, TwoHolders},
+        two_holders::{Clients, HEALED, OVERWRITTEN, RESOURCE, TwoHolders},
     },
 };
 use crate::{
@@ -62,23 +62,23 @@ impl Scenario for Failover {
         _: &mut Shared,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
-        let stage = TwoHolders::start(match world.danger {
+        let offer = match world.danger {
             Danger::Strikes => Offer::Token,
             Danger::Averted => Offer::TokenAndHolder,
-        });
-        let stage = stage.await?;
+        };
+        let stage = TwoHolders::start(world.checks, Clients::Offering(offer)).await?;
         let primary = Lock::start(RESOURCE, recorder).await?;
         let replica = Redis::replica_of(primary.redis()).await?;
         recorder.note(Actor::Replica, "in-step", None);
         // A replica that is stopped loses nothing: what it has not read waits in its socket.
         replica.cut().await;
         recorder.note(Actor::Replica, "cut-off", None);
-        let client_1 = stage.about_to_write(Actor::Client1, &primary.url(), recorder).await?;
+        let client_1 = stage.about_to_write(Actor::Client1, &[primary.url()], recorder).await?;
 
         replica.promote().await?;
         recorder.note(Actor::Replica, "promoted", None);
         let client_2 =
-            stage.about_to_write(Actor::Client2, &replica.redis().url(), recorder).await?;
+            stage.about_to_write(Actor::Client2, &[replica.redis().url()], recorder).await?;
         stage.write([client_1, client_2], recorder).await
     }
 }

@@ -21,6 +21,7 @@ pub(super) fn told(event: &Event) -> (String, Style) {
         | Actor::NodeD
         | Actor::NodeE
         | Actor::Network => told_of_lock_service(event),
+        Actor::Nodes => told_of_nodes(event).or_else(|| told_of_lock_service(event)),
         Actor::Storage => told_of_storage(event),
         Actor::Others => told_of_crowd(event),
         Actor::Client1 | Actor::Client2 | Actor::Client3 => {
@@ -72,6 +73,35 @@ fn told_of_lock_service(event: &Event) -> Option<(String, Style)> {
     })
 }
 
+/// What was done to several nodes, or one of them.
+fn told_of_nodes(event: &Event) -> Option<(String, Style)> {
+    let which = event.text("nodes").unwrap_or("all");
+    let several = which.contains(' ');
+    let verb = |one: &'static str, more: &'static str| if several { more } else { one };
+    Some(match event.event.as_str() {
+        "killed" => (format!("{which} {} KILLED (SIGKILL)", verb("is", "are")), ODD),
+        "started-again" => {
+            let start = verb("starts again, and has", "start again, and have");
+            (format!("{which} {start} lost nothing"), PLAIN)
+        }
+        "clock-jumped" => {
+            let by = number(event, "seconds");
+            (format!("{which}'s clock JUMPS by {by} s: client 1's time is over there"), ODD)
+        }
+        "replies-lost" => {
+            (format!("{which} give client 1 the lock, and their replies ARE LOST"), ODD)
+        }
+        "taken" => match number(event, "taken") {
+            0 => (format!("on {which}, the lock is free"), GOOD),
+            taken if event.text("held_by").is_none() => {
+                (format!("on {taken} of {which}, the lock is taken, and NOBODY HAS IT"), BAD)
+            }
+            taken => (format!("on {taken} of {which}, the lock IS TAKEN"), BAD),
+        },
+        _ => return None,
+    })
+}
+
 /// What the storage decided.
 fn told_of_storage(event: &Event) -> Option<(String, Style)> {
     let token = token(event);
@@ -81,6 +111,7 @@ fn told_of_storage(event: &Event) -> Option<(String, Style)> {
             (format!("refuses tokens below {token} from now on"), GOOD)
         }
         "accepted-claim" => (format!("answers; has seen token {token}"), PLAIN),
+        "accepted-write" if token.is_empty() => ("accepts it".to_owned(), PLAIN),
         "accepted-write" => (format!("accepts token {token}"), GOOD),
         "accepted-stale-write" => (format!("accepts token {token}: NEWER DATA IS LOST"), BAD),
         "accepted-anothers-token" => (format!("accepts token {token}, which ANOTHER HAS TOO"), BAD),
@@ -127,8 +158,9 @@ fn told_of_lock(event: &Event) -> Option<(String, Style)> {
                 None => (gets, GOOD),
             }
         }
+        "no-majority" => ("gets NO MAJORITY of the nodes, and goes away".to_owned(), ODD),
         "busy" => ("finds the lock taken, and waits".to_owned(), ODD),
-        "gave-up" if event.number("waited_ms") == Some(0) => {
+        "gave-up" if number(event, "waited_ms") == 0 => {
             ("finds the lock taken, and goes away".to_owned(), GOOD)
         }
         "gave-up" => (format!("waits {}, and gives up", seconds(event, "waited_ms")), ODD),
@@ -155,6 +187,10 @@ fn told_of_work(event: &Event) -> Option<(String, Style)> {
         Some(Value::String(text)) => format!("'{text}'"),
         _ => "nothing".to_owned(),
     };
+    let written = || match event.token {
+        Some(token) => format!("has written {} with token {token}", value()),
+        None => format!("has written {}", value()),
+    };
     Some(match event.event.as_str() {
         "read" => (format!("reads: {}", value()), PLAIN),
         "claim-refused" => (format!("claims with token {token}, and is refused"), ODD),
@@ -163,10 +199,9 @@ fn told_of_work(event: &Event) -> Option<(String, Style)> {
             (format!("checks its lease: {left} left. Is about to write"), PLAIN)
         }
         "written" if number(event, "overwrites_unseen") > 0 => {
-            let written = format!("has written {} with token {token}", value());
-            (format!("{written}: OVERWRITES what it has not seen"), BAD)
+            (format!("{}: OVERWRITES what it has not seen", written()), BAD)
         }
-        "written" => (format!("has written {} with token {token}", value()), PLAIN),
+        "written" => (written(), PLAIN),
         "refused" => (format!("tries to write with token {token}, and is refused"), ODD),
         "worked" => ("has done its work. Is about to give the lock back".to_owned(), PLAIN),
         "stock-read" => (format!("reads: {} left", number(event, "left")), PLAIN),

@@ -46,7 +46,7 @@ struct Printed {
 impl Client {
     pub(crate) fn start(actor: Actor, work: Work<'_>) -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
-        let process = Process::spawn("client", &work.command(actor)?, folder.path())?;
+        let process = Process::spawn(actor.title(), &work.command(actor)?, folder.path())?;
         Ok(Self { process, actor, ends: None, _folder: folder })
     }
 
@@ -187,6 +187,25 @@ impl Client {
         Ok((event, token))
     }
 
+    /// Waits until the client ends without the lock, with this exit code, and says why. That is noted as
+    /// this event.
+    pub(crate) async fn goes_away(
+        &mut self,
+        exit_code: u8,
+        why: &str,
+        event: &str,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<()> {
+        if let Ok(step) = self.process.line(STEP_TIMEOUT).await {
+            bail!("the client was to go away, but took a step: {step}");
+        }
+        self.ends_with(exit_code).await?;
+        let said = self.process.stderr()?;
+        ensure!(said.contains(why), "the client was to say '{why}', but said {said:?}");
+        recorder.note(self.actor, event, None);
+        Ok(())
+    }
+
     /// Lets the client take its next step.
     pub(crate) fn go_on(&mut self) -> anyhow::Result<()> {
         self.process.write_line("")
@@ -217,8 +236,7 @@ impl Client {
         let status = self.process.exit(STEP_TIMEOUT).await?;
         ensure!(
             status.code() == Some(exit_code.into()),
-            "{} was to end with exit code {exit_code}, but: {status}",
-            self.actor.title()
+            self.process.account(&format!("was to end with exit code {exit_code}, but: {status}"))
         );
         Ok(())
     }

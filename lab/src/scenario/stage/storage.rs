@@ -5,9 +5,9 @@ use fence::Token;
 use lock_client::storage::Storage;
 
 use super::{
-    Work,
+    Work, Write,
     driver::Client,
-    lock::Lock,
+    lock::{LONG_TTL, Lock, TTL},
     two_clients::{self, Course, HeldBack, VALUE_1, VALUE_2, ending_with},
 };
 use crate::{
@@ -44,12 +44,7 @@ pub(crate) struct StorageStage {
 impl StorageStage {
     pub(crate) async fn start(checks: Checks, recorder: &mut Recorder) -> anyhow::Result<Self> {
         let lock = Lock::start(RESOURCE, recorder).await?;
-        let enforcement = match checks {
-            Checks::Nothing => "off",
-            Checks::Tokens => "enforce",
-        };
-        let server = StorageServer::start(&["--enforcement", enforcement]).await?;
-        Ok(Self { lock, server })
+        Ok(Self { lock, server: server(checks).await? })
     }
 
     /// A network between client 1 and the storage server.
@@ -66,16 +61,17 @@ impl StorageStage {
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let client = |actor| {
-            let value = if actor == Actor::Client1 { VALUE_1 } else { VALUE_2 };
+            let (value, ttl) =
+                if actor == Actor::Client1 { (VALUE_1, TTL) } else { (VALUE_2, LONG_TTL) };
             let storage = match (actor, held_back) {
                 (Actor::Client1, HeldBack::ByNetwork(network)) => {
                     format!("http://{}", network.address())
                 }
                 _ => self.server.url().to_owned(),
             };
-            let (redis, storage) = (&self.lock.url(), &*storage);
-            let work = Work::Put { resource: RESOURCE, value, redis, storage };
-            Client::start(actor, work)
+            let (redis, storage) = (&[self.lock.url()], &*storage);
+            let write = Write { resource: RESOURCE, value, ttl, redis, storage };
+            Client::start(actor, Work::Put { write })
         };
         two_clients::play(course, held_back, &self.lock, client, recorder).await?;
         let Kept { value, token, .. } = kept(&self.server, RESOURCE).await?;
@@ -89,6 +85,15 @@ pub(crate) struct Kept {
     pub(crate) token: Option<Token>,
     /// How many writes it has accepted.
     pub(crate) version: u64,
+}
+
+/// A storage server that checks tokens, or nothing.
+pub(crate) async fn server(checks: Checks) -> anyhow::Result<StorageServer> {
+    let enforcement = match checks {
+        Checks::Nothing => "off",
+        Checks::Tokens => "enforce",
+    };
+    StorageServer::start(&["--enforcement", enforcement]).await
 }
 
 pub(crate) async fn kept(server: &StorageServer, resource: &str) -> anyhow::Result<Kept> {

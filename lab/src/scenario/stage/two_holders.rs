@@ -1,22 +1,25 @@
-//! The course of every scenario in which a lock service lost its counter: client 1 has got the lock,
-//! claimed and read; the lock service forgets; client 2 gets the same lock, and perhaps the same
-//! token, and reads; client 1 writes, and then client 2.
+//! The course of every scenario in which two clients get one lock, of a lock service that has lost
+//! something: client 1 has got the lock and read; the lock service forgets; client 2 gets the same lock,
+//! and perhaps the same token, and reads; client 1 writes, and then client 2.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use super::{
-    Work,
+    Work, Write,
     driver::Client,
-    storage::kept,
+    lock::LONG_TTL,
+    storage::{self, Kept},
     two_clients::{VALUE_1, VALUE_2, updates_lost},
 };
 use crate::{
-    client::writer::Offer,
-    record::{Actor, Event, Expected, Outcome, Recorder},
+    client::{naive_redlock, writer::Offer},
+    record::{Actor, Checks, Event, Expected, Outcome, Recorder},
     servers::StorageServer,
 };
 
 pub(crate) const RESOURCE: &str = "invoice-7";
+/// What ends a client's having the lock.
+pub(crate) const ENDS: [&str; 3] = ["released", "lease-lost", "lost"];
 
 /// One token was given twice and nobody noticed: client 2 has overwritten what it had not seen.
 pub(crate) const OVERWRITTEN: [(&str, Expected); 6] = ending_with(2, [1, 0, 0, 1]);
@@ -40,28 +43,50 @@ const fn ending_with(
     ]
 }
 
-/// A storage server, and what the clients offer to it.
+/// What clients take the lock with, and what they write with under it.
+#[derive(Clone, Copy)]
+pub(crate) enum Clients {
+    /// The command `lock-client put`.
+    Put,
+    /// The lab's own, with the library.
+    Offering(Offer),
+    /// A Redlock without tokens.
+    Naive(naive_redlock::Way),
+}
+
+/// A storage server, and its clients.
 pub(crate) struct TwoHolders {
     storage: StorageServer,
-    offer: Offer,
+    clients: Clients,
+    ttl: Duration,
 }
 
 impl TwoHolders {
-    pub(crate) async fn start(offer: Offer) -> anyhow::Result<Self> {
-        Ok(Self { storage: StorageServer::start(&[]).await?, offer })
+    pub(crate) async fn start(checks: Checks, clients: Clients) -> anyhow::Result<Self> {
+        Ok(Self { storage: storage::server(checks).await?, clients, ttl: LONG_TTL })
     }
 
-    /// Has a client get the lock at a Redis, claim and read, so that it is about to write.
+    /// Starts a client, which asks for the lock at once.
+    pub(crate) fn client(&self, actor: Actor, redis: &[String]) -> anyhow::Result<Client> {
+        let value = if actor == Actor::Client1 { VALUE_1 } else { VALUE_2 };
+        let (ttl, storage) = (self.ttl, self.storage.url());
+        let write = Write { resource: RESOURCE, value, ttl, redis, storage };
+        let work = match self.clients {
+            Clients::Put => Work::Put { write },
+            Clients::Offering(offer) => Work::Offer { offer, write },
+            Clients::Naive(way) => Work::NaivePut { way, write },
+        };
+        Ok(Client::start(actor, work)?.among_holders(&ENDS))
+    }
+
+    /// Has a client get the lock, claim and read, so that it is about to write.
     pub(crate) async fn about_to_write(
         &self,
         actor: Actor,
-        redis: &str,
+        redis: &[String],
         recorder: &mut Recorder,
     ) -> anyhow::Result<Client> {
-        let value = if actor == Actor::Client1 { VALUE_1 } else { VALUE_2 };
-        let (offer, storage) = (self.offer, self.storage.url());
-        let work = Work::Write { resource: RESOURCE, value, offer, redis, storage };
-        let mut client = Client::start(actor, work)?;
+        let mut client = self.client(actor, redis)?;
         client.expect("acquired", recorder).await?;
         client.go_on_to("lease-checked", recorder).await?;
         Ok(client)
@@ -73,12 +98,19 @@ impl TwoHolders {
         clients: [Client; 2],
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
-        for mut client in clients {
-            client.go_on()?;
-            let exit_code = client.written_or_refused(recorder).await?;
-            client.finish_with(exit_code, recorder).await?;
+        for client in clients {
+            finish(client, recorder).await?;
         }
-        let kept = kept(&self.storage, RESOURCE).await?;
+        self.outcome(recorder).await
+    }
+
+    pub(crate) async fn kept(&self) -> anyhow::Result<Kept> {
+        storage::kept(&self.storage, RESOURCE).await
+    }
+
+    /// What the storage has in the end, and what has happened until then.
+    pub(crate) async fn outcome(&self, recorder: &Recorder) -> anyhow::Result<Outcome> {
+        let kept = self.kept().await?;
         let count = |found: &dyn Fn(&&Event) -> bool| {
             u64::try_from(recorder.events().filter(found).count()).expect("there are few events")
         };
@@ -96,11 +128,20 @@ impl TwoHolders {
     }
 }
 
+/// Has a client write, and end.
+pub(crate) async fn finish(mut client: Client, recorder: &mut Recorder) -> anyhow::Result<()> {
+    client.go_on()?;
+    let exit_code = client.written_or_refused(recorder).await?;
+    client.finish_with(exit_code, recorder).await
+}
+
 /// How many tokens the lock service has given to more than one client.
 fn tokens_given_twice(recorder: &Recorder) -> u64 {
     let mut given: HashMap<_, u32> = HashMap::new();
     for event in recorder.events().filter(|event| event.event == "acquired") {
-        *given.entry(event.token).or_default() += 1;
+        if let Some(token) = event.token {
+            *given.entry(token).or_default() += 1;
+        }
     }
     let twice = given.values().filter(|count| **count > 1).count();
     twice.try_into().expect("there are few clients")

@@ -4,7 +4,10 @@ use std::{ops::Range, process::Command, time::Duration};
 
 use super::lock::{LONG_TTL, TTL};
 use crate::{
-    client::{as_argument, buyers, shelf::Guard, waiters::Order, worker::Way, writer::Offer},
+    client::{
+        as_argument, buyers, naive_redlock, shelf::Guard, waiters::Order, worker::Way,
+        writer::Offer,
+    },
     record::Actor,
     servers::built,
 };
@@ -13,11 +16,13 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) enum Work<'a> {
     /// Write to a storage server.
-    Put { resource: &'a str, value: &'a str, redis: &'a str, storage: &'a str },
+    Put { write: Write<'a> },
+    /// The same under a Redlock as it is often made, with no token.
+    NaivePut { way: naive_redlock::Way, write: Write<'a> },
     /// Take a lock and give it back.
     Worker { lock: &'a str, way: Way, ttl: Duration, wait: Duration, redis: &'a str },
     /// Write to a storage server under a lock whose counter may be lost.
-    Write { resource: &'a str, value: &'a str, offer: Offer, redis: &'a str, storage: &'a str },
+    Offer { offer: Offer, write: Write<'a> },
     /// Wait for a lock, in a crowd.
     Wait { lock: &'a str, order: Order, ttl: Duration, count: u64, work: Duration, redis: &'a str },
     /// Buy in a sale.
@@ -26,15 +31,34 @@ pub(crate) enum Work<'a> {
     Shelf { resource: &'a str, act: [&'a str; 2], guard: Guard, redis: &'a str, database: &'a str },
 }
 
+/// What to write, and under which lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write<'a> {
+    pub(crate) resource: &'a str,
+    pub(crate) value: &'a str,
+    pub(crate) ttl: Duration,
+    /// One Redis, or the nodes that keep the lock together.
+    pub(crate) redis: &'a [String],
+    pub(crate) storage: &'a str,
+}
+
 impl Work<'_> {
     pub(crate) fn command(self, actor: Actor) -> anyhow::Result<Command> {
         let ttl = if actor == Actor::Client1 { TTL } else { LONG_TTL };
         let ttl_ms = ttl.as_millis().to_string();
         Ok(match self {
-            Self::Put { resource, value, redis, storage } => {
+            Self::Put { write } => {
                 let mut command = Command::new(built("lock-client")?);
-                command.args(["put", resource, value, "--ttl", &format!("{ttl_ms}ms"), "--step"]);
-                command.args(["--redis", redis, "--storage", storage]);
+                let ttl = format!("{}ms", write.ttl.as_millis());
+                command.args(["put", "--step", "--ttl", &ttl]);
+                write.tell(&mut command);
+                command
+            }
+            Self::NaivePut { way, write } => {
+                let mut command = Command::new(built("lab")?);
+                command.args(["naive-redlock", "--way", &as_argument(&way)]);
+                command.args(["--ttl-ms", &write.ttl.as_millis().to_string()]);
+                write.tell(&mut command);
                 command
             }
             Self::Worker { lock, way, ttl, wait, redis } => {
@@ -45,11 +69,11 @@ impl Work<'_> {
                 command.args(["--wait-ms", &wait.as_millis().to_string(), "--redis", redis]);
                 command
             }
-            Self::Write { resource, value, offer, redis, storage } => {
-                let ttl_ms = LONG_TTL.as_millis().to_string();
+            Self::Offer { offer, write } => {
                 let mut command = Command::new(built("lab")?);
-                command.args(["writer", resource, value, "--offer", &as_argument(&offer)]);
-                command.args(["--ttl-ms", &ttl_ms, "--redis", redis, "--storage", storage]);
+                command.args(["writer", "--offer", &as_argument(&offer)]);
+                command.args(["--ttl-ms", &write.ttl.as_millis().to_string()]);
+                write.tell(&mut command);
                 command
             }
             Self::Wait { lock, order, ttl, count, work, redis } => {
@@ -77,5 +101,14 @@ impl Work<'_> {
                 command
             }
         })
+    }
+}
+
+impl Write<'_> {
+    fn tell(&self, command: &mut Command) {
+        command.args([self.resource, self.value, "--storage", self.storage]);
+        for url in self.redis {
+            command.args(["--redis", url]);
+        }
     }
 }

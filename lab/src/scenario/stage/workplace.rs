@@ -64,10 +64,7 @@ impl Workplace {
 
     /// How many clients had the lock at once, at most.
     pub(crate) fn most_at_once(&self, recorder: &Recorder) -> u64 {
-        let events: Vec<_> = recorder.events().collect();
-        let at_once = |until| holders(events[..until].iter().copied(), self.ends).len();
-        let most = (0..=events.len()).map(at_once).max().unwrap_or(0);
-        most.try_into().expect("there are few clients")
+        most_at_once(recorder, self.ends)
     }
 
     /// What the lock is set to, as Redis has it: nothing if it is free.
@@ -138,6 +135,14 @@ impl Workplace {
         recorder.note_with(Actor::Redis, event, None, lock::of(owner));
         Ok(())
     }
+}
+
+/// How many clients had the lock at once, at most, where these end a client's having it.
+pub(crate) fn most_at_once(recorder: &Recorder, ends: &[&str]) -> u64 {
+    let events: Vec<_> = recorder.events().collect();
+    let at_once = |until| holders(events[..until].iter().copied(), ends).len();
+    let most = (0..=events.len()).map(at_once).max().unwrap_or(0);
+    most.try_into().expect("there are few clients")
 }
 
 /// Who has the lock after these events: each from when it got it to when one of these ended that for

@@ -1,0 +1,37 @@
+//! What goes wrong with a lock that several nodes keep.
+
+use serde_json::json;
+
+use super::{TWINS, events, facts, outcome, replayed};
+
+#[tokio::test]
+async fn majority_of_the_nodes_that_answer_is_none() {
+    let record = replayed("redlock-minority-down").await;
+    let end = |holders: u64, taken: u64, lost: u64| {
+        json!({
+            "value": "by client 2", "holders_at_once": holders, "taken_by_a_minority": taken,
+            "updates_lost": lost,
+        })
+    };
+    let ends = json!({"majority-of-answers": end(2, 2, 1), "majority-of-all": end(1, 0, 0)});
+    assert_eq!(record["outcome"], ends);
+    let marked: Vec<_> = events(&record, "beside").collect();
+    assert_eq!(marked, [("majority-of-answers", "client2", &json!("client 1"))]);
+}
+
+#[tokio::test]
+async fn grant_that_nobody_heard_of_is_released_if_all_nodes_are_told() {
+    let end = |taken: u64, writes: u64| json!({"taken_by_nobody": taken, "writes": writes});
+    let ends = json!({"where-granted": end(2, 0), "everywhere": end(0, 2)});
+    assert_eq!(outcome("redlock-lost-reply").await, ends);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn clock_that_jumps_lets_two_in_and_the_storage_refuses_the_first() {
+    let ends = outcome("redlock-clock-jump").await;
+    let [unfenced, fenced] = TWINS.map(|world| &ends[world]);
+    assert_eq!(facts(unfenced), ("by client 1".to_owned(), 33, [1, 0, 1]));
+    assert_eq!(facts(fenced), ("by client 2".to_owned(), 34, [0, 1, 0]));
+    assert_eq!([unfenced, fenced].map(|end| &end["holders_at_once"]), [2, 2]);
+}
