@@ -17,6 +17,7 @@ mod oversell;
 mod redlock_clock_jump;
 mod redlock_lost_reply;
 mod redlock_minority_down;
+mod redlock_restart;
 mod setnx_expire;
 mod stage;
 mod thundering_herd;
@@ -96,6 +97,7 @@ pub static ALL: &[&dyn Scenario] = &[
     &failover::Failover,
     &redlock_minority_down::RedlockMinorityDown,
     &redlock_lost_reply::RedlockLostReply,
+    &redlock_restart::RedlockRestart,
     &redlock_clock_jump::RedlockClockJump,
     &thundering_herd::ThunderingHerd,
     &flash_sale::FlashSale,

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{TWINS, events, facts, outcome, replayed};
+use super::{TWINS, events, facts, outcome, replayed, tokens::counts};
 
 #[tokio::test]
 async fn majority_of_the_nodes_that_answer_is_none() {
@@ -24,6 +24,20 @@ async fn grant_that_nobody_heard_of_is_released_if_all_nodes_are_told() {
     let end = |taken: u64, writes: u64| json!({"taken_by_nobody": taken, "writes": writes});
     let ends = json!({"where-granted": end(2, 0), "everywhere": end(0, 2)});
     assert_eq!(outcome("redlock-lost-reply").await, ends);
+}
+
+#[tokio::test]
+async fn node_that_was_restarted_gives_the_lock_again_only_if_it_votes_with_what_it_lost() {
+    let ends = outcome("redlock-restart").await;
+    assert_eq!(counts(&ends["plain"]), [2, 0, 0, 0, 1]);
+    assert_eq!(counts(&ends["by-hand"]), [2, 1, 0, 0, 1]);
+    assert_eq!(ends["by-hand"]["token"], 33);
+    assert_eq!(counts(&ends["by-hand-with-holders"]), [1, 1, 1, 1, 0]);
+    assert_eq!(ends["by-hand-with-holders"]["token"], 34);
+    assert_eq!(counts(&ends["no-vote"]), [2, 0, 0, 0, 0]);
+    assert!(ends["no-vote"]["token"].as_u64().unwrap() >= 34, "{ends}");
+    assert_eq!(counts(&ends["node-admit"]), [1, 0, 0, 0, 0], "client 1 came too late");
+    assert_eq!(ends["node-admit"]["token"], 34);
 }
 
 #[cfg(target_os = "linux")]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::outcome;
 
 /// Writes accepted; tokens given twice, holder conflicts, leases lost, updates lost.
-fn counts(end: &Value) -> [u64; 5] {
+pub(super) fn counts(end: &Value) -> [u64; 5] {
     ["version", "tokens_given_twice", "holder_conflicts", "leases_lost", "updates_lost"]
         .map(|fact| end[fact].as_u64().unwrap())
 }

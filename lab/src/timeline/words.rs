@@ -84,6 +84,9 @@ fn told_of_nodes(event: &Event) -> Option<(String, Style)> {
             let start = verb("starts again, and has", "start again, and have");
             (format!("{which} {start} lost nothing"), PLAIN)
         }
+        "forgot" => {
+            (format!("{which} is KILLED, starts on an old copy, and has FORGOTTEN the lock"), ODD)
+        }
         "clock-jumped" => {
             let by = number(event, "seconds");
             (format!("{which}'s clock JUMPS by {by} s: client 1's time is over there"), ODD)
@@ -98,6 +101,11 @@ fn told_of_nodes(event: &Event) -> Option<(String, Style)> {
             }
             taken => (format!("on {taken} of {which}, the lock IS TAKEN"), BAD),
         },
+        "admitted-by-hand" => (format!("{which} is made to vote again BY HAND"), ODD),
+        "admitting" => {
+            (format!("{which} is being admitted; first, all older leases have to end"), PLAIN)
+        }
+        "admitted" => (format!("{which} has the others' counters, and votes again"), GOOD),
         _ => return None,
     })
 }

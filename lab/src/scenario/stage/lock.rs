@@ -17,7 +17,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(1);
 /// For how long client 2 gets it, which is to last.
 pub(crate) const LONG_TTL: Duration = Duration::from_secs(20);
 /// How long to wait until a lease has run out.
-const RUNS_OUT_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const RUNS_OUT_WITHIN: Duration = Duration::from_secs(10);
 
 /// The last token, where nothing else is said: the next ones are 33 and 34.
 pub(crate) const LAST_TOKEN: u64 = 32;

@@ -2,17 +2,19 @@
 
 use std::{ops::Range, time::Duration};
 
+use anyhow::Context;
 use fence::{ResourceName, Token};
 use futures_util::future::try_join_all;
 use serde_json::{Map, Value};
 
 use super::{
-    lock::{LAST_TOKEN, key},
+    lock::{self, LAST_TOKEN, RUNS_OUT_WITHIN},
     two_holders::{ENDS, RESOURCE},
     workplace::holders,
 };
 use crate::{
     client::worker,
+    process::until_async,
     record::{Actor, Recorder},
     servers::{LostReply, NodeKind, Redis, RedlockNodes},
 };
@@ -81,17 +83,65 @@ impl Nodes {
         Ok(())
     }
 
+    /// Has one of them put on disk what it has now, as a Redis does every now and then unless it is told
+    /// otherwise.
+    pub(crate) async fn make_snapshot(&self, node: usize) -> anyhow::Result<()> {
+        self.node(node).command(&["SAVE"]).await
+    }
+
+    /// Kills one of them (SIGKILL) that has given the lock since its snapshot, and starts it again.
+    pub(crate) async fn restart_on_snapshot(
+        &mut self,
+        node: usize,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<()> {
+        self.nodes.nodes_mut()[node].restart().await?;
+        recorder.note_with(Actor::Nodes, "forgot", None, these(node..node + 1));
+        Ok(())
+    }
+
+    /// Has one of them vote again that has lost what it counted, as it is to be done. Meanwhile a lock runs
+    /// out, which is this client's.
+    pub(crate) async fn admit(
+        &self,
+        node: usize,
+        whose: Actor,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<()> {
+        recorder.note_with(Actor::Nodes, "admitting", None, these(node..node + 1));
+        let url = self.node(node).url();
+        let command = ["admit", "--node", &url];
+        let all = 0..self.nodes.nodes().len();
+        let run_out = async {
+            let free = async || Ok(self.count_taken(all.clone()).await? == 0);
+            until_async(RUNS_OUT_WITHIN, free).await.context("the lease did not end")?;
+            recorder.note_with(Actor::Nodes, "lease-expired", None, lock::of(whose));
+            Ok(())
+        };
+        tokio::try_join!(self.nodes.manage(&command), run_out)?;
+        recorder.note_with(Actor::Nodes, "admitted", None, these(node..node + 1));
+        Ok(())
+    }
+
+    /// Has one of them vote again that has lost what it counted, and still counts from there.
+    pub(crate) async fn admit_by_hand(
+        &self,
+        node: usize,
+        recorder: &mut Recorder,
+    ) -> anyhow::Result<()> {
+        let run_id = self.node(node).info("run_id").await?;
+        let () = self.node(node).command(&["HSET", "fenced:node", "run_id", &run_id]).await?;
+        recorder.note_with(Actor::Nodes, "admitted-by-hand", None, these(node..node + 1));
+        Ok(())
+    }
+
     /// At how many of them the lock is taken.
     pub(crate) async fn taken_at(
         &self,
         which: Range<usize>,
         recorder: &mut Recorder,
     ) -> anyhow::Result<u64> {
-        let keys = [key(&self.resource), worker::key(&self.resource)];
-        let mut taken: u64 = 0;
-        for node in &self.nodes.nodes()[which.clone()] {
-            taken += node.command::<u64>(&["EXISTS", &keys[0], &keys[1]]).await?;
-        }
+        let taken = self.count_taken(which.clone()).await?;
         let mut details = these(which);
         details.insert("taken".to_owned(), taken.into());
         let holders = holders(recorder.events(), &ENDS);
@@ -99,6 +149,15 @@ impl Nodes {
             details.insert("held_by".to_owned(), holders.join(" and ").into());
         }
         recorder.note_with(Actor::Nodes, "taken", None, details);
+        Ok(taken)
+    }
+
+    async fn count_taken(&self, which: Range<usize>) -> anyhow::Result<u64> {
+        let keys = [lock::key(&self.resource), worker::key(&self.resource)];
+        let mut taken = 0;
+        for node in &self.nodes.nodes()[which] {
+            taken += node.command::<u64>(&["EXISTS", &keys[0], &keys[1]]).await?;
+        }
         Ok(taken)
     }
 }

@@ -19,7 +19,7 @@ use crate::{
 
 pub(crate) const RESOURCE: &str = "invoice-7";
 /// What ends a client's having the lock.
-pub(crate) const ENDS: [&str; 3] = ["released", "lease-lost", "lost"];
+pub(crate) const ENDS: [&str; 4] = ["released", "lease-lost", "lost", "lease-expired"];
 
 /// One token was given twice and nobody noticed: client 2 has overwritten what it had not seen.
 pub(crate) const OVERWRITTEN: [(&str, Expected); 6] = ending_with(2, [1, 0, 0, 1]);
@@ -64,6 +64,11 @@ pub(crate) struct TwoHolders {
 impl TwoHolders {
     pub(crate) async fn start(checks: Checks, clients: Clients) -> anyhow::Result<Self> {
         Ok(Self { storage: storage::server(checks).await?, clients, ttl: LONG_TTL })
+    }
+
+    /// Has the clients get the lock for another time than a long one.
+    pub(crate) fn for_a_ttl_of(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
     }
 
     /// Starts a client, which asks for the lock at once.
