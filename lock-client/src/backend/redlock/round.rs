@@ -131,8 +131,13 @@ impl Round {
                 match self.nodes.run(node, voter, call).await? {
                     Value::Int(grant) => Ok(Heard::Granted(valid_token(grant)?)),
                     refusal => {
-                        let (remaining, holder) =
+                        let (remaining, holder): (_, String) =
                             from_redis_value(refusal).map_err(RedisError::from)?;
+                        if self.is_of_this_acquire(&holder) {
+                            return Err(Absence::NoAnswer(
+                                "it is yet to release what an earlier try took".to_owned(),
+                            ));
+                        }
                         Ok(Heard::Refused { holder, remaining: remaining_time(remaining) })
                     }
                 }
@@ -143,6 +148,14 @@ impl Round {
                 Ok(Heard::Sealed(self.nodes.run(node, voter, call).await?))
             }
         }
+    }
+
+    /// Tells whether a lock was taken by an earlier round of the same acquire: that is released in the
+    /// background, and nobody else has it.
+    fn is_of_this_acquire(&self, holder: &str) -> bool {
+        let (acquire, _) =
+            self.holder.as_str().rsplit_once('-').expect("a round has a number at its end");
+        holder.rsplit_once('-').is_some_and(|(other, _)| other == acquire)
     }
 
     /// Releases everywhere: on a node that hasn't answered, too. One that answers late that it gave the
