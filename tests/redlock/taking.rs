@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use lab::servers::RedlockNodes;
+use lab::{process::until_async, servers::RedlockNodes};
 use lock_client::{AcquireError, Released, Terms, backend::Redlock};
 
 use super::cluster::{
@@ -25,7 +25,7 @@ async fn tokens_grow_by_one_with_every_grant_in_one_round_trip() {
     locks.acquire(&name("r"), lasting()).await.unwrap().release().await.unwrap();
     locks.settled().await;
     set_counters(&cluster, &[32; 3]).await;
-    let before = scripts_run(&cluster.nodes()[0]).await;
+    let before = join_all(cluster.nodes().iter().map(scripts_run)).await;
     for expected in 33..36 {
         let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
         assert_eq!(lease.token(), Ok(token(expected)));
@@ -34,7 +34,7 @@ async fn tokens_grow_by_one_with_every_grant_in_one_round_trip() {
         assert_eq!(lease.release().await.unwrap(), Released::Released);
     }
     locks.settled().await;
-    for node in cluster.nodes() {
+    for (node, before) in cluster.nodes().iter().zip(before) {
         let each = "a grant, a refusal, what it released in vain, and a release";
         assert_eq!(scripts_run(node).await - before, 3 * 4, "{each}");
     }
@@ -162,7 +162,7 @@ async fn nodes_that_are_not_what_they_seem_have_no_vote() {
     let said = refused(&[&a, &a, &a]).await;
     assert!(said.contains("the same server"), "{said}");
     let said = refused(&[&a, &b, &c, &other, &other]).await;
-    assert!(said.contains("its cluster has 3 nodes, and 5 were named"), "{said}");
+    assert!(said.contains("one of another number of nodes"), "{said}");
     // One of another cluster counts for nothing; the two others are a majority.
     let locks = lock_client::Locks::new(Redlock::open([&a, &b, &other]).unwrap());
     for _ in 0..3 {
@@ -225,10 +225,14 @@ async fn acquire_that_is_dropped_before_it_hears_of_its_lock_releases_it() {
     let cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
     let resource = name("r");
-    {
+    loop {
         let mut acquiring = pin!(locks.acquire(&resource, lasting()));
         assert!(futures_util::poll!(&mut acquiring).is_pending());
-        until_equal(cluster.nodes(), LOCK).await;
+        // A machine that is too busy has it missed: then it is tried again.
+        let taken = async || Ok(values(cluster.nodes(), LOCK).await.iter().all(Option::is_some));
+        if until_async(Duration::from_secs(2), taken).await.is_ok() {
+            break;
+        }
     }
     until_free(cluster.nodes()).await;
 }

@@ -11,7 +11,10 @@ use redis::{
     cluster_async::ClusterConnection,
 };
 
-use super::{script::Call, server::CONNECTION_TIMEOUT};
+use super::{
+    script::{Call, Script},
+    server::CONNECTION_TIMEOUT,
+};
 use crate::{backend::BackendError, clock::Moment};
 
 /// How long a request may take. A lock service that answers later than this is told as silent.
@@ -22,6 +25,8 @@ pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 pub(in crate::backend) struct Line {
     link: Link,
     unanswered: Arc<Mutex<Unanswered>>,
+    /// The scripts that were sent over it in full.
+    sent: Arc<Mutex<Vec<&'static Script>>>,
 }
 
 /// What was sent since the last answer.
@@ -49,10 +54,13 @@ pub(super) fn settings() -> AsyncConnectionConfig {
 
 impl Line {
     pub(in crate::backend) fn over(link: Link) -> Self {
-        Self { link, unanswered: Arc::default() }
+        Self { link, unanswered: Arc::default(), sent: Arc::default() }
     }
 
-    /// Runs a script in one round trip, or two where this Redis doesn't know it.
+    /// Runs a script in one round trip, or two where Redis has forgotten it.
+    ///
+    /// The first time, the script is sent whole: what is sent later can't overtake it then, as it could
+    /// overtake one that has to be sent again.
     pub(in crate::backend) async fn run<T: FromRedisValue>(
         &mut self,
         call: &Call,
@@ -62,16 +70,30 @@ impl Line {
             unanswered.requests += 1;
             unanswered.since.get_or_insert_with(Moment::now);
         }
-        let answer = match self.link.query(call.by_hash()).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.link.query(&call.in_full()).await
+        let answer = if self.knows(call.script()) {
+            match self.link.query(call.by_hash()).await {
+                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                    self.link.query(&call.in_full()).await
+                }
+                answer => answer,
             }
-            answer => answer,
+        } else {
+            self.link.query(&call.in_full()).await
         };
         if !matches!(&answer, Err(error) if error.kind() == ErrorKind::Io) {
             *self.unanswered() = Unanswered::default();
         }
         answer
+    }
+
+    /// Whether a script was sent over this line before; from now on it was.
+    fn knows(&self, script: &'static Script) -> bool {
+        let mut sent = self.sent.lock().expect("nothing panics while it has this");
+        let knows = sent.iter().any(|known| std::ptr::eq(*known, script));
+        if !knows {
+            sent.push(script);
+        }
+        knows
     }
 
     /// For how long everything has been left unanswered.

@@ -50,6 +50,10 @@ impl Call {
         self
     }
 
+    pub(super) fn script(&self) -> &'static Script {
+        self.script
+    }
+
     /// The call by the script's hash alone.
     pub(super) fn by_hash(&self) -> &Cmd {
         &self.by_hash

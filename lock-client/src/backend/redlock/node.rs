@@ -33,13 +33,23 @@ const AWAY: Duration = Duration::from_millis(250);
 /// How many requests may wait at a node that doesn't answer, for what it may yet do to be undone.
 const MOST_UNANSWERED: u32 = 1000;
 
-/// What a node is to be asked for.
+/// What nodes are to be asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asking {
     /// Its vote, which is of use only if it answers soon.
     Vote,
     /// To release what it may have given, or may yet give: of use whenever it comes to it.
     Release,
+}
+
+impl Asking {
+    /// How long all nodes together have for their answers.
+    pub(super) fn patience(self) -> Duration {
+        match self {
+            Self::Vote => Duration::from_millis(500),
+            Self::Release => Duration::from_secs(2),
+        }
+    }
 }
 
 /// One of the nodes of a cluster.

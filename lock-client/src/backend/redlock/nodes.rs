@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -17,9 +16,6 @@ use super::{
     tally::majority,
 };
 use crate::backend::{BackendError, redis::script::Call};
-
-/// How long all nodes together have for their answers.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The nodes of a cluster.
 pub(super) struct Nodes {
@@ -110,7 +106,7 @@ impl Nodes {
                     let _ = sender.send(answer);
                 }
             };
-            let _ = timeout(ANSWER_TIMEOUT, answering).await;
+            let _ = timeout(asking.patience(), answering).await;
         });
         answers
     }

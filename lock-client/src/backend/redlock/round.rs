@@ -15,7 +15,7 @@ use tokio::{sync::oneshot, time::sleep};
 
 use super::{
     node::{Absence, Asking},
-    nodes::{ANSWER_TIMEOUT, Nodes},
+    nodes::Nodes,
     script,
     tally::{Heard, Missed, Sealing, Tally, Verdict},
 };
@@ -71,7 +71,7 @@ impl Round {
     pub(super) async fn play(self, tell: oneshot::Sender<Result<Won, Missed>>) {
         let valid_until = Moment::now() + self.ttl.reliable();
         // One for everything: a timer for each request costs more than the request.
-        let mut in_time = pin!(sleep(valid_until.remaining().min(ANSWER_TIMEOUT)));
+        let mut in_time = pin!(sleep(valid_until.remaining().min(Asking::Vote.patience())));
         let mut tally = Tally::of(self.nodes.len());
         let mut asked: FuturesUnordered<_> =
             (0..self.nodes.len()).map(|node| self.ask(Step::Grant(node))).collect();
@@ -171,7 +171,7 @@ impl Round {
             self.nodes.run::<bool>(node, voter, call).await
         };
         let mut releasing: FuturesUnordered<_> = (0..self.nodes.len()).map(release).collect();
-        let mut in_time = pin!(sleep(ANSWER_TIMEOUT));
+        let mut in_time = pin!(sleep(Asking::Release.patience()));
         while !(asked.is_empty() && releasing.is_empty()) {
             tokio::select! {
                 Some((node, heard)) = asked.next() => {

@@ -41,7 +41,7 @@ impl Operator {
         };
         let granted =
             done("take a lock", script::grant(&keys, &voter, &holder, ttl, unix_millis())).await?;
-        let (_, grant, _): (u64, i64, redis::Value) = redis::from_redis_value(granted)
+        let grant: i64 = redis::from_redis_value(granted)
             .map_err(|error| format!("can't take a lock: {error}"))?;
         let grant = fence::Token::try_from(grant).map_err(|error| error.to_string())?;
         let own = Ownership { holder: holder.clone(), grant };
