@@ -172,7 +172,8 @@ impl<'a> Acquisition<'a> {
     /// Asks for the lock once, as far as there is an answer.
     async fn ask(&mut self) -> Result<Asked, AcquireError> {
         let give_up = self.give_up();
-        let was_unsettled = std::mem::replace(&mut self.unsettled, true);
+        let was_unsettled = self.unsettled;
+        self.unsettled = !self.locks.backend.undoes_its_tries();
         let mut asked = Moment::now();
         let mut tries = 0;
         let attempt = retried_until(give_up, || {
@@ -198,11 +199,11 @@ impl<'a> Acquisition<'a> {
             }
             Ok(Attempt::Busy { remaining }) => {
                 // An earlier try that was not answered may come late.
-                self.unsettled = was_unsettled || tries > 1 || self.terms.order == Order::Fair;
+                self.unsettled &= was_unsettled || tries > 1 || self.terms.order == Order::Fair;
                 Ok(Asked::Busy(remaining))
             }
             Ok(Attempt::Split { remaining }) => {
-                self.unsettled = was_unsettled || tries > 1;
+                self.unsettled &= was_unsettled || tries > 1;
                 Ok(Asked::Split(remaining))
             }
             Err(BackendError::Rejected(reason)) => Err(AcquireError::Rejected(reason)),

@@ -25,8 +25,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// fair, the holder stands in the queue from then on, and keeps its place as long as it tries
     /// again every second.
     ///
-    /// A backend may take holders of its own for its tries, which then begin with this one. What it
-    /// takes so and doesn't answer as granted, it releases by itself, also if this future is dropped.
+    /// What came of a try that isn't answered as granted, or whose future is dropped, is to be
+    /// released, unless the backend [does so by itself](Self::undoes_its_tries).
     async fn try_acquire(
         &self,
         name: &ResourceName,
@@ -54,12 +54,12 @@ pub trait Backend: Debug + Send + Sync + 'static {
     ) -> Result<Option<Token>, BackendError>;
 
     /// Frees the lock if the holder has it, and answers whether it had. If it stands in the queue, it
-    /// leaves. The grant is that of its ownership, if it was told of one.
+    /// leaves. The token is the last that the holder was told, if any.
     async fn release(
         &self,
         name: &ResourceName,
         holder: &Holder,
-        grant: Option<Token>,
+        token: Option<Token>,
     ) -> Result<bool, BackendError>;
 
     /// Subscribes to what a waiter has to hear: from when this is answered, nothing is missed.
@@ -73,7 +73,13 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Tells what the lock is at this moment.
     async fn status(&self, name: &ResourceName) -> Result<Status, BackendError>;
 
-    /// Waits until what this does by itself in the background is done.
+    /// Tells whether it releases by itself what a try has taken that it didn't answer as granted. Then
+    /// it may take holders of its own for its tries, which begin with the one that it was given.
+    fn undoes_its_tries(&self) -> bool {
+        false
+    }
+
+    /// Waits until that is done which this has begun by itself in the background.
     async fn settled(&self) {}
 }
 

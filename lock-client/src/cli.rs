@@ -40,7 +40,11 @@ use tokio::time::timeout;
 
 use crate::{
     AcquireError, Locks, RenewError, Ttl,
-    backend::{BackendError, Redis, Redlock, redlock::operator::Operator},
+    backend::{
+        BackendError, Redis, Redlock,
+        redis::InvalidUrl,
+        redlock::{InvalidNodes, operator::Operator},
+    },
     storage::{FencedError, Storage, StorageError},
 };
 
@@ -284,7 +288,7 @@ fn exit_code(result: Result<(), Failure>) -> ExitCode {
 }
 
 /// How long the end of a command waits for what goes on in the background.
-const SETTLING: Duration = Duration::from_millis(300);
+const SETTLING: Duration = Duration::from_millis(100);
 
 /// Where the locks are.
 #[derive(Clone, Debug, clap::Args)]
@@ -309,7 +313,6 @@ struct LockService {
         env = "FENCED_REDIS",
         hide_env_values = true,
         value_name = "URL",
-        value_delimiter = ' ',
         required = true
     )]
     redis: Vec<String>,
@@ -318,19 +321,22 @@ struct LockService {
 impl LockService {
     fn locks(&self) -> Result<Locks, Failure> {
         match &self.urls()[..] {
+            [] => {
+                Err(Failure::Usage("no Redis is named: set FENCED_REDIS, or give --redis".into()))
+            }
             [url] => Ok(Locks::new(Redis::open(url).map_err(|error| wrong_url(&error))?)),
-            urls => Ok(Locks::new(Redlock::open(urls).map_err(|error| wrong_url(&error))?)),
+            urls => Ok(Locks::new(Redlock::open(urls)?)),
         }
     }
 
-    /// The URLs, without what is empty between two spaces of the environment.
+    /// The URLs, which white space separates in the environment.
     fn urls(&self) -> Vec<&str> {
-        self.redis.iter().map(String::as_str).filter(|url| !url.is_empty()).collect()
+        self.redis.iter().flat_map(|urls| urls.split_whitespace()).collect()
     }
 
     /// The nodes of a cluster.
     fn operator(&self) -> Result<Operator, Failure> {
-        Operator::of(&self.urls()).map_err(|error| wrong_url(&error))
+        Ok(Operator::of(&self.urls())?)
     }
 
     /// Does something with the locks, and then waits a moment until what goes on in the background is
@@ -347,8 +353,19 @@ impl LockService {
     }
 }
 
-fn wrong_url(error: &dyn Display) -> Failure {
-    Failure::Usage(format!("{error}; a URL looks like redis://HOST[:PORT], see --help"))
+fn wrong_url(error: &InvalidUrl) -> Failure {
+    Failure::Usage(format!(
+        "{error}; a URL looks like redis://HOST[:PORT], with %20 for a space: see --help"
+    ))
+}
+
+impl From<InvalidNodes> for Failure {
+    fn from(error: InvalidNodes) -> Self {
+        match error {
+            InvalidNodes::Url(error) => wrong_url(&error),
+            error => Self::Usage(error.to_string()),
+        }
+    }
 }
 
 fn storage(url: &str) -> Result<Storage, Failure> {

@@ -39,6 +39,13 @@ pub(super) async fn set_counters(cluster: &RedlockNodes, counters: &[u64]) {
     }
 }
 
+/// Another URL of a node.
+pub(super) fn another_url(node: &Redis, name: &str) -> String {
+    let alias = node.socket().with_file_name(name);
+    std::os::unix::fs::symlink(node.socket(), &alias).unwrap();
+    format!("redis+unix://{}", alias.display())
+}
+
 /// Waits until no lock is taken on any of the nodes.
 pub(super) async fn until_free(nodes: &[Redis]) {
     let free = async || {

@@ -76,7 +76,7 @@ async fn wrong_nodes_are_told_so() {
     assert_failed(&fair, 69, "no fair order");
     let long = with(&urls, &["run", "r", "--ttl", "11m", "--", "true"]).await;
     assert_failed(&long, 69, "no longer ttl than 600000 ms");
-    let nowhere = ["redis://127.0.0.1:1"; 2].map(str::to_owned);
+    let nowhere = ["redis://127.0.0.1:1", "redis://127.0.0.1:2"].map(str::to_owned);
     let one_is_up = [&urls[..1], &nowhere].concat();
     let down = with(&one_is_up, &["run", "r", "--no-wait", "--", "true"]).await;
     assert_failed(&down, 69, "no majority of the 3 nodes has voted");

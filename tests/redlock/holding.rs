@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_client::{AcquireError, Released, RenewError};
+use lock_client::{AcquireError, Released, RenewError, backend::BackendError};
 
 use super::cluster::{
     COUNTER, LOCK, cluster_of, locks_of, set_counters, until_equal, until_free, values,
@@ -88,21 +88,47 @@ async fn reissued_token_is_above_all_that_a_majority_has_issued() {
 }
 
 #[tokio::test]
-async fn token_that_no_majority_has_sealed_is_not_told() {
+async fn reissue_that_has_reached_one_node_is_brought_to_its_end_before_its_token_is_told() {
     let cluster = cluster_of(3).await;
     set_counters(&cluster, &[32; 3]).await;
     let locks = locks_of(&cluster);
     let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
     locks.settled().await;
-    // What a reissue leaves on one node that ended before it reached another.
+    // What a reissue leaves that ended before it reached another.
     let node = &cluster.nodes()[1];
     let sealed: String = node.command(&["GET", LOCK]).await.unwrap();
     node.set(COUNTER, "90").await.unwrap();
     let reissued = sealed.replacen("33 ", "90 ", 1);
     node.command::<()>(&["SET", LOCK, &reissued, "KEEPTTL"]).await.unwrap();
-    for _ in 0..5 {
+    // Which nodes answer first is open.
+    while lease.token() == Ok(token(33)) {
         lease.renew().await.unwrap();
-        assert_eq!(lease.token(), Ok(token(33)));
+    }
+    assert_eq!(lease.token(), Ok(token(90)));
+    let counters = values(cluster.nodes(), COUNTER).await.into_iter().flatten();
+    assert!(counters.filter(|counter| counter == "90").count() >= 2);
+    // A client that goes on with it is told the same, whichever nodes answer first.
+    let detached = lease.detach().unwrap();
+    let adopted = locks_of(&cluster).adopt(detached, lasting()).await.unwrap();
+    assert_eq!(adopted.token(), Ok(token(90)));
+    adopted.release().await.unwrap();
+    assert_eq!(
+        until_equal(cluster.nodes(), COUNTER).await,
+        "90",
+        "a release lifts all to the token"
+    );
+}
+
+#[tokio::test]
+async fn release_that_no_majority_has_answered_is_not_told_as_done() {
+    for hung in [2, 3] {
+        let mut cluster = cluster_of(3).await;
+        let lease = locks_of(&cluster).acquire(&name("r"), lasting()).await.unwrap();
+        for node in &mut cluster.nodes_mut()[..hung] {
+            node.process().pause().await.unwrap();
+        }
+        let error = lease.release().await.unwrap_err();
+        assert!(matches!(error, BackendError::Unavailable(_)), "{hung} hang: {error:?}");
     }
 }
 

@@ -4,6 +4,7 @@ use std::process::Output;
 
 use lab::servers::Redis;
 
+use super::cluster::another_url;
 use super::nodes::{ALWAYS, Nodes, TTL};
 use crate::command::{assert_failed, events, lock_client};
 
@@ -30,7 +31,7 @@ async fn cluster_is_only_started_on_all_of_an_odd_number_of_servers() {
     let mut nodes = Nodes::start(3, &[]).await;
     let urls = nodes.urls();
     assert_failed(&init(&urls[..2]).await, 64, "3, 5 or another odd number");
-    let twice = [urls[0].clone(), urls[1].clone(), format!("{}?db=1", urls[0])];
+    let twice = [urls[0].clone(), urls[1].clone(), another_url(&nodes.0[0], "same")];
     assert_failed(&init(&twice).await, 64, "are one server");
     let sentinels = [&urls[..2], &["redis+sentinel://localhost/locks".to_owned()]].concat();
     assert_failed(&init(&sentinels).await, 64, "one Redis by itself");
@@ -141,4 +142,19 @@ async fn operator_needs_few_permissions() {
     let done = lock_client(&["node", "status", "--redis", &urls]).await;
     assert!(done.status.success(), "{done:?}");
     assert_eq!(nodes.counter(0).await, Some(7));
+}
+
+#[tokio::test]
+async fn clusters_that_are_started_at_once_leave_one_that_can_be_started_to_the_end() {
+    let nodes = Nodes::start(3, &[]).await;
+    for round in 0..12 {
+        let init = ["init", "--max-ttl", TTL];
+        let _ = tokio::join!(nodes.command(&init), nodes.command(&init), nodes.command(&init));
+        let again = nodes.command(&init).await;
+        assert!(again.status.success(), "in round {round}: {again:?}");
+        assert_eq!(nodes.states().await, ["voting"; 3], "in round {round}");
+        for node in &nodes.0 {
+            node.command::<()>(&["FLUSHALL"]).await.unwrap();
+        }
+    }
 }

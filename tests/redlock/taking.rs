@@ -10,7 +10,8 @@ use lab::{process::until_async, servers::RedlockNodes};
 use lock_client::{AcquireError, Released, Terms, backend::Redlock};
 
 use super::cluster::{
-    COUNTER, LOCK, cluster_of, locks_of, scripts_run, set_counters, until_equal, until_free, values,
+    COUNTER, LOCK, another_url, cluster_of, locks_of, scripts_run, set_counters, until_equal,
+    until_free, values,
 };
 use crate::{
     lock_service::{lasting, tried, ttl},
@@ -152,27 +153,44 @@ async fn nodes_that_are_not_what_they_seem_have_no_vote() {
     let cluster = cluster_of(3).await;
     let others = cluster_of(3).await;
     let [a, b, c] = cluster.urls().try_into().unwrap();
-    let [other, ..] = <[String; 3]>::try_from(others.urls()).unwrap();
+    let [other, yet_another, _] = others.urls().try_into().unwrap();
     let refused = async |urls: &[&String]| {
         let locks = lock_client::Locks::new(Redlock::open(urls).unwrap());
         let error = locks.acquire(&name("r"), tried(1_000)).await.unwrap_err();
         assert!(matches!(error, AcquireError::Rejected(_)), "{error:?}");
         error.to_string()
     };
-    let said = refused(&[&a, &a, &a]).await;
+    let [same, again] = ["same", "again"].map(|name| another_url(&cluster.nodes()[0], name));
+    let said = refused(&[&a, &same, &again]).await;
     assert!(said.contains("the same server"), "{said}");
-    let said = refused(&[&a, &b, &c, &other, &other]).await;
+    let said = refused(&[&a, &b, &c, &other, &yet_another]).await;
     assert!(said.contains("one of another number of nodes"), "{said}");
-    // One of another cluster counts for nothing; the two others are a majority.
-    let locks = lock_client::Locks::new(Redlock::open([&a, &b, &other]).unwrap());
-    for _ in 0..3 {
-        if let Ok(lease) = locks.acquire(&name("r"), tried(1_000)).await {
-            lease.release().await.unwrap();
-        }
+}
+
+#[tokio::test]
+async fn node_of_another_cluster_counts_for_nothing() {
+    let (cluster, others) = (cluster_of(3).await, cluster_of(3).await);
+    let [a, b, _] = cluster.urls().try_into().unwrap();
+    let [other, ..] = <[String; 3]>::try_from(others.urls()).unwrap();
+    for urls in [[&a, &b, &other], [&other, &a, &b]] {
+        let locks = lock_client::Locks::new(Redlock::open(urls).unwrap());
+        // Whichever answers first; when all have, the two others are a majority.
+        let lease = loop {
+            match locks.acquire(&name("r"), tried(10_000)).await {
+                Ok(lease) => break lease,
+                Err(error) => {
+                    assert!(error.to_string().contains("another cluster"), "{error}");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        };
+        locks.settled().await;
+        let owned = values(cluster.nodes(), LOCK).await;
+        assert!(owned[0].is_some() && owned[0] == owned[1], "{owned:?}");
+        assert_eq!(values(&others.nodes()[..1], LOCK).await, [None]);
+        lease.release().await.unwrap();
+        locks.settled().await;
     }
-    locks.settled().await;
-    let counted: Option<String> = others.nodes()[0].command(&["GET", LOCK]).await.unwrap();
-    assert_eq!(counted, None);
 }
 
 #[tokio::test]
@@ -188,10 +206,13 @@ async fn ttl_above_the_clusters_longest_is_refused() {
 
 #[tokio::test]
 async fn only_odd_numbers_of_single_nodes_are_a_cluster() {
-    for urls in [vec![], vec!["redis://a"], vec!["redis://a"; 2], vec!["redis://a"; 4]] {
-        let error = Redlock::open(&urls).unwrap_err().to_string();
+    let four = ["redis://a", "redis://b", "redis://c", "redis://d"];
+    for urls in [&four[..0], &four[..1], &four[..2], &four] {
+        let error = Redlock::open(urls).unwrap_err().to_string();
         assert!(error.contains(&format!("not {}", urls.len())), "{error}");
     }
+    let error = Redlock::open(["redis://a", "redis://b", "redis://:secret@a"]).unwrap_err();
+    assert!(error.to_string().contains("a:6379 is named twice"), "{error}");
     let error = Redlock::open(["redis://a", "redis://b", "redis+cluster://c"]).unwrap_err();
     assert!(error.to_string().contains("no Cluster"), "{error}");
 }

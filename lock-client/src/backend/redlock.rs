@@ -32,8 +32,10 @@
 //!
 //! # Lost nodes
 //! What a majority answers is answered: nobody waits for the slowest node, or for one that is down.
-//! One that hangs is asked ten times a second, until it answers again.
+//! One that hangs is asked for its vote ten times a second at most; after five seconds it is connected
+//! to anew.
 
+mod background;
 mod durability;
 mod membership;
 mod node;
@@ -55,8 +57,11 @@ use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
 use tokio::sync::oneshot;
 
+#[cfg(feature = "cli")]
+pub(crate) use self::tally::majority;
 use self::{
-    node::{Asking, Node},
+    membership::Membership,
+    node::{Absence, Asking, Node},
     nodes::{Answers, Nodes},
     round::{Round, Won},
     tally::Missed,
@@ -64,7 +69,10 @@ use self::{
 use super::{
     Attempt, Backend, BackendError, Ownership, Status, Wakeups,
     redis::{
-        self, InvalidUrl, Server, keys::Keys, script::STATUS, unix_millis, valid_token,
+        self, InvalidUrl, Server,
+        keys::Keys,
+        script::{Call, STATUS},
+        unix_millis, valid_token,
         wakeups::Subscriptions,
     },
 };
@@ -94,6 +102,9 @@ pub enum InvalidNodes {
     /// They are too few, or an even number: of 4 nodes, no more may fail than of 3.
     #[error("Redlock takes 3, 5 or another odd number of nodes, not {0}")]
     Number(usize),
+    /// Two URLs name one node.
+    #[error("{0} is named twice: each node is a Redis of its own")]
+    Twice(String),
     /// A URL names Sentinels or a Cluster.
     #[error("a node of Redlock is one Redis by itself: no Cluster, and none behind Sentinels")]
     NotOne,
@@ -108,16 +119,20 @@ impl Redlock {
     /// # Errors
     /// [`InvalidNodes`] if they can't be used.
     pub fn open<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self, InvalidNodes> {
+        let urls: Vec<_> = urls.into_iter().collect();
+        if urls.len() < 3 || urls.len().is_multiple_of(2) {
+            return Err(InvalidNodes::Number(urls.len()));
+        }
         let mut nodes = Vec::new();
         let mut subscriptions = Vec::new();
         for url in urls {
             let server = Arc::new(Server::at(url.as_ref())?);
             let address = server.address().ok_or(InvalidNodes::NotOne)?;
+            if nodes.iter().any(|node: &Node| node.address() == address) {
+                return Err(InvalidNodes::Twice(address));
+            }
             subscriptions.push(Subscriptions::new(server.clone()));
             nodes.push(Node::at(server, address));
-        }
-        if nodes.len() < 3 || nodes.len().is_multiple_of(2) {
-            return Err(InvalidNodes::Number(nodes.len()));
         }
         Ok(Self { nodes: Arc::new(Nodes::of(nodes)), subscriptions, rounds: Arc::default() })
     }
@@ -129,26 +144,47 @@ impl Redlock {
         holder.parse().expect("a random holder and a number are visible ASCII, and short")
     }
 
-    /// Waits until a majority agrees: these are its numbers, or nothing if so many say 0, which is that
-    /// the lock is not ours, that no majority is left.
-    async fn majority(&self, mut answers: Answers<i64>) -> Result<Option<Vec<i64>>, BackendError> {
-        let (nodes, majority) = (self.nodes.len(), self.nodes.majority());
-        let (mut ours, mut not_ours, mut absent) = (Vec::new(), 0, Vec::new());
-        while let Some((node, answer)) = answers.recv().await {
-            match answer {
-                Ok(0) => not_ours += 1,
-                Ok(number) => ours.push(number),
-                Err(why) => absent.push((node, why)),
-            }
-            if ours.len() >= majority {
-                return Ok(Some(ours));
-            }
-            if not_ours > nodes - majority {
-                return Ok(None);
+    /// Hears the nodes, until so many say that the lock is ours, by a number, or that it isn't, by 0, that
+    /// the others don't matter any more.
+    async fn hear(&self, mut answers: Answers<i64>) -> Said {
+        let mut said = Said { ours: Vec::new(), not_ours: 0, absent: Vec::new() };
+        let majority = self.nodes.majority();
+        while said.ours.len() < majority && said.not_ours <= self.nodes.len() - majority {
+            match answers.recv().await {
+                Some((_, Ok(0))) => said.not_ours += 1,
+                Some((_, Ok(number))) => said.ours.push(number),
+                Some((node, Err(why))) => said.absent.push((node, why)),
+                None => break,
             }
         }
-        Err(self.nodes.too_few(&absent))
+        said
     }
+
+    /// Asks all nodes for their votes: these are the numbers of a majority, or nothing if the lock is not
+    /// ours on so many that there is none.
+    async fn vote(
+        &self,
+        call: impl Fn(&Membership) -> Call + Send + Sync + 'static,
+    ) -> Result<Option<Vec<i64>>, BackendError> {
+        let said = self.hear(self.nodes.ask_all(Asking::Vote, call)).await;
+        let majority = self.nodes.majority();
+        if said.ours.len() >= majority {
+            Ok(Some(said.ours))
+        } else if said.not_ours > self.nodes.len() - majority {
+            Ok(None)
+        } else {
+            Err(self.nodes.too_few(&said.absent))
+        }
+    }
+}
+
+/// What nodes say of a lock.
+struct Said {
+    /// The numbers of those that say that it is ours.
+    ours: Vec<i64>,
+    /// How many say that it is not.
+    not_ours: usize,
+    absent: Vec<(usize, Absence)>,
 }
 
 #[async_trait]
@@ -178,14 +214,15 @@ impl Backend for Redlock {
         self.nodes.background().spawn(round.play(tell));
         match told.await {
             Ok(Ok(Won { token, take })) => {
-                // The round waits for it.
-                let _ = take.send(());
+                if take.send(()).is_err() {
+                    return Err(BackendError::Unavailable("it was not taken in time".into()));
+                }
                 Ok(Attempt::Granted { token, ownership: Ownership { holder, grant: token } })
             }
             Ok(Err(Missed::Held { remaining })) => Ok(Attempt::Busy { remaining }),
             Ok(Err(Missed::Split { remaining })) => Ok(Attempt::Split { remaining }),
             Ok(Err(Missed::Absent(absent))) => Err(self.nodes.too_few(&absent)),
-            Err(_) => Err(BackendError::Unavailable("it took longer than the ttl".into())),
+            Err(_) => Err(BackendError::Unavailable("there was no majority in time".into())),
         }
     }
 
@@ -195,11 +232,24 @@ impl Backend for Redlock {
         ownership: &Ownership,
         ttl: Ttl,
     ) -> Result<Option<Token>, BackendError> {
-        let (keys, ownership) = (Keys::of(name), ownership.clone());
-        let renew = move |voter: &_| script::renew(&keys, voter, &ownership, ttl);
-        let sealed = self.majority(self.nodes.ask_all(Asking::Vote, renew)).await?;
-        // Above the lowest, no token is sealed by a majority.
-        sealed.and_then(|tokens| tokens.into_iter().min()).map(valid_token).transpose()
+        let (keys, owner) = (Arc::new(Keys::of(name)), ownership.clone());
+        let renew = {
+            let (keys, owner) = (keys.clone(), owner.clone());
+            move |voter: &_| script::renew(&keys, voter, &owner, ttl)
+        };
+        let Some(mut tokens) = self.vote(renew).await? else { return Ok(None) };
+        tokens.sort_unstable();
+        let (lowest, highest) = (valid_token(tokens[0])?, valid_token(tokens[tokens.len() - 1])?);
+        if lowest == highest {
+            return Ok(Some(lowest));
+        }
+        // A reissue has reached some of them: it is brought to its end. Until then, a majority has sealed
+        // the lowest.
+        let seal = move |voter: &_| script::seal(&keys, voter, &owner, owner.grant, highest);
+        Ok(Some(match self.vote(seal).await {
+            Ok(Some(_)) => highest,
+            Ok(None) | Err(_) => lowest,
+        }))
     }
 
     async fn reissue(
@@ -213,45 +263,28 @@ impl Backend for Redlock {
             let (keys, owner) = (keys.clone(), owner.clone());
             move |voter: &_| script::raise(&keys, voter, &owner, above, start)
         };
-        let Some(raised) = self.majority(self.nodes.ask_all(Asking::Vote, raise)).await? else {
-            return Ok(None);
-        };
+        let Some(raised) = self.vote(raise).await? else { return Ok(None) };
         let highest = raised.into_iter().max().expect("a majority is more than none");
         let token = valid_token(highest)?;
         let seal = move |voter: &_| script::seal(&keys, voter, &owner, owner.grant, token);
-        let sealed = self.majority(self.nodes.ask_all(Asking::Vote, seal)).await?;
-        Ok(sealed.map(|_| token))
+        Ok(self.vote(seal).await?.map(|_| token))
     }
 
     async fn release(
         &self,
         name: &ResourceName,
         holder: &Holder,
-        grant: Option<Token>,
+        token: Option<Token>,
     ) -> Result<bool, BackendError> {
         let (keys, holder) = (Keys::of(name), holder.clone());
-        let release = move |_: &_| script::release(&keys, &holder, grant);
-        let mut answers = self.nodes.ask_all(Asking::Release, release);
-        let (nodes, majority) = (self.nodes.len(), self.nodes.majority());
-        let (mut owned, mut not_owned, mut absent) = (0, 0, Vec::new());
-        while let Some((node, answer)) = answers.recv().await {
-            match answer {
-                Ok(true) => owned += 1,
-                Ok(false) => not_owned += 1,
-                Err(why) => absent.push((node, why)),
-            }
-            if owned >= majority {
-                return Ok(true);
-            }
-            if not_owned > nodes - majority {
-                return Ok(false);
-            }
-        }
-        if absent.len() > nodes - majority {
-            return Err(self.nodes.too_few(&absent));
+        let release = move |_: &_| script::release(&keys, &holder, token);
+        let said = self.hear(self.nodes.ask_all(Asking::Release, release)).await;
+        let majority = self.nodes.majority();
+        if said.ours.len() < majority && said.ours.len() + said.not_ours < majority {
+            return Err(self.nodes.too_few(&said.absent));
         }
         // Those that didn't answer may have been ours.
-        Ok(true)
+        Ok(said.not_ours <= self.nodes.len() - majority)
     }
 
     async fn subscribe(
@@ -282,7 +315,11 @@ impl Backend for Redlock {
         Err(self.nodes.too_few(&absent))
     }
 
+    fn undoes_its_tries(&self) -> bool {
+        true
+    }
+
     async fn settled(&self) {
-        self.nodes.background().wait().await;
+        self.nodes.background().settled().await;
     }
 }

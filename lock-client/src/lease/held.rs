@@ -1,8 +1,8 @@
 //! The state of a lease: valid until a deadline, or over, which it stays.
 
-use std::time::Duration;
 #[cfg(feature = "storage")]
-use std::{collections::HashMap, sync::Mutex};
+use std::collections::HashMap;
+use std::{sync::Mutex, time::Duration};
 
 use fence::{Fence, ResourceName, Token};
 use tokio::{sync::watch, time::timeout};
@@ -42,6 +42,8 @@ pub(crate) struct Held {
     pub(crate) began: Moment,
     pub(crate) span: Span,
     state: watch::Sender<State>,
+    /// The last token that the lock service told.
+    told: Mutex<Token>,
     /// Renewals and reissues of one lease never overlap.
     exchange: tokio::sync::Mutex<()>,
     /// What the lease has claimed.
@@ -81,6 +83,7 @@ impl Held {
             began: asked,
             span,
             state: watch::Sender::new(state),
+            told: Mutex::new(token),
             exchange: tokio::sync::Mutex::default(),
             #[cfg(feature = "storage")]
             claims: Mutex::default(),
@@ -169,8 +172,8 @@ impl Held {
 
     /// Has the lock service free the lock, and answers whether it was ours.
     pub(super) async fn release(&self) -> Result<bool, BackendError> {
-        let Ownership { holder, grant } = &self.ownership;
-        self.locks.backend.release(&self.name, holder, Some(*grant)).await
+        let told = *self.told.lock().expect("nothing panics while it has this");
+        self.locks.backend.release(&self.name, &self.ownership.holder, Some(told)).await
     }
 
     /// Relies on the lease no longer than until then.
@@ -187,6 +190,10 @@ impl Held {
     /// Notes a token that the lock service told, and a new deadline. What comes after the old
     /// deadline comes too late.
     fn advance(&self, told: Token, renewed: Option<Moment>) -> Result<(), Lost> {
+        {
+            let mut last = self.told.lock().expect("nothing panics while it has this");
+            *last = told.max(*last);
+        }
         let mut in_time = false;
         self.state.send_if_modified(|state| match state {
             State::Valid { token, deadline } if !deadline.has_passed() => {

@@ -7,7 +7,9 @@
 //! - the process is no replica that was promoted: it may not have heard of all that was answered.
 //!
 //! What no process can tell: that somebody has put an older file in its place, has copied it to another
-//! machine, or has had the settings otherwise for a while, and then as before again.
+//! machine, or has had the settings otherwise for a while, and then as before again; nor that it was a
+//! replica in another life. So each time that a node which keeps its vote is connected to, it is seen
+//! whether the next process may have less; if so, it doesn't keep its vote any more.
 
 use std::collections::HashMap;
 
@@ -61,6 +63,13 @@ impl Durability {
         self.persistence
     }
 
+    /// Whether it is seen that the next process may come up with less than this one answers.
+    pub(super) fn may_lose(&self) -> bool {
+        !matches!(self.persistence, Persistence::Always | Persistence::Unseen)
+            || self.tells("role", "slave")
+            || self.info.get("connected_slaves").is_some_and(|replicas| replicas != "0")
+    }
+
     /// Whether the next process comes up with all that this one answers, if nothing is changed.
     #[cfg(feature = "cli")]
     pub(super) fn keeps_all(&self) -> bool {
@@ -80,7 +89,10 @@ impl Durability {
         }
         let never_promoted =
             self.info.get("master_replid2").is_some_and(|id| id.bytes().all(|byte| byte == b'0'));
-        let appended_from_the_start = self.file_is_whole() && self.tells("aof_rewrites", "0");
+        // The one counts from CONFIG RESETSTAT, the other from the start.
+        let appended_from_the_start = self.file_is_whole()
+            && self.tells("aof_rewrites", "0")
+            && self.tells("aof_last_rewrite_time_sec", "-1");
         Some(
             self.persistence == Persistence::Always
                 && appended_from_the_start
@@ -137,7 +149,7 @@ mod tests {
 
     const KEPT: &str = "role:master connected_slaves:0 aof_rewrite_in_progress:0 \
                         aof_rewrite_scheduled:0 aof_rewrites:0 aof_last_bgrewrite_status:ok \
-                        master_replid2:0000000000";
+                        aof_last_rewrite_time_sec:-1 master_replid2:0000000000";
 
     fn told(persistence: Persistence, info: &str) -> Durability {
         let fields = info.split(' ').filter_map(|field| field.split_once(':'));
@@ -151,6 +163,7 @@ mod tests {
         assert_eq!(kept(KEPT), Some(true));
         for (told, instead) in [
             ("rewrites:0", "rewrites:1"),
+            ("time_sec:-1", "time_sec:0"),
             ("in_progress:0", "in_progress:1"),
             ("scheduled:0", "scheduled:1"),
             ("role:master", "role:slave"),
@@ -161,6 +174,17 @@ mod tests {
         }
         assert_eq!(told(Persistence::EverySecond, KEPT).has_kept_all(), Some(false));
         assert_eq!(told(Persistence::Unseen, KEPT).has_kept_all(), None);
+    }
+
+    #[test]
+    fn process_that_is_seen_to_keep_less_may_lose_something() {
+        let loses = |persistence, info: &str| told(persistence, info).may_lose();
+        assert!(!loses(Persistence::Always, KEPT));
+        assert!(!loses(Persistence::Always, &KEPT.replace("in_progress:0", "in_progress:1")));
+        assert!(!loses(Persistence::Unseen, ""), "nothing is seen");
+        assert!(loses(Persistence::EverySecond, KEPT));
+        assert!(loses(Persistence::Always, &KEPT.replace("slaves:0", "slaves:1")));
+        assert!(loses(Persistence::Always, &KEPT.replace("role:master", "role:slave")));
     }
 
     #[test]

@@ -93,7 +93,12 @@ impl Standing {
             return Ok(Self::OtherCluster);
         }
         Ok(match &record.admitted {
-            Some(admitted) if admitted == run_id => Self::Voting,
+            Some(admitted) if admitted == run_id => {
+                if record.durable && Durability::of(connection).await?.may_lose() {
+                    lose_durability(connection, record, admitted).await?;
+                }
+                Self::Voting
+            }
             Some(admitted) if record.durable && succeed(connection, record, admitted).await? => {
                 Self::Voting
             }
@@ -156,6 +161,17 @@ pub(super) async fn run_id(connection: &mut impl ConnectionLike) -> RedisResult<
     let run_id = fields.find(|(name, id)| *name == "run_id" && !id.is_empty());
     let untold = || RedisError::from((ErrorKind::Client, "it doesn't tell its run_id"));
     run_id.map(|(_, run_id)| run_id.to_owned()).ok_or_else(untold)
+}
+
+/// Notes that the process that was admitted doesn't keep everything any more: then none takes its vote
+/// over.
+async fn lose_durability(
+    connection: &mut impl ConnectionLike,
+    record: &Record,
+    admitted: &str,
+) -> RedisResult<()> {
+    let call = SUCCEED.with([MEMBERSHIP_KEY.to_owned()]).arg(&record.cluster).arg(admitted);
+    call.arg(0).in_full().query_async(connection).await
 }
 
 /// Has the present process take over from the one that was admitted as durable, if nothing was lost

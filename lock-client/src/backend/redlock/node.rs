@@ -86,9 +86,19 @@ pub(super) enum Absence {
     NoVote(String),
 }
 
+impl Absence {
+    pub(super) fn silent() -> Self {
+        Self::NoAnswer("no answer in time".to_owned())
+    }
+}
+
 impl From<RedisError> for Absence {
     fn from(error: RedisError) -> Self {
-        BackendError::from(error).into()
+        match (error.code(), error.detail()) {
+            // Our scripts say it themselves.
+            (Some("NOVOTE" | "FENCED"), Some(why)) => Self::NoVote(why.to_owned()),
+            _ => BackendError::from(error).into(),
+        }
     }
 }
 
@@ -125,7 +135,9 @@ impl Node {
     ) -> Result<Voter, Absence> {
         let _connecting = match suspected {
             Some(why) => self.connecting.try_lock().map_err(|_| why)?,
-            None => self.connecting.lock().await,
+            None => timeout(CONNECTING_TIMEOUT, self.connecting.lock())
+                .await
+                .map_err(|_| Absence::silent())?,
         };
         match self.known(Asking::Vote) {
             Known::Voter(voter) => return Ok(voter),
@@ -141,13 +153,14 @@ impl Node {
             let membership = Arc::new(learn(&mut connection).await?);
             Ok(Voter { line: Line::over(Link::Node(connection)), membership })
         };
-        let no_answer = || Err(Absence::NoAnswer("no answer in time".to_owned()));
-        let connected =
-            timeout(CONNECTING_TIMEOUT, connecting).await.unwrap_or_else(|_| no_answer());
-        *self.presence() = match &connected {
-            Ok(voter) => Presence::Voter { voter: voter.clone(), probed: Moment::now() },
-            Err(why) => Presence::Away { until: Moment::now() + AWAY, why: Absence::clone(why) },
-        };
+        let connected = timeout(CONNECTING_TIMEOUT, connecting).await;
+        let connected = connected.unwrap_or_else(|_| Err(Absence::silent()));
+        match &connected {
+            Ok(voter) => {
+                *self.presence() = Presence::Voter { voter: voter.clone(), probed: Moment::now() };
+            }
+            Err(why) => self.refuse(Absence::clone(why)),
+        }
         connected
     }
 
@@ -192,6 +205,11 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Has it have no vote for now.
+    pub(super) fn refuse(&self, why: Absence) {
+        *self.presence() = Presence::Away { until: Moment::now() + AWAY, why };
     }
 
     /// Forgets a line that is of no more use, unless there is a newer one.

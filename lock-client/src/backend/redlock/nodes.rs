@@ -1,16 +1,16 @@
 //! All nodes of a cluster, and how they are asked: all at once.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::FromRedisValue;
 use tokio::{sync::mpsc, time::timeout};
-use tokio_util::task::TaskTracker;
 
 use super::{
+    background::Background,
     membership::Membership,
     node::{Absence, Asking, Known, Node, Voter},
     tally::majority,
@@ -20,11 +20,9 @@ use crate::backend::{BackendError, redis::script::Call};
 /// The nodes of a cluster.
 pub(super) struct Nodes {
     nodes: Vec<Node>,
-    /// As which each was known last.
-    members: Mutex<Vec<Option<Membership>>>,
-    /// What goes on when a majority has answered. It is closed from the start: a tracker that is not is
-    /// never waited to the end of.
-    background: TaskTracker,
+    members: Mutex<Vec<Option<Told>>>,
+    /// What goes on when a majority has answered.
+    background: Background,
 }
 
 /// Answers of nodes, as they come.
@@ -32,9 +30,11 @@ pub(super) type Answers<T> = mpsc::UnboundedReceiver<(usize, Result<T, Absence>)
 
 impl Nodes {
     pub(super) fn of(nodes: Vec<Node>) -> Self {
-        let background = TaskTracker::new();
-        background.close();
-        Self { members: Mutex::new(vec![None; nodes.len()]), nodes, background }
+        Self {
+            members: Mutex::new(vec![None; nodes.len()]),
+            nodes,
+            background: Background::default(),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -45,7 +45,7 @@ impl Nodes {
         majority(self.len())
     }
 
-    pub(super) fn background(&self) -> &TaskTracker {
+    pub(super) fn background(&self) -> &Background {
         &self.background
     }
 
@@ -100,13 +100,19 @@ impl Nodes {
             };
             let answer = |node| async move { (node, ask(node).await) };
             let mut answering: FuturesUnordered<_> = (0..nodes.len()).map(answer).collect();
+            let mut silent: BTreeSet<_> = (0..nodes.len()).collect();
+            // Whoever has heard enough listens no more.
+            let tell = |answer| drop(sender.send(answer));
             let answering = async {
-                while let Some(answer) = answering.next().await {
-                    // Whoever has heard enough listens no more.
-                    let _ = sender.send(answer);
+                while let Some((node, answer)) = answering.next().await {
+                    silent.remove(&node);
+                    tell((node, answer));
                 }
             };
             let _ = timeout(asking.patience(), answering).await;
+            for node in silent {
+                tell((node, Err(Absence::silent())));
+            }
         });
         answers
     }
@@ -118,13 +124,10 @@ impl Nodes {
         for (node, why) in absent {
             addresses.entry(why.to_string()).or_default().push(self.nodes[*node].address());
         }
-        let mut reasons: Vec<_> = addresses
+        let reasons: Vec<_> = addresses
             .iter()
             .map(|(why, addresses)| format!("{} ({})", why, addresses.join(", ")))
             .collect();
-        if reasons.is_empty() {
-            reasons.push("no answer in time".to_owned());
-        }
         let without_vote =
             absent.iter().filter(|(_, why)| matches!(why, Absence::NoVote(_))).count();
         let reason =
@@ -136,25 +139,46 @@ impl Nodes {
         }
     }
 
-    /// Sees that a node is none of the others, and belongs to their cluster.
+    /// Sees that a node is none of the others, and belongs to the cluster of those that vote. If a
+    /// majority turns out to belong to another one, it is those that have no vote.
     fn join(&self, node: usize, membership: &Membership) -> Result<(), Absence> {
         let mut members = self.members.lock().expect("nothing panics while it has this");
-        for (n, known) in members.iter().enumerate() {
-            let Some(known) = known.as_ref().filter(|_| n != node) else { continue };
-            let address = self.nodes[n].address();
-            if known.run_id == membership.run_id {
-                let number = self.len();
-                return Err(Absence::NoVote(format!(
-                    "it is the same server as {address}: name {number} different ones"
-                )));
-            }
-            if known.cluster != membership.cluster {
-                return Err(Absence::NoVote(format!(
-                    "it belongs to another cluster than {address}"
-                )));
+        members[node] = None;
+        let others =
+            || members.iter().enumerate().filter_map(|(n, told)| Some((n, told.as_ref()?)));
+        if let Some((n, _)) = others().find(|(_, told)| told.membership.run_id == membership.run_id)
+        {
+            let (address, number) = (self.nodes[n].address(), self.len());
+            return Err(Absence::NoVote(format!(
+                "it is the same server as {address}: name {number} different ones"
+            )));
+        }
+        let is_foreign = |told: &Told| told.membership.cluster != membership.cluster;
+        let ours = 1 + others().filter(|(_, told)| !is_foreign(told)).count();
+        let foreign: Vec<_> =
+            others().filter(|(_, told)| told.votes && is_foreign(told)).map(|(n, _)| n).collect();
+        members[node] = Some(Told { membership: membership.clone(), votes: foreign.is_empty() });
+        let Some(&one) = foreign.first() else { return Ok(()) };
+        let reason = |address: &str| {
+            Absence::NoVote(format!(
+                "it belongs to another cluster than {address}: name the nodes of one"
+            ))
+        };
+        if ours >= self.majority() {
+            for n in foreign {
+                self.nodes[n].refuse(reason(self.nodes[node].address()));
+                members[n].as_mut().expect("it has told").votes = false;
             }
         }
-        members[node] = Some(membership.clone());
-        Ok(())
+        // A round that has asked one of those must not count this one besides: it votes from the next on.
+        Err(reason(self.nodes[one].address()))
     }
+}
+
+/// What a node has told when it was connected to last.
+#[derive(Clone)]
+struct Told {
+    membership: Membership,
+    /// Whether it was taken for a node of the cluster.
+    votes: bool,
 }

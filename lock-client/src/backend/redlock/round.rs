@@ -47,7 +47,7 @@ pub(super) struct Round {
 pub(super) struct Won {
     /// What a majority has sealed.
     pub(super) token: Token,
-    /// Whoever takes the lock says so; if this is dropped instead, it is released.
+    /// Whoever takes the lock says so; else it is released, and this says so.
     pub(super) take: oneshot::Sender<()>,
 }
 
@@ -79,7 +79,10 @@ impl Round {
             let (node, heard) = tokio::select! {
                 biased;
                 heard = asked.next() => heard.expect("a verdict is open only while nodes are asked"),
-                () = &mut in_time => break,
+                () = &mut in_time => {
+                    tally.give_up();
+                    break;
+                }
             };
             let seals = tally.count(node, heard).into_iter().map(Step::Seal);
             asked.extend(seals.map(|seal| self.ask(seal)));
@@ -108,7 +111,14 @@ impl Round {
                     let seals = tally.count(node, heard).into_iter().map(Step::Seal);
                     asked.extend(seals.map(|seal| self.ask(seal)));
                 }
-                () = &mut in_time, if is_taken => return,
+                () = &mut in_time => {
+                    // From here on, it can't be taken any more.
+                    taken.close();
+                    if !is_taken && taken.try_recv().is_err() {
+                        self.undo(asked, highest).await;
+                    }
+                    return;
+                }
             }
         }
     }

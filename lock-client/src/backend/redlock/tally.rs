@@ -130,7 +130,16 @@ impl Tally {
         }
     }
 
-    /// The highest count that was heard of.
+    /// Takes those for absent that haven't been heard of.
+    pub(super) fn give_up(&mut self) {
+        for vote in &mut self.votes {
+            if let Vote::Open = vote {
+                *vote = Vote::Absent(Absence::silent());
+            }
+        }
+    }
+
+    /// The token, or the highest grant while there is none.
     pub(super) fn highest(&self) -> Option<Token> {
         self.token.max(self.granted().map(|(_, grant)| grant).max())
     }
@@ -138,14 +147,12 @@ impl Tally {
     /// Why a majority was missed.
     pub(super) fn missed(&self) -> Missed {
         let majority = self.majority();
-        let open = |vote: &Vote| matches!(vote, Vote::Open);
         let absent = |(node, vote): (usize, &Vote)| match vote {
             Vote::Absent(why) => Some((node, why.clone())),
             _ => None,
         };
         let absent: Vec<_> = self.votes.iter().enumerate().filter_map(absent).collect();
-        let silent = self.votes.iter().filter(|vote| open(vote)).count();
-        if self.votes.len() - absent.len() - silent < majority {
+        if self.votes.len() - absent.len() < majority {
             return Missed::Absent(absent);
         }
         // When each node is free; `None` where that is not known.
@@ -191,7 +198,7 @@ impl Tally {
 }
 
 /// How many nodes are more than half of them.
-pub(super) fn majority(nodes: usize) -> usize {
+pub(crate) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 

@@ -10,7 +10,10 @@ use super::{
     finding::{Finding, Severity},
     version,
 };
-use crate::cli::events::{print, print_bytes};
+use crate::{
+    backend::redlock::majority,
+    cli::events::{print, print_bytes},
+};
 
 /// Everything that was found.
 #[derive(Debug, Serialize)]
@@ -91,10 +94,13 @@ impl Report {
 
 impl ClusterReport {
     pub(super) fn new(findings: Vec<Finding>, nodes: Vec<NodeReport>) -> Self {
+        let unusable = |finding: &Finding| finding.severity == Severity::Unusable;
+        let usable = nodes.iter().filter(|node| !node.report.findings.iter().any(unusable)).count();
+        let missed = usable < majority(nodes.len());
         let of_a_node = |node: &NodeReport| {
             let findings = node.report.findings.iter().map(|finding| finding.severity);
             let severity = findings.map(|severity| match severity {
-                Severity::Unusable => Severity::Warning,
+                Severity::Unusable if !missed => Severity::Warning,
                 severity => severity,
             });
             severity.max()

@@ -3,8 +3,9 @@
 //! In two phases, so that one that was interrupted can be run again. First each node is prepared: it
 //! notes the cluster, and the process that it is. Only when all have, each is admitted, if it is still
 //! that process, and prepared for that cluster. So if there is a node that was admitted, all were
-//! prepared with it, and nobody else can have begun another cluster since. A node that is prepared has
-//! never voted, and has issued no token that it could have lost.
+//! prepared with it, and nobody else can prepare one of them for another cluster since: whoever had
+//! looked at it before is refused. A node that is prepared has never voted, and has issued no token that
+//! it could have lost.
 
 use fence::Holder;
 use futures_util::future::try_join_all;
@@ -132,7 +133,8 @@ async fn prepare(
     max_ttl: Ttl,
 ) -> Result<(), Trouble> {
     let call = PREPARE.with([MEMBERSHIP_KEY.to_owned()]).arg(&peer.run_id).arg(cluster);
-    let command = call.arg(nodes).arg(max_ttl.as_millis()).in_full();
+    let call = call.arg(nodes).arg(max_ttl.as_millis()).arg(peer.cluster().unwrap_or_default());
+    let command = call.in_full();
     match command.query_async(&mut peer.connection).await.map_err(|error| peer.trouble(error))? {
         1 => Ok(()),
         _ => Err(overtaken(peer)),
@@ -155,7 +157,7 @@ async fn found(peer: &mut Peer, cluster: &str) -> Result<bool, Trouble> {
 
 fn overtaken(peer: &Peer) -> Trouble {
     Trouble::Unavailable(format!(
-        "{}: somebody else starts a cluster on it at the same time",
+        "{}: somebody else starts a cluster on it at the same time: when they have ended, run this again",
         peer.address
     ))
 }

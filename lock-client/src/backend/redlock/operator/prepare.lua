@@ -1,13 +1,16 @@
--- Prepares the process that runs this for a cluster, unless it was admitted to one.
+-- Prepares the process that runs this for a cluster, unless it was admitted to one, or somebody else has
+-- prepared it meanwhile.
 --
 -- KEYS  1 what the node was admitted as
 -- ARGV  1 the run_id that is connected to
 --       2 cluster
 --       3 how many nodes it has
 --       4 the longest ttl that it grants, in milliseconds
--- answers 1 if it is prepared, 0 if it was admitted, or started anew, meanwhile
+--       5 the cluster that it was seen to be prepared for; '' if for none
+-- answers 1 if it is prepared, 0 if it was admitted, prepared, or started anew, meanwhile
 
-if run_id() ~= ARGV[1] or redis.call('HEXISTS', KEYS[1], 'run_id') == 1 then
+local known = redis.call('HMGET', KEYS[1], 'run_id', 'cluster')
+if run_id() ~= ARGV[1] or known[1] or (known[2] or '') ~= ARGV[5] then
     return 0
 end
 redis.call('DEL', KEYS[1])
