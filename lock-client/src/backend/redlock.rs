@@ -49,7 +49,7 @@ mod tally;
 mod wakeups;
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
@@ -209,6 +209,7 @@ impl Backend for Redlock {
             ttl,
             start: unix_millis(),
             decided: AtomicBool::new(false),
+            cluster: OnceLock::new(),
         };
         let (tell, told) = oneshot::channel();
         self.nodes.background().spawn(round.play(tell));

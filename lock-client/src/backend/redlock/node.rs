@@ -75,6 +75,13 @@ pub(super) struct Voter {
     membership: Arc<Membership>,
 }
 
+impl Voter {
+    /// The cluster that it belongs to.
+    pub(super) fn cluster(&self) -> &str {
+        &self.membership.cluster
+    }
+}
+
 /// Why a node gives no answer that counts.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum Absence {
@@ -126,6 +133,11 @@ impl Node {
         &self.address
     }
 
+    /// Whether it hasn't been connected to yet.
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(*self.presence(), Presence::Unknown)
+    }
+
     /// Connects, and learns whether it may vote. One does that at a time; nobody waits for a node that
     /// there was trouble with.
     pub(super) async fn connect(
@@ -155,12 +167,10 @@ impl Node {
         };
         let connected = timeout(CONNECTING_TIMEOUT, connecting).await;
         let connected = connected.unwrap_or_else(|_| Err(Absence::silent()));
-        match &connected {
-            Ok(voter) => {
-                *self.presence() = Presence::Voter { voter: voter.clone(), probed: Moment::now() };
-            }
-            Err(why) => self.refuse(Absence::clone(why)),
-        }
+        *self.presence() = match &connected {
+            Ok(voter) => Presence::Voter { voter: voter.clone(), probed: Moment::now() },
+            Err(why) => Presence::Away { until: Moment::now() + AWAY, why: Absence::clone(why) },
+        };
         connected
     }
 
@@ -205,11 +215,6 @@ impl Node {
                 }
             }
         }
-    }
-
-    /// Has it have no vote for now.
-    pub(super) fn refuse(&self, why: Absence) {
-        *self.presence() = Presence::Away { until: Moment::now() + AWAY, why };
     }
 
     /// Forgets a line that is of no more use, unless there is a newer one.

@@ -2,10 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use redis::FromRedisValue;
 use tokio::{sync::mpsc, time::timeout};
 
@@ -17,10 +21,16 @@ use super::{
 };
 use crate::backend::{BackendError, redis::script::Call};
 
+/// How long the slowest of nodes that haven't been connected to yet is waited for.
+const FIRST_CONNECTION: Duration = Duration::from_millis(100);
+
 /// The nodes of a cluster.
 pub(super) struct Nodes {
     nodes: Vec<Node>,
-    members: Mutex<Vec<Option<Told>>>,
+    /// What each was when it was connected to last.
+    members: Mutex<Vec<Option<Membership>>>,
+    /// Whether they have been seen not to belong to one cluster.
+    mixed: AtomicBool,
     /// What goes on when a majority has answered.
     background: Background,
 }
@@ -32,6 +42,7 @@ impl Nodes {
     pub(super) fn of(nodes: Vec<Node>) -> Self {
         Self {
             members: Mutex::new(vec![None; nodes.len()]),
+            mixed: AtomicBool::new(false),
             nodes,
             background: Background::default(),
         }
@@ -49,15 +60,24 @@ impl Nodes {
         &self.background
     }
 
+    /// Gives those a moment that haven't been connected to yet: else the first lock of a client would be
+    /// had on the fastest of them alone.
+    pub(super) async fn connect(self: &Arc<Self>) {
+        if self.nodes.iter().any(Node::is_unknown) {
+            let connecting = (0..self.len()).map(|node| self.voter(node, Asking::Vote));
+            let _ = timeout(FIRST_CONNECTION, join_all(connecting)).await;
+        }
+    }
+
     /// A node that can be asked now, and may vote.
     pub(super) async fn voter(
         self: &Arc<Self>,
         node: usize,
         asking: Asking,
     ) -> Result<Voter, Absence> {
-        match self.nodes[node].known(asking) {
-            Known::Voter(voter) => Ok(voter),
-            Known::Away(why) => Err(why),
+        let voter = match self.nodes[node].known(asking) {
+            Known::Voter(voter) => voter,
+            Known::Away(why) => return Err(why),
             Known::Stale(suspected) => {
                 let nodes = self.clone();
                 // It is for those who ask next, too, if nobody waits for it any more.
@@ -70,9 +90,11 @@ impl Nodes {
                     nodes.nodes[node].connect(suspected, learn).await
                 });
                 let ended = |_| Err(Absence::NoAnswer("the runtime has ended".to_owned()));
-                connecting.await.unwrap_or_else(ended)
+                connecting.await.unwrap_or_else(ended)?
             }
-        }
+        };
+        self.compare(&voter)?;
+        Ok(voter)
     }
 
     /// Runs a script on a node that may vote.
@@ -139,46 +161,39 @@ impl Nodes {
         }
     }
 
-    /// Sees that a node is none of the others, and belongs to the cluster of those that vote. If a
-    /// majority turns out to belong to another one, it is those that have no vote.
+    /// Notes what a node is, and sees that it is none of the others.
     fn join(&self, node: usize, membership: &Membership) -> Result<(), Absence> {
-        let mut members = self.members.lock().expect("nothing panics while it has this");
+        let mut members = self.members();
         members[node] = None;
-        let others =
-            || members.iter().enumerate().filter_map(|(n, told)| Some((n, told.as_ref()?)));
-        if let Some((n, _)) = others().find(|(_, told)| told.membership.run_id == membership.run_id)
-        {
+        let known =
+            || members.iter().enumerate().filter_map(|(n, other)| Some((n, other.as_ref()?)));
+        if let Some((n, _)) = known().find(|(_, other)| other.run_id == membership.run_id) {
             let (address, number) = (self.nodes[n].address(), self.len());
             return Err(Absence::NoVote(format!(
                 "it is the same server as {address}: name {number} different ones"
             )));
         }
-        let is_foreign = |told: &Told| told.membership.cluster != membership.cluster;
-        let ours = 1 + others().filter(|(_, told)| !is_foreign(told)).count();
-        let foreign: Vec<_> =
-            others().filter(|(_, told)| told.votes && is_foreign(told)).map(|(n, _)| n).collect();
-        members[node] = Some(Told { membership: membership.clone(), votes: foreign.is_empty() });
-        let Some(&one) = foreign.first() else { return Ok(()) };
-        let reason = |address: &str| {
-            Absence::NoVote(format!(
-                "it belongs to another cluster than {address}: name the nodes of one"
-            ))
-        };
-        if ours >= self.majority() {
-            for n in foreign {
-                self.nodes[n].refuse(reason(self.nodes[node].address()));
-                members[n].as_mut().expect("it has told").votes = false;
-            }
+        if known().any(|(_, other)| other.cluster != membership.cluster) {
+            self.mixed.store(true, Ordering::Relaxed);
         }
-        // A round that has asked one of those must not count this one besides: it votes from the next on.
-        Err(reason(self.nodes[one].address()))
+        members[node] = Some(membership.clone());
+        Ok(())
     }
-}
 
-/// What a node has told when it was connected to last.
-#[derive(Clone)]
-struct Told {
-    membership: Membership,
-    /// Whether it was taken for a node of the cluster.
-    votes: bool,
+    /// Sees that a node belongs to the cluster that most of them do, if they don't all belong to one.
+    fn compare(&self, voter: &Voter) -> Result<(), Absence> {
+        if !self.mixed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let members = self.members();
+        let of = |cluster: &str| members.iter().flatten().filter(|m| m.cluster == cluster).count();
+        if members.iter().flatten().all(|other| of(&other.cluster) <= of(voter.cluster())) {
+            return Ok(());
+        }
+        Err(Absence::NoVote("it belongs to another cluster than most of them".to_owned()))
+    }
+
+    fn members(&self) -> MutexGuard<'_, Vec<Option<Membership>>> {
+        self.members.lock().expect("nothing panics while it has this")
+    }
 }

@@ -3,7 +3,7 @@
 use std::{
     pin::pin,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -40,6 +40,8 @@ pub(super) struct Round {
     pub(super) start: u64,
     /// Whether what comes of it is known: nobody who has not been asked yet is asked then.
     pub(super) decided: AtomicBool,
+    /// The cluster of the first that is asked: those of another don't count besides.
+    pub(super) cluster: OnceLock<String>,
 }
 
 /// A round that was won.
@@ -72,6 +74,7 @@ impl Round {
         let valid_until = Moment::now() + self.ttl.reliable();
         // One for everything: a timer for each request costs more than the request.
         let mut in_time = pin!(sleep(valid_until.remaining().min(Asking::Vote.patience())));
+        self.nodes.connect().await;
         let mut tally = Tally::of(self.nodes.len());
         let mut asked: FuturesUnordered<_> =
             (0..self.nodes.len()).map(|node| self.ask(Step::Grant(node))).collect();
@@ -130,6 +133,9 @@ impl Round {
 
     async fn answer(&self, node: usize, step: Step) -> Result<Heard, Absence> {
         let voter = self.nodes.voter(node, Asking::Vote).await?;
+        if self.cluster.get_or_init(|| voter.cluster().to_owned()) != voter.cluster() {
+            return Err(Absence::NoVote("it belongs to another cluster than others".to_owned()));
+        }
         match step {
             Step::Grant(_) if self.decided.load(Ordering::Relaxed) => {
                 Err(Absence::NoAnswer("it was not asked in time".to_owned()))
