@@ -21,9 +21,10 @@ demo: redis-server
 	cargo build --workspace
 	target/debug/lab replay
 
+# Most of what a test does is to wait: so there is one more at once than there are cores.
 test: redis-server openssl curl postgresql mariadb sqlite3 python node
 	cargo build --workspace
-	cargo test --workspace
+	RUST_TEST_THREADS=$$(($$(getconf _NPROCESSORS_ONLN) + 1)) cargo test --workspace
 
 check:
 	cargo fmt --all --check

@@ -355,7 +355,8 @@ impl LockService {
 
 fn wrong_url(error: &InvalidUrl) -> Failure {
     Failure::Usage(format!(
-        "{error}; a URL looks like redis://HOST[:PORT], with %20 for a space: see --help"
+        "{error}; a URL looks like redis://HOST[:PORT], and several are separated by spaces (one \
+         within a URL is %20): see --help"
     ))
 }
 

@@ -72,6 +72,8 @@ async fn wrong_nodes_are_told_so() {
     let urls = cluster.urls();
     let two = with(&urls[..2], &["status", "r"]).await;
     assert_failed(&two, 64, "Redlock takes 3, 5 or another odd number of nodes, not 2");
+    let one = with(&urls[..1], &["run", "r", "--no-wait", "--", "true"]).await;
+    assert_failed(&one, 69, "all nodes of its cluster are to be named");
     let fair = with(&urls, &["run", "r", "--fair", "--", "true"]).await;
     assert_failed(&fair, 69, "no fair order");
     let long = with(&urls, &["run", "r", "--ttl", "11m", "--", "true"]).await;

@@ -71,7 +71,7 @@ async fn cluster_that_loses_nothing_is_ok_and_left_as_it_was() {
     );
 
     let alone = examine(&urls[..1]).await;
-    alone.assert(1, &["all token-loss membership"]);
+    alone.assert(1, &["all token-loss membership", "all unusable locking"]);
     let four = [&urls[..], &urls[..1]].concat().join(" ");
     assert_failed(
         &lock_client(&["doctor", "--redis", &four]).await,

@@ -36,8 +36,8 @@ impl Scenario for RedlockClockJump {
     }
 
     fn claim(&self) -> &'static str {
-        "If the clock of one node jumps, two clients have the lock at once, and the first overwrites what \
-         the second wrote; a storage that checks tokens refuses it, as the second's is higher all \
+        "If the clock of one node jumps, and another was away when the lock was given, two clients have \
+         it at once, and the first overwrites what the second wrote; a storage that checks tokens refuses it, as the second's is higher all \
          the same."
     }
 

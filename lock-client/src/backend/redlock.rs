@@ -57,6 +57,7 @@ use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
 use tokio::sync::oneshot;
 
+pub(super) use self::membership::MEMBERSHIP_KEY;
 #[cfg(feature = "cli")]
 pub(crate) use self::tally::majority;
 use self::{

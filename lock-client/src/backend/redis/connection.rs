@@ -2,11 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use redis::{FromRedisValue, RedisResult};
+use redis::{ErrorKind, FromRedisValue, RedisError, RedisResult};
 use tokio::sync::Mutex;
 
-use super::{line::Line, script::Call, server::Server};
-use crate::backend::BackendError;
+use super::{
+    line::{Line, Link},
+    script::Call,
+    server::Server,
+};
+use crate::backend::{BackendError, redlock::MEMBERSHIP_KEY};
 
 /// For how long a line may leave everything unanswered, until another is tried. It is longer than an
 /// acquire and its undoing wait for their answers: over another line, a release would overtake the
@@ -46,10 +50,28 @@ impl Connection {
             _ => {
                 // Until there is another, the silent one stays. What is rare is boxed, so that thousands
                 // of requests under way don't each have the memory for it.
-                let link = Box::pin(self.server.connect()).await?;
+                let link = Box::pin(self.connect()).await?;
                 Ok(current.insert(Line::over(link)).clone())
             }
         }
+    }
+
+    /// Connects, to no node of Redlock: its lock alone is no lock.
+    async fn connect(&self) -> RedisResult<Link> {
+        let link = self.server.connect().await?;
+        if let Link::Node(connection) = &link {
+            let mut ttl = redis::cmd("PTTL");
+            ttl.arg(MEMBERSHIP_KEY);
+            // Where it may not be asked for, it is for all we know none.
+            let has_none = ttl.query_async::<i64>(&mut connection.clone()).await.unwrap_or(-2);
+            if has_none != -2 {
+                return Err(RedisError::from((
+                    ErrorKind::InvalidClientConfig,
+                    "this is a node of Redlock: all nodes of its cluster are to be named",
+                )));
+            }
+        }
+        Ok(link)
     }
 
     /// Gives a line up, unless there is a newer one.

@@ -18,7 +18,7 @@ use super::{durability::Durability, node::Absence};
 use crate::backend::redis::script::{Script, script};
 
 /// Where a node keeps what it is a member of.
-pub(super) const MEMBERSHIP_KEY: &str = "fenced:node";
+pub(in crate::backend) const MEMBERSHIP_KEY: &str = "fenced:node";
 
 static SUCCEED: Script = script!("process.lua", "succeed.lua");
 
@@ -123,8 +123,9 @@ impl Standing {
                  nodes, and no others"
             }
             Self::NoCluster => {
-                "it belongs to no cluster: `lock-client node init` starts one, and `node admit` lets a \
-                 node in that has lost everything"
+                "it belongs to no cluster: `lock-client node init` starts one; `node admit` lets a node in \
+                 that has lost everything. If all have, stop all clients, and wait for the longest ttl \
+                 before `node init`"
             }
         }
     }

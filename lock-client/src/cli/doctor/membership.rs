@@ -84,7 +84,12 @@ fn durable(view: &View) -> Finding {
 
 /// That a node doesn't answer.
 pub(super) fn silence(view: &View) -> Finding {
-    no_vote(view, Cure::advice("start it, and let it in by `lock-client node admit`"))
+    no_vote(
+        view,
+        Cure::advice(
+            "see that it runs and answers; if it then has no vote, let it in by `lock-client node admit`",
+        ),
+    )
 }
 
 fn no_vote(view: &View, cure: Cure) -> Finding {

@@ -24,7 +24,8 @@ pub(in crate::cli) struct Init {
     #[command(flatten)]
     nodes: LockService,
 
-    /// The longest ttl that is granted, and how long node admit waits
+    /// The longest ttl that is granted, and how long node admit waits; that of run is 30s if it
+    /// isn't told otherwise
     #[arg(long, value_parser = ttl, value_name = "DURATION", default_value = "5m")]
     max_ttl: Ttl,
 }

@@ -2,13 +2,15 @@
 //!
 //! In two phases, so that one that was interrupted can be run again. First each node is prepared: it
 //! notes the cluster, and the process that it is. Only when all have, each is admitted, if it is still
-//! that process, and prepared for that cluster. So if there is a node that was admitted, all were
-//! prepared with it, and nobody else can prepare one of them for another cluster since: whoever had
-//! looked at it before is refused. A node that is prepared has never voted, and has issued no token that
-//! it could have lost.
+//! that process, and prepared for that cluster. A node that is prepared has never voted, and has issued
+//! no token that it could have lost.
+//!
+//! Several may do that at once. All take the nodes in one order, a node is prepared only if it is as it
+//! was seen before the first was, and one that was admitted isn't prepared any more. So whoever admits
+//! the first node has prepared all, and nobody can have prepared a later one for another cluster since
+//! without having taken the first before.
 
 use fence::Holder;
-use futures_util::future::try_join_all;
 
 use super::{
     Cluster, Operator,
@@ -39,6 +41,8 @@ impl Operator {
         }
         let mut peers: Vec<_> = connected.into_iter().flatten().collect();
         distinct(&peers)?;
+        // Whoever starts a cluster on them takes them in this order.
+        peers.sort_unstable_by(|one, other| one.run_id.cmp(&other.run_id));
         for peer in &mut peers {
             if !peer.durability().await?.is_by_itself() {
                 return Err(Trouble::Wrong(format!(
@@ -52,13 +56,16 @@ impl Operator {
             None => {
                 let cluster = Holder::random().as_str().to_owned();
                 let nodes = peers.len();
-                let prepare = |peer| prepare(peer, &cluster, nodes, max_ttl);
-                try_join_all(peers.iter_mut().map(prepare)).await?;
+                for peer in &mut peers {
+                    prepare(peer, &cluster, nodes, max_ttl).await?;
+                }
                 cluster
             }
         };
-        let admitted = peers.iter_mut().map(|peer| found(peer, &cluster));
-        let voting = try_join_all(admitted).await?.into_iter().filter(|&voting| voting).count();
+        let mut voting = 0;
+        for peer in &mut peers {
+            voting += usize::from(found(peer, &cluster).await?);
+        }
         Ok(Cluster {
             cluster: Some(cluster),
             nodes: peers.len(),
