@@ -17,7 +17,12 @@ mod waking;
 use clap::Args;
 use redis::RedisError;
 
-use self::{connection::Server, facts::Facts, finding::Severity, report::Report};
+use self::{
+    connection::Server,
+    facts::Facts,
+    finding::Severity,
+    report::{Report, Tell},
+};
 use super::{Failure, LockService};
 use crate::Locks;
 
@@ -38,23 +43,11 @@ impl Doctor {
             [url] => {
                 let mut server = connection::connect(url).await?;
                 let examined = examine(&mut server, &locks).await;
-                let report = examined.map_err(connection::unavailable)?;
-                if self.json {
-                    report.print_json()?
-                } else {
-                    report.print_text()?
-                }
-                report.verdict()
+                examined.map_err(connection::unavailable)?.print(self.json)?
             }
             urls => {
                 let operator = self.lock_service.operator()?;
-                let report = cluster::examine(urls, &locks, &operator).await?;
-                if self.json {
-                    report.print_json()?
-                } else {
-                    report.print_text()?
-                }
-                report.verdict()
+                cluster::examine(urls, &locks, &operator).await?.print(self.json)?
             }
         };
         match verdict {

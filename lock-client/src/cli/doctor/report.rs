@@ -61,28 +61,6 @@ impl Report {
         Self { verdict: finding.severity, server: None, user: None, findings: vec![finding] }
     }
 
-    pub(super) fn verdict(&self) -> Severity {
-        self.verdict
-    }
-
-    /// Prints one JSON document.
-    pub(super) fn print_json(&self) -> Result<(), Failure> {
-        print(self)
-    }
-
-    /// Prints it for people.
-    pub(super) fn print_text(&self) -> Result<(), Failure> {
-        let mut text = Vec::new();
-        self.write_text(&mut text).expect("memory can be written to");
-        print_bytes(&text)
-    }
-
-    fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "{}\n", self.server())?;
-        write_findings(&self.findings, out)?;
-        writeln!(out, "\n{}", conclusion(self.verdict))
-    }
-
     fn server(&self) -> String {
         let server = self.server.as_deref().unwrap_or("a server that does not tell its version");
         match &self.user {
@@ -108,24 +86,53 @@ impl ClusterReport {
         let verdict = nodes.iter().filter_map(of_a_node).chain([worst(&findings)]).max();
         Self { verdict: verdict.expect("each check finds something"), findings, nodes }
     }
+}
 
-    pub(super) fn verdict(&self) -> Severity {
+impl NodeReport {
+    pub(super) fn new(node: &str, report: Report) -> Self {
+        Self { node: node.to_owned(), report }
+    }
+}
+
+/// What can be told of what was found.
+pub(super) trait Tell: Serialize + Sized {
+    /// The worst severity.
+    fn verdict(&self) -> Severity;
+
+    /// Tells it to people.
+    fn write_text(&self, out: &mut Vec<u8>) -> io::Result<()>;
+
+    /// Prints it: as one JSON document, or for people.
+    fn print(&self, as_json: bool) -> Result<Severity, Failure> {
+        if as_json {
+            print(self)?;
+        } else {
+            let mut text = Vec::new();
+            self.write_text(&mut text).expect("memory can be written to");
+            print_bytes(&text)?;
+        }
+        Ok(self.verdict())
+    }
+}
+
+impl Tell for Report {
+    fn verdict(&self) -> Severity {
         self.verdict
     }
 
-    /// Prints one JSON document.
-    pub(super) fn print_json(&self) -> Result<(), Failure> {
-        print(self)
+    fn write_text(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        writeln!(out, "{}\n", self.server())?;
+        write_findings(&self.findings, out)?;
+        writeln!(out, "\n{}", conclusion(self.verdict))
+    }
+}
+
+impl Tell for ClusterReport {
+    fn verdict(&self) -> Severity {
+        self.verdict
     }
 
-    /// Prints it for people.
-    pub(super) fn print_text(&self) -> Result<(), Failure> {
-        let mut text = Vec::new();
-        self.write_text(&mut text).expect("memory can be written to");
-        print_bytes(&text)
-    }
-
-    fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
+    fn write_text(&self, out: &mut Vec<u8>) -> io::Result<()> {
         for NodeReport { node, report } in &self.nodes {
             writeln!(out, "{node}: {}\n", report.server())?;
             write_findings(&report.findings, out)?;
@@ -134,12 +141,6 @@ impl ClusterReport {
         writeln!(out, "all {} nodes together\n", self.nodes.len())?;
         write_findings(&self.findings, out)?;
         writeln!(out, "\n{}", conclusion(self.verdict))
-    }
-}
-
-impl NodeReport {
-    pub(super) fn new(node: &str, report: Report) -> Self {
-        Self { node: node.to_owned(), report }
     }
 }
 
