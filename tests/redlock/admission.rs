@@ -135,7 +135,7 @@ async fn tokens_that_are_issued_while_a_node_waits_for_its_admission_are_copied(
 #[tokio::test]
 async fn node_is_not_admitted_if_it_or_a_source_is_started_anew_meanwhile() {
     for node in [0, 1] {
-        let mut nodes = Nodes::cluster(&[]).await;
+        let mut nodes = Nodes::cluster_granting("3s", &[]).await;
         nodes.0[0].restart().await.unwrap();
         let (mut admission, folder) = admission(&nodes).await;
         nodes.0[node].restart().await.unwrap();
@@ -149,7 +149,7 @@ async fn node_is_not_admitted_if_it_or_a_source_is_started_anew_meanwhile() {
 #[tokio::test]
 async fn signal_ends_an_admission_and_nothing_was_changed() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
-        let mut nodes = Nodes::cluster(&[]).await;
+        let mut nodes = Nodes::cluster_granting("60s", &[]).await;
         nodes.set_counters(HIGH).await;
         nodes.0[0].restart().await.unwrap();
         let (mut admission, _folder) = admission(&nodes).await;

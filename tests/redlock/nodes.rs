@@ -31,8 +31,13 @@ impl Nodes {
 
     /// Starts three that are a cluster.
     pub(super) async fn cluster(arguments: &[&str]) -> Self {
+        Self::cluster_granting(TTL, arguments).await
+    }
+
+    /// The same, with another longest ttl, which is how long an admission waits.
+    pub(super) async fn cluster_granting(max_ttl: &str, arguments: &[&str]) -> Self {
         let nodes = Self::start(3, arguments).await;
-        let started = nodes.command(&["init", "--max-ttl", TTL]).await;
+        let started = nodes.command(&["init", "--max-ttl", max_ttl]).await;
         assert!(started.status.success(), "{started:?}");
         nodes
     }
