@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use lab::{
     process::{Process, until},
-    servers::Redis,
+    servers::{Redis, built},
 };
 use rustix::process::Signal;
 
 use super::nodes::{ALWAYS, Nodes, TTL};
-use crate::command::{PATIENCE, assert_failed, command, events, lock_client};
+use crate::command::{PATIENCE, apart, assert_failed, events, lock_client};
 
 /// Above every clock: a counter that is lost starts below.
 const HIGH: u64 = 900_000_000_000_000;
@@ -163,7 +163,8 @@ async fn signal_ends_an_admission_and_nothing_was_changed() {
 async fn admission(nodes: &Nodes) -> (Process, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let (urls, node) = (nodes.urls().join(" "), nodes.0[0].url());
-    let command = command(&["node", "admit", "--redis", &urls, "--node", &node]);
+    let mut command = apart(built("lock-client").unwrap());
+    command.args(["node", "admit", "--redis", &urls, "--node", &node]);
     let admission = Process::spawn("admit", &command, folder.path()).unwrap();
     let said = || std::fs::read_to_string(folder.path().join("admit.stderr"));
     until(PATIENCE, || Ok(said()?.contains("it is admitted in"))).await.unwrap();
