@@ -1,6 +1,6 @@
 //! An example by which Redlock was criticised (Kleppmann, "How to do distributed locking", 2016), which
-//! its documentation has too: A, B and C of five nodes have given the lock, C is restarted and knows nothing of it any more,
-//! and C, D and E give it again.
+//! its documentation has too: A, B and C of five nodes have given the lock, C is restarted and knows
+//! nothing of it any more, and C, D and E give it again.
 
 use std::time::Duration;
 
@@ -100,8 +100,8 @@ impl Scenario for RedlockRestart {
     }
 
     fn claim(&self) -> &'static str {
-        "A node that has given the lock, is restarted on an older snapshot and votes again gives it to two \
-         clients, with one token if there are tokens, and an update is lost; if it has no vote until it \
+        "A node that has given the lock, is restarted without it and votes again gives it to two clients, \
+         with one token if an older snapshot brought its counter back, and an update is lost; if it has no vote until it \
          has the counters of the others, the lock stays with one, and goes on with higher tokens."
     }
 
@@ -131,10 +131,13 @@ impl Scenario for RedlockRestart {
         if world.checks == Checks::Tokens {
             nodes.hand_out_tokens(ttl, recorder).await?;
         }
-        nodes.make_snapshot(C).await?;
+        // Elsewhere it comes up empty. By hand, it is a vote for what an older snapshot brings back.
+        if world.name.starts_with("by-hand") {
+            nodes.make_snapshot(C).await?;
+        }
         nodes.kill(3..5, recorder)?;
         let client_1 = stage.about_to_write(Actor::Client1, &nodes.urls(), recorder).await?;
-        nodes.restart_on_snapshot(C, recorder).await?;
+        nodes.restart_forgetful(C, recorder).await?;
         nodes.restart(3..5, recorder).await?;
 
         match world.name {

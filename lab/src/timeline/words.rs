@@ -85,7 +85,8 @@ fn told_of_nodes(event: &Event) -> Option<(String, Style)> {
             (format!("{which} {start} lost nothing"), PLAIN)
         }
         "forgot" => {
-            (format!("{which} is KILLED, starts on an old copy, and has FORGOTTEN the lock"), ODD)
+            let with = if number(event, "keys") == 0 { "empty" } else { "on an old copy" };
+            (format!("{which} is KILLED, starts {with}, and has FORGOTTEN the lock"), ODD)
         }
         "clock-jumped" => {
             let by = number(event, "seconds");

@@ -89,14 +89,17 @@ impl Nodes {
         self.node(node).command(&["SAVE"]).await
     }
 
-    /// Kills one of them (SIGKILL) that has given the lock since its snapshot, and starts it again.
-    pub(crate) async fn restart_on_snapshot(
+    /// Kills one of them (SIGKILL), and starts it again: empty, or with what its snapshot has.
+    pub(crate) async fn restart_forgetful(
         &mut self,
         node: usize,
         recorder: &mut Recorder,
     ) -> anyhow::Result<()> {
         self.nodes.nodes_mut()[node].restart().await?;
-        recorder.note_with(Actor::Nodes, "forgot", None, these(node..node + 1));
+        let keys: u64 = self.node(node).command(&["DBSIZE"]).await?;
+        let mut details = these(node..node + 1);
+        details.insert("keys".to_owned(), keys.into());
+        recorder.note_with(Actor::Nodes, "forgot", None, details);
         Ok(())
     }
 
