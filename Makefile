@@ -34,7 +34,7 @@ check:
 
 seeds: redis-server
 	cargo build --workspace --bins
-	FENCED_RUNS=1000 cargo test --package lab --test main redlock::seeded
+	FENCED_RUNS=1000 cargo test --package lock-client --all-features --test main redlock::seeded
 
 bench: redis-server postgresql wrk python
 	cargo build --workspace --bins --release

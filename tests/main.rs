@@ -1,20 +1,31 @@
-//! End-to-end tests: real servers and real clients, each test with its own.
-//!
-//! Those of the [`command`], the library of [`locks`], [`redlock`], the [`databases`] with a fence, the
-//! storage [`server`], and the lab. The helpers that several of them need are [`faults`],
-//! [`lock_service`], [`proxy`], [`wire`] and [`world`].
+//! What crosses rooms: lock client, storage server and fences together, on real servers, each private
+//! to one test.
 
-mod bench;
+#[path = "../lock-client/tests/redlock/cluster.rs"]
+mod cluster;
+#[path = "../lock-client/cli/tests/command.rs"]
 mod command;
-mod databases;
-mod faults;
-mod languages;
+mod command_get;
+mod command_put;
+mod command_script;
+mod conformance;
+mod deployments;
+mod fences;
+#[path = "../lock-client/tests/lock_service.rs"]
 mod lock_service;
-mod locks;
-mod proxy;
-mod redis_servers;
-mod redlock;
-mod replay;
-mod server;
+mod lost_replies;
+mod migrations;
+#[path = "../fence/tests/names.rs"]
+mod names;
+mod programs;
+mod reissue;
+mod server_crashes;
+mod server_hammer;
+mod server_rivals;
+mod stale_holder;
+mod storage_client;
+mod under_a_lock;
+#[path = "../storage-server/tests/wire.rs"]
 mod wire;
+#[path = "../storage-server/tests/world.rs"]
 mod world;

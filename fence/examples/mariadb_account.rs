@@ -5,8 +5,8 @@
 //! It runs on a private server; with your own, connect the pool to its URL instead.
 
 use fence::{ClaimError, Holder, ResourceName, Token, mariadb};
-use lab::servers::MariaDb;
 use sqlx::{Executor, MySqlPool};
+use testbed::MariaDb;
 
 /// What a lock gives to a client: here made up, as locks are another crate's business.
 struct Lease {

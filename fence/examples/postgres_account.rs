@@ -5,8 +5,8 @@
 //! It runs on a private server; with your own, connect the pool to its URL instead.
 
 use fence::{ClaimError, Holder, ResourceName, Token, postgres};
-use lab::servers::Postgres;
 use sqlx::{Executor, PgPool};
+use testbed::Postgres;
 
 /// What a lock gives to a client: here made up, as locks are another crate's business.
 struct Lease {

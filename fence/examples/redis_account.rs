@@ -5,8 +5,8 @@
 //! It runs on a private server; with your own, open the client with its URL instead.
 
 use fence::{ClaimError, Holder, ResourceName, Token, redis::Fenced};
-use lab::servers::Redis;
 use redis::AsyncCommands;
+use testbed::Redis;
 
 /// Its braces keep it in the slot of the fence, on a Cluster.
 const BALANCE: &str = "{alice}:balance";

@@ -25,10 +25,8 @@ mod token_33_34;
 
 use async_trait::async_trait;
 
-use crate::{
-    record::{Actor, Outcome, Outcomes, Recorder, World},
-    servers::Shared,
-};
+use crate::record::{Actor, Outcome, Outcomes, Recorder, World};
+use testbed::Shared;
 
 /// Something that goes wrong without a fence, or with a lock that isn't made well, and not with one
 /// that is.

@@ -3,16 +3,12 @@
 //! Waiting, deadlines, retries, renewal and leases are written once, above this trait; a backend says
 //! only how to try, renew, reissue and release, and how to hear of a lock that was freed.
 
-pub mod redis;
-pub mod redlock;
-
 use std::{any::Any, fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
 use tokio::sync::Notify;
 
-pub use self::{redis::Redis, redlock::Redlock};
 use crate::{Order, Ttl};
 
 /// A lock service that hands out a token with every grant.

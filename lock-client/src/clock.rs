@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// `std::time::Instant` doesn't count it on Linux: after a suspension, a lease that had run out
 /// long ago would still look held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(Duration);
+pub struct Moment(Duration);
 
 /// On Linux, `CLOCK_MONOTONIC` stands still during a suspension.
 #[cfg(target_os = "linux")]
@@ -20,23 +20,23 @@ const CLOCK: ClockId = ClockId::Monotonic;
 
 impl Moment {
     /// The present moment.
-    pub(crate) fn now() -> Self {
+    pub fn now() -> Self {
         let now = clock_gettime(CLOCK);
         Self(now.try_into().expect("the clock counts from the start of the machine"))
     }
 
     /// How long ago this moment was; nothing if it is yet to come.
-    pub(crate) fn elapsed(self) -> Duration {
+    pub fn elapsed(self) -> Duration {
         Self::now().0.saturating_sub(self.0)
     }
 
     /// Whether this moment is over.
-    pub(crate) fn has_passed(self) -> bool {
+    pub fn has_passed(self) -> bool {
         self.remaining().is_zero()
     }
 
     /// How long it is until this moment; nothing if it has passed.
-    pub(crate) fn remaining(self) -> Duration {
+    pub fn remaining(self) -> Duration {
         self.0.saturating_sub(Self::now().0)
     }
 }

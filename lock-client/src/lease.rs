@@ -186,8 +186,8 @@ impl Lease {
     }
 
     /// Which ownership of the lock this is: the proof of holding.
-    #[cfg(feature = "cli")]
-    pub(crate) fn ownership(&self) -> &Ownership {
+
+    pub fn ownership(&self) -> &Ownership {
         &self.held().ownership
     }
 

@@ -1,20 +1,21 @@
-#![cfg_attr(feature = "storage", doc = include_str!("../README.md"))]
-#![cfg_attr(not(feature = "storage"), doc = "Locks that hand out fencing tokens.")]
+//! Locks that hand out fencing tokens.
 //!
 //! # The code
 //! Start with [`Locks`], which acquires, and [`Lease`], which is what you get. [`backend`] says what
-//! a lock service has to do; [`backend::redis`] and [`backend::redlock`] are two, and explain where
-//! their tokens come from.
+//! a lock service has to do; [`redis`] and [`redlock`] are two, and explain where their tokens come
+//! from.
 
 mod acquisition;
 pub mod backend;
-#[cfg(feature = "cli")]
-pub mod cli;
-mod clock;
+pub mod clock;
 pub mod lease;
 mod local_queue;
 pub mod locks;
 pub mod observe;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "redlock")]
+pub mod redlock;
 mod retry;
 #[cfg(feature = "storage")]
 pub mod storage;

@@ -44,7 +44,7 @@ impl Ttl {
     }
 
     /// This ttl, or the longest one that ends with a duration: but never less than [`Ttl::MIN`].
-    pub(crate) fn at_most(self, duration: Duration) -> Self {
+    pub fn at_most(self, duration: Duration) -> Self {
         Self::new(duration.clamp(Self::MIN.0, self.0)).expect("it is between two ttls")
     }
 

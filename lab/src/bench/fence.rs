@@ -11,7 +11,7 @@ use super::{
     load::{Length, RESOURCES, WARM_UP_SECONDS, pgbench, psql},
     target::Target,
 };
-use crate::servers::Postgres;
+use testbed::Postgres;
 
 const CLIENTS: u32 = 16;
 /// At least so much of an unfenced upsert is one statement that checks the token too meant to be.

@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use crate::servers::{Postgres, installed, postgres};
+use testbed::{Postgres, installed, postgres};
 
 /// How many connections the load comes over.
 pub(super) const CONNECTIONS: u32 = 64;

@@ -19,7 +19,7 @@ use self::{
     report::Report,
 };
 use super::{at_least_one, work::Meter};
-use crate::servers::Redis;
+use testbed::Redis;
 
 pub use self::crowd::HoldLeases;
 

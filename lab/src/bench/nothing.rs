@@ -17,7 +17,7 @@ use storage_server::{
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
-use crate::process::Process;
+use testbed::process::Process;
 
 /// The storage server over a store that does nothing, as a process of its own.
 pub(super) struct ServerOfNothing {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fence::ResourceName;
-use lock_client::{Lease, Locks, Order, Terms, Ttl, backend};
+use lock_client::{Lease, Locks, Order, Terms, Ttl};
 
 use super::samples::Samples;
 
@@ -49,12 +49,12 @@ pub(super) struct Fenced {
 impl Fenced {
     /// On one Redis.
     pub(super) fn open(url: &str) -> anyhow::Result<Self> {
-        Self::of(Locks::new(backend::Redis::open(url)?))
+        Self::of(Locks::new(lock_client::redis::Redis::open(url)?))
     }
 
     /// On a majority of several.
     pub(super) fn open_redlock(urls: &[String]) -> anyhow::Result<Self> {
-        Self::of(Locks::new(backend::Redlock::open(urls)?))
+        Self::of(Locks::new(lock_client::redlock::Redlock::open(urls)?))
     }
 
     fn of(locks: Locks) -> anyhow::Result<Self> {

@@ -10,7 +10,8 @@ use super::{
     nothing::ServerOfNothing,
     target::Target,
 };
-use crate::servers::{Postgres, StorageServer};
+use crate::programs::built;
+use testbed::{Postgres, StorageServer};
 
 /// At least so much of the floor of HTTP are the fenced writes on SQLite meant to be.
 const SQLITE_OF_FLOOR: f64 = 0.45;
@@ -56,13 +57,14 @@ impl StorageBench {
             wrk(&nothing.url, RESOURCES, self.seconds)?
         };
         let (sqlite, sqlite_hot) = {
-            let server = StorageServer::start(&[]).await?;
+            let server = StorageServer::start(&built("storage-server")?, &[]).await?;
             (wrk(server.url(), RESOURCES, self.seconds)?, wrk(server.url(), 1, self.seconds)?)
         };
         let database = Postgres::start().await?;
         let pgbench = unfenced_upserts(&database, self.seconds)?;
         let (postgres, postgres_hot) = {
-            let server = StorageServer::start_on(&database.url(), &[]).await?;
+            let server =
+                StorageServer::start_on(&built("storage-server")?, &database.url(), &[]).await?;
             (wrk(server.url(), RESOURCES, self.seconds)?, wrk(server.url(), 1, self.seconds)?)
         };
 

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context;
 use redis::{AsyncCommands, aio::MultiplexedConnection};
 
-use crate::servers::Redis;
+use testbed::Redis;
 
 /// Redis's own counters.
 #[derive(Debug)]

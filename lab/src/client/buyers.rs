@@ -7,14 +7,14 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, ValueEnum};
 use fence::ResourceName;
-use lock_client::{Locks, backend};
+use lock_client::Locks;
 use redis::AsyncConnectionConfig;
 use serde_json::json;
 use tokio::task::JoinSet;
 
 use self::buyer::Buyer;
 use super::steps::{self, print};
-use crate::process::allow_connections;
+use testbed::process::allow_connections;
 
 /// The field that has the number of items left; every other field is a buyer who bought one.
 pub(crate) const LEFT: &str = "left";
@@ -69,7 +69,7 @@ impl Buyers {
     /// If Redis or stdin fails.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         allow_connections();
-        let locks = Locks::new(backend::Redis::open(&self.redis)?);
+        let locks = Locks::new(lock_client::redis::Redis::open(&self.redis)?);
         let client = redis::Client::open(self.redis.as_str())?;
         // A crowd takes longer to answer than the half second that is the default.
         let patient = AsyncConnectionConfig::new().set_response_timeout(Some(WAIT));

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use fence::{ClaimError, Fence, Refusal, ResourceName, postgres};
-use lock_client::{Lease, Locks, Terms, Ttl, backend::Redis};
+use lock_client::{Lease, Locks, Terms, Ttl, redis::Redis};
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
 

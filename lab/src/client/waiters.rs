@@ -4,12 +4,12 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, ValueEnum};
 use fence::ResourceName;
-use lock_client::{Locks, Terms, Ttl, backend::Redis};
+use lock_client::{Locks, Terms, Ttl, redis::Redis};
 use serde_json::json;
 use tokio::{task::JoinSet, time::sleep};
 
 use super::steps::print;
-use crate::process::allow_connections;
+use testbed::process::allow_connections;
 
 /// How long they wait at most.
 const WAIT: Duration = Duration::from_secs(60);

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use fence::ResourceName;
-use lock_client::{AcquireError, Lease, Locks, Terms, Ttl, backend};
+use lock_client::{AcquireError, Lease, Locks, Terms, Ttl};
 use redis::{AsyncCommands, ExistenceCheck, SetExpiry, SetOptions, aio::MultiplexedConnection};
 use serde_json::json;
 use tokio::time::sleep;
@@ -83,7 +83,7 @@ impl Worker {
 
     /// The lease, or `None` if somebody else has kept the lock for as long as this waits.
     async fn lease(&self) -> anyhow::Result<Option<Lease>> {
-        let locks = Locks::new(backend::Redis::open(&self.redis)?);
+        let locks = Locks::new(lock_client::redis::Redis::open(&self.redis)?);
         let ttl = Ttl::new(Duration::from_millis(self.ttl_ms))?;
         let terms = match self.way {
             Way::ScriptsAndRenewal => Terms::new(ttl),

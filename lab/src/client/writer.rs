@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 use fence::{Fence, Holder, Refusal, ResourceName, Token};
 use lock_client::{
     Lease, Locks, Terms, Ttl,
-    backend::{Redis, Redlock},
+    redis::Redis,
+    redlock::Redlock,
     storage::{Answer, FencedError, Storage, Value},
 };
 use serde_json::json;

@@ -13,8 +13,8 @@ use super::{
 use crate::{
     client::shelf::Guard,
     record::{Checks, Danger, Outcome, Recorder, World},
-    servers::Shared,
 };
+use testbed::Shared;
 
 /// Client 1 wakes up when client 2 has read, and not yet written.
 const IN_BETWEEN: Course = Course {

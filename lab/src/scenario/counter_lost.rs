@@ -12,8 +12,8 @@ use super::{
 use crate::{
     client::writer::Offer,
     record::{Actor, Checks, Danger, Outcome, Recorder, World},
-    servers::Shared,
 };
+use testbed::Shared;
 
 const WORLDS: [World; 3] = [
     World {

@@ -9,10 +9,8 @@ use super::{
         two_clients::{HeldBack, OVERTAKEN},
     },
 };
-use crate::{
-    record::{Actor, Outcome, Recorder, World},
-    servers::Shared,
-};
+use crate::record::{Actor, Outcome, Recorder, World};
+use testbed::Shared;
 
 #[derive(Debug)]
 pub(super) struct DelayedRequest;

@@ -13,8 +13,8 @@ use super::{
 use crate::{
     client::shelf::Guard,
     record::{Checks, Danger, Outcome, Recorder, World},
-    servers::Shared,
 };
+use testbed::Shared;
 
 const WORLDS: [World; 2] = [
     World {

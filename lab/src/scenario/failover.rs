@@ -13,8 +13,8 @@ use super::{
 use crate::{
     client::writer::Offer,
     record::{Actor, Checks, Danger, Outcome, Recorder, World},
-    servers::{Redis, Shared},
 };
+use testbed::{Redis, Shared};
 
 const WORLDS: [World; 2] = [
     World {

@@ -18,8 +18,8 @@ use super::{
 use crate::{
     client::buyers::{self, LEFT, Way},
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
-    servers::{Redis, Shared},
 };
+use testbed::{Redis, Shared};
 
 const SALE: &str = "sale";
 const ITEMS: u64 = 20;

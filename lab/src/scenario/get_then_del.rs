@@ -10,8 +10,8 @@ use super::{
 use crate::{
     client::worker::Way,
     record::{Actor, Checks, Danger, Outcome, Recorder, World},
-    servers::Shared,
 };
+use testbed::Shared;
 
 const WORLDS: [World; 2] = [
     World {

@@ -9,10 +9,8 @@ use super::{
         two_clients::{Course, HeldBack, VALUE_2, ending_with},
     },
 };
-use crate::{
-    record::{Checks, Danger, Outcome, Recorder, World},
-    servers::Shared,
-};
+use crate::record::{Checks, Danger, Outcome, Recorder, World};
+use testbed::Shared;
 
 const NOT_YET_CLAIMED: Course = Course {
     before_client_1_goes_on: &[],

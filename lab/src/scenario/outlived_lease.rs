@@ -12,8 +12,8 @@ use super::{
 use crate::{
     client::worker::Way,
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
-    servers::Shared,
 };
+use testbed::Shared;
 
 /// Long enough for it to be renewed on a machine that is busy.
 const TTL_MS: u64 = 1_500;

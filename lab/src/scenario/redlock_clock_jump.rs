@@ -17,10 +17,8 @@ use super::{
         workplace::most_at_once,
     },
 };
-use crate::{
-    record::{Actor, Outcome, Recorder, World},
-    servers::{NodeKind, Shared},
-};
+use crate::record::{Actor, Outcome, Recorder, World};
+use testbed::{NodeKind, Shared};
 
 const JUMP: Duration = Duration::from_secs(60);
 /// Node B's clock can jump, and node C loses nothing when it is killed.

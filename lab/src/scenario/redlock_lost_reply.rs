@@ -17,10 +17,9 @@ use crate::{
         BUSY,
         naive_redlock::{NO_MAJORITY, Way},
     },
-    process::until,
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
-    servers::{LostReply, NodeKind, Shared},
 };
+use testbed::{LostReply, NodeKind, Shared, wait::until};
 
 const WORLDS: [World; 2] = [
     World {

@@ -15,8 +15,8 @@ use super::{
 use crate::{
     client::naive_redlock::{NO_MAJORITY, Way},
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
-    servers::{NodeKind, Shared},
 };
+use testbed::{NodeKind, Shared};
 
 const WORLDS: [World; 2] = [
     World {

@@ -19,8 +19,8 @@ use super::{
 use crate::{
     client::{BUSY, naive_redlock::Way, writer::Offer},
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
-    servers::{NodeKind, Shared},
 };
+use testbed::{NodeKind, Shared};
 
 const WORLDS: [World; 5] = [
     World {

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     client::worker::Way,
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
-    servers::Shared,
 };
+use testbed::Shared;
 
 const TTL_MS: u64 = 1_500;
 const TTL: Duration = Duration::from_millis(TTL_MS);

@@ -17,10 +17,9 @@ use super::{
 };
 use crate::{
     client::{waiters::Order, worker::Way},
-    process::until_async,
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
-    servers::{Redis, Shared},
 };
+use testbed::{Redis, Shared, wait::until_async};
 
 const WAITERS: u64 = 100;
 /// For how long each works: long enough for the others to find the lock taken.

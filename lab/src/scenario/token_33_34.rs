@@ -10,10 +10,8 @@ use super::{
         two_clients::{HeldBack, OVERTAKEN},
     },
 };
-use crate::{
-    record::{Outcome, Recorder, World},
-    servers::Shared,
-};
+use crate::record::{Outcome, Recorder, World};
+use testbed::Shared;
 
 #[derive(Debug)]
 pub(super) struct Token33And34;

@@ -9,12 +9,13 @@ use std::{
 use anyhow::ensure;
 use clap::Args;
 use fence::ResourceName;
-use lock_client::{Lease, Locks, Ttl, backend};
+use lock_client::{Lease, Locks, Ttl};
 use serde::Serialize;
 use tempfile::TempDir;
 use tokio::{task::JoinSet, time::sleep};
 
-use crate::{bench::work::Meter, process::Process, servers::Redis};
+use crate::bench::work::Meter;
+use testbed::{Redis, process::Process};
 
 /// How long the process may take for what it is told.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,7 +41,7 @@ impl HoldLeases {
     /// # Errors
     /// If a lease can't be acquired.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
-        let locks = Locks::new(backend::Redis::open(&self.redis)?);
+        let locks = Locks::new(lock_client::redis::Redis::open(&self.redis)?);
         let ttl = Ttl::new(Duration::from_millis(self.ttl_ms))?;
         let mut leases: Vec<Lease> = Vec::new();
         while leases.len() < self.leases {

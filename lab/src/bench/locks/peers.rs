@@ -4,10 +4,8 @@ use lock_client::Order;
 use redis::aio::MultiplexedConnection;
 
 use super::{lines::MANY, python::Python};
-use crate::{
-    bench::peer::{Fenced, Peer, RsLock},
-    servers::Redis,
-};
+use crate::bench::peer::{Fenced, Peer, RsLock};
+use testbed::Redis;
 
 /// Who is measured.
 pub(super) struct Peers {

@@ -7,14 +7,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::handover::HOLD;
-use crate::{
-    bench::{
-        peer::TTL,
-        samples::Samples,
-        work::{Meter, Work},
-    },
-    process::Process,
+use crate::bench::{
+    peer::TTL,
+    samples::Samples,
+    work::{Meter, Work},
 };
+use testbed::process::Process;
 
 /// More than any request here takes.
 const PATIENCE: Duration = Duration::from_secs(300);

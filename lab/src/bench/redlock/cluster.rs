@@ -1,22 +1,18 @@
 //! Nodes that keep locks together, and who is measured on them.
 
-use std::{
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use fence::ResourceName;
 use tokio::time::sleep;
 
-use crate::{
-    bench::{
-        peer::{self, Fenced, Peer, RsLock},
-        samples::Samples,
-        work::{Meter, Work},
-    },
-    servers::{Redis, built},
+use crate::bench::{
+    peer::{self, Fenced, Peer, RsLock},
+    samples::Samples,
+    work::{Meter, Work},
 };
+use crate::programs::built;
+use testbed::Redis;
 
 /// How long a node may take, when it goes on, until it is one of those that own a lock.
 const BACK_WITHIN: Duration = Duration::from_secs(10);
@@ -116,7 +112,7 @@ impl Cluster {
 
 /// Makes the nodes a cluster, by the command that a newcomer has for it.
 fn initialise(urls: &[String]) -> anyhow::Result<()> {
-    let mut command = Command::new(built("lock-client")?);
+    let mut command = built("lock-client")?.command();
     command.args(["node", "init"]).args(urls.iter().flat_map(|url| ["--redis", url]));
     let output = command.output().context("can't run lock-client")?;
     let error = String::from_utf8_lossy(&output.stderr);

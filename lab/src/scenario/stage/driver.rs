@@ -11,9 +11,9 @@ use tempfile::TempDir;
 use super::{Work, workplace::holders};
 use crate::{
     client::REFUSED,
-    process::Process,
     record::{Actor, Recorder},
 };
+use testbed::process::Process;
 
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// The last step of a client that waited for a lock in vain.

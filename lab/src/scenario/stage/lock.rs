@@ -6,11 +6,8 @@ use anyhow::Context;
 use fence::{ResourceName, Token};
 use serde_json::{Map, Value};
 
-use crate::{
-    process::until_async,
-    record::{Actor, Recorder},
-    servers::Redis,
-};
+use crate::record::{Actor, Recorder};
+use testbed::{Redis, wait::until_async};
 
 /// For how long client 1 gets the lock, which is to run out.
 pub(crate) const TTL: Duration = Duration::from_secs(1);

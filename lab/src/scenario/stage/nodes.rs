@@ -5,6 +5,10 @@ use std::{ops::Range, time::Duration};
 use anyhow::Context;
 use fence::{ResourceName, Token};
 use futures_util::future::try_join_all;
+use lock_client::{
+    Ttl,
+    redlock::operator::{Asked, Operator},
+};
 use serde_json::{Map, Value};
 
 use super::{
@@ -14,10 +18,9 @@ use super::{
 };
 use crate::{
     client::worker,
-    process::until_async,
     record::{Actor, Recorder},
-    servers::{LostReply, NodeKind, Redis, RedlockNodes},
 };
+use testbed::{LostReply, NodeKind, Redis, RedlockNodes, wait::until_async};
 
 pub(crate) struct Nodes {
     nodes: RedlockNodes,
@@ -30,13 +33,17 @@ impl Nodes {
         Ok(Self { nodes: RedlockNodes::start(kinds).await?, resource: RESOURCE.parse()? })
     }
 
+    fn operator(&self) -> anyhow::Result<Operator> {
+        Ok(Operator::new(&self.nodes.urls())?)
+    }
+
     /// Has them hand out tokens, from 33 on, to those who want the lock for no longer than this.
     pub(crate) async fn hand_out_tokens(
         &self,
         max_ttl: Duration,
         recorder: &mut Recorder,
     ) -> anyhow::Result<()> {
-        self.nodes.init(max_ttl).await?;
+        self.operator()?.start_cluster(Ttl::new(max_ttl)?).await?;
         let counter = format!("fenced:{{{}}}:token", self.resource);
         for node in self.nodes.nodes() {
             node.set(&counter, &LAST_TOKEN.to_string()).await?;
@@ -113,15 +120,21 @@ impl Nodes {
     ) -> anyhow::Result<()> {
         recorder.note_with(Actor::Nodes, "admitting", None, these(node..node + 1));
         let url = self.node(node).url();
-        let command = ["admit", "--node", &url];
         let all = 0..self.nodes.nodes().len();
         let run_out = async {
             let free = async || Ok(self.count_taken(all.clone()).await? == 0);
             until_async(RUNS_OUT_WITHIN, free).await.context("the lease did not end")?;
             recorder.note_with(Actor::Nodes, "lease-expired", None, lock::of(whose));
-            Ok(())
+            anyhow::Ok(())
         };
-        tokio::try_join!(self.nodes.manage(&command), run_out)?;
+        let operator = self.operator()?;
+        let admit = async {
+            if let Asked::After(admission) = operator.ask_to_admit(&url).await? {
+                admission.finish().await?;
+            }
+            anyhow::Ok(())
+        };
+        tokio::try_join!(admit, run_out)?;
         recorder.note_with(Actor::Nodes, "admitted", None, these(node..node + 1));
         Ok(())
     }

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     client::shelf::{Guard, TABLE},
     record::{Actor, Checks, Outcome, Recorder},
-    servers::Shared,
 };
+use testbed::Shared;
 
 pub(crate) struct ShelfStage {
     resource: &'static str,

@@ -10,11 +10,9 @@ use super::{
     lock::{LONG_TTL, Lock, TTL},
     two_clients::{self, Course, HeldBack, VALUE_1, VALUE_2, ending_with},
 };
-use crate::{
-    network::Network,
-    record::{Actor, Checks, Danger, Outcome, Recorder, World},
-    servers::StorageServer,
-};
+use crate::programs::built;
+use crate::record::{Actor, Checks, Danger, Outcome, Recorder, World};
+use testbed::{StorageServer, network::Network};
 
 const RESOURCE: &str = "invoice-7";
 
@@ -93,7 +91,7 @@ pub(crate) async fn server(checks: Checks) -> anyhow::Result<StorageServer> {
         Checks::Nothing => "off",
         Checks::Tokens => "enforce",
     };
-    StorageServer::start(&["--enforcement", enforcement]).await
+    StorageServer::start(&built("storage-server")?, &["--enforcement", enforcement]).await
 }
 
 pub(crate) async fn kept(server: &StorageServer, resource: &str) -> anyhow::Result<Kept> {

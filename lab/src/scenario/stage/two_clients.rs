@@ -9,10 +9,8 @@ use super::{
     driver::{Client, OVERWRITES_UNSEEN},
     lock::Lock,
 };
-use crate::{
-    network::Network,
-    record::{Actor, Event, Expected, Fact, Outcome, Recorder},
-};
+use crate::record::{Actor, Event, Expected, Fact, Outcome, Recorder};
+use testbed::network::Network;
 
 /// The steps that client 2 takes, after it got the lock.
 #[derive(Clone, Copy)]

@@ -14,8 +14,8 @@ use super::{
 use crate::{
     client::{naive_redlock, writer::Offer},
     record::{Actor, Checks, Event, Expected, Outcome, Recorder},
-    servers::StorageServer,
 };
+use testbed::StorageServer;
 
 pub(crate) const RESOURCE: &str = "invoice-7";
 /// What ends a client's having the lock.

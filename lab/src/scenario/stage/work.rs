@@ -3,13 +3,13 @@
 use std::{ops::Range, process::Command, time::Duration};
 
 use super::lock::{LONG_TTL, TTL};
+use crate::programs::built;
 use crate::{
     client::{
         as_argument, buyers, naive_redlock, shelf::Guard, waiters::Order, worker::Way,
         writer::Offer,
     },
     record::Actor,
-    servers::built,
 };
 
 /// What a client is to do.
@@ -48,21 +48,21 @@ impl Work<'_> {
         let ttl_ms = ttl.as_millis().to_string();
         Ok(match self {
             Self::Put { write } => {
-                let mut command = Command::new(built("lock-client")?);
+                let mut command = built("lock-client")?.command();
                 let ttl = format!("{}ms", write.ttl.as_millis());
                 command.args(["put", "--step", "--ttl", &ttl]);
                 write.tell(&mut command);
                 command
             }
             Self::NaivePut { way, write } => {
-                let mut command = Command::new(built("lab")?);
+                let mut command = built("lab")?.command();
                 command.args(["naive-redlock", "--way", &as_argument(&way)]);
                 command.args(["--ttl-ms", &write.ttl.as_millis().to_string()]);
                 write.tell(&mut command);
                 command
             }
             Self::Worker { lock, way, ttl, wait, redis } => {
-                let mut command = Command::new(built("lab")?);
+                let mut command = built("lab")?.command();
                 command.args(["worker", lock, "--name", actor.title()]);
                 command.args(["--way", &as_argument(&way)]);
                 command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
@@ -70,14 +70,14 @@ impl Work<'_> {
                 command
             }
             Self::Offer { offer, write } => {
-                let mut command = Command::new(built("lab")?);
+                let mut command = built("lab")?.command();
                 command.args(["writer", "--offer", &as_argument(&offer)]);
                 command.args(["--ttl-ms", &write.ttl.as_millis().to_string()]);
                 write.tell(&mut command);
                 command
             }
             Self::Wait { lock, order, ttl, count, work, redis } => {
-                let mut command = Command::new(built("lab")?);
+                let mut command = built("lab")?.command();
                 command.args(["waiters", lock, "--order", &as_argument(&order)]);
                 command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
                 command.args(["--work-ms", &work.as_millis().to_string()]);
@@ -85,7 +85,7 @@ impl Work<'_> {
                 command
             }
             Self::Buyers { sale, way, ttl, numbers, redis } => {
-                let mut command = Command::new(built("lab")?);
+                let mut command = built("lab")?.command();
                 command.args(["buyers", sale, "--way", &as_argument(&way)]);
                 command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
                 let count = numbers.end - numbers.start;
@@ -94,7 +94,7 @@ impl Work<'_> {
                 command
             }
             Self::Shelf { resource, act, guard, redis, database } => {
-                let mut command = Command::new(built("lab")?);
+                let mut command = built("lab")?.command();
                 command.args(["shelf-client", resource, "--ttl-ms", &ttl_ms]).args(act);
                 command.args(["--guard", &as_argument(&guard)]);
                 command.args(["--redis", redis, "--database", database]);

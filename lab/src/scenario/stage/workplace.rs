@@ -13,8 +13,8 @@ use super::{
 use crate::{
     client::worker::{self, Way},
     record::{Actor, Event, Recorder},
-    servers::Redis,
 };
+use testbed::Redis;
 
 pub(crate) const LOCK: &str = "seat-12";
 const POLL_INTERVAL: Duration = Duration::from_millis(5);

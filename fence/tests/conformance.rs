@@ -1,0 +1,188 @@
+//! Every datastore with a fence passes the same suite.
+
+use std::str::FromStr;
+
+use async_trait::async_trait;
+use fence::{
+    ClaimError, Fence, ResourceName,
+    conformance::{self, Answer, Failure, Subject},
+    mariadb, postgres,
+    redis::Fenced,
+    sqlite,
+};
+use redis::aio::MultiplexedConnection;
+use sqlx::{
+    ConnectOptions, Connection, MySqlConnection, PgConnection, SqliteConnection,
+    sqlite::SqliteConnectOptions,
+};
+use testbed::{MariaDb, Postgres, Redis};
+
+/// What an offer came to, once its transaction has ended.
+fn answer<E>(claimed: Result<(), ClaimError<E>>) -> Answer
+where
+    ClaimError<E>: Into<Failure>,
+{
+    match claimed {
+        Ok(()) => Ok(Ok(())),
+        Err(ClaimError::Refused(refusal)) => Ok(Err(refusal)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A subject that keeps its values in a table, and claims and acts in one transaction.
+macro_rules! sql_subject {
+    (
+        $Subject:ident, $Connection:ty, $claim:path, begin: $begin:literal, read: $read:literal,
+        write: $write:literal, delete: $delete:literal,
+    ) => {
+        struct $Subject($Connection);
+
+        impl $Subject {
+            async fn fenced(
+                &mut self,
+                resource: &ResourceName,
+                offered: &Fence,
+                act: Option<(&'static str, Option<&str>)>,
+            ) -> Answer {
+                let mut transaction = self.0.begin_with($begin).await?;
+                let Fence { token, holder } = offered;
+                let claimed = $claim(&mut transaction, resource, *token, holder).await;
+                if claimed.is_err() {
+                    transaction.rollback().await?;
+                    return answer(claimed);
+                }
+                if let Some((statement, value)) = act {
+                    let mut act = sqlx::query(statement).bind(resource.as_str());
+                    if let Some(value) = value {
+                        act = act.bind(value);
+                    }
+                    act.execute(&mut *transaction).await?;
+                }
+                transaction.commit().await?;
+                Ok(Ok(()))
+            }
+        }
+
+        #[async_trait]
+        impl Subject for $Subject {
+            async fn claim(&mut self, resource: &ResourceName, offered: &Fence) -> Answer {
+                self.fenced(resource, offered, None).await
+            }
+
+            async fn write(
+                &mut self,
+                resource: &ResourceName,
+                offered: &Fence,
+                value: &str,
+            ) -> Answer {
+                self.fenced(resource, offered, Some(($write, Some(value)))).await
+            }
+
+            async fn delete(&mut self, resource: &ResourceName, offered: &Fence) -> Answer {
+                self.fenced(resource, offered, Some(($delete, None))).await
+            }
+
+            async fn read(&mut self, resource: &ResourceName) -> Result<Option<String>, Failure> {
+                let read = sqlx::query_scalar($read).bind(resource.as_str());
+                Ok(read.fetch_optional(&mut self.0).await?)
+            }
+        }
+    };
+}
+
+sql_subject! {
+    InPostgres, PgConnection, postgres::claim,
+    begin: "begin",
+    read: "select value from subject where resource = $1",
+    write: "insert into subject values ($1, $2)
+        on conflict (resource) do update set value = excluded.value",
+    delete: "delete from subject where resource = $1",
+}
+
+sql_subject! {
+    InMariaDb, MySqlConnection, mariadb::claim,
+    begin: "begin",
+    read: "select value from subject where resource = ?",
+    write: "replace into subject values (?, ?)",
+    delete: "delete from subject where resource = ?",
+}
+
+sql_subject! {
+    InSqlite, SqliteConnection, sqlite::claim,
+    begin: "begin immediate",
+    read: "select value from subject where resource = ?",
+    write: "replace into subject values (?, ?)",
+    delete: "delete from subject where resource = ?",
+}
+
+#[tokio::test]
+async fn postgres_conforms() {
+    let server = Postgres::start().await.unwrap();
+    let mut database = PgConnection::connect(&server.url()).await.unwrap();
+    postgres::install(&mut database).await.unwrap();
+    let table = r#"create table subject (resource text collate "C" primary key, value text)"#;
+    sqlx::query(table).execute(&mut database).await.unwrap();
+    conformance::check(&mut InPostgres(database)).await.unwrap();
+}
+
+#[tokio::test]
+async fn mariadb_conforms() {
+    let server = MariaDb::start().await.unwrap();
+    let mut database = MySqlConnection::connect(&server.url()).await.unwrap();
+    mariadb::install(&mut database).await.unwrap();
+    let table = "
+        create table subject (
+            resource varchar(512) collate utf8mb4_nopad_bin primary key, value text not null
+        ) character set utf8mb4";
+    sqlx::query(table).execute(&mut database).await.unwrap();
+    conformance::check(&mut InMariaDb(database)).await.unwrap();
+}
+
+#[tokio::test]
+async fn sqlite_conforms() {
+    let mut database =
+        SqliteConnectOptions::from_str("sqlite::memory:").unwrap().connect().await.unwrap();
+    sqlite::install(&mut database).await.unwrap();
+    let table = "create table subject (resource text primary key, value text)";
+    sqlx::query(table).execute(&mut database).await.unwrap();
+    conformance::check(&mut InSqlite(database)).await.unwrap();
+}
+
+struct InRedis(MultiplexedConnection);
+
+impl InRedis {
+    fn key(resource: &ResourceName) -> String {
+        format!("value of {resource}")
+    }
+}
+
+fn fenced(resource: &ResourceName, offered: &Fence) -> Fenced {
+    Fenced::new(resource, offered.token, &offered.holder)
+}
+
+#[async_trait]
+impl Subject for InRedis {
+    async fn claim(&mut self, resource: &ResourceName, offered: &Fence) -> Answer {
+        answer(fenced(resource, offered).claim(&mut self.0).await)
+    }
+
+    async fn write(&mut self, resource: &ResourceName, offered: &Fence, value: &str) -> Answer {
+        answer(fenced(resource, offered).set(&mut self.0, &Self::key(resource), value).await)
+    }
+
+    async fn delete(&mut self, resource: &ResourceName, offered: &Fence) -> Answer {
+        answer(fenced(resource, offered).del(&mut self.0, &Self::key(resource)).await)
+    }
+
+    async fn read(&mut self, resource: &ResourceName) -> Result<Option<String>, Failure> {
+        Ok(redis::cmd("GET").arg(Self::key(resource)).query_async(&mut self.0).await?)
+    }
+}
+
+#[tokio::test]
+async fn redis_conforms() {
+    let server = Redis::start().await.unwrap();
+    let client = redis::Client::open(server.url()).unwrap();
+    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    conformance::check(&mut InRedis(connection)).await.unwrap();
+}

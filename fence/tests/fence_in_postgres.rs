@@ -1,0 +1,103 @@
+//! The fence inside PostgreSQL: whatever somebody does to a protected table, it takes a valid token.
+
+mod installing;
+mod isolation;
+mod partitions;
+mod protecting;
+mod roles;
+mod transactions;
+mod writes;
+
+use std::time::Duration;
+
+use fence::postgres;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use testbed::Postgres;
+use tokio::time::{sleep, timeout};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const STALE: &str = "ZF001";
+const HOLDER_CONFLICT: &str = "ZF002";
+const MALFORMED: &str = "ZF003";
+const TOKEN_REQUIRED: &str = "ZF004";
+const TRUNCATE_REFUSED: &str = "ZF005";
+
+/// A server with the fence, the protected table `accounts` with the rows alice and bob, and a fence
+/// of alice's at token 34, of holder a.
+async fn accounts() -> (Postgres, PgConnection) {
+    let (server, mut database) = fence().await;
+    let setup = "
+        create table accounts (account_id text primary key, balance bigint not null default 0);
+        insert into accounts values ('alice', 100), ('bob', 100);
+        select fence.protect('accounts', 'account_id');
+        select fence.claim('alice', 34, 'a');";
+    attempt(&mut database, setup).await.unwrap();
+    (server, database)
+}
+
+/// A server with the fence.
+async fn fence() -> (Postgres, PgConnection) {
+    let server = Postgres::start().await.unwrap();
+    let mut database = PgConnection::connect(&server.url()).await.unwrap();
+    postgres::install(&mut database).await.unwrap();
+    (server, database)
+}
+
+async fn session(server: &Postgres) -> PgConnection {
+    PgConnection::connect(&server.url()).await.unwrap()
+}
+
+async fn session_of(server: &Postgres, role: &str) -> PgConnection {
+    let url = server.url().replace("postgres://postgres@", &format!("postgres://{role}@"));
+    PgConnection::connect(&url).await.unwrap()
+}
+
+/// Runs statements, all in one transaction unless they begin one themselves, and tells how many rows
+/// they touched, or else the SQLSTATE.
+async fn attempt(database: &mut PgConnection, statements: &str) -> Result<u64, String> {
+    let done = sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(database).await;
+    match done {
+        Ok(done) => Ok(done.rows_affected()),
+        Err(error) => {
+            let database_error = error.as_database_error();
+            Err(database_error.and_then(|error| error.code()).expect(statements).into_owned())
+        }
+    }
+}
+
+/// The same in a transaction that is rolled back.
+async fn attempt_and_roll_back(
+    database: &mut PgConnection,
+    statements: &str,
+) -> Result<u64, String> {
+    attempt(database, "begin").await.unwrap();
+    let done = attempt(database, statements).await;
+    attempt(database, "rollback").await.unwrap();
+    done
+}
+
+async fn number(database: &mut PgConnection, query: &str) -> i64 {
+    let query = sqlx::query_scalar(AssertSqlSafe(query.to_owned()));
+    query.persistent(false).fetch_one(database).await.unwrap()
+}
+
+async fn is_true(database: &mut PgConnection, query: &str) -> bool {
+    let query = sqlx::query_scalar(AssertSqlSafe(query.to_owned()));
+    query.persistent(false).fetch_one(database).await.unwrap()
+}
+
+/// Waits until the session waits for another one's lock.
+async fn until_it_waits(watcher: &mut PgConnection, session: i64) {
+    let waits = format!("select cardinality(pg_blocking_pids({session})) > 0");
+    let waiting = async {
+        while !is_true(watcher, &waits).await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.unwrap();
+}
+
+async fn pid(database: &mut PgConnection) -> i64 {
+    number(database, "select pg_backend_pid()::bigint").await
+}

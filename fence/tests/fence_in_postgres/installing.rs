@@ -1,0 +1,102 @@
+//! Installing the fence, again, and beside others.
+
+use std::process::Command;
+
+use fence::postgres;
+use sqlx::{Connection, PgConnection};
+use testbed::Postgres;
+
+use super::{STALE, accounts, attempt, number, session};
+
+const FILE: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/postgres/fence/0001_fence.sql");
+
+/// As the file's header says.
+fn apply_with_psql(server: &Postgres) {
+    let mut psql = Command::new("psql");
+    psql.args(["--set", "ON_ERROR_STOP=1", "--single-transaction", "--file", FILE, "--no-psqlrc"]);
+    psql.arg(server.url());
+    let output = psql.output().expect("psql is installed; the package postgresql-client has it");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+async fn assert_it_works(server: &Postgres) {
+    let mut database = session(server).await;
+    attempt(&mut database, "select fence.claim('alice', 34, 'a')").await.unwrap();
+    let stale = "select fence.claim('alice', 33, 'a')";
+    assert_eq!(attempt(&mut database, stale).await.unwrap_err(), STALE);
+}
+
+#[tokio::test]
+async fn psql_and_install_may_follow_each_other() {
+    enum By {
+        Psql,
+        Install,
+    }
+    for order in [[By::Psql, By::Psql, By::Install], [By::Install, By::Install, By::Psql]] {
+        let server = Postgres::start().await.unwrap();
+        for by in order {
+            match by {
+                By::Psql => apply_with_psql(&server),
+                By::Install => postgres::install(&mut session(&server).await).await.unwrap(),
+            }
+            assert_it_works(&server).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn installing_again_keeps_fences_and_protection() {
+    let (server, mut database) = accounts().await;
+    apply_with_psql(&server);
+    postgres::install(&mut database).await.unwrap();
+    let stale = "
+        select fence.present(33, 'a'); update accounts set balance = 7 where account_id = 'alice'";
+    assert_eq!(attempt(&mut database, stale).await.unwrap_err(), STALE);
+}
+
+#[tokio::test]
+async fn restored_database_is_as_protected_as_the_one_that_was_dumped() {
+    let (server, mut database) = accounts().await;
+    let other = "
+        create table orders (id int, year int) partition by list (year);
+        create table orders_1 partition of orders for values in (1);
+        select fence.protect('orders', $$e'back\\\\slash' || \"id\"$$)";
+    attempt(&mut database, other).await.unwrap();
+    attempt(&mut database, "create database restored").await.unwrap();
+    let restored_url = server.url().replace("/postgres?", "/restored?");
+
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut dump = Command::new("pg_dump");
+    dump.arg("--dbname").arg(server.url()).arg("--file").arg(file.path());
+    assert!(dump.status().expect("postgresql-client has pg_dump").success());
+    let mut restore = Command::new("psql");
+    restore.args(["--set", "ON_ERROR_STOP=1", "--no-psqlrc", "--quiet", "--file"]);
+    restore.arg(file.path()).arg(&restored_url);
+    assert!(restore.output().unwrap().status.success());
+
+    let mut restored = PgConnection::connect(&restored_url).await.unwrap();
+    for database in [&mut database, &mut restored] {
+        let protected = "
+            select count(*) from fence.status
+            where checks_rows and refuses_truncate
+                and resource = any (array['account_id', $$e'back\\\\slash' || \"id\"$$])";
+        assert_eq!(number(database, protected).await, 3);
+        let stale = "select fence.present(33, 'a'); delete from accounts";
+        assert_eq!(attempt(database, stale).await.unwrap_err(), STALE);
+    }
+}
+
+#[tokio::test]
+async fn fences_tell_no_holder_whole() {
+    let (_server, mut database) = accounts().await;
+    let claims = "
+        select fence.claim('alice', 35, '0123456789abcdef'), fence.claim('none', 1),
+            fence.claim('short', 1, '0123456789abcde')";
+    attempt(&mut database, claims).await.unwrap();
+    let told = "
+        select count(*) from fence.fences
+        where (resource, token, holder) in
+            (('alice', 35, '01234567...'), ('none', 1, ''), ('short', 1, '...'))";
+    assert_eq!(number(&mut database, told).await, 3);
+}

@@ -1,0 +1,196 @@
+//! The fence inside Redis: what its script promises beyond the rule.
+
+use std::process::Command;
+
+use fence::redis::Fenced;
+use redis::{FromRedisValue, Value, aio::MultiplexedConnection};
+use testbed::Redis;
+
+use crate::names::{name, token};
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/redis/fence/fenced.lua");
+
+const FENCE: &str = "fenced:{alice}:fence";
+const BALANCE: &str = "{alice}:balance";
+
+/// A Redis in which the fence of alice is at token 34, of holder a.
+async fn claimed() -> (Redis, MultiplexedConnection) {
+    let server = Redis::start().await.unwrap();
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    run(&mut connection, &[FENCE], &["34", "a"]).await.unwrap();
+    (server, connection)
+}
+
+/// Runs the script as any client would, and tells an error by its code.
+async fn run(
+    connection: &mut MultiplexedConnection,
+    keys: &[&str],
+    arguments: &[&str],
+) -> Result<Value, String> {
+    let mut eval = redis::cmd("EVAL");
+    eval.arg(include_str!("../../migrations/redis/fence/fenced.lua")).arg(keys.len());
+    let done = eval.arg(keys).arg(arguments).query_async(connection).await;
+    done.map_err(|error| error.code().unwrap_or_default().to_owned())
+}
+
+async fn asked<T: FromRedisValue>(connection: &mut MultiplexedConnection, command: &[&str]) -> T {
+    redis::cmd(command[0]).arg(&command[1..]).query_async(connection).await.unwrap()
+}
+
+#[tokio::test]
+async fn each_command_is_under_the_rule() {
+    let (_server, mut connection) = claimed().await;
+    let _: () = asked(&mut connection, &["SET", BALANCE, "100"]).await;
+    let hash = "{alice}:hash";
+    let _: () = asked(&mut connection, &["HSET", hash, "name", "Alice"]).await;
+    let before: (String, String) = (
+        asked(&mut connection, &["GET", BALANCE]).await,
+        asked(&mut connection, &["HGET", hash, "name"]).await,
+    );
+    let commands: [(&str, &[&str]); 4] = [
+        (BALANCE, &["SET", "70", "EX", "100"]),
+        (hash, &["HSET", "name", "A", "age", "7"]),
+        (BALANCE, &["DEL"]),
+        (hash, &["DEL"]),
+    ];
+    for (token, holder, expected) in
+        [("33", "a", "ZF001"), ("34", "b", "ZF002"), ("34", "", "ZF002")]
+    {
+        for (key, command) in commands {
+            let arguments = [&[token, holder], command].concat();
+            let refused = run(&mut connection, &[FENCE, key], &arguments).await;
+            assert_eq!(refused.unwrap_err(), expected, "{command:?}");
+        }
+    }
+    let after = (
+        asked(&mut connection, &["GET", BALANCE]).await,
+        asked(&mut connection, &["HGET", hash, "name"]).await,
+    );
+    assert_eq!(before, after);
+
+    let mut accepted = async |place: usize, token: &str| {
+        let (key, command) = commands[place];
+        run(&mut connection, &[FENCE, key], &[&[token, "a"], command].concat()).await.unwrap()
+    };
+    assert_eq!(accepted(0, "34").await, Value::Okay);
+    assert_eq!(accepted(1, "35").await, Value::Int(1));
+    let seconds: i64 = asked(&mut connection.clone(), &["TTL", BALANCE]).await;
+    assert!((1..=100).contains(&seconds));
+    let age: String = asked(&mut connection, &["HGET", hash, "age"]).await;
+    assert_eq!(age, "7");
+}
+
+#[tokio::test]
+async fn deletes_and_expiry_of_the_value_keep_the_fence() {
+    let (_server, mut connection) = claimed().await;
+    let set = ["34", "a", "SET", "70", "PX", "1"];
+    run(&mut connection, &[FENCE, BALANCE], &set).await.unwrap();
+    run(&mut connection, &[FENCE, BALANCE], &["36", "a", "DEL"]).await.unwrap();
+    let exists: i64 = asked(&mut connection, &["EXISTS", BALANCE]).await;
+    assert_eq!(exists, 0);
+    let expires: i64 = asked(&mut connection, &["TTL", FENCE]).await;
+    assert_eq!(expires, -1, "it never does");
+    let stale = run(&mut connection, &[FENCE, BALANCE], &["35", "a", "SET", "70"]).await;
+    assert_eq!(stale.unwrap_err(), "ZF001");
+}
+
+#[tokio::test]
+async fn command_that_fails_has_claimed_all_the_same() {
+    let (_server, mut connection) = claimed().await;
+    let _: () = asked(&mut connection, &["RPUSH", BALANCE, "a list"]).await;
+    let wrong = ["36", "a", "HSET", "field", "value"];
+    let failed = run(&mut connection, &[FENCE, BALANCE], &wrong).await;
+    assert_eq!(failed.unwrap_err(), "WRONGTYPE");
+    let stale = run(&mut connection, &[FENCE], &["35", "a"]).await;
+    assert_eq!(stale.unwrap_err(), "ZF001");
+    let kind: String = asked(&mut connection, &["TYPE", BALANCE]).await;
+    assert_eq!(kind, "list");
+}
+
+#[tokio::test]
+async fn malformed_calls_change_nothing() {
+    let (_server, mut connection) = claimed().await;
+    let long = "m".repeat(129);
+    for (token, holder) in [
+        ("0", "a"),
+        ("0", ""),
+        ("", "a"),
+        ("-1", "a"),
+        ("+35", "a"),
+        ("035", "a"),
+        ("35.0", "a"),
+        ("4e1", "a"),
+        ("0x40", "a"),
+        (" 35", "a"),
+        ("35\n", "a"),
+        ("35\0", "a"),
+        ("1000000000000000", "a"),
+        ("35", "a b"),
+        ("35", "a\n"),
+        ("35", "a\0"),
+        ("35", "ż"),
+        ("35", long.as_str()),
+    ] {
+        for keys in [&[FENCE][..], &[FENCE, BALANCE]] {
+            let arguments = [token, holder, "SET", "70"];
+            let arguments = &arguments[..keys.len() * 2];
+            let refused = run(&mut connection, keys, arguments).await;
+            assert_eq!(refused.unwrap_err(), "ZF003", "{token:?}, {holder:?}");
+        }
+    }
+    let calls: [(&[&str], &[&str]); 10] = [
+        (&[FENCE], &[]),
+        (&[FENCE], &["35"]),
+        (&[FENCE], &["35", "a", "SET", "70"]),
+        (&[FENCE, BALANCE], &["35", "a"]),
+        (&[FENCE, BALANCE], &["35", "a", "set", "70"]),
+        (&[FENCE, BALANCE], &["35", "a", "FLUSHALL"]),
+        (&[FENCE, BALANCE], &["35", "a", "EXPIRE", "1"]),
+        // A fence is no value: it is neither written over nor deleted, also not beside another.
+        (&[FENCE, FENCE], &["35", "a", "DEL"]),
+        (&[FENCE, FENCE], &["35", "a", "HSET", "token", "1"]),
+        (&[FENCE, BALANCE], &["35", "a", "DEL", FENCE]),
+    ];
+    for (keys, arguments) in calls {
+        let refused = run(&mut connection, keys, arguments).await;
+        assert_eq!(refused.unwrap_err(), "ZF003", "{keys:?}, {arguments:?}");
+    }
+    let fence: Vec<String> = asked(&mut connection, &["HVALS", FENCE]).await;
+    assert_eq!(fence, ["34", "a"]);
+}
+
+#[tokio::test]
+async fn library_goes_on_after_the_scripts_were_flushed() {
+    let (_server, mut connection) = claimed().await;
+    let fenced = Fenced::new(&name("alice"), token(35), &"a".parse().unwrap());
+    for _ in 0..3 {
+        fenced.set(&mut connection, BALANCE, "70").await.unwrap();
+        fenced.hset(&mut connection, "{alice}:hash", &[("name", "Alice")]).await.unwrap();
+        fenced.del(&mut connection, BALANCE).await.unwrap();
+        let _: () = asked(&mut connection, &["SCRIPT", "FLUSH"]).await;
+    }
+    let stale = Fenced::new(&name("alice"), token(34), &"a".parse().unwrap());
+    stale.set(&mut connection, BALANCE, "7").await.unwrap_err();
+    let exists: i64 = asked(&mut connection, &["EXISTS", BALANCE]).await;
+    assert_eq!(exists, 0);
+}
+
+/// As the script's header says.
+#[tokio::test]
+async fn redis_cli_runs_the_script() {
+    let (server, mut connection) = claimed().await;
+    let eval = |arguments: &str| {
+        let mut command = Command::new("redis-cli");
+        command.arg("-s").arg(server.socket()).arg("--eval").arg(SCRIPT);
+        let output = command.args(arguments.split(' ')).output();
+        let output = output.expect("redis-cli is installed; the package redis-tools has it");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(eval("fenced:{alice}:fence {alice}:balance , 35 me SET 70"), "OK");
+    assert_eq!(eval("fenced:{alice}:fence , 36 me"), "OK");
+    let stale = eval("fenced:{alice}:fence {alice}:balance , 35 me SET 7");
+    assert!(stale.contains(r#"ZF001 {"token":35,"highest_token":36}"#), "{stale}");
+    let balance: String = asked(&mut connection, &["GET", BALANCE]).await;
+    assert_eq!(balance, "70");
+}

@@ -1,0 +1,125 @@
+//! A handle: a held lock as JSON, for scripts to go on with.
+
+use std::{
+    io::{self, Read},
+    str::FromStr,
+    time::{Duration, SystemTime},
+};
+
+use fence::{Holder, ResourceName, Token};
+use serde::{Deserialize, Serialize};
+
+use super::Failure;
+use lock_client::{Detached, Lease, Lost, Ttl, backend::Ownership};
+
+/// How long a handle may be, in bytes: names and holders are short.
+const LONGEST: u64 = 64 * 1024;
+
+/// A held lock that no process keeps: it is free when its ttl is over, unless renewed. Whoever has
+/// the handle has the lock.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct Handle {
+    name: ResourceName,
+    token: Token,
+    holder: Holder,
+    grant: Token,
+    ttl_ms: u64,
+    /// Until when the lock may be relied on, in Unix time.
+    deadline_ms: u64,
+}
+
+impl Handle {
+    /// The handle of a lease, which goes on to be held.
+    pub(crate) fn of(lease: &Lease, ttl: Ttl) -> Result<Self, Lost> {
+        let Ownership { holder, grant } = lease.ownership().clone();
+        Ok(Self {
+            name: lease.name().clone(),
+            token: lease.token()?,
+            holder,
+            grant,
+            ttl_ms: ttl.as_millis(),
+            deadline_ms: unix_millis_after(lease.remaining()),
+        })
+    }
+
+    /// How long the lock is granted for with each renewal.
+    pub(crate) fn ttl(&self) -> Result<Ttl, Failure> {
+        let ttl = Ttl::new(Duration::from_millis(self.ttl_ms));
+        ttl.map_err(|error| Failure::Usage(format!("the handle's ttl_ms is wrong: {error}")))
+    }
+
+    /// What a client goes on with.
+    pub(crate) fn into_detached(self, ttl: Ttl) -> Detached {
+        let ownership = Ownership { holder: self.holder, grant: self.grant };
+        Detached { name: self.name, ownership, ttl }
+    }
+}
+
+impl FromStr for Handle {
+    type Err = serde_json::Error;
+
+    fn from_str(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+}
+
+/// Where a handle is read from.
+#[derive(Clone, Debug)]
+pub(crate) enum HandleArgument {
+    Given(Box<Handle>),
+    Stdin,
+}
+
+impl FromStr for HandleArgument {
+    type Err = serde_json::Error;
+
+    fn from_str(text: &str) -> Result<Self, serde_json::Error> {
+        if text == "-" { Ok(Self::Stdin) } else { text.parse().map(Box::new).map(Self::Given) }
+    }
+}
+
+impl HandleArgument {
+    pub(crate) fn read(self) -> Result<Handle, Failure> {
+        if let Self::Given(handle) = self {
+            return Ok(*handle);
+        }
+        let mut text = String::new();
+        io::stdin()
+            .take(LONGEST)
+            .read_to_string(&mut text)
+            .map_err(|error| Failure::Usage(format!("can't read stdin: {error}")))?;
+        text.parse().map_err(|error| Failure::Usage(format!("stdin has no handle: {error}")))
+    }
+}
+
+/// Unix time, so long from now.
+pub(crate) fn unix_millis_after(remaining: Duration) -> u64 {
+    let at = SystemTime::now() + remaining;
+    let since_epoch = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    since_epoch.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HANDLE: &str = r#"{"name":"r","token":35,"holder":"0123456789abcdef","grant":34,"ttl_ms":30000,"deadline_ms":1}"#;
+
+    #[test]
+    fn handle_is_read_as_it_was_written() {
+        let handle: Handle = HANDLE.parse().unwrap();
+        assert_eq!(serde_json::to_string(&handle).unwrap(), HANDLE);
+        assert!(!format!("{handle:?}").contains("0123456789abcdef"), "the holder is redacted");
+        let detached = handle.clone().into_detached(handle.ttl().unwrap());
+        assert_eq!(detached.ownership.grant.as_u64(), 34);
+    }
+
+    #[test]
+    fn what_is_no_handle_is_refused() {
+        for (from, to) in [("35", "0"), ("\"r\"", "\"a//b\""), ("\"grant\":34,", "")] {
+            assert!(HANDLE.replace(from, to).parse::<Handle>().is_err(), "{from} {to}");
+        }
+        let short: Handle = HANDLE.replace("30000", "1").parse().unwrap();
+        assert_eq!(short.ttl().unwrap_err().exit_code(), 64);
+    }
+}

@@ -1,0 +1,134 @@
+//! `lock-client man`.
+
+use clap::{Args, Command, builder::PossibleValuesParser};
+use clap_mangen::{
+    Man as Page,
+    roff::{Roff, roman},
+};
+
+use super::{Failure, events::print_bytes};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commands that have a page, to be completed.
+const NAMES: [&str; 15] = [
+    "run",
+    "put",
+    "get",
+    "acquire",
+    "renew",
+    "release",
+    "status",
+    "doctor",
+    "node",
+    "node-init",
+    "node-admit",
+    "node-status",
+    "watch",
+    "completions",
+    "man",
+];
+
+#[derive(Args, Debug)]
+pub(crate) struct Man {
+    /// The command to print the page of [default: the page of them all]
+    #[arg(value_parser = PossibleValuesParser::new(NAMES))]
+    command: Option<String>,
+}
+
+impl Man {
+    pub(crate) fn run(self, mut command: Command) -> Result<(), Failure> {
+        // The commands learn their whole names.
+        command.build();
+        let command = match self.command {
+            None => command,
+            Some(name) => {
+                let found = name
+                    .split('-')
+                    .try_fold(&command, |command, name| command.find_subcommand(name));
+                found.expect("only names of commands are taken").clone()
+            }
+        };
+        print_bytes(&page(command))
+    }
+}
+
+fn page(command: Command) -> Vec<u8> {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+    let text = command.get_after_long_help().or_else(|| command.get_after_help());
+    let notes = text.map(|text| notes(&text.to_string()));
+    let command = command.after_help(None::<&str>).after_long_help(None::<&str>);
+    let page = Page::new(command).source(format!("{name} {VERSION}"));
+    let mut out = Vec::new();
+    let rendered = page.render(&mut out).and_then(|()| match notes {
+        Some(notes) => notes.to_writer(&mut out),
+        None => Ok(()),
+    });
+    rendered.expect("memory can be written to");
+    out
+}
+
+/// The text at the end of a page. What is indented is printed as it is, where the renderer of pages
+/// would fill lines with it.
+fn notes(text: &str) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["NOTES"]);
+    let mut literal = false;
+    for line in text.lines() {
+        let indented = line.starts_with(' ');
+        if indented != literal && !line.is_empty() {
+            roff.control(if indented { "nf" } else { "fi" }, []);
+            literal = indented;
+        }
+        if line.is_empty() {
+            roff.control("PP", []);
+        } else {
+            roff.text([roman(line)]);
+        }
+    }
+    if literal {
+        roff.control("fi", []);
+    }
+    roff
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::Cli;
+
+    #[test]
+    fn every_command_has_a_page() {
+        let command = Cli::command();
+        let names = command.get_subcommands().flat_map(|command| {
+            let name = command.get_name().to_owned();
+            let below =
+                command.get_subcommands().map(|below| format!("{name}-{}", below.get_name()));
+            [vec![name.clone()], below.collect()].concat()
+        });
+        assert_eq!(names.collect::<Vec<_>>(), NAMES);
+    }
+
+    #[test]
+    fn indented_lines_are_literal() {
+        let roff =
+            notes("Codes:\n  64  wrong\n  69  away\nAnd more.\n\nExample:\n  .x 'y'").to_roff();
+        let expected = "\
+.SH NOTES
+Codes:
+.nf
+  64  wrong
+  69  away
+.fi
+And more.
+.PP
+Example:
+.nf
+  .x 'y'
+.fi
+";
+        assert!(roff.ends_with(expected), "{roff}");
+    }
+}

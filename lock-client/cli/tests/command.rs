@@ -1,0 +1,164 @@
+//! The `lock-client` command, run to its end or watched as it runs.
+
+use std::{
+    ffi::OsStr,
+    path::PathBuf,
+    process::{Command, Output},
+    time::{Duration, SystemTime},
+};
+
+use crate::programs::LOCK_CLIENT;
+use lock_client::{Locks, backend};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+use testbed::{Redis, process::Process, wait::until};
+
+/// How long anything may take on a machine that is busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The command, with no settings from outside.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    without_settings(Command::new(LOCK_CLIENT), arguments)
+}
+
+/// A program in a session without a terminal, where a signal is not taken for one of the terminal that
+/// the tests run in; and which ignores none, though the tests may have been started to do so.
+pub(crate) fn apart(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("env");
+    if cfg!(target_os = "linux") {
+        command.args(["--default-signal", "setsid"]);
+    }
+    command.arg(program);
+    command
+}
+
+fn without_settings(mut command: Command, arguments: &[&str]) -> Command {
+    for variable in ["TOKEN", "HOLDER", "RESOURCE", "DEADLINE_MS", "OUTER"] {
+        command.env_remove(format!("FENCING_{variable}"));
+    }
+    command.env_remove("FENCED_REDIS").env_remove("FENCED_STORAGE");
+    command.args(arguments);
+    command
+}
+
+/// Runs the command to its end, with an empty stdin.
+pub(crate) async fn lock_client(arguments: &[&str]) -> Output {
+    output(command(arguments)).await
+}
+
+/// Runs a command to its end.
+pub(crate) async fn output(mut command: Command) -> Output {
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+pub(crate) fn events(output: &Output) -> Vec<Value> {
+    json_lines(std::str::from_utf8(&output.stdout).unwrap())
+}
+
+fn json_lines(lines: &str) -> Vec<Value> {
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+pub(crate) fn names(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["event"].as_str().unwrap()).collect()
+}
+
+pub(crate) fn assert_failed(output: &Output, code: i32, reason: &str) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(stderr.contains(reason), "{reason:?} is in {stderr:?}");
+}
+
+pub(crate) fn locks(redis: &Redis) -> Locks {
+    Locks::new(lock_client::redis::Redis::open(&redis.url()).unwrap())
+}
+
+pub(crate) fn unix_millis() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+/// A `lock-client run` as it runs, which tells its events in a file.
+pub(crate) struct Run {
+    process: Process,
+    status: PathBuf,
+    folder: TempDir,
+}
+
+impl Run {
+    /// Runs a script of the shell under the lock `r`.
+    pub(crate) fn start(redis: &Redis, options: &[&str], script: &str) -> Self {
+        Self::start_with(redis, options, script, &[])
+    }
+
+    /// The same, with variables.
+    pub(crate) fn start_with(
+        redis: &Redis,
+        options: &[&str],
+        script: &str,
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let status = folder.path().join("status");
+        let mut shell = apart("sh");
+        shell.args(["-c", r#"exec "$@" 3>> "$0""#]).arg(&status);
+        shell.arg(LOCK_CLIENT);
+        let url = redis.url();
+        let run = [&["run", "r", "--redis", &url, "--status-fd", "3"], options].concat();
+        let mut command = without_settings(shell, &run);
+        command.args(["--", "sh", "-c", script]).envs(variables.iter().copied());
+        let process = Process::spawn("run", &command, folder.path()).unwrap();
+        Self { process, status, folder }
+    }
+
+    /// The next line that the script prints.
+    pub(crate) async fn line(&mut self) -> String {
+        self.process.line(PATIENCE).await.unwrap()
+    }
+
+    /// The next line, which is the id of a process.
+    pub(crate) async fn pid(&mut self) -> u32 {
+        self.line().await.parse().unwrap()
+    }
+
+    /// Gives the script a line to read.
+    pub(crate) fn go_on(&mut self) {
+        self.process.write_line("").unwrap();
+    }
+
+    /// The wrapper itself.
+    pub(crate) fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal).unwrap();
+    }
+
+    /// What the wrapper exits with.
+    pub(crate) async fn exit_code(&mut self) -> i32 {
+        self.process.exit(PATIENCE).await.unwrap().code().expect("it is not killed")
+    }
+
+    /// What was told on the status descriptor so far.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        json_lines(&std::fs::read_to_string(&self.status).unwrap_or_default())
+    }
+
+    pub(crate) fn event_names(&self) -> Vec<String> {
+        names(&self.events()).into_iter().map(ToOwned::to_owned).collect()
+    }
+
+    /// Waits until an event is told, and returns it.
+    pub(crate) async fn event(&self, name: &str) -> Value {
+        let told = || self.events().into_iter().find(|event| event["event"] == name);
+        let waited = until(PATIENCE, || Ok(told().is_some())).await;
+        waited.unwrap_or_else(|_| panic!("{name} is in {:?}; {}", self.events(), self.stderr()));
+        told().unwrap()
+    }
+
+    /// What the wrapper and the script said on stderr so far.
+    pub(crate) fn stderr(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("run.stderr")).unwrap()
+    }
+}

@@ -1,0 +1,58 @@
+//! What the doctor prints, and what it ends with when there is nothing to examine.
+
+use std::process::Output;
+
+use testbed::Redis;
+
+use super::doctor;
+
+#[tokio::test]
+async fn redis_that_gives_no_answer_is_69() {
+    let mut redis = Redis::start_with(&["--requirepass", "secret"]).await.unwrap();
+    for (url, reason) in [
+        (redis.url(), "Authentication required"),
+        (redis.url_as("default", "wrong"), "no answer from Redis"),
+        ("redis://127.0.0.1:1".to_owned(), "no answer from Redis"),
+    ] {
+        assert_fails(&doctor(&["--redis", &url]).await, 69, reason);
+    }
+    let url = redis.url_as("default", "secret");
+    assert_eq!(doctor(&["--redis", &url]).await.status.code(), Some(1), "it keeps nothing");
+    redis.process().pause().await.unwrap();
+    assert_fails(&doctor(&["--redis", &url]).await, 69, "no answer from Redis");
+    redis.process().kill().unwrap();
+    assert_fails(&doctor(&["--redis", &url]).await, 69, "no answer from Redis");
+}
+
+#[tokio::test]
+async fn wrong_usage_of_the_doctor_is_64() {
+    assert_fails(&doctor(&[]).await, 64, "--redis");
+    assert_fails(&doctor(&["--redis", "nonsense"]).await, 64, "not a usable Redis URL");
+    assert_fails(&doctor(&["--redis", "redis://127.0.0.1:1", "--loudly"]).await, 64, "--loudly");
+}
+
+#[tokio::test]
+async fn text_is_for_people_and_shows_no_password() {
+    let redis = Redis::start_with(&["--requirepass", "open-sesame"]).await.unwrap();
+    let output = doctor(&["--redis", &redis.url_as("default", "open-sesame")]).await;
+    let text = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "as user default",
+        "TOKEN LOSS  persistence: nothing is kept on disk",
+        "at once: CONFIG SET appendfsync always",
+        "in redis.conf: appendonly yes",
+        "ok          locking: user default took, renewed and released a lock",
+        "a token could be lost",
+    ] {
+        assert!(text.contains(line), "{line:?} is in {text}");
+    }
+    assert!(!text.contains("sesame"), "{text}");
+}
+
+#[track_caller]
+fn assert_fails(output: &Output, code: i32, reason: &str) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(stderr.contains(reason), "{reason:?} is in {stderr:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+}

@@ -1,0 +1,90 @@
+//! What the doctor tells of what its user may not do or see.
+
+use testbed::Redis;
+
+use super::{SAFE, cure, doctor, examine};
+
+#[tokio::test]
+async fn what_a_user_may_not_do_is_told_and_can_be_cured() {
+    let redis = Redis::start_with(&SAFE).await.unwrap();
+    let url = redis.url_as("bob", "secret");
+    let keys = "~* &* +@all";
+    let cases: [(&str, &str, &[&str]); 9] = [
+        ("-eval -evalsha", keys, &["locking"]),
+        ("-eval", keys, &["locking"]),
+        ("-set", keys, &["locking"]),
+        ("-pexpire", keys, &["locking"]),
+        ("-time", keys, &["clock", "locking"]),
+        ("-publish", keys, &["locking", "waking"]),
+        ("-subscribe", keys, &["locking", "waking"]),
+        ("", "~fenced:* &orders +@all", &["locking", "waking"]),
+        ("", "~orders:* &* +@all", &["locking"]),
+    ];
+    for (forbidden, allowed, complaints) in cases {
+        // A script that Redis has seen isn't sent again.
+        redis.command::<()>(&["SCRIPT", "FLUSH"]).await.unwrap();
+        let rules = format!("ACL SETUSER bob reset on >secret {allowed} {forbidden}");
+        redis.command::<()>(&rules.split_whitespace().collect::<Vec<_>>()).await.unwrap();
+        let report = examine(&url).await;
+        report.assert_finds("locking", "unusable", "user bob");
+        assert_eq!((report.code, report.complaints().as_slice()), (69, complaints), "{rules}");
+        assert_eq!(report.document["user"], "bob");
+        assert_eq!(redis.command::<u64>(&["DBSIZE"]).await.unwrap(), 0, "{rules}");
+
+        cure(&redis, report.worst("locking")).await;
+        let cured = examine(&url).await;
+        assert_eq!((cured.code, cured.complaints().as_slice()), (0, &[][..]), "{rules}");
+    }
+}
+
+#[tokio::test]
+async fn advised_permissions_are_enough_for_locks() {
+    let redis = Redis::start_with(&SAFE).await.unwrap();
+    let url = redis.url_as("bob", "secret");
+    let nothing = ["ACL", "SETUSER", "bob", "reset", "on", ">secret"];
+    redis.command::<()>(&nothing).await.unwrap();
+    let report = examine(&url).await;
+    report.assert_finds("locking", "unusable", "can't take a lock");
+    report.assert_finds("waking", "warning", "may not subscribe");
+    cure(&redis, report.worst("locking")).await;
+    let cured = examine(&url).await;
+    cured.assert_finds("locking", "ok", "took, renewed and released");
+    cured.assert_finds("waking", "ok", "arrive");
+    assert_eq!(redis.command::<u64>(&["DBSIZE"]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn danger_to_tokens_that_could_not_be_seen_is_no_ok() {
+    let redis = Redis::start_with(&SAFE).await.unwrap();
+    let url = redis.url_as("bob", "secret");
+    let cases: [(&str, &[&str]); 3] = [
+        ("-config", &["persistence"]),
+        ("-info", &["version", "replication"]),
+        ("-info -config", &["version", "persistence", "eviction", "replication"]),
+    ];
+    for (forbidden, complaints) in cases {
+        let rules = format!("ACL SETUSER bob reset on >secret ~* &* +@all {forbidden}");
+        redis.command::<()>(&rules.split(' ').collect::<Vec<_>>()).await.unwrap();
+        let report = examine(&url).await;
+        assert_eq!((report.code, report.complaints().as_slice()), (1, complaints), "{forbidden}");
+        for &check in complaints {
+            let severity = if check == "version" { "warning" } else { "unseen" };
+            report.assert_finds(check, severity, "could not be seen: NOPERM");
+        }
+        assert_eq!(report.document["verdict"], "unseen");
+        let text = doctor(&["--redis", &url]).await;
+        let conclusion = "\nit could not be seen whether a token could be lost\n";
+        assert!(String::from_utf8(text.stdout).unwrap().ends_with(conclusion));
+    }
+
+    // As services do that keep it to themselves. What is seen is told all the same.
+    let hidden = ["--rename-command", "CONFIG", "hidden"];
+    let redis = Redis::start_with(&[&SAFE[..], &hidden].concat()).await.unwrap();
+    let report = examine(&redis.url()).await;
+    report.assert_finds("persistence", "unseen", "could not be seen: ERR unknown command");
+    assert_eq!(report.code, 1);
+    let redis = Redis::start_with(&hidden).await.unwrap();
+    let report = examine(&redis.url()).await;
+    report.assert_finds("persistence", "token-loss", "no append-only file");
+    assert_eq!(report.code, 1);
+}

@@ -1,0 +1,183 @@
+//! `lock-client acquire`, `renew` and `release`: a lock that scripts hand on.
+
+use std::{
+    io::Write,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::Stdio,
+};
+
+use lock_client::Ttl;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use testbed::{
+    Redis,
+    wait::{until, until_async},
+};
+
+use crate::{
+    command::{PATIENCE, assert_failed, command, events, lock_client, locks, output, unix_millis},
+    names::name,
+};
+
+/// Acquires `r`, and returns its handle.
+async fn acquire(redis: &Redis, options: &[&str]) -> Value {
+    let url = redis.url();
+    let output = lock_client(&[&["acquire", "r", "--redis", &url], options].concat()).await;
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let [handle] = events(&output).try_into().unwrap();
+    handle
+}
+
+async fn held(redis: &Redis) -> bool {
+    locks(redis).status(&name("r")).await.unwrap().held.is_some()
+}
+
+#[tokio::test]
+async fn handle_takes_a_lock_from_one_process_to_the_next() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let url = redis.url();
+    let before = unix_millis();
+    let handle = acquire(&redis, &["--ttl", "60s"]).await;
+    let deadline = handle["deadline_ms"].as_u64().unwrap();
+    assert!((before + 50_000..=unix_millis() + 60_000).contains(&deadline), "{deadline}");
+    let holder = handle["holder"].as_str().unwrap();
+    let expected = json!({
+        "name": "r", "token": 33, "holder": holder, "grant": 33, "ttl_ms": 60_000,
+        "deadline_ms": deadline,
+    });
+    assert_eq!(handle, expected);
+    let lock: String = redis.command(&["GET", "fenced:{r}:lock"]).await.unwrap();
+    assert_eq!(lock, format!("33 33 {holder}"), "the lock is left taken");
+    let busy = lock_client(&["acquire", "r", "--redis", &url, "--no-wait"]).await;
+    assert_failed(&busy, 75, "somebody else holds the lock");
+
+    let text = handle.to_string();
+    let renewed = lock_client(&["renew", &text, "--redis", &url, "--ttl", "10m"]).await;
+    let [renewed] = events(&renewed).try_into().unwrap();
+    assert_eq!((&renewed["token"], &renewed["ttl_ms"]), (&json!(33), &json!(600_000)));
+    assert!(renewed["deadline_ms"].as_u64().unwrap() > before + 500_000);
+    let remaining: u64 = redis.command(&["PTTL", "fenced:{r}:lock"]).await.unwrap();
+    assert!(remaining > 500_000, "{remaining}");
+
+    let released = lock_client(&["release", &renewed.to_string(), "--redis", &url]).await;
+    assert_eq!(released.status.code(), Some(0), "{released:?}");
+    assert!(!held(&redis).await);
+    let again = lock_client(&["release", &text, "--redis", &url]).await;
+    assert_failed(&again, 79, "the lock is not ours any more");
+}
+
+#[tokio::test]
+async fn handle_of_a_lost_lock_is_79_and_touches_nothing() {
+    let redis = Redis::start().await.unwrap();
+    let url = redis.url();
+    let handle = acquire(&redis, &["--ttl", "300ms"]).await.to_string();
+    // The negative control of renewal: nobody renews it, and so it ends.
+    until_async(PATIENCE, || async { Ok(!held(&redis).await) }).await.unwrap();
+    for command in ["renew", "release"] {
+        let lost = lock_client(&[command, &handle, "--redis", &url]).await;
+        assert_failed(&lost, 79, "the lock is not ours any more");
+        assert!(lost.stdout.is_empty());
+    }
+    let other = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    for command in ["renew", "release"] {
+        let lost = lock_client(&[command, &handle, "--redis", &url]).await;
+        assert_failed(&lost, 79, "the lock is not ours any more");
+    }
+    assert!(other.renew().await.is_ok(), "the other's lock is untouched");
+}
+
+#[tokio::test]
+async fn handle_tells_a_token_that_was_swapped_for_a_higher_one() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let handle = acquire(&redis, &[]).await;
+    let holder = handle["holder"].as_str().unwrap();
+    // As a reissue leaves it.
+    let _: String = redis
+        .command(&["SET", "fenced:{r}:lock", &format!("40 33 {holder}"), "KEEPTTL"])
+        .await
+        .unwrap();
+    let url = redis.url();
+    let renewed = lock_client(&["renew", &handle.to_string(), "--redis", &url]).await;
+    let [renewed] = events(&renewed).try_into().unwrap();
+    assert_eq!((&renewed["token"], &renewed["grant"]), (&json!(40), &json!(33)));
+}
+
+#[tokio::test]
+async fn handle_is_read_from_stdin_where_nobody_sees_it() {
+    let redis = Redis::start().await.unwrap();
+    let script = r#"set -e; handle=$("$0" acquire r --redis "$1")
+        handle=$(echo "$handle" | "$0" renew - --redis "$1")
+        echo "$handle" | "$0" release - --redis "$1""#;
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script]).arg(command(&[]).get_program()).arg(redis.url());
+    let output = output(shell).await;
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!held(&redis).await);
+}
+
+#[tokio::test]
+async fn lock_whose_handle_cannot_be_printed_is_not_left_taken() {
+    let redis = Redis::start().await.unwrap();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut acquire = command(&["acquire", "r", "--redis", &redis.url()]);
+    acquire.stdout(full).stderr(Stdio::piped());
+    let child = acquire.spawn().unwrap();
+    let output =
+        tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+    assert_failed(&output, 74, "can't print");
+    assert!(!held(&redis).await);
+}
+
+/// A stdout that takes nothing more, and who doesn't read it.
+pub(crate) fn full_stdout() -> (Stdio, UnixStream) {
+    let (mut stdout, reader) = UnixStream::pair().unwrap();
+    stdout.set_nonblocking(true).unwrap();
+    while stdout.write(&[b'\n'; 1024]).is_ok() {}
+    stdout.set_nonblocking(false).unwrap();
+    (OwnedFd::from(stdout).into(), reader)
+}
+
+#[tokio::test]
+async fn signal_ends_an_acquire_whose_handle_nobody_reads_and_frees_the_lock() {
+    let redis = Redis::start().await.unwrap();
+    let (stdout, _reader) = full_stdout();
+    let mut child =
+        command(&["acquire", "r", "--redis", &redis.url()]).stdout(stdout).spawn().unwrap();
+    until_async(PATIENCE, || async { Ok(held(&redis).await) }).await.unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let ended = until(PATIENCE, || Ok(child.try_wait()?.is_some())).await;
+    child.kill().unwrap();
+    ended.unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert!(!held(&redis).await);
+}
+
+#[tokio::test]
+async fn signal_ends_an_acquire_that_waits_and_leaves_nothing_behind() {
+    let redis = Redis::start().await.unwrap();
+    let locks = locks(&redis);
+    let lease = locks.acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    let queued = async || locks.status(&name("r")).await.unwrap().queued;
+    let mut waiting = command(&["acquire", "r", "--fair", "--redis", &redis.url()]);
+    let mut child = waiting.stdout(Stdio::null()).spawn().unwrap();
+    until_async(PATIENCE, || async { Ok(queued().await == 1) }).await.unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+    assert_eq!(status.code(), Some(143));
+    assert_eq!(queued().await, 0);
+    lease.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_handle_is_64() {
+    for (handle, reason) in
+        [("x", "expected value"), ("{}", "missing field"), ("-", "stdin has no handle")]
+    {
+        for command in ["renew", "release"] {
+            let wrong = lock_client(&[command, handle, "--redis", "redis://127.0.0.1:1"]).await;
+            assert_failed(&wrong, 64, reason);
+        }
+    }
+}

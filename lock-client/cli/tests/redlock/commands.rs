@@ -1,0 +1,108 @@
+//! The `lock-client` command with several nodes.
+
+use std::process::Command;
+
+use serde_json::json;
+use testbed::RedlockNodes;
+
+use super::cluster::{LOCK, cluster_of, set_counters, values};
+use crate::command::{assert_failed, command, events, lock_client, output};
+use crate::programs::LOCK_CLIENT;
+
+/// The command, with the nodes as arguments.
+async fn with(urls: &[String], arguments: &[&str]) -> std::process::Output {
+    let (subcommand, others) = arguments.split_first().unwrap();
+    let mut command = command(&[subcommand]);
+    for url in urls {
+        command.args(["--redis", url]);
+    }
+    command.args(others);
+    output(command).await
+}
+
+async fn cluster_before(token: u64) -> RedlockNodes {
+    let cluster = cluster_of(3).await;
+    set_counters(&cluster, &[token - 1; 3]).await;
+    cluster
+}
+
+#[tokio::test]
+async fn runs_under_one_lock_find_the_nodes_and_the_lock_of_the_run_above() {
+    let cluster = cluster_before(33).await;
+    let lock_client = LOCK_CLIENT;
+    let script = r#"
+        echo $FENCING_TOKEN
+        "$0" run r -- sh -c 'echo $FENCING_TOKEN'
+        "$0" status r
+        "$0" run r2 --no-wait -- "$0" run r -- sh -c 'echo $FENCING_TOKEN'"#;
+    let mut command = command(&["run", "r", "--", "sh", "-c", script]);
+    command.arg(&lock_client).env("FENCED_REDIS", format!("{} ", cluster.urls().join(" ")));
+    let output = output(command).await;
+    let said = String::from_utf8(output.stdout).unwrap();
+    let [first, second, status, third] = said.lines().collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!([first, second, third], ["33"; 3], "{said}");
+    let status: serde_json::Value = serde_json::from_str(status).unwrap();
+    assert_eq!((&status["held"], &status["token"]), (&json!(true), &json!(33)));
+    // What it has released on a majority, it has released on all before it ended.
+    assert_eq!(values(cluster.nodes(), LOCK).await, vec![None; 3]);
+}
+
+#[tokio::test]
+async fn handle_takes_a_lock_of_several_nodes_from_one_process_to_the_next() {
+    let cluster = cluster_before(33).await;
+    let urls = cluster.urls();
+    let acquired = with(&urls, &["acquire", "r", "--ttl", "60s"]).await;
+    let [handle] = events(&acquired).try_into().unwrap();
+    assert_eq!((&handle["token"], &handle["grant"]), (&json!(33), &json!(33)));
+    let holder = handle["holder"].as_str().unwrap();
+    assert_eq!(values(cluster.nodes(), LOCK).await, vec![Some(format!("33 33 {holder}")); 3]);
+    let busy = with(&urls, &["acquire", "r", "--no-wait"]).await;
+    assert_failed(&busy, 75, "somebody else holds the lock");
+    let renewed = with(&urls, &["renew", &handle.to_string()]).await;
+    let [renewed] = events(&renewed).try_into().unwrap();
+    let released = with(&urls, &["release", &renewed.to_string()]).await;
+    assert!(released.status.success(), "{released:?}");
+    assert_eq!(values(cluster.nodes(), LOCK).await, vec![None; 3]);
+    let late = with(&urls, &["release", &renewed.to_string()]).await;
+    assert_failed(&late, 79, "not ours any more");
+}
+
+#[tokio::test]
+async fn wrong_nodes_are_told_so() {
+    let cluster = cluster_of(3).await;
+    let urls = cluster.urls();
+    let two = with(&urls[..2], &["status", "r"]).await;
+    assert_failed(&two, 64, "Redlock takes 3, 5 or another odd number of nodes, not 2");
+    let one = with(&urls[..1], &["run", "r", "--no-wait", "--", "true"]).await;
+    assert_failed(&one, 69, "all nodes of its cluster are to be named");
+    let fair = with(&urls, &["run", "r", "--fair", "--", "true"]).await;
+    assert_failed(&fair, 69, "no fair order");
+    let long = with(&urls, &["run", "r", "--ttl", "11m", "--", "true"]).await;
+    assert_failed(&long, 69, "no longer ttl than 600000 ms");
+    let nowhere = ["redis://127.0.0.1:1", "redis://127.0.0.1:2"].map(str::to_owned);
+    let one_is_up = [&urls[..1], &nowhere].concat();
+    let down = with(&one_is_up, &["run", "r", "--no-wait", "--", "true"]).await;
+    assert_failed(&down, 69, "no majority of the 3 nodes has voted");
+    assert_eq!(values(cluster.nodes(), LOCK).await, vec![None; 3]);
+}
+
+#[tokio::test]
+async fn command_is_ended_when_the_majority_is_lost() {
+    let mut cluster = cluster_of(3).await;
+    let mut run = Command::new(LOCK_CLIENT);
+    run.args(["run", "r", "--ttl", "1s", "--", "sleep", "60"]);
+    run.env("FENCED_REDIS", cluster.urls().join(" "));
+    let running = tokio::spawn(output(run));
+    super::cluster::until_equal(cluster.nodes(), LOCK).await;
+    for node in &mut cluster.nodes_mut()[1..] {
+        node.process().kill().unwrap();
+    }
+    assert_failed(&running.await.unwrap(), 79, "the lease could not be renewed");
+}
+
+#[tokio::test]
+async fn help_says_how_nodes_are_named() {
+    let help = lock_client(&["run", "--help"]).await;
+    let help = String::from_utf8(help.stdout).unwrap();
+    assert!(help.contains("separated by spaces"), "{help}");
+}

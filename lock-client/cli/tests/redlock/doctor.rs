@@ -1,0 +1,174 @@
+//! `lock-client doctor` on the nodes of a cluster.
+
+use lock_client::{Locks, redlock::Redlock};
+use serde_json::Value;
+use testbed::Redis;
+
+use super::cluster::another_url;
+use super::nodes::{ALWAYS, Nodes, terms};
+use crate::command::{assert_failed, lock_client};
+
+/// What was found.
+struct Report {
+    document: Value,
+    code: i32,
+}
+
+async fn examine(urls: &[String]) -> Report {
+    let output = lock_client(&["doctor", "--json", "--redis", &urls.join(" ")]).await;
+    let parsed = serde_json::from_slice(&output.stdout);
+    let document = parsed.unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    Report { document, code: output.status.code().unwrap() }
+}
+
+impl Report {
+    /// What is not well: of which node, or of all, how bad, and which check.
+    fn complaints(&self) -> Vec<String> {
+        let bad = |report: &Value, of: &str| -> Vec<String> {
+            let findings = report["findings"].as_array().unwrap().iter();
+            let bad = findings.filter(|finding| finding["severity"] != "ok");
+            let word = |word: &Value| word.as_str().unwrap().to_owned();
+            let told =
+                |bad: &Value| format!("{of} {} {}", word(&bad["severity"]), word(&bad["check"]));
+            bad.map(told).collect()
+        };
+        let nodes = self.document["nodes"].as_array().map_or(&[][..], Vec::as_slice).iter();
+        let of_nodes = nodes.enumerate().flat_map(|(n, node)| bad(node, &n.to_string()));
+        of_nodes.chain(bad(&self.document, "all")).collect()
+    }
+
+    #[track_caller]
+    fn assert(&self, code: i32, complaints: &[&str]) {
+        assert_eq!(
+            (self.code, self.complaints()),
+            (code, complaints.iter().map(|&told| told.to_owned()).collect()),
+            "{}",
+            self.document
+        );
+    }
+
+    fn cure<'a>(&'a self, node: usize, check: &str) -> &'a Value {
+        let findings = self.document["nodes"][node]["findings"].as_array().unwrap();
+        &findings.iter().find(|finding| finding["check"] == check).unwrap()["cure"]
+    }
+}
+
+#[tokio::test]
+async fn cluster_that_loses_nothing_is_ok_and_left_as_it_was() {
+    let nodes = Nodes::cluster(&ALWAYS).await;
+    let urls = nodes.urls();
+    examine(&urls).await.assert(0, &[]);
+    for node in &nodes.0 {
+        assert_eq!(node.command::<Vec<String>>(&["KEYS", "*"]).await.unwrap(), ["fenced:node"]);
+    }
+    let text = lock_client(&["doctor", "--redis", &urls.join(" ")]).await;
+    let text = String::from_utf8(text.stdout).unwrap();
+    let member = "\nok          membership: it may vote, and keeps its vote when it restarts\n";
+    assert_eq!(text.matches(member).count(), 3, "{text}");
+    assert!(
+        text.contains("\nok          majority: 3 of 3 nodes may vote; locks take 2\n"),
+        "{text}"
+    );
+
+    let alone = examine(&urls[..1]).await;
+    alone.assert(1, &["all token-loss membership", "all unusable locking"]);
+    let four = [&urls[..], &urls[..1]].concat().join(" ");
+    assert_failed(
+        &lock_client(&["doctor", "--redis", &four]).await,
+        64,
+        "3, 5 or another odd number",
+    );
+}
+
+#[tokio::test]
+async fn what_one_node_lacks_is_a_warning_and_what_a_majority_lacks_is_not() {
+    let mut nodes = Nodes::start(5, &ALWAYS).await;
+    assert!(nodes.command(&["init", "--max-ttl", "500ms"]).await.status.success());
+    let urls = nodes.urls();
+    // It was admitted as one that has every write on disk.
+    nodes.0[0].command::<()>(&["CONFIG", "SET", "appendfsync", "everysec"]).await.unwrap();
+    let report = examine(&urls).await;
+    report.assert(1, &["0 token-loss membership", "0 warning persistence"]);
+    assert!(nodes.admit(0).await.status.success());
+    examine(&urls).await.assert(0, &["0 warning persistence"]);
+    nodes.0[0].command::<()>(&["CONFIG", "SET", "appendfsync", "always"]).await.unwrap();
+    examine(&urls).await.assert(0, &["0 warning persistence"]);
+    assert!(nodes.admit(0).await.status.success());
+    examine(&urls).await.assert(0, &[]);
+
+    nodes.0[1].process().kill().unwrap();
+    nodes.0[2]
+        .command::<()>(&["HSET", "fenced:node", "run_id", "x", "durable", "0"])
+        .await
+        .unwrap();
+    let lacking = ["1 warning membership", "2 warning membership"];
+    examine(&urls).await.assert(0, &lacking);
+    nodes.0[3].command::<()>(&["HSET", "fenced:node", "cluster", "x"]).await.unwrap();
+    let lacking = [&lacking[..], &["3 warning membership", "all unusable majority"]].concat();
+    examine(&urls).await.assert(69, &lacking);
+    let twice = [&urls[..1], &[another_url(&nodes.0[0], "same")], &urls[2..]].concat();
+    let report = examine(&twice).await;
+    assert!(
+        report.complaints().contains(&"all unusable servers".to_owned()),
+        "{}",
+        report.document
+    );
+}
+
+#[tokio::test]
+async fn replicas_of_nodes_are_told() {
+    let nodes = Nodes::cluster(&[]).await;
+    let replica = Redis::replica_of(&nodes.0[0]).await.unwrap();
+    replica.catch_up(&nodes.0[0]).await.unwrap();
+    let report = examine(&nodes.urls()).await;
+    assert_eq!((report.code, &report.document["verdict"]), (0, &"warning".into()));
+    assert!(report.complaints().contains(&"0 warning replication".to_owned()));
+    assert_eq!(report.complaints().iter().filter(|told| told.contains("persistence")).count(), 3);
+}
+
+#[tokio::test]
+async fn advised_permissions_are_enough_for_locks_on_nodes() {
+    let mut nodes = Nodes::cluster(&ALWAYS).await;
+    let urls: Vec<_> = nodes.0.iter().map(|node| node.url_as("bob", "secret")).collect();
+    let nothing = ["ACL", "SETUSER", "bob", "reset", "on", ">secret", "resetchannels"];
+    for node in &nodes.0 {
+        node.command::<()>(&nothing).await.unwrap();
+    }
+    let report = examine(&urls).await;
+    assert_eq!(report.code, 69, "{}", report.document);
+    // What the doctor needs besides, to see what is there.
+    let besides = ["ACL", "SETUSER", "bob", "+time", "+exists", "+acl|whoami", "+pubsub"];
+    for (n, node) in nodes.0.iter().enumerate() {
+        allow(node, report.cure(n, "membership")).await;
+        node.command::<()>(&besides).await.unwrap();
+    }
+    examine(&urls).await.assert(0, &[]);
+    // What the scripts alone do is tried on each node.
+    nodes.0[0].command::<()>(&["ACL", "SETUSER", "bob", "-pexpire"]).await.unwrap();
+    nodes.0[0].command::<()>(&["SCRIPT", "FLUSH"]).await.unwrap();
+    examine(&urls).await.assert(0, &["0 unusable locking"]);
+
+    for node in &nodes.0 {
+        node.command::<()>(&nothing).await.unwrap();
+        allow(node, report.cure(0, "membership")).await;
+    }
+    // The first takes its vote over, without which there is no majority.
+    nodes.0[0].command::<()>(&["HSET", "fenced:node", "run_id", "another"]).await.unwrap();
+    nodes.0[1].process().kill().unwrap();
+    let locks = Locks::new(Redlock::open(&urls).unwrap());
+    let name = "r".parse().unwrap();
+    let lease = locks.acquire(&name, terms()).await.unwrap();
+    lease.renew().await.unwrap();
+    lease.reissue(lease.token().unwrap()).await.unwrap();
+    drop(locks.wakeups(&name).await.unwrap());
+    assert!(locks.status(&name).await.unwrap().held.is_some());
+    lease.release().await.unwrap();
+}
+
+/// Does what a cure says.
+async fn allow(node: &Redis, cure: &Value) {
+    for command in cure["commands"].as_array().unwrap() {
+        let words: Vec<_> = command.as_str().unwrap().split(' ').collect();
+        node.command::<()>(&words).await.unwrap();
+    }
+}

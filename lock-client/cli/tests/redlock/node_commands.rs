@@ -1,0 +1,160 @@
+//! `lock-client node init` and `node status`.
+
+use std::process::Output;
+
+use testbed::Redis;
+
+use super::cluster::another_url;
+use super::nodes::{ALWAYS, Nodes, TTL};
+use crate::command::{assert_failed, events, lock_client};
+
+const INIT: [&str; 3] = ["init", "--max-ttl", TTL];
+
+async fn init(urls: &[String]) -> Output {
+    lock_client(&["node", "init", "--max-ttl", TTL, "--redis", &urls.join(" ")]).await
+}
+
+async fn record(node: &Redis, fields: &[&str]) {
+    node.command::<()>(&[&["HSET", "fenced:node"], fields].concat()).await.unwrap();
+}
+
+async fn size(nodes: &Nodes) -> u64 {
+    let mut size = 0;
+    for node in &nodes.0 {
+        size += node.command::<u64>(&["DBSIZE"]).await.unwrap();
+    }
+    size
+}
+
+#[tokio::test]
+async fn cluster_is_only_started_on_all_of_an_odd_number_of_servers() {
+    let mut nodes = Nodes::start(3, &[]).await;
+    let urls = nodes.urls();
+    assert_failed(&init(&urls[..2]).await, 64, "3, 5 or another odd number");
+    let twice = [urls[0].clone(), urls[1].clone(), another_url(&nodes.0[0], "same")];
+    assert_failed(&init(&twice).await, 64, "are one server");
+    let sentinels = [&urls[..2], &["redis+sentinel://localhost/locks".to_owned()]].concat();
+    assert_failed(&init(&sentinels).await, 64, "one Redis by itself");
+    nodes.0[1].process().kill().unwrap();
+    assert_failed(&init(&urls).await, 69, &nodes.0[1].socket().display().to_string());
+    nodes.0[1].restart().await.unwrap();
+    assert_eq!(size(&nodes).await, 0, "nothing was changed");
+
+    let started = events(&init(&urls).await);
+    assert_eq!((&started[0]["nodes"], &started[0]["voting"]), (&3.into(), &3.into()));
+    assert_eq!(events(&init(&urls).await), started, "if its end wasn't heard, it is run again");
+    assert_failed(&nodes.command(&["init"]).await, 64, "can't be changed");
+}
+
+#[tokio::test]
+async fn start_that_was_interrupted_is_run_again() {
+    // While the nodes were being prepared: it starts over.
+    let nodes = Nodes::start(3, &[]).await;
+    let run_id = nodes.0[0].info("run_id").await.unwrap();
+    let prepared = ["cluster", "c", "nodes", "3", "max_ttl_ms", "500", "prepared"];
+    record(&nodes.0[0], &[&prepared[..], &[&run_id]].concat()).await;
+    assert_eq!(nodes.states().await, ["prepared", "no-cluster", "no-cluster"]);
+    assert!(nodes.command(&INIT).await.status.success());
+    assert_eq!(nodes.states().await, ["voting"; 3]);
+
+    // While they were being admitted: it goes on.
+    let cluster: String = nodes.0[0].command(&["HGET", "fenced:node", "cluster"]).await.unwrap();
+    nodes.0[1].command::<()>(&["HDEL", "fenced:node", "run_id"]).await.unwrap();
+    let run_id = nodes.0[1].info("run_id").await.unwrap();
+    record(&nodes.0[1], &["prepared", &run_id]).await;
+    assert_eq!(nodes.states().await, ["voting", "prepared", "voting"]);
+    let started = events(&nodes.command(&INIT).await);
+    assert_eq!(started[0]["cluster"], cluster);
+    assert_eq!(nodes.states().await, ["voting"; 3]);
+}
+
+#[tokio::test]
+async fn start_on_nodes_that_belong_somewhere_is_refused_and_says_where() {
+    let mut nodes = Nodes::cluster(&[]).await;
+    nodes.0[0].restart().await.unwrap();
+    let refused = nodes.command(&INIT).await;
+    assert_failed(&refused, 69, "belongs to no cluster");
+    assert_failed(&refused, 69, "and may vote");
+    assert_failed(&refused, 69, "lock-client node admit");
+    // A process that was prepared, and is another now, may have come up from a snapshot.
+    record(&nodes.0[0], &["cluster", "c", "nodes", "3", "max_ttl_ms", "5", "prepared", "x"]).await;
+    for node in [1, 2] {
+        nodes.0[node].command::<()>(&["DEL", "fenced:node"]).await.unwrap();
+    }
+    assert_failed(&nodes.command(&INIT).await, 69, "belongs to cluster c, and was prepared");
+}
+
+#[tokio::test]
+async fn status_tells_each_nodes_state_and_what_it_has_on_disk() {
+    let mut nodes = Nodes::start(5, &ALWAYS).await;
+    assert!(nodes.command(&INIT).await.status.success());
+    for n in 0..1_200 {
+        for node in [0, 1] {
+            nodes.0[node].set(&format!("fenced:{{{n}}}:token"), "7").await.unwrap();
+        }
+    }
+    nodes.0[1].set("fenced:{0}:token", "8").await.unwrap();
+    nodes.0[2].command::<()>(&["CONFIG", "SET", "appendfsync", "everysec"]).await.unwrap();
+    nodes.0[2].restart().await.unwrap();
+    nodes.0[2]
+        .command::<()>(&["HSET", "fenced:node", "run_id", "x", "durable", "0"])
+        .await
+        .unwrap();
+    record(&nodes.0[3], &["cluster", "c"]).await;
+    nodes.0[4].process().kill().unwrap();
+    let output = nodes.command(&["status"]).await;
+    assert_failed(&output, 69, "no majority");
+    let lines = events(&output);
+    let told =
+        |member: &str| -> Vec<_> { lines[..5].iter().map(|node| node[member].clone()).collect() };
+    let states = ["voting", "voting", "restarted", "other-cluster", "unreachable"];
+    assert_eq!(told("state"), states);
+    let behind = [1.into(), 0.into(), 1_200.into(), 1_200.into(), serde_json::Value::Null];
+    assert_eq!(told("counters_behind"), behind);
+    assert_eq!(told("persistence")[..3], ["always"; 3]);
+    assert_eq!(told("durable")[..3], [true, true, false]);
+    assert!(lines[4]["lag_ms"].is_null() && lines[4]["reason"].is_string(), "{lines:?}");
+    let cluster = &lines[5];
+    assert_eq!((&cluster["majority"], &cluster["voting"]), (&3.into(), &2.into()));
+    assert_eq!(cluster["max_ttl_ms"], 500);
+}
+
+#[tokio::test]
+async fn operator_needs_few_permissions() {
+    let nodes = Nodes::start(3, &[]).await;
+    let rules = "on >secret ~fenced:* +eval +info +config|get +hgetall +hexists +hget +hmget +hset \
+                 +hdel +del +get +set +scan +mget";
+    for node in &nodes.0 {
+        let words = ["ACL SETUSER ops reset", rules].join(" ");
+        node.command::<()>(&words.split_whitespace().collect::<Vec<_>>()).await.unwrap();
+    }
+    let urls: Vec<_> = nodes.0.iter().map(|node| node.url_as("ops", "secret")).collect();
+    let done = init(&urls).await;
+    assert!(done.status.success(), "{done:?}");
+    nodes.set_counters(7).await;
+    // As if it had been started anew.
+    nodes.0[0].command::<()>(&["HSET", "fenced:node", "run_id", "another"]).await.unwrap();
+    nodes.0[0].command::<()>(&["DEL", "fenced:{r}:token"]).await.unwrap();
+    let urls = urls.join(" ");
+    let admit = ["node", "admit", "--redis", &urls, "--node", &nodes.0[0].url()];
+    let done = lock_client(&admit).await;
+    assert!(done.status.success(), "{done:?}");
+    let done = lock_client(&["node", "status", "--redis", &urls]).await;
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(nodes.counter(0).await, Some(7));
+}
+
+#[tokio::test]
+async fn clusters_that_are_started_at_once_leave_one_that_can_be_started_to_the_end() {
+    let nodes = Nodes::start(3, &[]).await;
+    for round in 0..12 {
+        let init = ["init", "--max-ttl", TTL];
+        let _ = tokio::join!(nodes.command(&init), nodes.command(&init), nodes.command(&init));
+        let again = nodes.command(&init).await;
+        assert!(again.status.success(), "in round {round}: {again:?}");
+        assert_eq!(nodes.states().await, ["voting"; 3], "in round {round}");
+        for node in &nodes.0 {
+            node.command::<()>(&["FLUSHALL"]).await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Nodes that are looked after by the command, and what becomes of the lock `r`.
+
+use std::{process::Output, time::Duration};
+
+use futures_util::future::try_join_all;
+use lock_client::{Locks, Terms, Ttl, redlock::Redlock};
+use serde_json::Value;
+use testbed::Redis;
+
+use crate::command::{events, lock_client};
+
+/// The longest ttl, and the one that is used.
+pub(super) const TTL: &str = "500ms";
+
+pub(super) fn terms() -> Terms {
+    Terms::new(Ttl::new(Duration::from_millis(500)).unwrap())
+}
+
+/// What a Redis needs to have every write on disk before it answers.
+pub(super) const ALWAYS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
+/// Nodes of our own.
+pub(super) struct Nodes(pub(super) Vec<Redis>);
+
+impl Nodes {
+    /// Starts so many, with further arguments of `redis-server`.
+    pub(super) async fn start(number: usize, arguments: &[&str]) -> Self {
+        let starting = (0..number).map(|_| Redis::start_with(arguments));
+        Self(try_join_all(starting).await.unwrap())
+    }
+
+    /// Starts three that are a cluster.
+    pub(super) async fn cluster(arguments: &[&str]) -> Self {
+        Self::cluster_granting(TTL, arguments).await
+    }
+
+    /// The same, with another longest ttl, which is how long an admission waits.
+    pub(super) async fn cluster_granting(max_ttl: &str, arguments: &[&str]) -> Self {
+        let nodes = Self::start(3, arguments).await;
+        let started = nodes.command(&["init", "--max-ttl", max_ttl]).await;
+        assert!(started.status.success(), "{started:?}");
+        nodes
+    }
+
+    pub(super) fn urls(&self) -> Vec<String> {
+        self.0.iter().map(Redis::url).collect()
+    }
+
+    /// Runs `lock-client node` to its end.
+    pub(super) async fn command(&self, arguments: &[&str]) -> Output {
+        let urls = self.urls().join(" ");
+        lock_client(&[&["node", arguments[0], "--redis", &urls], &arguments[1..]].concat()).await
+    }
+
+    pub(super) async fn admit(&self, node: usize) -> Output {
+        self.command(&["admit", "--node", &self.0[node].url()]).await
+    }
+
+    /// What `node status` tells of each node.
+    pub(super) async fn status(&self) -> Vec<Value> {
+        let mut lines = events(&self.command(&["status"]).await);
+        lines.pop().expect("there is a line for the cluster");
+        lines
+    }
+
+    pub(super) async fn states(&self) -> Vec<String> {
+        let states = self.status().await;
+        states.iter().map(|node| node["state"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The token of a lock that is taken and released while a node has no vote, or why there is none.
+    pub(super) async fn token_without(&self, node: usize) -> Result<u64, String> {
+        let rename = async |from, to| {
+            self.0[node].command::<()>(&["RENAME", from, to]).await.unwrap();
+        };
+        rename("fenced:node", "aside").await;
+        let token = self.token().await;
+        rename("aside", "fenced:node").await;
+        token
+    }
+
+    /// The token of a lock that is taken and released, or why there is none.
+    pub(super) async fn token(&self) -> Result<u64, String> {
+        let locks = Locks::new(Redlock::open(self.urls()).unwrap());
+        let acquired = locks.acquire(&"r".parse().unwrap(), terms().no_wait()).await;
+        let token = match acquired {
+            Ok(lease) => {
+                let token = lease.token().unwrap().as_u64();
+                lease.release().await.unwrap();
+                Ok(token)
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        locks.settled().await;
+        token
+    }
+
+    pub(super) async fn counter(&self, node: usize) -> Option<u64> {
+        self.0[node].command(&["GET", "fenced:{r}:token"]).await.unwrap()
+    }
+
+    pub(super) async fn set_counters(&self, value: u64) {
+        for node in &self.0 {
+            node.set("fenced:{r}:token", &value.to_string()).await.unwrap();
+        }
+    }
+}

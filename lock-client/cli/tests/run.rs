@@ -1,0 +1,329 @@
+//! `lock-client run`: what the command is told, and what the exit code tells.
+
+use std::{
+    io::Read,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::{Output, Stdio},
+};
+
+use lock_client::{Terms, Ttl};
+use serde_json::json;
+use testbed::{Redis, wait::until_async};
+
+use crate::{
+    command::{
+        PATIENCE, Run, assert_failed, command, events, lock_client, locks, names, output,
+        unix_millis,
+    },
+    names::name,
+};
+
+const PRINT_ENVIRONMENT: &str = r#"
+    echo "$FENCING_TOKEN"; echo "$FENCING_HOLDER"; echo "$FENCING_RESOURCE"
+    echo "$FENCING_DEADLINE_MS"; read go"#;
+
+#[tokio::test]
+async fn command_is_told_its_lease_whatever_was_inherited() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let inherited = [
+        ("FENCING_TOKEN", "999"),
+        ("FENCING_HOLDER", "somebody-else-entirely"),
+        ("FENCING_RESOURCE", "another"),
+        ("FENCING_DEADLINE_MS", "1"),
+    ];
+    let before = unix_millis();
+    let mut run = Run::start_with(&redis, &["--ttl", "60s"], PRINT_ENVIRONMENT, &inherited);
+    assert_eq!(run.line().await, "33");
+    let holder = run.line().await;
+    assert_eq!(run.line().await, "r");
+    let deadline: u64 = run.line().await.parse().unwrap();
+    assert!((before + 50_000..=unix_millis() + 60_000).contains(&deadline), "{deadline}");
+    let lock: String = redis.command(&["GET", "fenced:{r}:lock"]).await.unwrap();
+    assert_eq!(lock, format!("33 33 {holder}"));
+
+    run.go_on();
+    assert_eq!(run.exit_code().await, 0);
+    let acquired =
+        json!({"event": "acquired", "resource": "r", "token": 33, "deadline_ms": deadline});
+    assert_eq!(run.events()[0], acquired);
+    assert_eq!(run.event_names(), ["acquired", "started", "exited", "released"]);
+    assert!(!format!("{:?}", run.events()).contains(&holder), "the holder is told to nobody else");
+
+    // The control: without a lock, the same script prints what it inherited.
+    let mut plain = std::process::Command::new("sh");
+    plain.args(["-c", PRINT_ENVIRONMENT]).envs(inherited);
+    let printed = String::from_utf8(output(plain).await.stdout).unwrap();
+    assert_eq!(printed, "999\nsomebody-else-entirely\nanother\n1\n");
+}
+
+#[tokio::test]
+async fn command_gets_no_password() {
+    let redis = Redis::start_with(&["--requirepass", "secret"]).await.unwrap();
+    let url = redis.url_as("default", "secret");
+    let script = "cat /proc/$$/cmdline; env; echo end";
+    let arguments = ["run", "r", "--", "sh", "-c", script];
+    for given in [None, Some(url.as_str())] {
+        let mut run = command(&[&arguments[..2], given.map_or(&[][..], |_| &["--redis"])].concat());
+        run.args(given).args(&arguments[2..]).env("FENCED_REDIS", &url);
+        let output = output(run).await;
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.ends_with("end\n") && printed.contains("FENCING_TOKEN="), "{printed}");
+        assert!(!printed.contains("secret") && !printed.contains("FENCED_REDIS"), "{printed}");
+    }
+    // The control: what has no password is kept, and leads to the same Redis.
+    let redis = Redis::start().await.unwrap();
+    let url = redis.url();
+    let mut run = command(&arguments);
+    run.env("FENCED_REDIS", &url);
+    let printed = String::from_utf8(output(run).await.stdout).unwrap();
+    assert!(printed.contains(&format!("FENCED_REDIS={url}\n")), "{printed}");
+}
+
+#[tokio::test]
+async fn exit_code_is_the_commands_own() {
+    let redis = Redis::start().await.unwrap();
+    for (script, code, end) in [
+        ("exit 0", 0, json!({"event": "exited", "code": 0})),
+        ("exit 7", 7, json!({"event": "exited", "code": 7})),
+        ("kill -9 $$", 137, json!({"event": "killed", "signal": 9})),
+        ("kill -TERM $$", 143, json!({"event": "killed", "signal": 15})),
+        // Codes of ours, as the command's own: the status tells which they are.
+        ("exit 75", 75, json!({"event": "exited", "code": 75})),
+        ("exit 79", 79, json!({"event": "exited", "code": 79})),
+        ("exit 127", 127, json!({"event": "exited", "code": 127})),
+    ] {
+        let mut run = Run::start(&redis, &[], script);
+        assert_eq!(run.exit_code().await, code, "{script}");
+        assert_eq!(run.events()[2], end, "{script}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_run_is_told_before_the_lock_is_taken() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let url = redis.url();
+    let run = |program| {
+        let url = url.clone();
+        async move { lock_client(&["run", "r", "--redis", &url, "--", program]).await }
+    };
+    assert_failed(&run("no-such-program").await, 127, "there is no no-such-program");
+    assert_failed(&run("/no/such/program").await, 127, "there is no /no/such/program");
+    assert_failed(&run("/etc/passwd").await, 126, "not executable");
+    assert_failed(&run("/etc").await, 126, "not a file");
+    let counter: String = redis.command(&["GET", "fenced:{r}:token"]).await.unwrap();
+    assert_eq!(counter, "32", "nothing was granted");
+
+    // Only the operating system knows that this can't be run; and the lock is free again.
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    let mut executable = std::fs::metadata(&script).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut executable, 0o755);
+    std::fs::set_permissions(&script, executable).unwrap();
+    let script = script.to_str().unwrap().to_owned();
+    let refused = lock_client(&["run", "r", "--redis", &url, "--", &script]).await;
+    assert_failed(&refused, 127, "can't be run");
+    let status = locks(&redis).status(&name("r")).await.unwrap();
+    assert_eq!((status.last_token, status.held), (Some(33), None));
+}
+
+#[tokio::test]
+async fn busy_is_75_or_what_was_asked_for() {
+    let redis = Redis::start().await.unwrap();
+    let ttl = Ttl::from_secs(60).unwrap();
+    let lease = locks(&redis).acquire(&name("r"), ttl).await.unwrap();
+    let cases: [(&[&str], i32); 5] = [
+        (&["--no-wait"], 75),
+        (&["--wait", "100ms"], 75),
+        (&["--no-wait", "--conflict-exit-code", "9"], 9),
+        (&["--skip-if-busy"], 0),
+        (&["--skip-if-busy", "--wait", "100ms"], 0),
+    ];
+    for (options, code) in cases {
+        let mut run = Run::start(&redis, options, "echo it ran");
+        assert_eq!(run.exit_code().await, code, "{options:?}");
+        assert_eq!(run.event_names(), ["busy"]);
+        let said = run.stderr().contains("somebody else holds the lock r");
+        assert_eq!(said, code != 0, "what may be skipped is skipped in silence");
+        assert!(run.process().line(PATIENCE).await.is_err(), "nothing is run");
+    }
+    lease.release().await.unwrap();
+    // The control: the same options, and the lock is free.
+    for (options, _) in cases {
+        assert_eq!(Run::start(&redis, options, "exit 3").exit_code().await, 3, "{options:?}");
+    }
+}
+
+#[tokio::test]
+async fn run_waits_until_the_lock_is_free() {
+    let redis = Redis::start().await.unwrap();
+    let mut first = Run::start(&redis, &[], "echo began; read go");
+    assert_eq!(first.line().await, "began");
+    let mut limited = Run::start(&redis, &["--wait", "60s"], "echo began");
+    let mut unlimited = Run::start(&redis, &[], "echo began");
+    let listening = ["PUBSUB", "NUMSUB", "fenced:{r}:freed"];
+    let both_wait = async || Ok(redis.command::<(String, u64)>(&listening).await?.1 == 2);
+    until_async(PATIENCE, both_wait).await.unwrap();
+    assert!(limited.events().is_empty() && unlimited.events().is_empty());
+    first.go_on();
+    assert_eq!(first.exit_code().await, 0);
+    assert_eq!((limited.exit_code().await, unlimited.exit_code().await), (0, 0));
+}
+
+#[tokio::test]
+async fn fair_runs_come_in_their_order() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let locks = locks(&redis);
+    let lease = locks.acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    let mut waiting = Vec::new();
+    for place in 1..=4 {
+        waiting.push(Run::start(&redis, &["--fair"], "true"));
+        let queued = || async { Ok(locks.status(&name("r")).await?.queued == place) };
+        until_async(PATIENCE, queued).await.unwrap();
+    }
+    // One that doesn't queue doesn't come before those who do, either.
+    let tried = Terms::new(Ttl::from_secs(60).unwrap()).no_wait();
+    assert!(locks.acquire(&name("r"), tried).await.is_err());
+    lease.release().await.unwrap();
+    for (place, run) in waiting.iter_mut().enumerate() {
+        assert_eq!(run.exit_code().await, 0);
+        assert_eq!(run.event("acquired").await["token"], 34 + place);
+    }
+}
+
+#[tokio::test]
+async fn redis_that_cannot_be_reached_is_69_and_nothing_is_run() {
+    let mut redis = Redis::start().await.unwrap();
+    redis.process().kill().unwrap();
+    let mut run = Run::start(&redis, &["--no-wait"], "echo it ran");
+    assert_eq!(run.exit_code().await, 69);
+    assert_eq!(run.event_names(), ["unavailable"]);
+    assert!(run.process().line(PATIENCE).await.is_err(), "nothing is run");
+    assert!(run.stderr().contains("no answer from the lock service"));
+}
+
+#[tokio::test]
+async fn wrong_usage_of_run_is_64() {
+    let to = ["run", "r", "--redis", "redis://127.0.0.1:1"];
+    let cases: [(&[&str], &str); 9] = [
+        (&[], "required"),
+        (&["true"], "unexpected argument"),
+        (&["--on-lost", "pray", "--", "true"], "it is term, continue, or signal:NAME"),
+        (&["--on-lost", "signal:9", "--", "true"], "the signals are ALRM"),
+        (&["--ttl", "3s", "--kill-after", "1960ms", "--", "true"], "may be half of the ttl"),
+        (&["--wait", "1s", "--no-wait", "--", "true"], "cannot be used with"),
+        (&["--skip-if-busy", "--conflict-exit-code", "1", "--", "true"], "cannot be used with"),
+        (&["--conflict-exit-code", "256", "--", "true"], "256"),
+        (&["--status-fd", "987", "--", "true"], "--status-fd 987 can't be written to"),
+    ];
+    for (options, reason) in cases {
+        assert_failed(&lock_client(&[&to[..], options].concat()).await, 64, reason);
+    }
+}
+
+/// Runs a script with the status piped to a reader, and prints what the wrapper exits with. Both find
+/// in `$END` a file that is there when the wrapper has ended, and in `$BEGUN` one for their own use.
+async fn run_with_status_piped_to(reader: &str, redis: &Redis, script: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = format!(
+        r#"{{ timeout -s KILL 20 "$0" run r --redis "$1" --status-fd 3 -- sh -c "$2" 3>&1 >&2
+            echo "code $?" >&2; : > "$END"; }} | {{ {reader}; }}"#
+    );
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &pipe]).arg(command(&[]).get_program()).args([&redis.url(), script]);
+    shell.env("END", folder.path().join("end")).env("BEGUN", folder.path().join("begun"));
+    output(shell).await
+}
+
+#[tokio::test]
+async fn status_goes_to_a_pipe_too() {
+    let redis = Redis::start().await.unwrap();
+    let output = run_with_status_piped_to("cat", &redis, "exit 5").await;
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "code 5\n");
+    assert_eq!(names(&events(&output)), ["acquired", "started", "exited", "released"]);
+}
+
+/// The wrapper neither dies of a reader that has gone, nor is it held up by a full pipe.
+#[tokio::test]
+async fn nobody_need_read_the_status() {
+    let redis = Redis::start().await.unwrap();
+    let gone = r#"exec <&-; : > "$BEGUN""#;
+    let script = r#"while [ ! -e "$BEGUN" ]; do sleep 0.02; done; exit 5"#;
+    let output = run_with_status_piped_to(gone, &redis, script).await;
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "code 5\n");
+
+    let reads_nothing = r#"while [ ! -e "$END" ]; do sleep 0.02; done"#;
+    let fill = "dd if=/dev/zero oflag=nonblock bs=1 >&3 2>&-; exit 5";
+    let output = run_with_status_piped_to(reads_nothing, &redis, fill).await;
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "code 5\n");
+}
+
+/// Such as those that the command has opened for itself.
+#[tokio::test]
+async fn descriptor_that_is_not_inherited_is_64() {
+    let redis = Redis::start().await.unwrap();
+    for number in 3..10 {
+        let mut shell = std::process::Command::new("sh");
+        let closed = r#"exec "$@" 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-"#;
+        shell.args(["-c", closed, "sh"]).arg(command(&[]).get_program());
+        shell.args(["run", "r", "--redis", &redis.url(), "--status-fd", &number.to_string()]);
+        shell.args(["--", "true"]);
+        assert_failed(
+            &output(shell).await,
+            64,
+            &format!("--status-fd {number} can't be written to"),
+        );
+    }
+}
+
+#[tokio::test]
+async fn status_overwrites_nothing_in_a_file_that_the_command_writes_to() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for (number, script) in [
+        ("1", "echo one; read go; echo two"),
+        ("2", "echo one >&2; read go; echo two >&2"),
+        #[cfg(target_os = "linux")]
+        ("3", "echo one; read go; echo two"),
+    ] {
+        let file = folder.path().join(number);
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-c", r#"file=$1; shift; "$@" </dev/null >"$file" 2>&1 3>&1"#, "sh"])
+            .arg(&file);
+        shell.arg(command(&[]).get_program()).args(["run", "r", "--redis", &redis.url()]);
+        shell.args(["--status-fd", number, "--", "sh", "-c", script]);
+        assert!(output(shell).await.status.success());
+        let written = std::fs::read_to_string(&file).unwrap();
+        let (told, said): (Vec<_>, Vec<_>) =
+            written.lines().partition(|line| line.starts_with(r#"{"event":"#));
+        assert_eq!((told.len(), said), (4, vec!["one", "two"]), "{written}");
+    }
+}
+
+#[tokio::test]
+async fn status_goes_to_a_socket_and_nobody_need_read_it() {
+    let redis = Redis::start().await.unwrap();
+    let run = |script: &str| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let redis = redis.url();
+        let mut run = command(&["run", "r", "--redis", &redis, "--status-fd", "1", "--"]);
+        run.args(["sh", "-c", script]).stdout(OwnedFd::from(theirs)).stdin(Stdio::null());
+        (ours, run)
+    };
+    let (mut ours, mut reported) = run("exit 5");
+    let status = tokio::task::spawn_blocking(move || reported.status().unwrap()).await.unwrap();
+    assert_eq!(status.code(), Some(5));
+    let mut told = String::new();
+    ours.read_to_string(&mut told).unwrap();
+    assert_eq!(told.lines().count(), 4, "{told}");
+
+    // The command fills the socket, and nobody reads it.
+    let (unread, mut filling) = run("dd if=/dev/zero oflag=nonblock bs=1024 2>&-; exit 5");
+    let status = tokio::task::spawn_blocking(move || filling.status().unwrap()).await.unwrap();
+    assert_eq!(status.code(), Some(5));
+    drop(unread);
+}

@@ -1,0 +1,244 @@
+//! `lock-client run` when its lease is lost: the command is ended, in time, and the exit code tells.
+
+use std::time::Duration;
+
+use lock_client::Ttl;
+use rustix::process::{Pid, Signal, kill_process};
+use testbed::{
+    Redis,
+    process::{Process, lives},
+    wait::{until, until_async},
+};
+use tokio::time::sleep;
+
+use crate::programs::LOCK_CLIENT;
+use crate::{
+    command::{PATIENCE, Run, locks, unix_millis},
+    names::name,
+};
+
+const LOCK: &str = "fenced:{r}:lock";
+/// A lease whose loss is noticed soon.
+const SHORT: [&str; 4] = ["--ttl", "3s", "--kill-after", "1s"];
+/// Takes no SIGTERM.
+const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
+/// Ends in an orderly way, and with 0, when it gets SIGTERM.
+const ORDERLY: &str = "trap 'echo terminated; sleep 0.2; echo tidied; exit 0' TERM; echo $$; while :; do sleep 0.05; done";
+
+/// A lock that is taken away.
+async fn take_away(redis: &Redis) {
+    let there: u64 = redis.command(&["DEL", LOCK]).await.unwrap();
+    assert_eq!(there, 1);
+}
+
+/// When Redis will end the lock, in Unix time.
+async fn end_of_ttl(redis: &Redis) -> u64 {
+    redis.command(&["PEXPIRETIME", LOCK]).await.unwrap()
+}
+
+/// Waits until the lock was renewed, just now, and tells when Redis will end it.
+async fn renewed(redis: &Redis) -> u64 {
+    let before = end_of_ttl(redis).await;
+    until_async(PATIENCE, || async { Ok(end_of_ttl(redis).await > before) }).await.unwrap();
+    end_of_ttl(redis).await
+}
+
+#[tokio::test]
+async fn lease_is_renewed_as_long_as_the_command_runs() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let mut run = Run::start(&redis, &["--ttl", "1500ms", "--kill-after", "300ms"], "sleep 5");
+    assert_eq!(run.exit_code().await, 0);
+    assert_eq!(run.event_names(), ["acquired", "started", "exited", "released"]);
+    assert_eq!(locks(&redis).status(&name("r")).await.unwrap().last_token, Some(33));
+}
+
+#[tokio::test]
+async fn lock_that_was_taken_away_ends_the_command_in_an_orderly_way() {
+    let redis = Redis::start().await.unwrap();
+    let mut run = Run::start(&redis, &SHORT, ORDERLY);
+    let child = run.pid().await;
+    take_away(&redis).await;
+    let other = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    assert_eq!(run.line().await, "terminated");
+    assert_eq!(run.line().await, "tidied", "it has time");
+    assert_eq!(run.exit_code().await, 79, "though the command ended with 0");
+    assert!(!lives(child));
+    assert_eq!(run.event("lost").await["reason"], "not-ours");
+    assert_eq!(run.event("exited").await["code"], 0);
+    assert_eq!(run.event_names().last().unwrap(), "not-held");
+    assert!(other.renew().await.is_ok(), "the other's lock is untouched");
+}
+
+#[tokio::test]
+async fn command_that_ignores_sigterm_is_killed() {
+    let redis = Redis::start().await.unwrap();
+    let mut run = Run::start(&redis, &SHORT, STUBBORN);
+    let child = run.pid().await;
+    take_away(&redis).await;
+    run.event("lost").await;
+    assert_eq!(run.exit_code().await, 79);
+    assert!(!lives(child));
+    assert_eq!(run.event("killed").await["signal"], 9);
+}
+
+#[tokio::test]
+async fn lock_that_was_taken_away_unnoticed_is_told_at_the_end() {
+    let redis = Redis::start().await.unwrap();
+    // The next renewal is far away.
+    let mut run = Run::start(&redis, &["--ttl", "600s"], "echo began; read go");
+    assert_eq!(run.line().await, "began");
+    take_away(&redis).await;
+    run.go_on();
+    assert_eq!(run.exit_code().await, 79, "though the command ended with 0");
+    assert_eq!(run.event_names(), ["acquired", "started", "exited", "lost", "not-held"]);
+}
+
+#[tokio::test]
+async fn what_is_to_continue_goes_on_and_the_exit_code_tells() {
+    let redis = Redis::start().await.unwrap();
+    let continues = [&SHORT[..], &["--on-lost", "continue"]].concat();
+    let mut run = Run::start(&redis, &continues, "echo $$; read go; exit 7");
+    let child = run.pid().await;
+    take_away(&redis).await;
+    run.event("lost").await;
+    // Longer than the ttl, after which a command that is to be ended is killed.
+    sleep(Duration::from_secs(3)).await;
+    assert!(lives(child));
+    run.go_on();
+    assert_eq!(run.exit_code().await, 79);
+    assert_eq!(run.event("exited").await["code"], 7);
+    assert!(run.stderr().contains("r: the lock is not ours any more"));
+}
+
+#[tokio::test]
+async fn one_signal_is_sent_and_the_command_goes_on() {
+    let redis = Redis::start().await.unwrap();
+    let signals = [&SHORT[..], &["--on-lost", "signal:USR1"]].concat();
+    let script = "trap 'echo USR1' USR1; trap 'echo TERM' TERM; echo $$
+        while [ -e \"$GO_ON\" ]; do sleep 0.02; done; exit 7";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("go-on");
+    std::fs::write(&file, "").unwrap();
+    let variables = [("GO_ON", file.to_str().unwrap())];
+    let mut run = Run::start_with(&redis, &signals, script, &variables);
+    let child = run.pid().await;
+    take_away(&redis).await;
+    assert_eq!(run.line().await, "USR1");
+    sleep(Duration::from_secs(3)).await;
+    assert!(lives(child));
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(run.exit_code().await, 79);
+    assert_eq!(run.event("exited").await["code"], 7);
+    assert!(run.process().line(PATIENCE).await.is_err(), "and no other signal");
+}
+
+/// What the property below is about: whether the command is dead when the ttl is over in Redis.
+async fn is_dead_when_the_ttl_is_over(on_lost: &str, script: &str) -> bool {
+    let mut redis = Redis::start().await.unwrap();
+    let mut run = Run::start(&redis, &[&SHORT[..], &["--on-lost", on_lost]].concat(), script);
+    let child = run.pid().await;
+    // The next renewal is a second away, so this is the last one that Redis does.
+    let end = renewed(&redis).await;
+    redis.process().pause().await.unwrap();
+    let over = || Ok(unix_millis() >= end || !lives(child));
+    until(PATIENCE, over).await.unwrap();
+    let dead = !lives(child);
+    if dead {
+        assert!(unix_millis() < end, "it was dead before");
+        assert_eq!(run.exit_code().await, 79);
+        assert_eq!(run.event("lost").await["reason"], "not-renewed");
+    }
+    redis.process().resume().unwrap();
+    dead
+}
+
+#[tokio::test]
+async fn command_is_dead_before_the_ttl_ends_in_a_redis_that_hangs() {
+    assert!(is_dead_when_the_ttl_is_over("term", STUBBORN).await);
+    assert!(is_dead_when_the_ttl_is_over("term", ORDERLY).await);
+    // The control: nobody ends the command, and it runs while another may have the lock.
+    assert!(!is_dead_when_the_ttl_is_over("continue", STUBBORN).await);
+}
+
+#[tokio::test]
+async fn command_is_ended_too_if_redis_has_gone() {
+    let mut redis = Redis::start().await.unwrap();
+    let mut run = Run::start(&redis, &SHORT, STUBBORN);
+    let child = run.pid().await;
+    let end = renewed(&redis).await;
+    redis.process().kill().unwrap();
+    until(PATIENCE, || Ok(!lives(child))).await.unwrap();
+    assert!(unix_millis() < end);
+    assert_eq!(run.exit_code().await, 79);
+    assert_eq!(run.event_names().last().unwrap(), "not-released");
+}
+
+#[tokio::test]
+async fn redis_that_hangs_for_less_than_the_lease_does_no_harm() {
+    let mut redis = Redis::start().await.unwrap();
+    let mut run = Run::start(&redis, &["--ttl", "6s", "--kill-after", "1s"], "echo $$; read go");
+    let child = run.pid().await;
+    renewed(&redis).await;
+    redis.process().pause().await.unwrap();
+    // The renewal is due after 2 s, and SIGTERM shortly before 5.
+    sleep(Duration::from_secs(3)).await;
+    redis.process().resume().unwrap();
+    renewed(&redis).await;
+    assert!(lives(child));
+    run.go_on();
+    assert_eq!(run.exit_code().await, 0);
+}
+
+#[tokio::test]
+async fn wrapper_that_was_stopped_past_the_deadline_kills_at_once_when_it_wakes() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let mut run = Run::start(&redis, &SHORT, ORDERLY);
+    let child = run.pid().await;
+    run.process().pause().await.unwrap();
+    let other = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    assert_eq!(other.token().unwrap().as_u64(), 34);
+    // Nobody can end it now. That is what the token is for: its writes come with 33.
+    assert!(lives(child));
+    run.process().resume().unwrap();
+    assert_eq!(run.exit_code().await, 79);
+    assert!(!lives(child));
+    assert_eq!(run.event("lost").await["reason"], "expired");
+    assert_eq!(run.event("killed").await["signal"], 9, "there is no time for SIGTERM");
+    assert!(other.renew().await.is_ok(), "the other's lock is untouched");
+}
+
+/// A stderr that nobody reads, and that is full, must not hold up the end of the command.
+#[tokio::test]
+async fn command_is_ended_in_time_though_nobody_reads_stderr() {
+    let redis = Redis::start().await.unwrap();
+    // As much as a pipe takes.
+    let script = format!("dd if=/dev/zero bs=65536 count=1 status=none >&2; {STUBBORN}");
+    let url = redis.url();
+    let mut command = std::process::Command::new("sh");
+    // The reader of the pipe sleeps; what is piped is stderr.
+    let reader = r#"{ echo reader $$ >&3; exec sleep 600; }"#;
+    let piped = format!(r#"{{ "$@" 2>&1 >&3 3>&- | sh -c '{reader}'; }} 3>&1"#);
+    command.args(["-c", &piped, "sh", "setsid"]).arg(LOCK_CLIENT);
+    command.args(["run", "r", "--redis", &url, "--ttl", "6s", "--kill-after", "1s"]);
+    command.args(["--", "sh", "-c", &script]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut shell = Process::spawn("shell", &command, folder.path()).unwrap();
+    let (mut reader, mut child) = (None, None);
+    while reader.is_none() || child.is_none() {
+        let line = shell.line(PATIENCE).await.unwrap();
+        match line.strip_prefix("reader ") {
+            Some(pid) => reader = Some(pid.parse::<i32>().unwrap()),
+            None => child = Some(line.parse::<u32>().unwrap()),
+        }
+    }
+    // The loss is noticed 2 seconds later, and the command killed one later.
+    let end = renewed(&redis).await;
+    take_away(&redis).await;
+    let died = until(PATIENCE, || Ok(!lives(child.unwrap()))).await;
+    let died_at = unix_millis();
+    kill_process(Pid::from_raw(reader.unwrap()).unwrap(), Signal::KILL).unwrap();
+    died.unwrap();
+    assert!(died_at < end, "it was dead before the ttl would have ended");
+}

@@ -1,0 +1,176 @@
+//! `lock-client run` under another: the same name re-enters, and only while the lock is held.
+
+use std::process::Command;
+
+use lock_client::Ttl;
+use testbed::Redis;
+
+use crate::programs::LOCK_CLIENT;
+use crate::{
+    command::{Run, locks},
+    names::name,
+};
+
+/// The command as a script under `run` calls it.
+fn lock_client() -> String {
+    LOCK_CLIENT.to_owned()
+}
+
+#[tokio::test]
+async fn same_name_re_enters_with_the_same_token() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let print = "echo $FENCING_TOKEN $FENCING_HOLDER $FENCING_DEADLINE_MS";
+    let script = format!(
+        "{print}; {0} run r --no-wait -- {0} run r -- sh -c '{print}; exit 6' || echo $?; {0} status r",
+        lock_client()
+    );
+    let mut run = Run::start(&redis, &[], &script);
+    let outer = run.line().await;
+    assert!(outer.starts_with("33 "), "{outer}");
+    assert_eq!(run.line().await, outer, "the same variables");
+    assert_eq!(run.line().await, "6", "and the command's own exit code");
+    let status = run.line().await;
+    assert!(status.contains(r#""held":true,"token":33"#), "it is not released within: {status}");
+    assert_eq!(run.exit_code().await, 0);
+    assert_eq!(locks(&redis).status(&name("r")).await.unwrap().last_token, Some(33));
+}
+
+/// They would wait for the lock of the `run` that waits for them.
+#[tokio::test]
+async fn acquire_and_put_of_a_lock_that_is_held_above_are_refused() {
+    let redis = Redis::start().await.unwrap();
+    for command in ["acquire r", "put r value --storage http://127.0.0.1:1"] {
+        let script = format!("{} {command}", lock_client());
+        let mut run = Run::start(&redis, &[], &script);
+        assert_eq!(run.exit_code().await, 64, "{command}");
+        assert!(run.stderr().contains("this runs under a run r"), "{}", run.stderr());
+    }
+}
+
+#[tokio::test]
+async fn another_name_is_a_lock_of_its_own() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    redis.set("fenced:{other}:token", "70").await.unwrap();
+    let print = "echo $FENCING_RESOURCE $FENCING_TOKEN";
+    let script = format!("{print}; {} run other -- sh -c '{print}'; {print}", lock_client());
+    let mut run = Run::start(&redis, &[], &script);
+    assert_eq!(run.line().await, "r 33");
+    assert_eq!(run.line().await, "other 71");
+    assert_eq!(run.line().await, "r 33");
+    assert_eq!(run.exit_code().await, 0);
+}
+
+#[tokio::test]
+async fn name_is_re_entered_through_another() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    redis.set("fenced:{other}:token", "70").await.unwrap();
+    let print = "echo $FENCING_RESOURCE $FENCING_TOKEN $FENCING_HOLDER $FENCING_DEADLINE_MS";
+    let program = lock_client();
+    let again = |name: &str, script: &str| {
+        // What doesn't re-enter is told, instead of waiting for itself.
+        format!("{program} run {name} --no-wait -- sh -c {}", quoted(script))
+    };
+    let innermost = again("other", &format!("{print}; exit 6"));
+    let third = again("r", &format!("{print}; {innermost}"));
+    let second = again("other", &format!("{print}; {third}"));
+    let mut run = Run::start(&redis, &[], &format!("{print}; {second}; echo $?; {print}"));
+    let outer = run.line().await;
+    assert!(outer.starts_with("r 33 "), "{outer}");
+    let other = run.line().await;
+    assert!(other.starts_with("other 71 "), "{other}");
+    assert_eq!(run.line().await, outer, "as first granted");
+    assert_eq!(run.line().await, other, "which is handed down as well");
+    assert_eq!(run.line().await, "6", "the command's own exit code");
+    assert_eq!(run.line().await, outer);
+    assert_eq!(run.exit_code().await, 0);
+}
+
+fn quoted(script: &str) -> String {
+    format!("'{}'", script.replace('\'', r"'\''"))
+}
+
+#[tokio::test]
+async fn outer_lock_that_was_lost_is_not_re_entered() {
+    let redis = Redis::start().await.unwrap();
+    let nested = format!("{} run r --no-wait -- echo it ran", lock_client());
+    let script = format!("echo began; read go; {nested} 2>&1; echo $?");
+    let other = format!("exec {} run other -- sh -c {}", lock_client(), quoted(&script));
+    let mut run = Run::start(&redis, &["--on-lost", "continue"], &other);
+    assert_eq!(run.line().await, "began");
+    let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+    run.go_on();
+    assert_eq!(run.line().await, "lock-client: r: the lock is not ours any more");
+    assert!(run.line().await.contains("FENCING_OUTER"));
+    assert_eq!(run.line().await, "79");
+    assert_eq!(run.exit_code().await, 79);
+}
+
+#[tokio::test]
+async fn outer_locks_that_make_no_sense_are_wrong_usage() {
+    for outer in ["", "r", r#"[{"resource":"r"}]"#] {
+        let mut command =
+            crate::command::command(&["run", "r", "--redis", "redis://127.0.0.1:1", "--", "true"]);
+        command.env("FENCING_OUTER", outer);
+        let output = crate::command::output(command).await;
+        crate::command::assert_failed(&output, 64, "FENCING_OUTER is wrong");
+    }
+}
+
+#[tokio::test]
+async fn url_with_a_password_is_to_be_given_again() {
+    let redis = Redis::start_with(&["--requirepass", "secret"]).await.unwrap();
+    let url = redis.url_as("default", "secret");
+    let program = lock_client();
+    let outer = ["run", "r", "--redis", &url, "--", &program, "run", "other", "--", "true"];
+    let nested = crate::command::lock_client(&outer).await;
+    crate::command::assert_failed(&nested, 64, "set FENCED_REDIS again, or give --redis");
+    let alone = crate::command::lock_client(&outer[5..][1..]).await;
+    crate::command::assert_failed(&alone, 64, "--redis <URL>");
+    assert!(!String::from_utf8_lossy(&alone.stderr).contains("again"), "the control");
+}
+
+#[tokio::test]
+async fn nothing_is_run_under_a_lock_that_was_lost() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let nested = format!("{} run r --no-wait -- echo it ran", lock_client());
+    let script = format!("echo began; read go; {nested} 2>&1; echo $?");
+    let mut run = Run::start(&redis, &["--on-lost", "continue"], &script);
+    assert_eq!(run.line().await, "began");
+    // Somebody else has it, with a token that this one can't know.
+    let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+    let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    run.go_on();
+    assert_eq!(run.line().await, "lock-client: r: the lock is not ours any more");
+    let why = run.line().await;
+    assert!(why.contains("FENCING_RESOURCE") && why.contains("under a run r"), "{why}");
+    assert_eq!(run.line().await, "79");
+    assert_eq!(run.exit_code().await, 79);
+    assert!(lease.renew().await.is_ok(), "the other's lock is untouched");
+}
+
+#[tokio::test]
+async fn stale_variables_don_t_enter() {
+    let redis = Redis::start().await.unwrap();
+    let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    let (token, holder) = (lease.token().unwrap().to_string(), lease.holder().as_str().to_owned());
+    let (url, program) = (redis.url(), LOCK_CLIENT);
+    let run = |token: &str, holder: &str| {
+        let mut command = Command::new(&program);
+        command.args(["run", "r", "--no-wait", "--redis", &url, "--", "echo", "it ran"]);
+        command.env("FENCING_RESOURCE", "r").env("FENCING_DEADLINE_MS", "1");
+        command.env("FENCING_TOKEN", token).env("FENCING_HOLDER", holder);
+        crate::command::output(command)
+    };
+    for (token, holder) in [("999", holder.as_str()), (&token, "somebody-else-entirely")] {
+        let output = run(token, holder).await;
+        crate::command::assert_failed(&output, 79, "the lock is not ours any more");
+        assert!(output.stdout.is_empty(), "nothing is run");
+    }
+    crate::command::assert_failed(&run("x", &holder).await, 64, "FENCING_TOKEN is wrong");
+    // The control: those of the lock as it is.
+    assert_eq!(run(&token, &holder).await.stdout, b"it ran\n");
+}

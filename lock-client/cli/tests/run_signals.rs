@@ -1,0 +1,232 @@
+//! `lock-client run` and signals: forwarded, ending a wait, and killing.
+
+use std::{process::Command, time::Duration};
+
+use lock_client::Ttl;
+use rustix::process::{Pid, Signal, kill_process};
+use testbed::{
+    Redis,
+    process::{Process, lives},
+    wait::{until, until_async},
+};
+
+use crate::programs::LOCK_CLIENT;
+use crate::{
+    command::{PATIENCE, Run, apart, locks},
+    names::name,
+};
+
+/// Says which signals come, until it is told to end.
+const LISTEN: &str = r#"
+    for signal in HUP INT QUIT TERM USR1 USR2 ALRM; do trap "echo $signal" $signal; done
+    echo listening; while [ ! -e "$END" ]; do sleep 0.02; done"#;
+
+const FORWARDED: [(&str, Signal); 7] = [
+    ("HUP", Signal::HUP),
+    ("INT", Signal::INT),
+    ("QUIT", Signal::QUIT),
+    ("TERM", Signal::TERM),
+    ("USR1", Signal::USR1),
+    ("USR2", Signal::USR2),
+    ("ALRM", Signal::ALARM),
+];
+
+async fn until_dead(pid: u32) {
+    until(PATIENCE, || Ok(!lives(pid))).await.unwrap();
+}
+
+fn kill(pid: u32) {
+    let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
+}
+
+#[tokio::test]
+async fn signals_are_sent_on_to_the_command() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let end = folder.path().join("end");
+    let variables = [("END", end.to_str().unwrap())];
+    let mut run = Run::start_with(&redis, &[], LISTEN, &variables);
+    assert_eq!(run.line().await, "listening");
+    for (signal_name, signal) in FORWARDED {
+        run.signal(signal);
+        assert_eq!(run.line().await, signal_name);
+    }
+    std::fs::write(&end, "").unwrap();
+    assert_eq!(run.exit_code().await, 0, "none of them ended the wrapper");
+    assert_eq!(run.event_names(), ["acquired", "started", "exited", "released"]);
+}
+
+#[tokio::test]
+async fn command_that_a_forwarded_signal_ends_gives_128_and_its_number() {
+    let redis = Redis::start().await.unwrap();
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        let mut run = Run::start(&redis, &[], "echo began; exec sleep 600");
+        assert_eq!(run.line().await, "began");
+        run.event("started").await;
+        run.signal(signal);
+        assert_eq!(run.exit_code().await, code);
+        assert_eq!(run.event("killed").await["signal"], signal.as_raw());
+        assert_eq!(run.event_names().last().unwrap(), "released");
+    }
+}
+
+#[tokio::test]
+async fn signal_that_was_ignored_from_the_start_stays_ignored() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for (trap, survives) in [(r#"trap "" HUP; "#, true), ("", false)] {
+        let script = format!(r#"{trap}exec "$@""#);
+        let mut command = apart("sh");
+        command.args(["-c", &script, "sh"]).arg(LOCK_CLIENT);
+        command.args(["run", "r", "--redis", &redis.url(), "--", "sh", "-c"]);
+        command.arg("echo $$; read go; echo went on");
+        let mut run = Process::spawn("run", &command, folder.path()).unwrap();
+        let child: u32 = run.line(PATIENCE).await.unwrap().parse().unwrap();
+        run.signal(Signal::HUP).unwrap();
+        if survives {
+            // To the command itself, too, as a terminal that goes would send it.
+            kill_process(Pid::from_raw(child.cast_signed()).unwrap(), Signal::HUP).unwrap();
+            run.write_line("").unwrap();
+            assert_eq!(run.line(PATIENCE).await.unwrap(), "went on");
+            assert_eq!(run.exit(PATIENCE).await.unwrap().code(), Some(0));
+        } else {
+            assert_eq!(run.exit(PATIENCE).await.unwrap().code(), Some(129), "the control");
+        }
+    }
+}
+
+/// Both get SIGINT from a terminal: if the wrapper sent it on, it would come twice. A command in a
+/// session of its own doesn't get it from there.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn interrupt_of_a_terminal_comes_once() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let listen = "trap 'echo INT' INT; echo $PPID
+        i=0; while [ $i -lt 40 ]; do sleep 0.05; i=$((i + 1)); done; echo over";
+    let script = folder.path().join("listen");
+    std::fs::write(&script, listen).unwrap();
+    for (session, by_terminal) in [("", true), ("setsid ", false)] {
+        let run = format!(
+            "trap : INT; {} run r --redis {} -- {session}sh {}; exit $?",
+            LOCK_CLIENT,
+            redis.url(),
+            script.display()
+        );
+        let mut command = apart("script");
+        command.args(["-qec", &run, "/dev/null"]);
+        let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
+        let wrapper = terminal.line(PATIENCE).await.unwrap().trim().parse().unwrap();
+        let wrapper = Pid::from_raw(wrapper).unwrap();
+        // Two signals become one if the second comes before the first is taken: so it comes later.
+        kill_process(wrapper, Signal::STOP).unwrap();
+        terminal.write_line("\u{3}").unwrap();
+        let mut printed = String::new();
+        while by_terminal && !printed.contains("INT") {
+            printed += &terminal.line(PATIENCE).await.unwrap();
+        }
+        kill_process(wrapper, Signal::CONT).unwrap();
+        while !printed.contains("over") {
+            printed += &terminal.line(PATIENCE).await.unwrap();
+        }
+        assert_eq!(printed.matches("INT").count(), 1, "{session}: {printed}");
+        assert_eq!(terminal.exit(PATIENCE).await.unwrap().code(), Some(0));
+    }
+}
+
+/// A shell ends its loop if the signal has ended what ran in it, and goes on if that exits with 130.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn interrupt_of_a_terminal_ends_the_loop_of_a_shell() {
+    let redis = Redis::start().await.unwrap();
+    let locks = locks(&redis);
+    let lease = locks.acquire(&name("held"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("loop");
+    for run in ["run r -- sh -c 'exec sleep 600'", "run held --fair -- true"] {
+        let program = LOCK_CLIENT;
+        let round = format!("echo round; {} {run}", program.display());
+        std::fs::write(&script, format!("for i in 1 2 3; do {round}; done")).unwrap();
+        let looped = format!("trap : INT; bash {}; echo over $?", script.display());
+        let mut command = apart("script");
+        command.args(["-qec", &looped, "/dev/null"]).env("FENCED_REDIS", redis.url());
+        let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
+        assert_eq!(terminal.line(PATIENCE).await.unwrap().trim(), "round");
+        let has_begun = || async {
+            let (r, held) = (locks.status(&name("r")).await?, locks.status(&name("held")).await?);
+            Ok(r.held.is_some() || held.queued == 1)
+        };
+        until_async(PATIENCE, has_begun).await.unwrap();
+        terminal.write_line("\u{3}").unwrap();
+        let mut printed = String::new();
+        while !printed.contains("over") {
+            printed += &terminal.line(PATIENCE).await.unwrap();
+        }
+        assert!(printed.contains("over 130") && !printed.contains("round"), "{run}: {printed}");
+        assert_eq!(locks.status(&name("r")).await.unwrap().held, None, "it is released before");
+    }
+    lease.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn signal_ends_a_wait_and_leaves_nothing_behind() {
+    let redis = Redis::start().await.unwrap();
+    let locks = locks(&redis);
+    let lease = locks.acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    let queued = async || locks.status(&name("r")).await.unwrap().queued;
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::USR1, 138)] {
+        let mut run = Run::start(&redis, &["--fair"], "echo it ran");
+        until_async(PATIENCE, || async { Ok(queued().await == 1) }).await.unwrap();
+        run.signal(signal);
+        assert_eq!(run.exit_code().await, code);
+        assert_eq!(queued().await, 0, "when it has ended, it has left the queue");
+        assert_eq!(run.event_names(), ["interrupted"]);
+    }
+    // The control: one that is killed stays in the queue, for a while.
+    let mut run = Run::start(&redis, &["--fair"], "echo it ran");
+    until_async(PATIENCE, || async { Ok(queued().await == 1) }).await.unwrap();
+    run.process().kill().unwrap();
+    assert_eq!(queued().await, 1);
+    lease.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn killed_wrapper_takes_the_command_with_it() {
+    let redis = Redis::start().await.unwrap();
+    let mut run =
+        Run::start(&redis, &[], "trap '' HUP INT TERM; echo $$; sleep 600 & echo $!; wait");
+    let (child, grandchild) = (run.pid().await, run.pid().await);
+    assert!(lives(child) && lives(grandchild));
+    run.process().kill().unwrap();
+    until_dead(child).await;
+    assert!(lives(grandchild), "as the help says: what the command has started lives on");
+    kill(grandchild);
+}
+
+/// The control of the above: by itself, a child outlives its parent.
+#[tokio::test]
+async fn child_of_a_killed_process_that_is_not_bound_lives_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "sleep 600 & echo $!; wait"]);
+    let mut parent = Process::spawn("parent", &command, folder.path()).unwrap();
+    let child: u32 = parent.line(PATIENCE).await.unwrap().parse().unwrap();
+    parent.kill().unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(lives(child));
+    kill(child);
+}
+
+#[tokio::test]
+async fn nested_commands_are_killed_with_the_outermost_wrapper() {
+    let redis = Redis::start().await.unwrap();
+    let program = LOCK_CLIENT;
+    // Without the `exec`, the shell would be the command, and the second wrapper what it started.
+    let inner = format!("{} run other -- sh -c 'echo $$; read go'", program.display());
+    let nested = format!("exec {} run r -- {inner}", program.display());
+    let mut run = Run::start(&redis, &[], &nested);
+    let child = run.pid().await;
+    assert!(lives(child));
+    run.process().kill().unwrap();
+    until_dead(child).await;
+}

@@ -1,0 +1,26 @@
+//! Encrypted connections. Each command has an environment of its own, which names the certificates to
+//! trust.
+
+use std::process::Command;
+
+use testbed::Redis;
+
+use crate::programs::LOCK_CLIENT;
+
+#[tokio::test]
+async fn encrypted_redis_is_used_if_its_certificate_is_trusted() {
+    let redis = Redis::start_tls().await.unwrap();
+    let (url, ca_file) = (redis.url(), redis.ca_file().unwrap());
+    let status = async |ca_file| {
+        let mut command = Command::new(built("lock-client").unwrap());
+        command.args(["status", "r", "--redis", &url]).env("SSL_CERT_FILE", ca_file);
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    };
+    let trusted = status(ca_file).await;
+    assert_eq!(trusted.status.code(), Some(0), "{trusted:?}");
+    let other = Redis::start_tls().await.unwrap();
+    let distrusted = status(other.ca_file().unwrap()).await;
+    assert_eq!(distrusted.status.code(), Some(69), "{distrusted:?}");
+    let reason = String::from_utf8_lossy(&distrusted.stderr).into_owned();
+    assert!(reason.contains("certificate"), "{reason}");
+}

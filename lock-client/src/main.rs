@@ -1,8 +1,0 @@
-//! The `lock-client` command.
-
-use std::process::ExitCode;
-
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    lock_client::cli::main().await
-}

@@ -1,0 +1,73 @@
+//! The scripts, each of which is one step for Redis.
+
+use std::sync::OnceLock;
+
+use redis::{Arg, Cmd, ToRedisArgs};
+
+/// A script that Redis may or may not know already.
+pub(crate) struct Script {
+    code: &'static str,
+    hash: OnceLock<String>,
+}
+
+/// Joins the files of a script.
+macro_rules! script {
+    ($($file:literal),+) => {
+        $crate::redis::script::Script::of(concat!($(include_str!($file)),+))
+    };
+}
+pub(crate) use script;
+
+pub(super) static ACQUIRE: Script = script!("counter.lua", "queue.lua", "acquire.lua");
+pub(super) static RENEW: Script = script!("counter.lua", "renew.lua");
+pub(super) static REISSUE: Script = script!("counter.lua", "reissue.lua");
+pub(super) static RELEASE: Script = script!("queue.lua", "release.lua");
+pub(crate) static STATUS: Script = script!("status.lua");
+
+/// A script with its keys and arguments.
+pub(crate) struct Call {
+    script: &'static Script,
+    by_hash: Cmd,
+}
+
+impl Script {
+    pub(crate) const fn of(code: &'static str) -> Self {
+        Self { code, hash: OnceLock::new() }
+    }
+
+    pub(crate) fn with(&'static self, keys: impl Into<Vec<String>>) -> Call {
+        let hash = self.hash.get_or_init(|| redis::Script::new(self.code).get_hash().to_owned());
+        let keys = keys.into();
+        let mut by_hash = redis::cmd("EVALSHA");
+        by_hash.arg(hash).arg(keys.len()).arg(keys);
+        Call { script: self, by_hash }
+    }
+}
+
+impl Call {
+    pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
+        self.by_hash.arg(argument);
+        self
+    }
+
+    pub(super) fn script(&self) -> &'static Script {
+        self.script
+    }
+
+    /// The call by the script's hash alone.
+    pub(super) fn by_hash(&self) -> &Cmd {
+        &self.by_hash
+    }
+
+    /// The call with the whole script, which Redis knows from then on.
+    pub(crate) fn in_full(&self) -> Cmd {
+        let mut in_full = redis::cmd("EVAL");
+        in_full.arg(self.script.code);
+        for argument in self.by_hash.args_iter().skip(2) {
+            if let Arg::Simple(argument) = argument {
+                in_full.arg(argument);
+            }
+        }
+        in_full
+    }
+}

@@ -1,0 +1,132 @@
+//! The connections of a client: to servers that hang, are busy or are slow to answer, and in runtimes
+//! that end.
+
+use std::{pin::pin, time::Duration};
+
+use lock_client::Terms;
+use testbed::{
+    Redis, Sentinels,
+    wait::{until, until_async},
+};
+use tokio::{
+    net::TcpListener,
+    runtime::{self, Runtime},
+    time::timeout,
+};
+
+use crate::{
+    lock_service::{locks, tried, ttl},
+    names::name,
+};
+use testbed::lossy_proxy::LossyProxy;
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn runtime() -> Runtime {
+    runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// The kernel of a server that hangs acknowledges what it is sent, as a proxy before a dead one does.
+#[tokio::test]
+async fn primary_that_hangs_is_left_for_the_one_that_the_sentinels_name() {
+    let mut world = Sentinels::start().await.unwrap();
+    let locks = locks(&world.url());
+    let lease = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
+    lease.release().await.unwrap();
+    world.primary().process().pause().await.unwrap();
+    world.fail_over().await.unwrap();
+    let acquired = async || match locks.acquire(&name("r"), tried(60_000)).await {
+        Ok(lease) => Ok(lease.release().await.is_ok()),
+        Err(_) => Ok(false),
+    };
+    until_async(SOON, acquired).await.expect("the new primary is asked");
+}
+
+#[tokio::test]
+async fn short_wait_is_long_enough_to_connect_to_the_second_sentinel() {
+    let world = Sentinels::start().await.unwrap();
+    // It takes connections, and never answers.
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let first = format!("redis+sentinel://{},", mute.local_addr().unwrap());
+    let locks = locks(&world.url().replace("redis+sentinel://", &first));
+    let terms = Terms::new(ttl(60_000)).wait(Duration::from_millis(100));
+    locks.acquire(&name("r"), terms).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn redis_that_is_busy_with_a_script_is_waited_for() {
+    let redis = Redis::start_with(&["--busy-reply-threshold", "10"]).await.unwrap();
+    let proxy = LossyProxy::to(redis.socket()).await;
+    let (locks, r) = (locks(&format!("redis://{}", proxy.address)), name("r"));
+    let lease = locks.acquire(&r, tried(60_000)).await.unwrap();
+    let endless = redis.command::<()>(&["EVAL", "while true do end", "0"]);
+    let meanwhile = async {
+        let is_busy = async || Ok(redis.command::<String>(&["PING"]).await.is_err());
+        until_async(SOON, is_busy).await.unwrap();
+        // Who asks again was told that it is busy. Only an acquire names the counter, and only a
+        // release the channel, before somebody listens there.
+        let asked =
+            ["fenced:{r}:token", "fenced:{r}:freed"].map(|text| (text, proxy.requests(text)));
+        let ask_again =
+            || Ok(asked.iter().all(|(text, before)| proxy.requests(text) >= before + 2));
+        let waits = locks.acquire(&r, Terms::new(ttl(60_000)).wait(SOON));
+        let (released, acquired, ()) = tokio::join!(lease.release(), waits, async {
+            // The script is killed in any case.
+            let both_ask_again = until(Duration::from_secs(5), ask_again).await;
+            let _: String = redis.command(&["SCRIPT", "KILL"]).await.unwrap();
+            both_ask_again.expect("what is busy is asked again");
+        });
+        released.expect("it was busy, and did not refuse");
+        acquired.expect("it was busy, and did not refuse").release().await.unwrap();
+    };
+    let (killed, ()) = tokio::join!(endless, meanwhile);
+    assert!(killed.unwrap_err().to_string().contains("SCRIPT KILL"));
+}
+
+#[test]
+fn waiters_hear_in_another_runtime_than_the_first() {
+    let servers = runtime();
+    let redis = servers.block_on(Redis::start()).unwrap();
+    let (locks, r) = (locks(&redis.url()), name("r"));
+    for _ in 0..2 {
+        let runtime = runtime();
+        runtime.block_on(async {
+            let held = locks.acquire(&r, tried(60_000)).await.unwrap();
+            let waits = locks.acquire(&r, Terms::new(ttl(60_000)).wait(SOON));
+            let releases = async {
+                let channel = ["PUBSUB", "NUMSUB", "fenced:{r}:freed"];
+                let heard = async || Ok(redis.command::<(String, u64)>(&channel).await?.1 == 1);
+                until_async(SOON, heard).await.unwrap();
+                held.release().await.unwrap();
+            };
+            let (acquired, ()) = tokio::join!(waits, releases);
+            acquired.unwrap().release().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn acquire_that_is_dropped_outside_of_its_runtime_leaves_nothing_behind() {
+    let runtime = runtime();
+    let redis = runtime.block_on(Redis::start()).unwrap();
+    let (locks, r) = (locks(&redis.url()), name("r"));
+    let held = runtime.block_on(locks.acquire(&r, tried(60_000))).unwrap();
+    {
+        let mut waits = pin!(locks.acquire(&r, Terms::new(ttl(60_000)).fair()));
+        let queued = async {
+            let stands = async || Ok(locks.status(&r).await?.queued == 1);
+            until_async(SOON, stands).await.unwrap();
+        };
+        runtime.block_on(async {
+            tokio::select! {
+                acquired = &mut waits => panic!("it is taken: {acquired:?}"),
+                () = queued => {}
+            }
+        });
+    }
+    runtime.block_on(async {
+        timeout(SOON, locks.settled()).await.unwrap();
+        assert_eq!(locks.status(&r).await.unwrap().queued, 0);
+        held.release().await.unwrap();
+    });
+}

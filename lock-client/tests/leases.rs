@@ -1,0 +1,221 @@
+//! Leases: their renewal, their end, and what is shared by their clones.
+
+use std::time::{Duration, Instant};
+
+use lock_client::{AcquireError, Lease, Lost, Released, RenewError, Terms};
+use testbed::{
+    Redis,
+    wait::{until, until_async},
+};
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    lock_service::{locks, tried, ttl, unrenewed, until_free},
+    names::{name, token},
+};
+
+const SOON: Duration = Duration::from_secs(20);
+
+async fn until_passed(lease: &Lease, time: Duration) {
+    // Only so much time passing shows that something does not happen.
+    sleep(time).await;
+    assert!(lease.token().is_ok(), "it is still held");
+}
+
+#[tokio::test]
+async fn lease_renews_itself_as_long_as_it_lives_and_no_longer() {
+    let redis = Redis::start().await.unwrap();
+    let (ours, others) = (locks(&redis.url()), locks(&redis.url()));
+    let lease = ours.acquire(&name("r"), Terms::new(ttl(1_500)).no_wait()).await.unwrap();
+    let first_token = lease.token();
+    until_passed(&lease, Duration::from_secs(3)).await;
+    let busy = others.acquire(&name("r"), tried(1_000)).await;
+    assert!(matches!(busy, Err(AcquireError::Contended { .. })), "{busy:?}");
+    assert_eq!(lease.token(), first_token);
+    // Forgotten, and not released: a task that outlived the lease would keep the lock.
+    lease.detach().unwrap();
+    let next = others.acquire(&name("r"), Terms::new(ttl(1_000)).wait(SOON)).await;
+    next.expect("nobody renews it any more").release().await.unwrap();
+}
+
+#[tokio::test]
+async fn lease_without_renewal_ends_with_its_ttl() {
+    let redis = Redis::start().await.unwrap();
+    let locks = locks(&redis.url());
+    let lease = locks.acquire(&name("r"), unrenewed(300)).await.unwrap();
+    timeout(SOON, lease.lost()).await.expect("it is lost in time");
+    assert_eq!(lease.token(), Err(Lost));
+    until_free(&redis).await;
+}
+
+#[tokio::test]
+async fn lease_is_held_no_longer_than_its_cap() {
+    let redis = Redis::start().await.unwrap();
+    let locks = locks(&redis.url());
+    // Renewed for the rest of the first, and not for that of the second.
+    for (cap, ttl_ms) in [(2_500, 2_000), (200, 600_000)] {
+        let cap = Duration::from_millis(cap);
+        let terms = Terms::new(ttl(ttl_ms)).max_hold(cap);
+        let begun = Instant::now();
+        let lease = locks.acquire(&name("r"), terms).await.unwrap();
+        assert!(lease.remaining() <= cap);
+        timeout(SOON, lease.lost()).await.expect("it is lost at its cap");
+        assert!(begun.elapsed() > cap * 9 / 10, "and not much earlier");
+        until_free(&redis).await;
+    }
+}
+
+#[tokio::test]
+async fn cap_holds_when_a_renewal_comes_late_and_when_a_lease_is_adopted() {
+    let mut redis = Redis::start().await.unwrap();
+    let locks = locks(&redis.url());
+    let cap = Duration::from_millis(3_500);
+    let begun = std::time::Instant::now();
+    let terms = Terms::new(ttl(3_000)).max_hold(cap).no_wait();
+    let lease = locks.acquire(&name("r"), terms).await.unwrap();
+    redis.process().pause().await.unwrap();
+    // The renewal of the first second gets through after the second.
+    sleep(Duration::from_secs(2)).await;
+    redis.process().resume().unwrap();
+    while lease.token().is_ok() {
+        let elapsed = begun.elapsed();
+        assert!(elapsed + lease.remaining() < cap + Duration::from_millis(500));
+        sleep(Duration::from_millis(10)).await;
+    }
+
+    let detached = locks.acquire(&name("other"), ttl(60_000)).await.unwrap().detach().unwrap();
+    let adopted = locks.adopt(detached, Terms::new(ttl(60_000)).max_hold(cap)).await.unwrap();
+    assert!(adopted.remaining() <= cap);
+}
+
+#[tokio::test]
+async fn cap_holds_when_a_renewal_waits_for_a_reissue() {
+    let mut redis = Redis::start().await.unwrap();
+    let locks = locks(&redis.url());
+    let (ttl, cap) = (ttl(3_000), Duration::from_millis(3_500));
+    let begun = Instant::now();
+    let lease = locks.acquire(&name("r"), Terms::new(ttl).max_hold(cap)).await.unwrap();
+    let end = begun.elapsed() + lease.remaining() + (cap - ttl.reliable());
+    sleep(Duration::from_millis(800)).await;
+    redis.process().pause().await.unwrap();
+    let resume = async {
+        // The renewal of the first second waits.
+        sleep(Duration::from_millis(400)).await;
+        redis.process().resume().unwrap();
+    };
+    tokio::join!(lease.reissue(lease.token().unwrap()), resume).0.unwrap();
+    until(SOON, || Ok(lease.remaining() > Duration::from_millis(1_900)))
+        .await
+        .expect("it is renewed");
+    let until = begun.elapsed() + lease.remaining();
+    assert!(until < end + Duration::from_millis(100), "{until:?}, and not {end:?}");
+}
+
+#[tokio::test]
+async fn lock_that_went_to_somebody_else_is_lost_and_not_taken_back() {
+    let redis = Redis::start().await.unwrap();
+    let (ours, others) = (locks(&redis.url()), locks(&redis.url()));
+    let lease = ours.acquire(&name("r"), Terms::new(ttl(6_000))).await.unwrap();
+    let _: i64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+    let other = others.acquire(&name("r"), tried(60_000)).await.unwrap();
+    // At the next renewal, and so before the ttl is over.
+    timeout(Duration::from_secs(5), lease.lost()).await.expect("a renewal tells");
+    assert_eq!(lease.token(), Err(Lost), "and never the successor's token");
+    assert!(matches!(lease.renew().await, Err(RenewError::Lost(_))));
+    assert_eq!(lease.release().await.unwrap(), Released::NotHeld);
+    let held = ours.status(&name("r")).await.unwrap().held.unwrap();
+    assert_eq!(Ok(held.token), other.token(), "the other's lock is left alone");
+}
+
+#[tokio::test]
+async fn renewal_that_comes_too_late_does_not_take_the_lock_back() {
+    let mut redis = Redis::start().await.unwrap();
+    let locks = locks(&redis.url());
+    let lease = locks.acquire(&name("r"), Terms::new(ttl(2_000))).await.unwrap();
+    let token_before = lease.token().unwrap();
+    // The lock has no end in Redis, so only the lease's own deadline can make it lost.
+    let _: i64 = redis.command(&["PERSIST", "fenced:{r}:lock"]).await.unwrap();
+    redis.process().pause().await.unwrap();
+    timeout(SOON, lease.lost()).await.expect("it is past its deadline");
+    redis.process().resume().unwrap();
+    // Redis answers in the order of asking: by now, the renewal has been answered too.
+    let held = locks.status(&name("r")).await.unwrap().held.unwrap();
+    assert_eq!(lease.token(), Err(Lost));
+    assert!(matches!(lease.renew().await, Err(RenewError::Lost(_))));
+    assert_eq!(held.token, token_before, "Redis would have renewed it");
+    drop(lease);
+    until_free(&redis).await;
+}
+
+#[tokio::test]
+async fn renewal_survives_a_redis_that_is_away_for_less_than_the_ttl() {
+    let mut redis = Redis::start().await.unwrap();
+    let locks = locks(&redis.url());
+    let lease = locks.acquire(&name("r"), Terms::new(ttl(6_000))).await.unwrap();
+    redis.process().pause().await.unwrap();
+    let missed = || Ok(lease.remaining() < Duration::from_millis(3_500));
+    until(SOON, missed).await.unwrap();
+    redis.process().resume().unwrap();
+    let renewed = || Ok(lease.remaining() > Duration::from_millis(4_500));
+    until(SOON, renewed).await.expect("it is renewed again");
+}
+
+#[tokio::test]
+async fn lock_is_released_with_the_last_clone() {
+    let redis = Redis::start().await.unwrap();
+    let locks = locks(&redis.url());
+    let lease = locks.acquire(&name("r"), ttl(60_000)).await.unwrap();
+    let clone = lease.clone();
+    let lost = lease.lost();
+    assert_eq!(clone.token(), lease.token());
+    assert_eq!(lease.release().await.unwrap(), Released::StillHeld);
+    assert!(clone.token().is_ok());
+    let busy = locks.acquire(&name("r"), tried(1_000)).await;
+    assert!(matches!(busy, Err(AcquireError::Contended { .. })), "{busy:?}");
+    drop(clone);
+    timeout(SOON, lost).await.expect("a lease that is released is over");
+    until_free(&redis).await;
+}
+
+#[tokio::test]
+async fn detached_lock_is_adopted_by_another_client() {
+    let redis = Redis::start().await.unwrap();
+    let (first, second) = (locks(&redis.url()), locks(&redis.url()));
+    let lease = first.acquire(&name("r"), ttl(60_000)).await.unwrap();
+    let token = lease.token();
+    let clone = lease.clone();
+    assert_eq!(lease.detach(), None, "a clone keeps it");
+    let detached = clone.detach().unwrap();
+    let adopted = second.adopt(detached.clone(), ttl(60_000)).await.unwrap();
+    assert_eq!(adopted.token(), token);
+    assert_eq!(adopted.release().await.unwrap(), Released::Released);
+    let gone = second.adopt(detached, ttl(60_000)).await;
+    assert!(matches!(gone, Err(RenewError::Lost(_))), "{gone:?}");
+}
+
+#[tokio::test]
+async fn counter_is_kept_for_as_long_as_it_was_told() {
+    let redis = Redis::start().await.unwrap();
+    let retention = Duration::from_millis(400);
+    let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
+    let forgetting = lock_client::Locks::new(backend.keep_counters_for(retention));
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let lease = forgetting.acquire(&name("r"), ttl(2_000)).await.unwrap();
+    assert_eq!(lease.token(), Ok(token(33)));
+    // While it is held, renewals keep the counter.
+    until_passed(&lease, Duration::from_secs(3)).await;
+    let counter: Option<u64> = redis.command(&["GET", "fenced:{r}:token"]).await.unwrap();
+    assert_eq!(counter, Some(33));
+    lease.release().await.unwrap();
+    let gone = async || Ok(!redis.command::<bool>(&["EXISTS", "fenced:{r}:token"]).await?);
+    until_async(SOON, gone).await.unwrap();
+    let lease = forgetting.acquire(&name("r"), ttl(2_000)).await.unwrap();
+    assert!(lease.token().unwrap() > token(1_000_000_000_000), "it starts at the clock");
+
+    // Without a retention it stays, also one that was to be forgotten.
+    lease.release().await.unwrap();
+    let keeping = locks(&redis.url());
+    keeping.acquire(&name("r"), ttl(300)).await.unwrap().release().await.unwrap();
+    let ttl_ms: i64 = redis.command(&["PTTL", "fenced:{r}:token"]).await.unwrap();
+    assert_eq!(ttl_ms, -1);
+}

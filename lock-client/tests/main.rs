@@ -1,0 +1,15 @@
+//! The library of locks, on Redis servers of its own.
+
+mod acquiring;
+mod connections;
+mod leases;
+mod lock_service;
+mod lost_replies;
+mod metrics;
+mod missed_wakeups;
+#[path = "../../fence/tests/names.rs"]
+mod names;
+mod pitfalls;
+mod redis_kinds;
+mod redlock;
+mod waiting;

@@ -1,0 +1,130 @@
+//! Waiters that miss the message which would have woken them.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use fence::{Holder, ResourceName, Token};
+use lock_client::{
+    Lease, Locks, Order, Ttl,
+    backend::{Attempt, Backend, BackendError, Ownership, Status, Wakeups},
+};
+use testbed::Redis;
+use tokio::{sync::Mutex, time::timeout};
+
+use crate::{
+    lock_service::{locks, redis_before, ttl, waiting},
+    names::name,
+    waiting::fair,
+};
+
+const SOON: Duration = Duration::from_secs(20);
+/// Sooner than a waiter looks for itself, which is after a second where it is fair.
+const AT_ONCE: Duration = Duration::from_millis(700);
+
+/// A Redis on which the lock is freed just before a waiter listens: whoever has tried before that, and
+/// doesn't try again, is never woken.
+#[derive(Debug)]
+struct FreedBeforeSubscribed {
+    redis: lock_client::redis::Redis,
+    lease: Mutex<Option<Lease>>,
+    subscribed: OnceLock<Instant>,
+    /// How long after that it was tried again.
+    tried_after: Arc<OnceLock<Duration>>,
+}
+
+#[async_trait]
+impl Backend for FreedBeforeSubscribed {
+    async fn try_acquire(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        ttl: Ttl,
+        order: Order,
+    ) -> Result<Attempt, BackendError> {
+        if let Some(subscribed) = self.subscribed.get() {
+            self.tried_after.get_or_init(|| subscribed.elapsed());
+        }
+        self.redis.try_acquire(name, holder, ttl, order).await
+    }
+
+    async fn renew(
+        &self,
+        name: &ResourceName,
+        ownership: &Ownership,
+        ttl: Ttl,
+    ) -> Result<Option<Token>, BackendError> {
+        self.redis.renew(name, ownership, ttl).await
+    }
+
+    async fn reissue(
+        &self,
+        name: &ResourceName,
+        ownership: &Ownership,
+        above: Token,
+    ) -> Result<Option<Token>, BackendError> {
+        self.redis.reissue(name, ownership, above).await
+    }
+
+    async fn release(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        grant: Option<Token>,
+    ) -> Result<bool, BackendError> {
+        self.redis.release(name, holder, grant).await
+    }
+
+    async fn subscribe(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        order: Order,
+    ) -> Result<Wakeups, BackendError> {
+        if let Some(lease) = self.lease.lock().await.take() {
+            lease.release().await.unwrap();
+        }
+        let wakeups = self.redis.subscribe(name, holder, order).await;
+        self.subscribed.get_or_init(Instant::now);
+        wakeups
+    }
+
+    async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
+        self.redis.status(name).await
+    }
+}
+
+#[tokio::test]
+async fn lock_that_is_freed_before_a_waiter_listens_is_not_missed() {
+    let redis = Redis::start().await.unwrap();
+    for terms in [fair(), ttl(600_000).into()] {
+        let lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
+        let tried_after = Arc::default();
+        let waiting = Locks::new(FreedBeforeSubscribed {
+            redis: lock_client::redis::Redis::open(&redis.url()).unwrap(),
+            lease: Mutex::new(Some(lease)),
+            subscribed: OnceLock::new(),
+            tried_after: Arc::clone(&tried_after),
+        });
+        waiting.acquire(&name("r"), terms).await.unwrap().release().await.unwrap();
+        let tried_after = *tried_after.get().expect("it tries after it has subscribed");
+        assert!(tried_after < AT_ONCE, "it has slept before it tried: {tried_after:?}");
+    }
+}
+
+#[tokio::test]
+async fn waiters_survive_a_lost_connection_and_a_missed_message() {
+    for terms in [fair(), ttl(600_000).into()] {
+        let redis = redis_before(33).await;
+        let lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
+        let waiter = waiting(&redis, &locks(&redis.url()), terms).await;
+        let _: i64 = redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await.unwrap();
+        // As if released at that moment, and nobody had heard.
+        let _: i64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+        let had = timeout(SOON, waiter).await.expect("it looks for itself").unwrap();
+        had.unwrap().release().await.unwrap();
+        drop(lease);
+    }
+}

@@ -1,0 +1,225 @@
+//! Redis as people run it: with users and passwords, encrypted, behind Sentinels, as a Cluster.
+
+use std::time::Duration;
+
+use fence::Holder;
+use lock_client::{
+    AcquireError, Locks, Order, Terms,
+    backend::{Backend, BackendError},
+};
+use testbed::{Redis, RedisCluster, Sentinels, wait::until_async};
+use tokio::time::timeout;
+
+use crate::{
+    lock_service::{channels, locks, tried, ttl},
+    names::name,
+};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// What a user of locks may do, as `lock-client/README.md` tells it.
+const ACL: &str = "resetchannels &fenced:* ~fenced:* -@all +eval +evalsha +ping +publish \
+                   +subscribe +unsubscribe +get +set +del +pexpire +pttl +time +zadd +zrem \
+                   +zrange +zscore +zcard";
+
+/// Locks, renews, waits in both orders, and releases. These are the servers that may hear the waiter.
+async fn assert_locks(locks: &Locks, servers: &[&Redis], lock: &str) {
+    let listening = async |count| {
+        let subscribed = async || {
+            let mut sum = 0;
+            for redis in servers {
+                sum += channels(redis).await?;
+            }
+            Ok(sum == count)
+        };
+        until_async(SOON, subscribed).await.unwrap();
+    };
+    let name = name(lock);
+    let mut last = None;
+    for terms in [Terms::new(ttl(60_000)), Terms::new(ttl(60_000)).fair()] {
+        let lease = locks.acquire(&name, tried(60_000)).await.unwrap();
+        lease.renew().await.unwrap();
+        lease.reissue(lease.token().unwrap()).await.unwrap();
+        let (waiting, waited_for) = (locks.clone(), name.clone());
+        let waiter = tokio::spawn(async move {
+            let lease = waiting.acquire(&waited_for, terms).await.unwrap();
+            let token = lease.token().unwrap();
+            lease.release().await.unwrap();
+            token
+        });
+        listening(1).await;
+        assert!(!waiter.is_finished(), "the lock is not had before it is released");
+        let token = lease.token().unwrap();
+        lease.release().await.unwrap();
+        let next = timeout(SOON, waiter).await.expect("it is had soon").unwrap();
+        assert!(token < next && Some(token) > last);
+        last = Some(next);
+        listening(0).await;
+    }
+}
+
+/// Makes a user `locker` who has the documented rights, and these.
+async fn make_user(redis: &Redis, further: &[&str]) {
+    let user = ["ACL", "SETUSER", "locker", "on", ">secret"];
+    let rights: Vec<_> = ACL.split_whitespace().chain(further.iter().copied()).collect();
+    let _: String = redis.command(&[&user[..], &rights].concat()).await.unwrap();
+}
+
+/// Takes a lock that another then waits for in the queue, and releases it.
+async fn hand_over(url: &str) -> Result<(), BackendError> {
+    let backend = lock_client::redis::Redis::open(url).unwrap();
+    let (r, owner, next) = (name("r"), Holder::random(), Holder::random());
+    backend.try_acquire(&r, &owner, ttl(60_000), Order::Fair).await?;
+    backend.try_acquire(&r, &next, ttl(60_000), Order::Fair).await?;
+    let wakeups = backend.subscribe(&r, &next, Order::Fair).await?;
+    backend.status(&r).await?;
+    backend.release(&r, &owner, None).await?;
+    timeout(SOON, wakeups.next()).await.expect("it is woken");
+    backend.try_acquire(&r, &next, ttl(60_000), Order::Fair).await?;
+    backend.release(&r, &next, None).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn user_with_no_more_than_the_documented_rights_can_lock() {
+    let redis = Redis::start_on_tcp(&[]).await.unwrap();
+    make_user(&redis, &[]).await;
+    let url = redis.url_as("locker", "secret");
+    assert_locks(&locks(&url), &[&redis], "r").await;
+    let at_socket = format!("redis+unix://{}?user=locker&pass=secret", redis.socket().display());
+    assert_locks(&locks(&at_socket), &[&redis], "r").await;
+    hand_over(&url).await.unwrap();
+
+    // The control: without one of them it is refused.
+    let not_needed_here = ["+ping", "+unsubscribe"];
+    let needed = |right: &&str| right.starts_with('+') && !not_needed_here.contains(right);
+    for right in ACL.split_whitespace().filter(needed) {
+        let _: () = redis.command(&["SCRIPT", "FLUSH"]).await.unwrap();
+        let revoked = right.replace('+', "-");
+        let _: String = redis.command(&["ACL", "SETUSER", "locker", &revoked]).await.unwrap();
+        let refused = hand_over(&url).await;
+        let _: String = redis.command(&["ACL", "SETUSER", "locker", right]).await.unwrap();
+        let _: () = redis.command(&["FLUSHALL"]).await.unwrap();
+        assert!(matches!(refused, Err(BackendError::Rejected(_))), "{right}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn user_of_another_database_needs_select() {
+    let redis = Redis::start_on_tcp(&[]).await.unwrap();
+    make_user(&redis, &[]).await;
+    let url = format!("{}/3", redis.url_as("locker", "secret"));
+    let refused = locks(&url).acquire(&name("r"), tried(1_000)).await;
+    assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{refused:?}");
+    make_user(&redis, &["+select"]).await;
+    assert_locks(&locks(&url), &[&redis], "r").await;
+}
+
+#[tokio::test]
+async fn user_of_a_cluster_needs_its_slots() {
+    let mut cluster = RedisCluster::start().await.unwrap();
+    let url = cluster.url().replace("://", "://locker:secret@");
+    for (further, enough) in [(&[][..], false), (&["+cluster|slots"], true)] {
+        for node in cluster.nodes() {
+            make_user(node, further).await;
+        }
+        if enough {
+            let nodes: Vec<_> = cluster.nodes().iter().collect();
+            assert_locks(&locks(&url), &nodes, "r").await;
+        } else {
+            let refused = locks(&url).acquire(&name("r"), tried(1_000)).await;
+            assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{refused:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn wrong_password_is_a_clear_error_at_once() {
+    let redis = Redis::start_on_tcp(&["--requirepass", "secret"]).await.unwrap();
+    assert_locks(&locks(&redis.url_as("default", "secret")), &[&redis], "r").await;
+    for url in [redis.url_as("default", "wrong"), redis.url()] {
+        let refused = locks(&url).acquire(&name("r"), ttl(1_000)).await;
+        assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn database_of_the_url_is_used() {
+    let redis = Redis::start_on_tcp(&[]).await.unwrap();
+    let (zero, three) = (locks(&redis.url()), locks(&format!("{}/3", redis.url())));
+    let _in_zero = zero.acquire(&name("r"), tried(60_000)).await.unwrap();
+    let _in_three = three.acquire(&name("r"), tried(60_000)).await.unwrap();
+    let keyspace: String = redis.command(&["INFO", "keyspace"]).await.unwrap();
+    assert!(keyspace.contains("db3:keys=2"), "{keyspace}");
+}
+
+#[tokio::test]
+async fn connection_is_made_again_when_redis_comes_back() {
+    let mut redis =
+        Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await.unwrap();
+    let locks = locks(&redis.url());
+    let before = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
+    redis.restart().await.unwrap();
+    before.renew().await.unwrap_err();
+    before.renew().await.expect("the lock has survived, and the next request connects");
+    before.release().await.unwrap();
+    assert_locks(&locks, &[&redis], "r").await;
+}
+
+#[tokio::test]
+async fn primary_behind_sentinels_is_followed_through_a_failover() {
+    let mut world = Sentinels::start().await.unwrap();
+    let locks = locks(&world.url());
+    assert_locks(&locks, &[world.primary()], "r").await;
+    let lease = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
+    let token = lease.token().unwrap();
+    // Else the failover may lose the lock: that is what it is asynchronous for.
+    let lock = ["GET", "fenced:{r}:lock"];
+    let held: Option<String> = world.primary().command(&lock).await.unwrap();
+    let replica = world.replica();
+    let has_it = async || Ok(replica.command::<Option<String>>(&lock).await? == held);
+    until_async(SOON, has_it).await.unwrap();
+    // One waits meanwhile.
+    let waiting = locks.clone();
+    let waiter = tokio::spawn(async move {
+        let lease = waiting.acquire(&name("r"), ttl(60_000)).await.unwrap();
+        lease.token().unwrap()
+    });
+    world.primary().process().kill().unwrap();
+    world.fail_over().await.unwrap();
+    until_async(SOON, async || Ok(lease.renew().await.is_ok())).await.expect("it is renewed there");
+    lease.release().await.unwrap();
+    let next = timeout(SOON, waiter).await.expect("the waiter hears of it").unwrap();
+    assert!(next > token);
+}
+
+#[tokio::test]
+async fn keys_of_a_lock_share_a_slot_of_a_cluster() {
+    let mut cluster = RedisCluster::start().await.unwrap();
+    let locks = locks(&cluster.url());
+    let mut nodes = Vec::new();
+    for lock in ["a", "b", "c", "invoice-7", "x{y}z"] {
+        assert_locks(&locks, &cluster.nodes().iter().collect::<Vec<_>>(), lock).await;
+        nodes.push(
+            cluster
+                .node_of(&format!("{{{}}}", lock.replace('{', "%7B").replace('}', "%7D")))
+                .await
+                .unwrap(),
+        );
+    }
+    nodes.sort_unstable();
+    nodes.dedup();
+    assert_eq!(nodes, [0, 1, 2], "they are of all three nodes");
+
+    // A node that has forgotten its scripts, and one that was away.
+    for node in cluster.nodes() {
+        let _: () = node.command(&["SCRIPT", "FLUSH"]).await.unwrap();
+    }
+    let nodes: Vec<_> = cluster.nodes().iter().collect();
+    assert_locks(&locks, &nodes, "a").await;
+    cluster.nodes()[0].restart().await.unwrap();
+    cluster.ready().await.unwrap();
+    for lock in ["a", "b", "c", "invoice-7"] {
+        assert_locks(&locks, &cluster.nodes().iter().collect::<Vec<_>>(), lock).await;
+    }
+}

@@ -1,0 +1,7 @@
+//! Locks on a majority of independent nodes.
+
+mod cluster;
+mod holding;
+mod seeded;
+mod taking;
+mod waiting;

@@ -1,0 +1,78 @@
+//! A cluster of private nodes, its clients, and what it shows from outside of the lock `r`.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lock_client::{
+    Locks, Ttl,
+    redlock::{Redlock, operator::Operator},
+};
+use testbed::{NodeKind, Redis, RedlockNodes, wait::until_async};
+
+pub(crate) const LOCK: &str = "fenced:{r}:lock";
+pub(crate) const COUNTER: &str = "fenced:{r}:token";
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The longest ttl of the clusters here.
+const MAX_TTL: Duration = Duration::from_secs(600);
+
+/// So many nodes that keep nothing, initialised.
+pub(crate) async fn cluster_of(nodes: usize) -> RedlockNodes {
+    let cluster = RedlockNodes::start(&vec![NodeKind::FORGETFUL; nodes]).await.unwrap();
+    start_cluster(&cluster, MAX_TTL).await;
+    cluster
+}
+
+/// Makes the nodes one lock service, which grants no longer ttl than this.
+pub(crate) async fn start_cluster(nodes: &RedlockNodes, max_ttl: Duration) {
+    let operator = Operator::new(&nodes.urls()).unwrap();
+    operator.start_cluster(Ttl::new(max_ttl).unwrap()).await.unwrap();
+}
+
+pub(crate) fn locks_of(cluster: &RedlockNodes) -> Locks {
+    Locks::new(Redlock::open(cluster.urls()).unwrap())
+}
+
+/// What nodes have at a key, or `None` where they have nothing.
+pub(crate) async fn values(nodes: &[Redis], key: &str) -> Vec<Option<String>> {
+    let values = nodes.iter().map(async |node| node.command(&["GET", key]).await.unwrap());
+    join_all(values).await
+}
+
+/// Sets the counters of the nodes, one each.
+pub(crate) async fn set_counters(cluster: &RedlockNodes, counters: &[u64]) {
+    for (node, counter) in cluster.nodes().iter().zip(counters) {
+        node.set(COUNTER, &counter.to_string()).await.unwrap();
+    }
+}
+
+/// Another URL of a node.
+pub(crate) fn another_url(node: &Redis, name: &str) -> String {
+    let alias = node.socket().with_file_name(name);
+    std::os::unix::fs::symlink(node.socket(), &alias).unwrap();
+    format!("redis+unix://{}", alias.display())
+}
+
+/// Waits until no lock is taken on any of the nodes.
+pub(crate) async fn until_free(nodes: &[Redis]) {
+    let free = async || {
+        let keys = nodes.iter().map(async |node| node.command(&["KEYS", "*:lock"]).await);
+        let keys: Vec<anyhow::Result<Vec<String>>> = join_all(keys).await;
+        Ok(keys.into_iter().collect::<anyhow::Result<Vec<_>>>()?.concat().is_empty())
+    };
+    until_async(PATIENCE, free).await.unwrap();
+}
+
+/// Waits until all nodes have the same at a key, and answers it.
+pub(crate) async fn until_equal(nodes: &[Redis], key: &str) -> String {
+    let equal = async || {
+        let values = values(nodes, key).await;
+        Ok(values.iter().all(|value| value.is_some() && *value == values[0]))
+    };
+    until_async(PATIENCE, equal).await.unwrap();
+    values(nodes, key).await.swap_remove(0).unwrap()
+}
+
+/// How many scripts a node has run.
+pub(crate) async fn scripts_run(node: &Redis) -> u64 {
+    crate::lock_service::scripts_run(node).await
+}

@@ -1,0 +1,163 @@
+//! Holding a lock: renewal, loss, reissue, and going on with it elsewhere.
+
+use std::time::Duration;
+
+use lock_client::{AcquireError, Released, RenewError, backend::BackendError};
+
+use super::cluster::{
+    COUNTER, LOCK, cluster_of, locks_of, set_counters, until_equal, until_free, values,
+};
+use crate::{
+    lock_service::{lasting, tried, ttl, unrenewed},
+    names::{name, token},
+};
+
+#[tokio::test]
+async fn lease_outlives_a_minority_and_is_lost_with_the_majority() {
+    let mut cluster = cluster_of(3).await;
+    let locks = locks_of(&cluster);
+    let lease = locks.acquire(&name("r"), tried(600)).await.unwrap();
+    locks.settled().await;
+    cluster.nodes_mut()[0].process().kill().unwrap();
+    tokio::time::timeout(Duration::from_millis(900), lease.lost()).await.unwrap_err();
+    assert!(lease.token().is_ok(), "it was renewed on the two others");
+    cluster.nodes_mut()[1].process().kill().unwrap();
+    tokio::time::timeout(Duration::from_secs(10), lease.lost()).await.unwrap();
+    assert!(lease.token().is_err());
+}
+
+#[tokio::test]
+async fn lock_that_a_majority_has_given_away_is_lost_at_the_next_renewal() {
+    let cluster = cluster_of(3).await;
+    let locks = locks_of(&cluster);
+    let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
+    locks.settled().await;
+    let [a, b, _] = cluster.nodes() else { unreachable!("there are three") };
+    a.command::<()>(&["DEL", LOCK]).await.unwrap();
+    lease.renew().await.unwrap();
+    b.command::<()>(&["DEL", LOCK]).await.unwrap();
+    let lost = lease.renew().await;
+    assert!(matches!(lost, Err(RenewError::Lost(_))), "{lost:?}");
+    drop(lease);
+    until_free(cluster.nodes()).await;
+}
+
+#[tokio::test]
+async fn renewal_without_a_majority_may_be_tried_again() {
+    let mut cluster = cluster_of(3).await;
+    let locks = locks_of(&cluster);
+    let lease = locks.acquire(&name("r"), unrenewed(20_000)).await.unwrap();
+    for node in &mut cluster.nodes_mut()[..2] {
+        node.process().pause().await.unwrap();
+    }
+    let error = lease.renew().await.unwrap_err();
+    assert!(matches!(error, RenewError::LockService(_)), "{error:?}");
+    assert!(lease.token().is_ok());
+    for node in &mut cluster.nodes_mut()[..2] {
+        node.process().resume().unwrap();
+    }
+    let mut renewed = lease.renew().await;
+    while let Err(RenewError::LockService(_)) = renewed {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        renewed = lease.renew().await;
+    }
+    renewed.unwrap();
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn reissued_token_is_above_all_that_a_majority_has_issued() {
+    let cluster = cluster_of(3).await;
+    set_counters(&cluster, &[32; 3]).await;
+    let locks = locks_of(&cluster);
+    let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
+    locks.settled().await;
+    lease.reissue(token(40)).await.unwrap();
+    assert_eq!(lease.token(), Ok(token(41)));
+    set_counters(&cluster, &[100, 70, 100]).await;
+    lease.reissue(token(41)).await.unwrap();
+    assert_eq!(lease.token(), Ok(token(101)), "any majority of these has counted to 100");
+    locks.settled().await;
+    assert_eq!(until_equal(cluster.nodes(), COUNTER).await, "101");
+    // It is renewed and released as the same ownership.
+    lease.renew().await.unwrap();
+    assert_eq!(lease.token(), Ok(token(101)));
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+    let next = locks.acquire(&name("r"), lasting()).await.unwrap();
+    assert_eq!(next.token(), Ok(token(102)));
+}
+
+#[tokio::test]
+async fn reissue_that_has_reached_one_node_is_brought_to_its_end_before_its_token_is_told() {
+    let cluster = cluster_of(3).await;
+    set_counters(&cluster, &[32; 3]).await;
+    let locks = locks_of(&cluster);
+    let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
+    locks.settled().await;
+    // What a reissue leaves that ended before it reached another.
+    let node = &cluster.nodes()[1];
+    let sealed: String = node.command(&["GET", LOCK]).await.unwrap();
+    node.set(COUNTER, "90").await.unwrap();
+    let reissued = sealed.replacen("33 ", "90 ", 1);
+    node.command::<()>(&["SET", LOCK, &reissued, "KEEPTTL"]).await.unwrap();
+    // Which nodes answer first is open.
+    while lease.token() == Ok(token(33)) {
+        lease.renew().await.unwrap();
+    }
+    assert_eq!(lease.token(), Ok(token(90)));
+    let counters = values(cluster.nodes(), COUNTER).await.into_iter().flatten();
+    assert!(counters.filter(|counter| counter == "90").count() >= 2);
+    // A client that goes on with it is told the same, whichever nodes answer first.
+    let detached = lease.detach().unwrap();
+    let adopted = locks_of(&cluster).adopt(detached, lasting()).await.unwrap();
+    assert_eq!(adopted.token(), Ok(token(90)));
+    adopted.release().await.unwrap();
+    assert_eq!(
+        until_equal(cluster.nodes(), COUNTER).await,
+        "90",
+        "a release lifts all to the token"
+    );
+}
+
+#[tokio::test]
+async fn release_that_no_majority_has_answered_is_not_told_as_done() {
+    for hung in [2, 3] {
+        let mut cluster = cluster_of(3).await;
+        let lease = locks_of(&cluster).acquire(&name("r"), lasting()).await.unwrap();
+        for node in &mut cluster.nodes_mut()[..hung] {
+            node.process().pause().await.unwrap();
+        }
+        let error = lease.release().await.unwrap_err();
+        assert!(matches!(error, BackendError::Unavailable(_)), "{hung} hang: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn lock_is_gone_on_with_in_another_client() {
+    let cluster = cluster_of(3).await;
+    let lease = locks_of(&cluster).acquire(&name("r"), lasting()).await.unwrap();
+    let issued = lease.token().unwrap();
+    let other = locks_of(&cluster);
+    let status = other.status(&name("r")).await.unwrap();
+    assert_eq!(status.held.map(|held| held.token), Some(issued));
+    let adopted = other.adopt(lease.detach().unwrap(), lasting()).await.unwrap();
+    assert_eq!(adopted.token(), Ok(issued));
+    assert_eq!(adopted.release().await.unwrap(), Released::Released);
+    other.settled().await;
+    assert_eq!(other.status(&name("r")).await.unwrap().held, None);
+    assert_eq!(values(cluster.nodes(), LOCK).await, vec![None; 3]);
+}
+
+#[tokio::test]
+async fn lock_is_taken_over_when_its_ttl_is_over() {
+    let cluster = cluster_of(3).await;
+    let first = locks_of(&cluster).acquire(&name("r"), unrenewed(300)).await.unwrap();
+    let issued = first.token().unwrap();
+    first.detach();
+    let locks = locks_of(&cluster);
+    let busy = locks.acquire(&name("r"), tried(1_000)).await;
+    assert!(matches!(busy, Err(AcquireError::Contended { .. })), "{busy:?}");
+    let second = locks.acquire(&name("r"), ttl(10_000)).await.unwrap();
+    assert!(second.token().unwrap() > issued);
+    second.release().await.unwrap();
+}

@@ -1,0 +1,209 @@
+//! Bad input: a clear error, and nothing changed.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::io::AsyncWriteExt;
+
+use crate::{on_both_databases::on_both_databases, wire, world::World};
+
+#[tokio::test]
+async fn malformed_tokens_are_refused() {
+    let world = World::on_sqlite(&[]).await;
+    let tokens = [
+        "",
+        "0",
+        "-1",
+        "+1",
+        "01",
+        "1.0",
+        "1e3",
+        "1 2",
+        "0x1",
+        "abc",
+        "1,2",
+        "1_000",
+        "\u{b2}",
+        "1000000000000000",
+        "18446744073709551617",
+    ];
+    for token in tokens {
+        for (method, path) in
+            [("PUT", "/v1/resources/r"), ("GET", "/v1/resources/r"), ("PUT", "/v1/fences/r")]
+        {
+            let answer = world.ask(method, path, &[("Fencing-Token", token)]).await;
+            assert_eq!(answer.problem(), "400 malformed-token", "{method} {path} {token:?}");
+        }
+    }
+    let twice = [("Fencing-Token", "34"), ("Fencing-Token", "34")];
+    let answer = world.put("/v1/resources/r", &twice, "x").await;
+    assert_eq!(answer.problem(), "400 malformed-token");
+    assert_eq!(world.ask("GET", "/v1/fences/r", &[]).await.status, 404, "nothing has happened");
+}
+
+#[tokio::test]
+async fn malformed_holders_are_refused() {
+    let world = World::on_sqlite(&[]).await;
+    let too_long = "x".repeat(129);
+    for holder in ["a b", "a\tb", "\u{17c}", &too_long] {
+        let headers = [("Fencing-Token", "1"), ("Fencing-Holder", holder)];
+        let answer = world.put("/v1/resources/r", &headers, "x").await;
+        assert_eq!(answer.problem(), "400 malformed-holder", "{holder:?}");
+    }
+    let twice = [("Fencing-Token", "1"), ("Fencing-Holder", "a"), ("Fencing-Holder", "a")];
+    let answer = world.put("/v1/resources/r", &twice, "x").await;
+    assert_eq!(answer.problem(), "400 malformed-holder");
+    // A control character makes no header at all: the HTTP parser refuses the request.
+    let headers = [("Fencing-Token", "1"), ("Fencing-Holder", "a\u{1}b")];
+    assert_eq!(world.put("/v1/resources/r", &headers, "x").await.status, 400);
+    assert_eq!(world.ask("GET", "/v1/fences/r", &[]).await.status, 404, "nothing has happened");
+
+    let longest = "x".repeat(128);
+    let headers = [("Fencing-Token", "1"), ("Fencing-Holder", longest.as_str())];
+    assert_eq!(world.put("/v1/resources/r", &headers, "x").await.status, 201);
+}
+
+#[tokio::test]
+async fn malformed_names_are_refused() {
+    let world = World::on_sqlite(&[]).await;
+    let too_long = "x".repeat(513);
+    let names = [
+        "",
+        "/",
+        "a/",
+        "/a",
+        "a//b",
+        ".",
+        "..",
+        "a/../b",
+        "a/./b",
+        "%2e",
+        "%2e%2e",
+        "a/%2E%2e/b",
+        "a%2F%2Fb",
+        "a%2F..%2Fb",
+        "%ff",
+        "%00",
+        "a%0Ab",
+        "%7F",
+        "%C2%85",
+        "100%",
+        "%zz",
+        "%4",
+        &too_long,
+    ];
+    for name in names {
+        for path in [format!("/v1/resources/{name}"), format!("/v1/fences/{name}")] {
+            let answer = world.ask("PUT", &path, &[("Fencing-Token", "1")]).await;
+            assert_eq!(answer.problem(), "400 malformed-name", "{path}");
+        }
+    }
+    assert_eq!(
+        world.ask("GET", "/v1/resources", &[]).await.json()["resources"],
+        serde_json::json!([])
+    );
+}
+
+on_both_databases!(&[] => odd_names_are_resources_of_their_own,);
+
+async fn odd_names_are_resources_of_their_own(world: World) {
+    let longest = "x".repeat(512);
+    let names = [
+        ("a/b", "a/b"),
+        ("a%20b", "a b"),
+        ("%7Bx%7D", "{x}"),
+        ("100%25", "100%"),
+        ("%252e", "%2e"),
+        ("...", "..."),
+        (".hidden", ".hidden"),
+        ("a%3Fb%23c", "a?b#c"),
+        ("%27%3B--", "';--"),
+        ("%22%5C", "\"\\"),
+        ("%F0%9F%90%A2", "🐢"),
+        (longest.as_str(), longest.as_str()),
+    ];
+    for (path, name) in names {
+        let path = format!("/v1/resources/{path}");
+        let written = world.put(&path, &[("Fencing-Token", "1")], name).await;
+        assert_eq!((written.status, &written.json()["resource"]), (201, &name.into()), "{path}");
+    }
+    for (path, name) in names {
+        let read = world.ask("GET", &format!("/v1/resources/{path}"), &[]).await;
+        assert_eq!(read.text(), name);
+    }
+    let slash = world.ask("GET", "/v1/resources/a%2Fb", &[]).await;
+    assert_eq!(slash.text(), "a/b", "an encoded slash is a slash");
+}
+
+#[tokio::test]
+async fn values_over_the_limit_are_refused() {
+    let world = World::on_sqlite(&["--max-value-bytes", "1000"]).await;
+    let token = [("Fencing-Token", "1")];
+    let answer = world.put("/v1/resources/r", &token, &"x".repeat(1001)).await;
+    assert_eq!(answer.problem(), "413 value-too-large");
+    assert_eq!(answer.json()["limit"], 1000);
+    assert_eq!(world.ask("GET", "/v1/fences/r", &[]).await.status, 404, "nothing has happened");
+
+    // A body that doesn't say how long it is.
+    let chunked = format!(
+        "PUT /v1/resources/r HTTP/1.1\r\nHost: h\r\nConnection: close\r\nFencing-Token: 1\r\n\
+         Transfer-Encoding: chunked\r\n\r\n3e9\r\n{}\r\n0\r\n\r\n",
+        "x".repeat(0x3e9)
+    );
+    let answer = wire::send(world.server.url(), chunked.into_bytes()).await;
+    assert_eq!(answer.problem(), "413 value-too-large");
+    assert_eq!(world.put("/v1/resources/r", &token, &"x".repeat(1000)).await.status, 201);
+}
+
+#[tokio::test]
+async fn a_value_of_a_mebibyte_is_accepted_and_one_byte_more_is_not() {
+    let world = World::on_sqlite(&[]).await;
+    let token = [("Fencing-Token", "1")];
+    let value = "x".repeat(1 << 20);
+    assert_eq!(world.put("/v1/resources/r", &token, &value).await.status, 201);
+    assert_eq!(world.ask("GET", "/v1/resources/r", &[]).await.body.len(), 1 << 20);
+    let answer = world.put("/v1/resources/r", &token, &(value + "x")).await;
+    assert_eq!(answer.problem(), "413 value-too-large");
+}
+
+#[tokio::test]
+async fn a_body_that_ends_early_changes_nothing() {
+    let world = World::on_sqlite(&[]).await;
+    let head = b"PUT /v1/resources/r HTTP/1.1\r\nHost: h\r\nFencing-Token: 1\r\nContent-Length: 10\r\n\r\n";
+    let mut connection = wire::connect(world.server.url()).await;
+    connection.write_all(&[head.as_slice(), b"12345"].concat()).await.unwrap();
+    connection.shutdown().await.unwrap();
+    // The server has noticed once it has closed its side.
+    let mut rest = Vec::new();
+    let end = tokio::io::AsyncReadExt::read_to_end(&mut connection, &mut rest);
+    tokio::time::timeout(Duration::from_secs(10), end).await.unwrap().unwrap();
+    assert_eq!(world.ask("GET", "/v1/fences/r", &[]).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_thousand_requests_at_once_on_one_resource_are_all_decided() {
+    let world = Arc::new(World::on_sqlite(&[]).await);
+    let mut requests = tokio::task::JoinSet::new();
+    for token in 1..=1000 {
+        let world = world.clone();
+        requests.spawn(async move {
+            let token = token.to_string();
+            world.put("/v1/resources/hot", &[("Fencing-Token", &token)], &token).await
+        });
+    }
+    let mut accepted = Vec::new();
+    for answer in requests.join_all().await {
+        match answer.status {
+            200 | 201 => {
+                let json = answer.json();
+                accepted.push((json["version"].as_u64().unwrap(), json["token"].as_u64().unwrap()));
+            }
+            _ => assert_eq!(answer.problem(), "412 stale-token"),
+        }
+    }
+    accepted.sort_unstable();
+    let versions: Vec<_> = accepted.iter().map(|(version, _)| *version).collect();
+    assert_eq!(versions, (1..=accepted.len() as u64).collect::<Vec<_>>());
+    assert!(accepted.is_sorted_by_key(|(_, token)| *token));
+    assert_eq!(accepted.last().unwrap().1, 1000, "the highest token is never refused");
+    assert_eq!(world.ask("GET", "/v1/resources/hot", &[]).await.text(), "1000");
+}

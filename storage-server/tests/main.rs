@@ -1,0 +1,10 @@
+//! The storage server, from outside: real servers, each private to one test.
+
+mod bad_input;
+mod contract;
+mod enforcement;
+mod on_both_databases;
+mod programs;
+mod start_and_stop;
+mod wire;
+mod world;

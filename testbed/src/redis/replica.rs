@@ -1,0 +1,88 @@
+//! A replica, whose link to its primary can be cut.
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::{Link, Redis, listener::Door};
+use crate::{program::temporary_folder, wait::until_async};
+
+const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A replica on a free port of 127.0.0.1. Its primary is at the other end of a [`Link`].
+#[derive(Debug)]
+pub struct Replica {
+    redis: Redis,
+    link: Link,
+}
+
+impl Redis {
+    /// Starts a replica of a primary, and waits until it has all that the primary has.
+    ///
+    /// # Errors
+    /// If `redis-server` isn't installed or doesn't start, or the two don't come together.
+    pub async fn replica_of(primary: &Self) -> anyhow::Result<Replica> {
+        let link = Link::to(primary.socket()).await?;
+        let port = link.address().port().to_string();
+        let mut arguments = vec!["--replicaof", "127.0.0.1", &port];
+        // The primary sees its own end of the link only.
+        arguments.extend(["--replica-announce-ip", "127.0.0.1"]);
+        if let Some(password) = &primary.password {
+            arguments.extend(["--masterauth", password, "--requirepass", password]);
+        }
+        let redis = Self::start_in(temporary_folder()?, Door::Tcp, &arguments).await?;
+        let replica = Replica { redis, link };
+        replica.catch_up(primary).await?;
+        Ok(replica)
+    }
+}
+
+impl Replica {
+    /// The replica itself.
+    pub fn redis(&self) -> &Redis {
+        &self.redis
+    }
+
+    /// The replica itself, to pause, kill or restart.
+    pub fn redis_mut(&mut self) -> &mut Redis {
+        &mut self.redis
+    }
+
+    /// The link to its primary.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Cuts the link to its primary. Both stay reachable, and hear nothing of each other.
+    pub async fn cut(&self) {
+        self.link.cut().await;
+    }
+
+    /// Makes it a primary, as a failover does. Restarted, it would be a replica again.
+    ///
+    /// # Errors
+    /// If it refuses.
+    pub async fn promote(&self) -> anyhow::Result<()> {
+        self.redis.command(&["REPLICAOF", "NO", "ONE"]).await
+    }
+
+    /// Waits until it has all that its primary has now.
+    ///
+    /// # Errors
+    /// If it hasn't within half a minute.
+    pub async fn catch_up(&self, primary: &Redis) -> anyhow::Result<()> {
+        catch_up(&self.redis, primary).await
+    }
+}
+
+/// Waits until a replica has all that its primary has now.
+pub(super) async fn catch_up(replica: &Redis, primary: &Redis) -> anyhow::Result<()> {
+    let offset: u64 = primary.info("master_repl_offset").await?.parse()?;
+    until_async(SYNC_TIMEOUT, async || {
+        // Until it has synchronised once, it tells an offset of no replication.
+        let is_up = replica.info("master_link_status").await? == "up";
+        Ok(is_up && replica.info("slave_repl_offset").await?.parse::<u64>()? >= offset)
+    })
+    .await
+    .context("the replica did not catch up with its primary")
+}

@@ -1,0 +1,121 @@
+//! A primary and its replica under three Sentinels.
+
+use std::{collections::HashMap, fs, time::Duration};
+
+use anyhow::Context;
+
+use super::{Redis, listener::Door, replica};
+use crate::{program::temporary_folder, wait::until_async};
+
+/// The file that makes a Redis a Sentinel, in its folder. It rewrites it itself.
+pub(super) const SETTINGS: &str = "sentinel.conf";
+/// What they call the primary.
+const NAME: &str = "locks";
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+const FAILOVER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Three Sentinels, two of which have to agree, that watch a primary and its replica, all on free
+/// ports of 127.0.0.1. After half a second without the primary they promote the replica.
+#[derive(Debug)]
+pub struct Sentinels {
+    sentinels: Vec<Redis>,
+    primary: Redis,
+    replica: Redis,
+}
+
+impl Sentinels {
+    /// Starts all five, and waits until each Sentinel knows the others, the primary and the replica.
+    ///
+    /// # Errors
+    /// If `redis-server` isn't installed or doesn't start, or they don't come together.
+    pub async fn start() -> anyhow::Result<Self> {
+        let primary = Redis::start_on_tcp(&[]).await?;
+        let port = port(&primary).to_string();
+        // There is no link between them that can be cut: Sentinels would have the replica go round it.
+        let replica = Redis::start_on_tcp(&["--replicaof", "127.0.0.1", &port]).await?;
+        replica::catch_up(&replica, &primary).await?;
+        let mut sentinels = Vec::new();
+        for _ in 0..3 {
+            sentinels.push(start_sentinel(&port).await?);
+        }
+        for sentinel in &sentinels {
+            until_async(READY_TIMEOUT, || is_ready(sentinel))
+                .await
+                .context("the Sentinels did not come to know each other and the replica")?;
+        }
+        Ok(Self { sentinels, primary, replica })
+    }
+
+    /// The URL of the primary that they know.
+    pub fn url(&self) -> String {
+        let addresses = self.sentinels.iter().filter_map(Redis::address);
+        let addresses: Vec<_> = addresses.map(|address| address.to_string()).collect();
+        format!("redis+sentinel://{}/{NAME}", addresses.join(","))
+    }
+
+    /// The Sentinels themselves.
+    pub fn sentinels(&mut self) -> &mut [Redis] {
+        &mut self.sentinels
+    }
+
+    /// What was the primary at the start. To kill it is to provoke a failover.
+    pub fn primary(&mut self) -> &mut Redis {
+        &mut self.primary
+    }
+
+    /// What was the replica at the start.
+    pub fn replica(&mut self) -> &mut Redis {
+        &mut self.replica
+    }
+
+    /// Waits until all three Sentinels name the former replica as the primary, and it is one.
+    ///
+    /// # Errors
+    /// If they don't within a minute.
+    pub async fn fail_over(&self) -> anyhow::Result<()> {
+        let promoted = ("127.0.0.1".to_owned(), port(&self.replica));
+        until_async(FAILOVER_TIMEOUT, async || {
+            for sentinel in &self.sentinels {
+                let get_address = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME];
+                if sentinel.command::<(String, u16)>(&get_address).await? != promoted {
+                    return Ok(false);
+                }
+            }
+            Ok(self.replica.info("role").await? == "master")
+        })
+        .await
+        .context("the Sentinels did not promote the replica")
+    }
+}
+
+async fn start_sentinel(primary_port: &str) -> anyhow::Result<Redis> {
+    let folder = temporary_folder()?;
+    let settings = format!(
+        "sentinel monitor {NAME} 127.0.0.1 {primary_port} 2\n\
+         sentinel down-after-milliseconds {NAME} 500\n\
+         sentinel failover-timeout {NAME} 3000\n"
+    );
+    fs::write(folder.path().join(SETTINGS), settings)?;
+    Redis::start_in(folder, Door::Tcp, &[]).await
+}
+
+/// Whether a Sentinel could do its part in a failover.
+async fn is_ready(sentinel: &Redis) -> anyhow::Result<bool> {
+    type Fields = HashMap<String, String>;
+    let primary: Fields = sentinel.command(&["SENTINEL", "MASTER", NAME]).await?;
+    let replicas: Vec<Fields> = sentinel.command(&["SENTINEL", "REPLICAS", NAME]).await?;
+    let others: Vec<Fields> = sentinel.command(&["SENTINEL", "SENTINELS", NAME]).await?;
+    let is = |fields: &Fields, name: &str, value: &str| {
+        fields.get(name).is_some_and(|present| present == value)
+    };
+    Ok(is(&primary, "flags", "master")
+        && replicas.len() == 1
+        && is(&replicas[0], "flags", "slave")
+        && is(&replicas[0], "master-link-status", "ok")
+        && others.len() == 2
+        && others.iter().all(|other| is(other, "flags", "sentinel")))
+}
+
+fn port(redis: &Redis) -> u16 {
+    redis.address().expect("it was started on a port").port()
+}

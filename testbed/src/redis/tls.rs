@@ -1,0 +1,54 @@
+//! Certificates for one server, from an authority made for it.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::ensure;
+
+use crate::installed;
+
+/// The authority's certificate, in the server's folder.
+pub(super) const CA_CERTIFICATE: &str = "ca.pem";
+/// The server's certificate.
+pub(super) const CERTIFICATE: &str = "server.pem";
+/// The server's key.
+pub(super) const KEY: &str = "server.key";
+
+const SETTINGS: &str = "
+[req]
+distinguished_name = name
+prompt = no
+[name]
+commonName = fenced lab
+[authority]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign
+[server]
+basicConstraints = critical, CA:FALSE
+subjectAltName = IP:127.0.0.1, DNS:localhost
+";
+
+/// Makes them in a folder. The server's is signed by the authority, because clients refuse one that
+/// is its own authority.
+///
+/// # Errors
+/// If the program `openssl` isn't installed, or refuses.
+pub(super) fn make_certificates(folder: &Path) -> anyhow::Result<()> {
+    fs::write(folder.join("openssl.cnf"), SETTINGS)?;
+    let key = ["req", "-newkey", "rsa:2048", "-nodes", "-sha256", "-config", "openssl.cnf"];
+    let authority =
+        ["-x509", "-days", "2", "-extensions", "authority", "-keyout", "ca.key", "-out"];
+    openssl(folder, &[&key[..], &authority, &[CA_CERTIFICATE]].concat())?;
+    openssl(folder, &[&key[..], &["-keyout", KEY, "-out", "server.csr"]].concat())?;
+    let sign = ["x509", "-req", "-in", "server.csr", "-CA", CA_CERTIFICATE, "-CAkey", "ca.key"];
+    let what = ["-CAcreateserial", "-days", "2", "-sha256", "-extfile", "openssl.cnf"];
+    let server = ["-extensions", "server", "-out", CERTIFICATE];
+    openssl(folder, &[&sign[..], &what, &server].concat())
+}
+
+fn openssl(folder: &Path, arguments: &[&str]) -> anyhow::Result<()> {
+    let program = installed("openssl", &[], "the package openssl (brew: openssl)")?;
+    let output = Command::new(program).args(arguments).current_dir(folder).output()?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "openssl {} failed: {error}", arguments.join(" "));
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! A storage server.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use tempfile::TempDir;
+
+use crate::{Program, process::Process, program::temporary_folder};
+
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A storage server of our own, on a free port.
+#[derive(Debug)]
+pub struct StorageServer {
+    process: Process,
+    url: String,
+    folder: TempDir,
+}
+
+impl StorageServer {
+    /// Starts it on a new SQLite database of its own.
+    ///
+    /// # Errors
+    /// If it doesn't start.
+    pub async fn start(program: &Program, arguments: &[&str]) -> anyhow::Result<Self> {
+        let folder = temporary_folder()?;
+        let database_url = format!("sqlite:{}", folder.path().join("fenced.db").display());
+        Self::start_in(program, folder, &database_url, arguments).await
+    }
+
+    /// Starts it on a database.
+    ///
+    /// # Errors
+    /// If it doesn't start.
+    pub async fn start_on(
+        program: &Program,
+        database_url: &str,
+        arguments: &[&str],
+    ) -> anyhow::Result<Self> {
+        Self::start_in(program, temporary_folder()?, database_url, arguments).await
+    }
+
+    async fn start_in(
+        program: &Program,
+        folder: TempDir,
+        database_url: &str,
+        arguments: &[&str],
+    ) -> anyhow::Result<Self> {
+        let mut command = program.command();
+        command.args(["--listen", "127.0.0.1:0", "--database-url", database_url]).args(arguments);
+        let mut process = Process::spawn("storage-server", &command, folder.path())?;
+        let line = process.line(START_TIMEOUT).await?;
+        let url = line
+            .strip_prefix("listening on ")
+            .with_context(|| format!("the storage server said {line:?}"))?
+            .to_owned();
+        Ok(Self { process, url, folder })
+    }
+
+    /// The process, to pause or kill.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What it has logged so far.
+    ///
+    /// # Errors
+    /// If the log can't be read.
+    pub fn log(&self) -> anyhow::Result<String> {
+        Ok(std::fs::read_to_string(self.folder.path().join("storage-server.stderr"))?)
+    }
+}

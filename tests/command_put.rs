@@ -1,0 +1,233 @@
+//! The `lock-client` command: its events and its exit codes.
+
+use std::{process::Command, time::Duration};
+
+use crate::command::{apart, assert_failed, events, lock_client, names};
+use crate::programs::LOCK_CLIENT;
+use crate::programs::storage_server;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use testbed::{Redis, StorageServer, process::Process};
+
+#[tokio::test]
+async fn put_writes_under_a_lock_and_tells_each_step() {
+    let redis = Redis::start().await.unwrap();
+    let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    redis.set("fenced:{orders/42}:token", "32").await.unwrap();
+    let (redis, storage) = (redis.url(), storage.url());
+    let to = ["--redis", &redis, "--storage", storage];
+
+    let first = lock_client(&[&["put", "orders/42", "one"], &to[..]].concat()).await;
+    assert_eq!(first.status.code(), Some(0), "{first:?}");
+    let steps = events(&first);
+    assert_eq!(names(&steps), ["acquired", "read", "lease-checked", "written", "released"]);
+    assert_eq!(steps[0]["token"], 33);
+    assert!(steps[0]["holder"].as_str().unwrap().ends_with("..."), "no holder is shown whole");
+    assert_eq!(steps[1]["value"], Value::Null);
+    assert_eq!((&steps[3]["token"], &steps[3]["version"]), (&json!(33), &json!(1)));
+
+    let hold = ["put", "orders/42", "two", "--hold", "50ms", "--ttl", "5s"];
+    let second = lock_client(&[&hold[..], &to].concat()).await;
+    let steps = events(&second);
+    let expected = ["acquired", "read", "holding", "lease-checked", "written", "released"];
+    assert_eq!(names(&steps), expected);
+    assert_eq!((&steps[1]["value"], &steps[1]["version"]), (&json!("one"), &json!(1)));
+    assert_eq!(steps[4]["token"], 34);
+
+    let status = lock_client(&["status", "orders/42", "--redis", &redis]).await;
+    let free = json!({
+        "name": "orders/42", "held": false, "token": null, "holder": null,
+        "remaining_ms": null, "last_token": 34, "queued": 0,
+    });
+    assert_eq!(events(&status), [free]);
+}
+
+#[tokio::test]
+async fn busy_lock_is_75_and_its_status_tells_who() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "34").await.unwrap();
+    redis.set("fenced:{r}:lock", "34 34 0123456789abcdef0123456789abcdef").await.unwrap();
+    let url = redis.url();
+    let to = ["--redis", &url, "--storage", "http://127.0.0.1:1"];
+    let busy = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
+    assert_failed(&busy, 75, "somebody else holds the lock");
+
+    let status = lock_client(&["status", "r", "--redis", &url]).await;
+    let held = json!({
+        "name": "r", "held": true, "token": 34, "holder": "01234567...",
+        "remaining_ms": null, "last_token": 34, "queued": 0,
+    });
+    assert_eq!(events(&status), [held]);
+
+    redis.set("fenced:{r}:lock", "not a lock of ours").await.unwrap();
+    let status = lock_client(&["status", "r", "--redis", &url]).await;
+    assert_failed(&status, 69, "holds no lock of ours");
+}
+
+#[tokio::test]
+async fn lease_that_ran_out_is_79_and_nothing_is_written() {
+    let redis = Redis::start().await.unwrap();
+    let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    let url = redis.url();
+    let to = ["--redis", &url, "--storage", storage.url()];
+    let held = ["put", "r", "x", "--ttl", "1s", "--hold", "1500ms"];
+    let lost = lock_client(&[&held[..], &to].concat()).await;
+    assert_failed(&lost, 79, "the lease was lost");
+    assert_eq!(names(&events(&lost)), ["acquired", "read", "holding", "lease-lost"]);
+    let value = crate::wire::request(storage.url(), "GET", "/v1/resources/r", &[], "").await;
+    assert_eq!(value.status, 404);
+}
+
+#[tokio::test]
+async fn refused_token_is_swapped_before_anything_was_read() {
+    let redis = Redis::start().await.unwrap();
+    let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let headers = [("Fencing-Token", "34")];
+    crate::wire::request(storage.url(), "PUT", "/v1/resources/r", &headers, "newer").await;
+    let url = redis.url();
+    let to = ["--redis", &url, "--storage", storage.url()];
+    let healed = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
+    assert_eq!(healed.status.code(), Some(0), "{healed:?}");
+    let steps = events(&healed);
+    let expected = ["acquired", "reissued", "read", "lease-checked", "written", "released"];
+    assert_eq!(names(&steps), expected);
+    assert_eq!((&steps[0]["token"], &steps[1]["token"]), (&json!(33), &json!(35)));
+    assert_eq!(steps[2]["value"], "newer");
+}
+
+#[tokio::test]
+async fn token_that_is_refused_after_the_read_is_80() {
+    let redis = Redis::start().await.unwrap();
+    let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let url = redis.url();
+    let mut command = Command::new(LOCK_CLIENT);
+    command.args(["put", "r", "x", "--step", "--redis", &url, "--storage", storage.url()]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut client = Process::spawn("client", &command, folder.path()).unwrap();
+    let within = Duration::from_secs(10);
+    for step in ["acquired", "read", "lease-checked"] {
+        assert!(client.line(within).await.unwrap().contains(step));
+        if step != "lease-checked" {
+            client.write_line("").unwrap();
+        }
+    }
+    let headers = [("Fencing-Token", "34")];
+    crate::wire::request(storage.url(), "PUT", "/v1/resources/r", &headers, "newer").await;
+    client.write_line("").unwrap();
+    let refused: Value = serde_json::from_str(&client.line(within).await.unwrap()).unwrap();
+    let expected = json!({
+        "event": "refused", "token": 33, "highest_token": 34, "reason": "stale-token",
+    });
+    assert_eq!(refused, expected);
+    client.write_line("").unwrap();
+    assert_eq!(client.exit(within).await.unwrap().code(), Some(80));
+}
+
+#[tokio::test]
+async fn signal_ends_a_put_and_frees_the_lock() {
+    let redis = Redis::start().await.unwrap();
+    let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    let url = redis.url();
+    let folder = tempfile::tempdir().unwrap();
+    let within = Duration::from_secs(20);
+    for (option, last, signal, code) in [
+        (&["--hold", "600s"][..], "holding", Signal::TERM, 143),
+        (&["--step"], "acquired", Signal::INT, 130),
+    ] {
+        let mut command = apart(LOCK_CLIENT);
+        command.args(["put", "r", "x", "--ttl", "600s"]);
+        command.args(["--redis", &url, "--storage", storage.url()]).args(option);
+        let mut put = Process::spawn("put", &command, folder.path()).unwrap();
+        while !put.line(within).await.unwrap().contains(last) {}
+        put.signal(signal).unwrap();
+        assert_eq!(put.exit(within).await.unwrap().code(), Some(code), "{option:?}");
+        let lock: Option<String> = redis.command(&["GET", "fenced:{r}:lock"]).await.unwrap();
+        assert_eq!(lock, None, "{option:?}");
+    }
+}
+
+#[tokio::test]
+async fn redis_that_asks_for_a_password_says_so() {
+    let redis = Redis::start_with(&["--requirepass", "secret"]).await.unwrap();
+    let url = redis.url();
+    let commands: [&[&str]; 4] =
+        [&["run", "r", "--", "true"], &["acquire", "r"], &["status", "r"], &["watch", "r"]];
+    for command in commands {
+        let output =
+            lock_client(&[&command[..1], &["--redis", &url], &command[1..]].concat()).await;
+        assert_failed(&output, 69, "Redis asks for a password");
+    }
+}
+
+#[tokio::test]
+async fn password_of_the_storage_is_not_shown() {
+    let url = "ftp://bob:open-sesame@127.0.0.1:1";
+    for arguments in [&["get", "--help"][..], &["put", "--help"], &["get", "r"]] {
+        let mut command = crate::command::command(arguments);
+        command.env("FENCED_STORAGE", url);
+        let output = crate::command::output(command).await;
+        assert!(!format!("{output:?}").contains("sesame"), "{output:?}");
+    }
+}
+
+#[tokio::test]
+async fn unreachable_redis_and_storage_are_69() {
+    let mut redis = Redis::start().await.unwrap();
+    let url = redis.url();
+    let to = ["--redis", &url, "--storage", "http://127.0.0.1:1"];
+    let no_storage = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
+    assert_failed(&no_storage, 69, "the storage is unavailable");
+    assert_eq!(names(&events(&no_storage)), ["acquired", "released"], "no lock is left behind");
+
+    let other = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    let elsewhere = format!("{}/elsewhere", other.url());
+    let to_elsewhere = ["--redis", &url, "--storage", &elsewhere];
+    let no_storage = lock_client(&[&["put", "r", "x"], &to_elsewhere[..]].concat()).await;
+    assert_failed(&no_storage, 69, "the storage rejected the request");
+    let steps = events(&no_storage);
+    assert_eq!(names(&steps), ["acquired", "released"], "a strange 404 is no fenced read");
+
+    redis.process().kill().unwrap();
+    let no_redis = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
+    assert_failed(&no_redis, 69, "no answer from the lock service");
+    let no_redis = lock_client(&["status", "r", "--redis", &url]).await;
+    assert_failed(&no_redis, 69, "no answer from the lock service");
+}
+
+#[tokio::test]
+async fn wrong_usage_is_64() {
+    let to = ["--redis", "redis://127.0.0.1:1", "--storage", "http://127.0.0.1:1"];
+    let cases: [(&[&str], &str); 8] = [
+        (&[], "Usage"),
+        (&["lock"], "unrecognized subcommand"),
+        (&["put", "r"], "required"),
+        (&["put", "a//b", "x"], "no segment of a name"),
+        (&["put", "r", "x", "--ttl", "soon"], "--ttl"),
+        (&["put", "r", "x", "--ttl", "1ms"], "from 10 ms to 7 days"),
+        (&["put", "r", "x", "--redis", "nonsense"], "not a usable Redis URL"),
+        (&["put", "r", "x", "--storage", "ftp://h"], "does not begin with http://"),
+    ];
+    for (arguments, reason) in cases {
+        let mut arguments = arguments.to_vec();
+        if arguments.first() == Some(&"put") {
+            let missing = to.chunks(2).filter(|option| !arguments.contains(&option[0]));
+            arguments.extend(missing.flatten().collect::<Vec<_>>());
+        }
+        let output = lock_client(&arguments).await;
+        assert_failed(&output, 64, reason);
+    }
+    assert_eq!(lock_client(&["--help"]).await.status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn client_whose_driver_has_gone_lets_the_lock_go() {
+    let redis = Redis::start().await.unwrap();
+    let url = redis.url();
+    let step = ["put", "r", "x", "--step", "--redis", &url, "--storage", "http://127.0.0.1:1"];
+    // The command's stdin is empty here: there is nobody to say that it may go on.
+    let output = lock_client(&step).await;
+    assert_failed(&output, 64, "stdin ended");
+    assert_eq!(names(&events(&output)), ["acquired", "released"]);
+}

@@ -1,0 +1,72 @@
+//! The shell script that the README shows, which writes under a lock by `lock-client run` and curl.
+
+use std::{
+    fs,
+    process::{Command, Output},
+};
+
+use testbed::{Redis, StorageServer};
+
+use crate::programs::storage_server;
+use crate::{
+    command::{assert_failed, command, output},
+    wire,
+};
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../lock-client/examples/append.sh");
+const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+
+#[tokio::test]
+async fn lines_that_are_appended_at_once_are_all_there() {
+    let (redis, server) = (
+        Redis::start().await.unwrap(),
+        StorageServer::start(&storage_server(), &[]).await.unwrap(),
+    );
+    let (redis_url, storage_url) = (redis.url(), server.url().to_owned());
+    let appending = (0..8).map(|number| {
+        let line = format!("line {number}");
+        let mut run = command(&["run", "r", "--redis", &redis_url, "--", SCRIPT, &line]);
+        run.env("FENCED_STORAGE", &storage_url);
+        tokio::spawn(output(run))
+    });
+    for appended in appending.collect::<Vec<_>>() {
+        let output = appended.await.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let value = value(&server).await;
+    let mut lines: Vec<&str> = value.lines().collect();
+    lines.sort_unstable();
+    let all: Vec<String> = (0..8).map(|number| format!("line {number}")).collect();
+    assert_eq!(lines, all);
+}
+
+#[tokio::test]
+async fn script_with_an_older_token_is_refused_before_it_writes() {
+    let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    // The control: in their order, both write.
+    for (token, line) in [("33", "first"), ("34", "second")] {
+        assert!(append(&server, token, line).await.status.success());
+    }
+    let refused = append(&server, "33", "third").await;
+    assert_failed(&refused, 1, "token 33 is below the fence at 34");
+    assert_eq!(value(&server).await, "first\nsecond\n");
+}
+
+#[test]
+fn script_is_the_one_in_the_readme() {
+    let (script, readme) =
+        (fs::read_to_string(SCRIPT).unwrap(), fs::read_to_string(README).unwrap());
+    assert!(readme.contains(&format!("```sh\n{script}```")), "{script}");
+}
+
+/// Runs the script with a token, without a lock.
+async fn append(server: &StorageServer, token: &str, line: &str) -> Output {
+    let mut script = Command::new(SCRIPT);
+    script.arg(line).env("FENCED_STORAGE", server.url());
+    script.env("FENCING_RESOURCE", "r").env("FENCING_TOKEN", token).env("FENCING_HOLDER", token);
+    output(script).await
+}
+
+async fn value(server: &StorageServer) -> String {
+    wire::request(server.url(), "GET", "/v1/resources/r", &[], "").await.text()
+}

@@ -1,0 +1,203 @@
+//! What a client asks of the storage: to read, claim, write and delete.
+
+use fence::Fence;
+use lock_client::{
+    Lease,
+    storage::{Answer, FencedError, FencedResource, Storage, StorageError},
+};
+use testbed::StorageServer;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    time::timeout,
+};
+
+use super::*;
+use crate::fences::new_fence;
+use crate::programs::storage_server;
+
+const TEXT: &str = "text/plain";
+const FAULTS: [Fault; 2] = [Fault::LostRequest, Fault::LostReply];
+
+/// A storage server behind a proxy, in which `r` has the value `old`.
+struct Shelf {
+    server: StorageServer,
+    proxy: LossyProxy,
+    storage: Storage,
+    fence: Fence,
+}
+
+impl Shelf {
+    async fn start() -> Self {
+        let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
+        let proxy = LossyProxy::to(server.url()).await;
+        let storage = Storage::new(&format!("http://{}", proxy.address)).unwrap();
+        let fence = new_fence(33);
+        let written = storage.write(&name("r"), &fence, TEXT, "old").await.unwrap();
+        assert_eq!(written, Answer::Accepted(1));
+        Self { server, proxy, storage, fence }
+    }
+
+    /// Has this go wrong with the next request.
+    fn strike(&self, fault: Fault) {
+        match fault {
+            Fault::LostRequest => self.proxy.lose_request("HTTP/1.1"),
+            Fault::LostReply => self.proxy.lose_reply_to("HTTP/1.1"),
+            Fault::Hang => unreachable!("that is a test of its own"),
+        }
+    }
+
+    /// What the storage has, and its version, without the proxy.
+    async fn value(&self) -> Option<(String, u64)> {
+        let value = Storage::new(self.server.url()).unwrap().read(&name("r")).await.unwrap();
+        value.map(|value| (String::from_utf8(value.bytes.to_vec()).unwrap(), value.version))
+    }
+
+    fn under(&self, lease: &Lease) -> FencedResource {
+        self.storage.under(lease, &name("r"))
+    }
+}
+
+/// Checks that the outcome is told as unknown, and that the request was sent once.
+#[track_caller]
+fn assert_unknown<T: std::fmt::Debug>(
+    shelf: &Shelf,
+    sent: usize,
+    outcome: Result<T, StorageError>,
+) {
+    assert!(matches!(outcome, Err(StorageError::Unknown(_))), "{outcome:?}");
+    assert!(shelf.proxy.has_lost_it());
+    assert_eq!(shelf.proxy.requests("HTTP/1.1"), sent + 1);
+}
+
+#[tokio::test]
+async fn lost_reply_of_the_storage_is_told_as_unknown_and_nothing_is_sent_twice() {
+    for fault in FAULTS {
+        let shelf = Shelf::start().await;
+        let (storage, r, higher) = (&shelf.storage, name("r"), new_fence(34));
+        let happened = fault == Fault::LostReply;
+        let sent = || shelf.proxy.requests("HTTP/1.1");
+
+        let before = sent();
+        shelf.strike(fault);
+        let read = storage.read(&r).await;
+        assert!(
+            matches!(read, Err(StorageError::Unavailable(_))),
+            "a read changes nothing: {read:?}"
+        );
+        assert!(shelf.proxy.has_lost_it() && sent() == before + 1);
+
+        let before = sent();
+        shelf.strike(fault);
+        assert_unknown(&shelf, before, storage.write(&r, &shelf.fence, TEXT, "new").await);
+        let expected = if happened { ("new".to_owned(), 2) } else { ("old".to_owned(), 1) };
+        assert_eq!(shelf.value().await, Some(expected), "{fault:?}");
+
+        let before = sent();
+        shelf.strike(fault);
+        assert_unknown(&shelf, before, storage.delete(&r, &shelf.fence).await);
+        assert_eq!(shelf.value().await.is_none(), happened, "{fault:?}");
+
+        for claims in ["read", "claim"] {
+            let before = sent();
+            shelf.strike(fault);
+            match claims {
+                "read" => assert_unknown(&shelf, before, storage.fenced_read(&r, &higher).await),
+                _ => assert_unknown(&shelf, before, storage.claim(&r, &higher).await),
+            }
+            let old = storage.claim(&r, &shelf.fence).await.unwrap();
+            assert_eq!(matches!(old, Answer::Refused(_)), happened, "{fault:?} of a {claims}");
+        }
+        let read = storage.fenced_read(&r, &higher).await.unwrap();
+        assert!(matches!(read, Answer::Accepted(_)), "it may be asked again");
+    }
+}
+
+#[tokio::test]
+async fn resource_under_a_lease_tells_what_may_have_happened_and_what_did_not() {
+    for fault in FAULTS {
+        let (shelf, service) = (Shelf::start().await, Service::start().await);
+        let happened = fault == Fault::LostReply;
+        service.redis.set("fenced:{r}:token", "33").await.unwrap();
+        let lease = service.far.acquire(&name("r"), lasting()).await.unwrap();
+        let resource = shelf.under(&lease);
+
+        // Nothing was claimed yet: the claim comes first, and nothing has happened without it.
+        shelf.strike(fault);
+        let unclaimed = resource.write(TEXT, "new").await;
+        assert!(matches!(unclaimed, Err(FencedError::Unavailable(_))), "{unclaimed:?}");
+        assert_eq!(shelf.value().await, Some(("old".to_owned(), 1)));
+        shelf.strike(fault);
+        let unread = resource.read().await;
+        assert!(matches!(unread, Err(FencedError::Unavailable(_))), "{unread:?}");
+        assert_eq!(lease.token(), Ok(token(34)), "that is no refusal");
+
+        resource.read().await.unwrap();
+        shelf.strike(fault);
+        let written = resource.write(TEXT, "new").await;
+        assert!(matches!(written, Err(FencedError::Unknown(_))), "{written:?}");
+        let shown = resource.read().await.unwrap().unwrap();
+        assert_eq!(shown.bytes, if happened { "new" } else { "old" });
+        assert_eq!(lease.token(), Ok(token(35)));
+
+        shelf.strike(fault);
+        let deleted = resource.delete().await;
+        assert!(matches!(deleted, Err(FencedError::Unknown(_))), "{deleted:?}");
+        assert_eq!(resource.read().await.unwrap().is_none(), happened);
+        assert_eq!(lease.token(), Ok(token(36)));
+        resource.write(TEXT, "last").await.unwrap();
+        assert_eq!(shelf.value().await.unwrap().0, "last");
+    }
+}
+
+/// What the storage does with a write that came while it hung, and whose client has gone, is its
+/// affair. But it has done it, or never will, when the next read is answered.
+#[tokio::test]
+async fn write_to_a_storage_that_hung_is_settled_when_it_goes_on() {
+    let (mut shelf, service) = (Shelf::start().await, Service::start().await);
+    service.redis.set("fenced:{r}:token", "33").await.unwrap();
+    let lease = service.far.acquire(&name("r"), lasting()).await.unwrap();
+    let resource = shelf.under(&lease);
+    resource.read().await.unwrap();
+    shelf.server.process().pause().await.unwrap();
+    let write = resource.write(TEXT, "while it hung");
+    timeout(Duration::from_millis(500), write).await.expect_err("it hangs");
+    assert_eq!(shelf.proxy.requests("while it hung"), 1);
+    let unsettled = resource.write(TEXT, "new").await;
+    assert!(matches!(unsettled, Err(FencedError::Unknown(_))), "{unsettled:?}");
+    shelf.server.process().resume().unwrap();
+
+    let shown = resource.read().await.unwrap().unwrap();
+    assert_eq!(lease.token(), Ok(token(35)));
+    assert_eq!(resource.write(TEXT, "new").await.unwrap(), shown.version + 1);
+    assert_eq!(shelf.value().await, Some(("new".to_owned(), shown.version + 1)));
+}
+
+/// Somebody between the client and the storage may answer in its stead, after it has written.
+#[tokio::test]
+async fn success_that_is_not_understood_is_an_unknown_outcome() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let storage = Storage::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let answering = async {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1 << 16];
+            let _ = client.read(&mut request).await.unwrap();
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nfine!";
+            client.write_all(answer).await.unwrap();
+        }
+    };
+    let (r, fence) = (name("r"), new_fence(33));
+    let asking = async {
+        let written = storage.write(&r, &fence, TEXT, "value").await;
+        assert!(matches!(written, Err(StorageError::Unknown(_))), "{written:?}");
+        let claimed = storage.claim(&r, &fence).await;
+        assert!(matches!(claimed, Err(StorageError::Unknown(_))), "{claimed:?}");
+        let deleted = storage.delete(&r, &fence).await;
+        assert!(matches!(deleted, Err(StorageError::Unknown(_))), "{deleted:?}");
+    };
+    tokio::select! {
+        () = answering => {}
+        () = asking => {}
+    }
+}

@@ -1,0 +1,9 @@
+//! The programs under test, which Cargo builds for these tests.
+
+use testbed::Program;
+
+pub(crate) const LOCK_CLIENT: &str = env!("CARGO_BIN_EXE_lock-client-under-test");
+
+pub(crate) fn storage_server() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_storage-server-under-test"))
+}

@@ -1,0 +1,234 @@
+//! Others at the same database: a server that is stopped in the middle of its work, and somebody
+//! else's open transaction.
+
+use std::{sync::Arc, time::Duration};
+
+use lock_client::storage::{Answer, Storage};
+use rustix::process::Signal;
+use sqlx::{Connection, PgConnection, SqliteConnection};
+use tempfile::TempDir;
+use testbed::{Postgres, StorageServer, wait::until};
+use tokio::{task::JoinSet, time::timeout};
+
+use crate::programs::storage_server;
+use crate::{
+    fences::{Counter, new_fence},
+    names::name,
+    wire,
+    world::World,
+};
+
+const RESOURCES: u64 = 8;
+
+#[tokio::test]
+async fn stopped_server_does_not_stop_the_other() {
+    let postgres = Postgres::start().await.unwrap();
+    let mut stopped =
+        StorageServer::start_on(&storage_server(), &postgres.url(), &[]).await.unwrap();
+    let other = StorageServer::start_on(&storage_server(), &postgres.url(), &[]).await.unwrap();
+    let tokens = Arc::new(Counter::default());
+
+    // Both servers work on the same resources. The first is stopped ten times at an arbitrary
+    // moment of it; each time the other one has to finish writes on all of them.
+    let mut load = JoinSet::new();
+    for client in 0..16 {
+        let storage = Storage::new(stopped.url()).unwrap();
+        let tokens = tokens.clone();
+        load.spawn(async move {
+            loop {
+                let resource = name(&format!("r/{}", client % RESOURCES));
+                let _ = storage.write(&resource, &tokens.next(), "text/plain", "one").await;
+            }
+        });
+    }
+    let storage = Storage::new(other.url()).unwrap();
+    for _ in 0..10 {
+        stopped.process().pause().await.unwrap();
+        for resource in 0..RESOURCES {
+            let resource = name(&format!("r/{resource}"));
+            let fence = tokens.next();
+            let written = storage.write(&resource, &fence, "text/plain", "other");
+            let answer = timeout(Duration::from_secs(5), written).await.expect("it goes on");
+            assert!(matches!(answer.unwrap(), Answer::Accepted(_)));
+        }
+        stopped.process().resume().unwrap();
+        let again = Storage::new(stopped.url()).unwrap();
+        let answer = again.write(&name("awake"), &tokens.next(), "text/plain", "x").await.unwrap();
+        assert!(matches!(answer, Answer::Accepted(_)));
+    }
+}
+
+/// Starts a transaction in which somebody else does this, and leaves it open.
+async fn open_transaction(postgres: &Postgres, statement: &'static str) -> PgConnection {
+    let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
+    sqlx::query("begin").execute(&mut connection).await.unwrap();
+    sqlx::query(statement).execute(&mut connection).await.unwrap();
+    connection
+}
+
+/// Waits until a statement of the storage server's waits for somebody's lock.
+async fn somebody_waits_for_a_lock(postgres: &Postgres) {
+    let mut observer = PgConnection::connect(&postgres.url()).await.unwrap();
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    let seen = async {
+        while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut observer).await.unwrap() == 0 {}
+    };
+    timeout(Duration::from_secs(10), seen).await.expect("nobody waits");
+}
+
+/// Writes to a blocked resource, and meanwhile to many others.
+async fn others_go_on_while_one_is_blocked(statement: &'static str) {
+    let world = World::on_postgres(&[]).await;
+    let url = world.server.url().to_owned();
+    world.put("/v1/resources/blocked", &[("Fencing-Token", "1")], "x").await;
+    let somebody = open_transaction(world.postgres.as_ref().unwrap(), statement).await;
+
+    let blocked = |path: &'static str| {
+        let url = url.clone();
+        tokio::spawn(async move {
+            wire::request(&url, "PUT", path, &[("Fencing-Token", "2")], "x").await
+        })
+    };
+    let (old, new) = (blocked("/v1/resources/blocked"), blocked("/v1/resources/new"));
+    somebody_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
+    let mut others = JoinSet::new();
+    for other in 0..200 {
+        let storage = Storage::new(&url).unwrap();
+        others.spawn(async move {
+            storage.write(&name(&format!("r/{other}")), &new_fence(1), "text/plain", "x").await
+        });
+    }
+    for answer in others.join_all().await {
+        assert!(matches!(answer.unwrap(), Answer::Accepted(_)));
+    }
+    assert!(!(old.is_finished() && new.is_finished()), "one is blocked, and waits");
+
+    somebody.close().await.unwrap();
+    assert!(old.await.unwrap().status < 300);
+    assert!(new.await.unwrap().status < 300);
+}
+
+#[tokio::test]
+async fn others_go_on_while_somebody_has_locked_a_row() {
+    let lock = "select from storage.resource where resource = 'blocked' for update";
+    others_go_on_while_one_is_blocked(lock).await;
+}
+
+#[tokio::test]
+async fn others_go_on_while_somebody_inserts_the_same_row() {
+    let insert = "insert into storage.resource (resource, holder, version) values ('new', '', 1)";
+    others_go_on_while_one_is_blocked(insert).await;
+}
+
+#[tokio::test]
+async fn others_go_on_while_somebody_has_locked_many_rows() {
+    let world = World::on_postgres(&[]).await;
+    let storage = Storage::new(world.server.url()).unwrap();
+    let write = |resource: String, token| {
+        let storage = storage.clone();
+        async move { storage.write(&name(&resource), &new_fence(token), "text/plain", "x").await }
+    };
+    for number in 0..100 {
+        let written = write(format!("locked/{number}"), 1).await.unwrap();
+        assert!(matches!(written, Answer::Accepted(_)));
+    }
+    let lock = "select from storage.resource for update";
+    let somebody = open_transaction(world.postgres.as_ref().unwrap(), lock).await;
+    let mut blocked = JoinSet::new();
+    for number in 0..100 {
+        blocked.spawn(write(format!("locked/{number}"), 2));
+    }
+    somebody_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
+    for number in 0..100 {
+        let answer = write(format!("free/{number}"), 1).await.unwrap();
+        assert!(matches!(answer, Answer::Accepted(_)));
+    }
+    assert!(blocked.try_join_next().is_none(), "the locked ones are still waiting");
+    somebody.close().await.unwrap();
+    for answer in blocked.join_all().await {
+        assert!(matches!(answer.unwrap(), Answer::Accepted(_)));
+    }
+}
+
+#[tokio::test]
+async fn a_resource_that_stays_blocked_is_answered_503_with_outcome_none() {
+    let world = World::on_postgres(&[]).await;
+    world.put("/v1/resources/r", &[("Fencing-Token", "1")], "one").await;
+    let lock = "select from storage.resource where resource = 'r' for update";
+    let somebody = open_transaction(world.postgres.as_ref().unwrap(), lock).await;
+    let answer = world.put("/v1/resources/r", &[("Fencing-Token", "2")], "two").await;
+    assert_eq!(answer.problem(), "503 unavailable");
+    assert_eq!(answer.json()["outcome"], "none");
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    somebody.close().await.unwrap();
+    let value = world.ask("GET", "/v1/resources/r", &[]).await;
+    assert_eq!(value.text(), "one", "what was told not to have happened has not");
+}
+
+/// Another process has the SQLite file locked.
+#[tokio::test]
+async fn a_locked_sqlite_file_is_answered_503_with_outcome_none() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let url = format!("sqlite:{}", folder.path().join("fenced.db").display());
+    let server = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();
+    let put = async |token, value| {
+        let headers = [("Fencing-Token", token)];
+        wire::request(server.url(), "PUT", "/v1/resources/r", &headers, value).await
+    };
+    assert_eq!(put("1", "one").await.status, 201);
+    let mut somebody = SqliteConnection::connect(&url).await.unwrap();
+    sqlx::query("begin immediate").execute(&mut somebody).await.unwrap();
+    let answer = put("2", "two").await;
+    assert_eq!(answer.problem(), "503 unavailable");
+    assert_eq!(answer.json()["outcome"], "none");
+    sqlx::query("rollback").execute(&mut somebody).await.unwrap();
+    let value = wire::request(server.url(), "GET", "/v1/resources/r", &[], "").await;
+    assert_eq!(value.text(), "one", "what was told not to have happened has not");
+    assert_eq!(put("2", "two").await.json()["version"], 2);
+}
+
+/// Another process has written to the SQLite file since the server did.
+#[tokio::test]
+async fn what_another_process_wrote_to_the_sqlite_file_counts() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let url = format!("sqlite:{}", folder.path().join("fenced.db").display());
+    let one = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();
+    let other = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();
+    for (server, token, status) in [(&one, "33", 201), (&other, "34", 200), (&one, "33", 412)] {
+        let headers = [("Fencing-Token", token)];
+        let answer = wire::request(server.url(), "PUT", "/v1/resources/r", &headers, token).await;
+        assert_eq!(answer.status, status);
+    }
+    let value = wire::request(one.url(), "GET", "/v1/resources/r", &[], "").await;
+    assert_eq!((value.text().as_str(), value.header("etag")), ("34", Some("\"2\"")));
+}
+
+/// The server stops while an operation is queued that can't be decided yet.
+#[tokio::test]
+async fn sigterm_answers_what_is_queued_and_takes_nothing_new() {
+    let mut world = World::on_postgres(&[]).await;
+    world.put("/v1/resources/r", &[("Fencing-Token", "1")], "one").await;
+    let lock = "select from storage.resource where resource = 'r' for update";
+    let somebody = open_transaction(world.postgres.as_ref().unwrap(), lock).await;
+    let url = world.server.url().to_owned();
+    let queued = tokio::spawn({
+        let url = url.clone();
+        async move {
+            wire::request(&url, "PUT", "/v1/resources/r", &[("Fencing-Token", "2")], "two").await
+        }
+    });
+    somebody_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
+
+    world.server.process().signal(Signal::TERM).unwrap();
+    let address = url.strip_prefix("http://").unwrap();
+    until(Duration::from_secs(10), || Ok(std::net::TcpStream::connect(address).is_err()))
+        .await
+        .unwrap();
+    assert!(!queued.is_finished());
+
+    somebody.close().await.unwrap();
+    let answer = queued.await.unwrap();
+    assert_eq!((answer.status, answer.json()["version"].as_u64()), (200, Some(2)));
+    let status = world.server.process().exit(Duration::from_secs(10)).await.unwrap();
+    assert_eq!(status.code(), Some(0));
+}

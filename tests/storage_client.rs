@@ -1,0 +1,57 @@
+//! The storage client against a real server: what it sends, and how it reads the answers.
+
+use fence::{Refusal, RefusalReason};
+use lock_client::storage::{Answer, Storage, StorageError};
+use testbed::StorageServer;
+
+use crate::programs::storage_server;
+use crate::{
+    fences::new_fence,
+    names::{name, token},
+};
+
+#[tokio::test]
+async fn every_request_reaches_the_resource_and_a_refusal_is_an_answer() {
+    let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    let storage = Storage::new(server.url()).unwrap();
+    let (old, new) = (new_fence(33), new_fence(34));
+    let stale =
+        Refusal { reason: RefusalReason::Stale, token: token(33), highest_token: token(34) };
+    for resource in ["a", "a/b", "a b", "{x}", "100%", "%2e", "...", "a?b#c", "\u{1f422}"] {
+        let resource = name(resource);
+        let read = storage.fenced_read(&resource, &old).await.unwrap();
+        assert_eq!(read, Answer::Accepted(None));
+        let written = storage.write(&resource, &old, "text/plain", resource.to_string()).await;
+        assert_eq!(written.unwrap(), Answer::Accepted(1));
+        assert_eq!(storage.claim(&resource, &new).await.unwrap(), Answer::Accepted(1));
+
+        let value = storage.read(&resource).await.unwrap().unwrap();
+        assert_eq!(value.bytes, resource.to_string());
+        assert_eq!((value.content_type.as_str(), value.version), ("text/plain", 1));
+        assert_eq!(value.token, Some(token(33)));
+
+        let late = storage.write(&resource, &old, "text/plain", "late").await.unwrap();
+        assert_eq!(late, Answer::Refused(stale));
+        assert_eq!(storage.claim(&resource, &old).await.unwrap(), Answer::Refused(stale));
+        assert_eq!(storage.delete(&resource, &old).await.unwrap(), Answer::Refused(stale));
+        let read = storage.fenced_read(&resource, &old).await.unwrap();
+        assert_eq!(read, Answer::Refused(stale));
+
+        let conflict = Refusal { reason: RefusalReason::HolderConflict, token: token(34), ..stale };
+        let rival = storage.delete(&resource, &new_fence(34)).await.unwrap();
+        assert_eq!(rival, Answer::Refused(conflict));
+        assert_eq!(storage.delete(&resource, &new).await.unwrap(), Answer::Accepted(()));
+        assert_eq!(storage.read(&resource).await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_storage_server_has_accepted_nothing() {
+    let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    let elsewhere = Storage::new(&format!("{}/elsewhere", server.url())).unwrap();
+    let (resource, fence) = (name("r"), new_fence(34));
+    let read = elsewhere.fenced_read(&resource, &fence).await;
+    assert!(matches!(read, Err(StorageError::Rejected(_))), "{read:?}");
+    let deleted = elsewhere.delete(&resource, &fence).await;
+    assert!(matches!(deleted, Err(StorageError::Rejected(_))), "{deleted:?}");
+}
