@@ -7,7 +7,7 @@ use fence::{
     conformance::{self, Answer, Failure, Subject},
 };
 use lock_client::storage::{self, Storage};
-use testbed::Postgres;
+use testbed::{Postgres, StorageServer};
 
 use crate::programs::storage_server;
 

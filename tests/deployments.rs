@@ -68,9 +68,9 @@ struct First {
 
 impl Storages {
     async fn start() -> Self {
-        let off = ["--enforcement", "off"];
+        let (program, off) = (storage_server(), ["--enforcement", "off"]);
         let (fenced, unfenced) =
-            tokio::join!(StorageServer::start(&storage_server(), &[]), StorageServer::start(&off));
+            tokio::join!(StorageServer::start(&program, &[]), StorageServer::start(&program, &off));
         Self([unfenced.unwrap(), fenced.unwrap()])
     }
 

@@ -12,9 +12,13 @@ use tokio::{
     time::timeout,
 };
 
-use super::*;
 use crate::fences::new_fence;
+use crate::lock_service::lasting;
+use crate::lossy_service::{Fault, Service};
+use crate::names::{name, token};
 use crate::programs::storage_server;
+use std::time::Duration;
+use testbed::lossy_proxy::LossyProxy;
 
 const TEXT: &str = "text/plain";
 const FAULTS: [Fault; 2] = [Fault::LostRequest, Fault::LostReply];

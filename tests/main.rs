@@ -13,6 +13,8 @@ mod deployments;
 mod fences;
 #[path = "../lock-client/tests/lock_service.rs"]
 mod lock_service;
+#[path = "../lock-client/tests/lossy_service.rs"]
+mod lossy_service;
 mod lost_replies;
 mod migrations;
 #[path = "../fence/tests/names.rs"]

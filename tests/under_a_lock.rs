@@ -87,7 +87,7 @@ async fn claim_in_one_storage_is_none_in_another() {
     let locks = locks(&redis.url());
     let (one, other) = (
         StorageServer::start(&storage_server(), &[]).await.unwrap(),
-        StorageServer::start(&[]).await.unwrap(),
+        StorageServer::start(&storage_server(), &[]).await.unwrap(),
     );
     let [one, other] = [&one, &other].map(|server| Storage::new(server.url()).unwrap());
     let seen = Fence { token: token(50), holder: Holder::random() };

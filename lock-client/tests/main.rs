@@ -2,8 +2,10 @@
 
 mod acquiring;
 mod connections;
+mod faults;
 mod leases;
 mod lock_service;
+mod lossy_service;
 mod lost_replies;
 mod metrics;
 mod missed_wakeups;

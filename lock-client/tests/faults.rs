@@ -8,11 +8,11 @@ use std::{
 use redis::{AsyncConnectionConfig, RedisResult, aio::MultiplexedConnection};
 use testbed::Redis;
 
-use super::{Decisions, Fault, FaultyProxy, Odds};
 use crate::{
     lock_service::{lasting, locks, waiting},
     names::name,
 };
+use testbed::faults::{Decisions, Fault, FaultyProxy, Odds};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Half of it is longer than a busy machine takes for a request.
