@@ -12,8 +12,8 @@ use lock_client::{
 };
 use testbed::{NodeKind, Redis, RedlockNodes, StorageServer};
 
-use crate::cluster::start_cluster;
 use crate::programs::storage_server;
+use crate::start_cluster::start_cluster;
 use crate::{
     lock_service::{lasting, locks},
     names::name,

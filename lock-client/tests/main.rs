@@ -14,4 +14,5 @@ mod names;
 mod pitfalls;
 mod redis_kinds;
 mod redlock;
+mod start_cluster;
 mod waiting;

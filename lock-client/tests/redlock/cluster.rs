@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_client::{
-    Locks, Ttl,
-    redlock::{Redlock, operator::Operator},
-};
+use lock_client::{Locks, redlock::Redlock};
 use testbed::{NodeKind, Redis, RedlockNodes, wait::until_async};
+
+use crate::start_cluster::start_cluster;
 
 pub(crate) const LOCK: &str = "fenced:{r}:lock";
 pub(crate) const COUNTER: &str = "fenced:{r}:token";
@@ -20,12 +19,6 @@ pub(crate) async fn cluster_of(nodes: usize) -> RedlockNodes {
     let cluster = RedlockNodes::start(&vec![NodeKind::FORGETFUL; nodes]).await.unwrap();
     start_cluster(&cluster, MAX_TTL).await;
     cluster
-}
-
-/// Makes the nodes one lock service, which grants no longer ttl than this.
-pub(crate) async fn start_cluster(nodes: &RedlockNodes, max_ttl: Duration) {
-    let operator = Operator::new(&nodes.urls()).unwrap();
-    operator.start_cluster(Ttl::new(max_ttl).unwrap()).await.unwrap();
 }
 
 pub(crate) fn locks_of(cluster: &RedlockNodes) -> Locks {

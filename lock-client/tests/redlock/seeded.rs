@@ -34,8 +34,8 @@ use self::{
     run::Conditions,
     storage::Rule,
 };
-use super::cluster::start_cluster;
 use crate::names::name;
+use crate::start_cluster::start_cluster;
 use testbed::faults::Odds;
 
 /// How many runs there are if not told, and how many of one seed.

@@ -10,12 +10,13 @@ use lock_client::{AcquireError, Released, Terms, redlock::Redlock};
 use testbed::{RedlockNodes, wait::until_async};
 
 use super::cluster::{
-    COUNTER, LOCK, another_url, cluster_of, locks_of, scripts_run, set_counters, start_cluster,
-    until_equal, until_free, values,
+    COUNTER, LOCK, another_url, cluster_of, locks_of, scripts_run, set_counters, until_equal,
+    until_free, values,
 };
 use crate::{
     lock_service::{lasting, tried, ttl},
     names::{name, token},
+    start_cluster::start_cluster,
 };
 
 #[tokio::test]

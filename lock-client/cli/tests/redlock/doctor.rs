@@ -4,8 +4,8 @@ use lock_client::{Locks, redlock::Redlock};
 use serde_json::Value;
 use testbed::Redis;
 
-use super::cluster::another_url;
 use super::nodes::{ALWAYS, Nodes, terms};
+use crate::cluster::another_url;
 use crate::command::{assert_failed, lock_client};
 
 /// What was found.
