@@ -11,7 +11,7 @@ use tracing::{Instrument, Span};
 
 use crate::{
     AcquireError, Lease, Locks, Order, Terms, Ttl,
-    backend::{Attempt, BackendError, Wakeups},
+    backend::{Attempt, Contention, Wakeups},
     clock::Moment,
     lease::Granted,
     observe,
@@ -26,10 +26,6 @@ const UNAVAILABLE_PATIENCE: Duration = Duration::from_secs(10);
 const TRY_PATIENCE: Duration = Duration::from_secs(2);
 /// The same at the end of a limited wait: each try has the time for one answer.
 const LAST_TRY_PATIENCE: Duration = Duration::from_millis(500);
-/// How often in a row rivals may have hindered each other, until that is taken for somebody's having the
-/// lock; and how long to wait in between, at most.
-const MOST_SPLITS: u32 = 8;
-const LONGEST_SPLIT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a waiter relies on being woken, before it looks for itself.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 /// The same in the queue, where it also shows that it is alive.
@@ -96,52 +92,56 @@ impl<'a> Acquisition<'a> {
     }
 
     async fn acquire(&mut self) -> Result<Lease, AcquireError> {
-        let remaining = match self.try_once().await? {
+        // 1. Try. Most locks are free, and this is the only round trip then.
+        let contention = match self.try_once().await? {
             Ok(lease) => return Ok(lease),
-            Err(remaining) => remaining,
+            Err(contention) => contention,
         };
         observe::contended();
         if self.out_of_time() {
-            return Err(AcquireError::Contended { remaining });
+            return Err(contention.into());
         }
-        // In no order, one of a process is enough to hear of a free lock.
+        // 2. Wait for the first place among the waiters of this process, unless each waits in the
+        // service's own queue. So a release wakes one client per process, not all of them.
         let _first_place = match self.terms.order {
             Order::Fair => None,
-            Order::WokenAtOnce => {
+            Order::Unordered => {
                 let mut first_place = pin!(self.locks.queues.first_place(self.name));
                 loop {
                     let nap = LONGEST_SLEEP.min(self.time_left());
                     if let Ok(first_place) = timeout(nap, &mut first_place).await {
                         break Some(first_place);
                     }
-                    // Who has the first place may be paused, or hear nothing of the lock service.
+                    // The waiter in the first place may be paused, or cut off from the lock service.
                     match self.try_once().await? {
                         Ok(lease) => return Ok(lease),
-                        Err(remaining) if self.out_of_time() => {
-                            return Err(AcquireError::Contended { remaining });
-                        }
+                        Err(contention) if self.out_of_time() => return Err(contention.into()),
                         Err(_) => {}
                     }
                 }
             }
         };
-        // First subscribe, then try, then wait: whatever frees the lock after the try is heard.
+        // 3. Subscribe before the next try: a release that follows the try is then always notified.
         let wakeups = self.subscribe().await?;
         loop {
-            let remaining = match self.try_once().await? {
+            // 4. Try again.
+            let contention = match self.try_once().await? {
                 Ok(lease) => return Ok(lease),
-                Err(remaining) => remaining,
+                Err(contention) => contention,
             };
             if self.out_of_time() {
-                return Err(AcquireError::Contended { remaining });
+                return Err(contention.into());
             }
+            // 5. Wait for a notification, but no longer than until the present lease expires: nobody
+            // notifies of that. A notification may also be lost.
             let longest = match self.terms.order {
-                Order::WokenAtOnce => LONGEST_SLEEP,
+                Order::Unordered => LONGEST_SLEEP,
                 Order::Fair => LONGEST_SLEEP_IN_QUEUE,
             };
-            // A millisecond later than told, so that it is over then.
-            let until_over = remaining.map_or(longest, |left| left + Duration::from_millis(1));
-            let nap = until_over.min(longest).min(self.time_left());
+            // One millisecond more, so that the lease has expired by then.
+            let expired = |left: Duration| left + Duration::from_millis(1);
+            let until_expired = contention.remaining.map_or(longest, expired);
+            let nap = until_expired.min(longest).min(self.time_left());
             tokio::select! {
                 () = wakeups.next() => {}
                 () = sleep(nap) => {}
@@ -149,42 +149,20 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// Tries until somebody has the lock. If it is somebody else, answers for how long yet.
-    async fn try_once(&mut self) -> Result<Result<Lease, Option<Duration>>, AcquireError> {
-        let mut splits = 0;
-        loop {
-            let asked = Moment::now();
-            match self.ask().await? {
-                Asked::Granted(lease) => return Ok(Ok(lease)),
-                Asked::Busy(remaining) => return Ok(Err(remaining)),
-                Asked::Split(remaining) if splits == MOST_SPLITS => return Ok(Err(remaining)),
-                Asked::Split(_) => {
-                    // Rivals that meet once more meet after times that are ever further apart.
-                    splits += 1;
-                    let longest = asked.elapsed() * 2_u32.pow(splits);
-                    let longest = longest.min(LONGEST_SPLIT_PAUSE);
-                    sleep(longest.mul_f64(rand::random_range(0.0..1.0))).await;
-                }
-            }
-        }
-    }
-
-    /// Asks for the lock once, as far as there is an answer.
-    async fn ask(&mut self) -> Result<Asked, AcquireError> {
+    /// Tries once, and repeats the try as long as it is not answered.
+    async fn try_once(&mut self) -> Result<Result<Lease, Contention>, AcquireError> {
         let give_up = self.give_up();
         let was_unsettled = self.unsettled;
-        self.unsettled = !self.locks.backend.undoes_its_tries();
-        let mut asked = Moment::now();
+        self.unsettled = true;
         let mut tries = 0;
         let attempt = retried_until(give_up, || {
-            asked = Moment::now();
             tries += 1;
             self.locks.backend.try_acquire(self.name, &self.holder, self.ttl, self.terms.order)
         });
         let attempt = attempt.await;
         self.answered |= attempt.is_ok();
-        match attempt {
-            Ok(Attempt::Granted { token, ownership }) => {
+        match attempt? {
+            Attempt::Granted { token, ownership, asked } => {
                 self.unsettled = false;
                 let granted = Granted {
                     locks: self.locks.clone(),
@@ -195,28 +173,20 @@ impl<'a> Acquisition<'a> {
                     asked,
                     caller: self.caller.clone(),
                 };
-                Ok(Asked::Granted(Lease::begin(granted, self.terms.renewal)))
+                Ok(Ok(Lease::begin(granted, self.terms.renewal)))
             }
-            Ok(Attempt::Busy { remaining }) => {
-                // An earlier try that was not answered may come late.
-                self.unsettled &= was_unsettled || tries > 1 || self.terms.order == Order::Fair;
-                Ok(Asked::Busy(remaining))
+            Attempt::Busy(contention) => {
+                // An earlier try that was not answered may still be carried out, and a fair one has left
+                // a place in the queue.
+                self.unsettled = was_unsettled || tries > 1 || self.terms.order == Order::Fair;
+                Ok(Err(contention))
             }
-            Ok(Attempt::Split { remaining }) => {
-                self.unsettled &= was_unsettled || tries > 1;
-                Ok(Asked::Split(remaining))
-            }
-            Err(BackendError::Rejected(reason)) => Err(AcquireError::Rejected(reason)),
-            Err(BackendError::Unavailable(reason)) => Err(AcquireError::Unavailable(reason)),
         }
     }
 
     async fn subscribe(&self) -> Result<Wakeups, AcquireError> {
         let subscribe = || self.locks.backend.subscribe(self.name, &self.holder, self.terms.order);
-        retried_until(self.give_up(), subscribe).await.map_err(|error| match error {
-            BackendError::Rejected(reason) => AcquireError::Rejected(reason),
-            BackendError::Unavailable(reason) => AcquireError::Unavailable(reason),
-        })
+        Ok(retried_until(self.give_up(), subscribe).await?)
     }
 
     /// Until when a request that is made now may stay without an answer.
@@ -237,15 +207,6 @@ impl<'a> Acquisition<'a> {
     fn out_of_time(&self) -> bool {
         self.time_left().is_zero()
     }
-}
-
-/// What came of asking for the lock.
-enum Asked {
-    Granted(Lease),
-    /// Somebody else has it, for so long yet.
-    Busy(Option<Duration>),
-    /// Nobody is seen to have it, but somebody may, for so long at most.
-    Split(Option<Duration>),
 }
 
 impl Drop for Acquisition<'_> {

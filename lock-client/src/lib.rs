@@ -7,7 +7,8 @@
 
 mod acquisition;
 pub mod backend;
-pub mod clock;
+mod background;
+mod clock;
 pub mod lease;
 mod local_queue;
 pub mod locks;
@@ -23,6 +24,7 @@ pub mod terms;
 pub mod ttl;
 
 pub use backend::Backend;
+pub use clock::Moment;
 pub use lease::{Detached, Lease, Lost, Released, RenewError};
 pub use locks::{AcquireError, Locks, WithError};
 pub use terms::{Order, Terms};

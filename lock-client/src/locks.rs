@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName};
-use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
 use crate::{
     Backend, Lease, Lost, Order, RenewError, Terms,
     acquisition::Acquisition,
-    backend::{BackendError, Status, Wakeups},
+    backend::{BackendError, Contention, Status, Wakeups},
+    background::Background,
     clock::Moment,
     lease::{Detached, Granted},
     local_queue::LocalQueues,
@@ -34,16 +34,18 @@ const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Locks {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) queues: LocalQueues,
-    /// What undoes what was dropped. It is closed from the start: a tracker that is not is never
-    /// waited to the end of.
-    pub(crate) background: TaskTracker,
+    /// Tasks that undo what was dropped.
+    pub(crate) background: Background,
 }
 
 impl Locks {
     /// Makes locks of a lock service.
     pub fn new(backend: impl Backend) -> Self {
-        let background = TaskTracker::new();
-        background.close();
+        Self::with_background(backend, Background::default())
+    }
+
+    /// Makes locks of a lock service that has tasks of its own in this background.
+    pub(crate) fn with_background(backend: impl Backend, background: Background) -> Self {
         Self { backend: Arc::new(backend), queues: LocalQueues::default(), background }
     }
 
@@ -202,7 +204,7 @@ impl Locks {
     /// [`BackendError`] if the lock service gave no answer for 2 seconds, or refused.
     pub async fn wakeups(&self, name: &ResourceName) -> Result<Wakeups, BackendError> {
         let nobody = Holder::random();
-        let subscribe = || self.backend.subscribe(name, &nobody, Order::WokenAtOnce);
+        let subscribe = || self.backend.subscribe(name, &nobody, Order::Unordered);
         retried_until(Moment::now() + STATUS_PATIENCE, subscribe).await
     }
 
@@ -214,8 +216,7 @@ impl Locks {
     /// # Cancellation safety
     /// If this future is dropped, the background goes on.
     pub async fn settled(&self) {
-        self.background.wait().await;
-        self.backend.settled().await;
+        self.background.settled().await;
     }
 }
 
@@ -239,6 +240,21 @@ pub enum AcquireError {
     /// A lease that this depends on was lost.
     #[error(transparent)]
     Lost(#[from] Lost),
+}
+
+impl From<Contention> for AcquireError {
+    fn from(contention: Contention) -> Self {
+        Self::Contended { remaining: contention.remaining }
+    }
+}
+
+impl From<BackendError> for AcquireError {
+    fn from(error: BackendError) -> Self {
+        match error {
+            BackendError::Unavailable(reason) => Self::Unavailable(reason),
+            BackendError::Rejected(reason) => Self::Rejected(reason),
+        }
+    }
 }
 
 /// Why something was not done under a lock.

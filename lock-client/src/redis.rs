@@ -53,8 +53,8 @@ use self::{
     wakeups::Subscriptions,
 };
 use crate::{
-    Backend, Order, Ttl,
-    backend::{Attempt, BackendError, Held, Ownership, Status, Wakeups},
+    Backend, Moment, Order, Ttl,
+    backend::{Attempt, BackendError, Contention, HeldLock, Ownership, Status, Wakeups},
 };
 
 pub(crate) use self::connection::LONGEST_SILENCE;
@@ -146,12 +146,15 @@ impl Backend for Redis {
             .arg(unix_millis())
             .arg(u8::from(order == Order::Fair))
             .arg(self.retention_ms);
+        let asked = Moment::now();
         match self.run::<Vec<i64>>(call).await?[..] {
             [1, token, grant] => {
                 let ownership = Ownership { holder: holder.clone(), grant: valid_token(grant)? };
-                Ok(Attempt::Granted { token: valid_token(token)?, ownership })
+                Ok(Attempt::Granted { token: valid_token(token)?, ownership, asked })
             }
-            [0, remaining] => Ok(Attempt::Busy { remaining: remaining_time(remaining) }),
+            [0, remaining] => {
+                Ok(Attempt::Busy(Contention { remaining: remaining_time(remaining) }))
+            }
             _ => Err(not_ours(name)),
         }
     }
@@ -211,7 +214,7 @@ impl Backend for Redis {
     ) -> Result<Wakeups, BackendError> {
         let keys = Keys::of(name);
         let channel = match order {
-            Order::WokenAtOnce => keys.freed(),
+            Order::Unordered => keys.freed(),
             Order::Fair => keys.freed_for(holder),
         };
         self.subscriptions.subscribe(channel).await
@@ -240,10 +243,10 @@ pub(crate) fn unix_millis() -> u64 {
     millis.try_into().expect("it is not yet the year 584 million")
 }
 
-fn held(lock: &str, remaining: i64) -> Option<Held> {
+fn held(lock: &str, remaining: i64) -> Option<HeldLock> {
     let [token, grant, holder] = lock.splitn(3, ' ').collect::<Vec<_>>().try_into().ok()?;
     let ownership = Ownership { holder: holder.parse().ok()?, grant: grant.parse().ok()? };
-    Some(Held { token: token.parse().ok()?, ownership, remaining: remaining_time(remaining) })
+    Some(HeldLock { token: token.parse().ok()?, ownership, remaining: remaining_time(remaining) })
 }
 
 pub(crate) fn remaining_time(millis: i64) -> Option<Duration> {

@@ -35,7 +35,6 @@
 //! One that hangs is asked for its vote ten times a second at most; after five seconds it is connected
 //! to anew.
 
-mod background;
 mod durability;
 mod membership;
 mod node;
@@ -47,14 +46,17 @@ mod status;
 mod tally;
 mod wakeups;
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::sleep};
 
 pub(crate) use self::membership::MEMBERSHIP_KEY;
 
@@ -67,7 +69,7 @@ use self::{
     tally::Missed,
 };
 use crate::{
-    Backend, Order, Ttl,
+    Backend, Locks, Moment, Order, Ttl,
     backend::{Attempt, BackendError, Ownership, Status, Wakeups},
     redis::{
         self, InvalidUrl, Server,
@@ -77,6 +79,12 @@ use crate::{
         wakeups::Subscriptions,
     },
 };
+
+/// How often in a row a try may be split between rivals before it counts as contended.
+const MOST_SPLITS: u32 = 8;
+/// For how long a try that was split is repeated.
+const SPLIT_PATIENCE: Duration = Duration::from_millis(300);
+const LONGEST_SPLIT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Locks on a majority of independent Redis nodes.
 #[derive(Clone)]
@@ -144,6 +152,36 @@ impl Redlock {
         holder.parse().expect("a random holder and a number are visible ASCII, and short")
     }
 
+    /// Plays one round under a holder of its own.
+    async fn play_round(
+        &self,
+        name: &ResourceName,
+        holder: Holder,
+        ttl: Ttl,
+    ) -> Result<Result<(Token, Ownership), Missed>, BackendError> {
+        let round = Round {
+            nodes: self.nodes.clone(),
+            keys: Keys::of(name),
+            holder: holder.clone(),
+            ttl,
+            start: unix_millis(),
+            decided: AtomicBool::new(false),
+            cluster: OnceLock::new(),
+        };
+        let (tell, told) = oneshot::channel();
+        self.nodes.background().spawn(round.play(tell));
+        match told.await {
+            Ok(Ok(Won { token, take })) => {
+                if take.send(()).is_err() {
+                    return Err(BackendError::Unavailable("it was not taken in time".into()));
+                }
+                Ok(Ok((token, Ownership { holder, grant: token })))
+            }
+            Ok(Err(missed)) => Ok(Err(missed)),
+            Err(_) => Err(BackendError::Unavailable("there was no majority in time".into())),
+        }
+    }
+
     /// Hears the nodes, until so many say that the lock is ours, by a number, or that it isn't, by 0, that
     /// the others don't matter any more.
     async fn hear(&self, mut answers: Answers<i64>) -> Said {
@@ -187,6 +225,14 @@ struct Said {
     absent: Vec<(usize, Absence)>,
 }
 
+/// Locks that also wait, in [`Locks::settled`], for the rounds that Redlock undoes by itself.
+impl From<Redlock> for Locks {
+    fn from(redlock: Redlock) -> Self {
+        let background = redlock.nodes.background().clone();
+        Self::with_background(redlock, background)
+    }
+}
+
 #[async_trait]
 impl Backend for Redlock {
     async fn try_acquire(
@@ -201,29 +247,23 @@ impl Backend for Redlock {
                 "Redlock has no fair order: its nodes keep no common queue".into(),
             ));
         }
-        let holder = self.holder_of_round(holder);
-        let round = Round {
-            nodes: self.nodes.clone(),
-            keys: Keys::of(name),
-            holder: holder.clone(),
-            ttl,
-            start: unix_millis(),
-            decided: AtomicBool::new(false),
-            cluster: OnceLock::new(),
-        };
-        let (tell, told) = oneshot::channel();
-        self.nodes.background().spawn(round.play(tell));
-        match told.await {
-            Ok(Ok(Won { token, take })) => {
-                if take.send(()).is_err() {
-                    return Err(BackendError::Unavailable("it was not taken in time".into()));
-                }
-                Ok(Attempt::Granted { token, ownership: Ownership { holder, grant: token } })
+        let began = Moment::now();
+        let mut splits = 0;
+        loop {
+            let asked = Moment::now();
+            let contention = match self.play_round(name, self.holder_of_round(holder), ttl).await? {
+                Ok((token, ownership)) => return Ok(Attempt::Granted { token, ownership, asked }),
+                Err(Missed::Held(contention)) => return Ok(Attempt::Busy(contention)),
+                Err(Missed::Split(contention)) => contention,
+                Err(Missed::Absent(absent)) => return Err(self.nodes.too_few(&absent)),
+            };
+            if splits == MOST_SPLITS || began.elapsed() > SPLIT_PATIENCE {
+                return Ok(Attempt::Busy(contention));
             }
-            Ok(Err(Missed::Held { remaining })) => Ok(Attempt::Busy { remaining }),
-            Ok(Err(Missed::Split { remaining })) => Ok(Attempt::Split { remaining }),
-            Ok(Err(Missed::Absent(absent))) => Err(self.nodes.too_few(&absent)),
-            Err(_) => Err(BackendError::Unavailable("there was no majority in time".into())),
+            // Rivals that meet again wait for random times that grow, so that one gets ahead.
+            splits += 1;
+            let longest = (asked.elapsed() * 2_u32.pow(splits)).min(LONGEST_SPLIT_PAUSE);
+            sleep(longest.mul_f64(rand::random_range(0.0..1.0))).await;
         }
     }
 
@@ -277,6 +317,10 @@ impl Backend for Redlock {
         holder: &Holder,
         token: Option<Token>,
     ) -> Result<bool, BackendError> {
+        if token.is_none() {
+            // Each round undoes by itself what it did not report as granted.
+            return Ok(false);
+        }
         let (keys, holder) = (Keys::of(name), holder.clone());
         let release = move |_: &_| script::release(&keys, &holder, token);
         let said = self.hear(self.nodes.ask_all(Asking::Release, release)).await;
@@ -314,13 +358,5 @@ impl Backend for Redlock {
             }
         }
         Err(self.nodes.too_few(&absent))
-    }
-
-    fn undoes_its_tries(&self) -> bool {
-        true
-    }
-
-    async fn settled(&self) {
-        self.nodes.background().settled().await;
     }
 }

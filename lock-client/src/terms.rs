@@ -37,8 +37,8 @@ pub(crate) enum Wait {
 /// In which order waiters get a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// None: whoever is first to ask when it is free.
-    WokenAtOnce,
+    /// None: the first client that asks after the release gets the lock.
+    Unordered,
     /// First come, first served.
     Fair,
 }
@@ -59,7 +59,7 @@ impl Terms {
         Self {
             ttl,
             wait: Wait::Forever,
-            order: Order::WokenAtOnce,
+            order: Order::Unordered,
             renewal: Renewal::Automatic { max_hold: Duration::MAX },
         }
     }

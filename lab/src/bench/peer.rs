@@ -54,11 +54,11 @@ impl Fenced {
 
     /// On a majority of several.
     pub(super) fn open_redlock(urls: &[String]) -> anyhow::Result<Self> {
-        Self::of(Locks::new(lock_client::redlock::Redlock::open(urls)?))
+        Self::of(Locks::from(lock_client::redlock::Redlock::open(urls)?))
     }
 
     fn of(locks: Locks) -> anyhow::Result<Self> {
-        Ok(Self { locks, terms: Terms::new(Ttl::new(TTL)?), order: Order::WokenAtOnce })
+        Ok(Self { locks, terms: Terms::new(Ttl::new(TTL)?), order: Order::Unordered })
     }
 
     /// The same client, whose waiters stand in a queue.

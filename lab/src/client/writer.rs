@@ -57,7 +57,7 @@ impl Writer {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         let locks = match &self.redis[..] {
             [url] => Locks::new(Redis::open(url)?),
-            urls => Locks::new(Redlock::open(urls)?),
+            urls => Locks::from(Redlock::open(urls)?),
         };
         let storage = Storage::new(&self.storage)?;
         let ttl = Ttl::new(Duration::from_millis(self.ttl_ms))?;

@@ -14,12 +14,11 @@ use redis::FromRedisValue;
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{
-    background::Background,
     membership::Membership,
     node::{Absence, Asking, Known, Node, Voter},
     tally::majority,
 };
-use crate::{backend::BackendError, redis::script::Call};
+use crate::{backend::BackendError, background::Background, redis::script::Call};
 
 /// How long the slowest of nodes that haven't been connected to yet is waited for.
 const FIRST_CONNECTION: Duration = Duration::from_millis(100);

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, time::Duration};
 
-use crate::backend::{Held, Status};
+use crate::backend::{HeldLock, Status};
 
 /// What a lock is, by what those nodes say that have answered: it is held if one ownership has a
 /// majority, for as long as it has. `None` if the nodes that are yet to answer may decide that.
@@ -11,7 +11,7 @@ pub(super) fn of_all(told: &[Status], outstanding: usize, majority: usize) -> Op
         return None;
     }
     let held: Vec<_> = told.iter().filter_map(|status| status.held.as_ref()).collect();
-    let nodes_of = |one: &Held| -> Vec<_> {
+    let nodes_of = |one: &HeldLock| -> Vec<_> {
         held.iter().filter(|other| other.ownership == one.ownership).collect()
     };
     let most = held.iter().map(|one| nodes_of(one)).max_by_key(Vec::len).unwrap_or_default();
@@ -22,7 +22,7 @@ pub(super) fn of_all(told: &[Status], outstanding: usize, majority: usize) -> Op
         let mut remaining: Vec<_> = most.iter().map(|held| held.remaining).collect();
         remaining.sort_by_key(|remaining| Reverse(remaining.unwrap_or(Duration::MAX)));
         let token = most.iter().map(|held| held.token).max();
-        Held {
+        HeldLock {
             token: token.expect("a majority is more than none"),
             ownership: most[0].ownership.clone(),
             remaining: remaining[majority - 1],

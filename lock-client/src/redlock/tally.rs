@@ -5,6 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use fence::Token;
 
 use super::node::Absence;
+use crate::backend::Contention;
 
 /// The votes of one round.
 pub(super) struct Tally {
@@ -67,9 +68,9 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) enum Missed {
     /// Somebody else has a majority, for so long.
-    Held { remaining: Option<Duration> },
+    Held(Contention),
     /// Nobody is seen to have a majority; for so long, there may be none.
-    Split { remaining: Option<Duration> },
+    Split(Contention),
     /// Too few have answered: these have not, and why.
     Absent(Vec<(usize, Absence)>),
 }
@@ -165,11 +166,11 @@ impl Tally {
             }
         }
         free_in.sort_by_key(|free_in| free_in.unwrap_or(Duration::MAX));
-        let remaining = free_in[majority - 1];
+        let contention = Contention { remaining: free_in[majority - 1] };
         if self.most_of_another() >= majority {
-            Missed::Held { remaining }
+            Missed::Held(contention)
         } else {
-            Missed::Split { remaining }
+            Missed::Split(contention)
         }
     }
 
@@ -279,14 +280,14 @@ mod tests {
         let missed = |heard| tally(3, heard).missed();
         let held = missed(vec![refused("a", 9), granted(34), refused("a", 5)]);
         assert!(
-            matches!(held, Missed::Held { remaining: Some(left) } if left.as_secs() == 5),
+            matches!(held, Missed::Held(Contention { remaining: Some(left) }) if left.as_secs() == 5),
             "two nodes are free by then: {held:?}"
         );
         let split = missed(vec![refused("a", 9), granted(34), refused("b", 5)]);
-        assert!(matches!(split, Missed::Split { .. }), "{split:?}");
+        assert!(matches!(split, Missed::Split(_)), "{split:?}");
         let unseen = missed(vec![refused("a", 9), absent(), granted(34)]);
         assert!(
-            matches!(unseen, Missed::Split { remaining: Some(left) } if left.as_secs() == 9),
+            matches!(unseen, Missed::Split(Contention { remaining: Some(left) }) if left.as_secs() == 9),
             "it may have the node that is down: {unseen:?}"
         );
         let down = missed(vec![absent(), granted(34), absent()]);

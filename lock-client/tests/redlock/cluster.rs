@@ -22,7 +22,7 @@ pub(crate) async fn cluster_of(nodes: usize) -> RedlockNodes {
 }
 
 pub(crate) fn locks_of(cluster: &RedlockNodes) -> Locks {
-    Locks::new(Redlock::open(cluster.urls()).unwrap())
+    Locks::from(Redlock::open(cluster.urls()).unwrap())
 }
 
 /// What nodes have at a key, or `None` where they have nothing.

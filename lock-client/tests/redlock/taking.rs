@@ -156,7 +156,7 @@ async fn nodes_that_are_not_what_they_seem_have_no_vote() {
     let [a, b, c] = cluster.urls().try_into().unwrap();
     let [other, yet_another, _] = others.urls().try_into().unwrap();
     let refused = async |urls: &[&String]| {
-        let locks = lock_client::Locks::new(Redlock::open(urls).unwrap());
+        let locks = lock_client::Locks::from(Redlock::open(urls).unwrap());
         let error = locks.acquire(&name("r"), tried(1_000)).await.unwrap_err();
         assert!(matches!(error, AcquireError::Rejected(_)), "{error:?}");
         error.to_string()
@@ -174,7 +174,7 @@ async fn node_of_another_cluster_counts_for_nothing() {
     let [a, b, _] = cluster.urls().try_into().unwrap();
     let [other, ..] = <[String; 3]>::try_from(others.urls()).unwrap();
     for urls in [[&a, &b, &other], [&other, &a, &b]] {
-        let locks = lock_client::Locks::new(Redlock::open(urls).unwrap());
+        let locks = lock_client::Locks::from(Redlock::open(urls).unwrap());
         // Whichever answers first; when all have, the two others are a majority.
         let lease = loop {
             match locks.acquire(&name("r"), tried(10_000)).await {

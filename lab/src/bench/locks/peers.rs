@@ -49,7 +49,7 @@ impl Waiter for Fenced {
     fn asks_until_waiting(&self, waiters: usize, clients: usize) -> usize {
         match self.order() {
             Order::Fair => 2 * waiters,
-            Order::WokenAtOnce => waiters + waiters.min(clients),
+            Order::Unordered => waiters + waiters.min(clients),
         }
     }
 }

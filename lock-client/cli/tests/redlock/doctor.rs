@@ -155,7 +155,7 @@ async fn advised_permissions_are_enough_for_locks_on_nodes() {
     // The first takes its vote over, without which there is no majority.
     nodes.0[0].command::<()>(&["HSET", "fenced:node", "run_id", "another"]).await.unwrap();
     nodes.0[1].process().kill().unwrap();
-    let locks = Locks::new(Redlock::open(&urls).unwrap());
+    let locks = Locks::from(Redlock::open(&urls).unwrap());
     let name = "r".parse().unwrap();
     let lease = locks.acquire(&name, terms()).await.unwrap();
     lease.renew().await.unwrap();

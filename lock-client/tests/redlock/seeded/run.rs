@@ -73,7 +73,7 @@ impl Conditions {
         let mut random = StdRng::seed_from_u64(seed);
         let clients = (0..random.random_range(2..=4)).map(|_| {
             let urls = proxies.iter().map(FaultyProxy::url);
-            let locks = Locks::new(lock_client::redlock::Redlock::open(urls).unwrap());
+            let locks = Locks::from(lock_client::redlock::Redlock::open(urls).unwrap());
             let random = StdRng::from_rng(&mut random);
             Client { locks, name, storage: &storage, witness: &witness, random }.play()
         });
@@ -110,7 +110,7 @@ async fn acquire_afterwards(
         let is_short = left == -2 || (0..=LONGEST_TTL.as_millis() as i64).contains(&left);
         ensure!(is_short, "a node keeps the lock for {left} ms");
     }
-    let locks = Locks::new(lock_client::redlock::Redlock::open(nodes.urls())?);
+    let locks = Locks::from(lock_client::redlock::Redlock::open(nodes.urls())?);
     let asked = witness.now();
     let terms = Terms::new(ttl(60_000)).wait(PATIENCE).without_renewal();
     let lease = locks.acquire(name, terms).await.context("everybody is shut out")?;
