@@ -5,9 +5,8 @@
 use crate::{
     client::Phase,
     config::Config,
-    id::{Holder, Nodes},
+    id::{Holder, Nodes, Token},
     network::has_vote,
-    node::Token,
     state::State,
 };
 

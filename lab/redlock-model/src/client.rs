@@ -5,8 +5,7 @@
 //! be under way at the same time, or one after the other.
 
 use crate::{
-    id::{Holder, NodeId, Nodes},
-    node::{MAJORITY, NODES, Token},
+    id::{Holder, MAJORITY, NODES, NodeId, Nodes, Token},
     storage::Fence,
     variant::{self, Variant},
 };

@@ -1,11 +1,11 @@
 //! What is in a model, and how much of it.
 
-use crate::{node::Token, variant::Variant};
+use crate::{id::Token, variant::Variant};
 
 /// The limits of a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How many clients there are, each with one round: 1 to [`MOST_CLIENTS`].
+    /// How many clients there are, each with one round: 1 to [`MOST_CLIENTS`](crate::MOST_CLIENTS).
     pub clients: usize,
     /// The number that no counter passes: whatever would raise it further doesn't happen.
     pub highest_counter: Token,
@@ -30,9 +30,6 @@ pub struct Config {
     /// Whether states that differ only in how nodes and clients are numbered count as one.
     pub symmetry: bool,
 }
-
-/// How many clients a model may have.
-pub const MOST_CLIENTS: usize = 3;
 
 /// Whether what clients ask of the nodes takes its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

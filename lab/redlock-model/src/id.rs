@@ -1,8 +1,16 @@
-//! Who is who: holders, nodes, and sets of nodes.
+//! Numbers at the bottom of everything: tokens, holders, nodes, sets of nodes, and how many there are.
 
 use std::fmt;
 
-use crate::node::{MAJORITY, NODES};
+/// The number of nodes.
+pub(crate) const NODES: usize = 3;
+/// The number of nodes that form a majority.
+pub(crate) const MAJORITY: usize = NODES / 2 + 1;
+/// The largest number of clients in a model.
+pub const MOST_CLIENTS: usize = 3;
+
+/// A token, a grant or a counter; 0 means none.
+pub(crate) type Token = u8;
 
 /// The holder of one round. It is also the client's number, since a client has one round.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,21 +1,22 @@
-//! The model: what each step does.
+//! The model that stateright checks.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use stateright::{Model, Property};
 
 use crate::{
-    action::{Action, add_actions},
-    at_once,
-    client::Phase,
+    action::Action,
     config::{Config, Judged},
-    id::{Holder, NodeId},
-    network,
-    node::{Admission, NODES},
+    effect,
+    enabled::add_actions,
+    id::NodeId,
     oblivion::forget,
-    properties::{self, Reached},
+    properties::{
+        ADMITTED, GROWING, LATE_GRANT, NOTHING_LOST, REISSUED, RENEWED, SEALED, TWO_LEASES, UNIQUE,
+        admitted, late_grant, reissued, renewed, sealed, two_leases,
+    },
     state::State,
-    storage::Fence,
     symmetry::representative,
-    variant,
 };
 
 /// Fenced Redlock.
@@ -30,29 +31,17 @@ impl Redlock {
     pub fn new(config: Config) -> Self {
         Self { config, reached: Reached::default() }
     }
+}
 
-    /// Claims and reads in one step. A client that is over doesn't hear of it.
-    fn claim(&self, state: &mut State, holder: Holder) {
-        let State { clients, storage, .. } = state;
-        let client = &mut clients[holder.index()];
-        let offered = Fence { token: client.token, holder };
-        if storage.accepts(offered, self.config.variant.binding) && client.phase == Phase::Lease {
-            client.claimed = client.token;
-            client.read = storage.value;
-        }
-    }
+/// Which situations have been reached, for stateright notes each state in which one holds, with the
+/// way to it: only the first is of use.
+#[derive(Debug, Default)]
+pub(crate) struct Reached([AtomicBool; 6]);
 
-    fn write(&self, state: &mut State, holder: Holder) {
-        let State { clients, storage, history, .. } = state;
-        let client = &clients[holder.index()];
-        let write = client.writes_as(holder);
-        // A write that comes again changes nothing.
-        if storage.accepts(write, self.config.variant.binding) && storage.value != Some(write) {
-            let knows = storage.value == client.read
-                || storage.value.is_some_and(|value| value.holder == holder);
-            history.write_lost |= !knows;
-            storage.value = Some(write);
-        }
+impl Reached {
+    fn first(&self, situation: usize, holds: bool) -> bool {
+        let reached = &self.0[situation];
+        holds && !reached.load(Ordering::Relaxed) && !reached.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -88,59 +77,7 @@ impl Model for Redlock {
     fn next_state(&self, before: &State, action: Action) -> Option<State> {
         let config = &self.config;
         let mut state = *before;
-        let told = state.history.highest_told();
-        match action {
-            Action::Acquire(holder) => {
-                let client = &mut state.clients[holder.index()];
-                state.history.tell(client.grant, client.told_before);
-                client.acquire();
-            }
-            Action::End(holder) => state.client_mut(holder).end(),
-            Action::Renew(holder) => {
-                let client = &mut state.clients[holder.index()];
-                let token = client.renewed()?;
-                state.history.tell(token, 0);
-                client.renew(token);
-            }
-            Action::GiveUpRenewal(holder) => state.client_mut(holder).renewals = [0; NODES],
-            Action::BeginReissue(holder) => {
-                let seen = state.storage.highest_token();
-                let client = state.client_mut(holder);
-                client.begin_reissue(seen.max(client.token), told);
-            }
-            Action::Reissue(holder) => {
-                let client = &mut state.clients[holder.index()];
-                state.history.tell(client.reissue.token, client.reissue.told_before);
-                client.reissued(&config.variant);
-            }
-            Action::GiveUpReissue(holder) => state.client_mut(holder).end_reissue(),
-            Action::AcquireAtOnce(holder, nodes) => {
-                at_once::acquire(config, &mut state, holder, nodes)?;
-            }
-            Action::ReissueAtOnce(holder, nodes) => {
-                at_once::reissue(config, &mut state, holder, nodes)?;
-            }
-            Action::Deliver(holder, node, message) => {
-                network::deliver(config, &mut state, holder, node, message);
-            }
-            Action::Claim(holder) => self.claim(&mut state, holder),
-            Action::Write(holder) => self.write(&mut state, holder),
-            Action::Expire(node) => state.node_mut(node).lock = None,
-            Action::Restart(node) => {
-                state.restarts += 1;
-                state.node_mut(node).restart();
-                if config.variant.admission != variant::Admission::None {
-                    let begun =
-                        state.clients.iter_mut().filter(|client| client.phase != Phase::Idle);
-                    begun.for_each(|client| client.restarted.insert(node));
-                }
-            }
-            Action::Copy { to, from } => {
-                let counter = state.node(from).counter;
-                state.node_mut(to).copy(counter, from);
-            }
-            Action::Admit(node) => state.node_mut(node).admission = Admission::Admitted,
-        }
+        effect::take(config, &mut state, action)?;
         if config.judged == Judged::Writes {
             state.history.forget_tokens();
         }
@@ -156,6 +93,20 @@ impl Model for Redlock {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        properties::properties()
+        vec![
+            Property::always(UNIQUE, |_, state: &State| !state.history.repeated),
+            Property::always(GROWING, |_, state: &State| !state.history.fell),
+            Property::always(NOTHING_LOST, |_, state: &State| !state.history.write_lost),
+            Property::sometimes(TWO_LEASES, |model, state| {
+                model.reached.first(0, two_leases(state))
+            }),
+            Property::sometimes(SEALED, |model, state| model.reached.first(1, sealed(state))),
+            Property::sometimes(LATE_GRANT, |model, state| {
+                model.reached.first(2, late_grant(state))
+            }),
+            Property::sometimes(REISSUED, |model, state| model.reached.first(3, reissued(state))),
+            Property::sometimes(RENEWED, |model, state| model.reached.first(4, renewed(state))),
+            Property::sometimes(ADMITTED, |model, state| model.reached.first(5, admitted(state))),
+        ]
     }
 }

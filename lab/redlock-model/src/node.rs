@@ -4,17 +4,9 @@
 //! Whether the node has a vote at all is [asked first](Node::admitted), as the scripts do.
 
 use crate::{
-    id::{Holder, NodeId, Nodes},
+    id::{Holder, NODES, NodeId, Nodes, Token},
     variant::Seal,
 };
-
-/// How many nodes there are.
-pub(crate) const NODES: usize = 3;
-/// How many of them are a majority.
-pub(crate) const MAJORITY: usize = NODES / 2 + 1;
-
-/// A token, a grant or a counter; 0 is none.
-pub(crate) type Token = u8;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Node {

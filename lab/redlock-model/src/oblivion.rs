@@ -8,8 +8,8 @@ use std::iter;
 use crate::{
     client::{Client, Phase, Reissue},
     config::{Config, Grants},
-    id::{Holder, NodeId, Nodes},
-    node::{NODES, Node},
+    id::{Holder, NODES, NodeId, Nodes},
+    node::Node,
     state::State,
     variant::{self, Variant},
 };

@@ -1,13 +1,8 @@
 //! What has to hold always, and what has to happen sometimes.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use stateright::Property;
-
 use crate::{
     client::{Client, Phase},
-    model::Redlock,
-    node::{MAJORITY, NODES, Token},
+    id::{MAJORITY, NODES},
     state::State,
 };
 
@@ -33,92 +28,34 @@ pub const RENEWED: &str = "a renewal told a token";
 /// All nodes have granted to a client, and one of them has restarted before.
 pub const ADMITTED: &str = "a node was admitted again";
 
-/// What has been told so far, and what was wrong with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct History {
-    /// A bit for each token.
-    told: u32,
-    repeated: bool,
-    fell: bool,
-    pub(crate) write_lost: bool,
-}
-
-impl History {
-    /// Notes that somebody is told a token, who began when the highest one was `told_before`.
-    pub(crate) fn tell(&mut self, token: Token, told_before: Token) {
-        self.repeated |= self.told & 1 << token != 0;
-        self.fell |= token <= told_before;
-        self.told |= 1 << token;
-    }
-
-    pub(crate) fn highest_told(&self) -> Token {
-        self.told.checked_ilog2().map_or(0, |bit| bit as Token)
-    }
-
-    pub(crate) fn forget_tokens(&mut self) {
-        *self = Self { write_lost: self.write_lost, ..Self::default() };
-    }
-
-    /// Whether something is wrong. Nothing is looked at after that.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.repeated || self.fell || self.write_lost
-    }
-}
-
-/// Which situations have been reached, for stateright notes each state in which one holds, with the
-/// way to it: only the first is of use.
-#[derive(Debug, Default)]
-pub(crate) struct Reached([AtomicBool; 6]);
-
-impl Reached {
-    fn first(&self, situation: usize, holds: bool) -> bool {
-        let reached = &self.0[situation];
-        holds && !reached.load(Ordering::Relaxed) && !reached.swap(true, Ordering::Relaxed)
-    }
-}
-
-pub(crate) fn properties() -> Vec<Property<Redlock>> {
-    vec![
-        Property::always(UNIQUE, |_, state: &State| !state.history.repeated),
-        Property::always(GROWING, |_, state: &State| !state.history.fell),
-        Property::always(NOTHING_LOST, |_, state: &State| !state.history.write_lost),
-        Property::sometimes(TWO_LEASES, |model, state| model.reached.first(0, two_leases(state))),
-        Property::sometimes(SEALED, |model, state| model.reached.first(1, sealed(state))),
-        Property::sometimes(LATE_GRANT, |model, state| model.reached.first(2, late_grant(state))),
-        Property::sometimes(REISSUED, |model, state| model.reached.first(3, reissued(state))),
-        Property::sometimes(RENEWED, |model, state| model.reached.first(4, renewed(state))),
-        Property::sometimes(ADMITTED, |model, state| model.reached.first(5, admitted(state))),
-    ]
-}
-
-fn two_leases(state: &State) -> bool {
+pub(crate) fn two_leases(state: &State) -> bool {
     leases(state).count() >= 2
 }
 
-fn sealed(state: &State) -> bool {
+pub(crate) fn sealed(state: &State) -> bool {
     state.clients.iter().any(|client| {
         let granted = client.grants.iter().filter(|grant| **grant == client.grant).count();
         client.phase == Phase::Round && client.sealed.is_majority() && granted < MAJORITY
     })
 }
 
-fn late_grant(state: &State) -> bool {
+pub(crate) fn late_grant(state: &State) -> bool {
     state.nodes.iter().filter_map(|node| node.lock).any(|lock| {
         let client = state.client(lock.holder);
         client.ended() && lock.grant > client.token
     })
 }
 
-fn reissued(state: &State) -> bool {
+pub(crate) fn reissued(state: &State) -> bool {
     leases(state).any(|client| client.token == client.reissue.token)
 }
 
-fn renewed(state: &State) -> bool {
+pub(crate) fn renewed(state: &State) -> bool {
     leases(state).any(|client| client.renewed().is_some())
 }
 
 /// A node has been admitted, and somebody has acquired with its vote since.
-fn admitted(state: &State) -> bool {
+pub(crate) fn admitted(state: &State) -> bool {
     state.restarts > 0
         && leases(state).any(|client| client.restarted.is_empty() && client.counted.len() == NODES)
 }

@@ -2,10 +2,9 @@
 
 use crate::{
     client::Client,
-    config::MOST_CLIENTS,
-    id::{Holder, NodeId},
-    node::{NODES, Node},
-    properties::History,
+    history::History,
+    id::{Holder, MOST_CLIENTS, NODES, NodeId},
+    node::Node,
     storage::Storage,
 };
 

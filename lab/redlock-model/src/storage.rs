@@ -4,7 +4,10 @@
 
 use std::cmp::Ordering;
 
-use crate::{id::Holder, node::Token, variant::Binding};
+use crate::{
+    id::{Holder, Token},
+    variant::Binding,
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Storage {

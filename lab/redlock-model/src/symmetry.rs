@@ -9,9 +9,8 @@ use std::array;
 
 use crate::{
     client::{Client, Reissue},
-    config::MOST_CLIENTS,
-    id::{Holder, NodeId, Nodes},
-    node::{Lock, NODES, Node},
+    id::{Holder, MOST_CLIENTS, NODES, NodeId, Nodes},
+    node::{Lock, Node},
     state::State,
     storage::{Fence, Storage},
 };
