@@ -1,48 +1,48 @@
 //! The steps.
 
 use crate::{
-    id::{Holder, NodeId, Nodes},
+    id::{Holder, NodeId, NodeSet},
     network::Message,
 };
 
-/// A step.
+/// One step of a client, a node, the network or the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// A client concludes that it has the lock, and is told the token.
+    /// A client concludes that it holds the lock: its acquire returns the token.
     Acquire(Holder),
-    /// A client gives up, or releases.
+    /// A client gives up its round, or releases its lease.
     End(Holder),
-    /// A client concludes a renewal, and is told a token that it didn't know.
-    Renew(Holder),
-    /// A client doesn't wait for a renewal any longer.
-    GiveUpRenewal(Holder),
-    /// A client begins a reissue.
-    BeginReissue(Holder),
-    /// A client concludes a reissue, and is told the new token.
-    Reissue(Holder),
-    /// A client doesn't wait for a reissue any longer.
-    GiveUpReissue(Holder),
-    /// A client acquires on some nodes, in one step.
-    AcquireAtOnce(Holder, Nodes),
-    /// A client reissues its token on some nodes, in one step.
-    ReissueAtOnce(Holder, Nodes),
-    /// A message between a client and a node is delivered.
+    /// A client's renewal returns a token that the client did not know.
+    CompleteRenewal(Holder),
+    /// A client stops waiting for a renewal.
+    StopRenewal(Holder),
+    /// A client starts a reissue.
+    StartReissue(Holder),
+    /// A client's reissue returns the new token.
+    CompleteReissue(Holder),
+    /// A client stops waiting for a reissue.
+    StopReissue(Holder),
+    /// A client acquires the lock on these nodes, in one step.
+    AcquireAtomically(Holder, NodeSet),
+    /// A client reissues its token on these nodes, in one step.
+    ReissueAtomically(Holder, NodeSet),
+    /// The network delivers a message between a client and a node.
     Deliver(Holder, NodeId, Message),
-    /// A fenced read reaches the storage.
+    /// A client's fenced read reaches the storage.
     Claim(Holder),
-    /// A write reaches the storage.
+    /// A client's write reaches the storage.
     Write(Holder),
-    /// A lock ends by itself.
+    /// A node's lock expires.
     Expire(NodeId),
-    /// A node loses its memory.
+    /// A node restarts, and loses its lock and its counter.
     Restart(NodeId),
-    /// A node that restarted copies the counter of another.
-    Copy {
-        /// The node that restarted.
+    /// A restarted node copies another node's counter.
+    CopyCounter {
+        /// The restarted node.
         to: NodeId,
-        /// The other.
+        /// The node whose counter it copies.
         from: NodeId,
     },
-    /// A node that restarted gets its vote back.
+    /// A restarted node is admitted: it may vote again.
     Admit(NodeId),
 }

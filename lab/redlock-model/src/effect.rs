@@ -1,51 +1,50 @@
-//! What each step does.
+//! The effect of each step.
 
 use crate::{
     action::Action,
-    at_once,
+    atomic,
     client::Phase,
     config::Config,
-    id::{Holder, NODES},
+    id::{Holder, NODES, NodeId},
     network,
-    node::Admission,
+    node::Vote,
+    protocol::AdmissionRule,
     state::State,
     storage::Fence,
-    variant,
 };
 
-/// Takes a step; `None` if it can't be taken after all.
-pub(crate) fn take(config: &Config, state: &mut State, action: Action) -> Option<()> {
-    let told = state.history.highest_told();
+/// Applies a step. Returns `None` if the step turns out to be impossible.
+pub(crate) fn apply(config: &Config, state: &mut State, action: Action) -> Option<()> {
     match action {
         Action::Acquire(holder) => {
             let client = &mut state.clients[holder.index()];
-            state.history.tell(client.grant, client.told_before);
+            state.history.issue(client.grant, client.issued_before);
             client.acquire();
         }
         Action::End(holder) => state.client_mut(holder).end(),
-        Action::Renew(holder) => {
+        Action::CompleteRenewal(holder) => {
             let client = &mut state.clients[holder.index()];
-            let token = client.renewed()?;
-            state.history.tell(token, 0);
-            client.renew(token);
+            let token = client.renewed_token()?;
+            state.history.issue(token, 0);
+            client.complete_renewal(token);
         }
-        Action::GiveUpRenewal(holder) => state.client_mut(holder).renewals = [0; NODES],
-        Action::BeginReissue(holder) => {
-            let seen = state.storage.highest_token();
-            let client = state.client_mut(holder);
-            client.begin_reissue(seen.max(client.token), told);
-        }
-        Action::Reissue(holder) => {
+        Action::StopRenewal(holder) => state.client_mut(holder).renewals = [0; NODES],
+        Action::StartReissue(holder) => {
             let client = &mut state.clients[holder.index()];
-            state.history.tell(client.reissue.token, client.reissue.told_before);
-            client.reissued(&config.variant);
+            let above = state.storage.highest_token().max(client.token);
+            client.start_reissue(above, state.history.highest_issued());
         }
-        Action::GiveUpReissue(holder) => state.client_mut(holder).end_reissue(),
-        Action::AcquireAtOnce(holder, nodes) => {
-            at_once::acquire(config, state, holder, nodes)?;
+        Action::CompleteReissue(holder) => {
+            let client = &mut state.clients[holder.index()];
+            state.history.issue(client.reissue.token, client.reissue.issued_before);
+            client.complete_reissue(config.protocol.reissue);
         }
-        Action::ReissueAtOnce(holder, nodes) => {
-            at_once::reissue(config, state, holder, nodes)?;
+        Action::StopReissue(holder) => state.client_mut(holder).reissue.stop(),
+        Action::AcquireAtomically(holder, nodes) => {
+            atomic::acquire(config, state, holder, nodes)?;
+        }
+        Action::ReissueAtomically(holder, nodes) => {
+            atomic::reissue(config, state, holder, nodes)?;
         }
         Action::Deliver(holder, node, message) => {
             network::deliver(config, state, holder, node, message);
@@ -53,29 +52,23 @@ pub(crate) fn take(config: &Config, state: &mut State, action: Action) -> Option
         Action::Claim(holder) => claim(config, state, holder),
         Action::Write(holder) => write(config, state, holder),
         Action::Expire(node) => state.node_mut(node).lock = None,
-        Action::Restart(node) => {
-            state.restarts += 1;
-            state.node_mut(node).restart();
-            if config.variant.admission != variant::Admission::None {
-                let begun = state.clients.iter_mut().filter(|client| client.phase != Phase::Idle);
-                begun.for_each(|client| client.restarted.insert(node));
-            }
-        }
-        Action::Copy { to, from } => {
+        Action::Restart(node) => restart(config, state, node),
+        Action::CopyCounter { to, from } => {
             let counter = state.node(from).counter;
-            state.node_mut(to).copy(counter, from);
+            state.node_mut(to).copy_counter(counter, from);
         }
-        Action::Admit(node) => state.node_mut(node).admission = Admission::Admitted,
+        Action::Admit(node) => state.node_mut(node).vote = Vote::Admitted,
     }
     Some(())
 }
 
-/// Claims and reads in one step. A client that is over doesn't hear of it.
+/// A fenced read: claims and reads in one step. The answer reaches the client only during its
+/// lease.
 fn claim(config: &Config, state: &mut State, holder: Holder) {
     let State { clients, storage, .. } = state;
     let client = &mut clients[holder.index()];
     let offered = Fence { token: client.token, holder };
-    if storage.accepts(offered, config.variant.binding) && client.phase == Phase::Lease {
+    if storage.accept(offered, config.protocol.fence) && client.phase == Phase::Lease {
         client.claimed = client.token;
         client.read = storage.value;
     }
@@ -84,12 +77,22 @@ fn claim(config: &Config, state: &mut State, holder: Holder) {
 fn write(config: &Config, state: &mut State, holder: Holder) {
     let State { clients, storage, history, .. } = state;
     let client = &clients[holder.index()];
-    let write = client.writes_as(holder);
-    // A write that comes again changes nothing.
-    if storage.accepts(write, config.variant.binding) && storage.value != Some(write) {
-        let knows = storage.value == client.read
+    let write = client.offer_of_write(holder);
+    // A repeated write changes nothing.
+    if storage.accept(write, config.protocol.fence) && storage.value != Some(write) {
+        // The claim read the value, or the client wrote it itself.
+        let knows_value = storage.value == client.read
             || storage.value.is_some_and(|value| value.holder == holder);
-        history.write_lost |= !knows;
+        history.write_lost |= !knows_value;
         storage.value = Some(write);
+    }
+}
+
+fn restart(config: &Config, state: &mut State, node: NodeId) {
+    state.restarts += 1;
+    state.node_mut(node).restart();
+    if config.protocol.admission != AdmissionRule::NoAdmission {
+        let started = state.clients.iter_mut().filter(|client| client.phase != Phase::Idle);
+        started.for_each(|client| client.restarted.insert(node));
     }
 }

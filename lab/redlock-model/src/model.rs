@@ -1,4 +1,4 @@
-//! The model that stateright checks.
+//! The model that stateright explores.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,42 +6,36 @@ use stateright::{Model, Property};
 
 use crate::{
     action::Action,
-    config::{Config, Judged},
-    effect,
-    enabled::add_actions,
+    config::{Checked, Config},
+    dead_variables, effect,
+    enabled::add_enabled,
     id::NodeId,
-    oblivion::forget,
-    properties::{
-        ADMITTED, GROWING, LATE_GRANT, NOTHING_LOST, REISSUED, RENEWED, SEALED, TWO_LEASES, UNIQUE,
-        admitted, late_grant, reissued, renewed, sealed, two_leases,
-    },
+    properties::{NO_WRITE_IS_LOST, Situation, TOKENS_ARE_UNIQUE, TOKENS_GROW},
     state::State,
-    symmetry::representative,
+    symmetry,
 };
 
-/// Fenced Redlock.
+/// Fenced Redlock, within the limits of a [`Config`].
 #[derive(Debug)]
 pub struct Redlock {
-    pub(crate) config: Config,
-    pub(crate) reached: Reached,
+    config: Config,
+    /// Whether each situation has occurred. stateright stores the steps to every state that
+    /// satisfies a `sometimes` property, and only the first is of use.
+    occurred: [AtomicBool; Situation::COUNT],
 }
 
 impl Redlock {
-    /// Makes a model.
+    /// A model with the given limits.
     pub fn new(config: Config) -> Self {
-        Self { config, reached: Reached::default() }
+        Self { config, occurred: Default::default() }
     }
-}
 
-/// Which situations have been reached, for stateright notes each state in which one holds, with the
-/// way to it: only the first is of use.
-#[derive(Debug, Default)]
-pub(crate) struct Reached([AtomicBool; 6]);
-
-impl Reached {
-    fn first(&self, situation: usize, holds: bool) -> bool {
-        let reached = &self.0[situation];
-        holds && !reached.load(Ordering::Relaxed) && !reached.swap(true, Ordering::Relaxed)
+    /// Whether this is the first state in which the situation occurs.
+    fn occurs_first(&self, situation: Situation, state: &State) -> bool {
+        let occurred = &self.occurred[situation as usize];
+        !occurred.load(Ordering::Relaxed)
+            && situation.occurs_in(state)
+            && !occurred.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -50,63 +44,72 @@ impl Model for Redlock {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let counters = 0..=self.config.uneven_start;
+        let counters = 0..=self.config.highest_initial_counter;
         let mut states = vec![State::default()];
         for node in NodeId::all() {
-            let with = |state: &State, counter| {
+            let with_counter = |state: &State, counter| {
                 let mut state = *state;
                 state.node_mut(node).counter = counter;
                 state
             };
             states = states
                 .iter()
-                .flat_map(|state| counters.clone().map(move |counter| with(state, counter)))
+                .flat_map(|state| counters.clone().map(move |counter| with_counter(state, counter)))
                 .collect();
         }
-        // All else being equal, no order of the nodes is different from another.
+        // The nodes differ in their counters only, so one order of them is enough.
         states.retain(|state| state.nodes.is_sorted_by_key(|node| node.counter));
         states
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        if !state.history.is_broken() {
-            add_actions(&self.config, state, actions);
+        if !state.history.has_violation() {
+            add_enabled(&self.config, state, actions);
         }
     }
 
     fn next_state(&self, before: &State, action: Action) -> Option<State> {
         let config = &self.config;
         let mut state = *before;
-        effect::take(config, &mut state, action)?;
-        if config.judged == Judged::Writes {
+        effect::apply(config, &mut state, action)?;
+        if config.checked == Checked::WritesOnly {
             state.history.forget_tokens();
         }
         if state.nodes.iter().any(|node| node.counter > config.highest_counter) {
             return None;
         }
-        forget(config, &mut state);
+        dead_variables::reset(config, &mut state);
         if config.symmetry {
-            state = representative(&state, config.clients);
+            state = symmetry::representative(&state, config.clients);
         }
-        // What changes nothing is no step.
+        // An action that changes nothing is not a step.
         (state != *before).then_some(state)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
+        use Situation::*;
         vec![
-            Property::always(UNIQUE, |_, state: &State| !state.history.repeated),
-            Property::always(GROWING, |_, state: &State| !state.history.fell),
-            Property::always(NOTHING_LOST, |_, state: &State| !state.history.write_lost),
-            Property::sometimes(TWO_LEASES, |model, state| {
-                model.reached.first(0, two_leases(state))
+            Property::always(TOKENS_ARE_UNIQUE, |_, state: &State| !state.history.token_repeated),
+            Property::always(TOKENS_GROW, |_, state: &State| !state.history.token_fell),
+            Property::always(NO_WRITE_IS_LOST, |_, state: &State| !state.history.write_lost),
+            Property::sometimes(TwoLeases.name(), |model, state| {
+                model.occurs_first(TwoLeases, state)
             }),
-            Property::sometimes(SEALED, |model, state| model.reached.first(1, sealed(state))),
-            Property::sometimes(LATE_GRANT, |model, state| {
-                model.reached.first(2, late_grant(state))
+            Property::sometimes(SealNeeded.name(), |model, state| {
+                model.occurs_first(SealNeeded, state)
             }),
-            Property::sometimes(REISSUED, |model, state| model.reached.first(3, reissued(state))),
-            Property::sometimes(RENEWED, |model, state| model.reached.first(4, renewed(state))),
-            Property::sometimes(ADMITTED, |model, state| model.reached.first(5, admitted(state))),
+            Property::sometimes(LateGrant.name(), |model, state| {
+                model.occurs_first(LateGrant, state)
+            }),
+            Property::sometimes(Reissued.name(), |model, state| {
+                model.occurs_first(Reissued, state)
+            }),
+            Property::sometimes(RenewedWithNewToken.name(), |model, state| {
+                model.occurs_first(RenewedWithNewToken, state)
+            }),
+            Property::sometimes(AdmittedAgain.name(), |model, state| {
+                model.occurs_first(AdmittedAgain, state)
+            }),
         ]
     }
 }

@@ -1,4 +1,7 @@
-//! What has to hold always, and what has to happen sometimes.
+//! What must always hold, and what must happen at least once.
+//!
+//! A safety property must hold in every state. A [`Situation`] must occur in some state: otherwise
+//! a model would be safe only because nothing interesting happens in it.
 
 use crate::{
     client::{Client, Phase},
@@ -6,58 +9,78 @@ use crate::{
     state::State,
 };
 
-/// No two holders are told the same token, nor is one told it twice.
-pub const UNIQUE: &str = "tokens are unique";
-/// Who begins after a token was told is told a higher one.
-pub const GROWING: &str = "tokens grow in real time";
-/// Nobody overwrites what was accepted without having read it.
-pub const NOTHING_LOST: &str = "no accepted write is lost";
-/// What has to hold always.
-pub const ALWAYS: [&str; 3] = [UNIQUE, GROWING, NOTHING_LOST];
+/// No token is issued twice, neither to two holders nor to one.
+pub const TOKENS_ARE_UNIQUE: &str = "tokens are unique";
+/// An operation that starts after a token was issued returns a higher token.
+pub const TOKENS_GROW: &str = "tokens grow in real time";
+/// No client overwrites an accepted write that it has not read.
+pub const NO_WRITE_IS_LOST: &str = "no accepted write is lost";
+/// The properties that must always hold.
+pub const SAFETY: [&str; 3] = [TOKENS_ARE_UNIQUE, TOKENS_GROW, NO_WRITE_IS_LOST];
 
-/// Two clients believe that they hold the lock, since it expired.
-pub const TWO_LEASES: &str = "two hold leases";
-/// A lease has fewer than M nodes that granted its token themselves.
-pub const SEALED: &str = "a seal was needed";
-/// A node grants to a client that has released.
-pub const LATE_GRANT: &str = "a grant came late";
-/// A lease has got another token.
-pub const REISSUED: &str = "a token was reissued";
-/// M nodes have answered a renewal with a token of which their client had not heard.
-pub const RENEWED: &str = "a renewal told a token";
-/// All nodes have granted to a client, and one of them has restarted before.
-pub const ADMITTED: &str = "a node was admitted again";
-
-pub(crate) fn two_leases(state: &State) -> bool {
-    leases(state).count() >= 2
+/// A situation that the safety properties must survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Situation {
+    /// Two clients have leases at the same time, because a lock expired early.
+    TwoLeases,
+    /// A client can acquire although fewer than M nodes granted its token themselves.
+    SealNeeded,
+    /// A node granted the lock to a client that had already ended.
+    LateGrant,
+    /// A lease has a reissued token.
+    Reissued,
+    /// M nodes answered a renewal with a token that the client did not know.
+    RenewedWithNewToken,
+    /// A client acquired with the grants of all nodes, after one of them restarted.
+    AdmittedAgain,
 }
 
-pub(crate) fn sealed(state: &State) -> bool {
-    state.clients.iter().any(|client| {
-        let granted = client.grants.iter().filter(|grant| **grant == client.grant).count();
-        client.phase == Phase::Round && client.sealed.is_majority() && granted < MAJORITY
-    })
+impl Situation {
+    /// The number of situations.
+    pub(crate) const COUNT: usize = Self::AdmittedAgain as usize + 1;
+
+    /// The situation in words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TwoLeases => "two clients have leases",
+            Self::SealNeeded => "a client needs a seal to acquire",
+            Self::LateGrant => "a grant comes after its client has ended",
+            Self::Reissued => "a lease has a reissued token",
+            Self::RenewedWithNewToken => "a renewal finds a new token",
+            Self::AdmittedAgain => "a restarted node votes again",
+        }
+    }
+
+    pub(crate) fn occurs_in(self, state: &State) -> bool {
+        match self {
+            Self::TwoLeases => leases(state).count() >= 2,
+            Self::SealNeeded => state.clients.iter().any(needs_seal),
+            Self::LateGrant => has_late_grant(state),
+            Self::Reissued => leases(state).any(|client| client.token == client.reissue.token),
+            Self::RenewedWithNewToken => {
+                leases(state).any(|client| client.renewed_token().is_some())
+            }
+            Self::AdmittedAgain => {
+                state.restarts > 0 && leases(state).any(acquired_on_all_nodes_since_restart)
+            }
+        }
+    }
 }
 
-pub(crate) fn late_grant(state: &State) -> bool {
+fn needs_seal(client: &Client) -> bool {
+    let granted = client.grants.iter().filter(|grant| **grant == client.grant).count();
+    client.phase == Phase::Round && client.sealed.is_majority() && granted < MAJORITY
+}
+
+fn has_late_grant(state: &State) -> bool {
     state.nodes.iter().filter_map(|node| node.lock).any(|lock| {
         let client = state.client(lock.holder);
-        client.ended() && lock.grant > client.token
+        client.has_ended() && lock.grant > client.token
     })
 }
 
-pub(crate) fn reissued(state: &State) -> bool {
-    leases(state).any(|client| client.token == client.reissue.token)
-}
-
-pub(crate) fn renewed(state: &State) -> bool {
-    leases(state).any(|client| client.renewed().is_some())
-}
-
-/// A node has been admitted, and somebody has acquired with its vote since.
-pub(crate) fn admitted(state: &State) -> bool {
-    state.restarts > 0
-        && leases(state).any(|client| client.restarted.is_empty() && client.counted.len() == NODES)
+fn acquired_on_all_nodes_since_restart(client: &Client) -> bool {
+    client.restarted.is_empty() && client.received.len() == NODES
 }
 
 fn leases(state: &State) -> impl Iterator<Item = &Client> {
