@@ -44,8 +44,8 @@
 //! # What is left out
 //!
 //! - A node that restarts loses everything or nothing. It is admitted only after every round,
-//!   renewal and reissue from before its restart has ended: the wait ensures that if clocks run at
-//!   the same speed, and the model takes it for granted.
+//!   renewal and reissue from before its restart has ended. The model takes that for granted; in
+//!   practice the wait ensures it, if clocks run at the same speed.
 //! - Counters start at 0 or a little above. A missing counter really starts at the current time.
 //! - There are no ttls, no waiting clients and no retries: a client that tries again is another
 //!   client.

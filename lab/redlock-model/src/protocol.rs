@@ -49,8 +49,8 @@ pub enum SealRule {
 /// What a reissue does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReissueRule {
-    /// It raises M counters and seals M nodes. A rejected write is read again before the next
-    /// write.
+    /// It raises M counters and seals M nodes. After a rejected write, the client claims and reads
+    /// again before it writes.
     RaisesAndSeals,
     /// It raises M counters and seals no node.
     RaisesOnly,
