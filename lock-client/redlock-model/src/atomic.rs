@@ -1,24 +1,24 @@
-//! Rounds and reissues that take one step each, for models that are about the storage.
+//! Rounds and reissues that take one step each.
 //!
-//! What clients do at the storage may still happen in any order, and as late as it likes.
+//! Models with a storage use them to have fewer states. Claims and writes still reach the storage
+//! in any order, and however late.
 
 use crate::{
     client::Phase,
     config::Config,
-    id::{Holder, Nodes},
+    id::{Holder, NodeSet, Token},
     network::has_vote,
-    node::Token,
     state::State,
 };
 
-/// Acquires on some nodes: all are granted, and those that granted less are sealed.
+/// Acquires the lock on all of these nodes: each grants, and those with a lower grant are sealed.
 pub(crate) fn acquire(
     config: &Config,
     state: &mut State,
     holder: Holder,
-    nodes: Nodes,
+    nodes: NodeSet,
 ) -> Option<()> {
-    let told = state.history.highest_told();
+    let issued_before = state.history.highest_issued();
     let mut grants = Vec::new();
     for node in nodes.iter() {
         if !has_vote(config, state.node(node), state.client(holder), node) {
@@ -29,25 +29,25 @@ pub(crate) fn acquire(
     let token = highest(&grants)?;
     for (node, grant) in nodes.iter().zip(grants) {
         if grant < token {
-            state.node_mut(node).seal(holder, grant, token, config.variant.seal);
+            state.node_mut(node).seal(holder, grant, token, config.protocol.seal);
         }
     }
     let client = &mut state.clients[holder.index()];
     client.phase = Phase::Round;
     client.grant = token;
     client.acquire();
-    state.history.tell(token, told);
+    state.history.issue(token, issued_before);
     Some(())
 }
 
-/// Reissues on some nodes, above what the storage has seen.
+/// Reissues the token on all of these nodes, above the storage's fence.
 pub(crate) fn reissue(
     config: &Config,
     state: &mut State,
     holder: Holder,
-    nodes: Nodes,
+    nodes: NodeSet,
 ) -> Option<()> {
-    let told = state.history.highest_told();
+    let issued_before = state.history.highest_issued();
     let client = *state.client(holder);
     let above = state.storage.highest_token().max(client.token);
     let mut raised = Vec::new();
@@ -59,13 +59,13 @@ pub(crate) fn reissue(
     }
     let token = highest(&raised)?;
     for node in nodes.iter() {
-        state.node_mut(node).reissue(holder, client.grant, token);
+        state.node_mut(node).seal_reissued(holder, client.grant, token);
     }
     let client = &mut state.clients[holder.index()];
-    client.reissue.begun += 1;
+    client.reissue.started += 1;
     client.reissue.token = token;
-    client.reissued(&config.variant);
-    state.history.tell(token, told);
+    client.complete_reissue(config.protocol.reissue);
+    state.history.issue(token, issued_before);
     Some(())
 }
 
