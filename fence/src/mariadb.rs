@@ -25,7 +25,7 @@ use crate::{ClaimError, Holder, Refusal, ResourceName, Token};
 /// # Cancellation safety
 /// May be dropped, and called again.
 pub async fn install<'a>(database: impl Acquire<'a, Database = MySql>) -> Result<(), MigrateError> {
-    let mut migrator: Migrator = sqlx::migrate!("../migrations/mariadb/fence");
+    let mut migrator: Migrator = sqlx::migrate!("migrations/mariadb");
     migrator.dangerous_set_table_name("fence_migrations");
     migrator.run(database).await
 }

@@ -45,7 +45,7 @@ use crate::{ClaimError, Holder, Refusal, ResourceName, Token};
 pub async fn install<'a>(
     database: impl Acquire<'a, Database = Postgres>,
 ) -> Result<(), MigrateError> {
-    let mut migrator: Migrator = sqlx::migrate!("../migrations/postgres/fence");
+    let mut migrator: Migrator = sqlx::migrate!("migrations/postgres");
     migrator.create_schema("fence");
     migrator.dangerous_set_table_name("fence.migrations");
     migrator.run(database).await

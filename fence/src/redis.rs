@@ -29,7 +29,7 @@ use ::redis::{RedisError, Script, ScriptInvocation, ToSingleRedisArg, aio::Conne
 use crate::{ClaimError, Holder, Refusal, ResourceName, Token};
 
 static FENCED: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../migrations/redis/fence/fenced.lua")));
+    LazyLock::new(|| Script::new(include_str!("../migrations/redis/fenced.lua")));
 
 /// A resource, and what is offered for it.
 #[derive(Clone, Debug)]

@@ -25,7 +25,7 @@ use crate::{ClaimError, Holder, Refusal, RefusalReason, ResourceName, Token};
 pub async fn install<'a>(
     database: impl Acquire<'a, Database = Sqlite>,
 ) -> Result<(), MigrateError> {
-    let mut migrator: Migrator = sqlx::migrate!("../migrations/sqlite/fence");
+    let mut migrator: Migrator = sqlx::migrate!("migrations/sqlite");
     migrator.dangerous_set_table_name("fence_migrations");
     migrator.run(database).await
 }
