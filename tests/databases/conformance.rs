@@ -25,7 +25,7 @@ where
 {
     match claimed {
         Ok(()) => Ok(Ok(())),
-        Err(ClaimError::Refused(refusal)) => Ok(Err(refusal)),
+        Err(ClaimError::Refused { refusal, .. }) => Ok(Err(refusal)),
         Err(error) => Err(error.into()),
     }
 }
@@ -46,8 +46,7 @@ macro_rules! sql_subject {
                 act: Option<(&'static str, Option<&str>)>,
             ) -> Answer {
                 let mut transaction = self.0.begin_with($begin).await?;
-                let Fence { token, holder } = offered;
-                let claimed = $claim(&mut transaction, resource, *token, holder).await;
+                let claimed = $claim(&mut transaction, resource, offered).await;
                 if claimed.is_err() {
                     transaction.rollback().await?;
                     return answer(claimed);
@@ -158,7 +157,7 @@ impl InRedis {
 }
 
 fn fenced(resource: &ResourceName, offered: &Fence) -> Fenced {
-    Fenced::new(resource, offered.token, &offered.holder)
+    Fenced::new(resource, offered)
 }
 
 #[async_trait]
