@@ -5,7 +5,7 @@ use std::str::FromStr;
 use async_trait::async_trait;
 use fence::{
     ClaimError, Fence, ResourceName,
-    conformance::{self, Answer, Failure, Subject},
+    conformance::{self, Answer, Failure, Outcome, Subject},
     mariadb, postgres,
     redis::Fenced,
     sqlite,
@@ -24,8 +24,8 @@ where
     ClaimError<E>: Into<Failure>,
 {
     match claimed {
-        Ok(()) => Ok(Ok(())),
-        Err(ClaimError::Refused { refusal, .. }) => Ok(Err(refusal)),
+        Ok(()) => Ok(Outcome::Accepted),
+        Err(ClaimError::Refused { refusal, .. }) => Ok(Outcome::Refused(refusal)),
         Err(error) => Err(error.into()),
     }
 }
@@ -59,7 +59,7 @@ macro_rules! sql_subject {
                     act.execute(&mut *transaction).await?;
                 }
                 transaction.commit().await?;
-                Ok(Ok(()))
+                Ok(Outcome::Accepted)
             }
         }
 
@@ -191,8 +191,8 @@ struct OverHttp(Storage);
 
 fn told<T>(answer: storage::Answer<T>) -> Answer {
     Ok(match answer {
-        storage::Answer::Accepted(_) => Ok(()),
-        storage::Answer::Refused(refusal) => Err(refusal),
+        storage::Answer::Accepted(_) => Outcome::Accepted,
+        storage::Answer::Refused(refusal) => Outcome::Refused(refusal),
     })
 }
 
