@@ -64,8 +64,8 @@ async fn fenced_read(
 
 /// Claims again, and writes, in one transaction.
 ///
-/// A transaction that reads and writes claims once. Two transactions suit work that takes long between
-/// reading and writing.
+/// A transaction that reads and writes claims once. Two transactions suit work that takes long
+/// between reading and writing.
 async fn fenced_write(
     pool: &PgPool,
     account: &ResourceName,

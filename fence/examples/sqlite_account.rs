@@ -60,8 +60,8 @@ async fn fenced_read(
 
 /// Claims again, and writes, in one transaction.
 ///
-/// A transaction that reads and writes claims once. Two transactions suit work that takes long between
-/// reading and writing.
+/// A transaction that reads and writes claims once. Two transactions suit work that takes long
+/// between reading and writing.
 async fn fenced_write(
     pool: &SqlitePool,
     account: &ResourceName,

@@ -1,8 +1,8 @@
 //! The suite that every datastore with a fence must pass.
 //!
-//! Implement [`Subject`] for the datastore, and pass it to [`check`]. The suite tries every row of the
-//! rule's table, every sequence of three offers, and tokens, holders and names that trip hand-written
-//! checks. It compares each answer with the pure rule, [`decide`](crate::decide).
+//! Implement [`Subject`] for the datastore, and pass it to [`check`]. The suite tries every row of
+//! the rule's table, every sequence of three offers, and tokens, holders and names that trip
+//! hand-written checks. It compares each answer with the pure rule, [`decide`](crate::decide).
 
 mod resource;
 mod subject;
@@ -47,8 +47,8 @@ async fn every_sequence_of_three_offers(subject: &mut impl Subject) -> Result<()
     Ok(())
 }
 
-/// The tokens are those that a float or 32 bits can't hold, that Lua prints with an exponent, and that
-/// text orders differently.
+/// The tokens are those that a float or 32 bits can't hold, that Lua prints with an exponent, and
+/// that text orders differently.
 async fn tokens_are_compared_exactly(subject: &mut impl Subject) -> Result<(), NonConformance> {
     let highest = Token::MAX.as_u64();
     let tokens = [
@@ -75,8 +75,8 @@ async fn tokens_are_compared_exactly(subject: &mut impl Subject) -> Result<(), N
     Ok(())
 }
 
-/// The holders are the longest ones, ones that differ only in case or in the last character, and ones
-/// that a database or a language might confuse with each other or with no holder.
+/// The holders are the longest ones, ones that differ only in case or in the last character, and
+/// ones that a database or a language might confuse with each other or with no holder.
 async fn holders_are_compared_exactly(subject: &mut impl Subject) -> Result<(), NonConformance> {
     let longest = "~".repeat(Holder::MAX_BYTES);
     let nearly = format!("{}!", "~".repeat(Holder::MAX_BYTES - 1));

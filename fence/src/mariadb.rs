@@ -28,9 +28,9 @@
 //! A refusal does not abort the transaction: roll it back, or drop it.
 //!
 //! # Isolation
-//! Every level from READ COMMITTED on is safe if the claim comes before the first read. At REPEATABLE
-//! READ and SERIALIZABLE a transaction keeps reading the state of its first read, even if it claims
-//! later. After a deadlock, 1213, retry the whole transaction.
+//! Every level from READ COMMITTED on is safe if the claim comes before the first read. At
+//! REPEATABLE READ and SERIALIZABLE a transaction keeps reading the state of its first read, even
+//! if it claims later. After a deadlock, 1213, retry the whole transaction.
 
 use sqlx::{
     Acquire, MySql, MySqlConnection,
@@ -60,7 +60,8 @@ pub async fn install<'a>(database: impl Acquire<'a, Database = MySql>) -> Result
     migrator.run(database).await
 }
 
-/// Claims a resource inside the caller's transaction, and holds its fence until the transaction ends.
+/// Claims a resource inside the caller's transaction, and holds its fence until the transaction
+/// ends.
 ///
 /// Everything that the transaction reads afterwards is at least as new as the claim, if it has read
 /// nothing before.
@@ -118,8 +119,8 @@ pub fn refusal(error: &sqlx::Error) -> Option<Refusal> {
 /// Whether the whole transaction must be retried.
 ///
 /// That is so after a deadlock and after `innodb_lock_wait_timeout`. With
-/// `innodb_snapshot_isolation`, it is also so after another transaction claimed a resource since this
-/// one's snapshot.
+/// `innodb_snapshot_isolation`, it is also so after another transaction claimed a resource since
+/// this one's snapshot.
 pub fn is_contention(error: &sqlx::Error) -> bool {
     let error = error.as_database_error();
     let error = error.and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());

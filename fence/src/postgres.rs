@@ -27,9 +27,9 @@
 //!
 //! # Isolation
 //! Every level is safe. At READ COMMITTED a claim waits for the previous one, and later statements
-//! see what the previous transaction wrote. At REPEATABLE READ and SERIALIZABLE the claim fails with
-//! 40001 instead: retry the whole transaction. After a deadlock, 40P01, retry it as well. Claim
-//! first, and read in a later statement.
+//! see what the previous transaction wrote. At REPEATABLE READ and SERIALIZABLE the claim fails
+//! with 40001 instead: retry the whole transaction. After a deadlock, 40P01, retry it as well.
+//! Claim first, and read in a later statement.
 
 use sqlx::{
     Acquire, PgConnection, Postgres,
@@ -62,7 +62,8 @@ pub async fn install<'a>(
     migrator.run(database).await
 }
 
-/// Claims a resource inside the caller's transaction, and holds its fence until the transaction ends.
+/// Claims a resource inside the caller's transaction, and holds its fence until the transaction
+/// ends.
 ///
 /// Everything that the transaction reads afterwards is at least as new as the claim.
 ///

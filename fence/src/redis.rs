@@ -18,13 +18,13 @@
 //! ```
 //!
 //! # Keys
-//! The fence of a resource is the hash `fenced:{NAME}:fence`. In its key, `%`, `{` and `}` of the name
-//! become `%25`, `%7B` and `%7D`. On Redis Cluster, put the same `{NAME}` into the keys of the values,
-//! so that they share the fence's slot.
+//! The fence of a resource is the hash `fenced:{NAME}:fence`. In its key, `%`, `{` and `}` of the
+//! name become `%25`, `%7B` and `%7D`. On Redis Cluster, put the same `{NAME}` into the keys of the
+//! values, so that they share the fence's slot.
 //!
 //! # Durability
-//! A decision survives a crash of Redis only with `appendonly yes` and `appendfsync always`. The fence
-//! survives a full memory only with `maxmemory-policy noeviction`.
+//! A decision survives a crash of Redis only with `appendonly yes` and `appendfsync always`. The
+//! fence survives a full memory only with `maxmemory-policy noeviction`.
 
 use std::sync::LazyLock;
 

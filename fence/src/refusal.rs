@@ -49,7 +49,8 @@ impl RefusalReason {
         }
     }
 
-    /// The reason for an error code. The codes are SQLSTATEs of our own, the same in every datastore.
+    /// The reason for an error code. The codes are SQLSTATEs of our own, the same in every
+    /// datastore.
     #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "sqlite"))]
     pub(crate) fn from_code(code: &str) -> Option<Self> {
         match code {
@@ -83,8 +84,8 @@ pub enum ClaimError<E> {
         /// The reason, and the tokens.
         refusal: Refusal,
     },
-    /// Another transaction was faster, or the database resolved a deadlock: roll back, and retry the
-    /// whole transaction.
+    /// Another transaction was faster, or the database resolved a deadlock: roll back, and retry
+    /// the whole transaction.
     #[error("the claim of `{resource}` met another transaction: retry the whole transaction")]
     Contended {
         /// The resource that was claimed.

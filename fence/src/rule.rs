@@ -1,8 +1,8 @@
 //! The rule: whether a storage accepts an offered token and holder.
 //!
-//! Martin Kleppmann described the token ("How to do distributed locking", 2016). Here it is bound to
-//! its holder, too: a token serves one owner, even if a lock service lost its counter and issued the
-//! token twice.
+//! Martin Kleppmann described the token ("How to do distributed locking", 2016). Here it is bound
+//! to its holder, too: a token serves one owner, even if a lock service lost its counter and issued
+//! the token twice.
 
 use std::cmp::Ordering;
 

@@ -26,7 +26,8 @@
 //! ```
 //!
 //! Begin transactions with `begin immediate`: one that begins by reading can't write any more once
-//! another connection has written. A refusal does not abort the transaction: roll it back, or drop it.
+//! another connection has written. A refusal does not abort the transaction: roll it back, or drop
+//! it.
 //!
 //! # Isolation
 //! There is one writer at a time, so everything read after a claim is at least as new as the claim.
@@ -64,7 +65,8 @@ pub async fn install<'a>(
     migrator.run(database).await
 }
 
-/// Claims a resource inside the caller's transaction, and holds its fence until the transaction ends.
+/// Claims a resource inside the caller's transaction, and holds its fence until the transaction
+/// ends.
 ///
 /// Everything that the transaction reads afterwards is at least as new as the claim.
 ///

@@ -1,4 +1,5 @@
-//! One resource of the suite: the state that the rule demands, and how the datastore deviates from it.
+//! One resource of the suite: the state that the rule demands, and how the datastore deviates from
+//! it.
 
 use std::fmt;
 
@@ -55,7 +56,8 @@ impl Resource {
         Self { name, fence: None, value: None }
     }
 
-    /// Sends one offer, and compares the datastore's answer and value with those that the rule demands.
+    /// Sends one offer, and compares the datastore's answer and value with those that the rule
+    /// demands.
     pub(super) async fn expect(
         &mut self,
         subject: &mut impl Subject,
