@@ -75,8 +75,8 @@ async fn tokens_are_compared_exactly(subject: &mut impl Subject) -> Result<(), N
     Ok(())
 }
 
-/// The holders are the longest ones, ones that differ only in case or in the last character, and
-/// ones that a database or a language might confuse with each other or with no holder.
+/// The holders are the longest ones, and ones that differ only in case or in the last character.
+/// Others might be confused with each other, or with no holder, by a database or a language.
 async fn holders_are_compared_exactly(subject: &mut impl Subject) -> Result<(), NonConformance> {
     let longest = "~".repeat(Holder::MAX_BYTES);
     let nearly = format!("{}!", "~".repeat(Holder::MAX_BYTES - 1));
