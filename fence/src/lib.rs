@@ -3,15 +3,8 @@
 //! A lock with a time-to-live can't stop a client that paused past its lease: the client wakes up
 //! and overwrites newer data. A **fencing token** can stop it: a number that grows with every grant
 //! of the lock, and that the storage checks. This crate is that check: one pure function,
-//! [`decide`], and the same rule inside your own database.
-//!
-//! | offered, against the fence | [`Decision`] | the fence afterwards |
-//! |---|---|---|
-//! | no fence yet | [`Advance`](Decision::Advance) | the offered token and holder |
-//! | token higher | [`Advance`](Decision::Advance) | the offered token and holder |
-//! | token equal, holder equal | [`Accept`](Decision::Accept) | unchanged |
-//! | token equal, holder different | [`HolderConflict`](Decision::HolderConflict) | unchanged |
-//! | token lower | [`Stale`](Decision::Stale) | unchanged |
+//! [`decide`], whose documentation has the rule as a table, and the same rule inside your own
+//! database.
 //!
 //! ```
 //! use fence::{Decision, Fence, Holder, Token, decide};
