@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use fence::redis::Fenced;
+use fence::{Fence, redis::Fenced};
 use redis::{FromRedisValue, Value, aio::MultiplexedConnection};
 use testbed::Redis;
 
@@ -163,14 +163,15 @@ async fn malformed_calls_change_nothing() {
 #[tokio::test]
 async fn library_goes_on_after_the_scripts_were_flushed() {
     let (_server, mut connection) = claimed().await;
-    let fenced = Fenced::new(&name("alice"), token(35), &"a".parse().unwrap());
+    let offered = |number| Fence { token: token(number), holder: "a".parse().unwrap() };
+    let fenced = Fenced::new(&name("alice"), &offered(35));
     for _ in 0..3 {
         fenced.set(&mut connection, BALANCE, "70").await.unwrap();
         fenced.hset(&mut connection, "{alice}:hash", &[("name", "Alice")]).await.unwrap();
         fenced.del(&mut connection, BALANCE).await.unwrap();
         let _: () = asked(&mut connection, &["SCRIPT", "FLUSH"]).await;
     }
-    let stale = Fenced::new(&name("alice"), token(34), &"a".parse().unwrap());
+    let stale = Fenced::new(&name("alice"), &offered(34));
     stale.set(&mut connection, BALANCE, "7").await.unwrap_err();
     let exists: i64 = asked(&mut connection, &["EXISTS", BALANCE]).await;
     assert_eq!(exists, 0);

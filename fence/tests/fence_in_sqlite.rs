@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command, str::FromStr, time::Duration};
 
-use fence::{ClaimError, RefusalReason, sqlite};
+use fence::{ClaimError, Fence, RefusalReason, sqlite};
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions,
 };
@@ -209,19 +209,19 @@ async fn what_is_presented_has_to_be_withdrawn_before_the_commit() {
 async fn present_and_withdraw_of_the_library_frame_the_writes() {
     let mut database = accounts().await;
     let mut transaction = database.begin_with("begin immediate").await.unwrap();
-    let holder = "a".parse().unwrap();
-    sqlite::present(&mut transaction, &name("alice"), token(34), &holder).await.unwrap();
+    let offered = |number| Fence { token: token(number), holder: "a".parse().unwrap() };
+    sqlite::present(&mut transaction, &name("alice"), &offered(34)).await.unwrap();
     attempt(&mut transaction, UPDATE).await.unwrap();
     sqlite::withdraw(&mut transaction).await.unwrap();
     transaction.commit().await.unwrap();
 
     let mut transaction = database.begin_with("begin immediate").await.unwrap();
-    let refused = sqlite::present(&mut transaction, &name("alice"), token(33), &holder).await;
-    let Err(ClaimError::Refused(refusal)) = refused else { panic!("{refused:?}") };
+    let refused = sqlite::present(&mut transaction, &name("alice"), &offered(33)).await;
+    let Err(ClaimError::Refused { refusal, .. }) = refused else { panic!("{refused:?}") };
     assert_eq!((refusal.reason, refusal.highest_token), (RefusalReason::Stale, token(34)));
     transaction.rollback().await.unwrap();
-    let claimed = sqlite::claim(&mut database, &name("alice"), token(33), &holder).await;
-    let Err(ClaimError::Refused(refusal)) = claimed else { panic!("{claimed:?}") };
+    let claimed = sqlite::claim(&mut database, &name("alice"), &offered(33)).await;
+    let Err(ClaimError::Refused { refusal, .. }) = claimed else { panic!("{claimed:?}") };
     assert_eq!(refusal.highest_token, token(34));
 }
 

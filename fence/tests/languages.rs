@@ -13,7 +13,8 @@ use testbed::Postgres;
 /// The command that runs a program on the database with this URL.
 type Program = fn(&str) -> Command;
 
-const MIGRATION: &str = "migrations/postgres/fence/0001_fence.sql";
+const MIGRATIONS: [&str; 2] =
+    ["migrations/postgres/fence/0001_fence.sql", "migrations/postgres/fence/0002_protect.sql"];
 
 /// The programs run as a user who owns nothing, and has the rights that an application needs.
 const ACCOUNTS: &str = "
@@ -82,8 +83,10 @@ async fn is_right_in_the_end(program: Program) {
 async fn with_accounts() -> Postgres {
     let postgres = Postgres::start().await.unwrap();
     let mut install = psql_on(&postgres.url());
-    install.args(["--set=ON_ERROR_STOP=1", "--single-transaction", "--file"]);
-    install.arg(root().join(MIGRATION));
+    install.args(["--set=ON_ERROR_STOP=1", "--single-transaction"]);
+    for migration in MIGRATIONS {
+        install.arg("--file").arg(root().join(migration));
+    }
     let output = output(install).await;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 

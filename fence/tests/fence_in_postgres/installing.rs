@@ -8,13 +8,16 @@ use testbed::Postgres;
 
 use super::{STALE, accounts, attempt, number, session};
 
-const FILE: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/postgres/fence/0001_fence.sql");
+const FILES: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/postgres/fence/0001_fence.sql"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/postgres/fence/0002_protect.sql"),
+];
 
-/// As the file's header says.
+/// As the first file's header says.
 fn apply_with_psql(server: &Postgres) {
     let mut psql = Command::new("psql");
-    psql.args(["--set", "ON_ERROR_STOP=1", "--single-transaction", "--file", FILE, "--no-psqlrc"]);
+    psql.args(["--set", "ON_ERROR_STOP=1", "--single-transaction", "--no-psqlrc"]);
+    psql.args(["--file", FILES[0], "--file", FILES[1]]);
     psql.arg(server.url());
     let output = psql.output().expect("psql is installed; the package postgresql-client has it");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

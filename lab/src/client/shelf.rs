@@ -105,14 +105,10 @@ impl ShelfClient {
         }
     }
 
-    async fn read(
-        &self,
-        Fence { token, holder }: &Fence,
-        database: &mut PgConnection,
-    ) -> Result<String, ClaimError<sqlx::Error>> {
+    async fn read(&self, fence: &Fence, database: &mut PgConnection) -> anyhow::Result<String> {
         let mut transaction = database.begin().await?;
         if self.guard == Guard::Claim {
-            postgres::claim(&mut transaction, &self.resource, *token, holder).await?;
+            postgres::claim(&mut transaction, &self.resource, fence).await?;
         }
         let value = sqlx::query_scalar("select value from shelf where resource = $1")
             .bind(self.resource.as_str())
@@ -124,16 +120,16 @@ impl ShelfClient {
 
     async fn write(
         &self,
-        Fence { token, holder }: &Fence,
+        fence: &Fence,
         database: &mut PgConnection,
         value: &str,
-    ) -> Result<(), ClaimError<sqlx::Error>> {
+    ) -> anyhow::Result<()> {
         let mut transaction = database.begin().await?;
         match self.guard {
             Guard::None => {}
-            Guard::Present => postgres::present(&mut transaction, *token, holder).await?,
+            Guard::Present => postgres::present(&mut transaction, fence).await?,
             Guard::Claim => {
-                postgres::claim(&mut transaction, &self.resource, *token, holder).await?;
+                postgres::claim(&mut transaction, &self.resource, fence).await?;
             }
         }
         let written = sqlx::query("update shelf set value = $2 where resource = $1")
@@ -144,7 +140,7 @@ impl ShelfClient {
         if let Err(error) = written {
             return Err(match postgres::refusal(&error) {
                 Some(refusal) => refusal.into(),
-                None => ClaimError::Database(error),
+                None => error.into(),
             });
         }
         Ok(transaction.commit().await?)
@@ -163,9 +159,11 @@ impl Act {
     }
 }
 
-async fn refused(error: ClaimError<sqlx::Error>) -> anyhow::Result<Result<(), Refusal>> {
-    let ClaimError::Refused(refusal) = error else {
-        return Err(error.into());
+async fn refused(error: anyhow::Error) -> anyhow::Result<Result<(), Refusal>> {
+    let refusal = match error.downcast::<ClaimError<sqlx::Error>>() {
+        Ok(ClaimError::Refused { refusal, .. }) => refusal,
+        Ok(error) => return Err(error.into()),
+        Err(error) => error.downcast()?,
     };
     step(&told("refused", &refusal)).await?;
     Ok(Err(refusal))

@@ -174,10 +174,10 @@ impl RedisClient {
     async fn claim(&mut self, Offer { resource, fence }: &Offer) -> anyhow::Result<bool> {
         match self.variant {
             None => {
-                let fenced = Fenced::new(resource, fence.token, &fence.holder);
+                let fenced = Fenced::new(resource, fence);
                 match fenced.claim(&mut self.redis).await {
                     Ok(()) => Ok(true),
-                    Err(ClaimError::Refused(_)) => Ok(false),
+                    Err(ClaimError::Refused { .. }) => Ok(false),
                     Err(error) => Err(error.into()),
                 }
             }

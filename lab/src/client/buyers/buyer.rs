@@ -53,10 +53,10 @@ impl Buyer {
         Ok(Served { bought: 1, ..Served::default() })
     }
 
-    async fn claim(&mut self, Fence { token, holder }: &Fence) -> anyhow::Result<bool> {
+    async fn claim(&mut self, fence: &Fence) -> anyhow::Result<bool> {
         match self.buyers.way {
             Way::Fence => {
-                let fenced = Fenced::new(&self.buyers.sale, *token, holder);
+                let fenced = Fenced::new(&self.buyers.sale, fence);
                 accepted(fenced.claim(&mut self.redis).await)
             }
             _ => Ok(true),
@@ -64,15 +64,11 @@ impl Buyer {
     }
 
     /// Writes what is left and who has bought, in one command.
-    async fn take_item(
-        &mut self,
-        Fence { token, holder }: &Fence,
-        left: u64,
-    ) -> anyhow::Result<bool> {
+    async fn take_item(&mut self, fence: &Fence, left: u64) -> anyhow::Result<bool> {
         let fields = [(LEFT.to_owned(), left), (self.name.clone(), 1)];
         match self.buyers.way {
             Way::Fence => {
-                let fenced = Fenced::new(&self.buyers.sale, *token, holder);
+                let fenced = Fenced::new(&self.buyers.sale, fence);
                 let key = self.buyers.key();
                 accepted(fenced.hset(&mut self.redis, &key, &fields).await)
             }
@@ -129,7 +125,7 @@ impl Buyer {
 fn accepted(answer: Result<(), ClaimError<redis::RedisError>>) -> anyhow::Result<bool> {
     match answer {
         Ok(()) => Ok(true),
-        Err(ClaimError::Refused(_)) => Ok(false),
+        Err(ClaimError::Refused { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
