@@ -1,5 +1,5 @@
-//! Reissue, and writes with unknown outcome: how far a resource used under a lease heals itself, and
-//! where it stops.
+//! Reissue, and writes with unknown outcome: how far a resource under a lease heals itself, and where
+//! it stops.
 
 mod late_writes;
 mod lost_counter;
@@ -28,7 +28,7 @@ async fn acquire(redis: &Redis) -> Lease {
     locks(&redis.url()).acquire(&name("r"), lasting()).await.unwrap()
 }
 
-/// The token and the holder's first characters that the storage has for `r`.
+/// The token and the first characters of the holder that the storage keeps for `r`.
 async fn fence(server: &StorageServer) -> (u64, String) {
     let shown = wire::request(server.url(), "GET", "/v1/fences/r", &[], "").await.json();
     (shown["token"].as_u64().unwrap(), shown["holder"].as_str().unwrap().to_owned())
@@ -104,7 +104,7 @@ impl Claimed {
         Self::on(redis_before(33).await).await
     }
 
-    /// Writes, and loses the connection before the request has come: it comes late.
+    /// Writes, and loses the connection before the request arrives: it arrives late.
     async fn write_late(&self, value: &'static str) -> Late {
         self.change_late(value, self.resource.write(TEXT, value)).await
     }

@@ -21,8 +21,7 @@ use testbed::lossy_proxy::LossyProxy;
 const CLIENTS: u64 = 16;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Clients that each write their own resource, over and over with growing tokens, until told to
-/// stop.
+/// Clients that each write their own resource, again and again with growing tokens, until they are stopped.
 struct Load {
     clients: JoinSet<Written>,
     stop: Arc<AtomicBool>,
@@ -163,7 +162,7 @@ async fn crashed_postgres_is_answered_503_and_comes_back_without_a_restart() {
 
 /// The database makes the change, and its answer is lost.
 #[tokio::test]
-async fn lost_answer_of_the_database_is_told_as_an_unknown_outcome() {
+async fn lost_answer_of_the_database_is_an_unknown_outcome() {
     let postgres = Postgres::start().await.unwrap();
     let proxy = LossyProxy::to(postgres.socket_folder().join(".s.PGSQL.5432")).await;
     let url = format!("postgres://postgres@{}/postgres", proxy.address);

@@ -1,4 +1,4 @@
-//! Writes with unknown outcome: those that land late, those that had landed, and those whose future
+//! Writes with unknown outcome: they land late, have already landed, or their future
 //! was dropped.
 
 use super::*;
@@ -82,7 +82,7 @@ async fn read_with_the_same_token_lets_a_late_write_land_over_a_newer_one() {
 }
 
 #[tokio::test]
-async fn write_whose_future_was_dropped_is_settled_by_a_read_before_the_next_write() {
+async fn write_whose_future_was_dropped_is_resolved_by_a_read_before_the_next_write() {
     let world = Claimed::with_33().await;
     let held = world.proxy.hold("dropped value");
     let mut late = tokio::select! {
@@ -99,9 +99,9 @@ async fn write_whose_future_was_dropped_is_settled_by_a_read_before_the_next_wri
     assert_eq!(world.resource.write(TEXT, "new").await.unwrap(), 2);
 }
 
-/// What the read after an unknown outcome shows may be lost as well: it is only asked again.
+/// The reply to the read after an unknown outcome may be lost as well. The read is then repeated.
 #[tokio::test]
-async fn read_whose_reply_is_lost_leaves_the_write_unsettled() {
+async fn read_whose_reply_is_lost_leaves_the_outcome_unknown() {
     let world = Claimed::with_33().await;
     let mut late = world.write_late("late value").await;
     world.proxy.lose_reply_to("GET ");

@@ -1,4 +1,4 @@
-//! A token that is to be swapped, when the lock is lost or the lock service is down.
+//! A token that must be swapped while the lock is lost or the lock service is down.
 
 use lock_client::backend::BackendError;
 
@@ -23,7 +23,7 @@ async fn reissue_of_a_lock_that_is_lost_ends_the_lease_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn holder_that_is_refused_and_has_lost_the_lock_has_claimed_nothing() {
+async fn rejected_holder_that_lost_the_lock_has_claimed_nothing() {
     let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let mut redis = redis_before(33).await;
     let lease = acquire(&redis).await;
@@ -62,7 +62,7 @@ async fn resource_is_used_again_when_a_lock_service_that_was_down_is_back() {
 }
 
 #[tokio::test]
-async fn first_claim_is_made_when_a_lock_service_that_hung_goes_on() {
+async fn first_claim_is_made_when_a_lock_service_that_hung_continues() {
     let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let mut redis = redis_before(33).await;
     let lease = acquire(&redis).await;
@@ -76,7 +76,7 @@ async fn first_claim_is_made_when_a_lock_service_that_hung_goes_on() {
     assert_eq!((kept(&server).await, lease.token()), (None, Ok(token(33))));
     redis.process().resume().unwrap();
 
-    // The reissue that was not answered is carried out now, and then another: a token is left out.
+    // The reissue that was not answered is carried out now, and then another. So one token is skipped.
     assert_eq!(resource.write(TEXT, "value").await.unwrap(), 1);
     let healed = lease.token().unwrap();
     assert!(healed > token(40), "{healed}");

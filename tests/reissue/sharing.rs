@@ -8,7 +8,7 @@ fn second(world: &Claimed) -> FencedResource {
 }
 
 #[tokio::test]
-async fn what_one_clone_claimed_another_does_not_claim_again_nor_reissue_for() {
+async fn clone_neither_claims_again_nor_reissues_for_a_claim_of_another() {
     let world = Claimed::with_33().await;
     let second = second(&world);
     let claims = world.proxy.requests("/v1/fences/");
@@ -25,7 +25,7 @@ async fn what_one_clone_claimed_another_does_not_claim_again_nor_reissue_for() {
 }
 
 #[tokio::test]
-async fn unknown_outcome_of_one_clone_is_settled_by_a_read_of_another() {
+async fn unknown_outcome_of_one_clone_is_resolved_by_a_read_of_another() {
     let world = Claimed::with_33().await;
     let second = second(&world);
     let mut late = world.write_late("late value").await;
@@ -56,7 +56,7 @@ async fn clones_use_a_resource_one_after_the_other() {
     assert_eq!(world.lease.token(), Ok(token(34)));
 }
 
-/// Only what may be overtaken by a late write is unsettled.
+/// Only the resource that a late write may change has an unknown outcome.
 #[tokio::test]
 async fn unknown_outcome_on_one_resource_leaves_the_others_as_they_are() {
     let world = Claimed::with_33().await;
