@@ -163,7 +163,7 @@ async fn primary_whose_replica_takes_over() {
     let heard_of = locks_at_first.acquire(&name("failover"), lasting()).await.unwrap();
     heard_of.release().await.unwrap();
     let replica = Redis::replica_of(&primary).await.unwrap();
-    replica.cut().await;
+    replica.cut();
     let first = storages.first(&locks_at_first, "failover").await;
     replica.promote().await.unwrap();
     let then = storages.then(first, &locks(&replica.redis().url())).await;

@@ -5,7 +5,7 @@ use lock_client::{
     Lease,
     storage::{Answer, FencedError, FencedResource, Storage, StorageError},
 };
-use testbed::StorageServer;
+use testbed::{Proxy, StorageServer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -18,7 +18,6 @@ use crate::lossy_service::{Fault, Service};
 use crate::names::{name, token};
 use crate::programs::storage_server;
 use std::time::Duration;
-use testbed::lossy_proxy::LossyProxy;
 
 const TEXT: &str = "text/plain";
 const FAULTS: [Fault; 2] = [Fault::LostRequest, Fault::LostReply];
@@ -26,7 +25,7 @@ const FAULTS: [Fault; 2] = [Fault::LostRequest, Fault::LostReply];
 /// A storage server behind a proxy, in which `r` has the value `old`.
 struct Shelf {
     server: StorageServer,
-    proxy: LossyProxy,
+    proxy: Proxy,
     storage: Storage,
     fence: Fence,
 }
@@ -34,8 +33,8 @@ struct Shelf {
 impl Shelf {
     async fn start() -> Self {
         let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
-        let proxy = LossyProxy::to(server.url()).await;
-        let storage = Storage::new(&format!("http://{}", proxy.address)).unwrap();
+        let proxy = Proxy::start(server.address()).await.unwrap();
+        let storage = Storage::new(&proxy.url("http")).unwrap();
         let fence = new_fence(33);
         let written = storage.write(&name("r"), &fence, TEXT, "old").await.unwrap();
         assert_eq!(written, Answer::Accepted(1));
@@ -70,7 +69,7 @@ fn assert_unknown<T: std::fmt::Debug>(
     outcome: Result<T, StorageError>,
 ) {
     assert!(matches!(outcome, Err(StorageError::Unknown(_))), "{outcome:?}");
-    assert!(shelf.proxy.has_lost_it());
+    assert!(shelf.proxy.has_struck());
     assert_eq!(shelf.proxy.requests("HTTP/1.1"), sent + 1);
 }
 
@@ -89,7 +88,7 @@ async fn lost_reply_of_the_storage_is_an_unknown_outcome_and_nothing_is_sent_twi
             matches!(read, Err(StorageError::Unavailable(_))),
             "a read changes nothing: {read:?}"
         );
-        assert!(shelf.proxy.has_lost_it() && sent() == before + 1);
+        assert!(shelf.proxy.has_struck() && sent() == before + 1);
 
         let before = sent();
         shelf.strike(fault);

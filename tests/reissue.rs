@@ -20,7 +20,7 @@ use crate::{
     names::{name, token},
     wire,
 };
-use testbed::lossy_proxy::{Late, LossyProxy};
+use testbed::{Proxy, proxy::LateRequest};
 
 const TEXT: &str = "text/plain";
 
@@ -82,7 +82,7 @@ fn assert_unknown<T: std::fmt::Debug>(outcome: Result<T, FencedError>) {
 /// A storage server behind a proxy, with a value, and a lease with token 33 that has claimed it.
 struct Claimed {
     server: StorageServer,
-    proxy: LossyProxy,
+    proxy: Proxy,
     redis: Redis,
     lease: Lease,
     resource: FencedResource,
@@ -91,7 +91,7 @@ struct Claimed {
 impl Claimed {
     async fn on(redis: Redis) -> Self {
         let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
-        let proxy = LossyProxy::to(server.url()).await;
+        let proxy = Proxy::start(server.address()).await.unwrap();
         let lease = acquire(&redis).await;
         let resource = through(&proxy).under(&lease, &name("r"));
         assert_eq!(resource.write(TEXT, "old").await.unwrap(), 1);
@@ -105,7 +105,7 @@ impl Claimed {
     }
 
     /// Writes, and loses the connection before the request arrives: it arrives late.
-    async fn write_late(&self, value: &'static str) -> Late {
+    async fn write_late(&self, value: &'static str) -> LateRequest {
         self.change_late(value, self.resource.write(TEXT, value)).await
     }
 
@@ -113,14 +113,14 @@ impl Claimed {
         &self,
         mark: &str,
         change: impl Future<Output = Result<T, FencedError>>,
-    ) -> Late {
+    ) -> LateRequest {
         let held = self.proxy.hold(mark);
-        let (outcome, late) = tokio::join!(change, async { held.caught().await.cut() });
+        let (outcome, late) = tokio::join!(change, async { held.caught().await.unwrap().cut() });
         assert_unknown(outcome);
         late
     }
 }
 
-fn through(proxy: &LossyProxy) -> Storage {
-    Storage::new(&format!("http://{}", proxy.address)).unwrap()
+fn through(proxy: &Proxy) -> Storage {
+    Storage::new(&proxy.url("http")).unwrap()
 }

@@ -4,13 +4,11 @@
 //! a temporary folder, a socket or a free port, and ends when its value is dropped. [`process`] starts,
 //! pauses and kills; [`wait`](mod@wait) waits for conditions.
 
-pub mod faults;
-pub mod lossy_proxy;
 mod mariadb;
-pub mod network;
 pub mod postgres;
 pub mod process;
 mod program;
+pub mod proxy;
 pub mod redis;
 mod shared_postgres;
 mod storage_server;
@@ -20,7 +18,8 @@ pub use self::{
     mariadb::MariaDb,
     postgres::Postgres,
     program::{Program, installed},
-    redis::{LostReply, NodeKind, Redis, RedisCluster, RedlockNodes, Replica, Sentinels},
+    proxy::Proxy,
+    redis::{NodeKind, Redis, RedisCluster, RedlockNodes, Replica, Sentinels},
     shared_postgres::Shared,
     storage_server::StorageServer,
 };

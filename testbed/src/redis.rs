@@ -2,9 +2,7 @@
 
 mod clock;
 mod cluster;
-mod link;
 mod listener;
-mod lost_reply;
 mod nodes;
 mod replica;
 mod sentinels;
@@ -23,8 +21,6 @@ use tokio::time::{Instant, sleep};
 use self::listener::{Door, Listener};
 pub use self::{
     cluster::RedisCluster,
-    link::Link,
-    lost_reply::LostReply,
     nodes::{NodeKind, RedlockNodes},
     replica::Replica,
     sentinels::Sentinels,

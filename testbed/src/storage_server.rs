@@ -1,6 +1,6 @@
 //! A storage server.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Context;
 use tempfile::TempDir;
@@ -13,6 +13,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct StorageServer {
     process: Process,
+    address: SocketAddr,
     url: String,
     folder: TempDir,
 }
@@ -50,11 +51,11 @@ impl StorageServer {
         command.args(["--listen", "127.0.0.1:0", "--database-url", database_url]).args(arguments);
         let mut process = Process::spawn("storage-server", &command, folder.path())?;
         let line = process.line(START_TIMEOUT).await?;
-        let url = line
-            .strip_prefix("listening on ")
-            .with_context(|| format!("the storage server said {line:?}"))?
-            .to_owned();
-        Ok(Self { process, url, folder })
+        let url = line.strip_prefix("listening on ");
+        let address = url.and_then(|url| url.strip_prefix("http://")?.parse().ok());
+        let address = address.with_context(|| format!("the storage server printed {line:?}"))?;
+        let url = format!("http://{address}");
+        Ok(Self { process, address, url, folder })
     }
 
     /// The process, to pause or kill.
@@ -62,7 +63,12 @@ impl StorageServer {
         &mut self.process
     }
 
-    /// Its URL.
+    /// Returns the address at which it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns its URL.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -2,7 +2,6 @@
 
 #[cfg(target_os = "linux")]
 mod clocks;
-mod lost_replies;
 mod nodes;
 
 use std::{
@@ -16,11 +15,9 @@ use testbed::{
     wait::{until, until_async},
 };
 
-const SOON: Duration = Duration::from_secs(30);
+use crate::value;
 
-async fn value(redis: &Redis, key: &str) -> Option<String> {
-    redis.command(&["GET", key]).await.unwrap()
-}
+const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn only_a_redis_that_appends_keeps_its_keys_through_a_crash() {
@@ -134,16 +131,16 @@ async fn replica_that_is_cut_off_misses_what_its_primary_took() {
     assert_eq!(acknowledgements_of(&primary, "33", SOON).await, 1);
     assert_eq!(value(replica.redis(), "key").await.as_deref(), Some("33"));
 
-    replica.cut().await;
+    replica.cut();
     assert_eq!(acknowledgements_of(&primary, "34", Duration::from_millis(300)).await, 0);
     assert_eq!(value(replica.redis(), "key").await.as_deref(), Some("33"));
     assert_eq!(primary.info("connected_slaves").await.unwrap(), "1", "it was told nothing");
 
-    replica.link().mend().await;
+    replica.proxy().mend();
     replica.catch_up(&primary).await.unwrap();
     assert_eq!(value(replica.redis(), "key").await.as_deref(), Some("34"));
 
-    replica.cut().await;
+    replica.cut();
     primary.set("key", "35").await.unwrap();
     replica.promote().await.unwrap();
     assert_eq!(replica.redis().info("role").await.unwrap(), "master");

@@ -9,7 +9,7 @@ use crate::programs::storage_server;
 async fn reissue_of_a_lock_that_is_lost_ends_the_lease_and_nothing_is_sent() {
     for somebody_else_has_it in [false, true] {
         let world = Claimed::with_33().await;
-        let mut late = world.write_late("late value").await;
+        let late = world.write_late("late value").await;
         let _: u64 = world.redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
         let _other = if somebody_else_has_it { Some(acquire(&world.redis).await) } else { None };
         let sent = world.proxy.requests("HTTP/1.1");
@@ -18,7 +18,10 @@ async fn reissue_of_a_lock_that_is_lost_ends_the_lease_and_nothing_is_sent() {
         assert_unknown(world.resource.write(TEXT, "new").await);
         assert_eq!(world.proxy.requests("HTTP/1.1"), sent, "nothing was sent");
         assert_eq!(world.lease.token(), Err(lock_client::Lost));
-        assert!(late.deliver().await.starts_with("HTTP/1.1 200"), "it had the highest token yet");
+        assert!(
+            late.deliver().await.unwrap().starts_with("HTTP/1.1 200"),
+            "it had the highest token yet"
+        );
     }
 }
 
@@ -44,7 +47,7 @@ async fn resource_is_used_again_when_a_lock_service_that_was_down_is_back() {
     let redis = redis.unwrap();
     set_counter(&redis, 32).await;
     let mut world = Claimed::on(redis).await;
-    let mut late = world.write_late("late value").await;
+    let late = world.write_late("late value").await;
     world.redis.process().kill().unwrap();
     let sent = world.proxy.requests("HTTP/1.1");
     for _ in 0..2 {
@@ -57,7 +60,7 @@ async fn resource_is_used_again_when_a_lock_service_that_was_down_is_back() {
     world.redis.restart().await.unwrap();
     assert_eq!(read(&world.resource).await.unwrap().as_deref(), Some("old"));
     assert_eq!(fence(&world.server).await, shown(34, &world.lease));
-    assert!(late.deliver().await.starts_with("HTTP/1.1 412"));
+    assert!(late.deliver().await.unwrap().starts_with("HTTP/1.1 412"));
     assert_eq!(world.resource.write(TEXT, "new").await.unwrap(), 2);
 }
 

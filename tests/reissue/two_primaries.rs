@@ -24,7 +24,7 @@ impl TwoPrimaries {
 
         let primary = redis_before(number).await;
         let replica = Redis::replica_of(&primary).await.unwrap();
-        replica.cut().await;
+        replica.cut();
         let a = acquire(&primary).await;
         replica.promote().await.unwrap();
         let b = acquire(replica.redis()).await;

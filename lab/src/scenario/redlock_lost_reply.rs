@@ -19,7 +19,7 @@ use crate::{
     },
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
 };
-use testbed::{LostReply, NodeKind, Shared, wait::until};
+use testbed::{NodeKind, Proxy, Shared, wait::until};
 
 const WORLDS: [World; 2] = [
     World {
@@ -79,14 +79,14 @@ impl Scenario for RedlockLostReply {
         }
         let urls = nodes.urls();
         let lossy = [nodes.lossy_way_to(1).await?, nodes.lossy_way_to(2).await?];
-        let [b, c] = [0, 1].map(|way: usize| lossy[way].url());
+        let [b, c] = [0, 1].map(|way: usize| lossy[way].url("redis"));
 
         let mut taken = 0;
         let lossy_urls = [urls[0].clone(), b, c];
         for (actor, urls) in [(Actor::Client1, &lossy_urls[..]), (Actor::Client2, &urls)] {
             let mut client = stage.client(actor, urls)?;
             if actor == Actor::Client1 {
-                until(LOST_WITHIN, || Ok(lossy.iter().all(LostReply::has_been_lost))).await?;
+                until(LOST_WITHIN, || Ok(lossy.iter().all(Proxy::has_struck))).await?;
                 recorder.note_with(Actor::Nodes, "replies-lost", None, these(1..3));
             }
             if client.next(recorder).await? == NO_MAJORITY {

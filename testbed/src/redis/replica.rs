@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::{Link, Redis, listener::Door};
-use crate::{program::temporary_folder, wait::until_async};
+use super::{Redis, listener::Door};
+use crate::{program::temporary_folder, proxy::Proxy, wait::until_async};
 
 const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A replica on a free port of 127.0.0.1. Its primary is at the other end of a [`Link`].
+/// A replica on a free port of 127.0.0.1. Between it and its primary is a [`Proxy`].
 #[derive(Debug)]
 pub struct Replica {
     redis: Redis,
-    link: Link,
+    proxy: Proxy,
 }
 
 impl Redis {
@@ -22,16 +22,16 @@ impl Redis {
     /// # Errors
     /// If `redis-server` isn't installed or doesn't start, or the two don't come together.
     pub async fn replica_of(primary: &Self) -> anyhow::Result<Replica> {
-        let link = Link::to(primary.socket()).await?;
-        let port = link.address().port().to_string();
+        let proxy = Proxy::start(primary.socket()).await?;
+        let port = proxy.address().port().to_string();
         let mut arguments = vec!["--replicaof", "127.0.0.1", &port];
-        // The primary sees its own end of the link only.
+        // The primary sees its own end of the proxy only.
         arguments.extend(["--replica-announce-ip", "127.0.0.1"]);
         if let Some(password) = &primary.password {
             arguments.extend(["--masterauth", password, "--requirepass", password]);
         }
         let redis = Self::start_in(temporary_folder()?, Door::Tcp, &arguments).await?;
-        let replica = Replica { redis, link };
+        let replica = Replica { redis, proxy };
         replica.catch_up(primary).await?;
         Ok(replica)
     }
@@ -48,14 +48,14 @@ impl Replica {
         &mut self.redis
     }
 
-    /// The link to its primary.
-    pub fn link(&self) -> &Link {
-        &self.link
+    /// Returns the proxy between it and its primary.
+    pub fn proxy(&self) -> &Proxy {
+        &self.proxy
     }
 
-    /// Cuts the link to its primary. Both stay reachable, and hear nothing of each other.
-    pub async fn cut(&self) {
-        self.link.cut().await;
+    /// Cuts the network between it and its primary. Clients still reach both.
+    pub fn cut(&self) {
+        self.proxy.cut();
     }
 
     /// Makes it a primary, as a failover does. Restarted, it would be a replica again.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testbed::{NodeKind, Redis, RedlockNodes};
 
-use super::value;
+use crate::value;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// How long a busy machine may take between two questions.

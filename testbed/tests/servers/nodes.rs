@@ -2,7 +2,7 @@
 
 use testbed::{NodeKind, Redis, RedlockNodes};
 
-use super::value;
+use crate::value;
 
 #[tokio::test]
 async fn nodes_are_independent_and_each_is_of_its_own_kind() {

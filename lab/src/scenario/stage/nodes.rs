@@ -20,7 +20,7 @@ use crate::{
     client::worker,
     record::{Actor, Recorder},
 };
-use testbed::{LostReply, NodeKind, Redis, RedlockNodes, wait::until_async};
+use testbed::{NodeKind, Proxy, Redis, RedlockNodes, wait::until_async};
 
 pub(crate) struct Nodes {
     nodes: RedlockNodes,
@@ -61,8 +61,10 @@ impl Nodes {
     }
 
     /// A way to one of them on which its first reply about the lock is lost.
-    pub(crate) async fn lossy_way_to(&self, node: usize) -> anyhow::Result<LostReply> {
-        LostReply::on_the_way_to(self.node(node).socket(), self.resource.as_str()).await
+    pub(crate) async fn lossy_way_to(&self, node: usize) -> anyhow::Result<Proxy> {
+        let proxy = Proxy::start(self.node(node).socket()).await?;
+        proxy.lose_reply_to(self.resource.as_str());
+        Ok(proxy)
     }
 
     /// Kills some of them (SIGKILL).

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::programs::built;
 use crate::record::{Actor, Checks, Danger, Outcome, Recorder, World};
-use testbed::{StorageServer, network::Network};
+use testbed::{Proxy, StorageServer};
 
 const RESOURCE: &str = "invoice-7";
 
@@ -46,9 +46,8 @@ impl StorageStage {
     }
 
     /// A network between client 1 and the storage server.
-    pub(crate) async fn network(&self) -> anyhow::Result<Network> {
-        let address = self.server.url().trim_start_matches("http://").parse()?;
-        Network::to(address).await
+    pub(crate) async fn network(&self) -> anyhow::Result<Proxy> {
+        Proxy::start(self.server.address()).await
     }
 
     /// Plays a course in which each client writes its value.
@@ -62,9 +61,7 @@ impl StorageStage {
             let (value, ttl) =
                 if actor == Actor::Client1 { (VALUE_1, TTL) } else { (VALUE_2, LONG_TTL) };
             let storage = match (actor, held_back) {
-                (Actor::Client1, HeldBack::ByNetwork(network)) => {
-                    format!("http://{}", network.address())
-                }
+                (Actor::Client1, HeldBack::ByNetwork(network)) => network.url("http"),
                 _ => self.server.url().to_owned(),
             };
             let (redis, storage) = (&[self.lock.url()], &*storage);

@@ -10,7 +10,7 @@ use super::{
     lock::Lock,
 };
 use crate::record::{Actor, Event, Expected, Fact, Outcome, Recorder};
-use testbed::network::Network;
+use testbed::Proxy;
 
 /// The steps that client 2 takes, after it got the lock.
 #[derive(Clone, Copy)]
@@ -51,7 +51,7 @@ pub(crate) enum HeldBack<'a> {
     /// It is stopped just before it writes.
     ByPause,
     /// It writes, and its write is long on its way.
-    ByNetwork(&'a Network),
+    ByNetwork(&'a Proxy),
 }
 
 /// Plays it, with clients as they are made here.
@@ -67,19 +67,21 @@ pub(crate) async fn play(
     for step in ["read", "lease-checked"] {
         client_1.take(step, recorder).await?;
     }
-    match held_back {
+    let held = match held_back {
         HeldBack::ByPause => {
             client_1.pause(recorder).await?;
             // It is told to write, and would, if it were not stopped.
             client_1.go_on()?;
+            None
         }
         HeldBack::ByNetwork(network) => {
-            network.hold();
+            let hold = network.hold("PUT ");
             client_1.go_on()?;
-            network.holds_something().await?;
+            let held = hold.caught().await?;
             recorder.note(Actor::Network, "request-held", token_1);
+            Some(held)
         }
-    }
+    };
     lock.runs_out(Actor::Client1, token_1, recorder).await?;
 
     let mut client_2 = client(Actor::Client2)?;
@@ -90,11 +92,11 @@ pub(crate) async fn play(
         client_2.take(step, recorder).await?;
     }
 
-    match held_back {
-        HeldBack::ByPause => client_1.resume(recorder)?,
-        HeldBack::ByNetwork(network) => {
+    match held {
+        None => client_1.resume(recorder)?,
+        Some(held) => {
             recorder.note(Actor::Network, "request-delivered", token_1);
-            network.deliver();
+            held.deliver();
         }
     }
     let exit_code_1 = client_1.written_or_refused(recorder).await?;

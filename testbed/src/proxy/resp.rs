@@ -1,48 +1,26 @@
-//! Where a message of Redis' protocol ends (<https://redis.io/docs/latest/develop/reference/protocol-spec>).
+//! Messages of Redis' protocol (<https://redis.io/docs/latest/develop/reference/protocol-spec>).
 
-use tokio::io::{AsyncRead, AsyncReadExt};
-
-/// Messages, one by one, of what is read.
-pub(super) struct Messages<R> {
-    from: R,
-    /// What has been read, and is not a whole message.
-    read: Vec<u8>,
-}
-
-impl<R: AsyncRead + Unpin> Messages<R> {
-    pub(super) fn of(from: R) -> Self {
-        Self { from, read: Vec::new() }
-    }
-
-    /// The next message; `None` if the connection has ended. If this is dropped, nothing is lost.
-    pub(super) async fn next(&mut self) -> Option<Vec<u8>> {
-        loop {
-            if let Some(length) = length(&self.read) {
-                return Some(self.read.drain(..length).collect());
-            }
-            if !matches!(self.from.read_buf(&mut self.read).await, Ok(1..)) {
-                return None;
-            }
-        }
-    }
-}
-
-/// The name of a request's command, in upper case.
+/// Returns the name of a request's command, in upper case.
 pub(super) fn command(request: &[u8]) -> String {
     let name = request.split(|&byte| byte == b'\n').nth(2).unwrap_or_default();
     String::from_utf8_lossy(name.trim_ascii_end()).to_uppercase()
 }
 
-/// Whether it comes unasked.
+/// Whether a message from the server answers no request.
 pub(super) fn is_push(message: &[u8]) -> bool {
     message.first() == Some(&b'>')
 }
 
-/// The length of the message that stands first; `None` if its end isn't there.
-fn length(bytes: &[u8]) -> Option<usize> {
+/// Returns the length of the first message, or `None` if its end is missing.
+pub(super) fn length(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|end| end == b"\r\n")?;
     let head = line + 2;
-    let number = || std::str::from_utf8(&bytes[1..line]).unwrap().parse::<i64>().unwrap();
+    let number = || {
+        let digits = std::str::from_utf8(&bytes[1..line]).ok();
+        digits
+            .and_then(|digits| digits.parse::<i64>().ok())
+            .expect("Redis' protocol has a number here")
+    };
     // Null is -1 of something.
     let count = || usize::try_from(number()).unwrap_or_default();
     match bytes[0] {
@@ -50,7 +28,7 @@ fn length(bytes: &[u8]) -> Option<usize> {
         b'$' | b'!' | b'=' => Some(head + count() + 2).filter(|&length| length <= bytes.len()),
         b'*' | b'~' | b'>' => parts(bytes, head, count()),
         b'%' => parts(bytes, head, 2 * count()),
-        // Attributes stand before what they are about.
+        // Attributes precede the value that they describe.
         b'|' => parts(bytes, head, 2 * count() + 1),
         _ => Some(head),
     }
