@@ -6,6 +6,7 @@
 pub mod bench;
 pub mod client;
 pub mod hammer;
+mod output;
 pub mod programs;
 pub mod record;
 pub mod scenario;

@@ -1,11 +1,10 @@
-//! What the SQL of each database has of its own.
+//! The SQL that differs between the databases.
 //!
-//! All statements are made of numbers and of names that are the hammer's own, so that they may be put
-//! together as text.
+//! All statements consist of numbers and of the hammer's own names, so they are built as text.
 
 use fence::{mariadb, postgres, sqlite};
 
-use super::Offer;
+use crate::hammer::database::Offer;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
@@ -15,7 +14,7 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    pub(super) fn of_url(url: &str) -> Self {
+    pub(super) fn from_url(url: &str) -> Self {
         match url.split(':').next() {
             Some("sqlite") => Self::Sqlite,
             Some("mariadb" | "mysql") => Self::MariaDb,
@@ -32,8 +31,8 @@ impl Dialect {
         }
     }
 
-    /// What a session begins with.
-    pub(super) fn session(self, isolation: &str) -> String {
+    /// The first statement on a connection.
+    pub(super) fn configure(self, isolation: &str) -> String {
         match self {
             Self::Postgres => {
                 format!("set session characteristics as transaction isolation level {isolation}")
@@ -57,8 +56,8 @@ impl Dialect {
         }
     }
 
-    /// A function of PostgreSQL that answers with nothing is called in a block, as its type is unknown
-    /// to the driver for any database.
+    /// PostgreSQL's functions without a result are called in a block, because sqlx's driver for any
+    /// database does not know their type.
     pub(super) fn protect(self, table: &str) -> String {
         match self {
             Self::Postgres => {
@@ -76,7 +75,7 @@ impl Dialect {
         }
     }
 
-    /// Removes what of the protection would outlast the table.
+    /// Removes the part of the protection that would outlast the table.
     pub(super) fn unprotect(self, table: &str) -> Option<String> {
         (self == Self::Postgres).then(|| {
             format!(
@@ -88,7 +87,7 @@ impl Dialect {
         })
     }
 
-    /// Claims, so that reads may follow, and writes to a protected table.
+    /// Claims, before reads of a protected table and writes to it.
     pub(super) fn claim(self, Offer { resource, fence }: &Offer) -> String {
         let offered = format!("'{resource}', {}, '{}'", fence.token, fence.holder.as_str());
         match self {
@@ -100,7 +99,7 @@ impl Dialect {
         }
     }
 
-    /// What has to come before the commit of a transaction that has claimed.
+    /// The last statement before the commit of a transaction that has claimed.
     pub(super) fn before_commit(self) -> Option<&'static str> {
         (self == Self::Sqlite).then_some("delete from fence_presented")
     }

@@ -1,4 +1,4 @@
-//! Many leases that one process holds, and renews.
+//! Many leases that one process holds and renews.
 
 use std::{
     io::{self, BufRead},
@@ -12,17 +12,17 @@ use fence::ResourceName;
 use lock_client::{Lease, Locks, Ttl};
 use serde::Serialize;
 use tempfile::TempDir;
+use testbed::{Redis, process::Process};
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::bench::work::Meter;
-use testbed::{Redis, process::Process};
 
-/// How long the process may take for what it is told.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// As many are acquired at once: a request that waits for long behind others is given up.
+/// How long the process may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How many leases are acquired at once. With more, requests would time out behind others.
 const AT_ONCE: usize = 100;
 
-/// Acquires leases, has them renewed, and tells on demand how many there still are.
+/// Acquires leases and renews them, and reports on demand how many it still holds.
 #[derive(Args, Debug)]
 pub struct HoldLeases {
     /// The URL of Redis
@@ -35,8 +35,8 @@ pub struct HoldLeases {
 }
 
 impl HoldLeases {
-    /// Prints a line when it has all leases, and then, after each line on stdin, how many of them
-    /// still can be relied on.
+    /// Prints a line when it holds all leases. Then it answers each line on stdin with the number
+    /// of leases that it still believes to hold.
     ///
     /// # Errors
     /// If a lease can't be acquired.
@@ -66,24 +66,24 @@ impl HoldLeases {
     }
 }
 
-/// What became of the leases.
+/// How the leases fared.
 #[derive(Debug, Serialize)]
-pub(super) struct Crowd {
+pub(super) struct HeldLeases {
     pub(super) leases: usize,
     pub(super) ttl_ms: u64,
     pub(super) held_for_ms: u64,
-    /// Redis's share of the truth: how many of the locks are taken in the end.
+    /// The number of locks that Redis has at the end.
     pub(super) taken: usize,
-    /// The process's own: on how many of them it relies.
+    /// The number of leases that the process believes to hold at the end.
     pub(super) relied_on: usize,
-    /// How often each was renewed.
+    /// The mean number of renewals of a lease.
     pub(super) renewals: f64,
-    /// The most memory that the process ever had; only Linux tells it.
+    /// The most memory that the process ever used; known only on Linux.
     pub(super) peak_rss_mib: Option<f64>,
 }
 
-impl Crowd {
-    /// Has a process hold so many leases for so long, which is two and a half times their ttl.
+impl HeldLeases {
+    /// Lets a process hold leases for two and a half times their ttl.
     pub(super) async fn measure(
         redis: &Redis,
         leases: usize,
@@ -97,15 +97,15 @@ impl Crowd {
         command.args(["--leases", &leases.to_string()]);
         command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
         let mut process = Process::spawn("hold-leases", &command, folder.path())?;
-        let acquired: usize = process.line(PATIENCE).await?.parse()?;
-        ensure!(acquired == leases, "it has {acquired} leases instead of {leases}");
+        let acquired: usize = process.line(ANSWER_TIMEOUT).await?.parse()?;
+        ensure!(acquired == leases, "the process acquired {acquired} leases instead of {leases}");
 
         let before = meter.read().await?;
         sleep(held_for).await;
         let work = meter.read().await?.since(&before);
-        let taken = meter.keys("fenced:{crowd/*}:lock").await?;
+        let taken = meter.count_keys("fenced:{crowd/*}:lock").await?;
         process.write_line("how many")?;
-        let relied_on = process.line(PATIENCE).await?.parse()?;
+        let relied_on = process.line(ANSWER_TIMEOUT).await?.parse()?;
         Ok(Self {
             leases,
             ttl_ms: ttl.as_millis().try_into()?,
@@ -117,7 +117,7 @@ impl Crowd {
         })
     }
 
-    /// The part of the leases that both sides agree on.
+    /// The part of the leases that both Redis and the process have.
     pub(super) fn part_held(&self) -> f64 {
         self.taken.min(self.relied_on) as f64 / self.leases as f64
     }
@@ -129,7 +129,8 @@ fn peak_rss_mib(process: &Process) -> anyhow::Result<Option<f64>> {
 
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = peak.and_then(|peak| peak.trim().strip_suffix(" kB")).context("Linux tells VmHWM")?;
+    let kib =
+        peak.and_then(|peak| peak.trim().strip_suffix(" kB")).context("/proc shows no VmHWM")?;
     Ok(Some(kib.parse::<f64>()? / 1024.0))
 }
 

@@ -1,4 +1,4 @@
-//! The storage server over a store that does nothing: the floor of HTTP on a machine.
+//! The storage server over a store that does nothing: the floor of what HTTP costs on a machine.
 
 use std::{
     process::{Command, ExitCode},
@@ -19,14 +19,14 @@ use tokio::net::TcpListener;
 
 use testbed::process::Process;
 
-/// The storage server over a store that does nothing, as a process of its own.
-pub(super) struct ServerOfNothing {
+/// The storage server over a store that does nothing, in its own process.
+pub(super) struct NullServer {
     pub(super) url: String,
     _process: Process,
     _folder: TempDir,
 }
 
-impl ServerOfNothing {
+impl NullServer {
     pub(super) async fn start() -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -37,30 +37,30 @@ impl ServerOfNothing {
     }
 }
 
-/// Serves a store that does nothing, and prints the URL.
+/// Serves a store that does nothing, and prints the server's URL.
 ///
 /// # Errors
-/// If it can't listen.
+/// If the server can't listen.
 pub async fn serve_nothing() -> anyhow::Result<ExitCode> {
-    // The server runs on as many threads as it does by itself.
+    // Like the storage server itself, with a runtime of many threads.
     let serving = || {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             println!("http://{}", listener.local_addr()?);
             let forever = std::future::pending();
-            serve(listener, Arc::new(Nothing), Enforcement::Enforce, 1 << 20, forever).await
+            serve(listener, Arc::new(NullStore), Enforcement::Enforce, 1 << 20, forever).await
         })
     };
     tokio::task::spawn_blocking(serving).await??;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A store that takes everything and keeps nothing.
-struct Nothing;
+/// A store that accepts every change and keeps nothing.
+struct NullStore;
 
 #[async_trait]
-impl Store for Nothing {
+impl Store for NullStore {
     async fn load(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Row>, Unreachable> {
         Ok(vec![Row::default(); wanted.len()])
     }
