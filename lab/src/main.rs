@@ -1,12 +1,13 @@
 //! The `lab` command.
 
-use std::{future::pending, process::ExitCode};
+use std::{future::pending, path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use lab::{
     bench, client,
     hammer::Hammer,
+    picture::{self, PictureFile},
     record::{Recorder, RunRecord},
     scenario::{self, Scenario},
     timeline::{self, Timeline, paragraph},
@@ -38,6 +39,9 @@ enum Command {
         /// Print the run's record as JSON
         #[arg(long)]
         json: bool,
+        /// Draw the run as an SVG picture into this file
+        #[arg(long, value_name = "FILE", conflicts_with = "list")]
+        svg: Option<PathBuf>,
     },
     /// Hammers at a database with clients that all believe they hold the lock
     ///
@@ -114,14 +118,15 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Replay { scenario: name, json, .. } => {
+        Command::Replay { scenario: name, json, svg, .. } => {
             let scenario = match &name {
                 None => scenario::ALL[0],
                 Some(name) => scenario::named(name).with_context(|| {
                     format!("there is no scenario '{name}'; `lab replay --list` lists them")
                 })?,
             };
-            let exit_code = unless_interrupted(replay(scenario, json)).await?;
+            let picture = svg.as_deref().map(PictureFile::create).transpose()?;
+            let exit_code = unless_interrupted(replay(scenario, json, picture)).await?;
             if name.is_none() && !json {
                 let others = scenario::ALL.len() - 1;
                 println!("\nThere are {others} more scenarios: `lab replay --list` lists them.");
@@ -137,7 +142,11 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn replay(scenario: &dyn Scenario, json: bool) -> anyhow::Result<ExitCode> {
+async fn replay(
+    scenario: &dyn Scenario,
+    json: bool,
+    picture: Option<PictureFile>,
+) -> anyhow::Result<ExitCode> {
     let mut timeline = Timeline::new(scenario.lanes());
     let first = scenario.worlds()[0];
     let mut recorder = if json {
@@ -149,6 +158,9 @@ async fn replay(scenario: &dyn Scenario, json: bool) -> anyhow::Result<ExitCode>
     let (outcome, holds) = scenario::play(scenario, &mut recorder).await?;
     let events = recorder.into_events();
     let record = RunRecord { scenario: scenario.name(), holds, events, outcome };
+    if let Some(file) = picture {
+        file.save(&picture::draw(&record, scenario.claim(), scenario.lanes()))?;
+    }
     if json {
         println!("{}", serde_json::to_string_pretty(&record)?);
     } else {

@@ -2,6 +2,7 @@
 
 mod locks;
 mod nodes;
+mod picture;
 mod sale;
 mod tokens;
 
@@ -37,8 +38,14 @@ async fn printed(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The record of a run that has shown what the scenario claims, and whose timeline is not too wide.
+/// The record of a run as JSON.
 async fn replayed(name: &str) -> Value {
+    serde_json::to_value(run(name).await).unwrap()
+}
+
+/// A run that has shown what the scenario claims, and whose timeline is not too wide, nor its
+/// picture unreadable.
+async fn run(name: &str) -> RunRecord {
     let scenario = scenario::named(name).unwrap();
     let text = Rc::new(RefCell::new(String::new()));
     let (shown, mut timeline) = (text.clone(), Timeline::new(scenario.lanes()));
@@ -50,7 +57,8 @@ async fn replayed(name: &str) -> Value {
     *text.borrow_mut() += &timeline::summary(&record);
     assert!(holds, "{}", text.borrow());
     assert_fits(&strip_str(&text.borrow()).to_string());
-    serde_json::to_value(&record).unwrap()
+    picture::assert_readable(&picture::drawn(&record));
+    record
 }
 
 #[track_caller]

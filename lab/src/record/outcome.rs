@@ -50,6 +50,14 @@ impl Outcome {
         self
     }
 
+    /// A fact that is a number.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.0.iter().find_map(|(other, fact)| match fact {
+            Fact::Number(number) if *other == name => Some(*number),
+            _ => None,
+        })
+    }
+
     /// Whether each fact that is expected is here, and as expected.
     pub fn is_as(&self, expected: &[(&'static str, Expected)]) -> bool {
         expected.iter().all(|(name, expected)| {
