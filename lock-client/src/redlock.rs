@@ -1,23 +1,25 @@
 //! Locks on a majority of independent Redis nodes: Redlock, with a fencing token.
 //!
-//! **Where the token comes from.** Each node keeps the lock and a counter of its own. A round asks all
-//! nodes at once. A node whose lock is free takes it and increments its counter; the new count is its
-//! *grant*. The highest grant of a majority is the token. A node whose grant equals the token has
-//! *sealed* it. The other nodes seal it by raising their counter to it, if the lock there still belongs
-//! to this round. The lock is acquired once a majority has sealed the token. Usually this takes one
-//! round trip: each release raises all counters to the token, so that the grants are equal.
+//! **Where the token comes from.** Each node keeps the lock and a counter of its own. A round asks
+//! all nodes at once. A node whose lock is free takes it and increments its counter; the new count
+//! is its *grant*. The highest grant of a majority is the token. A node whose grant equals the
+//! token has *sealed* it. The other nodes seal it by raising their counter to it, if the lock there
+//! still belongs to this round. The lock is acquired once a majority has sealed the token. Usually
+//! this takes one round trip: each release raises all counters to the token, so that the grants are
+//! equal.
 //!
-//! **Why it grows.** Any two majorities share a node. On that node, the earlier ownership ended before
-//! the later one began, and left the counter at its token or above. So the later grant there is higher,
-//! and so is the later token. This holds whatever the clocks do.
+//! **Why it grows.** Any two majorities share a node. On that node, the earlier ownership ended
+//! before the later one began, and left the counter at its token or above. So the later grant there
+//! is higher, and so is the later token. This holds whatever the clocks do.
 //!
-//! **What breaks that.** A node that loses its counters and still votes. So a node that restarted has no
-//! vote until an operator admits it again (`lock-client node admit`), unless it had every write on disk
-//! before it answered (`appendfsync always`). A clock that jumps breaks only the exclusion: two clients
-//! may hold the lock at once, and the storage rejects the older token.
+//! **What breaks that.** A node that loses its counters and still votes. So a node that restarted
+//! has no vote until an operator admits it again (`lock-client node admit`), unless it had every
+//! write on disk before it answered (`appendfsync always`). A clock that jumps breaks only the
+//! exclusion: two clients may hold the lock at once, and the storage rejects the older token.
 //!
-//! The algorithm is [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/),
-//! which issues no token; grants, seals and admission are our additions. A model of them is checked in
+//! The algorithm is
+//! [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), which
+//! issues no token; grants, seals and admission are our additions. A model of them is checked in
 //! `lock-client/redlock-model`.
 //!
 //! # Keys
@@ -25,20 +27,19 @@
 //! membership. When a node seals a token, the token replaces the grant in the lock's value. So all
 //! sealed nodes know the ownership by the same grant.
 //!
-//! # Waiting
-//! Waiters are notified when the lock was freed on a majority of the nodes. There is no fair order: the
-//! nodes would have to agree on one. If several clients try at once, each may get some of the nodes and
-//! none a majority. Then all of them release what they got, and retry after a random time.
+//! # Waiting Waiters are notified when the lock was freed on a majority of the nodes. There is no
+//! fair order: the nodes would have to agree on one. If several clients try at once, each may get
+//! some of the nodes and none a majority. Then all of them release what they got, and retry after a
+//! random time.
 //!
-//! # Failed nodes
-//! A request returns when a majority has answered. It does not wait for the slowest node, or for a node
-//! that is down. A node that hangs is asked for its vote at most ten times a second. After five seconds
-//! without an answer, there is a new connection.
+//! # Failed nodes A request returns when a majority has answered. It does not wait for the slowest
+//! node, or for a node that is down. A node that hangs is asked for its vote at most ten times a
+//! second. After five seconds without an answer, there is a new connection.
 //!
-//! # The code
-//! [`Redlock`] asks for rounds, renewals and releases. A round is in `round.rs`, its votes are counted in
-//! `tally.rs`. The scripts that run on the nodes are the `.lua` files: `grant.lua` grants the lock,
-//! `seal.lua` seals a token. `membership.rs` decides whether a node may vote.
+//! # The code [`Redlock`] asks for rounds, renewals and releases. A round is in `round.rs`, its
+//! votes are counted in `tally.rs`. The scripts that run on the nodes are the `.lua` files:
+//! `grant.lua` grants the lock, `seal.lua` seals a token. `membership.rs` decides whether a node
+//! may vote.
 
 mod durability;
 mod majority;
@@ -208,8 +209,8 @@ impl Backend for Redlock {
         if lowest == highest {
             return Ok(Some(lowest));
         }
-        // A reissue has sealed its token on some nodes only. Complete it before that token is returned:
-        // until then, a majority has sealed only the lowest.
+        // A reissue has sealed its token on some nodes only. Complete it before that token is
+        // returned: until then, a majority has sealed only the lowest.
         let seal = move |member: &_| script::seal(&keys, member, &owner, owner.grant, highest);
         Ok(Some(match ask_majority(&self.nodes, seal).await {
             Ok(Some(_)) => highest,
@@ -224,8 +225,8 @@ impl Backend for Redlock {
         above: Token,
     ) -> Result<Option<Token>, BackendError> {
         let (keys, owner, start) = (Arc::new(Keys::of(name)), ownership.clone(), unix_millis());
-        // 1. Raise the counters of a majority above the token. The highest of them is the new token:
-        //    it is above every token that any majority has issued.
+        // 1. Raise the counters of a majority above the token. The highest of them is the new
+        //    token: it is above every token that any majority has issued.
         let raise = {
             let (keys, owner) = (keys.clone(), owner.clone());
             move |member: &_| script::raise(&keys, member, &owner, above, start)
@@ -234,7 +235,8 @@ impl Backend for Redlock {
         let highest = raised.into_iter().max().expect("a majority is at least one node");
         let token = valid_token(highest)?;
         debug_assert!(token > above, "the counters were raised above {above}, not to {token}");
-        // 2. Seal it. Without the seal, the next round could find lower counters, and issue it again.
+        // 2. Seal it. Without the seal, the next round could find lower counters, and issue it
+        //    again.
         let seal = move |member: &_| script::seal(&keys, member, &owner, owner.grant, token);
         Ok(ask_majority(&self.nodes, seal).await?.map(|_| token))
     }

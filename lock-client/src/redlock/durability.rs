@@ -1,15 +1,15 @@
 //! Whether a node has every write on disk before it answers, so that a restart loses nothing.
 //!
-//! A new process reports its present settings, but not the data that it started from. So the setting
-//! `appendfsync always` is not enough. There are two more conditions:
+//! A new process reports its present settings, but not the data that it started from. So the
+//! setting `appendfsync always` is not enough. There are two more conditions:
 //! - The append-only file was written since the process started. If it was switched on later, the
 //!   process has loaded a snapshot, which is older than the last answers.
 //! - The process is not a promoted replica: it may have missed writes that were answered.
 //!
-//! Some things no process can report: that somebody put an older file in place, or copied the file to
-//! another machine; that the settings were different for a while; that it used to be a replica. So at
-//! each connection, the client of a node that keeps its vote checks whether the next process may have
-//! less. If so, the node does not keep its vote any more.
+//! Some things no process can report: that somebody put an older file in place, or copied the file
+//! to another machine; that the settings were different for a while; that it used to be a replica.
+//! So at each connection, the client of a node that keeps its vote checks whether the next process
+//! may have less. If so, the node does not keep its vote any more.
 
 use std::collections::HashMap;
 
@@ -109,7 +109,8 @@ impl Durability {
 }
 
 impl Persistence {
-    /// Reads the settings of a node. A setting that it refuses to report is [`Unseen`](Self::Unseen).
+    /// Reads the settings of a node. A setting that it refuses to report is
+    /// [`Unseen`](Self::Unseen).
     async fn read(connection: &mut impl ConnectionLike) -> RedisResult<Self> {
         let mut setting = async |name: &str| -> RedisResult<Option<String>> {
             let mut command = redis::cmd("CONFIG");

@@ -8,7 +8,8 @@
 --       3 holder.
 --       4 ttl in milliseconds.
 --       5 the start of a missing counter.
--- returns the grant if the holder has the lock, else {remaining ms or -1 if it never expires, holder}.
+-- returns the grant if the holder has the lock;
+--         else {remaining ms or -1 if it never expires, the other holder}.
 
 local refusal = no_vote(KEYS[3], ARGV[1], ARGV[2], ARGV[4])
 if refusal then

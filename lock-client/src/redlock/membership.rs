@@ -1,14 +1,14 @@
 //! A node's membership in a cluster, and whether it may vote.
 //!
-//! A node that has lost counters must not vote. So each node keeps a record: the cluster that admitted
-//! it, and the process that was admitted. The process is known by its `run_id`, which Redis creates
-//! anew at each start. A process with another `run_id` has no vote: it may have come up with nothing,
-//! or with an old snapshot, which restores the record together with old counters.
+//! A node that has lost counters must not vote. So each node keeps a record: the cluster that
+//! admitted it, and the process that was admitted. The process is known by its `run_id`, which
+//! Redis creates anew at each start. A process with another `run_id` has no vote: it may have come
+//! up with nothing, or with an old snapshot, which restores the record together with old counters.
 //!
-//! There is one exception. If every write was on disk before it was answered, a restart loses nothing.
-//! Then the first client that connects to the new process transfers the vote to it. An old append-only
-//! file that somebody has put in place looks just the same. So an operator who restores a backup deletes
-//! `fenced:node` on that node, and admits the node again.
+//! There is one exception. If every write was on disk before it was answered, a restart loses
+//! nothing. Then the first client that connects to the new process transfers the vote to it. An old
+//! append-only file that somebody has put in place looks just the same. So an operator who restores
+//! a backup deletes `fenced:node` on that node, and admits the node again.
 
 use std::collections::HashMap;
 
@@ -82,8 +82,8 @@ impl Membership {
 }
 
 impl Standing {
-    /// Compares a process with its node's record. A process that has lost nothing takes the vote over
-    /// from the process that was admitted.
+    /// Compares a process with its node's record. A process that has lost nothing takes the vote
+    /// over from the process that was admitted.
     pub(super) async fn determine(
         connection: &mut impl ConnectionLike,
         run_id: &str,
@@ -114,20 +114,20 @@ impl Standing {
         match self {
             Self::Voting => "it may vote",
             Self::Restarted => {
-                "it restarted after it was admitted, and may have lost counters: run `lock-client node \
-                 admit` for it"
+                "it restarted after it was admitted, and may have lost counters: run \
+                 `lock-client node admit` for it"
             }
             Self::Prepared => {
                 "its cluster was not started completely: run `lock-client node init` again"
             }
             Self::OtherCluster => {
-                "it belongs to another cluster, or to a cluster of another size: name all nodes of one \
-                 cluster, and no others"
+                "it belongs to another cluster, or to a cluster of another size: name all nodes of \
+                 one cluster, and no others"
             }
             Self::NoCluster => {
-                "it belongs to no cluster: run `lock-client node init` to start one, or `lock-client \
-                 node admit` if only this node has lost its data. If all nodes have, stop all clients \
-                 and wait for the longest ttl before `node init`"
+                "it belongs to no cluster: run `lock-client node init` to start one, or \
+                 `lock-client node admit` if only this node has lost its data. If all nodes have, \
+                 stop all clients and wait for the longest ttl before `node init`"
             }
         }
     }
@@ -175,8 +175,8 @@ async fn revoke_durability(
     call.arg(0).in_full().query_async(connection).await
 }
 
-/// Transfers the vote from the admitted process to the present one, if nothing was lost between them.
-/// Returns whether it did.
+/// Transfers the vote from the admitted process to the present one, if nothing was lost between
+/// them. Returns whether it did.
 async fn take_over(
     connection: &mut impl ConnectionLike,
     record: &Record,

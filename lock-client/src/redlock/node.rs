@@ -18,8 +18,8 @@ use crate::{
     },
 };
 
-/// How long a node may answer nothing before it is asked less often. Requests to a node that hangs pile
-/// up, and are carried out late.
+/// How long a node may answer nothing before it is asked less often. Requests to a node that hangs
+/// pile up, and are carried out late.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How often a node that does not answer is still asked for its vote.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
@@ -53,7 +53,8 @@ pub(super) enum Availability {
     Ready(Voter),
     /// It failed a moment ago, or answers nothing. Nobody waits for it.
     Unavailable(NodeError),
-    /// A new connection is needed. The error says what was wrong with the last one, if anything was.
+    /// A new connection is needed. The error says what was wrong with the last one, if anything
+    /// was.
     NeedsConnection(Option<NodeError>),
 }
 
@@ -95,12 +96,12 @@ impl Node {
         matches!(*self.connection(), Connection::None)
     }
 
-    /// Connects, and reads whether the node may vote. One task connects at a time. The others wait for
-    /// it, unless there was an error before: then they return that error.
+    /// Connects, and reads whether the node may vote. One task connects at a time. The others wait
+    /// for it, unless there was an error before: then they return that error.
     pub(super) async fn connect(
         &self,
         last_error: Option<NodeError>,
-        read_membership: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<Membership, NodeError>,
+        read: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<Membership, NodeError>,
     ) -> Result<Voter, NodeError> {
         let _connecting = match last_error {
             Some(error) => self.connecting.try_lock().map_err(|_| error)?,
@@ -119,7 +120,7 @@ impl Node {
             let client = self.server.node().await?;
             let mut connection =
                 client.get_multiplexed_async_connection_with_config(&settings).await?;
-            let membership = Arc::new(read_membership(&mut connection).await?);
+            let membership = Arc::new(read(&mut connection).await?);
             Ok(Voter { line: Line::over(Link::Node(connection)), membership })
         };
         let connected = timeout(CONNECTING_TIMEOUT, connecting).await;
@@ -182,7 +183,8 @@ impl Node {
     /// Drops a connection that is of no more use, unless there is a newer one.
     fn drop_connection(&self, used: &Voter) {
         let mut connection = self.connection();
-        if matches!(&*connection, Connection::Established { voter, .. } if voter.line.is(&used.line))
+        if let Connection::Established { voter, .. } = &*connection
+            && voter.line.is(&used.line)
         {
             *connection = Connection::None;
         }

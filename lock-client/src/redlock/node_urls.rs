@@ -16,7 +16,7 @@ pub enum InvalidNodes {
     #[error("{0} is named twice: each node must be a Redis of its own")]
     Duplicate(String),
     /// A URL names Sentinels or a Cluster.
-    #[error("each node of Redlock is a single Redis: name no Cluster and no Sentinels")]
+    #[error("each node of Redlock is one Redis by itself: name no Cluster and no Sentinels")]
     NotSingle,
 }
 

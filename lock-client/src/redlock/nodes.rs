@@ -61,8 +61,8 @@ impl Nodes {
         &self.background
     }
 
-    /// Gives nodes without a connection a moment to connect. Otherwise a client would acquire its first
-    /// lock on the fastest nodes alone.
+    /// Gives nodes without a connection a moment to connect. Otherwise a client would acquire its
+    /// first lock on the fastest nodes alone.
     pub(super) async fn connect(self: &Arc<Self>) {
         if self.nodes.iter().any(Node::is_unconnected) {
             let connecting = (0..self.len()).map(|node| self.voter(node, Request::Vote));
@@ -141,8 +141,8 @@ impl Nodes {
         answers
     }
 
-    /// The error when too few nodes have voted. It may be retried, unless so many nodes refuse that the
-    /// others are no majority.
+    /// The error when too few nodes have voted. It may be retried, unless so many nodes refuse that
+    /// the others are no majority.
     pub(super) fn no_majority(&self, errors: &[(usize, NodeError)]) -> BackendError {
         let mut by_reason: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (node, error) in errors {

@@ -22,15 +22,16 @@ pub use self::{
 };
 pub use super::durability::Persistence;
 
-/// The operator of a cluster. Unlike [`Redlock`](super::Redlock), it also talks to nodes that may not
-/// vote.
+/// The operator of a cluster. Unlike [`Redlock`](super::Redlock), it also talks to nodes that may
+/// not vote.
 #[derive(Debug)]
 pub struct Operator {
     places: Places,
 }
 
 impl Operator {
-    /// Creates an operator of the cluster that has these nodes. It must be given the URLs of all nodes.
+    /// Creates an operator of the cluster that has these nodes. It must be given the URLs of all
+    /// nodes.
     ///
     /// # Errors
     /// [`InvalidNodes`] in the cases of [`Redlock::open`](super::Redlock::open).
@@ -43,14 +44,14 @@ impl Operator {
         self.places.majority()
     }
 
-    /// Starts a cluster of all nodes. Completes a start that was interrupted. `max_ttl` is the longest
-    /// ttl that the cluster will grant; admissions wait that long.
+    /// Starts a cluster of all nodes. Completes a start that was interrupted. `max_ttl` is the
+    /// longest ttl that the cluster will grant; admissions wait that long.
     ///
     /// # Errors
-    /// - [`OperatorError::Invalid`] if two URLs lead to one server, if a node is a replica or part of a
-    ///   Redis Cluster, or if the cluster was started with another `max_ttl`.
-    /// - [`OperatorError::Unavailable`] if a node does not answer, belongs to a cluster already, or is
-    ///   being prepared by another operator at the same time.
+    /// - [`OperatorError::Invalid`] if two URLs lead to one server, if a node is a replica or part
+    ///   of a Redis Cluster, or if the cluster was started with another `max_ttl`.
+    /// - [`OperatorError::Unavailable`] if a node does not answer, belongs to a cluster already, or
+    ///   is being prepared by another operator at the same time.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the cluster may be started in part. Call it again.
@@ -58,14 +59,14 @@ impl Operator {
         start::start_cluster(&self.places, max_ttl).await
     }
 
-    /// Requests the admission of the node at this URL, whose password may be left out. A node without a
-    /// vote is not changed until [`PendingAdmission::finish`].
+    /// Requests the admission of the node at this URL, whose password may be left out. A node
+    /// without a vote is not changed until [`PendingAdmission::finish`].
     ///
     /// # Errors
-    /// - [`OperatorError::Invalid`] if the URL names none of the cluster's nodes, or if two URLs lead to
-    ///   one server.
-    /// - [`OperatorError::Unavailable`] if the node does not answer or belongs to another cluster, or if
-    ///   fewer than a majority of other nodes may vote.
+    /// - [`OperatorError::Invalid`] if the URL names none of the cluster's nodes, or if two URLs
+    ///   lead to one server.
+    /// - [`OperatorError::Unavailable`] if the node does not answer or belongs to another cluster,
+    ///   or if fewer than a majority of other nodes may vote.
     ///
     /// # Cancellation safety
     /// It is safe to drop this future.
@@ -87,9 +88,9 @@ impl Operator {
         view::inspect_with_counters(&self.places).await
     }
 
-    /// Tries all scripts on one node that may vote, on a lock of this name: grants, seals, renews, raises
-    /// and releases it. Nodes are numbered in the order of their URLs. With several nodes, a failure on
-    /// one of them would go unnoticed.
+    /// Tries all scripts on one node that may vote, on a lock of this name: grants, seals, renews,
+    /// raises and releases it. Nodes are numbered in the order of their URLs. With several nodes, a
+    /// failure on one of them would go unnoticed.
     ///
     /// # Errors
     /// The step that failed, and the reason.

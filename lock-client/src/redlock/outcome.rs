@@ -13,14 +13,15 @@ pub(super) enum Outcome {
     Sealed(SealedToken),
     /// Another client holds the lock on a majority, until then.
     Held(Contention),
-    /// No other client is known to hold a majority. Until then, there may be no majority of free nodes.
+    /// No other client is known to hold a majority. Until then, there may be no majority of free
+    /// nodes.
     Split(Contention),
     /// Too few nodes have answered. These are the others, with their errors.
     TooFewAnswers(Vec<(usize, NodeError)>),
 }
 
-/// A token that a majority has sealed. The round releases the lock again unless the token is accepted
-/// in time.
+/// A token that a majority has sealed. The round releases the lock again unless the token is
+/// accepted in time.
 #[derive(Debug)]
 pub(super) struct SealedToken {
     token: Token,

@@ -1,5 +1,5 @@
--- Raises the counter above a token, if the lock on this node still belongs to this ownership. This is
--- the first half of a reissue.
+-- Raises the counter above a token, if the lock on this node still belongs to this ownership. This
+-- is the first half of a reissue.
 --
 -- KEYS  1 the lock, "<token> <grant> <holder>".
 --       2 the counter.

@@ -1,5 +1,5 @@
--- Frees the lock on this node if the holder has it, notifies the waiters, and raises the counter. With
--- equal counters on all nodes, the next grant takes one round trip.
+-- Frees the lock on this node if the holder has it, notifies the waiters, and raises the counter.
+-- With equal counters on all nodes, the next grant takes one round trip.
 --
 -- It grants no lock and lowers no counter. So it needs no vote.
 --

@@ -7,8 +7,8 @@ use std::time::Duration;
 pub(super) enum Request {
     /// A vote. It is useful only if it arrives soon.
     Vote,
-    /// The release of a lock that the node has granted, or may still grant. It is useful however late
-    /// it arrives.
+    /// The release of a lock that the node has granted, or may still grant. It is useful however
+    /// late it arrives.
     Release,
 }
 

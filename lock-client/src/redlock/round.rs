@@ -1,7 +1,7 @@
 //! One round: all nodes are asked to grant the lock, and a majority of them seals one token.
 //!
-//! A round goes on in the background after its outcome is known. It may outlive the call that started
-//! it: whatever it has acquired and nobody accepts, it releases.
+//! A round continues in the background after its outcome is known. It may outlive the call that
+//! started it. It releases a lock that nobody accepts.
 
 use std::{
     pin::{Pin, pin},
@@ -44,7 +44,8 @@ pub(super) struct Round {
     ttl: Ttl,
     /// The start of missing counters, the same on all nodes.
     start: u64,
-    /// Whether the outcome is known. Then nodes that have not been asked yet are not asked any more.
+    /// Whether the outcome is known. Then nodes that have not been asked yet are not asked any
+    /// more.
     decided: AtomicBool,
     /// The cluster of the first node that was asked. Nodes of another cluster don't count.
     cluster: OnceLock<String>,
@@ -66,10 +67,12 @@ impl Round {
         }
     }
 
-    /// Runs the round, and reports its outcome. There is no report if the token was sealed too late.
+    /// Runs the round, and reports its outcome. There is no report if the token was sealed too
+    /// late.
     pub(super) async fn run(self, report: oneshot::Sender<Outcome>) {
-        // 1. Fix the deadline before anything is sent. Each node counts the ttl from its grant, which is
-        //    later. With a deadline counted from an answer, the lease could outlive the lock.
+        // 1. Fix the deadline before anything is sent. Each node counts the ttl from its grant,
+        //    which is later. With a deadline counted from an answer, the lease could outlive the
+        //    lock.
         let valid_until = Moment::now() + self.ttl.reliable();
         // One timer for the whole round: a timer for each request costs more than the request.
         let timeout = valid_until.remaining().min(Request::Vote.timeout());
@@ -78,20 +81,21 @@ impl Round {
         // 2. Give nodes without a connection a moment, so that a new client asks all of them.
         self.nodes.connect().await;
 
-        // 3. Ask all nodes for a grant, all at once. One after the other, rivals would share the nodes
-        //    between them more often, and a slow node would use up the ttl.
+        // 3. Ask all nodes for a grant, all at once. If they were asked one after the other, rivals
+        //    would split the nodes between them more often, and one slow node would use up the ttl.
         let mut tally = Tally::new(self.nodes.len());
         let mut pending: Pending<'_> =
             (0..self.nodes.len()).map(|node| self.request_grant(node)).collect();
 
-        // 4. Count the votes until they decide. The highest grant of the first majority is the token.
-        //    Nodes that granted less are asked to seal it, at once. Without the seal, the next round
-        //    could find a majority of counters below the token, and issue that token or a lower one.
+        // 4. Count the votes until they decide. The highest grant of the first majority is the
+        //    token. Nodes that granted less are asked to seal it, at once. Without the seal, the
+        //    next round could find a majority of counters below the token, and issue that token or
+        //    a lower one.
         while tally.verdict() == Verdict::Open {
             tokio::select! {
                 biased;
                 answer = pending.next() => {
-                    let (node, answer) = answer.expect("an open verdict depends on pending requests");
+                    let (node, answer) = answer.expect("an open verdict has pending requests");
                     self.count(node, answer, &mut tally, &mut pending);
                 }
                 () = &mut timeout => {
@@ -101,32 +105,36 @@ impl Round {
             }
         }
 
-        // 5. From here on, send no request for a grant that was still waiting for its connection. The
-        //    node would lock for a round that is over.
+        // 5. From here on, send no request for a grant that still waits for its connection. The
+        //    node would take the lock for a round that is over.
         self.decided.store(true, Ordering::Relaxed);
 
-        // 6. Without a majority in time, release everywhere: other clients would otherwise have to wait
-        //    for the ttl. A token that was sealed after the deadline comes too late, too.
+        // 6. Without a majority in time, release everywhere: other clients would otherwise wait for
+        //    the ttl. A token that was sealed after the deadline is no use: the lock may have
+        //    expired. Its caller gets no report, and learns that from the closed channel.
         let highest = tally.highest();
-        let (accept, accepted) = oneshot::channel();
-        // A report fails once the caller has gone. Then step 7 finds that nobody accepts the token.
-        let _ = match tally.verdict() {
-            Verdict::Sealed(_) if valid_until.has_passed() => {
-                return self.undo(pending, highest).await;
-            }
-            Verdict::Sealed(token) => report.send(Outcome::Sealed(SealedToken::new(token, accept))),
+        let token = match tally.verdict() {
+            Verdict::Sealed(token) if !valid_until.has_passed() => token,
+            Verdict::Sealed(_) => return self.undo(pending, highest).await,
             Verdict::NoMajority | Verdict::Open => {
                 let _ = report.send(tally.without_majority());
                 return self.undo(pending, highest).await;
             }
         };
+        assert_eq!(highest, Some(token), "every grant was compared with the token");
 
-        // 7. Seal on the remaining nodes, too, and wait until the caller accepts the token. The more
-        //    nodes have sealed, the more of them may fail during the lease.
-        let accepted = self.seal_the_rest(&mut tally, &mut pending, accepted, timeout).await;
+        // 7. Report the token. This fails if the caller has gone, and then step 9 releases the
+        //    lock.
+        let (accept, accepted) = oneshot::channel();
+        let _ = report.send(Outcome::Sealed(SealedToken::new(token, accept)));
 
-        // 8. If nobody accepted the token, the caller was dropped: release everywhere.
-        if !accepted {
+        // 8. Seal on the remaining nodes, too, and wait until the caller accepts the token. The
+        //    more nodes have sealed, the more of them may fail during the lease.
+        let is_accepted = self.seal_the_rest(&mut tally, &mut pending, accepted, timeout).await;
+
+        // 9. If nobody accepted the token, release everywhere. Otherwise a lock without a holder
+        //    would stay until its ttl is over.
+        if !is_accepted {
             self.undo(pending, highest).await;
         }
     }
@@ -221,15 +229,16 @@ impl Round {
         Ok(voter)
     }
 
-    /// Whether an earlier round of the same acquire has taken the lock. That round releases it in the
-    /// background, and no other client holds it.
+    /// Whether an earlier round of the same acquire has taken the lock. That round releases it in
+    /// the background, and no other client holds it.
     fn is_of_same_acquire(&self, holder: &str) -> bool {
         let (acquire, _) =
             self.holder.as_str().rsplit_once('-').expect("a round's holder ends in its number");
         holder.rsplit_once('-').is_some_and(|(other, _)| other == acquire)
     }
 
-    /// Releases everywhere, also on nodes that have not answered: they may have granted, or may still.
+    /// Releases everywhere, also on nodes that have not answered: they may have granted, or may
+    /// still.
     async fn undo(&self, mut pending: Pending<'_>, raise_to: Option<Token>) {
         let release = |node| async move {
             let voter = self.nodes.voter(node, Request::Release).await?;

@@ -32,8 +32,8 @@ pub(super) fn grant(
         .arg(start)
 }
 
-/// Raises the counter to a token, if the lock on the node still belongs to the ownership `here`. From
-/// then on, the node's ownership has the common grant.
+/// Raises the counter to a token, if the lock on the node still belongs to the ownership `here`.
+/// From then on, the node's ownership has the common grant.
 pub(super) fn seal(
     keys: &Keys,
     member: &Membership,

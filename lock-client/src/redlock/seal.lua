@@ -1,5 +1,5 @@
--- Seals a token: raises the counter to it, if the lock on this node still belongs to this ownership.
--- From then on, this node grants no lock with that token or a lower one. The ttl stays.
+-- Seals a token: raises the counter to it, if the lock on this node still belongs to this
+-- ownership. From then on, this node grants no lock with that token or a lower one. The ttl stays.
 --
 -- KEYS  1 the lock, "<token> <grant> <holder>".
 --       2 the counter.

@@ -6,7 +6,8 @@ use super::majority::is_undecided;
 use crate::backend::{HeldLock, Status};
 
 /// Combines the states on the nodes that have answered. The lock is held if one ownership has a
-/// majority, and until it has no majority any more. Returns `None` while the outstanding nodes decide.
+/// majority, and until it has no majority any more. Returns `None` while the outstanding nodes
+/// decide.
 pub(super) fn combine(answers: &[Status], outstanding: usize, majority: usize) -> Option<Status> {
     if answers.len() < majority {
         return None;

@@ -27,8 +27,8 @@ enum Vote {
     Granted(Token),
     /// The node granted the lock, and was asked to seal the token.
     Sealing,
-    /// The node granted the lock, and its counter has reached the token. It never grants that token or
-    /// a lower one again.
+    /// The node granted the lock, and its counter has reached the token. It never grants that token
+    /// or a lower one again.
     Sealed,
     /// Another client has the node's lock.
     Refused { holder: String, remaining: Option<Duration> },
@@ -104,9 +104,10 @@ impl Tally {
         self.token.map_or(Vec::new(), |token| self.compare_grants(token))
     }
 
-    /// Compares new grants with the token. A grant that equals the token is sealed already, and a lower
-    /// one needs a seal. A higher one came after the first majority, and never counts. Before that grant,
-    /// the node may have locked for another client, whose token would be above ours although it is older.
+    /// Compares new grants with the token. A grant that equals the token is sealed already, and a
+    /// lower one needs a seal. A higher one came after the first majority, and never counts. Before
+    /// that grant, the node may have locked for another client, whose token would be above ours
+    /// although it is older.
     fn compare_grants(&mut self, token: Token) -> Vec<Seal> {
         let granted: Vec<_> = self.granted().collect();
         for &(node, grant) in &granted {
@@ -282,15 +283,16 @@ mod tests {
     fn lock_is_held_only_if_one_holder_has_a_majority() {
         let outcome = |answers| tally(3, answers).without_majority();
         let held = outcome(vec![refused("a", 9), granted(34), refused("a", 5)]);
+        let seconds = |contention: &Contention| contention.remaining.map(|left| left.as_secs());
         assert!(
-            matches!(held, Outcome::Held(Contention { remaining: Some(left) }) if left.as_secs() == 5),
+            matches!(&held, Outcome::Held(contention) if seconds(contention) == Some(5)),
             "two nodes are free by then: {held:?}"
         );
         let split = outcome(vec![refused("a", 9), granted(34), refused("b", 5)]);
         assert!(matches!(split, Outcome::Split(_)), "{split:?}");
         let unknown = outcome(vec![refused("a", 9), failed(), granted(34)]);
         assert!(
-            matches!(unknown, Outcome::Split(Contention { remaining: Some(left) }) if left.as_secs() == 9),
+            matches!(&unknown, Outcome::Split(contention) if seconds(contention) == Some(9)),
             "a may have the node that is down: {unknown:?}"
         );
         let down = outcome(vec![failed(), granted(34), failed()]);

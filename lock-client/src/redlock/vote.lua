@@ -2,7 +2,8 @@
 
 -- Returns nothing if the node may vote, else an error with the reason.
 --
--- node     the key of the node's membership record: a hash with the cluster's id, the `run_id` of the
+-- node     the key of the node's membership record: a hash with the cluster's id, the `run_id` of
+-- the
 --          admitted process, and `max_ttl_ms`.
 -- cluster  the cluster that the client means.
 -- run_id   the process that the client is connected to.

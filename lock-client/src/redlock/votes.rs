@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{backend::BackendError, redis::script::Call};
 
-/// The votes of the nodes on one ownership. A node answers 0 if the lock there does not belong to it,
-/// and another number if it does.
+/// The votes of the nodes on one ownership. A node answers 0 if the lock there does not belong to
+/// it, and another number if it does.
 pub(super) struct Votes {
     /// The numbers of the nodes where the lock belongs to the ownership.
     pub(super) ours: Vec<i64>,
@@ -47,8 +47,8 @@ impl Votes {
     }
 }
 
-/// Asks all nodes for their votes. Returns the numbers of a majority, or `None` if the lock does not
-/// belong to the ownership on any majority.
+/// Asks all nodes for their votes. Returns the numbers of a majority, or `None` if the lock does
+/// not belong to the ownership on any majority.
 pub(super) async fn ask_majority(
     nodes: &Arc<Nodes>,
     call: impl Fn(&Membership) -> Call + Send + Sync + 'static,

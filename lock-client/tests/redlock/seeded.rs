@@ -1,13 +1,15 @@
-//! The code checked against the promises of its model: many short runs of real clients and real nodes.
-//! Requests arrive late, get lost or are executed twice, as a seed decides. The history of each run is
-//! checked for the properties of the model (`lock-client/redlock-model`).
+//! The code checked against the promises of its model: many short runs of real clients and real
+//! nodes. Requests arrive late, get lost or are executed twice, as a seed decides. The history of
+//! each run is checked for the properties of the model (`lock-client/redlock-model`).
 //!
-//! A violation prints its seed, and how to run it again. The seed decides the faults and the clients'
-//! steps, but not the timing. So a single seed is run many times.
+//! A violation prints its seed, and how to run it again. The seed decides the faults and the
+//! clients' steps, but not the timing. So a single seed is run many times.
 //!
 //! ```sh
-//! FENCED_SEED=33 cargo test -p lock-client --all-features --test main redlock::seeded    # repeats one seed
-//! FENCED_RUNS=1000 cargo test -p lock-client --all-features --test main redlock::seeded  # runs 1000 seeds
+//! # Repeats one seed:
+//! FENCED_SEED=33 cargo test -p lock-client --all-features --test main redlock::seeded
+//! # Runs 1000 seeds:
+//! FENCED_RUNS=1000 cargo test -p lock-client --all-features --test main redlock::seeded
 //! ```
 //!
 //! The storage is in memory, and has the rule of the crate `fence`, like every storage.
@@ -60,7 +62,8 @@ async fn real_clients_keep_the_promises_of_the_model() {
         };
         eprintln!(
             "{failure}\nwith seed {seed}. To run it again:\n    \
-             FENCED_SEED={seed} cargo test -p lock-client --all-features --test main redlock::seeded\n"
+             FENCED_SEED={seed} cargo test -p lock-client --all-features --test main \
+             redlock::seeded\n"
         );
         failed.push(seed);
     }
@@ -90,8 +93,8 @@ async fn check_finds_a_storage_without_a_fence() {
     assert!(found.iter().all(is_lost), "the lock itself is sound: {found:?}");
 }
 
-/// Runs seeds with this disturbance, and no faults of the network, until a violation is found. How soon
-/// that is depends on the timing.
+/// Runs seeds with this disturbance, and no faults of the network, until a violation is found. How
+/// soon that is depends on the timing.
 async fn find_violations(
     disturbance: Disturbance,
     rule: Rule,

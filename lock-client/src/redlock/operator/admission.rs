@@ -1,14 +1,15 @@
 //! The admission of a node that may have lost counters.
 //!
-//! The node has had no vote since it restarted. But what it voted for before that may still be under
-//! way: a round or a reissue that it took part in goes on with the other nodes, for as long as the ttl.
-//! So the counters are copied only when the longest ttl is over, counted from the moment when the node
-//! was seen without a vote. An earlier copy could miss a token that is issued after it, and the node
-//! would then count up to that token again.
+//! The node has had no vote since it restarted. But what it voted for before that may still be
+//! under way: a round or a reissue that it took part in goes on with the other nodes, for as long
+//! as the ttl. So the counters are copied only when the longest ttl is over, counted from the
+//! moment when the node was seen without a vote. An earlier copy could miss a token that is issued
+//! after it, and the node would then count up to that token again.
 //!
-//! **Why M other nodes are enough.** A token was sealed by M of the N nodes. This node may be one of
-//! them, so at least M - 1 others sealed it. There are N - 1 = 2 M - 2 others, so any M of them share a
-//! node with any M - 1 of them. Nodes that were admitted since then have copied the token themselves.
+//! **Why M other nodes are enough.** A token was sealed by M of the N nodes. This node may be one
+//! of them, so at least M - 1 others sealed it. There are N - 1 = 2 M - 2 others, so any M of them
+//! share a node with any M - 1 of them. Nodes that were admitted since then have copied the token
+//! themselves.
 
 use std::time::Duration;
 
@@ -70,8 +71,8 @@ impl<'a> Admission<'a> {
             && own != record.cluster
         {
             return Err(OperatorError::Unavailable(format!(
-                "{} belongs to cluster {own}, the others to cluster {}: to move it, delete its key {} \
-                 first",
+                "{} belongs to cluster {own}, the others to cluster {}: to move it, delete its key \
+                 {} first",
                 peer.address,
                 record.cluster,
                 Keys::NODE
@@ -93,22 +94,21 @@ impl<'a> Admission<'a> {
 }
 
 impl PendingAdmission<'_> {
-    /// Returns how long [`finish`](Self::finish) waits: until every lock that the node voted for before
-    /// it restarted has expired.
+    /// Returns how long [`finish`](Self::finish) waits: until every lock that the node voted for
+    /// before it restarted has expired.
     pub fn remaining(&self) -> Duration {
         self.ready_at.remaining()
     }
 
-    /// Waits, copies the counters of a majority of other nodes, and admits the node. Returns how many
-    /// counters were raised.
+    /// Waits, copies the counters of a majority of other nodes, and admits the node. Returns how
+    /// many counters were raised.
     ///
-    /// # Errors
-    /// [`OperatorError::Unavailable`] if the node restarted meanwhile, if it does not answer, or if fewer
-    /// than a majority of other nodes may vote. Then request the admission again.
+    /// # Errors [`OperatorError::Unavailable`] if the node restarted meanwhile, if it does not
+    /// answer, or if fewer than a majority of other nodes may vote. Then request the admission
+    /// again.
     ///
-    /// # Cancellation safety
-    /// If this future is dropped, the node is not admitted, unless admission was its last step. Some
-    /// counters may have been raised, which does no harm.
+    /// # Cancellation safety If this future is dropped, the node is not admitted, unless admission
+    /// was its last step. Some counters may have been raised, which does no harm.
     pub async fn finish(self) -> Result<u64, OperatorError> {
         while !self.ready_at.has_passed() {
             sleep(self.ready_at.remaining()).await;
@@ -141,8 +141,8 @@ impl PendingAdmission<'_> {
 impl Peer {
     /// Raises another node's counters to this node's.
     ///
-    /// # Errors
-    /// Also if this node has no vote at the end. Then it may have lost counters before they were copied.
+    /// # Errors Also if this node has no vote at the end. Then it may have lost counters before
+    /// they were copied.
     async fn give_counters(&mut self, to: &mut Self, cluster: &str) -> Result<u64, OperatorError> {
         let raised = counters::copy(self, to).await?;
         let record = Record::read(&mut self.connection).await;
@@ -170,14 +170,15 @@ impl Peer {
 
     fn restarted(&self) -> OperatorError {
         OperatorError::Unavailable(format!(
-            "{} restarted or joined another cluster meanwhile, and has no vote: run `lock-client node \
-             admit` again",
+            "{} restarted or joined another cluster meanwhile, and has no vote: run \
+             `lock-client node admit` again",
             self.address
         ))
     }
 }
 
-/// Splits off the nodes that may vote in the largest cluster. For the others, returns why they may not.
+/// Splits off the nodes that may vote in the largest cluster. For the others, returns why they may
+/// not.
 fn split_voters(peers: Vec<Result<Peer, PeerError>>) -> (Vec<Peer>, Vec<String>) {
     let mut reasons = Vec::new();
     let mut voting = Vec::new();
@@ -198,8 +199,8 @@ fn split_voters(peers: Vec<Result<Peer, PeerError>>) -> (Vec<Peer>, Vec<String>)
 
 fn too_few_voters(places: &Places, node: &str, others: &[String]) -> OperatorError {
     OperatorError::Unavailable(format!(
-        "{node} can't be admitted: to know all issued tokens, {} of the other nodes must be able to \
-         vote ({}). If they don't come back with their data: {}",
+        "{node} can't be admitted: to know all issued tokens, {} of the other nodes must be able \
+         to vote ({}). If they don't come back with their data: {}",
         places.majority(),
         others.join("; "),
         how_to_start_anew()

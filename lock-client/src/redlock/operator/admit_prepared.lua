@@ -1,5 +1,5 @@
--- Admits the process that runs this script, if it was prepared for a cluster. Another process may have
--- been prepared, and a snapshot may have restored the record of that.
+-- Admits the process that runs this script, if it was prepared for a cluster. Another process may
+-- have been prepared, and a snapshot may have restored the record of that.
 --
 -- KEYS  1 the node's membership record.
 -- ARGV  1 the run_id that the operator is connected to.

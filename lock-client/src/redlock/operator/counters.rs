@@ -24,8 +24,8 @@ impl Counters {
         Self { cursor: Some(0) }
     }
 
-    /// Returns the keys of the next batch; `None` at the end. A key that exists throughout the scan is
-    /// returned at least once, and sometimes twice.
+    /// Returns the keys of the next batch; `None` at the end. A key that exists throughout the scan
+    /// is returned at least once, and sometimes twice.
     pub(super) async fn next(&mut self, peer: &mut Peer) -> Result<Option<Vec<String>>, PeerError> {
         while let Some(cursor) = self.cursor {
             let mut scan = redis::cmd("SCAN");

@@ -17,9 +17,9 @@ pub enum OperatorError {
 /// What to do when too few of the nodes that know the issued tokens are left.
 pub(super) fn how_to_start_anew() -> String {
     format!(
-        "stop all clients, and wait for the longest ttl; delete the keys {} on the restarted nodes, \
-         whose counters may be old, and {} on the others; then run `lock-client node init`: missing \
-         counters start at the client's clock",
+        "stop all clients, and wait for the longest ttl; delete the keys {} on the restarted \
+         nodes, whose counters may be old, and {} on the others; then run `lock-client node init`: \
+         missing counters start at the client's clock",
         Keys::ALL,
         Keys::NODE
     )

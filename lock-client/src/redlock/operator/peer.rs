@@ -97,7 +97,7 @@ pub(super) fn check_distinct<'a>(
     for peer in peers {
         if let Some(other) = seen.insert(&peer.run_id, &peer.address) {
             return Err(OperatorError::Invalid(format!(
-                "{other} and {} are the same server: each node must be a Redis of its own",
+                "{other} and {} are one server: each node must be a Redis of its own",
                 peer.address
             )));
         }

@@ -1,5 +1,5 @@
--- Prepares the process that runs this script for a cluster, unless it was admitted to one, or another
--- operator has prepared it meanwhile.
+-- Prepares the process that runs this script for a cluster, unless it was admitted to one, or
+-- another operator has prepared it meanwhile.
 --
 -- KEYS  1 the node's membership record.
 -- ARGV  1 the run_id that the operator is connected to.
@@ -15,5 +15,6 @@ if run_id() ~= ARGV[1] or known[1] or (known[2] or '') ~= ARGV[5] then
 end
 redis.call('DEL', KEYS[1])
 redis.call(
-    'HSET', KEYS[1], 'prepared', ARGV[1], 'cluster', ARGV[2], 'nodes', ARGV[3], 'max_ttl_ms', ARGV[4])
+    'HSET', KEYS[1], 'prepared', ARGV[1], 'cluster', ARGV[2], 'nodes', ARGV[3],
+    'max_ttl_ms', ARGV[4])
 return 1

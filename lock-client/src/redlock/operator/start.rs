@@ -1,15 +1,15 @@
 //! The start of a cluster.
 //!
 //! It has two phases, so that an interrupted start can be repeated. First each node is prepared: it
-//! records the cluster, and its own process. When all nodes are prepared, each is admitted, if it is
-//! still the same process and prepared for the same cluster. A prepared node has never voted, so it has
-//! issued no token that it could have lost.
+//! records the cluster, and its own process. When all nodes are prepared, each is admitted, if it
+//! is still the same process and prepared for the same cluster. A prepared node has never voted, so
+//! it has issued no token that it could have lost.
 //!
 //! Several operators may do this at once. All of them take the nodes in the same order. A node is
-//! prepared only if its record has not changed since the operator read it, before the first preparation.
-//! An admitted node is not prepared again. So an operator that admits the first node has prepared all of
-//! them. Nobody else can have prepared a later node since, because they would have taken the first node
-//! before.
+//! prepared only if its record has not changed since the operator read it, before the first
+//! preparation. An admitted node is not prepared again. So an operator that admits the first node
+//! has prepared all of them. Nobody else can have prepared a later node since, because they would
+//! have taken the first node before.
 
 use fence::Holder;
 
@@ -96,8 +96,8 @@ fn interrupted_start(peers: &[Peer], max_ttl: Ttl) -> Result<Option<String>, Ope
         prepared == Some(&peer.run_id)
     };
     let Some((cluster, max_ttl_ms)) = peers.iter().find_map(admitted) else {
-        // A node that was prepared as another process may have been admitted after that, and restarted
-        // from a snapshot taken in between.
+        // A node that was prepared as another process may have been admitted after that, and
+        // restarted from a snapshot taken in between.
         if !peers.iter().all(|peer| peer.record.is_none() || prepared(peer)) {
             return Err(in_other_clusters(peers));
         }
@@ -134,8 +134,8 @@ fn in_other_clusters(peers: &[Peer]) -> OperatorError {
         format!("{address} belongs to cluster {cluster}, and {state}")
     });
     OperatorError::Unavailable(format!(
-        "a cluster can only be started on nodes that belong to no cluster: {}. To admit a node that \
-         has lost its data, run `lock-client node admit`. To start anew: {}",
+        "a cluster can only be started on nodes that belong to no cluster: {}. To admit a node \
+         that has lost its data, run `lock-client node admit`. To start anew: {}",
         memberships.collect::<Vec<_>>().join("; "),
         how_to_start_anew()
     ))
@@ -156,8 +156,8 @@ async fn prepare(
     }
 }
 
-/// Admits a prepared node. Returns whether the node may vote now. A node that was admitted before and
-/// has restarted since may not.
+/// Admits a prepared node. Returns whether the node may vote now. A node that was admitted before
+/// and has restarted since may not.
 async fn admit_prepared(peer: &mut Peer, cluster: &str) -> Result<bool, OperatorError> {
     if peer.record.as_ref().is_some_and(|record| record.admitted.is_some()) {
         return Ok(peer.standing == Standing::Voting);

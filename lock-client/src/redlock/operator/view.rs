@@ -180,8 +180,8 @@ impl From<Standing> for State {
     }
 }
 
-/// Counts for each node the names whose counter is below the highest of all voting nodes. `None` for a
-/// node that does not answer, and if no node may vote.
+/// Counts for each node the names whose counter is below the highest of all voting nodes. `None`
+/// for a node that does not answer, and if no node may vote.
 async fn counters_behind(
     peers: &mut [Option<Peer>],
     views: &[View],

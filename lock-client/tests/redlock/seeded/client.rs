@@ -38,7 +38,8 @@ struct Holding {
 struct Over;
 
 impl Client<'_> {
-    /// Acquires the lock several times. Returns the locks, which may still have work in the background.
+    /// Acquires the lock several times. Returns the locks, which may still have work in the
+    /// background.
     pub(super) async fn run(mut self) -> Locks {
         for _ in 0..self.random.random_range(3..=6) {
             if let Some(mut holding) = self.acquire().await {

@@ -10,7 +10,8 @@ use tokio::time::sleep;
 /// What happens to the nodes, at random times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Disturbance {
-    /// The counter of one node increases, as after a round without a majority. Then tokens need a seal.
+    /// The counter of one node increases, as after a round without a majority. Then tokens need a
+    /// seal.
     Uneven,
     /// The same; or the lock on one node expires early, as if its clock jumped.
     Jump,

@@ -33,7 +33,8 @@ pub(super) struct Span {
     pub(super) over: Duration,
 }
 
-/// A write that appends its own number, which is its index in the history, to the value that was read.
+/// A write that appends its own number, which is its index in the history, to the value that was
+/// read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Append {
     pub(super) sent: Duration,
@@ -46,8 +47,8 @@ pub(super) struct Append {
 pub(super) enum Violation {
     /// Two holders received the same token.
     SharedToken(Issued, Issued),
-    /// The second token was requested after the first was received, and is not above it; or, with the
-    /// same holder, is below it.
+    /// The second token was requested after the first was received, and is not above it; or, with
+    /// the same holder, is below it.
     OutOfOrder(Issued, Issued),
     /// A lease still held after its deadline.
     HeldTooLong(Span),
@@ -71,7 +72,8 @@ impl History {
         violations
     }
 
-    /// Returns the leases that held at the same time. There are none as long as no node's clock jumps.
+    /// Returns the leases that held at the same time. There are none as long as no node's clock
+    /// jumps.
     pub(super) fn held_together(&self) -> Vec<Violation> {
         let overlap = |(one, other): &(&Span, &Span)| {
             one.holder != other.holder && one.from.max(other.from) < one.until.min(other.until)

@@ -53,8 +53,8 @@ impl Conditions {
         Self { odds, disturbance, rule: Rule::Fenced }
     }
 
-    /// Runs clients of a lock with a new name, as a seed decides. The nodes are shared with other runs.
-    /// The proxies before them are new, and end with the runtime.
+    /// Runs clients of a lock with a new name, as a seed decides. The nodes are shared with other
+    /// runs. The proxies before them are new, and end with the runtime.
     ///
     /// # Errors
     /// If the lock is not free after that, or if the nodes keep anything of it but the counters.
@@ -98,7 +98,8 @@ impl Conditions {
     }
 }
 
-/// Checks that the lock can be acquired soon, and that only the counters remain. Deletes the counters.
+/// Checks that the lock can be acquired soon, and that only the counters remain. Deletes the
+/// counters.
 async fn acquire_afterwards(
     nodes: &RedlockNodes,
     name: &ResourceName,
