@@ -6,11 +6,12 @@ use redis::{ErrorKind, FromRedisValue, RedisError, RedisResult};
 use tokio::sync::Mutex;
 
 use super::{
+    keys::Keys,
     line::{Line, Link},
     script::Call,
     server::Server,
 };
-use crate::{backend::BackendError, redlock::MEMBERSHIP_KEY};
+use crate::backend::BackendError;
 
 /// For how long a line may leave everything unanswered, until another is tried. It is longer than an
 /// acquire and its undoing wait for their answers: over another line, a release would overtake the
@@ -61,7 +62,7 @@ impl Connection {
         let link = self.server.connect().await?;
         if let Link::Node(connection) = &link {
             let mut ttl = redis::cmd("PTTL");
-            ttl.arg(MEMBERSHIP_KEY);
+            ttl.arg(Keys::NODE);
             // Where it may not be asked for, it is for all we know none.
             let has_none = ttl.query_async::<i64>(&mut connection.clone()).await.unwrap_or(-2);
             if has_none != -2 {
