@@ -26,7 +26,7 @@ mod token_33_34;
 use async_trait::async_trait;
 
 use crate::record::{Actor, Outcome, Outcomes, Recorder, World};
-use testbed::Shared;
+use testbed::Databases;
 
 /// Something that goes wrong without a fence, or with a lock that isn't made well, and not with one
 /// that is.
@@ -53,7 +53,7 @@ pub trait Scenario: Sync {
     async fn play(
         &self,
         world: &World,
-        shared: &mut Shared,
+        databases: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome>;
 }
@@ -68,11 +68,11 @@ pub async fn play(
     recorder: &mut Recorder,
 ) -> anyhow::Result<(Outcomes, bool)> {
     let mut outcomes = Outcomes::default();
-    let mut shared = Shared::default();
+    let mut databases = Databases::default();
     let mut shown = true;
     for world in scenario.worlds() {
         recorder.enter(*world);
-        let outcome = scenario.play(world, &mut shared, recorder).await?;
+        let outcome = scenario.play(world, &mut databases, recorder).await?;
         shown &= outcome.is_as(world.end);
         outcomes.0.push((*world, outcome));
     }
@@ -172,7 +172,7 @@ mod tests {
         async fn play(
             &self,
             _: &World,
-            _: &mut Shared,
+            _: &mut Databases,
             _: &mut Recorder,
         ) -> anyhow::Result<Outcome> {
             Ok(Outcome::default().with("updates_lost", 0))

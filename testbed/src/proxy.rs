@@ -17,6 +17,7 @@ mod upstream;
 
 use std::{
     future::poll_fn,
+    mem,
     net::SocketAddr,
     pin::pin,
     sync::{Arc, RwLock},
@@ -30,7 +31,7 @@ use tokio::{net::TcpListener, select, sync::watch, time::timeout};
 use self::{
     connection::carry,
     traffic::Traffic,
-    trap::{Prey, Trap},
+    trap::{Target, Trap},
 };
 pub use self::{
     hold::{HeldRequest, Hold, LateRequest},
@@ -40,7 +41,7 @@ pub use self::{
     upstream::Upstream,
 };
 
-/// How long requests may take that are executed over connections of their own.
+/// How long late requests may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A proxy before a server, on a free port of 127.0.0.1. Each client has a connection of its own to
@@ -64,7 +65,7 @@ pub struct Proxy {
     address: SocketAddr,
     traffic: Arc<Traffic>,
     is_cut: Arc<RwLock<bool>>,
-    /// Notifies all connections to end, also when it is dropped.
+    /// Notifies all connections that they end: by a value, or when it is dropped.
     ends: watch::Sender<()>,
 }
 
@@ -112,29 +113,29 @@ impl Proxy {
 
     /// Loses the next request with this text in it, and its connection.
     pub fn lose_request(&self, text: &str) {
-        self.add(Trap::new(text, Prey::Request));
+        self.add(Trap::new(text, Target::Request));
     }
 
     /// Loses the reply to the next request with this text in it, and its connection. The request is
     /// executed. An error of Redis, such as that a script is missing, passes: the rule waits for the
     /// next request.
     pub fn lose_reply_to(&self, text: &str) {
-        self.add(Trap::new(text, Prey::ReplyTo));
+        self.add(Trap::new(text, Target::Reply));
     }
 
     /// Loses the next message from the server with this text in it, and its connection.
     pub fn lose_message(&self, text: &str) {
-        self.add(Trap::new(text, Prey::Message));
+        self.add(Trap::new(text, Target::Message));
     }
 
     /// Holds back the next request with this text in it, and all that follows on its connection.
     pub fn hold(&self, text: &str) -> Hold {
         let (receiver, hold) = Hold::new();
-        self.add(Trap::new(text, Prey::Held(Some(receiver))));
+        self.add(Trap::new(text, Target::Held(Some(receiver))));
         hold
     }
 
-    /// Whether every message that was to be lost or held back has been.
+    /// Whether every rule for a single message has seen its message, and lost or held it.
     pub fn has_struck(&self) -> bool {
         !self.traffic.is_any_rule_pending()
     }
@@ -144,8 +145,7 @@ impl Proxy {
         self.traffic.count(text)
     }
 
-    /// Waits until no request is left that will be executed over a connection of its own, late or
-    /// once more.
+    /// Waits until all requests that arrive late, or once more, have been executed.
     ///
     /// # Errors
     /// If one is left after 30 seconds.
@@ -157,7 +157,8 @@ impl Proxy {
     }
 
     /// Cuts all connections, as a network is cut: both ends stay connected, and receive nothing. When
-    /// this returns, nothing passes any more. New connections are accepted, and are silent.
+    /// this returns, nothing passes any more. New connections are accepted, and are silent. Only late
+    /// requests, which have connections of their own, still reach the server.
     pub fn cut(&self) {
         *self.is_cut.write().expect("no connection panics") = true;
     }
@@ -166,8 +167,10 @@ impl Proxy {
     /// again.
     pub fn mend(&self) {
         let mut is_cut = self.is_cut.write().expect("no connection panics");
-        *is_cut = false;
-        self.ends.send_replace(());
+        if mem::take(&mut *is_cut) {
+            // Before the lock is released: no connection that was cut takes another step.
+            self.ends.send_replace(());
+        }
     }
 }
 

@@ -1,15 +1,15 @@
-//! A storage server.
+//! A private storage server.
 
 use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Context;
 use tempfile::TempDir;
 
-use crate::{Program, process::Process, program::temporary_folder};
+use crate::{process::Process, program::Program};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A storage server of our own, on a free port.
+/// A private storage server on a free port of 127.0.0.1.
 #[derive(Debug)]
 pub struct StorageServer {
     process: Process,
@@ -19,17 +19,17 @@ pub struct StorageServer {
 }
 
 impl StorageServer {
-    /// Starts it on a new SQLite database of its own.
+    /// Starts the program with a new SQLite database and further arguments.
     ///
     /// # Errors
     /// If it doesn't start.
     pub async fn start(program: &Program, arguments: &[&str]) -> anyhow::Result<Self> {
-        let folder = temporary_folder()?;
+        let folder = TempDir::with_prefix("fenced-")?;
         let database_url = format!("sqlite:{}", folder.path().join("fenced.db").display());
         Self::start_in(program, folder, &database_url, arguments).await
     }
 
-    /// Starts it on a database.
+    /// Starts the program with this database and further arguments.
     ///
     /// # Errors
     /// If it doesn't start.
@@ -38,7 +38,7 @@ impl StorageServer {
         database_url: &str,
         arguments: &[&str],
     ) -> anyhow::Result<Self> {
-        Self::start_in(program, temporary_folder()?, database_url, arguments).await
+        Self::start_in(program, TempDir::with_prefix("fenced-")?, database_url, arguments).await
     }
 
     async fn start_in(
@@ -58,7 +58,7 @@ impl StorageServer {
         Ok(Self { process, address, url, folder })
     }
 
-    /// The process, to pause or kill.
+    /// Returns its process, to pause or kill it.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
@@ -73,7 +73,7 @@ impl StorageServer {
         &self.url
     }
 
-    /// What it has logged so far.
+    /// Returns its log so far.
     ///
     /// # Errors
     /// If the log can't be read.

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use self::buyer::Buyer;
 use super::steps::{self, print};
-use testbed::process::allow_connections;
+use testbed::open_files;
 
 /// The field that has the number of items left; every other field is a buyer who bought one.
 pub(crate) const LEFT: &str = "left";
@@ -68,7 +68,7 @@ impl Buyers {
     /// # Errors
     /// If Redis or stdin fails.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
-        allow_connections();
+        open_files::raise_limit();
         let locks = Locks::new(lock_client::redis::Redis::open(&self.redis)?);
         let client = redis::Client::open(self.redis.as_str())?;
         // A crowd takes longer to answer than the half second that is the default.

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::{task::JoinSet, time::sleep};
 
 use super::steps::print;
-use testbed::process::allow_connections;
+use testbed::open_files;
 
 /// How long they wait at most.
 const WAIT: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ impl Waiters {
     /// # Errors
     /// If Redis fails, or one of them doesn't get the lock within a minute.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
-        allow_connections();
+        open_files::raise_limit();
         let ttl = Ttl::new(Duration::from_millis(self.ttl_ms))?;
         let terms = Terms::new(ttl).wait(WAIT).without_renewal();
         let terms = match self.order {

@@ -14,7 +14,7 @@ use crate::{
     client::shelf::Guard,
     record::{Checks, Danger, Outcome, Recorder, World},
 };
-use testbed::Shared;
+use testbed::Databases;
 
 /// Client 1 wakes up when client 2 has read, and not yet written.
 const IN_BETWEEN: Course = Course {
@@ -60,10 +60,10 @@ impl Scenario for ClaimBeforeRead {
     async fn play(
         &self,
         world: &World,
-        shared: &mut Shared,
+        databases: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
-        let mut stock = ShelfStage::start("stock", "10", world.checks, shared, recorder).await?;
+        let mut stock = ShelfStage::start("stock", "10", world.checks, databases, recorder).await?;
         let guard = match world.danger {
             Danger::Strikes => Guard::Present,
             Danger::Averted => Guard::Claim,

@@ -13,7 +13,7 @@ use crate::{
     client::writer::Offer,
     record::{Actor, Checks, Danger, Outcome, Recorder, World},
 };
-use testbed::Shared;
+use testbed::Databases;
 
 const WORLDS: [World; 3] = [
     World {
@@ -63,7 +63,7 @@ impl Scenario for CounterLost {
     async fn play(
         &self,
         world: &World,
-        _: &mut Shared,
+        _: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let (offer, counter) = match world.name {

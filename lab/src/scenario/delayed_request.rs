@@ -10,7 +10,7 @@ use super::{
     },
 };
 use crate::record::{Actor, Outcome, Recorder, World};
-use testbed::Shared;
+use testbed::Databases;
 
 #[derive(Debug)]
 pub(super) struct DelayedRequest;
@@ -37,7 +37,7 @@ impl Scenario for DelayedRequest {
     async fn play(
         &self,
         world: &World,
-        _: &mut Shared,
+        _: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let stage = StorageStage::start(world.checks, recorder).await?;

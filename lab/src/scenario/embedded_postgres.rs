@@ -14,7 +14,7 @@ use crate::{
     client::shelf::Guard,
     record::{Checks, Danger, Outcome, Recorder, World},
 };
-use testbed::Shared;
+use testbed::Databases;
 
 const WORLDS: [World; 2] = [
     World {
@@ -54,11 +54,11 @@ impl Scenario for EmbeddedPostgres {
     async fn play(
         &self,
         world: &World,
-        shared: &mut Shared,
+        databases: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let mut table =
-            ShelfStage::start("invoice-7", "empty", world.checks, shared, recorder).await?;
+            ShelfStage::start("invoice-7", "empty", world.checks, databases, recorder).await?;
         let guard = match world.danger {
             Danger::Strikes => Guard::None,
             Danger::Averted => Guard::Present,

@@ -14,7 +14,7 @@ use crate::{
     client::writer::Offer,
     record::{Actor, Checks, Danger, Outcome, Recorder, World},
 };
-use testbed::{Redis, Shared};
+use testbed::{Databases, Redis};
 
 const WORLDS: [World; 2] = [
     World {
@@ -59,7 +59,7 @@ impl Scenario for Failover {
     async fn play(
         &self,
         world: &World,
-        _: &mut Shared,
+        _: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let offer = match world.danger {

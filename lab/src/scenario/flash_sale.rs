@@ -19,7 +19,7 @@ use crate::{
     client::buyers::{self, LEFT, Way},
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
 };
-use testbed::{Redis, Shared};
+use testbed::{Databases, Redis};
 
 const SALE: &str = "sale";
 const ITEMS: u64 = 20;
@@ -90,7 +90,7 @@ impl Scenario for FlashSale {
     async fn play(
         &self,
         world: &World,
-        _: &mut Shared,
+        _: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let way = match world.name {

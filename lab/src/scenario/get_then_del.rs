@@ -11,7 +11,7 @@ use crate::{
     client::worker::Way,
     record::{Actor, Checks, Danger, Outcome, Recorder, World},
 };
-use testbed::Shared;
+use testbed::Databases;
 
 const WORLDS: [World; 2] = [
     World {
@@ -55,7 +55,7 @@ impl Scenario for GetThenDel {
     async fn play(
         &self,
         world: &World,
-        _: &mut Shared,
+        _: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         match world.danger {

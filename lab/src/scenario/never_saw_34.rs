@@ -10,7 +10,7 @@ use super::{
     },
 };
 use crate::record::{Checks, Danger, Outcome, Recorder, World};
-use testbed::Shared;
+use testbed::Databases;
 
 const NOT_YET_CLAIMED: Course = Course {
     before_client_1_goes_on: &[],
@@ -59,7 +59,7 @@ impl Scenario for NeverSaw34 {
     async fn play(
         &self,
         world: &World,
-        _: &mut Shared,
+        _: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let course = match world.danger {

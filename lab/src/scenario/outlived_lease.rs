@@ -13,7 +13,7 @@ use crate::{
     client::worker::Way,
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
 };
-use testbed::Shared;
+use testbed::Databases;
 
 /// Long enough for it to be renewed on a machine that is busy.
 const TTL_MS: u64 = 1_500;
@@ -69,7 +69,7 @@ impl Scenario for OutlivedLease {
     async fn play(
         &self,
         world: &World,
-        _: &mut Shared,
+        _: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let way = match world.danger {

@@ -14,7 +14,7 @@ use crate::{
     client::shelf::Guard,
     record::{Checks, Danger, Outcome, Recorder, World},
 };
-use testbed::Shared;
+use testbed::Databases;
 
 const WORLDS: [World; 2] = [
     World {
@@ -55,10 +55,10 @@ impl Scenario for Oversell {
     async fn play(
         &self,
         world: &World,
-        shared: &mut Shared,
+        databases: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
-        let mut stock = ShelfStage::start("stock", "10", world.checks, shared, recorder).await?;
+        let mut stock = ShelfStage::start("stock", "10", world.checks, databases, recorder).await?;
         let guard = match world.danger {
             Danger::Strikes => Guard::None,
             Danger::Averted => Guard::Claim,

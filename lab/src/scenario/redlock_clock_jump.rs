@@ -18,7 +18,7 @@ use super::{
     },
 };
 use crate::record::{Actor, Outcome, Recorder, World};
-use testbed::{NodeKind, Shared};
+use testbed::{Databases, NodeKind};
 
 const JUMP: Duration = Duration::from_secs(60);
 /// Node B's clock can jump, and node C loses nothing when it is killed.
@@ -50,7 +50,7 @@ impl Scenario for RedlockClockJump {
     async fn play(
         &self,
         world: &World,
-        _: &mut Shared,
+        _: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let stage = TwoHolders::start(world.checks, Clients::Put).await?;

@@ -19,7 +19,7 @@ use crate::{
     },
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
 };
-use testbed::{NodeKind, Proxy, Shared, wait::until};
+use testbed::{Databases, NodeKind, Proxy, wait::until};
 
 const WORLDS: [World; 2] = [
     World {
@@ -65,7 +65,7 @@ impl Scenario for RedlockLostReply {
     async fn play(
         &self,
         world: &World,
-        _: &mut Shared,
+        _: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let clients = match world.danger {

@@ -16,7 +16,7 @@ use crate::{
     client::naive_redlock::{NO_MAJORITY, Way},
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
 };
-use testbed::{NodeKind, Shared};
+use testbed::{Databases, NodeKind};
 
 const WORLDS: [World; 2] = [
     World {
@@ -73,7 +73,7 @@ impl Scenario for RedlockMinorityDown {
     async fn play(
         &self,
         world: &World,
-        _: &mut Shared,
+        _: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let clients = match world.danger {

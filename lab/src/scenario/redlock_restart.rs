@@ -20,7 +20,7 @@ use crate::{
     client::{BUSY, naive_redlock::Way, writer::Offer},
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
 };
-use testbed::{NodeKind, Shared};
+use testbed::{Databases, NodeKind};
 
 const WORLDS: [World; 5] = [
     World {
@@ -116,7 +116,7 @@ impl Scenario for RedlockRestart {
     async fn play(
         &self,
         world: &World,
-        _: &mut Shared,
+        _: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let (clients, ttl) = match world.name {

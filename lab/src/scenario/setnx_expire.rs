@@ -13,7 +13,7 @@ use crate::{
     client::worker::Way,
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
 };
-use testbed::Shared;
+use testbed::Databases;
 
 const TTL_MS: u64 = 1_500;
 const TTL: Duration = Duration::from_millis(TTL_MS);
@@ -68,7 +68,7 @@ impl Scenario for SetnxExpire {
     async fn play(
         &self,
         world: &World,
-        _: &mut Shared,
+        _: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let (way, taken) = match world.danger {

@@ -19,7 +19,7 @@ use crate::{
     client::{waiters::Order, worker::Way},
     record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
 };
-use testbed::{Redis, Shared, wait::until_async};
+use testbed::{Databases, Redis, wait::until_async};
 
 const WAITERS: u64 = 100;
 /// For how long each works: long enough for the others to find the lock taken.
@@ -75,7 +75,7 @@ impl Scenario for ThunderingHerd {
     async fn play(
         &self,
         world: &World,
-        _: &mut Shared,
+        _: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let order = match world.danger {

@@ -11,7 +11,7 @@ use super::{
     },
 };
 use crate::record::{Outcome, Recorder, World};
-use testbed::Shared;
+use testbed::Databases;
 
 #[derive(Debug)]
 pub(super) struct Token33And34;
@@ -34,7 +34,7 @@ impl Scenario for Token33And34 {
     async fn play(
         &self,
         world: &World,
-        _: &mut Shared,
+        _: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Outcome> {
         let stage = StorageStage::start(world.checks, recorder).await?;

@@ -46,8 +46,8 @@ pub(super) async fn carry(client: TcpStream, traffic: Arc<Traffic>) {
 }
 
 impl Connection {
-    /// Carries messages in both directions until one end closes or a message is lost. What came
-    /// before that still arrives.
+    /// Carries messages in both directions until one end closes or a message is lost. The messages
+    /// before that still arrive.
     async fn carry(mut self) {
         while !self.has_closed() {
             let reads = !self.is_closing;

@@ -46,13 +46,13 @@ impl Hold {
     /// If it has not come within 20 seconds.
     pub async fn caught(self) -> anyhow::Result<HeldRequest> {
         let caught = timeout(PATIENCE, self.request).await;
-        Ok(caught.context("the request that was to be held back has not come")??)
+        Ok(caught.context("the request to hold back has not come")??)
     }
 }
 
 impl HeldRequest {
-    /// Makes one, and what its connection waits for: a signal to deliver it, or an error if it was
-    /// cut off or dropped.
+    /// Makes one. The receiver is notified when the request is delivered, and fails if it is cut off or
+    /// dropped.
     pub(super) fn new(
         request: Vec<u8>,
         upstream: Upstream,

@@ -33,7 +33,7 @@ pub fn rough_odds(longest: Duration) -> Odds {
 /// Other commands, such as those that open a connection, pass.
 ///
 /// The same seed decides the same for the same number of a script on the same node. Clones share the
-/// record of what was decided. Needs [`Framing::Resp`](super::Framing::Resp).
+/// record of what was decided. Needs [`Framing::Resp`](super::message::Framing::Resp).
 #[derive(Clone, Debug)]
 pub struct SeededFaults {
     seed: u64,

@@ -1,4 +1,4 @@
-//! What all connections of a proxy share: its rules, and the requests that came.
+//! The rules of a proxy, and the requests that came, which all of its connections share.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},

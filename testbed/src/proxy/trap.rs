@@ -12,17 +12,17 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Trap {
     text: Vec<u8>,
-    prey: Prey,
+    target: Target,
     has_struck: bool,
 }
 
-/// The message that a trap is for, and what happens to it.
+/// The message that a trap waits for, and what happens to it.
 #[derive(Debug)]
-pub(super) enum Prey {
+pub(super) enum Target {
     /// A request with the text is lost.
     Request,
     /// The reply to a request with the text is lost, unless it is an error of Redis.
-    ReplyTo,
+    Reply,
     /// A message from the server with the text is lost.
     Message,
     /// A request with the text goes to the receiver.
@@ -30,12 +30,12 @@ pub(super) enum Prey {
 }
 
 impl Trap {
-    pub(super) fn new(text: &str, prey: Prey) -> Self {
-        Self { text: text.into(), prey, has_struck: false }
+    pub(super) fn new(text: &str, target: Target) -> Self {
+        Self { text: text.into(), target, has_struck: false }
     }
 
-    fn strike_if(&mut self, is_prey: bool, verdict: Verdict) -> Verdict {
-        if self.has_struck || !is_prey {
+    fn strike_if(&mut self, is_target: bool, verdict: Verdict) -> Verdict {
+        if self.has_struck || !is_target {
             return Verdict::Pass;
         }
         self.has_struck = true;
@@ -45,25 +45,25 @@ impl Trap {
 
 impl Rule for Trap {
     fn on_request(&mut self, request: &[u8]) -> Verdict {
-        let verdict = match self.prey {
-            Prey::Request => Verdict::Drop,
-            Prey::Held(_) => Verdict::Hold,
-            Prey::ReplyTo | Prey::Message => return Verdict::Pass,
+        let verdict = match self.target {
+            Target::Request => Verdict::Drop,
+            Target::Held(_) => Verdict::Hold,
+            Target::Reply | Target::Message => return Verdict::Pass,
         };
         self.strike_if(contains(request, &self.text), verdict)
     }
 
     fn on_reply(&mut self, request: &[u8], reply: &[u8]) -> Verdict {
-        let is_prey = match self.prey {
-            Prey::ReplyTo => contains(request, &self.text) && !reply.starts_with(b"-"),
-            Prey::Message => contains(reply, &self.text),
-            Prey::Request | Prey::Held(_) => false,
+        let is_target = match self.target {
+            Target::Reply => contains(request, &self.text) && !reply.starts_with(b"-"),
+            Target::Message => contains(reply, &self.text),
+            Target::Request | Target::Held(_) => false,
         };
-        self.strike_if(is_prey, Verdict::Drop)
+        self.strike_if(is_target, Verdict::Drop)
     }
 
     fn on_held(&mut self, request: HeldRequest) {
-        if let Prey::Held(receiver) = &mut self.prey
+        if let Target::Held(receiver) = &mut self.target
             && let Some(receiver) = receiver.take()
         {
             // A receiver that was dropped loses the request.

@@ -8,7 +8,7 @@ use super::*;
 const A_WHILE: Duration = Duration::from_millis(300);
 
 async fn clients(redis: &Redis) -> u64 {
-    // The one that asks is not counted.
+    // Without the client that asks.
     redis.info("connected_clients").await.unwrap().parse::<u64>().unwrap() - 1
 }
 

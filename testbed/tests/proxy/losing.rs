@@ -18,7 +18,7 @@ async fn lost_request_is_not_executed_and_its_connection_ends() {
     assert_eq!(value(&redis, "stock").await, None);
     assert_eq!(increment_anew(&proxy, "stock").await.unwrap(), 1, "one request is lost, not two");
     assert_eq!(increment(&mut bystander, "stock").await.unwrap(), 2, "one connection ends");
-    assert_eq!(proxy.requests("stock"), 3, "also the one that was lost");
+    assert_eq!(proxy.requests("stock"), 3, "the lost request is counted too");
 }
 
 #[tokio::test]

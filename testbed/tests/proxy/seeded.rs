@@ -39,7 +39,7 @@ impl World {
             is_long && faults.verdict(1) == Verdict::Pass
         };
         let faults = (0..).map(|seed| SeededFaults::new(seed, 0, vec![(0.5, fault)]));
-        Self::behind(faults.into_iter().find(is_fit).unwrap()).await
+        Self::behind(faults.into_iter().find(is_fit).expect("seeds don't end")).await
     }
 
     async fn behind(faults: SeededFaults) -> Self {
@@ -53,7 +53,7 @@ impl World {
         connect(&self.proxy).await.unwrap()
     }
 
-    /// Returns the number of scripts that Redis has counted, which it is asked directly.
+    /// Returns the count of Redis, without the proxy.
     async fn counted(&self) -> Option<String> {
         value(&self.redis, "count").await
     }
@@ -65,7 +65,7 @@ async fn count(connection: &mut MultiplexedConnection) -> RedisResult<u64> {
     redis::cmd("EVAL").arg(script).arg(0).query_async(connection).await
 }
 
-/// Sends three things at once, the second of which is a script that counts.
+/// Sends three commands at once. The second is a script that counts.
 async fn send_three(
     connection: &MultiplexedConnection,
 ) -> (RedisResult<String>, RedisResult<u64>, RedisResult<String>) {
@@ -85,7 +85,7 @@ async fn lost_request_ends_the_connection_after_what_came_before_and_is_not_exec
     assert!(lost.unwrap_err().is_connection_dropped());
     assert!(after.unwrap_err().is_connection_dropped());
     assert_eq!(world.counted().await, None);
-    assert_eq!(count(&mut world.connect().await).await.unwrap(), 1, "it goes on anew");
+    assert_eq!(count(&mut world.connect().await).await.unwrap(), 1, "a new connection works");
     assert_eq!(world.faults.faults(), [Verdict::Drop]);
 }
 
@@ -95,7 +95,7 @@ async fn lost_reply_ends_the_connection_after_what_came_before_and_its_request_i
     let (before, lost, after) = send_three(&world.connect().await).await;
     assert_eq!(before.unwrap(), "before");
     assert!(lost.unwrap_err().is_connection_dropped());
-    assert!(after.unwrap_err().is_connection_dropped(), "no reply is taken for another's");
+    assert!(after.unwrap_err().is_connection_dropped(), "no reply goes to another request");
     assert_eq!(world.counted().await.as_deref(), Some("1"));
     assert_eq!(world.faults.faults(), [Verdict::DropReply]);
 }
@@ -107,7 +107,11 @@ async fn late_request_is_executed_after_its_connection_has_ended() {
     assert_eq!(before.unwrap(), "before");
     assert!(late.unwrap_err().is_connection_dropped());
     assert!(after.unwrap_err().is_connection_dropped());
-    assert_eq!(count(&mut world.connect().await).await.unwrap(), 1, "the other is still under way");
+    assert_eq!(
+        count(&mut world.connect().await).await.unwrap(),
+        1,
+        "the other has not been executed"
+    );
     world.proxy.all_executed().await.unwrap();
     assert_eq!(world.counted().await.as_deref(), Some("2"));
 }
@@ -119,7 +123,7 @@ async fn request_that_is_executed_twice_is_answered_once() {
     let (before, twice, after) = send_three(&connection).await;
     assert_eq!((before.unwrap().as_str(), after.unwrap().as_str()), ("before", "after"));
     assert_eq!(twice.unwrap(), 1);
-    assert_eq!(count(&mut connection).await.unwrap(), 3, "and replies stay with their requests");
+    assert_eq!(count(&mut connection).await.unwrap(), 3, "replies stay with their requests");
 }
 
 #[tokio::test]
@@ -127,7 +131,7 @@ async fn request_can_be_executed_again_later() {
     let world = World::with(Verdict::Repeat(LONGEST)).await;
     let mut connection = world.connect().await;
     assert_eq!(count(&mut connection).await.unwrap(), 1);
-    assert_eq!(count(&mut connection).await.unwrap(), 2, "the other is still under way");
+    assert_eq!(count(&mut connection).await.unwrap(), 2, "the other has not been executed");
     world.proxy.all_executed().await.unwrap();
     assert_eq!(world.counted().await.as_deref(), Some("3"));
 }

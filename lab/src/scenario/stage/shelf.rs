@@ -13,7 +13,7 @@ use crate::{
     client::shelf::{Guard, TABLE},
     record::{Actor, Checks, Outcome, Recorder},
 };
-use testbed::Shared;
+use testbed::Databases;
 
 pub(crate) struct ShelfStage {
     resource: &'static str,
@@ -29,11 +29,11 @@ impl ShelfStage {
         resource: &'static str,
         value: &str,
         checks: Checks,
-        shared: &mut Shared,
+        databases: &mut Databases,
         recorder: &mut Recorder,
     ) -> anyhow::Result<Self> {
         let lock = Lock::start(resource, recorder).await?;
-        let url = shared.database().await?;
+        let url = databases.create().await?;
         let mut database = PgConnection::connect(&url).await?;
         database.execute(TABLE).await?;
         let row = sqlx::query("insert into shelf values ($1, $2)").bind(resource).bind(value);

@@ -1,28 +1,28 @@
-//! Servers that take long to start.
+//! Databases that share a server, because a server takes seconds to start.
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
-use super::Postgres;
+use crate::postgres::Postgres;
 
-/// What the worlds of a run share, each of which has a database of its own. It starts with the first.
+/// New databases in one PostgreSQL, which starts with the first of them.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct Databases {
     postgres: Option<Postgres>,
-    databases: u32,
+    count: u32,
 }
 
-impl Shared {
-    /// Makes a new database in PostgreSQL, and returns its URL.
+impl Databases {
+    /// Creates an empty database, and returns its URL.
     ///
     /// # Errors
     /// If PostgreSQL isn't installed or doesn't start.
-    pub async fn database(&mut self) -> anyhow::Result<String> {
+    pub async fn create(&mut self) -> anyhow::Result<String> {
         let postgres = match &mut self.postgres {
             Some(postgres) => postgres,
             none => none.insert(Postgres::start().await?),
         };
-        self.databases += 1;
-        let name = format!("world_{}", self.databases);
+        self.count += 1;
+        let name = format!("database_{}", self.count);
         let mut connection = PgConnection::connect(&postgres.url()).await?;
         connection.execute(AssertSqlSafe(format!("create database {name}"))).await?;
         connection.close().await?;
