@@ -58,8 +58,6 @@ use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
 use tokio::{sync::oneshot, time::sleep};
 
-pub(crate) use self::membership::MEMBERSHIP_KEY;
-
 pub use self::tally::majority;
 use self::{
     membership::Membership,
@@ -69,10 +67,10 @@ use self::{
     tally::Missed,
 };
 use crate::{
-    Backend, Locks, Moment, Order, Ttl,
-    backend::{Attempt, BackendError, Ownership, Status, Wakeups},
+    Locks, Moment, Order, Ttl,
+    backend::{Attempt, Backend, BackendError, Ownership, Status, Wakeups},
     redis::{
-        self, InvalidUrl, Server,
+        self, InvalidRedisUrl, Server,
         keys::Keys,
         script::{Call, STATUS},
         unix_millis, valid_token,
@@ -106,7 +104,7 @@ impl std::fmt::Debug for Redlock {
 pub enum InvalidNodes {
     /// One of the URLs can't be used.
     #[error(transparent)]
-    Url(#[from] InvalidUrl),
+    Url(#[from] InvalidRedisUrl),
     /// They are too few, or an even number: of 4 nodes, no more may fail than of 3.
     #[error("Redlock takes 3, 5 or another odd number of nodes, not {0}")]
     Number(usize),
@@ -134,8 +132,8 @@ impl Redlock {
         let mut nodes = Vec::new();
         let mut subscriptions = Vec::new();
         for url in urls {
-            let server = Arc::new(Server::at(url.as_ref())?);
-            let address = server.address().ok_or(InvalidNodes::NotOne)?;
+            let server = Arc::new(Server::open(url.as_ref())?);
+            let address = server.single_node().ok_or(InvalidNodes::NotOne)?.1;
             if nodes.iter().any(|node: &Node| node.address() == address) {
                 return Err(InvalidNodes::Twice(address));
             }
@@ -358,5 +356,9 @@ impl Backend for Redlock {
             }
         }
         Err(self.nodes.too_few(&absent))
+    }
+
+    fn address(&self) -> String {
+        self.nodes.addresses().join(", ")
     }
 }

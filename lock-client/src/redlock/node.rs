@@ -9,13 +9,12 @@ use redis::{AsyncConnectionConfig, FromRedisValue, RedisError, aio::MultiplexedC
 use tokio::time::timeout;
 
 use super::membership::Membership;
-use crate::backend::BackendError;
 use crate::clock::Moment;
-use crate::redis::LONGEST_SILENCE;
 use crate::redis::Server;
 use crate::redis::line::Line;
-use crate::redis::line::Link;
 use crate::redis::script::Call;
+use crate::redis::transport::Transport;
+use crate::redis::{InvalidReply, LONGEST_SILENCE, is_passing};
 
 /// How long a node may leave everything unanswered until it is asked less: what is sent to one that
 /// hangs piles up, and is done late.
@@ -100,17 +99,15 @@ impl From<RedisError> for Absence {
         match (error.code(), error.detail()) {
             // Our scripts say it themselves.
             (Some("NOVOTE" | "FENCED"), Some(why)) => Self::NoVote(why.to_owned()),
-            _ => BackendError::from(error).into(),
+            _ if is_passing(&error) => Self::NoAnswer(error.to_string()),
+            _ => Self::NoVote(error.to_string()),
         }
     }
 }
 
-impl From<BackendError> for Absence {
-    fn from(error: BackendError) -> Self {
-        match error {
-            BackendError::Unavailable(reason) => Self::NoAnswer(reason.to_string()),
-            BackendError::Rejected(reason) => Self::NoVote(reason.to_string()),
-        }
+impl From<InvalidReply> for Absence {
+    fn from(invalid: InvalidReply) -> Self {
+        Self::NoVote(invalid.to_string())
     }
 }
 
@@ -159,7 +156,7 @@ impl Node {
             let mut connection =
                 client.get_multiplexed_async_connection_with_config(&settings).await?;
             let membership = Arc::new(learn(&mut connection).await?);
-            Ok(Voter { line: Line::over(Link::Node(connection)), membership })
+            Ok(Voter { line: Line::new(Transport::Node(connection)), membership })
         };
         let connected = timeout(CONNECTING_TIMEOUT, connecting).await;
         let connected = connected.unwrap_or_else(|_| Err(Absence::silent()));
@@ -178,7 +175,7 @@ impl Node {
     ) -> Result<T, Absence> {
         let answer = voter.line.run(&call(&voter.membership)).await;
         if let Err(error) = &answer
-            && (voter.line.is_over(error) || error.code() == Some("NOVOTE"))
+            && (voter.line.is_broken_by(error) || error.code() == Some("NOVOTE"))
         {
             self.forget(&voter);
         }
@@ -216,7 +213,7 @@ impl Node {
     /// Forgets a line that is of no more use, unless there is a newer one.
     fn forget(&self, used: &Voter) {
         let mut presence = self.presence();
-        if matches!(&*presence, Presence::Voter { voter, .. } if voter.line.is(&used.line)) {
+        if matches!(&*presence, Presence::Voter { voter, .. } if voter.line.is_same(&used.line)) {
             *presence = Presence::Unknown;
         }
     }

@@ -47,6 +47,10 @@ impl Nodes {
         }
     }
 
+    pub(super) fn addresses(&self) -> Vec<&str> {
+        self.nodes.iter().map(Node::address).collect()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }

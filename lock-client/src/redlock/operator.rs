@@ -32,7 +32,7 @@ impl Operator {
     /// [`InvalidNodes`] as [`Redlock::open`].
     pub fn new<U: AsRef<str>>(urls: &[U]) -> Result<Self, InvalidNodes> {
         Redlock::open(urls)?;
-        let place = |url: &U| Place::of(&Server::at(url.as_ref())?);
+        let place = |url: &U| Place::of(&Server::open(url.as_ref())?);
         Ok(Self { places: urls.iter().map(place).collect::<Result<_, InvalidNodes>>()? })
     }
 

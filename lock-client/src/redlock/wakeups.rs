@@ -3,20 +3,18 @@
 use std::{collections::HashSet, sync::Arc};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use redis::RedisResult;
 use tokio::{
     sync::{Notify, oneshot},
     task::JoinHandle,
 };
 
 use super::{node::Absence, tally::majority};
-use crate::{
-    backend::{BackendError, Wakeups},
-    redis::wakeups::Subscriptions,
-};
+use crate::{backend::Wakeups, redis::wakeups::Subscriptions};
 
 /// What comes of one node's subscription.
 enum News {
-    Subscribed(usize, Result<Wakeups, BackendError>),
+    Subscribed(usize, RedisResult<Wakeups>),
     Freed(usize, Wakeups),
 }
 

@@ -93,7 +93,7 @@ impl Operator {
 
     /// Which of the nodes a URL means.
     fn named(&self, node: &str) -> Result<usize, Trouble> {
-        let place = Server::at(node).map_err(InvalidNodes::from);
+        let place = Server::open(node).map_err(InvalidNodes::from);
         let place = place.and_then(|server| Place::of(&server));
         let place = place.map_err(|error| Trouble::Wrong(error.to_string()))?;
         let at = self.places.iter().position(|known| known.address() == place.address());

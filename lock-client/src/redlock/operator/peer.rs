@@ -7,8 +7,7 @@ use std::{
 
 use redis::{AsyncConnectionConfig, Client, RedisError, aio::MultiplexedConnection};
 
-use crate::backend::BackendError;
-use crate::redis::Server;
+use crate::redis::{Server, is_passing};
 use crate::redlock::InvalidNodes;
 use crate::redlock::durability::Durability;
 use crate::redlock::membership::Record;
@@ -53,12 +52,8 @@ pub(super) struct Peer {
 
 impl Place {
     pub(super) fn of(server: &Server) -> Result<Self, InvalidNodes> {
-        match (server, server.address()) {
-            (Server::Node(client), Some(address)) => {
-                Ok(Self { address, client: Client::clone(client) })
-            }
-            _ => Err(InvalidNodes::NotOne),
-        }
+        let (client, address) = server.single_node().ok_or(InvalidNodes::NotOne)?;
+        Ok(Self { address, client: Client::clone(client) })
     }
 
     pub(super) fn address(&self) -> &str {
@@ -116,5 +111,6 @@ pub(super) fn distinct<'a>(peers: impl IntoIterator<Item = &'a Peer>) -> Result<
 }
 
 fn trouble(address: &str, error: RedisError) -> Trouble {
-    Trouble::Unavailable(format!("{address}: {}", BackendError::from(error)))
+    let problem = if is_passing(&error) { "no answer" } else { "refused" };
+    Trouble::Unavailable(format!("{address}: {problem}: {error}"))
 }

@@ -8,9 +8,9 @@ use crate::Ttl;
 use crate::backend::Ownership;
 use crate::redis::keys::Keys;
 use crate::redis::line::Line;
-use crate::redis::line::Link;
 use crate::redis::script::Call;
 use crate::redis::script::STATUS;
+use crate::redis::transport::Transport;
 use crate::redis::unix_millis;
 use crate::redlock::membership::Membership;
 use crate::redlock::script;
@@ -31,7 +31,7 @@ impl Operator {
         let cluster = peer.cluster().unwrap_or_default().to_owned();
         let voter = Membership { cluster, run_id: peer.run_id };
         let (keys, holder) = (Keys::of(name), Holder::random());
-        let mut line = Line::over(Link::Node(peer.connection));
+        let mut line = Line::new(Transport::Node(peer.connection));
         let mut done = async |what: &str, call: Call| -> Result<redis::Value, String> {
             let answer: Result<_, RedisError> = line.run(&call).await;
             answer.map_err(|error| format!("can't {what}: {error}"))
