@@ -58,14 +58,10 @@ impl Server {
         }))
     }
 
-    /// The client and the address of a single node; `None` for Sentinels and for a Cluster.
+    /// Whether it is a single node: no Cluster, and not behind Sentinels.
     #[cfg(feature = "redlock")]
-    pub(crate) fn single_node(&self) -> Option<(&Client, String)> {
-        match &self.0 {
-            Kind::Node(client) => Some((client, self.to_string())),
-            #[cfg(any(feature = "cluster", feature = "sentinel"))]
-            _ => None,
-        }
+    pub(crate) fn is_single_node(&self) -> bool {
+        matches!(self.0, Kind::Node(_))
     }
 
     /// Connects; through Sentinels, to the present primary.

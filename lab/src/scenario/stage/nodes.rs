@@ -7,7 +7,7 @@ use fence::{ResourceName, Token};
 use futures_util::future::try_join_all;
 use lock_client::{
     Ttl,
-    redlock::operator::{Asked, Operator},
+    redlock::operator::{Admission, Operator},
 };
 use serde_json::{Map, Value};
 
@@ -129,7 +129,7 @@ impl Nodes {
         };
         let operator = self.operator()?;
         let admit = async {
-            if let Asked::After(admission) = operator.ask_to_admit(&url).await? {
+            if let Admission::Pending(admission) = operator.request_admission(&url).await? {
                 admission.finish().await?;
             }
             anyhow::Ok(())

@@ -1,4 +1,4 @@
--- The process that runs this: Redis makes a new id with each start.
+-- The id of the process that runs this script. Redis creates a new one at each start.
 local function run_id()
     return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 end

@@ -1,4 +1,4 @@
-//! Taking a lock: tokens, majorities, and what is left behind.
+//! Acquiring a lock: tokens, majorities, and no leftovers.
 
 use std::{
     pin::pin,
@@ -23,7 +23,7 @@ use crate::{
 async fn tokens_grow_by_one_with_every_grant_in_one_round_trip() {
     let cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
-    // From now on, the nodes know the scripts.
+    // Now the nodes have loaded the scripts.
     locks.acquire(&name("r"), lasting()).await.unwrap().release().await.unwrap();
     locks.settled().await;
     set_counters(&cluster, &[32; 3]).await;
@@ -37,13 +37,13 @@ async fn tokens_grow_by_one_with_every_grant_in_one_round_trip() {
     }
     locks.settled().await;
     for (node, before) in cluster.nodes().iter().zip(before) {
-        let each = "a grant, a refusal, what it released in vain, and a release";
+        let each = "a grant, a refusal, the release after the refusal, and a release";
         assert_eq!(scripts_run(node).await - before, 3 * 4, "{each}");
     }
 }
 
 #[tokio::test]
-async fn token_is_above_all_that_a_majority_has_issued() {
+async fn token_is_above_all_tokens_of_a_majority() {
     let cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
     for (counters, least) in [([10, 20, 30], 21), ([50, 40, 50], 51), ([7, 7, 90], 8)] {
@@ -53,7 +53,7 @@ async fn token_is_above_all_that_a_majority_has_issued() {
         assert!(issued >= token(least), "{issued} after {counters:?}");
         let sealed = values(cluster.nodes(), COUNTER).await.into_iter().flatten();
         let sealed = sealed.filter(|counter| counter.parse::<u64>().unwrap() >= issued.as_u64());
-        assert!(sealed.count() >= 2, "a majority never issues as low a token again");
+        assert!(sealed.count() >= 2, "a majority never issues this token or a lower one again");
         lease.release().await.unwrap();
         locks.settled().await;
         let next = locks.acquire(&name("r"), lasting()).await.unwrap();
@@ -64,7 +64,7 @@ async fn token_is_above_all_that_a_majority_has_issued() {
 }
 
 #[tokio::test]
-async fn release_has_all_nodes_count_alike() {
+async fn release_raises_the_counters_of_all_nodes_to_the_token() {
     let cluster = cluster_of(3).await;
     set_counters(&cluster, &[10, 20, 20]).await;
     let locks = locks_of(&cluster);
@@ -75,7 +75,7 @@ async fn release_has_all_nodes_count_alike() {
 }
 
 #[tokio::test]
-async fn minority_that_is_down_is_not_missed() {
+async fn lock_is_acquired_while_a_minority_is_down() {
     let mut cluster = cluster_of(5).await;
     for node in &mut cluster.nodes_mut()[3..] {
         node.process().kill().unwrap();
@@ -89,7 +89,7 @@ async fn minority_that_is_down_is_not_missed() {
 }
 
 #[tokio::test]
-async fn minority_that_hangs_is_not_waited_for() {
+async fn acquire_does_not_wait_for_a_minority_that_hangs() {
     let mut cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
     locks.acquire(&name("r"), lasting()).await.unwrap().release().await.unwrap();
@@ -99,16 +99,16 @@ async fn minority_that_hangs_is_not_waited_for() {
     for other in 0..20 {
         leases.push(locks.acquire(&name(&format!("{other}")), lasting()).await.unwrap());
     }
-    // A request that stays without an answer is given up after half a second.
+    // A request without an answer times out after half a second.
     let took = asked.elapsed();
-    assert!(took < Duration::from_secs(5), "answers were waited for in vain: {took:?}");
+    assert!(took < Duration::from_secs(5), "it waited for the node that hangs: {took:?}");
     for lease in leases {
         lease.release().await.unwrap();
     }
     cluster.nodes_mut()[1].process().resume().unwrap();
-    // What the node was asked for meanwhile, it does now, and undoes.
+    // The node now carries out the requests that it got meanwhile, and the releases after them.
     until_free(cluster.nodes()).await;
-    // From now on it votes again.
+    // It votes again.
     loop {
         let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
         locks.settled().await;
@@ -122,7 +122,7 @@ async fn minority_that_hangs_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn without_a_majority_nothing_is_had_or_left_behind() {
+async fn without_a_majority_no_lock_is_acquired_and_nothing_remains() {
     let mut cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
     let kept = locks.acquire(&name("kept"), lasting()).await.unwrap();
@@ -131,17 +131,18 @@ async fn without_a_majority_nothing_is_had_or_left_behind() {
     }
     let error = locks.acquire(&name("r"), lasting()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Unavailable(_)), "{error:?}");
-    let said = error.to_string();
-    assert!(said.contains("no majority of the 3 nodes"), "{said}");
-    assert!(said.contains(&cluster.nodes()[1].socket().display().to_string()), "{said}");
+    let message = error.to_string();
+    assert!(message.contains("no majority of the 3 nodes"), "{message}");
+    let address = cluster.nodes()[1].socket().display().to_string();
+    assert!(message.contains(&address), "the error names the node: {message}");
     locks.settled().await;
     let left: Vec<String> = cluster.nodes()[0].command(&["KEYS", "*:lock"]).await.unwrap();
     assert_eq!(left, ["fenced:{kept}:lock"]);
-    assert!(kept.release().await.is_err(), "whether it is free on a majority is not known");
+    assert!(kept.release().await.is_err(), "it is unknown whether the lock is free on a majority");
 }
 
 #[tokio::test]
-async fn nodes_that_are_no_cluster_are_refused_at_once() {
+async fn nodes_without_a_cluster_are_rejected_at_once() {
     let forgetful = [testbed::NodeKind::FORGETFUL; 3];
     let nodes = RedlockNodes::start(&forgetful).await.unwrap();
     let error = locks_of(&nodes).acquire(&name("r"), ttl(1_000)).await.unwrap_err();
@@ -150,32 +151,32 @@ async fn nodes_that_are_no_cluster_are_refused_at_once() {
 }
 
 #[tokio::test]
-async fn nodes_that_are_not_what_they_seem_have_no_vote() {
+async fn same_server_and_nodes_of_a_larger_cluster_have_no_vote() {
     let cluster = cluster_of(3).await;
     let others = cluster_of(3).await;
     let [a, b, c] = cluster.urls().try_into().unwrap();
     let [other, yet_another, _] = others.urls().try_into().unwrap();
-    let refused = async |urls: &[&String]| {
+    let rejection = async |urls: &[&String]| {
         let locks = lock_client::Locks::from(Redlock::open(urls).unwrap());
         let error = locks.acquire(&name("r"), tried(1_000)).await.unwrap_err();
         assert!(matches!(error, AcquireError::Rejected(_)), "{error:?}");
         error.to_string()
     };
     let [same, again] = ["same", "again"].map(|name| another_url(&cluster.nodes()[0], name));
-    let said = refused(&[&a, &same, &again]).await;
-    assert!(said.contains("the same server"), "{said}");
-    let said = refused(&[&a, &b, &c, &other, &yet_another]).await;
-    assert!(said.contains("one of another number of nodes"), "{said}");
+    let error = rejection(&[&a, &same, &again]).await;
+    assert!(error.contains("the same server"), "{error}");
+    let error = rejection(&[&a, &b, &c, &other, &yet_another]).await;
+    assert!(error.contains("a cluster of another size"), "{error}");
 }
 
 #[tokio::test]
-async fn node_of_another_cluster_counts_for_nothing() {
+async fn node_of_another_cluster_does_not_count() {
     let (cluster, others) = (cluster_of(3).await, cluster_of(3).await);
     let [a, b, _] = cluster.urls().try_into().unwrap();
     let [other, ..] = <[String; 3]>::try_from(others.urls()).unwrap();
     for urls in [[&a, &b, &other], [&other, &a, &b]] {
         let locks = lock_client::Locks::from(Redlock::open(urls).unwrap());
-        // Whichever answers first; when all have, the two others are a majority.
+        // Its answer may come first. When all have answered, the two others are a majority.
         let lease = loop {
             match locks.acquire(&name("r"), tried(10_000)).await {
                 Ok(lease) => break lease,
@@ -195,7 +196,7 @@ async fn node_of_another_cluster_counts_for_nothing() {
 }
 
 #[tokio::test]
-async fn ttl_above_the_clusters_longest_is_refused() {
+async fn ttl_above_the_longest_of_the_cluster_is_rejected() {
     let nodes = RedlockNodes::start(&[testbed::NodeKind::FORGETFUL; 3]).await.unwrap();
     start_cluster(&nodes, Duration::from_secs(2)).await;
     let locks = locks_of(&nodes);
@@ -206,7 +207,7 @@ async fn ttl_above_the_clusters_longest_is_refused() {
 }
 
 #[tokio::test]
-async fn only_odd_numbers_of_single_nodes_are_a_cluster() {
+async fn cluster_must_be_an_odd_number_of_single_nodes() {
     let four = ["redis://a", "redis://b", "redis://c", "redis://d"];
     for urls in [&four[..0], &four[..1], &four[..2], &four] {
         let error = Redlock::open(urls).unwrap_err().to_string();
@@ -219,7 +220,7 @@ async fn only_odd_numbers_of_single_nodes_are_a_cluster() {
 }
 
 #[tokio::test]
-async fn fair_order_is_refused() {
+async fn fair_order_is_rejected() {
     let cluster = cluster_of(3).await;
     let error = locks_of(&cluster).acquire(&name("r"), Terms::new(ttl(1_000)).fair()).await;
     assert!(matches!(&error, Err(AcquireError::Rejected(_))), "{error:?}");
@@ -227,7 +228,7 @@ async fn fair_order_is_refused() {
 }
 
 #[tokio::test]
-async fn acquires_that_are_dropped_leave_nothing_behind() {
+async fn acquire_that_is_dropped_leaves_no_lock_on_any_node() {
     let cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
     for micros in (0..2_000).step_by(100) {
@@ -243,14 +244,14 @@ async fn acquires_that_are_dropped_leave_nothing_behind() {
 }
 
 #[tokio::test]
-async fn acquire_that_is_dropped_before_it_hears_of_its_lock_releases_it() {
+async fn acquire_that_is_dropped_after_the_nodes_granted_releases_the_lock() {
     let cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
     let resource = name("r");
     loop {
         let mut acquiring = pin!(locks.acquire(&resource, lasting()));
         assert!(futures_util::poll!(&mut acquiring).is_pending());
-        // A machine that is too busy has it missed: then it is tried again.
+        // On a busy machine, the round may time out before that: then try again.
         let taken = async || Ok(values(cluster.nodes(), LOCK).await.iter().all(Option::is_some));
         if until_async(Duration::from_secs(2), taken).await.is_ok() {
             break;
@@ -260,14 +261,14 @@ async fn acquire_that_is_dropped_before_it_hears_of_its_lock_releases_it() {
 }
 
 #[tokio::test]
-async fn of_rivals_who_try_once_at_the_same_time_one_gets_it() {
+async fn one_of_several_clients_that_try_once_at_the_same_time_acquires_the_lock() {
     let cluster = cluster_of(3).await;
     let rivals = [locks_of(&cluster), locks_of(&cluster), locks_of(&cluster)];
     for round in 0..40 {
         let resource = name(&format!("r/{round}"));
         let trying = rivals.iter().map(|locks| locks.acquire(&resource, lasting()));
         let results = join_all(trying).await;
-        let had = results.iter().filter(|result| result.is_ok()).count();
-        assert_eq!(had, 1, "in round {round}: {results:?}");
+        let acquired = results.iter().filter(|result| result.is_ok()).count();
+        assert_eq!(acquired, 1, "in round {round}: {results:?}");
     }
 }
