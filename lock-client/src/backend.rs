@@ -7,13 +7,13 @@
 //! number that grows with every grant, a time after which the lock is free by itself, and a way to
 //! notify waiters.
 
-use std::{any::Any, fmt::Debug, sync::Arc, time::Duration};
+use std::{any::Any, error::Error, fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
 use tokio::sync::Notify;
 
-use crate::{Moment, Order, Ttl};
+use crate::{clock::Moment, terms::Order, ttl::Ttl};
 
 /// A lock service that returns a token with every grant.
 ///
@@ -81,6 +81,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
 
     /// Returns the lock's present state.
     async fn status(&self, name: &ResourceName) -> Result<Status, BackendError>;
+
+    /// Returns the address of the lock service, without a password, for error messages.
+    fn address(&self) -> String;
 }
 
 /// The outcome of one attempt to acquire a lock.
@@ -166,15 +169,15 @@ pub struct HeldLock {
     pub remaining: Option<Duration>,
 }
 
-/// Why a lock service did not do what it was asked.
+/// Why a lock service did not do what it was asked. The source names the server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
     /// There was no answer, or no lasting one. The request may have been carried out. It may be
     /// repeated.
-    #[error("no answer from the lock service: {0}")]
-    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("no answer from the lock service")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
     /// The service refused, and changed nothing. Repeating the request would not help.
-    #[error("the lock service refused: {0}")]
-    Rejected(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the lock service refused")]
+    Rejected(#[source] Box<dyn Error + Send + Sync>),
 }

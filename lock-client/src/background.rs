@@ -1,4 +1,4 @@
-//! Tasks that outlive the call that began them, and how to wait for their end.
+//! Tasks that outlive the call that started them.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -7,16 +7,17 @@ use tokio_util::task::TaskTracker;
 
 /// The tasks that a client runs in the background. Clones share them.
 ///
-/// Each call of [`settled`](Self::settled) starts a new generation. So it waits only for tasks that began
-/// before it, and ends also where new tasks begin all the time.
+/// Each call of [`settled`](Self::settled) starts a new generation. So it waits only for tasks that were
+/// started before it, and ends even if new tasks are started all the time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Background {
-    /// The last tracker has the tasks that begin now.
+    /// The last tracker receives the tasks that start now.
     generations: Arc<Mutex<Vec<TaskTracker>>>,
 }
 
 impl Background {
-    /// Begins a task on the present runtime.
+    /// Starts a task on the present runtime.
+    #[cfg(feature = "redlock")]
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -24,7 +25,7 @@ impl Background {
         self.spawn_on(task, &Handle::current())
     }
 
-    /// Begins a task on a runtime.
+    /// Starts a task on a runtime.
     pub(crate) fn spawn_on<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -37,16 +38,16 @@ impl Background {
         generations[generations.len() - 1].spawn_on(task, runtime)
     }
 
-    /// Waits until all tasks have ended that began before this call.
+    /// Waits for all tasks that were started before this call.
     pub(crate) async fn settled(&self) {
-        let begun = {
+        let started = {
             let mut generations = self.generations();
             generations.retain(|generation| !generation.is_empty());
-            let begun = generations.clone();
+            let started = generations.clone();
             generations.push(new_generation());
-            begun
+            started
         };
-        for generation in begun {
+        for generation in started {
             generation.wait().await;
         }
     }
@@ -56,7 +57,7 @@ impl Background {
     }
 }
 
-/// A tracker is closed from the start: the wait for an open one never ends.
+/// A tracker is closed from the start, because the wait for an open one never ends.
 fn new_generation() -> TaskTracker {
     let tracker = TaskTracker::new();
     tracker.close();

@@ -80,8 +80,8 @@ use self::{
     votes::{Votes, ask_majority},
 };
 use crate::{
-    Backend, Locks, Moment, Order, Ttl,
-    backend::{Attempt, BackendError, Ownership, Status, Wakeups},
+    Locks, Moment, Order, Ttl,
+    backend::{Attempt, Backend, BackendError, Ownership, Status, Wakeups},
     redis::{self, keys::Keys, script::STATUS, unix_millis, valid_token, wakeups::Subscriptions},
 };
 
@@ -288,6 +288,10 @@ impl Backend for Redlock {
             }
         }
         Err(self.nodes.no_majority(&errors))
+    }
+
+    fn address(&self) -> String {
+        self.nodes.addresses()
     }
 }
 

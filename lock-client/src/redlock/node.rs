@@ -11,11 +11,7 @@ use tokio::time::timeout;
 use super::{membership::Membership, node_error::NodeError, node_urls::NodeUrl, request::Request};
 use crate::{
     clock::Moment,
-    redis::{
-        LONGEST_SILENCE, Server,
-        line::{Line, Link},
-        script::Call,
-    },
+    redis::{LONGEST_SILENCE, Server, line::Line, script::Call, transport::Transport},
 };
 
 /// How long a node may answer nothing before it is asked less often. Requests to a node that hangs
@@ -121,7 +117,7 @@ impl Node {
             let mut connection =
                 client.get_multiplexed_async_connection_with_config(&settings).await?;
             let membership = Arc::new(read(&mut connection).await?);
-            Ok(Voter { line: Line::over(Link::Node(connection)), membership })
+            Ok(Voter { line: Line::new(Transport::Node(connection)), membership })
         };
         let connected = timeout(CONNECTING_TIMEOUT, connecting).await;
         let connected = connected.unwrap_or_else(|_| Err(NodeError::timed_out()));
@@ -143,7 +139,7 @@ impl Node {
     ) -> Result<T, NodeError> {
         let answer = voter.line.run(&call(&voter.membership)).await;
         if let Err(error) = &answer
-            && (voter.line.is_over(error) || error.code() == Some("NOVOTE"))
+            && (voter.line.is_broken_by(error) || error.code() == Some("NOVOTE"))
         {
             self.drop_connection(&voter);
         }
@@ -184,7 +180,7 @@ impl Node {
     fn drop_connection(&self, used: &Voter) {
         let mut connection = self.connection();
         if let Connection::Established { voter, .. } = &*connection
-            && voter.line.is(&used.line)
+            && voter.line.is_same(&used.line)
         {
             *connection = Connection::None;
         }

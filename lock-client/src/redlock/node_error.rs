@@ -2,7 +2,7 @@
 
 use redis::RedisError;
 
-use crate::backend::BackendError;
+use crate::redis::{InvalidReply, is_passing};
 
 /// Why a node's answer does not count. The node's address is added where the error is reported.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -26,16 +26,14 @@ impl From<RedisError> for NodeError {
         match (error.code(), error.detail()) {
             // These codes are our scripts' own, and their text is complete.
             (Some("NOVOTE" | "FENCED"), Some(reason)) => Self::NoVote(reason.to_owned()),
-            _ => BackendError::from(error).into(),
+            _ if is_passing(&error) => Self::NoAnswer(error.to_string()),
+            _ => Self::NoVote(error.to_string()),
         }
     }
 }
 
-impl From<BackendError> for NodeError {
-    fn from(error: BackendError) -> Self {
-        match error {
-            BackendError::Unavailable(reason) => Self::NoAnswer(reason.to_string()),
-            BackendError::Rejected(reason) => Self::NoVote(reason.to_string()),
-        }
+impl From<InvalidReply> for NodeError {
+    fn from(invalid: InvalidReply) -> Self {
+        Self::NoVote(invalid.to_string())
     }
 }

@@ -1,6 +1,6 @@
 //! The URLs of a cluster's nodes.
 
-use crate::redis::{InvalidUrl, Server};
+use crate::redis::{InvalidRedisUrl, Server};
 
 /// These URLs do not name the nodes of a cluster.
 #[derive(Debug, thiserror::Error)]
@@ -8,7 +8,7 @@ use crate::redis::{InvalidUrl, Server};
 pub enum InvalidNodes {
     /// A URL can't be used.
     #[error(transparent)]
-    Url(#[from] InvalidUrl),
+    Url(#[from] InvalidRedisUrl),
     /// There are too few nodes, or an even number: four nodes tolerate no more failures than three.
     #[error("Redlock takes 3, 5 or another odd number of nodes, not {0}")]
     WrongNumber(usize),
@@ -29,9 +29,11 @@ pub(super) struct NodeUrl {
 
 impl NodeUrl {
     pub(super) fn parse(url: &str) -> Result<Self, InvalidNodes> {
-        let server = Server::at(url)?;
-        let address = server.address().ok_or(InvalidNodes::NotSingle)?;
-        Ok(Self { server, address })
+        let server = Server::open(url)?;
+        if !server.is_single_node() {
+            return Err(InvalidNodes::NotSingle);
+        }
+        Ok(Self { address: server.to_string(), server })
     }
 
     /// Parses the URLs of all nodes.

@@ -49,6 +49,11 @@ impl Nodes {
         }
     }
 
+    /// The addresses of all nodes, without passwords.
+    pub(super) fn addresses(&self) -> String {
+        self.nodes.iter().map(Node::address).collect::<Vec<_>>().join(", ")
+    }
+
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }

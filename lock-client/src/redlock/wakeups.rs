@@ -3,20 +3,18 @@
 use std::{collections::HashSet, sync::Arc};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use redis::RedisResult;
 use tokio::{
     sync::{Notify, oneshot},
     task::JoinHandle,
 };
 
 use super::{majority::majority, node_error::NodeError};
-use crate::{
-    backend::{BackendError, Wakeups},
-    redis::wakeups::Subscriptions,
-};
+use crate::{backend::Wakeups, redis::wakeups::Subscriptions};
 
 /// An event on one node.
 enum Event {
-    Subscribed(usize, Result<Wakeups, BackendError>),
+    Subscribed(usize, RedisResult<Wakeups>),
     Freed(usize, Wakeups),
 }
 

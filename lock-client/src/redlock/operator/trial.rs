@@ -9,8 +9,9 @@ use crate::{
     backend::Ownership,
     redis::{
         keys::Keys,
-        line::{Line, Link},
+        line::Line,
         script::{Call, STATUS},
+        transport::Transport,
         unix_millis,
     },
     redlock::{membership::Membership, script},
@@ -27,7 +28,7 @@ pub(super) async fn try_lock(
     let cluster = peer.cluster().unwrap_or_default().to_owned();
     let member = Membership { cluster, run_id: peer.run_id };
     let (keys, holder) = (Keys::of(name), Holder::random());
-    let mut line = Line::over(Link::Node(peer.connection));
+    let mut line = Line::new(Transport::Node(peer.connection));
     let mut run = async |step: &str, call: Call| -> Result<Value, String> {
         line.run(&call).await.map_err(|error| format!("can't {step}: {error}"))
     };
