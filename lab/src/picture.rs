@@ -50,7 +50,7 @@ use self::{
     text::{BOLD, wrapped},
     view::View,
 };
-use crate::record::{Actor, RunRecord};
+use crate::{record::RunRecord, scenario::Scenario};
 
 /// The least width of a picture: that of a README on a Git host.
 const LEAST_WIDTH: f64 = 880.0;
@@ -66,13 +66,15 @@ const LINE_HEIGHT: f64 = 19.0;
 /// Between two panels.
 const GAP: f64 = 12.0;
 
-/// Draws a run of a scenario that makes this claim and has these lanes.
-pub fn draw(record: &RunRecord, claim: &str, lanes: &[Actor]) -> String {
+/// Draws a run of a scenario.
+pub fn draw(record: &RunRecord, scenario: &Scenario) -> String {
+    let claim = scenario.claim;
     let [least, most] = WORLD_MOMENTS;
-    let most_moments = (MOST_MOMENTS / record.outcome.0.len().max(1)).clamp(least, most);
-    let stories = record.outcome.0.iter().map(|(world, outcome)| {
-        let events = record.events.iter().filter(|event| event.world == *world);
-        events::story(world, outcome, lanes, events, most_moments)
+    let most_moments = (MOST_MOMENTS / record.outcome.len().max(1)).clamp(least, most);
+    let stories = scenario.worlds.iter().filter_map(|world| {
+        let outcome = record.outcome.get(world.name)?;
+        let events = record.events.iter().filter(|event| event.world == world.name);
+        Some(events::story(world, outcome, scenario.lanes, events, most_moments))
     });
     let stories: Vec<Story> = stories.collect();
     let description = description(claim, &stories);
@@ -107,7 +109,7 @@ pub fn draw(record: &RunRecord, claim: &str, lanes: &[Actor]) -> String {
     let legend = Legend::new(panels.iter().map(|(story, _)| story), panel_width);
     content.append(legend.draw([MARGIN, top + GAP]));
     let height = top + GAP + legend.height() + MARGIN / 2.0;
-    document(record.scenario, &description, [width.ceil(), height.ceil()], content)
+    document(&record.scenario, &description, [width.ceil(), height.ceil()], content)
 }
 
 fn document(title: &str, description: &str, [width, height]: [f64; 2], content: Group) -> String {

@@ -11,7 +11,7 @@ use super::{
     story::{Kind, Lane, Story},
     verdict,
 };
-use crate::record::{Actor, Checks, Event, Outcome, World};
+use crate::record::{Actor, Checks, Event, EventKind, Outcome, World};
 
 /// The story of one world, with at most this many moments. If more happened, the middle is left out.
 pub(super) fn story<'a>(
@@ -78,7 +78,8 @@ fn left_out(events: &[&Event], most_moments: usize) -> Range<usize> {
 
 /// Whether it only says how the world was set up.
 fn is_setting(event: &Event) -> bool {
-    matches!(event.event.as_str(), "counter-preset" | "counter-from-the-clock" | "stock")
+    use EventKind::{CounterFromTheClock, CounterPreset, Stock};
+    matches!(event.kind, CounterPreset | CounterFromTheClock | Stock { .. })
 }
 
 /// The lock service is on top and the storage at the bottom, so that all arrows point down.

@@ -12,48 +12,17 @@ use crate::{
 const RECORD: &str = include_str!("tests/token-33-34.json");
 const MOST_BYTES: usize = 60_000;
 
-fn scenario() -> &'static dyn Scenario {
-    scenario::named("token-33-34").unwrap()
+fn scenario() -> &'static Scenario {
+    scenario::find("token-33-34").unwrap()
 }
 
 /// The run in the file.
 fn recorded() -> RunRecord {
-    let record: Value = serde_json::from_str(RECORD).unwrap();
-    let events = record["events"].as_array().unwrap().iter().map(event);
-    let outcome = |name: &str| {
-        let world = *scenario().worlds().iter().find(|world| world.name == name).unwrap();
-        let facts = world.end.iter().map(|(fact, _)| match &record["outcome"][name][fact] {
-            Value::String(text) => (*fact, Fact::Text(text.clone())),
-            number => (*fact, Fact::Number(number.as_u64().unwrap())),
-        });
-        (world, facts.fold(Outcome::default(), |outcome, (name, fact)| outcome.with(name, fact)))
-    };
-    RunRecord {
-        scenario: scenario().name(),
-        holds: record["holds"].as_bool().unwrap(),
-        events: events.collect(),
-        outcome: Outcomes(["unfenced", "fenced"].map(outcome).to_vec()),
-    }
-}
-
-fn event(event: &Value) -> Event {
-    let mut details = event.as_object().unwrap().clone();
-    let mut take = |name: &str| details.remove(name).unwrap();
-    let [at_ms, world, actor, name, token] =
-        ["at_ms", "world", "actor", "event", "token"].map(&mut take);
-    let has_name = |other: &&Actor| serde_json::to_value(other).unwrap() == actor;
-    Event {
-        at_ms: at_ms.as_u64().unwrap(),
-        world: *scenario().worlds().iter().find(|other| world == other.name).unwrap(),
-        actor: *scenario().lanes().iter().find(has_name).unwrap(),
-        event: name.as_str().unwrap().to_owned(),
-        token: token.as_u64().map(|token| token.try_into().unwrap()),
-        details,
-    }
+    serde_json::from_str(RECORD).unwrap()
 }
 
 fn picture(record: &RunRecord) -> String {
-    draw(record, scenario().claim(), scenario().lanes())
+    draw(record, scenario())
 }
 
 /// Checks what every picture must be, and returns its texts.

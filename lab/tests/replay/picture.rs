@@ -2,19 +2,22 @@
 
 use std::fs;
 
-use lab::{picture, record::RunRecord, scenario};
+use lab::{
+    picture,
+    record::{EventKind, RunRecord},
+    scenario,
+};
 use roxmltree::{Document, Node};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{lab, run};
+use super::{lab, replayed};
 
 const STORED: &str = include_str!("../../../docs/token-33-34.svg");
 const MOST_BYTES: usize = 60_000;
 
 pub(super) fn drawn(record: &RunRecord) -> String {
-    let scenario = scenario::named(record.scenario).unwrap();
-    picture::draw(record, scenario.claim(), scenario.lanes())
+    picture::draw(record, scenario::find(&record.scenario).unwrap())
 }
 
 /// Checks that a picture is small, that nothing in it runs, and that its texts are inside and apart.
@@ -101,7 +104,7 @@ fn number(node: Node<'_, '_>, attribute: &str) -> f64 {
 
 #[tokio::test]
 async fn stored_picture_of_33_and_34_is_that_of_a_run() {
-    let mut record = run("token-33-34").await;
+    let mut record: RunRecord = serde_json::from_value(replayed("token-33-34").await).unwrap();
     let stored = outline(STORED);
     let again = "draw it again: target/debug/lab replay token-33-34 --svg docs/token-33-34.svg";
     assert_eq!(outline(&drawn(&record)), stored, "{again}");
@@ -118,7 +121,7 @@ async fn stored_picture_of_33_and_34_is_that_of_a_run() {
         assert!(stored.iter().any(|thing| thing == part), "{part:?} is in {stored:#?}");
     }
     // A run in which nothing was refused looks different.
-    record.events.retain(|event| event.event != "refused");
+    record.events.retain(|event| !matches!(event.kind, EventKind::Refused(_)));
     assert_ne!(outline(&drawn(&record)), stored);
 }
 

@@ -8,61 +8,61 @@ use crate::{
         story::{Arrival, Content, Message, Tone},
         text::seconds,
     },
-    record::{Actor, Event},
+    record::{Actor, Event, EventKind},
 };
 
-/// What becomes of a client and its lock.
+/// What happens to a client and its lock.
 pub(super) fn lock_event(draft: &mut Draft, event: &Event) {
     let actor = event.actor;
-    match event.event.as_str() {
-        "acquired" => {
+    match &event.kind {
+        EventKind::Acquired { beside, .. } => {
             draft.grant(actor, event.token);
-            if let Some(other) = event.text("beside") {
+            if let Some(other) = beside {
                 draft.flag(actor, format!("BESIDE {other}"), Tone::Bad);
             }
         }
-        "set-without-expiry" => {
+        EventKind::SetWithoutExpiry => {
             draft.grant(actor, None);
             draft.flag(actor, "SETNX", Tone::Plain);
         }
-        "paused" => draft.start(actor, Content::Pause),
-        "resumed" => {
+        EventKind::Paused => draft.start(actor, Content::Pause),
+        EventKind::Resumed => {
             draft.end(actor, |content| content == Content::Pause);
             draft.flag(actor, "wakes up", Tone::Odd);
         }
-        "killed" => {
+        EventKind::Killed { .. } => {
             draft.kill(actor);
             draft.flag(actor, "killed", Tone::Odd);
         }
-        "busy" => draft.start(actor, Content::Wait),
-        "gave-up" => {
+        EventKind::Busy => draft.start(actor, Content::Wait),
+        EventKind::GaveUp { .. } => {
             let waited = draft.end(actor, |content| content == Content::Wait);
             let text = if waited { "gives up" } else { "finds it held" };
             draft.flag(actor, text, Tone::Odd);
         }
-        "no-majority" => draft.flag(actor, "no majority", Tone::Odd),
-        "reissued" => {
+        EventKind::NoMajority => draft.flag(actor, "no majority", Tone::Odd),
+        EventKind::Reissued { .. } => {
             draft.reissue(actor, event.token);
             let token = event.token.map(caption::short_token).unwrap_or_default();
             draft.optional_flag(actor, format!("reissued as {token}"), Tone::Good);
         }
-        "lost" => {
+        EventKind::Lost => {
             draft.end_lease(actor);
             draft.flag(actor, "lease lost", Tone::Good);
         }
-        "lease-lost" => {
+        EventKind::LeaseLost => {
             draft.end_lease(actor);
             draft.optional_flag(actor, "finds its lease over", Tone::Plain);
         }
-        "released" => {
+        EventKind::Released => {
             draft.end_lease(actor);
             draft.optional_flag(actor, "releases", Tone::Plain);
         }
-        "compared" => draft.flag(actor, "GET: its own", Tone::Plain),
-        "deleted" if event.number("keys") == Some(0) => {
+        EventKind::Compared { .. } => draft.flag(actor, "GET: its own", Tone::Plain),
+        EventKind::Deleted { keys: 0 } => {
             draft.flag(actor, "DEL: nothing there", Tone::Odd);
         }
-        "deleted" => {
+        EventKind::Deleted { .. } => {
             draft.end_lease(actor);
             draft.flag(actor, "DEL", Tone::Plain);
         }
@@ -73,51 +73,58 @@ pub(super) fn lock_event(draft: &mut Draft, event: &Event) {
 /// What a client does with its lock.
 pub(super) fn work_event(draft: &mut Draft, event: &Event) {
     let (actor, token) = (event.actor, event.token);
-    let left = || event.number("left").unwrap_or_default();
-    match event.event.as_str() {
-        "read" => {
-            draft.show(Actor::Storage, value(event));
+    match &event.kind {
+        EventKind::Read(content) => {
+            draft.show(Actor::Storage, value(content));
             draft.send([actor, Actor::Storage], token, Message::Read);
             draft.optional_flag(actor, "reads", Tone::Plain);
         }
-        "claim-refused" => {
+        EventKind::ClaimRefused(_) => {
             draft.send([actor, Actor::Storage], token, Message::Read);
             draft.optional_flag(actor, "claims", Tone::Plain);
         }
-        "lease-checked" => {
-            let remaining_ms = event.number("remaining_ms").unwrap_or_default();
-            let text = format!("lease OK: {} s left", seconds(remaining_ms));
+        EventKind::LeaseChecked { remaining_ms } => {
+            let text = format!("lease OK: {} s left", seconds(*remaining_ms));
             draft.optional_flag(actor, text, Tone::Plain);
         }
-        "written" | "refused" => {
-            // A write that the network held back reaches the storage from there.
-            let held = |content| content == Content::HeldBack(token);
-            let from = if draft.end(Actor::Network, held) { Actor::Network } else { actor };
-            draft.send([from, Actor::Storage], token, Message::Write);
-            if from == actor {
-                draft.wanted_flag(actor, caption::write(token), Tone::Plain);
-            }
-            if event.number("overwrites_unseen").is_some_and(|unseen| unseen > 0) {
+        EventKind::Written { overwrites_unseen, .. } => {
+            write(draft, event);
+            if *overwrites_unseen > 0 {
                 draft.arrives(Arrival::DestroysNewer);
             }
         }
-        "worked" => draft.optional_flag(actor, "work done", Tone::Plain),
-        "stock-read" => draft.flag(actor, format!("reads: {} left", left()), Tone::Plain),
-        "bought" => draft.flag(actor, format!("buys: {} left", left()), Tone::Plain),
-        "not-bought" => draft.flag(actor, "buys: rejected", Tone::Good),
-        "aborted" => draft.flag(actor, "buys: aborted", Tone::Good),
+        EventKind::Refused(_) => write(draft, event),
+        EventKind::Worked => draft.optional_flag(actor, "work done", Tone::Plain),
+        EventKind::StockRead { left } => {
+            draft.flag(actor, format!("reads: {left} left"), Tone::Plain);
+        }
+        EventKind::Bought { left } => {
+            draft.flag(actor, format!("buys: {left} left"), Tone::Plain);
+        }
+        EventKind::NotBought => draft.flag(actor, "buys: rejected", Tone::Good),
+        EventKind::Aborted => draft.flag(actor, "buys: aborted", Tone::Good),
         _ => {}
+    }
+}
+
+fn write(draft: &mut Draft, event: &Event) {
+    let (actor, token) = (event.actor, event.token);
+    // A write that the network held back reaches the storage from there.
+    let held = |content| content == Content::HeldBack(token);
+    let from = if draft.end(Actor::Network, held) { Actor::Network } else { actor };
+    draft.send([from, Actor::Storage], token, Message::Write);
+    if from == actor {
+        draft.wanted_flag(actor, caption::write(token), Tone::Plain);
     }
 }
 
 /// What many clients did.
 pub(super) fn crowd_event(draft: &mut Draft, event: &Event) {
-    let number = |name: &str| event.number(name).unwrap_or_default();
-    let text = match event.event.as_str() {
-        "served" => format!("{} come, {} buy", number("buyers"), number("bought")),
-        "handed-over" => {
+    let text = match event.kind {
+        EventKind::Served { buyers, bought, .. } => format!("{buyers} come, {bought} buy"),
+        EventKind::HandedOver { handovers } => {
             draft.end(Actor::Others, |content| content == Content::Wait);
-            format!("{} handovers", number("handovers"))
+            format!("{handovers} handovers")
         }
         _ => return,
     };

@@ -6,54 +6,50 @@ use crate::{
         story::{Content, Tone},
         text::seconds,
     },
-    record::{Actor, Event},
+    record::{Actor, Event, EventKind},
 };
 
 /// What happens to a lock service of one server, or to the network.
 pub(super) fn service_event(draft: &mut Draft, event: &Event) {
     let (actor, token) = (event.actor, event.token);
-    let number = |name: &str| event.number(name).unwrap_or_default();
-    let whose = event.text("whose").unwrap_or("somebody");
-    match event.event.as_str() {
-        "restarted" => {
-            let empty = if number("keys") == 0 { " empty" } else { "" };
-            draft.flag(actor, format!("killed, restarts{empty}"), Tone::Odd);
-            if !empty.is_empty() {
-                draft.cut_off_all();
-            }
+    match event.kind {
+        EventKind::Restarted { keys: 0 } => {
+            draft.flag(actor, "killed, restarts empty", Tone::Odd);
+            draft.cut_off_all();
         }
-        "in-step" => draft.optional_flag(actor, "in step", Tone::Plain),
-        "cut-off" => draft.flag(actor, "cut off", Tone::Odd),
-        "promoted" => {
+        EventKind::Restarted { .. } => draft.flag(actor, "killed, restarts", Tone::Odd),
+        EventKind::InStep => draft.optional_flag(actor, "in step", Tone::Plain),
+        EventKind::CutOff => draft.flag(actor, "cut off", Tone::Odd),
+        EventKind::Promoted => {
             draft.promote(actor);
             draft.flag(actor, "promoted", Tone::Odd);
         }
-        "lease-expired" => draft.expire(actor, client(whose), token),
-        "lock-remains" => match event.number("remaining_ms") {
-            Some(remaining) => {
-                draft.flag(actor, format!("expires in {} s", seconds(remaining)), Tone::Good);
-            }
-            None => draft.flag(actor, "held, without an end", Tone::Bad),
-        },
-        "lock-deleted" => {
-            if let Some(client) = client(whose) {
-                draft.cut_off(client);
-            }
-            draft.flag(actor, format!("{whose}'s lock deleted"), Tone::Bad);
+        EventKind::LeaseExpired { whose } => draft.expire(actor, Some(whose), token),
+        EventKind::LockRemains { remaining_ms: Some(remaining) } => {
+            draft.flag(actor, format!("expires in {} s", seconds(remaining)), Tone::Good);
         }
-        "lock-kept" => draft.flag(actor, format!("{whose} keeps it"), Tone::Good),
-        "request-held" => draft.hold_back(token),
-        "request-delivered" => draft.optional_flag(actor, "delivers it", Tone::Odd),
-        "waited-for" => {
+        EventKind::LockRemains { remaining_ms: None } => {
+            draft.flag(actor, "held, without an end", Tone::Bad);
+        }
+        EventKind::LockDeleted { whose } => {
+            draft.cut_off(whose);
+            draft.flag(actor, format!("{}'s lock deleted", whose.title()), Tone::Bad);
+        }
+        EventKind::LockKept { whose } => {
+            draft.flag(actor, format!("{} keeps it", whose.title()), Tone::Good);
+        }
+        EventKind::RequestHeld => draft.hold_back(token),
+        EventKind::RequestDelivered => draft.optional_flag(actor, "delivers it", Tone::Odd),
+        EventKind::WaitedFor { waiters } => {
             draft.start(Actor::Others, Content::Wait);
-            draft.flag(Actor::Others, format!("{} wait", number("waiters")), Tone::Plain);
+            draft.flag(Actor::Others, format!("{waiters} wait"), Tone::Plain);
         }
-        "done" => draft.flag(actor, format!("{} scripts", number("scripts")), Tone::Plain),
-        "stock" => {
-            let too_many = number("sold") > number("items");
-            let tone = if too_many { Tone::Bad } else { Tone::Plain };
-            let text = format!("{} left, {} sold", number("left"), number("sold"));
-            draft.store(actor, text, None, tone);
+        EventKind::Done { scripts, .. } => {
+            draft.flag(actor, format!("{scripts} scripts"), Tone::Plain);
+        }
+        EventKind::Stock { left, sold, items } => {
+            let tone = if sold > items { Tone::Bad } else { Tone::Plain };
+            draft.store(actor, format!("{left} left, {sold} sold"), None, tone);
         }
         _ => {}
     }
@@ -62,32 +58,39 @@ pub(super) fn service_event(draft: &mut Draft, event: &Event) {
 /// What happens to several nodes, or to one of them.
 pub(super) fn nodes_event(draft: &mut Draft, event: &Event) {
     let actor = event.actor;
-    let nodes = event.text("nodes").unwrap_or("all");
-    match event.event.as_str() {
-        "killed" => draft.flag(actor, format!("{nodes} killed"), Tone::Odd),
-        "started-again" => draft.flag(actor, format!("{nodes} back"), Tone::Plain),
-        "forgot" => draft.flag(actor, format!("{nodes} forgets the lock"), Tone::Odd),
-        "clock-jumped" => {
-            let seconds = event.number("seconds").unwrap_or_default();
+    match &event.kind {
+        EventKind::Killed { nodes } => {
+            let nodes = nodes.as_deref().unwrap_or("all");
+            draft.flag(actor, format!("{nodes} killed"), Tone::Odd);
+        }
+        EventKind::StartedAgain { nodes } => {
+            draft.flag(actor, format!("{nodes} back"), Tone::Plain);
+        }
+        EventKind::Forgot { nodes, .. } => {
+            draft.flag(actor, format!("{nodes} forgets the lock"), Tone::Odd);
+        }
+        EventKind::ClockJumped { nodes, seconds } => {
             draft.flag(actor, format!("{nodes}'s clock: +{seconds} s"), Tone::Odd);
         }
-        "replies-lost" => draft.flag(actor, format!("replies of {nodes} lost"), Tone::Odd),
-        "taken" => match event.number("taken") {
-            None | Some(0) => draft.flag(actor, "all free", Tone::Good),
-            Some(taken) if event.text("held_by").is_none() => {
-                draft.flag(actor, format!("held on {taken}, by nobody"), Tone::Bad);
-            }
-            Some(taken) => draft.flag(actor, format!("held on {taken}"), Tone::Bad),
-        },
-        "admitted-by-hand" => draft.flag(actor, format!("{nodes} votes, by hand"), Tone::Odd),
-        "admitting" => draft.flag(actor, format!("{nodes} must wait"), Tone::Plain),
-        "admitted" => draft.flag(actor, format!("{nodes} votes again"), Tone::Good),
+        EventKind::RepliesLost { nodes } => {
+            draft.flag(actor, format!("replies of {nodes} lost"), Tone::Odd);
+        }
+        EventKind::Taken { taken: 0, .. } => draft.flag(actor, "all free", Tone::Good),
+        EventKind::Taken { taken, held_by: None, .. } => {
+            draft.flag(actor, format!("held on {taken}, by nobody"), Tone::Bad);
+        }
+        EventKind::Taken { taken, .. } => {
+            draft.flag(actor, format!("held on {taken}"), Tone::Bad);
+        }
+        EventKind::AdmittedByHand { nodes } => {
+            draft.flag(actor, format!("{nodes} votes, by hand"), Tone::Odd);
+        }
+        EventKind::Admitting { nodes } => {
+            draft.flag(actor, format!("{nodes} must wait"), Tone::Plain);
+        }
+        EventKind::Admitted { nodes } => {
+            draft.flag(actor, format!("{nodes} votes again"), Tone::Good);
+        }
         _ => service_event(draft, event),
     }
-}
-
-/// The client with a title.
-fn client(title: &str) -> Option<Actor> {
-    let clients = [Actor::Client1, Actor::Client2, Actor::Client3];
-    clients.into_iter().find(|client| client.title() == title)
 }

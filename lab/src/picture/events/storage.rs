@@ -1,8 +1,5 @@
 //! Events of the storage.
 
-use fence::Token;
-use serde_json::Value;
-
 use crate::{
     picture::{
         caption,
@@ -10,40 +7,41 @@ use crate::{
         story::{Arrival, Tone},
         text::shortened,
     },
-    record::Event,
+    record::{Content, Event, EventKind, Reason},
 };
 
 /// The most characters of a stored value that are shown.
 const VALUE_LENGTH: usize = 18;
 
-/// What the storage decided on what was sent last.
+/// What the storage decided on the last request.
 pub(super) fn storage_event(draft: &mut Draft, event: &Event) {
     let (storage, token) = (event.actor, event.token);
-    let offered = token.map(caption::short_token).unwrap_or_default();
-    match event.event.as_str() {
-        "accepted-claim" => draft.raise_fence(storage, token),
-        "accepted-write" | "accepted-stale-write" | "accepted-anothers-token"
-            if event.text("value").is_some() && !draft.last_was_read() =>
+    match &event.kind {
+        EventKind::AcceptedClaim(_) => draft.raise_fence(storage, token),
+        EventKind::AcceptedWrite(content)
+        | EventKind::AcceptedStaleWrite(content)
+        | EventKind::AcceptedAnothersToken(content)
+            if content.value.is_some() && !draft.last_was_read() =>
         {
             draft.raise_fence(storage, token);
             let destroys = draft.last_destroys();
             let tone = if destroys { Tone::Bad } else { Tone::Plain };
-            draft.store(storage, value(event), token, tone);
+            draft.store(storage, value(content), token, tone);
             if destroys {
-                let is_stale = event.event == "accepted-stale-write";
+                let is_stale = matches!(event.kind, EventKind::AcceptedStaleWrite(_));
                 let what = if is_stale { "newer data lost" } else { "update lost" };
                 draft.flag(storage, what, Tone::Bad);
             }
         }
-        "refused" => {
+        EventKind::Refused(rejection) => {
             draft.arrives(Arrival::Bounces);
-            let text = if event.text("reason") == Some("holder-conflict") {
-                format!("rejected: {offered} is another's")
-            } else {
-                let highest = event.number("highest_token").unwrap_or_default();
-                let highest =
-                    Token::try_from(highest).map(caption::short_token).unwrap_or_default();
-                format!("rejected, stale: {offered} < {highest}")
+            let offered = token.map(caption::short_token).unwrap_or_default();
+            let text = match rejection.reason {
+                Reason::HolderConflict => format!("rejected: {offered} is another's"),
+                Reason::StaleToken => {
+                    let highest = caption::short_token(rejection.highest_token);
+                    format!("rejected, stale: {offered} < {highest}")
+                }
             };
             draft.flag(storage, text, Tone::Good);
         }
@@ -52,9 +50,9 @@ pub(super) fn storage_event(draft: &mut Draft, event: &Event) {
 }
 
 /// A value that is stored.
-pub(super) fn value(event: &Event) -> String {
-    match event.details.get("value") {
-        Some(Value::String(text)) => shortened(text, VALUE_LENGTH),
-        _ => "nothing written".to_owned(),
+pub(super) fn value(content: &Content) -> String {
+    match &content.value {
+        Some(text) => shortened(text, VALUE_LENGTH),
+        None => "nothing written".to_owned(),
     }
 }
