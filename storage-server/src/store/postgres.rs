@@ -115,7 +115,7 @@ async fn refuse_unsafe(connection: &mut PgConnection) -> Result<(), sqlx::Error>
 
 /// The migrations, with bookkeeping of their own: a user's may live in the same database.
 fn migrator() -> Migrator {
-    let mut migrator = sqlx::migrate!("../migrations/postgres/storage");
+    let mut migrator = sqlx::migrate!("migrations/postgres");
     migrator.dangerous_set_table_name("storage.migrations");
     migrator.create_schema("storage");
     migrator

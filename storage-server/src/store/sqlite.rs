@@ -64,7 +64,7 @@ impl SqliteStore {
 
 /// The migrations, with bookkeeping of their own: a user's may live in the same database.
 fn migrator() -> Migrator {
-    let mut migrator = sqlx::migrate!("../migrations/sqlite/storage");
+    let mut migrator = sqlx::migrate!("migrations/sqlite");
     migrator.dangerous_set_table_name("storage_migrations");
     migrator
 }
