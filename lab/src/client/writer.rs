@@ -164,7 +164,7 @@ async fn tell_reissue(before: Token, after: Token) -> anyhow::Result<()> {
 fn let_in<T>(answer: Result<T, FencedError>) -> anyhow::Result<Result<T, LetIn>> {
     match answer {
         Ok(value) => Ok(Ok(value)),
-        Err(FencedError::Lost { refusal: Some(refusal) }) => Ok(Err(LetIn(refusal))),
+        Err(FencedError::Lost { refusal: Some(refusal), .. }) => Ok(Err(LetIn(refusal))),
         Err(error) => Err(error.into()),
     }
 }
