@@ -9,7 +9,7 @@ use testbed::{Redis, StorageServer};
 
 use crate::programs::storage_server;
 use crate::{
-    command::{assert_failed, command, output},
+    command::{assert_failed, command, lock_client, output},
     wire,
 };
 
@@ -40,6 +40,46 @@ async fn lines_that_are_appended_at_once_are_all_there() {
     assert_eq!(lines, all);
 }
 
+/// Names with characters that mean something in a URL, to curl, or to a shell.
+const NAMES: [&str; 14] = [
+    "invoice-8#2",
+    "invoice-8?version=2",
+    "100%",
+    "100%25",
+    "two words and  two spaces",
+    "Übergröße/żółw",
+    "orders/42",
+    "orders/42/lines#1",
+    "invoice-[1-3]",
+    "invoice-{1,2}",
+    r"back\slash",
+    "quotes \" and '",
+    "a+b&c=$d;e",
+    "~tilde:colon@at!*(^|`<>)",
+];
+
+#[tokio::test]
+async fn each_name_is_written_to_the_resource_that_its_lock_guards() {
+    let (redis, server) = (
+        Redis::start().await.unwrap(),
+        StorageServer::start(&storage_server(), &[]).await.unwrap(),
+    );
+    for name in NAMES {
+        let mut run = command(&["run", name, "--redis", &redis.url(), "--", SCRIPT, name]);
+        run.env("FENCED_STORAGE", server.url());
+        let appended = output(run).await;
+        assert!(appended.status.success(), "{name}: {appended:?}");
+        let read = lock_client(&["get", name, "--storage", server.url()]).await;
+        assert_eq!(String::from_utf8_lossy(&read.stdout), format!("{name}\n"), "{name}: {read:?}");
+    }
+    let listed = wire::request(server.url(), "GET", "/v1/resources", &[], "").await.json();
+    let listed = listed["resources"].as_array().unwrap().iter();
+    let listed: Vec<&str> = listed.map(|entry| entry["resource"].as_str().unwrap()).collect();
+    let mut expected = NAMES;
+    expected.sort_unstable();
+    assert_eq!(listed, expected, "and no other resource is written");
+}
+
 #[tokio::test]
 async fn script_with_an_older_token_is_refused_before_it_writes() {
     let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
@@ -63,7 +103,8 @@ fn script_is_the_one_in_the_readme() {
 async fn append(server: &StorageServer, token: &str, line: &str) -> Output {
     let mut script = Command::new(SCRIPT);
     script.arg(line).env("FENCED_STORAGE", server.url());
-    script.env("FENCING_RESOURCE", "r").env("FENCING_TOKEN", token).env("FENCING_HOLDER", token);
+    script.env("FENCING_RESOURCE_PATH", "r").env("FENCING_TOKEN", token);
+    script.env("FENCING_HOLDER", token);
     output(script).await
 }
 

@@ -38,8 +38,9 @@ const LOST: u8 = 79;
 
 pub(crate) const HELP: &str = "\
 The lock is renewed at a third of its ttl, for as long as the command runs, and released when it has \
-ended. The command finds in its environment FENCING_TOKEN, FENCING_HOLDER, FENCING_RESOURCE, and \
-FENCING_DEADLINE_MS (Unix time), until when the lock was granted at first. FENCED_REDIS names the Redis \
+ended. The command finds in its environment FENCING_TOKEN, FENCING_HOLDER, FENCING_RESOURCE, \
+FENCING_RESOURCE_PATH (the name percent-encoded, for the path of a URL), and FENCING_DEADLINE_MS (Unix \
+time), until when the lock was granted at first. FENCED_REDIS names the Redis \
 too, but only if its URL has no password.
 
 What protects is the token: send it with every write, to a storage that checks it. That the command is \

@@ -20,7 +20,7 @@ use crate::{
 
 const PRINT_ENVIRONMENT: &str = r#"
     echo "$FENCING_TOKEN"; echo "$FENCING_HOLDER"; echo "$FENCING_RESOURCE"
-    echo "$FENCING_DEADLINE_MS"; read go"#;
+    echo "$FENCING_RESOURCE_PATH"; echo "$FENCING_DEADLINE_MS"; read go"#;
 
 #[tokio::test]
 async fn command_is_told_its_lease_whatever_was_inherited() {
@@ -30,6 +30,7 @@ async fn command_is_told_its_lease_whatever_was_inherited() {
         ("FENCING_TOKEN", "999"),
         ("FENCING_HOLDER", "somebody-else-entirely"),
         ("FENCING_RESOURCE", "another"),
+        ("FENCING_RESOURCE_PATH", "another%20path"),
         ("FENCING_DEADLINE_MS", "1"),
     ];
     let before = unix_millis();
@@ -37,6 +38,7 @@ async fn command_is_told_its_lease_whatever_was_inherited() {
     assert_eq!(run.line().await, "33");
     let holder = run.line().await;
     assert_eq!(run.line().await, "r");
+    assert_eq!(run.line().await, "r", "as a path");
     let deadline: u64 = run.line().await.parse().unwrap();
     assert!((before + 50_000..=unix_millis() + 60_000).contains(&deadline), "{deadline}");
     let lock: String = redis.command(&["GET", "fenced:{r}:lock"]).await.unwrap();
@@ -54,7 +56,7 @@ async fn command_is_told_its_lease_whatever_was_inherited() {
     let mut plain = std::process::Command::new("sh");
     plain.args(["-c", PRINT_ENVIRONMENT]).envs(inherited);
     let printed = String::from_utf8(output(plain).await.stdout).unwrap();
-    assert_eq!(printed, "999\nsomebody-else-entirely\nanother\n1\n");
+    assert_eq!(printed, "999\nsomebody-else-entirely\nanother\nanother%20path\n1\n");
 }
 
 #[tokio::test]

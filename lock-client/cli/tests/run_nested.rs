@@ -52,13 +52,17 @@ async fn acquire_and_put_of_a_lock_that_is_held_above_are_refused() {
 async fn another_name_is_a_lock_of_its_own() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
-    redis.set("fenced:{other}:token", "70").await.unwrap();
-    let print = "echo $FENCING_RESOURCE $FENCING_TOKEN";
-    let script = format!("{print}; {} run other -- sh -c '{print}'; {print}", lock_client());
+    redis.set("fenced:{an other}:token", "70").await.unwrap();
+    let print = "echo $FENCING_RESOURCE $FENCING_RESOURCE_PATH $FENCING_TOKEN";
+    let script = format!(
+        r#"{print}; {0} run "an other" -- sh -c '{print}; {0} run r -- sh -c "$0"' '{print}'; {print}"#,
+        lock_client()
+    );
     let mut run = Run::start(&redis, &[], &script);
-    assert_eq!(run.line().await, "r 33");
-    assert_eq!(run.line().await, "other 71");
-    assert_eq!(run.line().await, "r 33");
+    assert_eq!(run.line().await, "r r 33");
+    assert_eq!(run.line().await, "an other an%20other 71");
+    assert_eq!(run.line().await, "r r 33", "within, the first lock again");
+    assert_eq!(run.line().await, "r r 33");
     assert_eq!(run.exit_code().await, 0);
 }
 

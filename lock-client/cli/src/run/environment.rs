@@ -3,6 +3,7 @@
 use std::{env, ffi::OsString, fmt::Display};
 
 use fence::{Holder, ResourceName, Token};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
@@ -13,11 +14,33 @@ use lock_client::{Lease, Locks, Lost, redis::has_password};
 const TOKEN: &str = "FENCING_TOKEN";
 const HOLDER: &str = "FENCING_HOLDER";
 const RESOURCE: &str = "FENCING_RESOURCE";
+/// The name again, percent-encoded for the path of a URL.
+const RESOURCE_PATH: &str = "FENCING_RESOURCE_PATH";
 const DEADLINE_MS: &str = "FENCING_DEADLINE_MS";
 /// The leases held above that one.
 const OUTER: &str = "FENCING_OUTER";
 /// Where `--redis` is read from, too.
 const REDIS: &str = "FENCED_REDIS";
+
+/// The characters to encode in the path of a URL. They are those that the client of the storage encodes,
+/// without the slash, because a name has segments as a path has; and brackets and the circumflex, because
+/// curl takes brackets for a range of URLs.
+const ENCODED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
 
 /// A lease as a command is told of it.
 #[derive(Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -46,6 +69,7 @@ impl Told {
             .env(TOKEN, self.token.to_string())
             .env(HOLDER, self.holder.as_str())
             .env(RESOURCE, self.resource.as_str())
+            .env(RESOURCE_PATH, percent_encoded(&self.resource))
             .env(DEADLINE_MS, self.deadline_ms.to_string());
     }
 
@@ -61,6 +85,11 @@ impl Told {
             held.ownership.holder == self.holder && held.ownership.grant == self.token
         }))
     }
+}
+
+/// A name as the path of a URL has it.
+fn percent_encoded(name: &ResourceName) -> String {
+    utf8_percent_encode(name.as_str(), ENCODED).to_string()
 }
 
 /// Tells the command where Redis is, for another `run` or `status` under it: but no password.
@@ -139,6 +168,15 @@ mod tests {
             let found = variables.iter().rev().find(|(name, _)| *name == wanted);
             found.map(|(_, value)| value.into())
         })
+    }
+
+    #[test]
+    fn name_is_encoded_for_a_path() {
+        let encoded = |name: &str| percent_encoded(&name.parse().unwrap());
+        assert_eq!(encoded("orders/42"), "orders/42");
+        assert_eq!(encoded("a b#c?d%e"), "a%20b%23c%3Fd%25e");
+        assert_eq!(encoded("żółw"), "%C5%BC%C3%B3%C5%82w");
+        assert_eq!(encoded(r#"[1-3]{a}\"<>`^|"#), "%5B1-3%5D%7Ba%7D%5C%22%3C%3E%60%5E%7C");
     }
 
     #[test]
