@@ -1,4 +1,4 @@
-//! The shell script that the README shows, which writes under a lock by `lock-client run` and curl.
+//! The shell script in the README of the command, which writes under a lock with curl.
 
 use std::{
     fs,
@@ -14,10 +14,10 @@ use crate::{
 };
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../lock-client/examples/append.sh");
-const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../lock-client/cli/README.md");
 
 #[tokio::test]
-async fn lines_that_are_appended_at_once_are_all_there() {
+async fn concurrent_appends_lose_no_line() {
     let (redis, server) = (
         Redis::start().await.unwrap(),
         StorageServer::start(&storage_server(), &[]).await.unwrap(),
@@ -81,14 +81,14 @@ async fn each_name_is_written_to_the_resource_that_its_lock_guards() {
 }
 
 #[tokio::test]
-async fn script_with_an_older_token_is_refused_before_it_writes() {
+async fn script_with_an_older_token_is_rejected_before_it_writes() {
     let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
-    // The control: in their order, both write.
+    // The control: in the order of their tokens, both write.
     for (token, line) in [("33", "first"), ("34", "second")] {
         assert!(append(&server, token, line).await.status.success());
     }
-    let refused = append(&server, "33", "third").await;
-    assert_failed(&refused, 1, "token 33 is below the fence at 34");
+    let rejected = append(&server, "33", "third").await;
+    assert_failed(&rejected, 1, "token 33 is below the fence at 34");
     assert_eq!(value(&server).await, "first\nsecond\n");
 }
 
@@ -99,7 +99,7 @@ fn script_is_the_one_in_the_readme() {
     assert!(readme.contains(&format!("```sh\n{script}```")), "{script}");
 }
 
-/// Runs the script with a token, without a lock.
+/// Runs the script with a token, and without a lock.
 async fn append(server: &StorageServer, token: &str, line: &str) -> Output {
     let mut script = Command::new(SCRIPT);
     script.arg(line).env("FENCED_STORAGE", server.url());
