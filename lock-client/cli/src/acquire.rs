@@ -16,12 +16,13 @@ use crate::{
 };
 
 pub(crate) const HELP: &str = "\
-The handle is a JSON object: name, token, holder, grant, ttl_ms, and deadline_ms, when the lease ends in \
-Unix time. It is the proof of holding: anyone who has it can renew and release the lock, and write in \
-its holder's name. Pass it to renew and release on stdin, because other users can see arguments.
+The handle is a JSON object: name, token, holder, grant, ttl_ms, and deadline_ms, when the lease \
+ends in Unix time. It is the proof of holding: anyone who has it can renew and release the lock, \
+and write in its holder's name. Pass it to renew and release on stdin, because other users can see \
+arguments.
 
-No process renews the lock: it is free when its ttl ends, unless renew is called before. Send the token \
-and the holder with every write.
+No process renews the lock: it is free when its ttl ends, unless renew is called before. Send the \
+token and the holder with every write.
 
 Example:
   handle=$(lock-client acquire nightly --ttl 10m --wait 1m) || exit

@@ -1,8 +1,8 @@
 //! `lock-client doctor`: checks whether a Redis could lose a token.
 //!
-//! Each check is a module. It looks at `facts` or asks over a `connection`, and returns a `finding`;
-//! `report` prints the findings. `one_server` runs all checks on one Redis, and `cluster` on each node
-//! of a Redlock cluster.
+//! Each check is a module. It looks at `facts` or asks over a `connection`, and returns a
+//! `finding`; `report` prints the findings. `one_server` runs all checks on one Redis, and
+//! `cluster` on each node of a Redlock cluster.
 
 mod clock;
 mod cluster;

@@ -1,5 +1,5 @@
-//! The environment variables by which `run` passes its lease to its command, and to a `run`, `acquire`
-//! or `put` within it.
+//! The environment variables by which `run` passes its lease to its command, and to a `run`,
+//! `acquire` or `put` within it.
 
 use std::{env, ffi::OsString, fmt::Display};
 
@@ -89,7 +89,8 @@ fn percent_encoded(name: &ResourceName) -> String {
     utf8_percent_encode(name.as_str(), ENCODED).to_string()
 }
 
-/// Sets where Redis is, for another `run` or `status` within the command. A password is never passed on.
+/// Sets where Redis is, for another `run` or `status` within the command. A password is never
+/// passed on.
 pub(crate) fn set_redis(command: &mut Command, urls: &[&str]) {
     if urls.iter().any(|url| has_password(url)) {
         command.env_remove(REDIS);
@@ -153,8 +154,8 @@ impl OuterLeases {
     }
 }
 
-/// Rejects a name whose lock an outer `run` holds: to acquire it would wait for that `run`, which waits
-/// for this process.
+/// Rejects a name whose lock an outer `run` holds: to acquire it would wait for that `run`, which
+/// waits for this process.
 pub(crate) fn reject_lock_of_outer_run(name: &ResourceName) -> Result<(), Failure> {
     match OuterLeases::from_environment()?.take(name) {
         None => Ok(()),
@@ -167,8 +168,8 @@ pub(crate) fn reject_lock_of_outer_run(name: &ResourceName) -> Result<(), Failur
 
 fn malformed(variable: &str, error: &dyn Display) -> Failure {
     Failure::Usage(format!(
-        "{variable} is malformed ({error}): `lock-client run` sets it for commands within it; if there \
-         is no such run, unset it and {RESOURCE}"
+        "{variable} is malformed ({error}): `lock-client run` sets it for commands within it; if \
+         there is no such run, unset it and {RESOURCE}"
     ))
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn list(codes: &[u8]) -> String {
         let (_, meaning) = meaning.expect("every exit code has a meaning");
         writeln!(lines, " {code:>3}  {meaning}").expect("memory can be written to");
     }
-    lines + " 128+n  signal n ended the command of run, or the wait for the lock"
+    lines + " 128+n  signal n ended the command of run, or lock-client itself"
 }
 
 #[cfg(test)]

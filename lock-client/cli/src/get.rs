@@ -22,8 +22,8 @@ pub(crate) struct Get {
     #[command(flatten)]
     storage: StorageServer,
 
-    /// Print a JSON object: resource, version, token, content_type, and value, or value_base64 if the
-    /// value is not UTF-8
+    /// Print a JSON object: resource, version, token, content_type, and value, or value_base64 if
+    /// the value is not UTF-8
     #[arg(long)]
     json: bool,
 }

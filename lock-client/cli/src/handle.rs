@@ -15,8 +15,8 @@ use crate::failure::Failure;
 /// The longest handle, in bytes. Names and holders are short.
 const MAX_LENGTH: u64 = 64 * 1024;
 
-/// A held lock that no process renews. It is free when its ttl ends, unless renewed. The handle is the
-/// proof of holding: any process that has it can renew and release the lock.
+/// A held lock that no process renews. It is free when its ttl ends, unless renewed. The handle is
+/// the proof of holding: any process that has it can renew and release the lock.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct Handle {
     name: ResourceName,
@@ -106,7 +106,10 @@ pub(crate) fn unix_millis_after(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    const HANDLE: &str = r#"{"name":"r","token":35,"holder":"0123456789abcdef","grant":34,"ttl_ms":30000,"deadline_ms":1}"#;
+    const HANDLE: &str = concat!(
+        r#"{"name":"r","token":35,"holder":"0123456789abcdef","grant":34,"#,
+        r#""ttl_ms":30000,"deadline_ms":1}"#
+    );
 
     #[test]
     fn handle_is_parsed_as_it_was_printed() {

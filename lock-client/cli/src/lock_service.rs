@@ -66,8 +66,8 @@ impl LockService {
         Ok(Operator::new(&self.urls())?)
     }
 
-    /// Works with the locks, and then waits a moment for the library's work in the background, which
-    /// ends with this process.
+    /// Works with the locks, and then waits a moment for the library's work in the background,
+    /// which ends with this process.
     pub(crate) async fn with_locks<T>(
         &self,
         work: impl AsyncFnOnce(&Locks) -> Result<T, Failure>,

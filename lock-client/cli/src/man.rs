@@ -68,8 +68,8 @@ fn page(command: Command) -> Vec<u8> {
     out
 }
 
-/// The text at the end of a page. Indented lines are printed as they are; the renderer of pages would
-/// join them.
+/// The text at the end of a page. Indented lines are printed as they are; the renderer of pages
+/// would join them.
 fn notes(text: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["NOTES"]);

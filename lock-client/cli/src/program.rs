@@ -57,8 +57,8 @@ fn exit_wrong_usage(error: &clap::Error) -> ExitCode {
     if is_missing_redis(error) && environment::is_under_run() {
         let _ = writeln!(
             io::stderr(),
-            "This runs under lock-client run, which passes on no URL with a password: set FENCED_REDIS \
-             again, or give --redis."
+            "This runs under lock-client run, which passes on no URL with a password: set \
+             FENCED_REDIS again, or give --redis."
         );
     }
     // --help and --version are errors to clap as well, and go to stdout.

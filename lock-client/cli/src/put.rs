@@ -105,8 +105,8 @@ impl Put {
             })
             .await?;
 
-        // 2. Read, and claim: from here on, the storage rejects older tokens. The library may have to
-        //    take a higher token for that.
+        // 2. Read, and claim: from here on, the storage rejects older tokens. The library may have
+        //    to take a higher token for that.
         let value = match storage.under(lease, &self.resource).read().await {
             Ok(value) => value,
             Err(FencedError::Lost { refusal: Some(refusal) }) => {
@@ -132,8 +132,8 @@ impl Put {
             tokio::time::sleep(*hold).await;
         }
 
-        // 4. Check the lease. A pause may follow any such check: --step shows what happens to a write
-        //    after one.
+        // 4. Check the lease. A pause may follow any such check: --step shows what happens to a
+        //    write after one.
         let fence = lease.fence()?;
         let remaining_ms = millis(lease.remaining());
         steps.print(&Event::LeaseChecked { token, remaining_ms }).await?;

@@ -24,8 +24,8 @@ impl Release {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let handle = self.handle.read()?;
         let ttl = handle.ttl()?;
-        // A renewal first shows whether the lock is still held. A release alone can't show that: if its
-        // reply is lost, it is repeated, and then finds the lock free.
+        // A renewal first shows whether the lock is still held. A release alone can't show that: if
+        // its reply is lost, it is repeated, and then finds the lock free.
         let terms = Terms::new(ttl.at_most(CHECK_TTL)).without_renewal();
         let release = async |locks: &Locks| {
             locks.adopt(handle.into_detached(ttl), terms).await?.release().await?;

@@ -33,7 +33,8 @@ impl Renew {
         let renew = async |locks: &Locks| {
             let lease = locks.adopt(handle.into_detached(ttl), terms).await?;
             let renewed = Handle::new(&lease, ttl);
-            // The lock stays held, even if the new handle can't be printed: the old one is still valid.
+            // The lock stays held, even if the new handle can't be printed: the old one is still
+            // valid.
             lease.detach();
             print(&renewed?)
         };

@@ -1,8 +1,8 @@
 //! `lock-client run`: a command under a lock.
 //!
 //! `new_lock` acquires the lock, runs the command and releases the lock; `reentry` runs the command
-//! under a lock that an outer `run` holds. Both pass a `job` to `supervision`, which watches over the
-//! child and the lease. `lost_lease` decides what happens to the child when the lease is lost.
+//! under a lock that an outer `run` holds. Both pass a `job` to `supervision`, which watches over
+//! the child and the lease. `lost_lease` decides what happens to the child when the lease is lost.
 
 mod arguments;
 mod child;

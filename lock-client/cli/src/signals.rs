@@ -34,8 +34,8 @@ pub(crate) const ENDING: &[Signal] = &[Signal::INT, Signal::TERM];
 
 /// Signals that this process takes itself. From `listen` on, none of them ends the process.
 ///
-/// A signal that the process was started to ignore, as `nohup` does with SIGHUP, stays ignored, here
-/// and in the child. Only Linux shows which signals those are.
+/// A signal that the process was started to ignore, as `nohup` does with SIGHUP, stays ignored,
+/// here and in the child. Only Linux shows which signals those are.
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,

@@ -12,8 +12,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Prints messages on stderr, on a thread of its own.
 ///
-/// If stderr is a full pipe that nobody reads, a write to it blocks. It must not block the signal that
-/// ends the child in time.
+/// If stderr is a full pipe that nobody reads, a write to it blocks. It must not block the signal
+/// that ends the child in time.
 #[derive(Debug)]
 pub(crate) struct Messages {
     lines: Option<Sender<String>>,

@@ -21,8 +21,8 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     write(bytes).map_err(Failure::CannotPrint)
 }
 
-/// Prints an object as a JSON line, on a thread of its own. If stdout is a full pipe that nobody reads,
-/// the caller can still take signals and renew a lease.
+/// Prints an object as a JSON line, on a thread of its own. If stdout is a full pipe that nobody
+/// reads, the caller can still take signals and renew a lease.
 ///
 /// # Cancellation safety
 /// If this future is dropped, the line is still printed, as soon as stdout takes it.

@@ -24,12 +24,13 @@ use crate::{
 const INTERVAL: Duration = Duration::from_millis(500);
 
 pub(crate) const HELP: &str = "\
-The first line is the lock as it is now. Each further line follows when the lock is acquired or freed, \
-or when a client joins or leaves its queue. The lines are those of status. A change that lasts less than \
-half a second may be missed; a higher last_token shows that there was one, but not how many.
+The first line is the lock as it is now. Each further line follows when the lock is acquired or \
+freed, or when a client joins or leaves its queue. The lines are those of status. A change that \
+lasts less than half a second may be missed; a higher last_token shows that there was one, but not \
+how many.
 
-If Redis can't be reached at first, the exit code is 69; if it can't be reached later, watch retries. \
-SIGINT, SIGTERM, and the end of the reader of stdout end the watch with 0.";
+If Redis can't be reached at first, the exit code is 69; if it can't be reached later, watch \
+retries. SIGINT, SIGTERM, and the end of the reader of stdout end the watch with 0.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
@@ -74,8 +75,8 @@ async fn watch(locks: &Locks, name: &ResourceName) -> Result<(), Failure> {
     }
 }
 
-/// Looks again when the lock may have been freed, or after the interval. Retries until the lock service
-/// answers. `None` if the reader of stdout is gone.
+/// Looks again when the lock may have been freed, or after the interval. Retries until the lock
+/// service answers. `None` if the reader of stdout is gone.
 async fn next_status(
     locks: &Locks,
     name: &ResourceName,

@@ -226,8 +226,9 @@ async fn wrong_usage_of_run_is_64() {
     }
 }
 
-/// Runs a script with the status piped to a reader, and prints the exit code of the wrapper. For both,
-/// `$END` names a file that exists when the wrapper has ended, and `$BEGUN` one that they may create.
+/// Runs a script with the status piped to a reader, and prints the exit code of the wrapper. For
+/// both, `$END` names a file that exists when the wrapper has ended, and `$BEGUN` one that they may
+/// create.
 async fn run_with_status_piped_to(reader: &str, redis: &Redis, script: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let pipe = format!(

@@ -1,4 +1,5 @@
-//! `lock-client run` when its lease is lost: it ends the command in time, and the exit code shows it.
+//! `lock-client run` when its lease is lost: it ends the command in time, and the exit code shows
+//! it.
 
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ const SHORT: [&str; 4] = ["--ttl", "3s", "--kill-after", "1s"];
 /// Ignores SIGTERM.
 const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
 /// Cleans up and exits with 0 when it gets SIGTERM.
-const ORDERLY: &str = "trap 'echo terminated; sleep 0.2; echo tidied; exit 0' TERM; echo $$; while :; do sleep 0.05; done";
+const ORDERLY: &str = "trap 'echo terminated; sleep 0.2; echo tidied; exit 0' TERM
+    echo $$; while :; do sleep 0.05; done";
 
 /// Deletes the lock.
 async fn delete_lock(redis: &Redis) {

@@ -26,7 +26,8 @@ async fn same_name_re_enters_with_the_same_token() {
     redis.set("fenced:{r}:token", "32").await.unwrap();
     let print = "echo $FENCING_TOKEN $FENCING_HOLDER $FENCING_DEADLINE_MS";
     let script = format!(
-        "{print}; {0} run r --no-wait -- {0} run r -- sh -c '{print}; exit 6' || echo $?; {0} status r",
+        "{print}; {0} run r --no-wait -- {0} run r -- sh -c '{print}; exit 6' || echo $?
+        {0} status r",
         lock_client()
     );
     let mut run = Run::start(&redis, &[], &script);
@@ -66,7 +67,9 @@ async fn another_name_is_a_lock_of_its_own() {
     redis.set("fenced:{an other}:token", "70").await.unwrap();
     let print = "echo $FENCING_RESOURCE $FENCING_RESOURCE_PATH $FENCING_TOKEN";
     let script = format!(
-        r#"{print}; {0} run "an other" -- sh -c '{print}; {0} run r -- sh -c "$0"' '{print}'; {print}"#,
+        r#"{print}
+        {0} run "an other" -- sh -c '{print}; {0} run r -- sh -c "$0"' '{print}'
+        {print}"#,
         lock_client()
     );
     let mut run = Run::start(&redis, &[], &script);

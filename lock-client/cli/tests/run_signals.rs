@@ -95,8 +95,8 @@ async fn signal_that_was_ignored_from_the_start_stays_ignored() {
     }
 }
 
-/// Wrapper and command both receive SIGINT from a terminal; forwarded, it would come twice. A command
-/// that is detached by `setsid` does not receive it from the terminal.
+/// Wrapper and command both receive SIGINT from a terminal; forwarded, it would come twice. A
+/// command that is detached by `setsid` does not receive it from the terminal.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn interrupt_from_a_terminal_comes_once() {
@@ -135,7 +135,8 @@ async fn interrupt_from_a_terminal_comes_once() {
     }
 }
 
-/// A shell ends its loop if SIGINT itself ended the program in it. It continues after an exit with 130.
+/// A shell ends its loop if SIGINT itself ended the program in it. It continues after an exit with
+/// 130.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn interrupt_from_a_terminal_ends_the_loop_of_a_shell() {

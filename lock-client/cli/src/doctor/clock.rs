@@ -69,9 +69,10 @@ impl Sample {
             CHECK,
             found,
             "a correction by a jump ends locks early or late; and a missing counter starts at the \
-             client's clock, which is below the tokens of other clients if this machine's is behind",
+             client's clock, which is below the tokens of other clients if this machine's is \
+             behind",
             Cure::advice(
-                "find out which clock is wrong, and run an NTP service that slews it on both machines",
+                "find out which clock is wrong; run an NTP service that slews it on both machines",
             ),
         )
     }

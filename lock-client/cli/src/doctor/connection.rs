@@ -39,8 +39,8 @@ impl Server {
     }
 }
 
-/// Connects to the server of a URL: behind Sentinels, to the primary; of a Redis Cluster, to one of the
-/// named nodes.
+/// Connects to the server of a URL: behind Sentinels, to the primary; of a Redis Cluster, to one of
+/// the named nodes.
 pub(super) async fn connect(url: &str) -> Result<Server, Failure> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECTION_TIMEOUT))

@@ -79,8 +79,8 @@ impl Finding {
                 _ => "a danger may be hidden here",
             },
             Cure::advice(
-                "run this as a user who may use INFO, CONFIG GET, TIME and PUBSUB; if a hosting service \
-                 forbids these, look at the settings in its own console",
+                "run this as a user who may use INFO, CONFIG GET, TIME and PUBSUB; if a hosting \
+                 service forbids these, look at the settings in its own console",
             ),
         )
     }

@@ -150,8 +150,8 @@ async fn use_lock(locks: &Locks, name: &ResourceName, terms: Terms) -> Result<()
     }
 }
 
-/// Whether Redis rejected the user. Its words depend on its version, and on whether a script called the
-/// command.
+/// Whether Redis rejected the user. Its words depend on its version, and on whether a script called
+/// the command.
 pub(super) fn is_forbidden(problem: &str) -> bool {
     ["NOPERM", "NoPerm", "no permissions", "The user executing the script", "ACL failure"]
         .iter()
@@ -173,14 +173,15 @@ pub(super) fn node_permissions(user: &str) -> Cure {
 }
 
 fn allowed(user: &str, commands: &str) -> Cure {
-    // To a user with all keys or channels, Redis rejects a pattern and all rules beside it: so each rule
-    // is a command of its own.
+    // To a user with all keys or channels, Redis rejects a pattern and all rules beside it: so each
+    // rule is a command of its own.
     let rules = [commands, "~fenced:*", "&fenced:*"];
     Cure {
         commands: rules.map(|rule| format!("ACL SETUSER {user} {rule}")).into(),
         ..Cure::advice(
-            "allow the user the commands of the lock scripts, on the keys and channels of locks (a user \
-             who has all of them needs no pattern); ACL SAVE or CONFIG REWRITE makes it permanent",
+            "allow the user the commands of the lock scripts, on the keys and channels of locks (a \
+             user who has all of them needs no pattern); ACL SAVE or CONFIG REWRITE makes it \
+             permanent",
         )
     }
 }

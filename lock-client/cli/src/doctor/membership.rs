@@ -25,8 +25,8 @@ pub(super) async fn named_alone(
             Severity::TokenLoss,
             CHECK,
             "it is a node of a Redlock cluster (it has the key fenced:node), and was named alone",
-            "a client that acquires a lock on this node alone holds it while another client holds it on \
-             the other nodes, and both may have the same token",
+            "a client that acquires a lock on this node alone holds it while another client holds \
+             it on the other nodes, and both may have the same token",
             Cure::advice(
                 "name all nodes of the cluster: --redis once for each, or FENCED_REDIS with spaces \
                  between them; if it is no longer a node, delete the key",
@@ -45,7 +45,7 @@ pub(super) fn membership(view: &View, user: &str) -> Finding {
         State::Prepared => "run `lock-client node init` again",
         State::Restarted => "run `lock-client node admit` for it",
         State::NoCluster => {
-            "run `lock-client node admit` for it, if the others are in a cluster; otherwise `node init`"
+            "run `lock-client node admit` if the others are in a cluster; otherwise `node init`"
         }
         State::OtherCluster | State::SameServer => "name all nodes of one cluster, and no others",
         State::Unreachable if view.reason.as_deref().is_some_and(locking::is_forbidden) => {
@@ -77,8 +77,8 @@ fn durability(view: &View) -> Finding {
         severity,
         CHECK,
         found,
-        "if it loses grants that it has answered, and restarts with appendfsync always again, it issues \
-         tokens a second time",
+        "if it loses grants that it has answered, and restarts with appendfsync always again, it \
+         issues tokens a second time",
         Cure::advice(
             "have it write each grant to disk again, or run `lock-client node admit` for it, which \
              records its present settings",
@@ -91,7 +91,8 @@ pub(super) fn unreachable(view: &View) -> Finding {
     no_vote(
         view,
         Cure::advice(
-            "make sure that it runs and answers; if it then has no vote, run `lock-client node admit` for it",
+            "make sure that it runs and answers; if it has no vote then, run `lock-client node \
+             admit` for it",
         ),
     )
 }
@@ -130,7 +131,7 @@ pub(super) fn servers(views: &[View]) -> Finding {
         Severity::Unusable,
         "servers",
         format!("one server is named more than once: {}", twice.join(", ")),
-        "one server has several votes: locks and tokens are lost with fewer servers than a majority",
+        "one server has several votes: fewer servers than a majority can lose locks and tokens",
         Cure::advice("name each server once, and name all servers"),
     )
 }

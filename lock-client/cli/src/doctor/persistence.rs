@@ -17,15 +17,17 @@ pub(super) fn persistence(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// The same for a node of a Redlock cluster. After a restart that may have lost grants, it has no vote.
+/// The same for a node of a Redlock cluster. After a restart that may have lost grants, it has no
+/// vote.
 pub(super) fn node_persistence(facts: &Facts, view: &View) -> Vec<Finding> {
     let mut findings = persistence(facts);
     for finding in &mut findings {
         if matches!(finding.severity, Severity::TokenLoss | Severity::Unseen) {
             finding.severity = Severity::Warning;
             finding.endangers = Some(
-                "no token: but after each restart the node has no vote until `lock-client node admit`; and \
-                 if so many restart at once that no majority is left, the cluster must be started again",
+                "no token: but after each restart the node has no vote until `lock-client node \
+                 admit`; and if so many restart at once that no majority is left, the cluster must \
+                 be started again",
             );
         }
     }
@@ -60,13 +62,14 @@ fn no_append_only_file(facts: &Facts) -> Finding {
     let (found, endangers) = match facts.setting("save") {
         Some("") => (
             "nothing is kept on disk".to_owned(),
-            "a restart loses counters and locks: a counter that was set by hand then issues its tokens \
-             again; any other starts at the client's clock, which is higher unless a clock went back",
+            "a restart loses counters and locks: a counter that was set by hand then issues its \
+             tokens again; any other starts at the client's clock, which is higher unless a clock \
+             went back",
         ),
         Some(save) => (
             format!("snapshots only (save {save}), and no append-only file"),
-            "a crash resets the counters to the last snapshot, and the tokens issued since then are issued \
-             again",
+            "a crash resets the counters to the last snapshot, and the tokens issued since then \
+             are issued again",
         ),
         None => (
             "no append-only file; whether there are snapshots could not be seen".to_owned(),
@@ -93,9 +96,7 @@ fn append_only_file(facts: &Facts) -> Finding {
             return Finding::bad(
                 Severity::TokenLoss,
                 CHECK,
-                format!(
-                    "an append-only file, synchronised when the operating system does (appendfsync {other})"
-                ),
+                format!("an append-only file, synchronised by the kernel (appendfsync {other})"),
                 "a power loss loses half a minute or more: tokens of that time are issued again",
                 append_always(),
             );
@@ -146,8 +147,8 @@ fn failed_writes(facts: &Facts) -> Option<Finding> {
             Severity::TokenLoss,
             CHECK,
             "the last write to the append-only file has failed (aof_last_write_status)",
-            "tokens that were issued and not written are issued again after a restart; no new ones are \
-             issued until a write succeeds",
+            "tokens that were issued and not written are issued again after a restart; no new ones \
+             are issued until a write succeeds",
             Cure::advice("make room on the disk, or replace it; Redis then continues by itself"),
         )
     })

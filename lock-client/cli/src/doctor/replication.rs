@@ -45,7 +45,8 @@ pub(super) async fn replication(
     Ok(findings)
 }
 
-/// The same for a node of a Redlock cluster. A promoted replica is another process, which has no vote.
+/// The same for a node of a Redlock cluster. A promoted replica is another process, which has no
+/// vote.
 ///
 /// # Errors
 /// If the connection is lost.
@@ -63,8 +64,8 @@ pub(super) async fn node_replication(
         if view.durable != Some(true) {
             finding.severity = Severity::Warning;
             finding.endangers = Some(
-                "no token: but a promoted replica has no vote until `lock-client node admit`, because it \
-                 may not have received all grants",
+                "no token: but a promoted replica has no vote until `lock-client node admit`, \
+                 because it may not have received all grants",
             );
         }
         finding.cure =
@@ -93,12 +94,12 @@ fn replicas(facts: &Facts, promoter: &str) -> Finding {
             Severity::TokenLoss,
             CHECK,
             format!("a primary with replicas: {number}; {promoter}"),
-            "replicas receive a grant after its answer: a failover to one that has not received it issues \
-             the token a second time, and min-replicas-to-write does not prevent that",
+            "replicas receive a grant after its answer: a failover to one that has not received it \
+             issues the token a second time, and min-replicas-to-write does not prevent that",
             Cure::advice(
-                "keep the locks on a majority of independent nodes without replicas (Redlock), or promote \
-                 no replica; until then, the fence protects: the storage rejects the second holder of a \
-                 token as a holder conflict",
+                "keep the locks on a majority of independent nodes without replicas (Redlock), or \
+                 promote no replica; until then, the fence protects: the storage rejects the \
+                 second holder of a token as a holder conflict",
             ),
         ),
     }
@@ -158,8 +159,8 @@ fn replica(facts: &Facts) -> Finding {
     let cure = Cure::advice("name the primary");
     if facts.info("slave_read_only") == Some("0") {
         let found = format!("{found}, and it accepts writes (replica-read-only no)");
-        let endangers = "writes to it are lost when it next synchronises with its primary, which issues \
-                         the same tokens";
+        let endangers = "writes to it are lost when it next synchronises with its primary, which \
+                         issues the same tokens";
         return Finding::bad(Severity::TokenLoss, CHECK, found, endangers, cure);
     }
     let endangers = "no lock can be acquired here, because it accepts no writes";

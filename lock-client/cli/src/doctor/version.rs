@@ -41,7 +41,7 @@ pub(super) fn version(facts: &Facts) -> Finding {
             Severity::Warning,
             CHECK,
             format!("{server} is older than {}.{}", GOOD.0, GOOD.1),
-            "clients can't see in the errors of scripts that it has become a replica, and keep using it",
+            "when it becomes a replica, the errors of scripts don't show that, and clients stay",
             Cure::advice(format!("update Redis to {}.{} or newer", GOOD.0, GOOD.1)),
         ),
         Some(_) => Finding::bad(

@@ -13,13 +13,14 @@ use crate::{
 };
 
 pub(super) const HELP: &str = "\
-A node that restarted may have lost its counters, and has no vote. This command first waits for the \
-longest ttl, so that every lock the node voted for before it restarted has expired; only the clock of \
-this machine counts. Then it copies the highest counters from a majority of nodes, all of them others \
-that may vote, and lets the node vote. SIGINT and SIGTERM end it, and the node stays without a vote.
+A node that restarted may have lost its counters, and has no vote. This command first waits for \
+the longest ttl, so that every lock the node voted for before it restarted has expired; only the \
+clock of this machine counts. Then it copies the highest counters from a majority of nodes, all of \
+them others that may vote, and lets the node vote. SIGINT and SIGTERM end it, and the node stays \
+without a vote.
 
-A server that replaces another is admitted in the same way. The other must not come back: delete its key \
-fenced:node, if it still runs. All clients must then name the new server instead.";
+A server that replaces another is admitted in the same way. The other must not come back: delete \
+its key fenced:node, if it still runs. All clients must then name the new server instead.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Admit {
@@ -60,8 +61,8 @@ impl Admit {
             }
             Asked::After(admission) => {
                 messages.print(format!(
-                    "waiting {:.1?}, so that every lock this node voted for before it restarted has \
-                     expired",
+                    "waiting {:.1?}, so that every lock this node voted for before it restarted \
+                     has expired",
                     admission.remaining()
                 ));
                 Ok(admission.finish().await?)

@@ -14,10 +14,11 @@ Prints a line for each node, and then one for the cluster. A node's state is one
   same-server    it is the same server as another of the nodes
   unreachable    it doesn't answer
 
-counters_behind is the number of names whose counter on this node is below the highest of all voting \
-nodes; a name that is being locked may be among them for a moment. lag_ms is how long the node took to \
-answer. persistence shows which of its answers are on disk: always, not-on-rewrite, every-second, \
-whenever, snapshots, nothing, or unseen. durable is whether it keeps its vote when it restarts.
+counters_behind is the number of names whose counter on this node is below the highest of all \
+voting nodes; a name that is being locked may be among them for a moment. lag_ms is how long the \
+node took to answer. persistence shows which of its answers are on disk: always, not-on-rewrite, \
+every-second, whenever, snapshots, nothing, or unseen. durable is whether it keeps its vote when \
+it restarts.
 
 The exit code is 69 if no majority may vote.";
 

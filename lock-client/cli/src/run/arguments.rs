@@ -9,48 +9,48 @@ use super::on_lost::OnLost;
 use crate::{acquisition::AcquireOptions, exit_code, lock_service::LockService, parse};
 
 const HELP: &str = "\
-The lock is renewed at a third of its ttl while the command runs, and released when the command has \
-ended. The command has these environment variables:
+The lock is renewed at a third of its ttl while the command runs, and released when the command \
+has ended. The command has these environment variables:
 
   FENCING_TOKEN          the fencing token
-  FENCING_HOLDER         the holder: the proof of holding, to be kept secret
+  FENCING_HOLDER         the holder: the proof of holding; keep it secret
   FENCING_RESOURCE       NAME
   FENCING_RESOURCE_PATH  NAME, percent-encoded for the path of a URL; its slashes stay
   FENCING_DEADLINE_MS    when the first grant ends, in Unix time
   FENCING_OUTER          the leases of outer runs with other names, as JSON
   FENCED_REDIS           the Redis, unless its URL has a password
 
-The token is what protects: send it with every write, to a storage that checks it. When the lease is \
-lost, run also ends the command, but that may come too late: if this process or the whole machine was \
-paused, the command may go on without the lock for a while.
+The token is what protects: send it with every write, to a storage that checks it. When the lease \
+is lost, run also ends the command, but that may come too late: if this process or the whole \
+machine was paused, the command may go on without the lock for a while.
 
 If the lease can't be renewed, the command gets SIGTERM early enough that --kill-after, and then \
-SIGKILL, end it before the ttl ends. If another client has acquired the lock, or the lock was deleted, \
-the command gets SIGTERM at once, and SIGKILL after --kill-after, or when the lease would have ended, if \
-that is sooner. The exit code is then 79, whatever the command did.
+SIGKILL, end it before the ttl ends. If another client has acquired the lock, or the lock was \
+deleted, the command gets SIGTERM at once, and SIGKILL after --kill-after, or when the lease would \
+have ended, if that is sooner. The exit code is then 79, whatever the command did.
 
-SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM and SIGCONT are forwarded to the command. \
-SIGINT and SIGQUIT are forwarded only if the command has not received them from the terminal already: in \
-the foreground of a terminal they are taken to come from it, so a kill that sends one to this process \
-alone has no effect there. While run still waits for the lock, any of these signals ends the wait. A \
-signal that was ignored when this process started stays ignored. If SIGINT from a terminal ends the \
-command or the wait, this process ends by SIGINT too, so that a shell ends its loop. Ctrl-Z stops both \
-processes, and meanwhile nothing is renewed.
+SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM and SIGCONT are forwarded to the \
+command. SIGINT and SIGQUIT are forwarded only if the command has not received them from the \
+terminal already: in the foreground of a terminal they are taken to come from it, so a kill that \
+sends one to this process alone has no effect there. While run still waits for the lock, any of \
+these signals except SIGCONT ends the wait. A signal that was ignored when this process started \
+stays ignored. If SIGINT from a terminal ends the command or the wait, this process ends by SIGINT \
+too, so that a shell ends its loop. Ctrl-Z stops both processes, and meanwhile nothing is renewed.
 
-Signals go to the command itself, not to the processes that it has started. If this process is killed, \
-even by SIGKILL, the command is killed with it (on Linux, and unless it is a set-user-ID program). The \
-processes that it has started live on, without the lock.
+Signals go to the command itself, not to the processes that it has started. If this process is \
+killed, even by SIGKILL, the command is killed with it (on Linux, and unless it is a set-user-ID \
+program). The processes that it has started live on, without the lock.
 
-Within the command, run with the same NAME runs its command at once, under the lock that is already \
-held. If that lock was lost, it runs nothing, and its exit code is 79. This works through runs of other \
-names too; FENCING_OUTER passes on their leases.
+Within the command, run with the same NAME runs its command at once, under the lock that is \
+already held. If that lock was lost, it runs nothing, and its exit code is 79. This works through \
+runs of other names too; FENCING_OUTER passes on their leases.
 
 --status-fd N writes JSON lines to the descriptor N, which the command inherits too: acquired, \
-re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited (with the command's own \
-code), killed (with the signal), released, not-held, not-released. It never waits for the reader: a line \
-that a pipe or a socket doesn't take at once is dropped.
+re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited (with the command's \
+own code), killed (with the signal), released, not-held, not-released. It never waits for the \
+reader: a line that a pipe or a socket doesn't take at once is dropped.
 
-Exit codes: the command's own, or 128+n if signal n ended it, or
+Exit codes: the command's own, or
 ";
 
 const HELP_END: &str = "
@@ -104,7 +104,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N")]
     pub(super) conflict_exit_code: Option<u8>,
 
-    /// If another client holds the lock, print nothing and exit with 0; wait only if --wait is given
+    /// If another client holds the lock, print nothing and exit with 0; wait only if --wait is
+    /// given
     #[arg(long, conflicts_with = "conflict_exit_code")]
     pub(super) skip_if_busy: bool,
 

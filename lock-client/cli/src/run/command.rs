@@ -57,8 +57,8 @@ impl Command {
     }
 }
 
-/// The reason why the operating system did not execute a program. A file that exists may have an unknown
-/// format, or need an interpreter that does not exist.
+/// The reason why the operating system did not execute a program. A file that exists may have an
+/// unknown format, or need an interpreter that does not exist.
 pub(super) fn exec_error(program: &Path, error: &io::Error) -> CannotRun {
     let message = format!("{} can't be run: {error}", program.display());
     match error.kind() {

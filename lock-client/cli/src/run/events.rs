@@ -3,8 +3,8 @@
 use fence::Token;
 use serde::Serialize;
 
-/// A step of `run`. A reader can tell the command's own exit codes 75 and 79 from those of `run`. No
-/// event has the holder.
+/// A step of `run`. A reader can tell the command's own exit codes 75 and 79 from those of `run`.
+/// No event has the holder.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub(super) enum Event<'a> {

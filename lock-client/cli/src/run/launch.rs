@@ -1,13 +1,13 @@
 //! Starts a child that the kernel kills when this process dies, even by SIGKILL.
 //!
-//! A process must ask the kernel for that itself (`PR_SET_PDEATHSIG`, see `prctl(2)`), between fork and
-//! exec. So `run` starts this program once more as a launcher. The launcher asks the kernel, checks that
-//! its parent still lives, and executes the command in its own place. If that fails, it writes the
-//! error to a socket; if it succeeds, exec closes the socket. (An exit code of 127 would not show
-//! which: it may be the command's own.)
+//! A process must ask the kernel for that itself (`PR_SET_PDEATHSIG`, see `prctl(2)`), between fork
+//! and exec. So `run` starts this program once more as a launcher. The launcher asks the kernel,
+//! checks that its parent still lives, and executes the command in its own place. If that fails, it
+//! writes the error to a socket; if it succeeds, exec closes the socket. (An exit code of 127 would
+//! not show which: it may be the command's own.)
 //!
-//! The kernel watches the parent *thread*, which here is the main one. It forgets the request when a
-//! set-user-ID program is executed.
+//! The kernel watches the parent *thread*, which here is the main one. It forgets the request when
+//! a set-user-ID program is executed.
 
 use std::{
     ffi::OsString,
@@ -120,8 +120,8 @@ pub(super) fn prepare(
 }
 
 impl Launch {
-    /// Waits until the command is executed, or until that has failed: the inner error. The outer error
-    /// is that of the socket.
+    /// Waits until the command is executed, or until that has failed: the inner error. The outer
+    /// error is that of the socket.
     ///
     /// # Cancellation safety
     /// If this future is dropped, it can be called again.

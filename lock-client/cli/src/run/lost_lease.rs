@@ -1,6 +1,7 @@
 //! What happens to the child of `run` when its lease is lost, and when.
 //!
-//! The child gets SIGTERM so early that SIGKILL, after the grace, still comes before the lease ends:
+//! The child gets SIGTERM so early that SIGKILL, after the grace, still comes before the lease
+//! ends:
 //!
 //! ```text
 //! granted                     SIGTERM          SIGKILL  deadline  end of the ttl
@@ -19,7 +20,8 @@ use super::{events::Reason, on_lost::OnLost};
 const MAX_PAUSE: Duration = Duration::from_millis(200);
 /// The shortest pause: the resolution of a timer.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
-/// How long before the deadline SIGKILL is sent, at most: it takes time to arrive and to end the child.
+/// How long before the deadline SIGKILL is sent, at most: it takes time to arrive and to end the
+/// child.
 const MAX_MARGIN: Duration = Duration::from_millis(100);
 /// The margin is at most this part of the ttl.
 const MARGIN_OF_TTL: u32 = 50;

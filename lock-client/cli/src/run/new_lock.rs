@@ -98,8 +98,8 @@ async fn acquire_unless_skipped(
     Err(failure)
 }
 
-/// Finds whether the lease was lost before the command ended, though no renewal has noticed it. If the
-/// lock service doesn't answer, the deadline decides.
+/// Finds whether the lease was lost before the command ended, though no renewal has noticed it. If
+/// the lock service doesn't answer, the deadline decides.
 async fn unnoticed_loss(
     guard: &Guard<'_>,
     locks: &Locks,

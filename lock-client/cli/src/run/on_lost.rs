@@ -53,8 +53,8 @@ impl FromStr for OnLost {
 
 /// Returns the time between SIGTERM and SIGKILL.
 ///
-/// SIGKILL must come before the lease ends, so SIGTERM is sent when this much of the lease remains. The
-/// renewal starts when two thirds of the ttl remain; the time between is for its retries.
+/// SIGKILL must come before the lease ends, so SIGTERM is sent when this much of the lease remains.
+/// The renewal starts when two thirds of the ttl remain; the time between is for its retries.
 pub(super) fn grace(kill_after: Option<Duration>, ttl: Ttl) -> Result<Duration, String> {
     let Some(grace) = kill_after else {
         return Ok(DEFAULT_GRACE.min(ttl.as_duration() / 3));
@@ -64,8 +64,8 @@ pub(super) fn grace(kill_after: Option<Duration>, ttl: Ttl) -> Result<Duration, 
     }
     let text = |duration| humantime::format_duration(duration).to_string();
     Err(format!(
-        "--kill-after {} is too long for --ttl {}: the lease is renewed at a third of its ttl, and a \
-         renewal that fails once would end the command; --kill-after may be half of the ttl",
+        "--kill-after {} is too long for --ttl {}: the lease is renewed at a third of its ttl, and \
+         a renewal that fails once would end the command; --kill-after may be half of the ttl",
         text(grace),
         text(ttl.as_duration()),
     ))

@@ -23,8 +23,8 @@ pub(super) async fn run(
     if !is_held? {
         job.reporter.lost(name, Reason::NotOurs);
         job.reporter.message(format!(
-            "FENCING_RESOURCE or FENCING_OUTER names an outer `lock-client run {name}`, which has lost \
-             its lock; if there is no such run, unset both"
+            "FENCING_RESOURCE or FENCING_OUTER names an outer `lock-client run {name}`, which has \
+             lost its lock; if there is no such run, unset both"
         ));
         return Err(Failure::Reported { code: exit_code::LEASE_LOST });
     }

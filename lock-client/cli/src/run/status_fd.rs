@@ -26,8 +26,8 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(super) struct StatusFd(Option<Outlet>);
 
-/// A descriptor whose writes never block: a blocked write would delay the signal to the child of a lost
-/// lease.
+/// A descriptor whose writes never block: a blocked write would delay the signal to the child of a
+/// lost lease.
 #[derive(Debug)]
 enum Outlet {
     File(File),
@@ -58,8 +58,8 @@ impl StatusFd {
         let outlet = outlet.and_then(|shared| shared.map_or_else(|| Outlet::reopened(number), Ok));
         outlet.map(|outlet| Self(Some(outlet))).map_err(|error| {
             Failure::Usage(format!(
-                "--status-fd {number} can't be written to: {error}; it must be open, to a pipe with a \
-                 reader or to a file"
+                "--status-fd {number} can't be written to: {error}; it must be open, to a pipe \
+                 with a reader or to a file"
             ))
         })
     }
@@ -80,7 +80,8 @@ impl StatusFd {
 }
 
 impl Outlet {
-    /// Duplicates a file, whose offset other writers share, or a socket, which can't be opened again.
+    /// Duplicates a file, whose offset other writers share, or a socket, which can't be opened
+    /// again.
     fn shared(stream: impl AsFd) -> io::Result<Option<Self>> {
         let clone = || stream.as_fd().try_clone_to_owned();
         match FileType::from_raw_mode(fstat(&stream)?.st_mode) {
@@ -108,8 +109,8 @@ impl Outlet {
     }
 }
 
-/// Duplicates a descriptor that this process has inherited. A descriptor that it has opened itself is
-/// closed on exec.
+/// Duplicates a descriptor that this process has inherited. A descriptor that it has opened itself
+/// is closed on exec.
 #[cfg(target_os = "linux")]
 fn inherited(number: u32) -> io::Result<OwnedFd> {
     let info =

@@ -60,8 +60,8 @@ pub(super) async fn supervise(
     let mut received = None;
     let mut interrupted = false;
     loop {
-        // 1. Look at the lease. After SIGSTOP and SIGCONT, this comes before the SIGCONT is forwarded:
-        //    a child whose lease has expired must not continue.
+        // 1. Look at the lease. After SIGSTOP and SIGCONT, this comes before the SIGCONT is
+        //    forwarded: a child whose lease has expired must not continue.
         if let Some(guard) = &mut guard {
             guard.act(&child, reporter);
         }
@@ -90,7 +90,8 @@ pub(super) async fn supervise(
                 }
                 Err(error) => {
                     child.signal(Signal::KILL);
-                    return Err(Failure::Unavailable(format!("can't wait for the command: {error}")));
+                    let error = format!("can't wait for the command: {error}");
+                    return Err(Failure::Unavailable(error));
                 }
             },
             signal = signals.next() => {

@@ -152,7 +152,8 @@ async fn advised_permissions_are_enough_for_locks_on_nodes() {
         node.command::<()>(&nothing).await.unwrap();
         allow(node, report.cure(0, "membership")).await;
     }
-    // Without the vote of the first node, which takes it over after its restart, there is no majority.
+    // Without the vote of the first node, which takes it over after its restart, there is no
+    // majority.
     nodes.0[0].command::<()>(&["HSET", "fenced:node", "run_id", "another"]).await.unwrap();
     nodes.0[1].process().kill().unwrap();
     let locks = Locks::from(Redlock::open(&urls).unwrap());
