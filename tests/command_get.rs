@@ -1,4 +1,4 @@
-//! `lock-client get`, and what the command tells of itself.
+//! `lock-client get`, and the command's own help.
 
 use std::process::Stdio;
 
@@ -126,8 +126,8 @@ async fn bash_completes_the_options_of_a_command() {
 async fn every_exit_code_is_in_the_help() {
     let help = String::from_utf8(lock_client(&["--help"]).await.stdout).unwrap();
     for code in ["0", "1", "64", "66", "69", "74", "75", "79", "80", "126", "127", "128+n"] {
-        let told = help.lines().any(|line| line.trim_start().starts_with(&format!("{code}  ")));
-        assert!(told, "{code} is in {help}");
+        let listed = help.lines().any(|line| line.trim_start().starts_with(&format!("{code}  ")));
+        assert!(listed, "{code} is in {help}");
     }
     let help = String::from_utf8(lock_client(&["run", "--help"]).await.stdout).unwrap();
     for fact in ["lives on", "What protects is the token", "redis+sentinel://", "128+n"] {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use testbed::{Redis, StorageServer, process::Process};
 
 #[tokio::test]
-async fn put_writes_under_a_lock_and_tells_each_step() {
+async fn put_writes_under_a_lock_and_prints_each_step() {
     let redis = Redis::start().await.unwrap();
     let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
     redis.set("fenced:{orders/42}:token", "32").await.unwrap();
@@ -43,7 +43,7 @@ async fn put_writes_under_a_lock_and_tells_each_step() {
 }
 
 #[tokio::test]
-async fn busy_lock_is_75_and_its_status_tells_who() {
+async fn busy_lock_is_75_and_its_status_shows_the_holder() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "34").await.unwrap();
     redis.set("fenced:{r}:lock", "34 34 0123456789abcdef0123456789abcdef").await.unwrap();
@@ -222,7 +222,7 @@ async fn wrong_usage_is_64() {
 }
 
 #[tokio::test]
-async fn client_whose_driver_has_gone_lets_the_lock_go() {
+async fn client_whose_driver_has_gone_releases_the_lock() {
     let redis = Redis::start().await.unwrap();
     let url = redis.url();
     let step = ["put", "r", "x", "--step", "--redis", &url, "--storage", "http://127.0.0.1:1"];

@@ -4,34 +4,34 @@
 use async_trait::async_trait;
 use fence::{
     Fence, ResourceName,
-    conformance::{self, Answer, Failure, Subject},
+    conformance::{self, Answer, Failure, Outcome, Subject},
 };
 use lock_client::storage::{self, Storage};
-use testbed::Postgres;
+use testbed::{Postgres, StorageServer};
 
 use crate::programs::storage_server;
 
 struct OverHttp(Storage);
 
-fn told<T>(answer: storage::Answer<T>) -> Answer {
+fn outcome<T>(answer: storage::Answer<T>) -> Answer {
     Ok(match answer {
-        storage::Answer::Accepted(_) => Ok(()),
-        storage::Answer::Refused(refusal) => Err(refusal),
+        storage::Answer::Accepted(_) => Outcome::Accepted,
+        storage::Answer::Refused(refusal) => Outcome::Refused(refusal),
     })
 }
 
 #[async_trait]
 impl Subject for OverHttp {
     async fn claim(&mut self, resource: &ResourceName, offered: &Fence) -> Answer {
-        told(self.0.claim(resource, offered).await?)
+        outcome(self.0.claim(resource, offered).await?)
     }
 
     async fn write(&mut self, resource: &ResourceName, offered: &Fence, value: &str) -> Answer {
-        told(self.0.write(resource, offered, "text/plain", value.to_owned()).await?)
+        outcome(self.0.write(resource, offered, "text/plain", value.to_owned()).await?)
     }
 
     async fn delete(&mut self, resource: &ResourceName, offered: &Fence) -> Answer {
-        told(self.0.delete(resource, offered).await?)
+        outcome(self.0.delete(resource, offered).await?)
     }
 
     async fn read(&mut self, resource: &ResourceName) -> Result<Option<String>, Failure> {

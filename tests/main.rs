@@ -1,9 +1,8 @@
 //! What crosses rooms: lock client, storage server and fences together, on real servers, each private
 //! to one test.
 
-#[path = "../lock-client/tests/redlock/cluster.rs"]
-mod cluster;
 #[path = "../lock-client/cli/tests/command.rs"]
+#[expect(dead_code, reason = "each package of tests uses a part of it")]
 mod command;
 mod command_get;
 mod command_put;
@@ -12,7 +11,11 @@ mod conformance;
 mod deployments;
 mod fences;
 #[path = "../lock-client/tests/lock_service.rs"]
+#[expect(dead_code, reason = "each package of tests uses a part of it")]
 mod lock_service;
+#[path = "../lock-client/tests/lossy_service.rs"]
+#[expect(dead_code, reason = "each package of tests uses a part of it")]
+mod lossy_service;
 mod lost_replies;
 mod migrations;
 #[path = "../fence/tests/names.rs"]
@@ -23,6 +26,8 @@ mod server_crashes;
 mod server_hammer;
 mod server_rivals;
 mod stale_holder;
+#[path = "../lock-client/tests/start_cluster.rs"]
+mod start_cluster;
 mod storage_client;
 mod under_a_lock;
 #[path = "../storage-server/tests/wire.rs"]

@@ -10,6 +10,13 @@ use testbed::{Postgres, StorageServer};
 
 use crate::{fences::new_fence, names::name, programs::storage_server};
 
+const STALE: &str = "ZF001";
+const TOKEN_REQUIRED: &str = "ZF004";
+
+async fn session(server: &Postgres) -> PgConnection {
+    PgConnection::connect(&server.url()).await.unwrap()
+}
+
 #[tokio::test]
 async fn fence_lives_beside_other_migrations() {
     let server = Postgres::start().await.unwrap();
@@ -22,21 +29,28 @@ async fn fence_lives_beside_other_migrations() {
     };
     migrate(folder.path()).await;
     postgres::install(&mut session(&server).await).await.unwrap();
-    let storage_server =
+    let server_beside =
         StorageServer::start_on(&storage_server(), &server.url(), &[]).await.unwrap();
     let protect = "select fence.protect('accounts', 'account_id')";
     std::fs::write(folder.path().join("0002_protect.sql"), protect).unwrap();
     migrate(folder.path()).await;
     postgres::install(&mut session(&server).await).await.unwrap();
-    drop(storage_server);
-    let storage_server =
+    drop(server_beside);
+    let server_beside =
         StorageServer::start_on(&storage_server(), &server.url(), &[]).await.unwrap();
 
-    assert_it_works(&server).await;
-    let storage = Storage::new(storage_server.url()).unwrap();
+    let claim = "select fence.claim('alice', $1, 'a')";
+    let claim = async |token: i64| {
+        sqlx::query(claim).bind(token).execute(&mut session(&server).await).await
+    };
+    claim(34).await.unwrap();
+    let stale = claim(33).await.unwrap_err();
+    assert_eq!(stale.as_database_error().unwrap().code().as_deref(), Some(STALE));
+    let storage = Storage::new(server_beside.url()).unwrap();
     let written = storage.write(&name("alice"), &new_fence(1), "text/plain", "hello").await;
     assert!(matches!(written.unwrap(), Answer::Accepted(_)));
     let mut database = session(&server).await;
     let insert = "insert into accounts values ('alice')";
-    assert_eq!(attempt(&mut database, insert).await.unwrap_err(), TOKEN_REQUIRED);
+    let refused = sqlx::query(insert).execute(&mut database).await.unwrap_err();
+    assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some(TOKEN_REQUIRED));
 }

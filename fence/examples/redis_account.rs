@@ -1,14 +1,14 @@
 //! An account in Redis whose balance a paused client can't corrupt.
 //!
-//!     cargo run --example redis_account
+//!     cargo run --package fence --example redis_account --features redis
 //!
-//! It runs on a private server; with your own, open the client with its URL instead.
+//! It starts a private server. To use your own, open the client with its URL.
 
-use fence::{ClaimError, Holder, ResourceName, Token, redis::Fenced};
+use fence::{ClaimError, Fence, Holder, ResourceName, Token, redis::Fenced};
 use redis::AsyncCommands;
 use testbed::Redis;
 
-/// Its braces keep it in the slot of the fence, on a Cluster.
+/// On a Cluster, the braces put the value into the slot of the fence.
 const BALANCE: &str = "{alice}:balance";
 
 #[tokio::main]
@@ -18,12 +18,13 @@ async fn main() -> anyhow::Result<()> {
     let mut redis = client.get_multiplexed_async_connection().await?;
     let () = redis.set(BALANCE, 100).await?;
 
-    // Tokens and holders come from a lock; here they are made up.
+    // Tokens and holders come from a lock. Here they are made up.
     let alice: ResourceName = "alice".parse()?;
-    let client_1 = Fenced::new(&alice, Token::new(33)?, &Holder::random());
-    let client_2 = Fenced::new(&alice, Token::new(34)?, &Holder::random());
+    let offered = |token| Fence { token, holder: Holder::random() };
+    let client_1 = Fenced::new(&alice, &offered(Token::new(33)?));
+    let client_2 = Fenced::new(&alice, &offered(Token::new(34)?));
 
-    // From the claim on, older tokens are refused.
+    // After a claim, older tokens are refused.
     client_1.claim(&mut redis).await?;
     let balance: i64 = redis.get(BALANCE).await?;
     println!("client 1, token 33, reads {balance}, and is paused past its lease");
@@ -35,7 +36,7 @@ async fn main() -> anyhow::Result<()> {
 
     match client_1.set(&mut redis, BALANCE, balance - 50).await {
         Ok(()) => println!("client 1 wakes up and overwrites that with {}", balance - 50),
-        Err(ClaimError::Refused(refusal)) => {
+        Err(ClaimError::Refused { refusal, .. }) => {
             println!("client 1 wakes up and is refused: {refusal}")
         }
         Err(error) => return Err(error.into()),

@@ -1,17 +1,11 @@
 //! An account in SQLite whose balance a paused client can't corrupt.
 //!
-//!     cargo run --example sqlite_account
+//!     cargo run --package fence --example sqlite_account --features sqlite
 //!
-//! It runs on a database in memory; with a file, give its name instead.
+//! It uses a database in memory. To use a file, connect the pool to its name.
 
-use fence::{ClaimError, Holder, ResourceName, Token, sqlite};
+use fence::{ClaimError, Fence, Holder, ResourceName, Token, sqlite};
 use sqlx::{Executor, SqlitePool, sqlite::SqlitePoolOptions};
-
-/// What a lock gives to a client: here made up, as locks are another crate's business.
-struct Lease {
-    token: Token,
-    holder: Holder,
-}
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -23,8 +17,9 @@ async fn main() -> anyhow::Result<()> {
     pool.execute("insert into accounts values ('alice', 100)").await?;
 
     let alice: ResourceName = "alice".parse()?;
-    let client_1 = Lease { token: Token::new(33)?, holder: Holder::random() };
-    let client_2 = Lease { token: Token::new(34)?, holder: Holder::random() };
+    // Tokens and holders come from a lock. Here they are made up.
+    let client_1 = Fence { token: Token::new(33)?, holder: Holder::random() };
+    let client_2 = Fence { token: Token::new(34)?, holder: Holder::random() };
 
     let balance = fenced_read(&pool, &alice, &client_1).await?;
     println!("client 1, token 33, reads {balance}, and is paused past its lease");
@@ -35,24 +30,26 @@ async fn main() -> anyhow::Result<()> {
 
     match fenced_write(&pool, &alice, &client_1, balance - 50).await {
         Ok(()) => println!("client 1 wakes up and overwrites that with {}", balance - 50),
-        Err(ClaimError::Refused(refusal)) => {
-            println!("client 1 wakes up and is refused: {refusal}")
-        }
-        Err(error) => return Err(error.into()),
+        Err(error) => match error.downcast()? {
+            ClaimError::<sqlx::Error>::Refused { refusal, .. } => {
+                println!("client 1 wakes up and is refused: {refusal}")
+            }
+            error => return Err(error.into()),
+        },
     }
     let balance: i64 = sqlx::query_scalar("select balance from accounts").fetch_one(&pool).await?;
     println!("the balance is {balance}");
     Ok(())
 }
 
-/// Claims, and then reads, in one transaction: from here on, older tokens are refused.
+/// Claims, and then reads, in one transaction. From then on older tokens are refused.
 async fn fenced_read(
     pool: &SqlitePool,
     account: &ResourceName,
-    lease: &Lease,
-) -> Result<i64, ClaimError<sqlx::Error>> {
+    offered: &Fence,
+) -> anyhow::Result<i64> {
     let mut transaction = pool.begin_with("begin immediate").await?;
-    sqlite::claim(&mut transaction, account, lease.token, &lease.holder).await?;
+    sqlite::claim(&mut transaction, account, offered).await?;
     let balance = sqlx::query_scalar("select balance from accounts where account_id = ?")
         .bind(account.as_str())
         .fetch_one(&mut *transaction)
@@ -61,16 +58,18 @@ async fn fenced_read(
     Ok(balance)
 }
 
-/// Claims again, and writes, in one transaction. One that reads and writes claims only once; this is
-/// for the work that takes time in between.
+/// Claims again, and writes, in one transaction.
+///
+/// A transaction that reads and writes claims once. Two transactions suit work that takes long
+/// between reading and writing.
 async fn fenced_write(
     pool: &SqlitePool,
     account: &ResourceName,
-    lease: &Lease,
+    offered: &Fence,
     balance: i64,
-) -> Result<(), ClaimError<sqlx::Error>> {
+) -> anyhow::Result<()> {
     let mut transaction = pool.begin_with("begin immediate").await?;
-    sqlite::claim(&mut transaction, account, lease.token, &lease.holder).await?;
+    sqlite::claim(&mut transaction, account, offered).await?;
     sqlx::query("update accounts set balance = ? where account_id = ?")
         .bind(balance)
         .bind(account.as_str())

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 /// The identity of one grant's owner: up to 128 bytes of visible ASCII.
 ///
-/// Locks make a random one for every acquire. It binds a token to its owner, and knowing it is the
-/// proof of holding, so its `Debug` form is [redacted](Holder::redacted). The empty holder stands
-/// for clients that have none, and equals only itself.
+/// A lock client creates a random one for every acquire. It binds a token to its owner, and knowing
+/// it proves ownership, so its `Debug` form is [redacted](Holder::redacted). Clients without a
+/// holder use the empty one, which equals only itself.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Holder(String);
@@ -16,16 +16,16 @@ pub struct Holder(String);
 impl Holder {
     /// The length of the longest holder, in bytes.
     pub const MAX_BYTES: usize = 128;
-    /// The holder of clients that have none.
+    /// The holder for clients that have none.
     pub const EMPTY: Self = Self(String::new());
 
-    /// Makes an unguessable holder: 128 random bits, in hexadecimal.
+    /// Creates an unguessable holder: 128 random bits, in hexadecimal.
     ///
     /// # Panics
-    /// If the operating system has no random numbers to give.
+    /// If the operating system returns no random numbers.
     pub fn random() -> Self {
         let mut bits = [0; 16];
-        getrandom::fill(&mut bits).expect("the operating system gives random numbers");
+        getrandom::fill(&mut bits).expect("the operating system returns random numbers");
         Self(format!("{:032x}", u128::from_be_bytes(bits)))
     }
 
@@ -34,13 +34,14 @@ impl Holder {
         &self.0
     }
 
-    /// Tells whether this is the empty holder.
+    /// Whether this is the empty holder.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The holder as others may see it: its first 8 characters and `...`; only `...` if it has
-    /// fewer than 16, so that most of it stays unknown.
+    /// The holder as others may see it: its first 8 characters and `...`.
+    ///
+    /// A holder of fewer than 16 characters becomes `...`, so that most of it stays secret.
     pub fn redacted(&self) -> String {
         match self.0.len() {
             0 => String::new(),
@@ -83,7 +84,7 @@ impl fmt::Debug for Holder {
     }
 }
 
-/// What was given is no holder.
+/// The text is not a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a holder is up to {} characters of visible ASCII", Holder::MAX_BYTES)]
 pub struct InvalidHolder;

@@ -1,12 +1,10 @@
-//! The fencing rule and its vocabulary, and the same rule inside databases.
+//! Fencing tokens, checked by the storage.
 //!
-//! A lock with a time-to-live can't stop a client that paused past its lease. A **fencing token**
-//! can: a number that grows with every grant of the lock, and that the storage checks. This crate
-//! is that check, as one pure function, [`decide`]; the storage server applies it, and the modules
-//! named after databases bring it into your own.
-//!
-//! Start with [`rule`], then look at what its words can hold: [`Token`], [`Holder`],
-//! [`ResourceName`].
+//! A lock with a time-to-live can't stop a client that paused past its lease: the client wakes up
+//! and overwrites newer data. A **fencing token** can stop it: a number that grows with every grant
+//! of the lock, and that the storage checks. This crate is that check: one pure function,
+//! [`decide`], whose documentation has the rule as a table, and the same rule inside your own
+//! database.
 //!
 //! ```
 //! use fence::{Decision, Fence, Holder, Token, decide};
@@ -18,16 +16,22 @@
 //! ```
 //!
 //! # Inside a database
-//! Each of these is behind a feature of its name. They work on the caller's own connection, inside
-//! the caller's own transaction: `postgres`, `mariadb`, `sqlite` (all with `sqlx`) and `redis`. What
-//! each database guarantees is told in `migrations/README.md`, and `fence/examples` has a program for
-//! each. `conformance` is the suite that all of them pass, for whoever adds another.
+//! Each datastore has a module of its name, behind a feature of its name: `postgres`, `mariadb` and
+//! `sqlite` (with `sqlx`), and `redis`. The three with SQL work on the caller's own connection,
+//! inside the caller's own transaction. `README.md` has the shortest example for each, `examples`
+//! has a whole program for each, and `migrations/README.md` in the repository says what each
+//! guarantees. The module `conformance`, behind its feature, is the suite that all of them pass.
+//!
+//! # The code
+//! Start with `rule.rs`. [`Token`], [`Holder`] and [`ResourceName`] can't hold a bad value.
 
-pub mod holder;
-pub mod name;
-pub mod refusal;
-pub mod rule;
-pub mod token;
+mod rule;
+
+mod holder;
+mod name;
+mod token;
+
+mod refusal;
 
 #[cfg(feature = "mariadb")]
 pub mod mariadb;
@@ -46,3 +50,14 @@ pub use name::{InvalidName, ResourceName};
 pub use refusal::{ClaimError, Refusal, RefusalReason};
 pub use rule::{Decision, Fence, decide};
 pub use token::{InvalidToken, Token};
+
+/// Compiles the examples of the README.
+#[cfg(all(
+    doctest,
+    feature = "mariadb",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite"
+))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,12 +1,36 @@
-//! The fence inside MariaDB (10.5 or newer), in `migrations/mariadb/fence`.
+//! The fence inside MariaDB, 10.5 or newer.
 //!
-//! It is used like [`postgres`](crate::postgres), with the one difference that matters: after a
-//! refusal, the transaction is not aborted. Roll it back, or drop it.
+//! ```no_run
+//! use fence::{Fence, ResourceName, mariadb};
+//! use sqlx::MySqlPool;
+//!
+//! async fn withdraw(
+//!     pool: &MySqlPool,
+//!     account: &ResourceName,
+//!     offered: &Fence,
+//! ) -> Result<(), Box<dyn std::error::Error>> {
+//!     let mut transaction = pool.begin().await?;
+//!     mariadb::claim(&mut transaction, account, offered).await?;
+//!     let balance: i64 = sqlx::query_scalar("select balance from accounts where account_id = ?")
+//!         .bind(account.as_str())
+//!         .fetch_one(&mut *transaction)
+//!         .await?;
+//!     sqlx::query("update accounts set balance = ? where account_id = ?")
+//!         .bind(balance - 30)
+//!         .bind(account.as_str())
+//!         .execute(&mut *transaction)
+//!         .await?;
+//!     transaction.commit().await?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! A refusal does not abort the transaction: roll it back, or drop it.
 //!
 //! # Isolation
-//! Any level from READ COMMITTED will do, as long as the claim comes before the first read. At
-//! REPEATABLE READ and SERIALIZABLE a transaction goes on reading what it saw first, even if it
-//! claims later. After a deadlock, 1213, try the whole transaction again.
+//! Every level from READ COMMITTED on is safe if the claim comes before the first read. At
+//! REPEATABLE READ and SERIALIZABLE a transaction keeps reading the state of its first read, even
+//! if it claims later. After a deadlock, 1213, retry the whole transaction.
 
 use sqlx::{
     Acquire, MySql, MySqlConnection,
@@ -14,87 +38,100 @@ use sqlx::{
     mysql::MySqlDatabaseError,
 };
 
-use crate::{ClaimError, Holder, Refusal, ResourceName, Token};
+use crate::{
+    name::ResourceName,
+    refusal::{ClaimError, Refusal},
+    rule::Fence,
+};
 
-/// Creates what the fence needs in the connection's database, or brings it up to date. Its
-/// bookkeeping is `fence_migrations`, apart from that of the application's own migrations.
+/// Installs the fence in the connection's database, or upgrades it.
+///
+/// Its record of applied migrations is the table `fence_migrations`, apart from the application's
+/// own.
 ///
 /// # Errors
-/// If the database can't be reached, or refuses: it takes the rights to create tables and routines.
+/// If the database doesn't answer, or denies the rights to create tables and routines.
 ///
 /// # Cancellation safety
-/// May be dropped, and called again.
+/// This future may be dropped, and the call repeated.
 pub async fn install<'a>(database: impl Acquire<'a, Database = MySql>) -> Result<(), MigrateError> {
-    let mut migrator: Migrator = sqlx::migrate!("../migrations/mariadb/fence");
+    let mut migrator: Migrator = sqlx::migrate!("migrations/mariadb");
     migrator.dangerous_set_table_name("fence_migrations");
     migrator.run(database).await
 }
 
-/// Claims a resource inside the caller's transaction, until that ends. What is read after it, in the
-/// same transaction, is no older than the claim, if nothing was read before.
+/// Claims a resource inside the caller's transaction, and holds its fence until the transaction
+/// ends.
+///
+/// Everything that the transaction reads afterwards is at least as new as the claim, if it has read
+/// nothing before.
 ///
 /// # Errors
-/// [`ClaimError::Refused`] if the rule refuses; [`ClaimError::Contended`] if the whole transaction is
-/// to be tried again. The transaction goes on; roll it back.
+/// [`ClaimError::Refused`] if the rule refuses; [`ClaimError::Contended`] if the whole transaction
+/// must be retried. The transaction stays open: roll it back.
 ///
 /// # Cancellation safety
 /// If this future is dropped, roll the transaction back.
 pub async fn claim(
     transaction: &mut MySqlConnection,
     resource: &ResourceName,
-    token: Token,
-    holder: &Holder,
+    offered: &Fence,
 ) -> Result<(), ClaimError<sqlx::Error>> {
     sqlx::query("call fence_claim(?, ?, ?)")
         .bind(resource.as_str())
-        .bind(token.as_i64())
-        .bind(holder.as_str())
+        .bind(offered.token.as_i64())
+        .bind(offered.holder.as_str())
         .execute(transaction)
         .await
         .map(|_| ())
-        .map_err(told)
+        .map_err(|error| claim_error(resource, error))
 }
 
-/// Sets what this transaction offers for the rows of protected tables that it writes without having
-/// claimed their resources: for writes that depend on nothing that was read.
+/// Presents a token and holder for this transaction's blind writes to protected tables.
+///
+/// A blind write depends on nothing that was read. Each row that it writes claims its resource with
+/// the presented token, unless the transaction has already claimed the resource.
 ///
 /// # Errors
-/// If MariaDB doesn't answer. A refusal comes with the write: see [`refusal`].
+/// If MariaDB doesn't answer. A refusal is the error of the write: see [`refusal`].
 ///
 /// # Cancellation safety
 /// If this future is dropped, roll the transaction back.
 pub async fn present(
     transaction: &mut MySqlConnection,
-    token: Token,
-    holder: &Holder,
+    offered: &Fence,
 ) -> Result<(), sqlx::Error> {
     sqlx::query("call fence_present(?, ?)")
-        .bind(token.as_i64())
-        .bind(holder.as_str())
+        .bind(offered.token.as_i64())
+        .bind(offered.holder.as_str())
         .execute(transaction)
         .await
         .map(|_| ())
 }
 
-/// The refusal behind the error of a write to a protected table, if it is one.
+/// Returns the refusal in the error of a write to a protected table, if it is one.
 pub fn refusal(error: &sqlx::Error) -> Option<Refusal> {
     let error = error.as_database_error()?;
     let message = error.message();
-    Refusal::told(&error.code()?, &message[message.find('{')?..])
+    Refusal::parse(&error.code()?, &message[message.find('{')?..])
 }
 
-/// Whether the whole transaction is to be tried again: a deadlock, a lock that was waited for too long,
-/// or, with `innodb_snapshot_isolation`, a snapshot that is older than somebody else's claim.
+/// Whether the whole transaction must be retried.
+///
+/// That is so after a deadlock and after `innodb_lock_wait_timeout`. With
+/// `innodb_snapshot_isolation`, it is also so after another transaction claimed a resource since
+/// this one's snapshot.
 pub fn is_contention(error: &sqlx::Error) -> bool {
     let error = error.as_database_error();
     let error = error.and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());
     error.is_some_and(|error| [1020, 1205, 1213].contains(&error.number()))
 }
 
-fn told(error: sqlx::Error) -> ClaimError<sqlx::Error> {
-    match refusal(&error) {
-        Some(refusal) => refusal.into(),
-        None if is_contention(&error) => ClaimError::Contended(error),
-        None => error.into(),
+fn claim_error(resource: &ResourceName, source: sqlx::Error) -> ClaimError<sqlx::Error> {
+    let resource = resource.clone();
+    match refusal(&source) {
+        Some(refusal) => ClaimError::Refused { resource, refusal },
+        None if is_contention(&source) => ClaimError::Contended { resource, source },
+        None => ClaimError::Database { resource, source },
     }
 }

@@ -4,11 +4,11 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// The name of a resource: 1 to 512 bytes of UTF-8 without control characters, in segments
-/// separated by slashes, none of which is empty, `.` or `..`.
+/// The name of a resource: 1 to 512 bytes of UTF-8, without control characters.
 ///
-/// Such segments are refused because clients and proxies rewrite a path that has them, which would
-/// reach another resource. Names order by their bytes, as the databases order them.
+/// Slashes separate segments. No segment may be empty, `.` or `..`, because clients and proxies
+/// rewrite paths with such segments, and the request would reach another resource. Names are
+/// ordered by their bytes, as in the databases.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ResourceName(String);
@@ -71,24 +71,24 @@ impl fmt::Display for ResourceName {
     }
 }
 
-/// Why something is no name.
+/// Why a text is not a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidName {
-    /// It has no characters.
+    /// It is empty.
     #[error("a name has at least one character")]
     Empty,
     /// It is longer than [`ResourceName::MAX_BYTES`].
     #[error("a name has at most {} bytes", ResourceName::MAX_BYTES)]
     TooLong,
     /// Its bytes are not UTF-8.
-    #[error("a name is UTF-8")]
+    #[error("a name is valid UTF-8")]
     NotUtf8,
     /// It has a control character.
     #[error("a name has no control characters")]
     ControlCharacter,
     /// A segment between its slashes is empty, `.` or `..`.
-    #[error("no segment of a name, between its slashes, is empty, '.' or '..'")]
+    #[error("no segment of a name, between slashes, may be empty, '.' or '..'")]
     Segment,
 }
 

@@ -1,64 +1,76 @@
-//! The fence inside Redis, in `migrations/redis/fence/fenced.lua`.
+//! The fence inside Redis, 4 or newer: a Lua script that writes a value only if the rule accepts.
 //!
 //! ```no_run
-//! # async fn deposit(
-//! #     client: redis::Client, account: fence::ResourceName, token: fence::Token,
-//! #     holder: fence::Holder,
-//! # ) -> Result<(), Box<dyn std::error::Error>> {
-//! let mut redis = client.get_multiplexed_async_connection().await?;
-//! let fenced = fence::redis::Fenced::new(&account, token, &holder);
-//! fenced.claim(&mut redis).await?;
-//! let balance: i64 = redis::cmd("GET").arg("{alice}:balance").query_async(&mut redis).await?;
-//! fenced.set(&mut redis, "{alice}:balance", balance + 30).await?;
-//! # Ok(())
-//! # }
+//! use fence::{Fence, redis::Fenced};
+//! use redis::AsyncCommands;
+//!
+//! async fn withdraw(
+//!     client: &redis::Client,
+//!     offered: &Fence,
+//! ) -> Result<(), Box<dyn std::error::Error>> {
+//!     let mut redis = client.get_multiplexed_async_connection().await?;
+//!     let alice = Fenced::new(&"alice".parse()?, offered);
+//!     alice.claim(&mut redis).await?;
+//!     let balance: i64 = redis.get("{alice}:balance").await?;
+//!     alice.set(&mut redis, "{alice}:balance", balance - 30).await?;
+//!     Ok(())
+//! }
 //! ```
 //!
 //! # Keys
-//! The fence is `fenced:{NAME}:fence`, in which `%`, `{` and `}` of the name stand as `%25`, `%7B` and
-//! `%7D`. On Redis Cluster, values have the same `{NAME}` in their keys, so that they share its slot.
+//! The fence of a resource is the hash `fenced:{NAME}:fence`. In its key, `%`, `{` and `}` of the
+//! name become `%25`, `%7B` and `%7D`. On Redis Cluster, put the same `{NAME}` into the keys of the
+//! values, so that they share the fence's slot.
 //!
-//! # What is durable
-//! As much as Redis is: a decision outlives a crash only with `appendonly yes` and `appendfsync
-//! always`, and the fence outlives memory running short only with `maxmemory-policy noeviction`.
+//! # Durability
+//! A decision survives a crash of Redis only with `appendonly yes` and `appendfsync always`. The
+//! fence survives a full memory only with `maxmemory-policy noeviction`.
 
 use std::sync::LazyLock;
 
-use ::redis::{RedisError, Script, ScriptInvocation, ToSingleRedisArg, aio::ConnectionLike};
+use ::redis::{RedisError, Script, ScriptInvocation, ToSingleRedisArg, Value, aio::ConnectionLike};
 
-use crate::{ClaimError, Holder, Refusal, ResourceName, Token};
+use crate::{
+    name::ResourceName,
+    refusal::{ClaimError, Refusal},
+    rule::Fence,
+};
 
 static FENCED: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../migrations/redis/fence/fenced.lua")));
+    LazyLock::new(|| Script::new(include_str!("../migrations/redis/fenced.lua")));
 
-/// A resource, and what is offered for it.
+/// A resource, and the token and holder that are offered for it.
 #[derive(Clone, Debug)]
 pub struct Fenced {
+    resource: ResourceName,
     fence_key: String,
-    token: Token,
-    holder: Holder,
+    offered: Fence,
 }
 
 impl Fenced {
-    /// Names a resource, and the token and holder of a lock on it.
-    pub fn new(resource: &ResourceName, token: Token, holder: &Holder) -> Self {
+    /// Creates a handle for a resource, with the token and holder of the lock that guards it.
+    pub fn new(resource: &ResourceName, offered: &Fence) -> Self {
         let escaped = resource.as_str().replace('%', "%25").replace('{', "%7B").replace('}', "%7D");
-        Self { fence_key: format!("fenced:{{{escaped}}}:fence"), token, holder: holder.clone() }
+        Self {
+            resource: resource.clone(),
+            fence_key: format!("fenced:{{{escaped}}}:fence"),
+            offered: offered.clone(),
+        }
     }
 
-    /// Claims the resource. What is read after it is no older than the claim.
+    /// Claims the resource. Everything read afterwards is at least as new as the claim.
     ///
     /// # Errors
     /// [`ClaimError::Refused`] if the rule refuses. If the answer was lost, the claim may have been
-    /// accepted; repeating it does no harm.
+    /// accepted; it may be repeated.
     ///
     /// # Cancellation safety
-    /// If this future is dropped, the claim may have been accepted, or may still be.
+    /// If this future is dropped, the claim may have been accepted, or may still be accepted later.
     pub async fn claim(
         &self,
         redis: &mut impl ConnectionLike,
     ) -> Result<(), ClaimError<RedisError>> {
-        invoke(self.invocation(), redis).await
+        self.invoke(self.invocation(), redis).await
     }
 
     /// Sets a key.
@@ -77,7 +89,7 @@ impl Fenced {
     ) -> Result<(), ClaimError<RedisError>> {
         let mut write = self.invocation();
         write.key(key).arg("SET").arg(value);
-        invoke(write, redis).await
+        self.invoke(write, redis).await
     }
 
     /// Sets fields of a hash: pairs of a field and its value.
@@ -98,7 +110,7 @@ impl Fenced {
         for (field, value) in fields {
             write.arg(field).arg(value);
         }
-        invoke(write, redis).await
+        self.invoke(write, redis).await
     }
 
     /// Deletes a key. The fence stays.
@@ -115,27 +127,32 @@ impl Fenced {
     ) -> Result<(), ClaimError<RedisError>> {
         let mut write = self.invocation();
         write.key(key).arg("DEL");
-        invoke(write, redis).await
+        self.invoke(write, redis).await
     }
 
     fn invocation(&self) -> ScriptInvocation<'static> {
         let mut invocation = FENCED.key(&self.fence_key);
-        invocation.arg(self.token.as_u64()).arg(self.holder.as_str());
+        invocation.arg(self.offered.token.as_u64()).arg(self.offered.holder.as_str());
         invocation
     }
-}
 
-async fn invoke(
-    script: ScriptInvocation<'_>,
-    redis: &mut impl ConnectionLike,
-) -> Result<(), ClaimError<RedisError>> {
-    let answer: Result<::redis::Value, RedisError> = script.invoke_async(redis).await;
-    match answer {
-        Ok(_) => Ok(()),
-        Err(error) => Err(refusal(&error).map_or(ClaimError::Database(error), Into::into)),
+    async fn invoke(
+        &self,
+        script: ScriptInvocation<'_>,
+        redis: &mut impl ConnectionLike,
+    ) -> Result<(), ClaimError<RedisError>> {
+        let answer: Result<Value, RedisError> = script.invoke_async(redis).await;
+        let Err(source) = answer else {
+            return Ok(());
+        };
+        let resource = self.resource.clone();
+        Err(match refusal(&source) {
+            Some(refusal) => ClaimError::Refused { resource, refusal },
+            None => ClaimError::Database { resource, source },
+        })
     }
 }
 
 fn refusal(error: &RedisError) -> Option<Refusal> {
-    Refusal::told(error.code()?, error.detail()?)
+    Refusal::parse(error.code()?, error.detail()?)
 }

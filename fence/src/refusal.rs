@@ -1,8 +1,10 @@
-//! How a refusal is told.
+//! Refusals by the rule, and errors of claims.
 
-use crate::Token;
+use std::fmt;
 
-/// A refusal of the fencing rule. Nothing was changed.
+use crate::{name::ResourceName, token::Token};
+
+/// The rule refused an offered token and holder. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}: token {token} was offered, and the fence is at {highest_token}")]
 pub struct Refusal {
@@ -16,14 +18,14 @@ pub struct Refusal {
 
 #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis"))]
 impl Refusal {
-    /// Reads what a database tells of a refusal: its code, and a JSON object with the tokens.
-    pub(crate) fn told(code: &str, tokens: &str) -> Option<Self> {
+    /// Parses a datastore's error: its code, and the tokens in a JSON object.
+    pub(crate) fn parse(code: &str, tokens: &str) -> Option<Self> {
         #[derive(serde::Deserialize)]
         struct Tokens {
             token: Token,
             highest_token: Token,
         }
-        let reason = RefusalReason::of_code(code)?;
+        let reason = RefusalReason::from_code(code)?;
         let Tokens { token, highest_token } = serde_json::from_str(tokens).ok()?;
         Some(Self { reason, token, highest_token })
     }
@@ -47,9 +49,10 @@ impl RefusalReason {
         }
     }
 
-    /// The reason of an error code: a SQLSTATE of our own, which every database uses.
+    /// The reason for an error code. The codes are SQLSTATEs of our own, the same in every
+    /// datastore.
     #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "sqlite"))]
-    pub(crate) fn of_code(code: &str) -> Option<Self> {
+    pub(crate) fn from_code(code: &str) -> Option<Self> {
         match code {
             "ZF001" => Some(Self::Stale),
             "ZF002" => Some(Self::HolderConflict),
@@ -58,8 +61,8 @@ impl RefusalReason {
     }
 }
 
-impl std::fmt::Display for RefusalReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for RefusalReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Stale => "stale token",
             Self::HolderConflict => "the token belongs to another holder",
@@ -67,28 +70,63 @@ impl std::fmt::Display for RefusalReason {
     }
 }
 
-/// Why a claim was not accepted.
+/// Why a claim, or a write that claims, failed.
 ///
-/// `E` is the error of the database's own client.
+/// `E` is the error type of the datastore's client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError<E> {
-    /// The rule refused it: stop, and roll back. Whoever holds the lock now is ahead.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// Somebody else was faster, or a deadlock was broken up: roll back, and try the whole transaction
-    /// again.
-    #[error("the transaction is to be tried again: {0}")]
-    Contended(E),
-    /// The database did not carry it out, or its answer was lost: roll back. In a transaction that
-    /// does not commit, a claim changes nothing.
-    #[error("the database failed: {0}")]
-    Database(E),
+    /// The rule refused: roll back, and stop. The lock was granted to another client since.
+    #[error("the claim of `{resource}` was refused: {refusal}")]
+    Refused {
+        /// The resource that was claimed.
+        resource: ResourceName,
+        /// The reason, and the tokens.
+        refusal: Refusal,
+    },
+    /// Another transaction was faster, or the database resolved a deadlock: roll back, and retry
+    /// the whole transaction.
+    #[error("the claim of `{resource}` met another transaction: retry the whole transaction")]
+    Contended {
+        /// The resource that was claimed.
+        resource: ResourceName,
+        /// The error of the datastore's client.
+        source: E,
+    },
+    /// The datastore failed, or its answer was lost: roll back. A claim changes nothing unless its
+    /// transaction commits.
+    #[error("the claim of `{resource}` failed")]
+    Database {
+        /// The resource that was claimed.
+        resource: ResourceName,
+        /// The error of the datastore's client.
+        source: E,
+    },
 }
 
-#[cfg(any(feature = "mariadb", feature = "postgres", feature = "sqlite"))]
-impl From<sqlx::Error> for ClaimError<sqlx::Error> {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Database(error)
+#[cfg(test)]
+mod tests {
+    use std::{error::Error, io};
+
+    use super::*;
+
+    #[test]
+    fn claim_errors_name_the_resource_and_print_a_cause_once() {
+        let resource: ResourceName = "alice".parse().unwrap();
+        let cause = || io::Error::other("the server is gone");
+        let token = |number| Token::new(number).unwrap();
+        let refusal =
+            Refusal { reason: RefusalReason::Stale, token: token(33), highest_token: token(34) };
+        let errors = [
+            ClaimError::Refused { resource: resource.clone(), refusal },
+            ClaimError::Contended { resource: resource.clone(), source: cause() },
+            ClaimError::Database { resource, source: cause() },
+        ];
+        for error in errors {
+            assert!(error.to_string().contains("`alice`"), "{error}");
+            assert!(!error.to_string().contains("gone"), "{error}");
+            let is_refusal = matches!(error, ClaimError::Refused { .. });
+            assert_eq!(error.source().is_none(), is_refusal, "{error}");
+        }
     }
 }

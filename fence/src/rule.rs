@@ -1,39 +1,31 @@
-//! The rule: what a storage does with an offered token and holder.
+//! The rule: whether a storage accepts an offered token and holder.
 //!
-//! | offered against the fence | decision | the fence afterwards |
-//! |---|---|---|
-//! | no fence yet | [`Advance`](Decision::Advance) | the offered |
-//! | token higher | [`Advance`](Decision::Advance) | the offered |
-//! | token equal, holder equal | [`Accept`](Decision::Accept) | unchanged |
-//! | token equal, holder different | [`HolderConflict`](Decision::HolderConflict) | unchanged |
-//! | token lower | [`Stale`](Decision::Stale) | unchanged |
-//!
-//! The idea of the token is Martin Kleppmann's ("How to do distributed locking", 2016). Binding it
-//! to its holder is what keeps one token from serving two owners when a lock service lost its
-//! counter and issued a token twice.
+//! Martin Kleppmann described the token ("How to do distributed locking", 2016). Here it is bound
+//! to its holder, too: a token serves one owner, even if a lock service lost its counter and issued
+//! the token twice.
 
 use std::cmp::Ordering;
 
-use crate::{Holder, Token};
+use crate::{holder::Holder, token::Token};
 
-/// A resource's high-water mark: the highest token seen, and the holder it belongs to.
+/// A resource's high-water mark: the highest token seen, and the holder that it belongs to.
 ///
-/// What a client offers has the same shape: it is the fence that the resource would have if the
-/// offer were accepted.
+/// A client offers a token and a holder in the same form: the fence that the resource will have if
+/// the rule accepts the offer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fence {
     /// The highest token seen.
     pub token: Token,
-    /// Whom that token belongs to.
+    /// The holder that the token belongs to.
     pub holder: Holder,
 }
 
-/// What the rule says of an offered token and holder.
+/// The rule's verdict on an offered token and holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// Accepted: the offered becomes the fence.
+    /// Accepted: the offered token and holder become the fence.
     Advance,
-    /// Accepted: the fence already is the offered.
+    /// Accepted: the fence already has this token and holder.
     Accept,
     /// Refused: the fence's token belongs to another holder. A counter went backwards and issued
     /// the token twice.
@@ -42,7 +34,15 @@ pub enum Decision {
     Stale,
 }
 
-/// Decides on an offer against the fence, or against no fence yet.
+/// Compares an offered token and holder with the fence, if there is one yet.
+///
+/// | offered, against the fence | decision | the fence afterwards |
+/// |---|---|---|
+/// | no fence yet | [`Advance`](Decision::Advance) | the offered token and holder |
+/// | token higher | [`Advance`](Decision::Advance) | the offered token and holder |
+/// | token equal, holder equal | [`Accept`](Decision::Accept) | unchanged |
+/// | token equal, holder different | [`HolderConflict`](Decision::HolderConflict) | unchanged |
+/// | token lower | [`Stale`](Decision::Stale) | unchanged |
 #[must_use]
 pub fn decide(fence: Option<&Fence>, offered: &Fence) -> Decision {
     let Some(fence) = fence else {
@@ -66,7 +66,7 @@ mod tests {
 
     type Rule = fn(Option<&Fence>, &Fence) -> Decision;
 
-    /// Offers whose few tokens and holders meet often, in any order.
+    /// Offers in any order, with so few tokens and holders that equal ones meet often.
     fn offers() -> impl Strategy<Value = Vec<Fence>> {
         let offer = (1..6_u64, prop_oneof!["", "a", "b"]).prop_map(|(token, holder)| Fence {
             token: Token::new(token).unwrap(),
@@ -75,7 +75,7 @@ mod tests {
         vec(offer, 0..24)
     }
 
-    /// Runs the offers one after the other and checks, from outside the rule, what it promises.
+    /// Applies the rule to the offers in order, and checks its promises from outside.
     fn check(rule: Rule, offers: Vec<Fence>) -> Result<(), TestCaseError> {
         let mut fence: Option<Fence> = None;
         let mut owners: HashMap<Token, Holder> = HashMap::new();
@@ -89,11 +89,15 @@ mod tests {
                 }
                 Decision::Accept => true,
                 Decision::HolderConflict => {
-                    prop_assert_eq!(highest, Some(offered.token), "a conflict is about one token");
+                    prop_assert_eq!(
+                        highest,
+                        Some(offered.token),
+                        "a conflict without equal tokens"
+                    );
                     false
                 }
                 Decision::Stale => {
-                    prop_assert!(highest > Some(offered.token), "what is stale is below the fence");
+                    prop_assert!(highest > Some(offered.token), "stale, but not below the fence");
                     false
                 }
             };

@@ -1,100 +1,108 @@
-//! The fence inside SQLite (3.38 or newer), in `migrations/sqlite/fence`.
+//! The fence inside SQLite, 3.38 or newer.
 //!
-//! It is used like [`postgres`](crate::postgres), in transactions begun with
-//! `pool.begin_with("begin immediate")`: one that begins by reading can't write once somebody else
-//! has written. After a refusal the transaction is not aborted; roll it back, or drop it.
+//! ```no_run
+//! use fence::{Fence, ResourceName, sqlite};
+//! use sqlx::SqlitePool;
+//!
+//! async fn withdraw(
+//!     pool: &SqlitePool,
+//!     account: &ResourceName,
+//!     offered: &Fence,
+//! ) -> Result<(), Box<dyn std::error::Error>> {
+//!     let mut transaction = pool.begin_with("begin immediate").await?;
+//!     sqlite::claim(&mut transaction, account, offered).await?;
+//!     let balance: i64 = sqlx::query_scalar("select balance from accounts where account_id = ?")
+//!         .bind(account.as_str())
+//!         .fetch_one(&mut *transaction)
+//!         .await?;
+//!     sqlx::query("update accounts set balance = ? where account_id = ?")
+//!         .bind(balance - 30)
+//!         .bind(account.as_str())
+//!         .execute(&mut *transaction)
+//!         .await?;
+//!     transaction.commit().await?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Begin transactions with `begin immediate`: one that begins by reading can't write any more once
+//! another connection has written. A refusal does not abort the transaction: roll it back, or drop
+//! it.
 //!
 //! # Isolation
-//! There is one writer at a time, so what is read after a claim is no older than the claim.
+//! There is one writer at a time, so everything read after a claim is at least as new as the claim.
 
 use sqlx::{
     Acquire, Sqlite, SqliteConnection,
     migrate::{MigrateError, Migrator},
 };
 
-use crate::{ClaimError, Holder, Refusal, RefusalReason, ResourceName, Token};
+use crate::{
+    name::ResourceName,
+    refusal::{ClaimError, Refusal, RefusalReason},
+    rule::Fence,
+    token::Token,
+};
 
-/// Creates what the fence needs in the connection's database, or brings it up to date. Its
-/// bookkeeping is `fence_migrations`, apart from that of the application's own migrations.
+/// The primary result code of "another connection is writing".
+const SQLITE_BUSY: u32 = 5;
+
+/// Installs the fence in the connection's database, or upgrades it.
+///
+/// Its record of applied migrations is the table `fence_migrations`, apart from the application's
+/// own.
 ///
 /// # Errors
-/// If the database can't be used.
+/// If SQLite fails.
 ///
 /// # Cancellation safety
-/// May be dropped, and called again.
+/// This future may be dropped, and the call repeated.
 pub async fn install<'a>(
     database: impl Acquire<'a, Database = Sqlite>,
 ) -> Result<(), MigrateError> {
-    let mut migrator: Migrator = sqlx::migrate!("../migrations/sqlite/fence");
+    let mut migrator: Migrator = sqlx::migrate!("migrations/sqlite");
     migrator.dangerous_set_table_name("fence_migrations");
     migrator.run(database).await
 }
 
-/// Claims a resource inside the caller's transaction, until that ends. What is read after it, in the
-/// same transaction, is no older than the claim.
+/// Claims a resource inside the caller's transaction, and holds its fence until the transaction
+/// ends.
+///
+/// Everything that the transaction reads afterwards is at least as new as the claim.
 ///
 /// # Errors
-/// [`ClaimError::Refused`] if the rule refuses. The transaction goes on; roll it back.
+/// [`ClaimError::Refused`] if the rule refuses; [`ClaimError::Contended`] if another connection is
+/// writing. The transaction stays open: roll it back.
 ///
 /// # Cancellation safety
 /// If this future is dropped, roll the transaction back.
 pub async fn claim(
     transaction: &mut SqliteConnection,
     resource: &ResourceName,
-    token: Token,
-    holder: &Holder,
+    offered: &Fence,
 ) -> Result<(), ClaimError<sqlx::Error>> {
-    offer("insert into fence_claim values (?, ?, ?)", transaction, resource, token, holder).await
+    offer("insert into fence_claim values (?, ?, ?)", transaction, resource, offered).await
 }
 
-async fn offer(
-    statement: &'static str,
-    transaction: &mut SqliteConnection,
-    resource: &ResourceName,
-    token: Token,
-    holder: &Holder,
-) -> Result<(), ClaimError<sqlx::Error>> {
-    let claimed = sqlx::query(statement)
-        .bind(resource.as_str())
-        .bind(token.as_i64())
-        .bind(holder.as_str())
-        .execute(&mut *transaction)
-        .await;
-    let Err(error) = claimed else {
-        return Ok(());
-    };
-    let Some(reason) = refusal(&error) else {
-        return Err(told(error));
-    };
-    let highest_token: i64 = sqlx::query_scalar("select token from fence where resource = ?")
-        .bind(resource.as_str())
-        .fetch_one(transaction)
-        .await?;
-    let highest_token =
-        Token::try_from(highest_token).map_err(|error| sqlx::Error::Decode(error.into()))?;
-    Err(Refusal { reason, token, highest_token }.into())
-}
-
-/// Claims a resource, and lets this transaction write its rows in protected tables until [`withdraw`],
-/// which has to come before the commit.
+/// Claims a resource, and lets this transaction write its rows in protected tables.
+///
+/// Call [`withdraw`] before the commit: otherwise the commit fails.
 ///
 /// # Errors
-/// [`ClaimError::Refused`] if the rule refuses; [`ClaimError::Database`] if the connection doesn't have
-/// `foreign_keys` on, too.
+/// As [`claim`]; and [`ClaimError::Database`] if `foreign_keys` is off on this connection.
 ///
 /// # Cancellation safety
 /// If this future is dropped, roll the transaction back.
 pub async fn present(
     transaction: &mut SqliteConnection,
     resource: &ResourceName,
-    token: Token,
-    holder: &Holder,
+    offered: &Fence,
 ) -> Result<(), ClaimError<sqlx::Error>> {
     let present = "insert into fence_presented (resource, token, holder) values (?, ?, ?)";
-    offer(present, transaction, resource, token, holder).await
+    offer(present, transaction, resource, offered).await
 }
 
-/// Ends what [`present`] began, so that the transaction can be committed.
+/// Withdraws everything that this transaction has [presented](present), so that it can commit.
 ///
 /// # Errors
 /// If SQLite fails.
@@ -105,20 +113,60 @@ pub async fn withdraw(transaction: &mut SqliteConnection) -> Result<(), sqlx::Er
     sqlx::query("delete from fence_presented").execute(transaction).await.map(|_| ())
 }
 
-/// Tells a refusal of a claim by its error. SQLite's errors have no room for the tokens; the table
-/// `fence` has the highest.
-fn refusal(error: &sqlx::Error) -> Option<RefusalReason> {
-    let message = error.as_database_error()?.message();
-    RefusalReason::of_code(message.split(' ').next()?)
-}
-
-/// Whether the whole transaction is to be tried again: another connection is writing (BUSY).
+/// Whether the whole transaction must be retried, because another connection is writing.
 pub fn is_contention(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
-    // The primary result code is in the lowest byte.
-    code.and_then(|code| code.parse::<u32>().ok()).is_some_and(|code| code & 0xff == 5)
+    let code = code.and_then(|code| code.parse::<u32>().ok());
+    // The lowest byte of an extended result code is the primary one.
+    code.is_some_and(|code| code & 0xff == SQLITE_BUSY)
 }
 
-fn told(error: sqlx::Error) -> ClaimError<sqlx::Error> {
-    if is_contention(&error) { ClaimError::Contended(error) } else { error.into() }
+async fn offer(
+    insert: &'static str,
+    transaction: &mut SqliteConnection,
+    resource: &ResourceName,
+    offered: &Fence,
+) -> Result<(), ClaimError<sqlx::Error>> {
+    let inserted = sqlx::query(insert)
+        .bind(resource.as_str())
+        .bind(offered.token.as_i64())
+        .bind(offered.holder.as_str())
+        .execute(&mut *transaction)
+        .await;
+    let Err(error) = inserted else {
+        return Ok(());
+    };
+    let Some(reason) = refusal_reason(&error) else {
+        return Err(claim_error(resource, error));
+    };
+    // An error of SQLite has no room for the tokens.
+    let highest_token =
+        highest_token(transaction, resource).await.map_err(|error| claim_error(resource, error))?;
+    let refusal = Refusal { reason, token: offered.token, highest_token };
+    Err(ClaimError::Refused { resource: resource.clone(), refusal })
+}
+
+async fn highest_token(
+    transaction: &mut SqliteConnection,
+    resource: &ResourceName,
+) -> Result<Token, sqlx::Error> {
+    let token: i64 = sqlx::query_scalar("select token from fence where resource = ?")
+        .bind(resource.as_str())
+        .fetch_one(transaction)
+        .await?;
+    Token::try_from(token).map_err(|error| sqlx::Error::Decode(error.into()))
+}
+
+fn refusal_reason(error: &sqlx::Error) -> Option<RefusalReason> {
+    let message = error.as_database_error()?.message();
+    RefusalReason::from_code(message.split(' ').next()?)
+}
+
+fn claim_error(resource: &ResourceName, source: sqlx::Error) -> ClaimError<sqlx::Error> {
+    let resource = resource.clone();
+    if is_contention(&source) {
+        ClaimError::Contended { resource, source }
+    } else {
+        ClaimError::Database { resource, source }
+    }
 }

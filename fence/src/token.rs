@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// A fencing token: 1 to 999 999 999 999 999, strictly growing per lock name.
 ///
-/// The highest token fits a structured-field integer (RFC 9651), a JSON number and the double that
-/// Lua counts with, each exactly.
+/// The highest token fits exactly into a structured-field integer (RFC 9651), a JSON number and a
+/// number of Lua, which is a double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct Token(u64);
@@ -18,7 +18,7 @@ impl Token {
     /// The highest token.
     pub const MAX: Self = Self(999_999_999_999_999);
 
-    /// Makes a token of a number.
+    /// Creates a token from a number.
     ///
     /// # Errors
     /// [`InvalidToken`] if the number is not between [`Token::MIN`] and [`Token::MAX`].
@@ -35,7 +35,7 @@ impl Token {
         self.0
     }
 
-    /// The token as SQL databases keep it.
+    /// The token as a number for SQL databases, which have no unsigned ones.
     pub fn as_i64(self) -> i64 {
         i64::try_from(self.0).expect("the highest token is below 2^50")
     }
@@ -47,7 +47,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// Reads the canonical decimal form only: digits, with no sign, space or leading zero.
+/// Parses only the canonical decimal form: digits, without sign, space or leading zero.
 impl FromStr for Token {
     type Err = InvalidToken;
 
@@ -82,11 +82,9 @@ impl From<Token> for u64 {
     }
 }
 
-/// What was given is no token.
+/// The number or text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a token is a whole number from 1 to 999999999999999, in plain digits without a leading zero"
-)]
+#[error("a token is a whole number from 1 to 999999999999999, in digits without a leading zero")]
 pub struct InvalidToken;
 
 #[cfg(test)]

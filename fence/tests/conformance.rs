@@ -5,7 +5,7 @@ use std::str::FromStr;
 use async_trait::async_trait;
 use fence::{
     ClaimError, Fence, ResourceName,
-    conformance::{self, Answer, Failure, Subject},
+    conformance::{self, Answer, Failure, Outcome, Subject},
     mariadb, postgres,
     redis::Fenced,
     sqlite,
@@ -17,14 +17,14 @@ use sqlx::{
 };
 use testbed::{MariaDb, Postgres, Redis};
 
-/// What an offer came to, once its transaction has ended.
+/// The outcome of an offer, once its transaction has ended.
 fn answer<E>(claimed: Result<(), ClaimError<E>>) -> Answer
 where
     ClaimError<E>: Into<Failure>,
 {
     match claimed {
-        Ok(()) => Ok(Ok(())),
-        Err(ClaimError::Refused(refusal)) => Ok(Err(refusal)),
+        Ok(()) => Ok(Outcome::Accepted),
+        Err(ClaimError::Refused { refusal, .. }) => Ok(Outcome::Refused(refusal)),
         Err(error) => Err(error.into()),
     }
 }
@@ -45,8 +45,7 @@ macro_rules! sql_subject {
                 act: Option<(&'static str, Option<&str>)>,
             ) -> Answer {
                 let mut transaction = self.0.begin_with($begin).await?;
-                let Fence { token, holder } = offered;
-                let claimed = $claim(&mut transaction, resource, *token, holder).await;
+                let claimed = $claim(&mut transaction, resource, offered).await;
                 if claimed.is_err() {
                     transaction.rollback().await?;
                     return answer(claimed);
@@ -59,7 +58,7 @@ macro_rules! sql_subject {
                     act.execute(&mut *transaction).await?;
                 }
                 transaction.commit().await?;
-                Ok(Ok(()))
+                Ok(Outcome::Accepted)
             }
         }
 
@@ -157,7 +156,7 @@ impl InRedis {
 }
 
 fn fenced(resource: &ResourceName, offered: &Fence) -> Fenced {
-    Fenced::new(resource, offered.token, &offered.holder)
+    Fenced::new(resource, offered)
 }
 
 #[async_trait]

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use fence::redis::Fenced;
+use fence::{Fence, redis::Fenced};
 use redis::{FromRedisValue, Value, aio::MultiplexedConnection};
 use testbed::Redis;
 
@@ -22,7 +22,7 @@ async fn claimed() -> (Redis, MultiplexedConnection) {
     (server, connection)
 }
 
-/// Runs the script as any client would, and tells an error by its code.
+/// Runs the script as any client would, and returns an error by its code.
 async fn run(
     connection: &mut MultiplexedConnection,
     keys: &[&str],
@@ -96,7 +96,7 @@ async fn deletes_and_expiry_of_the_value_keep_the_fence() {
 }
 
 #[tokio::test]
-async fn command_that_fails_has_claimed_all_the_same() {
+async fn command_that_fails_has_still_claimed() {
     let (_server, mut connection) = claimed().await;
     let _: () = asked(&mut connection, &["RPUSH", BALANCE, "a list"]).await;
     let wrong = ["36", "a", "HSET", "field", "value"];
@@ -161,16 +161,17 @@ async fn malformed_calls_change_nothing() {
 }
 
 #[tokio::test]
-async fn library_goes_on_after_the_scripts_were_flushed() {
+async fn library_works_after_the_scripts_were_flushed() {
     let (_server, mut connection) = claimed().await;
-    let fenced = Fenced::new(&name("alice"), token(35), &"a".parse().unwrap());
+    let offered = |number| Fence { token: token(number), holder: "a".parse().unwrap() };
+    let fenced = Fenced::new(&name("alice"), &offered(35));
     for _ in 0..3 {
         fenced.set(&mut connection, BALANCE, "70").await.unwrap();
         fenced.hset(&mut connection, "{alice}:hash", &[("name", "Alice")]).await.unwrap();
         fenced.del(&mut connection, BALANCE).await.unwrap();
         let _: () = asked(&mut connection, &["SCRIPT", "FLUSH"]).await;
     }
-    let stale = Fenced::new(&name("alice"), token(34), &"a".parse().unwrap());
+    let stale = Fenced::new(&name("alice"), &offered(34));
     stale.set(&mut connection, BALANCE, "7").await.unwrap_err();
     let exists: i64 = asked(&mut connection, &["EXISTS", BALANCE]).await;
     assert_eq!(exists, 0);

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command, str::FromStr, time::Duration};
 
-use fence::{ClaimError, RefusalReason, sqlite};
+use fence::{ClaimError, Fence, RefusalReason, sqlite};
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions,
 };
@@ -32,7 +32,7 @@ const ACCOUNTS: &str = "
     begin insert into fence_require values (old.account_id); end;
     insert into fence_claim values ('alice', 34, 'a');";
 
-/// What the fence needs of a connection; sqlx turns foreign keys on by itself.
+/// The settings that the fence needs of a connection. sqlx turns foreign keys on by itself.
 fn settings(url: &str) -> SqliteConnectOptions {
     SqliteConnectOptions::from_str(url).unwrap().pragma("recursive_triggers", "on")
 }
@@ -42,8 +42,8 @@ fn settings_of(file: &Path) -> SqliteConnectOptions {
     options.create_if_missing(true).busy_timeout(Duration::from_secs(30))
 }
 
-/// A database with the fence, the protected table `accounts` with the rows alice and bob, and a fence
-/// of alice's at token 34, of holder a.
+/// A database with the fence, the protected table `accounts` with the rows alice and bob, and
+/// alice's fence at token 34 of holder a.
 async fn accounts() -> SqliteConnection {
     let mut database = settings("sqlite::memory:").connect().await.unwrap();
     sqlite::install(&mut database).await.unwrap();
@@ -51,7 +51,7 @@ async fn accounts() -> SqliteConnection {
     database
 }
 
-/// Runs statements, and tells an error by its first word.
+/// Runs statements, and returns an error by its first word.
 async fn attempt(database: &mut SqliteConnection, statements: &str) -> Result<(), String> {
     let done = sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(database).await;
     done.map(|_| ()).map_err(|error| {
@@ -163,7 +163,7 @@ async fn moved_row_needs_the_tokens_of_both_resources_and_leaves_each_its_own() 
 }
 
 #[tokio::test]
-async fn what_is_presented_can_not_be_turned_into_something_else() {
+async fn presented_token_can_not_be_changed() {
     let mut database = accounts().await;
     for change in [
         "update fence_presented set resource = 'bob'",
@@ -176,7 +176,7 @@ async fn what_is_presented_can_not_be_turned_into_something_else() {
 }
 
 #[tokio::test]
-async fn what_is_presented_has_to_be_withdrawn_before_the_commit() {
+async fn presented_token_must_be_withdrawn_before_the_commit() {
     let mut database = accounts().await;
     attempt(&mut database, "begin immediate").await.unwrap();
     attempt(&mut database, &format!("{PRESENT}{UPDATE}")).await.unwrap();
@@ -185,7 +185,7 @@ async fn what_is_presented_has_to_be_withdrawn_before_the_commit() {
     attempt(&mut database, "commit").await.unwrap();
     assert_eq!(attempt(&mut database, UPDATE).await.unwrap_err(), TOKEN_REQUIRED);
 
-    // Nor does it get into the next transaction by another way.
+    // It does not reach the next transaction in another way either.
     for (begin, end) in [
         ("begin immediate", "rollback"),
         ("savepoint s", "rollback to s; release s"),
@@ -209,19 +209,19 @@ async fn what_is_presented_has_to_be_withdrawn_before_the_commit() {
 async fn present_and_withdraw_of_the_library_frame_the_writes() {
     let mut database = accounts().await;
     let mut transaction = database.begin_with("begin immediate").await.unwrap();
-    let holder = "a".parse().unwrap();
-    sqlite::present(&mut transaction, &name("alice"), token(34), &holder).await.unwrap();
+    let offered = |number| Fence { token: token(number), holder: "a".parse().unwrap() };
+    sqlite::present(&mut transaction, &name("alice"), &offered(34)).await.unwrap();
     attempt(&mut transaction, UPDATE).await.unwrap();
     sqlite::withdraw(&mut transaction).await.unwrap();
     transaction.commit().await.unwrap();
 
     let mut transaction = database.begin_with("begin immediate").await.unwrap();
-    let refused = sqlite::present(&mut transaction, &name("alice"), token(33), &holder).await;
-    let Err(ClaimError::Refused(refusal)) = refused else { panic!("{refused:?}") };
+    let refused = sqlite::present(&mut transaction, &name("alice"), &offered(33)).await;
+    let Err(ClaimError::Refused { refusal, .. }) = refused else { panic!("{refused:?}") };
     assert_eq!((refusal.reason, refusal.highest_token), (RefusalReason::Stale, token(34)));
     transaction.rollback().await.unwrap();
-    let claimed = sqlite::claim(&mut database, &name("alice"), token(33), &holder).await;
-    let Err(ClaimError::Refused(refusal)) = claimed else { panic!("{claimed:?}") };
+    let claimed = sqlite::claim(&mut database, &name("alice"), &offered(33)).await;
+    let Err(ClaimError::Refused { refusal, .. }) = claimed else { panic!("{claimed:?}") };
     assert_eq!(refusal.highest_token, token(34));
 }
 
@@ -245,7 +245,7 @@ async fn connection_without_its_settings_can_not_write() {
             assert_eq!(refused.unwrap_err(), SETTING_NEEDED, "{setting}");
         }
     }
-    // Nothing of what a connection without foreign keys presents can stay for the others.
+    // A token that a connection without foreign keys presents does not stay for others.
     let mut careless = settings_of(&file).pragma("foreign_keys", "off").connect().await.unwrap();
     assert_eq!(attempt(&mut careless, PRESENT).await.unwrap_err(), SETTING_NEEDED);
     assert_eq!(attempt(&mut database, UPDATE).await.unwrap_err(), TOKEN_REQUIRED);

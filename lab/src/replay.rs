@@ -3,6 +3,7 @@
 use std::{
     env,
     io::{self, Write, stdout},
+    path::PathBuf,
     process::ExitCode,
 };
 
@@ -12,6 +13,7 @@ use terminal_size::{Width, terminal_size_of};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::{
+    picture::{self, PictureFile},
     record::{Event, Recorder, RunRecord},
     scenario::{self, Scenario},
     timeline::{self, Timeline, paragraph},
@@ -45,6 +47,9 @@ pub struct Replay {
     /// Print the record of the run as JSON
     #[arg(long)]
     json: bool,
+    /// Draw the run as an SVG picture into this file
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    svg: Option<PathBuf>,
 }
 
 impl Replay {
@@ -68,8 +73,14 @@ impl Replay {
             None => (&scenario::ALL[0], !self.json),
             Some(name) => (find(name)?, false),
         };
+        let picture = self.svg.as_deref().map(PictureFile::create).transpose()?;
+        let save = |record: &RunRecord| match picture {
+            Some(file) => file.save(&picture::draw(record, scenario)),
+            None => Ok(()),
+        };
         if self.json {
             let record = scenario.replay(Recorder::start(|_| {})).await?;
+            save(&record)?;
             print(&(serde_json::to_string_pretty(&record)? + "\n"))?;
             return Ok(record.holds);
         }
@@ -80,6 +91,7 @@ impl Replay {
             opening.into_iter().map(|sentences| paragraph(sentences, width)).collect();
         print(&(opening.join("\n\n") + "\n"))?;
         let record = print_events(scenario, width).await?;
+        save(&record)?;
         print(&timeline::summary(&record, scenario.worlds, width))?;
         let verdict = if record.holds { "Shown" } else { "NOT shown, in this run" };
         let verdict = paragraph(&format!("{verdict}: {}", scenario.claim), width);

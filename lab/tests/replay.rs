@@ -4,6 +4,7 @@ mod client;
 mod locks;
 mod nodes;
 mod output;
+mod picture;
 mod sale;
 mod tokens;
 
@@ -48,6 +49,7 @@ async fn replayed(name: &str) -> Value {
     assert_fits(
         &strip_str(&(text + &timeline::summary(&record, scenario.worlds, WIDTH))).to_string(),
     );
+    picture::assert_readable(&picture::drawn(&record));
     printed
 }
 

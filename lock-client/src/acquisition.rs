@@ -10,138 +10,139 @@ use tokio::{
 use tracing::{Instrument, Span};
 
 use crate::{
-    AcquireError, Lease, Locks, Order, Terms, Ttl,
-    backend::{Attempt, BackendError, Wakeups},
+    backend::{Attempt, Contention, Wakeups},
     clock::Moment,
-    lease::Granted,
+    error::AcquireError,
+    lease::Lease,
+    lease::held::Granted,
+    local_queue::FirstPlace,
     observe,
-    retry::retried_until,
-    terms::Wait,
+    service::LockService,
+    terms::{Order, Terms, Wait},
+    ttl::Ttl,
 };
 
-/// How long to go on asking a lock service that doesn't answer, where the caller set no limit.
+/// How long a request is repeated without an answer, if the caller set no limit.
 const UNAVAILABLE_PATIENCE: Duration = Duration::from_secs(10);
-/// The same for a single try, which is repeated only because its reply may have been lost, and for the
-/// first of a limited wait, which may have to connect.
+/// The same for a single try, and for the first of a limited wait. A single try is repeated only
+/// because its reply may be lost. The first try may have to connect.
 const TRY_PATIENCE: Duration = Duration::from_secs(2);
-/// The same at the end of a limited wait: each try has the time for one answer.
+/// The same at the end of a limited wait: enough for one answer.
 const LAST_TRY_PATIENCE: Duration = Duration::from_millis(500);
-/// How often in a row rivals may have hindered each other, until that is taken for somebody's having the
-/// lock; and how long to wait in between, at most.
-const MOST_SPLITS: u32 = 8;
-const LONGEST_SPLIT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a waiter relies on being woken, before it looks for itself.
+/// How long a waiter waits for a notification before it tries without one.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
-/// The same in the queue, where it also shows that it is alive.
+/// The same in the queue, where each try also shows that the waiter is alive.
 const LONGEST_SLEEP_IN_QUEUE: Duration = Duration::from_secs(1);
 
-/// One acquire. Whatever ends it without a lease, its being dropped too, has the holder release what
-/// it may have taken, and leave the queue.
+/// One acquire. If it ends without a lease, or is dropped, it releases what it may have acquired, and
+/// leaves the queue.
 pub(crate) struct Acquisition<'a> {
-    locks: &'a Locks,
+    service: &'a LockService,
     name: &'a ResourceName,
     terms: Terms,
     ttl: Ttl,
     began: Moment,
-    /// Until when somebody else may have the lock; `None` without a limit.
-    contended_until: Option<Moment>,
+    /// When a contended acquire stops waiting; `None` without a limit.
+    wait_until: Option<Moment>,
     holder: Holder,
     /// Whether the lock service has answered.
     answered: bool,
-    /// Whether there may be something to undo.
-    unsettled: bool,
+    /// Whether the holder may hold the lock or a place in the queue.
+    needs_undo: bool,
     runtime: Handle,
     caller: Span,
 }
 
+/// The outcome of one try.
+enum Try {
+    Acquired(Lease),
+    Busy(Contention),
+}
+
 impl<'a> Acquisition<'a> {
-    pub(crate) fn new(locks: &'a Locks, name: &'a ResourceName, terms: Terms) -> Self {
+    pub(crate) fn new(service: &'a LockService, name: &'a ResourceName, terms: Terms) -> Self {
         let began = Moment::now();
-        let contended_until = match terms.wait {
+        let wait_until = match terms.wait {
             Wait::No => Some(began),
             Wait::AtMost(wait) => Some(began + wait),
             Wait::Forever => None,
         };
         Self {
-            locks,
+            service,
             name,
             terms,
             ttl: terms.first_ttl(),
             began,
-            contended_until,
+            wait_until,
             holder: Holder::random(),
             answered: false,
-            unsettled: false,
+            needs_undo: false,
             runtime: Handle::current(),
             caller: Span::current(),
         }
     }
 
-    /// Tries, and waits, as the terms say.
+    /// Tries and waits, as the terms say.
     pub(crate) async fn run(mut self) -> Result<Lease, AcquireError> {
         let span = observe::acquiring(self.name, &self.holder);
         let acquiring = async {
             let result = self.acquire().await;
-            if result.is_err() && self.unsettled {
-                let undo = self.locks.backend.release(self.name, &self.holder, None);
-                // Without an answer it is asked for again when this is dropped, in the background.
+            if result.is_err() && self.needs_undo {
+                let undo = self.service.backend.release(self.name, &self.holder, None);
+                // Without an answer, the drop of this value repeats it in the background.
                 if let Ok(Ok(_)) = timeout(LAST_TRY_PATIENCE, undo).await {
-                    self.unsettled = false;
+                    self.needs_undo = false;
                 }
             }
-            observe::waited(self.began.elapsed(), &result);
+            match &result {
+                Ok(lease) => observe::acquired(self.began.elapsed(), lease.token().ok()),
+                Err(error) => observe::not_acquired(self.began.elapsed(), error),
+            }
             result
         };
         acquiring.instrument(span).await
     }
 
     async fn acquire(&mut self) -> Result<Lease, AcquireError> {
-        let remaining = match self.try_once().await? {
-            Ok(lease) => return Ok(lease),
-            Err(remaining) => remaining,
+        // 1. Try. Most locks are free, and then this is the only round trip.
+        let contention = match self.try_once().await? {
+            Try::Acquired(lease) => return Ok(lease),
+            Try::Busy(contention) => contention,
         };
         observe::contended();
         if self.out_of_time() {
-            return Err(AcquireError::Contended { remaining });
+            return Err(AcquireError::contended(self.name, contention));
         }
-        // In no order, one of a process is enough to hear of a free lock.
+        // 2. Wait for the first place among the waiters of this process, unless each waits in the
+        // service's own queue. So a release wakes one waiter per process, not all of them.
         let _first_place = match self.terms.order {
             Order::Fair => None,
-            Order::WokenAtOnce => {
-                let mut first_place = pin!(self.locks.queues.first_place(self.name));
-                loop {
-                    let nap = LONGEST_SLEEP.min(self.time_left());
-                    if let Ok(first_place) = timeout(nap, &mut first_place).await {
-                        break Some(first_place);
-                    }
-                    // Who has the first place may be paused, or hear nothing of the lock service.
-                    match self.try_once().await? {
-                        Ok(lease) => return Ok(lease),
-                        Err(remaining) if self.out_of_time() => {
-                            return Err(AcquireError::Contended { remaining });
-                        }
-                        Err(_) => {}
-                    }
-                }
-            }
+            Order::Unordered => match self.wait_for_first_place().await? {
+                Waited::Acquired(lease) => return Ok(lease),
+                Waited::First(place) => Some(place),
+            },
         };
-        // First subscribe, then try, then wait: whatever frees the lock after the try is heard.
+        // 3. Subscribe before the next try: a release that follows the try is then always notified.
         let wakeups = self.subscribe().await?;
         loop {
-            let remaining = match self.try_once().await? {
-                Ok(lease) => return Ok(lease),
-                Err(remaining) => remaining,
+            // 4. Try again.
+            let contention = match self.try_once().await? {
+                Try::Acquired(lease) => return Ok(lease),
+                Try::Busy(contention) => contention,
             };
             if self.out_of_time() {
-                return Err(AcquireError::Contended { remaining });
+                return Err(AcquireError::contended(self.name, contention));
             }
+            // 5. Wait for a notification, but no longer than until the present lease expires, because
+            // nobody notifies of that. A notification may also be lost.
             let longest = match self.terms.order {
-                Order::WokenAtOnce => LONGEST_SLEEP,
+                Order::Unordered => LONGEST_SLEEP,
                 Order::Fair => LONGEST_SLEEP_IN_QUEUE,
             };
-            // A millisecond later than told, so that it is over then.
-            let until_over = remaining.map_or(longest, |left| left + Duration::from_millis(1));
-            let nap = until_over.min(longest).min(self.time_left());
+            // One millisecond more, so that the lease has expired by then.
+            let expired = |left: Duration| left + Duration::from_millis(1);
+            let until_expired = contention.remaining.map_or(longest, expired);
+            let nap = until_expired.min(longest).min(self.time_left());
             tokio::select! {
                 () = wakeups.next() => {}
                 () = sleep(nap) => {}
@@ -149,45 +150,41 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// Tries until somebody has the lock. If it is somebody else, answers for how long yet.
-    async fn try_once(&mut self) -> Result<Result<Lease, Option<Duration>>, AcquireError> {
-        let mut splits = 0;
+    /// Waits for the first place in this process, and tries from time to time.
+    async fn wait_for_first_place(&mut self) -> Result<Waited, AcquireError> {
+        let mut first_place = pin!(self.service.queues.wait_for_first_place(self.name));
         loop {
-            let asked = Moment::now();
-            match self.ask().await? {
-                Asked::Granted(lease) => return Ok(Ok(lease)),
-                Asked::Busy(remaining) => return Ok(Err(remaining)),
-                Asked::Split(remaining) if splits == MOST_SPLITS => return Ok(Err(remaining)),
-                Asked::Split(_) => {
-                    // Rivals that meet once more meet after times that are ever further apart.
-                    splits += 1;
-                    let longest = asked.elapsed() * 2_u32.pow(splits);
-                    let longest = longest.min(LONGEST_SPLIT_PAUSE);
-                    sleep(longest.mul_f64(rand::random_range(0.0..1.0))).await;
+            let nap = LONGEST_SLEEP.min(self.time_left());
+            if let Ok(place) = timeout(nap, &mut first_place).await {
+                return Ok(Waited::First(place));
+            }
+            // The waiter in the first place may be paused, or cut off from the lock service.
+            match self.try_once().await? {
+                Try::Acquired(lease) => return Ok(Waited::Acquired(lease)),
+                Try::Busy(contention) if self.out_of_time() => {
+                    return Err(AcquireError::contended(self.name, contention));
                 }
+                Try::Busy(_) => {}
             }
         }
     }
 
-    /// Asks for the lock once, as far as there is an answer.
-    async fn ask(&mut self) -> Result<Asked, AcquireError> {
-        let give_up = self.give_up();
-        let was_unsettled = self.unsettled;
-        self.unsettled = !self.locks.backend.undoes_its_tries();
-        let mut asked = Moment::now();
-        let mut tries = 0;
-        let attempt = retried_until(give_up, || {
-            asked = Moment::now();
-            tries += 1;
-            self.locks.backend.try_acquire(self.name, &self.holder, self.ttl, self.terms.order)
+    /// Tries once, and repeats the request until it is answered.
+    async fn try_once(&mut self) -> Result<Try, AcquireError> {
+        let needed_undo = self.needs_undo;
+        self.needs_undo = true;
+        let mut requests = 0;
+        let attempt = self.service.retry_until(self.answer_by(), || {
+            requests += 1;
+            self.service.backend.try_acquire(self.name, &self.holder, self.ttl, self.terms.order)
         });
         let attempt = attempt.await;
         self.answered |= attempt.is_ok();
-        match attempt {
-            Ok(Attempt::Granted { token, ownership }) => {
-                self.unsettled = false;
+        match attempt.map_err(|error| AcquireError::from_backend(self.name, error))? {
+            Attempt::Granted { token, ownership, asked } => {
+                self.needs_undo = false;
                 let granted = Granted {
-                    locks: self.locks.clone(),
+                    service: self.service.clone(),
                     name: self.name.clone(),
                     ownership,
                     ttl: self.ttl,
@@ -195,43 +192,37 @@ impl<'a> Acquisition<'a> {
                     asked,
                     caller: self.caller.clone(),
                 };
-                Ok(Asked::Granted(Lease::begin(granted, self.terms.renewal)))
+                Ok(Try::Acquired(Lease::start(granted, self.terms.renewal)))
             }
-            Ok(Attempt::Busy { remaining }) => {
-                // An earlier try that was not answered may come late.
-                self.unsettled &= was_unsettled || tries > 1 || self.terms.order == Order::Fair;
-                Ok(Asked::Busy(remaining))
+            Attempt::Busy(contention) => {
+                // An earlier request without an answer may still be carried out. A fair try has left a
+                // place in the queue.
+                self.needs_undo = needed_undo || requests > 1 || self.terms.order == Order::Fair;
+                Ok(Try::Busy(contention))
             }
-            Ok(Attempt::Split { remaining }) => {
-                self.unsettled &= was_unsettled || tries > 1;
-                Ok(Asked::Split(remaining))
-            }
-            Err(BackendError::Rejected(reason)) => Err(AcquireError::Rejected(reason)),
-            Err(BackendError::Unavailable(reason)) => Err(AcquireError::Unavailable(reason)),
         }
     }
 
     async fn subscribe(&self) -> Result<Wakeups, AcquireError> {
-        let subscribe = || self.locks.backend.subscribe(self.name, &self.holder, self.terms.order);
-        retried_until(self.give_up(), subscribe).await.map_err(|error| match error {
-            BackendError::Rejected(reason) => AcquireError::Rejected(reason),
-            BackendError::Unavailable(reason) => AcquireError::Unavailable(reason),
-        })
+        let subscribed = self.service.retry_until(self.answer_by(), || {
+            self.service.backend.subscribe(self.name, &self.holder, self.terms.order)
+        });
+        subscribed.await.map_err(|error| AcquireError::from_backend(self.name, error))
     }
 
-    /// Until when a request that is made now may stay without an answer.
-    fn give_up(&self) -> Moment {
+    /// The moment until which a request that is sent now is repeated without an answer.
+    fn answer_by(&self) -> Moment {
         let patience = match self.terms.wait {
             Wait::Forever => UNAVAILABLE_PATIENCE,
             Wait::AtMost(_) if self.answered => LAST_TRY_PATIENCE,
             Wait::AtMost(_) | Wait::No => TRY_PATIENCE,
         };
         let answer_by = Moment::now() + patience;
-        self.contended_until.map_or(answer_by, |end| end.max(answer_by))
+        self.wait_until.map_or(answer_by, |end| end.max(answer_by))
     }
 
     fn time_left(&self) -> Duration {
-        self.contended_until.map_or(Duration::MAX, Moment::remaining)
+        self.wait_until.map_or(Duration::MAX, Moment::remaining)
     }
 
     fn out_of_time(&self) -> bool {
@@ -239,28 +230,25 @@ impl<'a> Acquisition<'a> {
     }
 }
 
-/// What came of asking for the lock.
-enum Asked {
-    Granted(Lease),
-    /// Somebody else has it, for so long yet.
-    Busy(Option<Duration>),
-    /// Nobody is seen to have it, but somebody may, for so long at most.
-    Split(Option<Duration>),
+/// How the wait for the first place in this process ended.
+enum Waited {
+    First(FirstPlace),
+    Acquired(Lease),
 }
 
 impl Drop for Acquisition<'_> {
     fn drop(&mut self) {
-        if !self.unsettled {
+        if !self.needs_undo {
             return;
         }
-        let (backend, name, holder) =
-            (self.locks.backend.clone(), self.name.clone(), self.holder.clone());
+        let (service, name, holder) =
+            (self.service.clone(), self.name.clone(), self.holder.clone());
         let undo = async move {
-            let give_up = Moment::now() + TRY_PATIENCE;
-            let _ = retried_until(give_up, || backend.release(&name, &holder, None)).await;
+            let release = || service.backend.release(&name, &holder, None);
+            let _ = service.retry_until(Moment::now() + TRY_PATIENCE, release).await;
         };
-        // If the runtime has gone, nothing can be sent: the ttl then frees the lock, and the queue
-        // forgets who isn't heard of.
-        self.locks.background.spawn_on(undo, &self.runtime);
+        // If the runtime has ended, nothing can be sent. Then the lock is free after its ttl, and the
+        // queue removes the holder.
+        self.service.background.spawn_on(undo, &self.runtime);
     }
 }

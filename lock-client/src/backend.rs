@@ -1,28 +1,36 @@
-//! What a lock service has to do.
+//! What a lock service must do.
 //!
-//! Waiting, deadlines, retries, renewal and leases are written once, above this trait; a backend says
-//! only how to try, renew, reissue and release, and how to hear of a lock that was freed.
+//! Waiting, deadlines, retries, renewal and leases are written once, above [`Backend`]. A backend only
+//! says how to try, renew, reissue and release, and how a waiter is notified.
+//!
+//! A backend for another service needs four things from it: an atomic "take the lock if it is free", a
+//! number that grows with every grant, a time after which the lock is free by itself, and a way to
+//! notify waiters.
 
-use std::{any::Any, fmt::Debug, sync::Arc, time::Duration};
+use std::{any::Any, error::Error, fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
 use tokio::sync::Notify;
 
-use crate::{Order, Ttl};
+use crate::{clock::Moment, terms::Order, ttl::Ttl};
 
-/// A lock service that hands out a token with every grant.
+/// A lock service that returns a token with every grant.
+///
+/// Methods return [`BackendError::Unavailable`] whenever the outcome is unknown. The caller then repeats
+/// the request, as the same holder.
 #[async_trait]
 pub trait Backend: Debug + Send + Sync + 'static {
-    /// Tries once to take the lock.
+    /// Tries once to acquire the lock.
     ///
-    /// If the holder already has it, this answers the same token and grant again and sets the full
-    /// ttl: a try whose reply was lost may be repeated. If somebody else has it and the order is
-    /// fair, the holder stands in the queue from then on, and keeps its place as long as it tries
-    /// again every second.
+    /// If the holder already holds it, this returns the same token and grant again and sets the full
+    /// ttl. So an attempt whose reply was lost may be repeated. If another client holds the lock and the
+    /// order is fair, the holder waits in the queue from then on. It keeps its place as long as it
+    /// tries again every second.
     ///
-    /// What came of a try that isn't answered as granted, or whose future is dropped, is to be
-    /// released, unless the backend [does so by itself](Self::undoes_its_tries).
+    /// # Cancellation safety
+    /// If this future is dropped, the lock may have been acquired. The caller
+    /// [releases](Self::release) it, with no token.
     async fn try_acquire(
         &self,
         name: &ResourceName,
@@ -31,8 +39,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
         order: Order,
     ) -> Result<Attempt, BackendError>;
 
-    /// Sets the full ttl if the lock still belongs to this ownership, and answers its present
-    /// token; `None` if it doesn't.
+    /// Sets the full ttl if the lock still belongs to this ownership, and returns its present token.
+    /// Returns `None` if the lock does not belong to it.
     async fn renew(
         &self,
         name: &ResourceName,
@@ -40,8 +48,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
         ttl: Ttl,
     ) -> Result<Option<Token>, BackendError>;
 
-    /// Swaps the token for a higher one, which is above `above` too, if the lock still belongs to this
-    /// ownership, and answers it; `None` if it doesn't. The ttl stays as it is.
+    /// Swaps the token for one that is higher than before and higher than `above`, if the lock still
+    /// belongs to this ownership, and returns it. Returns `None` if the lock does not belong to it. The
+    /// ttl stays as it is.
     async fn reissue(
         &self,
         name: &ResourceName,
@@ -49,8 +58,11 @@ pub trait Backend: Debug + Send + Sync + 'static {
         above: Token,
     ) -> Result<Option<Token>, BackendError>;
 
-    /// Frees the lock if the holder has it, and answers whether it had. If it stands in the queue, it
-    /// leaves. The token is the last that the holder was told, if any.
+    /// Releases the lock if the holder holds it, and returns whether it did. A holder that waits in the
+    /// queue leaves it.
+    ///
+    /// `token` is the last token that the lease was given. It is `None` to undo an attempt that did not
+    /// return [`Attempt::Granted`].
     async fn release(
         &self,
         name: &ResourceName,
@@ -58,7 +70,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
         token: Option<Token>,
     ) -> Result<bool, BackendError>;
 
-    /// Subscribes to what a waiter has to hear: from when this is answered, nothing is missed.
+    /// Subscribes to the notifications that a waiter needs. Once this has returned, no notification is
+    /// missed.
     async fn subscribe(
         &self,
         name: &ResourceName,
@@ -66,52 +79,46 @@ pub trait Backend: Debug + Send + Sync + 'static {
         order: Order,
     ) -> Result<Wakeups, BackendError>;
 
-    /// Tells what the lock is at this moment.
+    /// Returns the lock's present state.
     async fn status(&self, name: &ResourceName) -> Result<Status, BackendError>;
 
-    /// Tells whether it releases by itself what a try has taken that it didn't answer as granted. Then
-    /// it may take holders of its own for its tries, which begin with the one that it was given.
-    fn undoes_its_tries(&self) -> bool {
-        false
-    }
-
-    /// Waits until that is done which this has begun by itself in the background.
-    async fn settled(&self) {}
+    /// Returns the address of the lock service, without a password, for error messages.
+    fn address(&self) -> String;
 }
 
-/// What came of a try to take a lock.
+/// The outcome of one attempt to acquire a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// The lock is the holder's.
+    /// The holder holds the lock.
     Granted {
         /// The fencing token.
         token: Token,
-        /// The ownership that it belongs to.
+        /// The ownership that the token belongs to.
         ownership: Ownership,
+        /// A moment before the granted request was sent. The lease's deadline is counted from it.
+        asked: Moment,
     },
-    /// Somebody else has it, or is the next to have it.
-    Busy {
-        /// For how long yet, unless renewed or released; `None` if it has no end.
-        remaining: Option<Duration>,
-    },
-    /// Nobody is seen to have it: each of several who tried at once got a part of it, and gave it back.
-    /// To be tried again after a random time.
-    Split {
-        /// For how long, at most, somebody has it all the same.
-        remaining: Option<Duration>,
-    },
+    /// Another client holds the lock, or is the next to get it.
+    Busy(Contention),
 }
 
-/// One ownership of a lock. The grant tells it from another of the same holder.
+/// Another client holds the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contention {
+    /// The time until the lock expires, unless it is renewed or released; `None` if it never does.
+    pub remaining: Option<Duration>,
+}
+
+/// One ownership of a lock. The grant distinguishes it from another ownership of the same holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
-    /// Whose it is.
+    /// The owner.
     pub holder: Holder,
-    /// The counter as it was when the lock was given; of several nodes, the highest of theirs.
+    /// The counter when the lock was granted; with several nodes, the highest of their counters.
     pub grant: Token,
 }
 
-/// A subscription to the freeing of a lock, which ends when this is dropped.
+/// A subscription to a lock's release. It ends when this value is dropped.
 #[must_use]
 pub struct Wakeups {
     freed: Arc<Notify>,
@@ -119,16 +126,16 @@ pub struct Wakeups {
 }
 
 impl Wakeups {
-    /// Makes a subscription: the backend notifies when the lock may be free, and keeps the
-    /// subscription up until its guard is dropped.
+    /// Makes a subscription. The backend notifies `freed` when the lock may be free, and keeps the
+    /// subscription until its guard is dropped.
     pub fn new(freed: Arc<Notify>, subscription: impl Any + Send + Sync) -> Self {
         Self { freed, _subscription: Box::new(subscription) }
     }
 
-    /// Waits until the lock may be free: since the last time, or since the subscription.
+    /// Waits until the lock may have been freed since the last call, or since the subscription.
     ///
     /// # Cancellation safety
-    /// If this future is dropped, nothing is missed.
+    /// If this future is dropped, no notification is missed.
     pub async fn next(&self) {
         self.freed.notified().await;
     }
@@ -140,37 +147,37 @@ impl Debug for Wakeups {
     }
 }
 
-/// What a lock is at one moment.
+/// The state of a lock at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Who has it; `None` if it is free.
-    pub held: Option<Held>,
+    /// The present owner; `None` if the lock is free.
+    pub held: Option<HeldLock>,
     /// The last token issued; `None` if the counter doesn't exist.
     pub last_token: Option<u64>,
-    /// How many stand in the queue.
+    /// The number of holders that wait in the queue.
     pub queued: u64,
 }
 
-/// A lock that somebody has.
+/// A lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldLock {
     /// The owner's token.
     pub token: Token,
     /// The owner.
     pub ownership: Ownership,
-    /// For how long yet, unless renewed or released; `None` if it has no end.
+    /// The time until the lock expires, unless it is renewed or released; `None` if it never does.
     pub remaining: Option<Duration>,
 }
 
-/// Why a lock service did not do what it was asked.
+/// Why a lock service did not do what it was asked. The source names the server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// There was no answer, or none that lasts: it may have been done all the same, and may be
-    /// tried again.
-    #[error("no answer from the lock service: {0}")]
-    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// It refused, and has done nothing. Trying again would not help.
-    #[error("the lock service refused: {0}")]
-    Rejected(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// There was no answer, or no lasting one. The request may have been carried out. It may be
+    /// repeated.
+    #[error("no answer from the lock service")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
+    /// The service refused, and changed nothing. Repeating the request would not help.
+    #[error("the lock service refused")]
+    Rejected(#[source] Box<dyn Error + Send + Sync>),
 }

@@ -1,4 +1,4 @@
-//! The clock that deadlines are taken on.
+//! The clock of deadlines.
 
 use std::{ops::Add, time::Duration};
 
@@ -6,15 +6,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// A moment on a monotonic clock that also counts the time for which the machine was suspended.
 ///
-/// `std::time::Instant` doesn't count it on Linux: after a suspension, a lease that had run out
-/// long ago would still look held.
+/// `std::time::Instant` doesn't count it on Linux: after a suspension, a lease that expired long ago
+/// would still look held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Duration);
 
 /// On Linux, `CLOCK_MONOTONIC` stands still during a suspension.
 #[cfg(target_os = "linux")]
 const CLOCK: ClockId = ClockId::Boottime;
-/// Elsewhere (macOS), `CLOCK_MONOTONIC` goes on during a suspension.
+/// Elsewhere (macOS), `CLOCK_MONOTONIC` continues during a suspension.
 #[cfg(not(target_os = "linux"))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
@@ -25,17 +25,17 @@ impl Moment {
         Self(now.try_into().expect("the clock counts from the start of the machine"))
     }
 
-    /// How long ago this moment was; nothing if it is yet to come.
+    /// The time since this moment; zero if it is in the future.
     pub fn elapsed(self) -> Duration {
         Self::now().0.saturating_sub(self.0)
     }
 
-    /// Whether this moment is over.
+    /// Whether this moment has passed.
     pub fn has_passed(self) -> bool {
         self.remaining().is_zero()
     }
 
-    /// How long it is until this moment; nothing if it has passed.
+    /// The time until this moment; zero if it has passed.
     pub fn remaining(self) -> Duration {
         self.0.saturating_sub(Self::now().0)
     }

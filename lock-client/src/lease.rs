@@ -1,20 +1,24 @@
 //! A held lock.
 
-mod held;
+pub(crate) mod detached;
+pub(crate) mod held;
 mod renewal;
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use fence::{Fence, Holder, ResourceName, Token};
 use tokio::{runtime::Handle, task::AbortHandle};
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
-pub(crate) use self::held::{Granted, Held, Loss};
+use self::{
+    detached::Detached,
+    held::{Granted, Held},
+};
 use crate::{
-    AcquireError, Terms, Ttl,
-    backend::{BackendError, Ownership},
+    backend::Ownership,
     clock::Moment,
-    retry::retried_until,
+    error::{LockServiceError, Lost, RenewError},
+    service::LockService,
     terms::Renewal,
 };
 
@@ -24,36 +28,36 @@ const RELEASE_PATIENCE: RangeInclusive<Duration> =
 
 /// A held lock: the right to act on a resource until the deadline, and the token that proves it.
 ///
-/// The deadline is counted from before the lock was asked for, less the drift of clocks. Past it a
-/// lease never claims to be held, and it is never taken back. A check of the lease is no protection,
-/// as the holder may be paused right after it; the token, sent with each write, is.
+/// The deadline counts from before the lock was requested, minus the drift of clocks. A lease past its
+/// deadline never claims to be held, and never becomes valid again. A check of the lease is no
+/// protection, because the holder may be paused right after it. The token, sent with each write, is.
 ///
-/// Unless its [`Terms`] say otherwise, a lease renews itself at a third of its ttl, by a task that
-/// ends with it. A lease can be cloned; its lock is released with the last clone: by
-/// [`release`](Self::release), which tells what happened, or in the background when it is dropped.
+/// Unless its [`Terms`](crate::Terms) say otherwise, a lease renews itself at a third of its ttl, by a
+/// task that ends with the lease. A lease can be cloned. Its lock is released with the last clone: by
+/// [`release`](Self::release), which reports the outcome, or in the background when it is dropped.
 ///
 /// # Lost connections
-/// Renewals are tried again until the deadline. If none is answered until then, the lease is lost,
-/// though the lock service may keep the lock for a little longer.
+/// Renewals are repeated until the deadline. If none is answered until then, the lease is lost, though
+/// the lock service may keep the lock for a little longer.
 #[derive(Clone, Debug)]
 #[must_use = "a lease that is dropped is released"]
 pub struct Lease {
     share: Arc<Share>,
 }
 
-/// What the clones of a lease share, and what ends with the last of them.
+/// What the clones of a lease share. It ends with the last of them.
 #[derive(Debug)]
 struct Share {
     held: Arc<Held>,
     renewal: Option<AbortHandle>,
     runtime: Handle,
-    /// Whether the lock was released, or is left to somebody else.
-    settled: bool,
+    /// Whether the lock was released, or left held for another process. Then a drop releases nothing.
+    given_up: bool,
 }
 
 impl Lease {
-    /// Begins to keep what was granted.
-    pub(crate) fn begin(granted: Granted, renewal: Renewal) -> Self {
+    /// Starts a lease, and the task that renews it.
+    pub(crate) fn start(granted: Granted, renewal: Renewal) -> Self {
         let held = Arc::new(Held::new(granted));
         let runtime = Handle::current();
         let renewal = match renewal {
@@ -63,7 +67,7 @@ impl Lease {
                 Some(runtime.spawn(renewing.instrument(held.span.clone())).abort_handle())
             }
         };
-        Self { share: Arc::new(Share { held, renewal, runtime, settled: false }) }
+        Self { share: Arc::new(Share { held, renewal, runtime, given_up: false }) }
     }
 
     /// The lock's name.
@@ -71,12 +75,12 @@ impl Lease {
         &self.held().name
     }
 
-    /// The holder: this one grant's owner.
+    /// The holder: the owner of this one grant.
     pub fn holder(&self) -> &Holder {
         &self.held().ownership.holder
     }
 
-    /// How long the lease may still be relied on; nothing once it is lost or past its deadline.
+    /// How long the lease may still be relied on: zero once it is lost or past its deadline.
     pub fn remaining(&self) -> Duration {
         self.held().remaining()
     }
@@ -89,7 +93,7 @@ impl Lease {
         self.held().token()
     }
 
-    /// The token and holder, as the storage wants them.
+    /// The token and holder, as the storage needs them.
     ///
     /// # Errors
     /// [`Lost`] if the lease is lost or past its deadline.
@@ -99,96 +103,80 @@ impl Lease {
 
     /// Waits until the lease is lost, past its deadline, or released.
     ///
-    /// The future doesn't keep the lease. After the machine was suspended, it may complete late, by as
-    /// much as was left of the lease; [`token`](Self::token) tells at once.
+    /// The future does not keep the lease. After the machine was suspended, it may complete late, by as
+    /// much as was left of the lease. [`token`](Self::token) is an error at once.
     ///
     /// # Cancellation safety
-    /// It may be dropped and asked for again.
+    /// The future may be dropped and requested again.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.held().over()
+        self.held().lost()
     }
 
-    /// Sets the full ttl again, counted from now. There is no need to, if the lease renews itself.
+    /// Sets the full ttl again, counted from now. A lease that renews itself does not need it.
     ///
     /// # Errors
-    /// [`RenewError::Lost`] if the lease is lost or past its deadline: it is never taken back.
+    /// [`RenewError::Lost`] if the lease is lost or past its deadline: it never becomes valid again.
     /// [`RenewError::LockService`] if there was no answer: it may be repeated until the deadline.
     ///
     /// # Cancellation safety
-    /// If this future is dropped, the ttl may have been set; the deadline stays as it was.
+    /// If this future is dropped, the ttl may have been set. The deadline stays as it was.
     pub async fn renew(&self) -> Result<(), RenewError> {
         self.held().renew(|| self.held().ttl).await
     }
 
-    /// Makes sure that the token is above another, and returns it: for a storage that refused the
-    /// token, as the lock service lost its counter, though the lock is still ours.
+    /// Reissues the token unless it is above `above` already, and returns it. It is for a storage that
+    /// refused the token because the lock service lost its counter, though the lock is still held.
     ///
-    /// It is for before anything was read with the old token. Afterwards a refusal means that
-    /// somebody else was let in, and what was read is void.
-    /// The storage client does it where it is right.
+    /// Call it only before anything was read with the old token. Afterwards, a refusal means that
+    /// another client was let in, and what was read is void. The storage client decides this itself.
     ///
     /// # Errors
     /// [`RenewError::Lost`] if the lease is lost or past its deadline, [`RenewError::LockService`] if
     /// there was no answer: it may be repeated.
     ///
     /// # Cancellation safety
-    /// If this future is dropped, the lock may have a higher token, which the next renewal tells.
+    /// If this future is dropped, the lock may have a higher token. The next renewal returns it.
     pub async fn reissue(&self, above: Token) -> Result<Token, RenewError> {
         self.held().reissue(above).await
     }
 
-    /// Acquires a lock from within this lease: its own name again is re-entry, a clone with the same
-    /// token; another name is acquired as by [`Locks::acquire`](crate::Locks::acquire).
+    /// Releases the lock, if this is the last clone of the lease. The request is repeated without an
+    /// answer until the deadline, but for 2 seconds at most. A lease past its deadline may be released
+    /// too: then the outcome says whether the lock was still ours.
     ///
     /// # Errors
-    /// [`AcquireError::Lost`] if it is its own name and the lease is lost; for another name, see
-    /// [`Locks::acquire`](crate::Locks::acquire).
-    ///
-    /// # Cancellation safety
-    /// As [`Locks::acquire`](crate::Locks::acquire).
-    pub async fn acquire(
-        &self,
-        name: &ResourceName,
-        terms: impl Into<Terms>,
-    ) -> Result<Self, AcquireError> {
-        if name == self.name() {
-            self.token()?;
-            Ok(self.clone())
-        } else {
-            self.held().locks.acquire(name, terms).await
-        }
-    }
-
-    /// Frees the lock, if this is the last clone of the lease. A reply that is lost is asked for
-    /// again, until the deadline, but for 2 seconds at most. A lease past its deadline may be
-    /// released too, and what comes back tells what became of it.
-    ///
-    /// # Errors
-    /// [`BackendError`] if the lock service gave no answer: it is asked for 2 more seconds in the
-    /// background; if it doesn't answer then either, the lock is free when its ttl is over.
+    /// [`LockServiceError`] if the lock service did not answer. It is asked for 2 more seconds in the
+    /// background. If it does not answer then either, the lock is free after its ttl.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lock is released in the background.
-    pub async fn release(self) -> Result<Released, BackendError> {
+    pub async fn release(self) -> Result<Released, LockServiceError> {
         match Arc::into_inner(self.share) {
             Some(mut share) => share.release().await,
             None => Ok(Released::StillHeld),
         }
     }
 
-    /// Leaves the lock taken until its ttl is over, for somebody else to go on with by
-    /// [`Locks::adopt`](crate::Locks::adopt); `None` if other clones of the lease keep it.
+    /// Leaves the lock held until its ttl ends, for another process to
+    /// [adopt](crate::Locks::adopt). Returns `None` if other clones of the lease keep the lock.
     pub fn detach(self) -> Option<Detached> {
         let mut share = Arc::into_inner(self.share)?;
-        share.settled = true;
+        share.given_up = true;
         let held = &share.held;
         Some(Detached { name: held.name.clone(), ownership: held.ownership.clone(), ttl: held.ttl })
     }
 
-    /// Which ownership of the lock this is: the proof of holding.
-
+    /// The ownership of the lock: the proof of holding it.
     pub fn ownership(&self) -> &Ownership {
         &self.held().ownership
+    }
+
+    pub(crate) fn span(&self) -> &Span {
+        &self.held().span
+    }
+
+    pub(crate) fn service(&self) -> &LockService {
+        &self.held().service
     }
 
     pub(crate) fn held(&self) -> &Arc<Held> {
@@ -197,16 +185,15 @@ impl Lease {
 }
 
 impl Share {
-    async fn release(&mut self) -> Result<Released, BackendError> {
+    async fn release(&mut self) -> Result<Released, LockServiceError> {
         self.stop_renewing();
         let held = &self.held;
         let (least, most) = RELEASE_PATIENCE.into_inner();
-        let give_up = Moment::now() + held.remaining().clamp(least, most);
-        // From here on, somebody else may have it.
+        let deadline = Moment::now() + held.remaining().clamp(least, most);
+        // From here on, another client may hold the lock.
         held.end();
-        let release = || held.release();
-        let owned = retried_until(give_up, release).await?;
-        self.settled = true;
+        let owned = held.release(deadline).await?;
+        self.given_up = true;
         Ok(if owned { Released::Released } else { Released::NotHeld })
     }
 
@@ -220,59 +207,29 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.stop_renewing();
-        if self.settled {
+        if self.given_up {
             return;
         }
         let held = self.held.clone();
         held.end();
         let release = async move {
-            let give_up = Moment::now() + *RELEASE_PATIENCE.end();
-            let release = || held.release();
-            if let Err(error) = retried_until(give_up, release).await {
-                tracing::warn!(parent: &held.span, %error, "a lock was not released");
+            if let Err(error) = held.release(Moment::now() + *RELEASE_PATIENCE.end()).await {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(parent: &held.span, error, "a lock was not released");
             }
         };
-        self.held.locks.background.spawn_on(release, &self.runtime);
+        self.held.service.background.spawn_on(release, &self.runtime);
     }
 }
 
-/// What a release did.
+/// The outcome of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// The lock was ours, and is free now.
+    /// The lock was held by this lease, and is free now.
     Released,
-    /// The lock was not ours any more: its ttl was over, or an earlier try to release it, whose
-    /// reply was lost, had freed it.
+    /// The lock was no longer held by this lease. It had expired, or an earlier request, whose reply was
+    /// lost, had released it.
     NotHeld,
     /// Other clones of the lease keep the lock.
     StillHeld,
-}
-
-/// A lock that its lease has left taken, for another process to go on with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Detached {
-    /// The lock's name.
-    pub name: ResourceName,
-    /// Which ownership it is: the proof of holding.
-    pub ownership: Ownership,
-    /// How long it is granted for with each renewal.
-    pub ttl: Ttl,
-}
-
-/// The lease is lost, or past its deadline: somebody else may hold the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the lease is lost: somebody else may hold the lock")]
-pub struct Lost;
-
-/// Why a lease was not renewed, or its token not swapped.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RenewError {
-    /// Stop: the lease is over.
-    #[error(transparent)]
-    Lost(#[from] Lost),
-    /// The lock service did not answer, or refused. The lease may be valid yet: try again, until the
-    /// deadline, if the error says that it may help.
-    #[error(transparent)]
-    LockService(BackendError),
 }

@@ -1,29 +1,47 @@
 //! Locks that hand out fencing tokens.
 //!
 //! # The code
-//! Start with [`Locks`], which acquires, and [`Lease`], which is what you get. [`backend`] says what
-//! a lock service has to do; [`redis`] and [`redlock`] are two, and explain where their tokens come
-//! from.
+//! Start with [`Locks`], which acquires locks, and [`Lease`], a lock that is held. An acquire is in
+//! `acquisition.rs`; when a lease renews itself, in `lease/renewal.rs`; re-entry, in `reentry.rs`.
+//! [`backend`] says what a lock service has to do. [`redis`] and `redlock` are two, and explain where
+//! their tokens come from. `storage` is the client of the storage server, which checks tokens.
+#![cfg_attr(
+    all(feature = "redis", feature = "storage", feature = "redlock"),
+    doc = "\n# The guide\n",
+    doc = include_str!("../README.md")
+)]
 
+// What a lock is asked for, and what is returned.
+mod error;
+mod terms;
+mod ttl;
+
+// The core: acquiring, holding, renewing.
 mod acquisition;
-pub mod backend;
-pub mod clock;
-pub mod lease;
+mod lease;
+mod locks;
+mod reentry;
+
+// What the core needs.
+mod background;
+mod clock;
 mod local_queue;
-pub mod locks;
+mod retry;
+mod service;
+
+pub mod backend;
 pub mod observe;
+
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redlock")]
 pub mod redlock;
-mod retry;
 #[cfg(feature = "storage")]
 pub mod storage;
-pub mod terms;
-pub mod ttl;
 
-pub use backend::Backend;
-pub use lease::{Detached, Lease, Lost, Released, RenewError};
-pub use locks::{AcquireError, Locks, WithError};
+pub use clock::Moment;
+pub use error::{AcquireError, LockServiceError, Lost, RenewError, WithError};
+pub use lease::{Lease, Released, detached::Detached};
+pub use locks::Locks;
 pub use terms::{Order, Terms};
 pub use ttl::{InvalidTtl, Ttl};

@@ -1,62 +1,63 @@
-//! Acquiring locks, in all its forms.
+//! The locks of one lock service.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use fence::{Holder, ResourceName};
-use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
 use crate::{
-    Backend, Lease, Lost, Order, RenewError, Terms,
     acquisition::Acquisition,
-    backend::{BackendError, Status, Wakeups},
+    backend::{Backend, BackendError, Status, Wakeups},
+    background::Background,
     clock::Moment,
-    lease::{Detached, Granted},
-    local_queue::LocalQueues,
-    retry::retried_until,
-    terms::Wait,
+    error::{AcquireError, LockServiceError, Lost, RenewError, WithError},
+    lease::Lease,
+    lease::detached::Detached,
+    lease::held::Granted,
+    service::LockService,
+    terms::{Order, Terms, Wait},
 };
 
-/// How long to go on asking for something that is not part of an acquire.
-const STATUS_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a request is repeated without an answer, if it is not part of an acquire.
+const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Locks of one lock service.
+/// The locks of one lock service.
 ///
 /// # Cancellation safety
-/// An acquire that is dropped leaves nothing behind: what it may have taken is released in the
-/// background, and it leaves the queue. That takes a Tokio runtime that goes on, and a lock service
-/// that can be reached; else the ttl frees the lock.
+/// An acquire that is dropped leaves nothing behind: it leaves the queue, and what it may have acquired
+/// is released in the background. This needs a Tokio runtime that still runs, and a lock service that
+/// can be reached. Otherwise the lock is free after its ttl.
 ///
 /// # Lost connections
-/// A try that is not answered is repeated, as the same holder, so that a grant whose reply was lost is
-/// not lost.
+/// A request that is not answered is repeated as the same holder, so that a grant whose reply was lost
+/// is not lost.
 #[derive(Clone, Debug)]
 pub struct Locks {
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) queues: LocalQueues,
-    /// What undoes what was dropped. It is closed from the start: a tracker that is not is never
-    /// waited to the end of.
-    pub(crate) background: TaskTracker,
+    service: LockService,
 }
 
 impl Locks {
-    /// Makes locks of a lock service.
+    /// Makes the locks of a lock service.
     pub fn new(backend: impl Backend) -> Self {
-        let background = TaskTracker::new();
-        background.close();
-        Self { backend: Arc::new(backend), queues: LocalQueues::default(), background }
+        Self::with_background(backend, Background::default())
     }
 
-    /// Takes the lock on these terms; on those of a [`Ttl`](crate::Ttl) alone: as soon as it is free.
+    /// Makes the locks of a lock service that runs tasks of its own in this background.
+    pub(crate) fn with_background(backend: impl Backend, background: Background) -> Self {
+        Self { service: LockService::new(backend, background) }
+    }
+
+    /// Acquires the lock on these terms. A [`Ttl`](crate::Ttl) alone means: wait as long as it takes,
+    /// and renew the lease.
     ///
-    /// A lock service that doesn't answer is asked again: for 10 seconds if the wait is unlimited, for
-    /// 2 if there is none; else until the wait is over and, if it had answered before, half a second
-    /// more, or for 2 seconds at least.
+    /// A lock service that does not answer is asked again. If the wait is unlimited, this goes on for
+    /// 10 seconds, and without a wait for 2. If the wait is limited, it goes on until the wait ends, but
+    /// for at least 2 seconds, or half a second once the service has answered.
     ///
     /// # Errors
-    /// [`AcquireError::Contended`] if somebody else still has it after the wait,
-    /// [`AcquireError::Unavailable`] if the lock service did not answer, [`AcquireError::Rejected`] if it
-    /// refused.
+    /// [`AcquireError::Contended`] if another client still holds the lock after the wait,
+    /// [`AcquireError::Unavailable`] if the lock service did not answer, [`AcquireError::Rejected`] if
+    /// it refused.
     ///
     /// # Cancellation safety
     /// If this future is dropped, nothing is left behind.
@@ -65,16 +66,16 @@ impl Locks {
         name: &ResourceName,
         terms: impl Into<Terms>,
     ) -> Result<Lease, AcquireError> {
-        Acquisition::new(self, name, terms.into()).run().await
+        Acquisition::new(&self.service, name, terms.into()).run().await
     }
 
-    /// Takes several locks, all or none. They are taken in the order of their names, so that nobody
-    /// waits for somebody who waits for them. The wait is that for all together. The leases come in
-    /// the order of the names as given; a name that is given twice has two clones of one lease.
+    /// Acquires several locks, all or none. They are acquired in the order of their names, so that no
+    /// two clients wait for each other. The wait is for all together. The leases are returned in the
+    /// order of `names`. A name that is given twice gets two clones of one lease.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), and [`AcquireError::Lost`] if one was lost while the others were
-    /// waited for.
+    /// As [`acquire`](Self::acquire), and [`AcquireError::Lost`] if one lease was lost while the other
+    /// locks were acquired.
     ///
     /// # Cancellation safety
     /// If this future is dropped, nothing is left behind.
@@ -100,33 +101,33 @@ impl Locks {
                 Ok(lease) => leases.push(lease),
                 Err(error) => {
                     for lease in leases {
-                        // If there is no answer, it goes on in the background.
+                        // Without an answer, the release is repeated in the background.
                         let _ = lease.release().await;
                     }
                     return Err(error);
                 }
             }
         }
-        // The wait for the later ones may have been too long for the earlier ones.
+        // An early lease may have been lost during the wait for a late one.
         for lease in &leases {
             lease.token()?;
         }
-        let of = |name| sorted.binary_search(&name).expect("every name is among the sorted ones");
-        Ok(names.iter().map(|name| leases[of(name)].clone()).collect())
+        let position = |name| sorted.binary_search(&name).expect("every name was sorted in");
+        Ok(names.iter().map(|name| leases[position(name)].clone()).collect())
     }
 
-    /// Does something under a lock: takes it, runs the body with its lease, and releases it.
+    /// Runs a body under a lock: acquires the lock, passes the lease to the body, and releases it.
     ///
-    /// The body is cancelled when the lease is lost. Within the body, [`Lease::acquire`] re-enters.
-    /// The lock is released in any case; if the body leaves a clone of the lease elsewhere, when that
-    /// is dropped. What the release comes to hides nothing of what the body said.
+    /// The body is cancelled when the lease is lost. Within the body, [`Lease::acquire`] re-enters. The
+    /// lock is released in any case. If the body leaves a clone of the lease elsewhere, the lock is
+    /// released when that clone is dropped. A failed release never hides the body's result.
     ///
     /// # Errors
     /// [`WithError::Acquire`] if the body was not run, [`WithError::Lost`] if it was cancelled, and
     /// [`WithError::Body`] with the body's own error.
     ///
     /// # Cancellation safety
-    /// If this future is dropped, the body is, and the lock is released in the background.
+    /// If this future is dropped, so is the body, and the lock is released in the background.
     pub async fn with<T, E, F>(
         &self,
         name: &ResourceName,
@@ -137,22 +138,22 @@ impl Locks {
         F: Future<Output = Result<T, E>>,
     {
         let lease = self.acquire(name, terms).await?;
-        // The select ends what it did not choose: the body, and its clones of the lease.
+        // The select drops the branch that did not finish: the body, with its clones of the lease.
         let outcome = tokio::select! {
             biased;
-            outcome = body(lease.clone()).instrument(lease.held().span.clone()) => Some(outcome),
+            outcome = body(lease.clone()).instrument(lease.span().clone()) => Some(outcome),
             () = lease.lost() => None,
         };
         if let Err(error) = lease.release().await {
-            tracing::warn!(%name, %error, "a lock was not released");
+            tracing::warn!(error = &error as &dyn std::error::Error, "a lock was not released");
         }
         match outcome {
             Some(outcome) => outcome.map_err(WithError::Body),
-            None => Err(WithError::Lost(Lost)),
+            None => Err(WithError::Lost(Lost { lock: name.clone() })),
         }
     }
 
-    /// Goes on with a lock that another lease has left taken: renews it, and keeps it on these terms.
+    /// Takes over a lock that another lease left held: renews it, and keeps it on these terms.
     ///
     /// # Errors
     /// [`RenewError::Lost`] if the lock no longer belongs to that ownership,
@@ -169,13 +170,17 @@ impl Locks {
         let ttl = terms.first_ttl();
         let Detached { name, ownership, .. } = detached;
         let mut asked = Moment::now();
-        let renewed = retried_until(asked + STATUS_PATIENCE, || {
+        let renewed = self.service.retry_until(asked + PATIENCE, || {
             asked = Moment::now();
-            self.backend.renew(&name, &ownership, ttl)
+            self.service.backend.renew(&name, &ownership, ttl)
         });
-        let token = renewed.await.map_err(RenewError::LockService)?.ok_or(Lost)?;
+        let token = match renewed.await {
+            Ok(Some(token)) => token,
+            Ok(None) => return Err(Lost { lock: name }.into()),
+            Err(source) => return Err(RenewError::LockService { lock: name, source }),
+        };
         let granted = Granted {
-            locks: self.clone(),
+            service: self.service.clone(),
             name,
             ownership,
             ttl,
@@ -183,75 +188,48 @@ impl Locks {
             asked,
             caller: Span::current(),
         };
-        Ok(Lease::begin(granted, terms.renewal))
+        Ok(Lease::start(granted, terms.renewal))
     }
 
-    /// Tells what the lock is at this moment.
+    /// Returns the lock's present state.
     ///
     /// # Errors
-    /// [`BackendError`] if the lock service gave no answer for 2 seconds.
-    pub async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
-        retried_until(Moment::now() + STATUS_PATIENCE, || self.backend.status(name)).await
+    /// [`LockServiceError`] if the lock service did not answer for 2 seconds, or refused.
+    pub async fn status(&self, name: &ResourceName) -> Result<Status, LockServiceError> {
+        self.read(name, || self.service.backend.status(name)).await
     }
 
-    /// Subscribes to the freeing of a lock, without waiting for its turn: from when this is answered,
-    /// nothing is missed that is told to all. A lock that goes to who stands first in its queue, or
-    /// whose ttl is over, is freed without it.
+    /// Subscribes to the releases of a lock, without a place among its waiters. When this returns, every
+    /// later release is notified.
     ///
     /// # Errors
-    /// [`BackendError`] if the lock service gave no answer for 2 seconds, or refused.
-    pub async fn wakeups(&self, name: &ResourceName) -> Result<Wakeups, BackendError> {
-        let nobody = Holder::random();
-        let subscribe = || self.backend.subscribe(name, &nobody, Order::WokenAtOnce);
-        retried_until(Moment::now() + STATUS_PATIENCE, subscribe).await
+    /// [`LockServiceError`] if the lock service did not answer for 2 seconds, or refused.
+    pub async fn wakeups(&self, name: &ResourceName) -> Result<Wakeups, LockServiceError> {
+        // A subscription needs a holder, but this one never waits in the queue.
+        let holder = Holder::random();
+        let subscribe = || self.service.backend.subscribe(name, &holder, Order::Unordered);
+        self.read(name, subscribe).await
     }
 
-    /// Waits until what was dropped is undone: acquires that were dropped have left nothing behind,
-    /// and leases that were dropped are released. A lock service that doesn't answer is given up
-    /// after 2 seconds, so it doesn't take much longer. For a process that is about to end, with
-    /// which the background ends too.
+    async fn read<T, F>(
+        &self,
+        name: &ResourceName,
+        request: impl FnMut() -> F,
+    ) -> Result<T, LockServiceError>
+    where
+        F: Future<Output = Result<T, BackendError>>,
+    {
+        let answer = self.service.retry_until(Moment::now() + PATIENCE, request).await;
+        answer.map_err(|source| LockServiceError { lock: name.clone(), source })
+    }
+
+    /// Waits until everything that was dropped is undone: acquires have left nothing behind, and leases
+    /// are released. A lock service that does not answer is asked for 2 seconds, so this takes little
+    /// longer. Call it before the process ends, because the background ends with it.
     ///
     /// # Cancellation safety
-    /// If this future is dropped, the background goes on.
+    /// If this future is dropped, the background continues.
     pub async fn settled(&self) {
-        self.background.wait().await;
-        self.backend.settled().await;
+        self.service.background.settled().await;
     }
-}
-
-/// Why a lock was not acquired.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AcquireError {
-    /// Somebody else has it. Try again later.
-    #[error("somebody else holds the lock")]
-    Contended {
-        /// For how long yet, unless renewed or released; `None` if it has no end.
-        remaining: Option<Duration>,
-    },
-    /// There was no answer. The lock may have been taken all the same; if so, it is free again when
-    /// its ttl is over.
-    #[error("no answer from the lock service: {0}")]
-    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The lock service refused, and trying again would not help.
-    #[error("the lock service refused: {0}")]
-    Rejected(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A lease that this depends on was lost.
-    #[error(transparent)]
-    Lost(#[from] Lost),
-}
-
-/// Why something was not done under a lock.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WithError<E> {
-    /// The lock was not acquired, and nothing was done.
-    #[error(transparent)]
-    Acquire(#[from] AcquireError),
-    /// The lease was lost, and the body was cancelled where it was.
-    #[error(transparent)]
-    Lost(Lost),
-    /// The body's own error.
-    #[error(transparent)]
-    Body(E),
 }

@@ -1,30 +1,42 @@
-//! What can be seen from outside: metrics by the `metrics` crate, and spans and events by `tracing`.
+//! Metrics by the crate `metrics`, and spans and events by `tracing`.
 //!
-//! Each acquire is a span `acquire`, with the lock's `name` and the `holder`, as far as others may know
-//! it. Each lease is a span `lease`, which has its present `token` besides, and in which the bodies of
-//! [`Locks::with`](crate::Locks::with) run. Both are of level INFO.
+//! Each acquire is a span `acquire` with the lock's `name` and the `holder`, shortened because the whole
+//! holder is a secret. Each lease is a span `lease`, which has the present `token` too. The bodies of
+//! [`Locks::with`](crate::Locks::with) run in it. Both spans have the level INFO.
 //!
-//! | metric | kind | what |
+//! | metric | kind | meaning |
 //! |---|---|---|
-//! | `fenced_lock_wait_seconds` | histogram | from the first try to the end of an acquire, by `outcome`: `acquired`, `contended`, `unavailable`, `rejected` |
-//! | `fenced_lock_hold_seconds` | histogram | from when a lock was asked for to when its lease was released or lost |
-//! | `fenced_lock_contended_total` | counter | acquires that found the lock taken |
+//! | `fenced_lock_wait_seconds` | histogram | the time from the first try to the end of an acquire, by `outcome`: `acquired`, `contended`, `unavailable`, `rejected` |
+//! | `fenced_lock_hold_seconds` | histogram | the time from the request for a lock to the release or loss of its lease |
+//! | `fenced_lock_contended_total` | counter | acquires that found the lock held |
 //! | `fenced_lock_renewals_total` | counter | renewals, by `outcome`: `renewed`, `lost`, `unavailable` |
 //! | `fenced_lock_losses_total` | counter | leases lost while they were held, by `reason`: `expired`, `not-ours`, `refused` |
 //! | `fenced_lock_reissues_total` | counter | tokens swapped for higher ones |
 
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use tracing::Span;
 
-use crate::{AcquireError, Lease, backend::BackendError, lease::Loss};
+use crate::error::{AcquireError, RenewError};
+
+/// Why a lease ended that was not released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// Its deadline passed.
+    Expired,
+    /// The lock service reported that the lock does not belong to this ownership.
+    NotOurs,
+    /// The storage refused the token, because another client was let in.
+    #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "only a storage refuses"))]
+    Refused,
+}
 
 pub(crate) fn acquiring(name: &ResourceName, holder: &Holder) -> Span {
     tracing::info_span!("acquire", %name, holder = holder.redacted())
 }
 
-/// The span of a lease, which outlives that of the acquire.
+/// The span of a lease. It outlives the span of the acquire.
 pub(crate) fn holding(caller: &Span, name: &ResourceName, holder: &Holder, token: Token) -> Span {
     let (holder, token) = (holder.redacted(), token.as_u64());
     tracing::info_span!(parent: caller, "lease", %name, holder, token)
@@ -34,22 +46,27 @@ pub(crate) fn contended() {
     metrics::counter!("fenced_lock_contended_total").increment(1);
 }
 
-pub(crate) fn waited(wait: Duration, result: &Result<Lease, AcquireError>) {
-    let outcome = match result {
-        Ok(_) => "acquired",
-        Err(AcquireError::Contended { .. }) => "contended",
-        Err(AcquireError::Unavailable(_)) => "unavailable",
-        Err(AcquireError::Rejected(_)) => "rejected",
-        Err(AcquireError::Lost(_)) => unreachable!("an acquire depends on no other lease"),
-    };
+pub(crate) fn acquired(wait: Duration, token: Option<Token>) {
+    waited(wait, "acquired");
+    let token = token.map(Token::as_u64);
+    tracing::debug!(token, wait_ms = millis(wait), "acquired");
+}
+
+pub(crate) fn not_acquired(wait: Duration, error: &AcquireError) {
+    waited(
+        wait,
+        match error {
+            AcquireError::Contended { .. } => "contended",
+            AcquireError::Unavailable { .. } => "unavailable",
+            AcquireError::Rejected { .. } => "rejected",
+            AcquireError::Lost(_) => unreachable!("an acquire depends on no other lease"),
+        },
+    );
+    tracing::debug!(error = error as &dyn Error, wait_ms = millis(wait), "not acquired");
+}
+
+fn waited(wait: Duration, outcome: &'static str) {
     metrics::histogram!("fenced_lock_wait_seconds", "outcome" => outcome).record(wait);
-    match result {
-        Ok(lease) => {
-            let token = lease.token().ok().map(Token::as_u64);
-            tracing::debug!(token, wait_ms = millis(wait), "acquired");
-        }
-        Err(error) => tracing::debug!(%error, wait_ms = millis(wait), "not acquired"),
-    }
 }
 
 pub(crate) fn renewed() {
@@ -60,9 +77,9 @@ pub(crate) fn renewal_refused() {
     metrics::counter!("fenced_lock_renewals_total", "outcome" => "lost").increment(1);
 }
 
-pub(crate) fn not_renewed(error: &BackendError) {
+pub(crate) fn not_renewed(error: &RenewError) {
     metrics::counter!("fenced_lock_renewals_total", "outcome" => "unavailable").increment(1);
-    tracing::warn!(%error, "could not renew a lease");
+    tracing::warn!(error = error as &dyn Error, "could not renew a lease");
 }
 
 pub(crate) fn reissued(span: &Span, token: Token) {

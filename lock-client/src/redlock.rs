@@ -1,82 +1,97 @@
 //! Locks on a majority of independent Redis nodes: Redlock, with a fencing token.
 //!
-//! **Where the token comes from.** Each node keeps the lock and a counter of its own. A round asks all
-//! nodes at once; a node whose lock is free takes it and counts on: that is its *grant*. With grants of
-//! a majority, the highest of them is the token. A node that granted just that has *sealed* it; the
-//! others seal it by lifting their counter to it, if the lock there is still this round's. With a
-//! majority sealed, the lock is had: in one round trip where the nodes count alike, which is the rule,
-//! as each release lifts all counters to the token.
+//! **Where the token comes from.** Each node keeps the lock and a counter of its own. A round asks
+//! all nodes at once. A node whose lock is free takes it and increments its counter; the new count
+//! is its *grant*. The highest grant of a majority is the token. A node whose grant equals the
+//! token has *sealed* it. The other nodes seal it by raising their counter to it, if the lock there
+//! still belongs to this round. The lock is acquired once a majority has sealed the token. Usually
+//! this takes one round trip: each release raises all counters to the token, so that the grants are
+//! equal.
 //!
-//! **Why it grows.** Any two majorities share a node. There, the one ownership ended before the other
-//! began, and left the counter at its token or above; so the later one's grant there, and with it its
-//! token, is higher. This holds whatever the clocks do.
+//! **Why it grows.** Any two majorities share a node. On that node, the earlier ownership ended
+//! before the later one began, and left the counter at its token or above. So the later grant there
+//! is higher, and so is the later token. This holds whatever the clocks do.
 //!
-//! **What breaks that.** A node that loses its counters and votes all the same. So a node has no vote
-//! after a restart until it was admitted again (`lock-client node admit`), unless it had every write
-//! on disk before it was answered (`appendfsync always`). What a clock that jumps does break is the
-//! exclusion: two may hold the lock at once, and the storage refuses the older token.
+//! **What breaks that.** A node that loses its counters and still votes. So a node that restarted
+//! has no vote until an operator admits it again (`lock-client node admit`), unless it had every
+//! write on disk before it answered (`appendfsync always`). A clock that jumps breaks only the
+//! exclusion: two clients may hold the lock at once, and the storage rejects the older token.
 //!
-//! The algorithm is [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/),
-//! which yields no token; grants, seals and admission are ours. A model of them is checked in
+//! The algorithm is
+//! [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), which
+//! issues no token; grants, seals and admission are our additions. A model of them is checked in
 //! `lock-client/redlock-model`.
 //!
 //! # Keys
-//! Those of [one Redis](super::redis), on each node, and `fenced:node`: what it is a member of. On a
-//! node that has sealed a token, the lock's grant is that token, so that an ownership is the same
-//! on all nodes.
+//! Each node has the keys of [a single Redis](super::redis), and `fenced:node`, the record of its
+//! membership. When a node seals a token, the token replaces the grant in the lock's value. So all
+//! sealed nodes know the ownership by the same grant.
 //!
-//! # Waiting
-//! Waiters hear of a lock when it was freed on a majority of the nodes. There is no fair order, as the
-//! nodes would have to agree on one. Of those who try at once, each may get some of the nodes, and
-//! none a majority: then all give back what they got, and try again after a random time.
+//! # Waiting Waiters are notified when the lock was freed on a majority of the nodes. There is no
+//! fair order: the nodes would have to agree on one. If several clients try at once, each may get
+//! some of the nodes and none a majority. Then all of them release what they got, and retry after a
+//! random time.
 //!
-//! # Lost nodes
-//! What a majority answers is answered: nobody waits for the slowest node, or for one that is down.
-//! One that hangs is asked for its vote ten times a second at most; after five seconds it is connected
-//! to anew.
+//! # Failed nodes A request returns when a majority has answered. It does not wait for the slowest
+//! node, or for a node that is down. A node that hangs is asked for its vote at most ten times a
+//! second. After five seconds without an answer, there is a new connection.
+//!
+//! # The code [`Redlock`] asks for rounds, renewals and releases. A round is in `round.rs`, its
+//! votes are counted in `tally.rs`. The scripts that run on the nodes are the `.lua` files:
+//! `grant.lua` grants the lock, `seal.lua` seals a token. `membership.rs` decides whether a node
+//! may vote.
 
-mod background;
 mod durability;
+mod majority;
 mod membership;
 mod node;
+mod node_error;
+mod node_urls;
 mod nodes;
 pub mod operator;
+mod outcome;
+mod request;
 mod round;
 mod script;
 mod status;
 mod tally;
+mod votes;
 mod wakeups;
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::sleep};
 
-pub(crate) use self::membership::MEMBERSHIP_KEY;
-
-pub use self::tally::majority;
 use self::{
-    membership::Membership,
-    node::{Absence, Asking, Node},
-    nodes::{Answers, Nodes},
-    round::{Round, Won},
-    tally::Missed,
+    node::Node,
+    node_urls::NodeUrl,
+    nodes::Nodes,
+    outcome::Outcome,
+    request::Request,
+    round::Round,
+    votes::{Votes, ask_majority},
 };
 use crate::{
-    Backend, Order, Ttl,
-    backend::{Attempt, BackendError, Ownership, Status, Wakeups},
-    redis::{
-        self, InvalidUrl, Server,
-        keys::Keys,
-        script::{Call, STATUS},
-        unix_millis, valid_token,
-        wakeups::Subscriptions,
-    },
+    Locks, Moment, Order, Ttl,
+    backend::{Attempt, Backend, BackendError, Ownership, Status, Wakeups},
+    redis::{self, keys::Keys, script::STATUS, unix_millis, valid_token, wakeups::Subscriptions},
 };
+
+pub use self::{majority::majority, node_urls::InvalidNodes};
+
+/// How often in a row a round may be split between rivals before the lock counts as contended.
+const MOST_SPLITS: u32 = 8;
+/// How long split rounds are retried.
+const SPLIT_PATIENCE: Duration = Duration::from_millis(300);
+const LONGEST_SPLIT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Locks on a majority of independent Redis nodes.
 #[derive(Clone)]
@@ -92,99 +107,47 @@ impl std::fmt::Debug for Redlock {
     }
 }
 
-/// The nodes can't be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum InvalidNodes {
-    /// One of the URLs can't be used.
-    #[error(transparent)]
-    Url(#[from] InvalidUrl),
-    /// They are too few, or an even number: of 4 nodes, no more may fail than of 3.
-    #[error("Redlock takes 3, 5 or another odd number of nodes, not {0}")]
-    Number(usize),
-    /// Two URLs name one node.
-    #[error("{0} is named twice: each node is a Redis of its own")]
-    Twice(String),
-    /// A URL names Sentinels or a Cluster.
-    #[error("a node of Redlock is one Redis by itself: no Cluster, and none behind Sentinels")]
-    NotOne,
-}
-
 impl Redlock {
-    /// Makes a client of the cluster that these nodes are: 3, 5 or another odd number of them, each a
-    /// Redis by itself. They are connected to when they are first used. All clients name the same nodes.
+    /// Creates a client of a cluster of 3, 5 or another odd number of nodes, each of them a single
+    /// Redis. It connects to a node when it first uses it. All clients must name the same nodes.
     ///
     /// The URLs are those of [`Redis::open`](redis::Redis::open), without Sentinels and Clusters.
     ///
     /// # Errors
-    /// [`InvalidNodes`] if they can't be used.
+    /// [`InvalidNodes`] if the URLs do not name such nodes.
     pub fn open<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self, InvalidNodes> {
-        let urls: Vec<_> = urls.into_iter().collect();
-        if urls.len() < 3 || urls.len().is_multiple_of(2) {
-            return Err(InvalidNodes::Number(urls.len()));
-        }
-        let mut nodes = Vec::new();
-        let mut subscriptions = Vec::new();
-        for url in urls {
-            let server = Arc::new(Server::at(url.as_ref())?);
-            let address = server.address().ok_or(InvalidNodes::NotOne)?;
-            if nodes.iter().any(|node: &Node| node.address() == address) {
-                return Err(InvalidNodes::Twice(address));
-            }
-            subscriptions.push(Subscriptions::new(server.clone()));
-            nodes.push(Node::at(server, address));
-        }
-        Ok(Self { nodes: Arc::new(Nodes::of(nodes)), subscriptions, rounds: Arc::default() })
+        let nodes: Vec<_> = NodeUrl::parse_all(urls)?.into_iter().map(Node::new).collect();
+        let subscriptions = nodes.iter().map(|node| Subscriptions::new(node.server())).collect();
+        Ok(Self { nodes: Arc::new(Nodes::new(nodes)), subscriptions, rounds: Arc::default() })
     }
 
-    /// The holder of a new round.
-    fn holder_of_round(&self, holder: &Holder) -> Holder {
+    /// Returns the holder of a new round of an acquire.
+    fn new_holder(&self, acquire: &Holder) -> Holder {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed);
-        let holder = format!("{}-{round}", holder.as_str());
+        let holder = format!("{}-{round}", acquire.as_str());
         holder.parse().expect("a random holder and a number are visible ASCII, and short")
     }
 
-    /// Hears the nodes, until so many say that the lock is ours, by a number, or that it isn't, by 0, that
-    /// the others don't matter any more.
-    async fn hear(&self, mut answers: Answers<i64>) -> Said {
-        let mut said = Said { ours: Vec::new(), not_ours: 0, absent: Vec::new() };
-        let majority = self.nodes.majority();
-        while said.ours.len() < majority && said.not_ours <= self.nodes.len() - majority {
-            match answers.recv().await {
-                Some((_, Ok(0))) => said.not_ours += 1,
-                Some((_, Ok(number))) => said.ours.push(number),
-                Some((node, Err(why))) => said.absent.push((node, why)),
-                None => break,
-            }
-        }
-        said
-    }
-
-    /// Asks all nodes for their votes: these are the numbers of a majority, or nothing if the lock is not
-    /// ours on so many that there is none.
-    async fn vote(
+    /// Runs one round in the background, and returns its outcome.
+    async fn run_round(
         &self,
-        call: impl Fn(&Membership) -> Call + Send + Sync + 'static,
-    ) -> Result<Option<Vec<i64>>, BackendError> {
-        let said = self.hear(self.nodes.ask_all(Asking::Vote, call)).await;
-        let majority = self.nodes.majority();
-        if said.ours.len() >= majority {
-            Ok(Some(said.ours))
-        } else if said.not_ours > self.nodes.len() - majority {
-            Ok(None)
-        } else {
-            Err(self.nodes.too_few(&said.absent))
-        }
+        name: &ResourceName,
+        holder: Holder,
+        ttl: Ttl,
+    ) -> Result<Outcome, BackendError> {
+        let (report, outcome) = oneshot::channel();
+        let round = Round::new(self.nodes.clone(), name, holder, ttl);
+        self.nodes.background().spawn(round.run(report));
+        outcome.await.map_err(|_| unavailable("no majority has sealed a token in time"))
     }
 }
 
-/// What nodes say of a lock.
-struct Said {
-    /// The numbers of those that say that it is ours.
-    ours: Vec<i64>,
-    /// How many say that it is not.
-    not_ours: usize,
-    absent: Vec<(usize, Absence)>,
+/// Locks whose [`Locks::settled`] also waits for the releases that Redlock runs in the background.
+impl From<Redlock> for Locks {
+    fn from(redlock: Redlock) -> Self {
+        let background = redlock.nodes.background().clone();
+        Self::with_background(redlock, background)
+    }
 }
 
 #[async_trait]
@@ -198,32 +161,33 @@ impl Backend for Redlock {
     ) -> Result<Attempt, BackendError> {
         if order == Order::Fair {
             return Err(BackendError::Rejected(
-                "Redlock has no fair order: its nodes keep no common queue".into(),
+                "Redlock has no fair order, because its nodes keep no common queue".into(),
             ));
         }
-        let holder = self.holder_of_round(holder);
-        let round = Round {
-            nodes: self.nodes.clone(),
-            keys: Keys::of(name),
-            holder: holder.clone(),
-            ttl,
-            start: unix_millis(),
-            decided: AtomicBool::new(false),
-            cluster: OnceLock::new(),
-        };
-        let (tell, told) = oneshot::channel();
-        self.nodes.background().spawn(round.play(tell));
-        match told.await {
-            Ok(Ok(Won { token, take })) => {
-                if take.send(()).is_err() {
-                    return Err(BackendError::Unavailable("it was not taken in time".into()));
+        let began = Moment::now();
+        let mut splits = 0;
+        loop {
+            let asked = Moment::now();
+            let holder = self.new_holder(holder);
+            let contention = match self.run_round(name, holder.clone(), ttl).await? {
+                Outcome::Sealed(sealed) => {
+                    let token = sealed.accept();
+                    let token =
+                        token.ok_or_else(|| unavailable("the lock was accepted too late"))?;
+                    let ownership = Ownership { holder, grant: token };
+                    return Ok(Attempt::Granted { token, ownership, asked });
                 }
-                Ok(Attempt::Granted { token, ownership: Ownership { holder, grant: token } })
+                Outcome::Held(contention) => return Ok(Attempt::Busy(contention)),
+                Outcome::Split(contention) => contention,
+                Outcome::TooFewAnswers(errors) => return Err(self.nodes.no_majority(&errors)),
+            };
+            if splits == MOST_SPLITS || began.elapsed() > SPLIT_PATIENCE {
+                return Ok(Attempt::Busy(contention));
             }
-            Ok(Err(Missed::Held { remaining })) => Ok(Attempt::Busy { remaining }),
-            Ok(Err(Missed::Split { remaining })) => Ok(Attempt::Split { remaining }),
-            Ok(Err(Missed::Absent(absent))) => Err(self.nodes.too_few(&absent)),
-            Err(_) => Err(BackendError::Unavailable("there was no majority in time".into())),
+            // Rivals that meet again wait for random, growing times, until one of them is alone.
+            splits += 1;
+            let longest = (asked.elapsed() * 2_u32.pow(splits)).min(LONGEST_SPLIT_PAUSE);
+            sleep(longest.mul_f64(rand::random_range(0.0..1.0))).await;
         }
     }
 
@@ -236,18 +200,19 @@ impl Backend for Redlock {
         let (keys, owner) = (Arc::new(Keys::of(name)), ownership.clone());
         let renew = {
             let (keys, owner) = (keys.clone(), owner.clone());
-            move |voter: &_| script::renew(&keys, voter, &owner, ttl)
+            move |member: &_| script::renew(&keys, member, &owner, ttl)
         };
-        let Some(mut tokens) = self.vote(renew).await? else { return Ok(None) };
+        let Some(mut tokens) = ask_majority(&self.nodes, renew).await? else { return Ok(None) };
         tokens.sort_unstable();
         let (lowest, highest) = (valid_token(tokens[0])?, valid_token(tokens[tokens.len() - 1])?);
+        debug_assert!(lowest >= ownership.grant, "a seal only raises the token: {tokens:?}");
         if lowest == highest {
             return Ok(Some(lowest));
         }
-        // A reissue has reached some of them: it is brought to its end. Until then, a majority has sealed
-        // the lowest.
-        let seal = move |voter: &_| script::seal(&keys, voter, &owner, owner.grant, highest);
-        Ok(Some(match self.vote(seal).await {
+        // A reissue has sealed its token on some nodes only. Complete it before that token is
+        // returned: until then, a majority has sealed only the lowest.
+        let seal = move |member: &_| script::seal(&keys, member, &owner, owner.grant, highest);
+        Ok(Some(match ask_majority(&self.nodes, seal).await {
             Ok(Some(_)) => highest,
             Ok(None) | Err(_) => lowest,
         }))
@@ -260,15 +225,20 @@ impl Backend for Redlock {
         above: Token,
     ) -> Result<Option<Token>, BackendError> {
         let (keys, owner, start) = (Arc::new(Keys::of(name)), ownership.clone(), unix_millis());
+        // 1. Raise the counters of a majority above the token. The highest of them is the new
+        //    token: it is above every token that any majority has issued.
         let raise = {
             let (keys, owner) = (keys.clone(), owner.clone());
-            move |voter: &_| script::raise(&keys, voter, &owner, above, start)
+            move |member: &_| script::raise(&keys, member, &owner, above, start)
         };
-        let Some(raised) = self.vote(raise).await? else { return Ok(None) };
-        let highest = raised.into_iter().max().expect("a majority is more than none");
+        let Some(raised) = ask_majority(&self.nodes, raise).await? else { return Ok(None) };
+        let highest = raised.into_iter().max().expect("a majority is at least one node");
         let token = valid_token(highest)?;
-        let seal = move |voter: &_| script::seal(&keys, voter, &owner, owner.grant, token);
-        Ok(self.vote(seal).await?.map(|_| token))
+        debug_assert!(token > above, "the counters were raised above {above}, not to {token}");
+        // 2. Seal it. Without the seal, the next round could find lower counters, and issue it
+        //    again.
+        let seal = move |member: &_| script::seal(&keys, member, &owner, owner.grant, token);
+        Ok(ask_majority(&self.nodes, seal).await?.map(|_| token))
     }
 
     async fn release(
@@ -277,15 +247,19 @@ impl Backend for Redlock {
         holder: &Holder,
         token: Option<Token>,
     ) -> Result<bool, BackendError> {
+        if token.is_none() {
+            // Each round itself releases what it did not report as granted.
+            return Ok(false);
+        }
         let (keys, holder) = (Keys::of(name), holder.clone());
         let release = move |_: &_| script::release(&keys, &holder, token);
-        let said = self.hear(self.nodes.ask_all(Asking::Release, release)).await;
-        let majority = self.nodes.majority();
-        if said.ours.len() < majority && said.ours.len() + said.not_ours < majority {
-            return Err(self.nodes.too_few(&said.absent));
+        let answers = self.nodes.ask_all(Request::Release, release);
+        let votes = Votes::collect(&self.nodes, answers).await;
+        if votes.ours.len() + votes.not_ours < self.nodes.majority() {
+            return Err(self.nodes.no_majority(&votes.errors));
         }
-        // Those that didn't answer may have been ours.
-        Ok(said.not_ours <= self.nodes.len() - majority)
+        // The lock may have been ours on the nodes that did not answer.
+        Ok(!votes.is_lost(&self.nodes))
     }
 
     async fn subscribe(
@@ -295,32 +269,32 @@ impl Backend for Redlock {
         _: Order,
     ) -> Result<Wakeups, BackendError> {
         let subscribed = wakeups::subscribe(&self.subscriptions, Keys::of(name).freed()).await;
-        subscribed.map_err(|absent| self.nodes.too_few(&absent))
+        subscribed.map_err(|errors| self.nodes.no_majority(&errors))
     }
 
     async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
         let keys = Keys::of(name);
         let call = move |_: &_| STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
-        let mut answers = self.nodes.ask_all(Asking::Vote, call);
-        let (mut told, mut absent) = (Vec::new(), Vec::new());
+        let mut answers = self.nodes.ask_all(Request::Vote, call);
+        let (mut states, mut errors) = (Vec::new(), Vec::new());
         while let Some((node, answer)) = answers.recv().await {
             match answer {
-                Ok(answer) => told.push(redis::status(name, answer)?),
-                Err(why) => absent.push((node, why)),
+                Ok(answer) => states.push(redis::status(name, answer)?),
+                Err(error) => errors.push((node, error)),
             }
-            let outstanding = self.nodes.len() - told.len() - absent.len();
-            if let Some(status) = status::of_all(&told, outstanding, self.nodes.majority()) {
+            let outstanding = self.nodes.len() - states.len() - errors.len();
+            if let Some(status) = status::combine(&states, outstanding, self.nodes.majority()) {
                 return Ok(status);
             }
         }
-        Err(self.nodes.too_few(&absent))
+        Err(self.nodes.no_majority(&errors))
     }
 
-    fn undoes_its_tries(&self) -> bool {
-        true
+    fn address(&self) -> String {
+        self.nodes.addresses()
     }
+}
 
-    async fn settled(&self) {
-        self.nodes.background().settled().await;
-    }
+fn unavailable(reason: &'static str) -> BackendError {
+    BackendError::Unavailable(reason.into())
 }

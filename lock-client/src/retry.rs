@@ -1,60 +1,77 @@
-//! Asking a lock service again that doesn't answer.
+//! Repeating requests that a lock service does not answer.
 
 use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::time::{sleep, timeout};
 
 use crate::{backend::BackendError, clock::Moment};
 
-/// The first pause before a request is repeated; each further one is twice as long.
+/// The first pause before a request is repeated. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Asks until there is an answer, or until the moment to give up. Each request is cut off then, and
-/// there is always one. A refusal that follows a request without an answer is told as
-/// [`BackendError::Unavailable`], as what came before it may have been done.
-pub(crate) async fn retried_until<T, F>(
-    give_up: Moment,
-    mut ask: impl FnMut() -> F,
+/// Returns the pauses between repeated requests. They double, and are random within 50 %, so that
+/// clients that lost a lock service at the same moment don't return at the same moment.
+pub(crate) fn pauses(longest: Duration) -> impl Iterator<Item = Duration> + Send {
+    let pauses = ExponentialBuilder::new()
+        .with_min_delay(FIRST_PAUSE.min(longest))
+        .with_max_delay(longest)
+        .without_max_times()
+        .build();
+    pauses.map(|pause| pause.mul_f64(rand::random_range(0.5..1.5)))
+}
+
+/// Sends a request at least once, and repeats it until it is answered or the deadline passes. The last
+/// attempt is cut off at the deadline.
+///
+/// A rejection that follows an attempt without an answer is returned as
+/// [`BackendError::Unavailable`], because the earlier attempt may have been carried out.
+pub(crate) async fn retry_until<T, F>(
+    deadline: Moment,
+    address: impl Fn() -> String,
+    mut request: impl FnMut() -> F,
 ) -> Result<T, BackendError>
 where
     F: Future<Output = Result<T, BackendError>>,
 {
     let mut unanswered = false;
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = pauses(LONGEST_PAUSE);
     loop {
-        let no_answer = || Err(BackendError::Unavailable("no answer in time".into()));
-        let answer = timeout(give_up.remaining(), ask()).await.unwrap_or_else(|_| no_answer());
-        // Whoever lost a lock service at the same moment doesn't come back at the same moment.
-        let jittered = pause.mul_f64(rand::random_range(0.5..1.5));
+        let answer = timeout(deadline.remaining(), request()).await.unwrap_or_else(|_| {
+            let reason = format!("{}: no answer in time", address());
+            Err(BackendError::Unavailable(reason.into()))
+        });
+        let pause = pauses.next().expect("the pauses never end");
         match answer {
-            Err(BackendError::Unavailable(_)) if give_up.remaining() > jittered => {
+            Err(BackendError::Unavailable(_)) if deadline.remaining() > pause => {
                 unanswered = true;
-                sleep(jittered).await;
+                sleep(pause).await;
             }
             Err(BackendError::Rejected(reason)) if unanswered => {
                 let reason =
-                    format!("one request was not answered, and the next refused: {reason}");
+                    format!("one request was not answered, and the next was refused: {reason}");
                 return Err(BackendError::Unavailable(reason.into()));
             }
             answer => return answer,
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
+
     use super::*;
 
-    /// Asks a lock service that gives these answers, one after the other.
-    async fn told(answers: Vec<BackendError>) -> Result<(), BackendError> {
+    /// Sends a request to a lock service that gives these answers, one after the other.
+    async fn outcome_of(answers: Vec<BackendError>) -> Result<(), BackendError> {
         let mut answers = answers.into_iter();
-        let ask = || std::future::ready(answers.next().map_or(Ok(()), Err));
-        retried_until(Moment::now() + Duration::from_secs(20), ask).await
+        let request = || std::future::ready(answers.next().map_or(Ok(()), Err));
+        retry_until(Moment::now() + Duration::from_secs(20), String::new, request).await
     }
 
-    fn silent() -> BackendError {
+    fn unanswered() -> BackendError {
         BackendError::Unavailable("silence".into())
     }
 
@@ -63,11 +80,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_may_have_been_done_is_not_told_as_refused() {
-        assert!(matches!(told(vec![silent()]).await, Ok(())));
-        assert!(matches!(told(vec![refused()]).await, Err(BackendError::Rejected(_))));
-        let unknown = told(vec![silent(), refused()]).await.unwrap_err();
+    async fn request_that_may_have_been_carried_out_is_not_reported_as_refused() {
+        assert!(matches!(outcome_of(vec![unanswered()]).await, Ok(())));
+        assert!(matches!(outcome_of(vec![refused()]).await, Err(BackendError::Rejected(_))));
+        let unknown = outcome_of(vec![unanswered(), refused()]).await.unwrap_err();
         assert!(matches!(unknown, BackendError::Unavailable(_)), "{unknown:?}");
-        assert!(unknown.to_string().contains("no permission"), "{unknown}");
+        let reason = unknown.source().expect("it has a cause").to_string();
+        assert!(reason.contains("no permission"), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn cut_off_request_names_the_server() {
+        let request = std::future::pending::<Result<(), BackendError>>;
+        let address = || "10.0.0.7:6379".to_owned();
+        let error = retry_until(Moment::now(), address, request).await.unwrap_err();
+        let reason = error.source().expect("it has a cause").to_string();
+        assert_eq!(reason, "10.0.0.7:6379: no answer in time");
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let longest = Duration::from_millis(100);
+        let expected = [20, 40, 80, 100, 100].map(Duration::from_millis);
+        for (pause, expected) in pauses(longest).zip(expected) {
+            assert!((expected / 2..expected * 3 / 2).contains(&pause), "{pause:?}");
+        }
     }
 }

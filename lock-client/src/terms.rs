@@ -1,14 +1,13 @@
-//! The terms on which a lock is asked for.
+//! The terms of an acquire.
 
 use std::time::Duration;
 
-use crate::Ttl;
+use crate::ttl::Ttl;
 
-/// The terms on which a lock is asked for: for how long, how long to wait for it, in which order, and
-/// how it is kept.
+/// The terms of an acquire: the ttl, how long to wait and in which order, and how the lease is renewed.
 ///
-/// From a [`Ttl`] alone they are: wait until it is had, in no order, and renew it as long as the
-/// lease lives.
+/// A [`Ttl`] alone means: wait as long as it takes, in no order, and renew the lease as long as it
+/// lives.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -26,7 +25,7 @@ pub struct Terms {
     pub(crate) renewal: Renewal,
 }
 
-/// How long an acquire waits while somebody else has the lock.
+/// How long an acquire waits while another client holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     No,
@@ -34,62 +33,61 @@ pub(crate) enum Wait {
     Forever,
 }
 
-/// In which order waiters get a lock.
+/// The order in which waiters acquire a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// None: whoever is first to ask when it is free.
-    WokenAtOnce,
+    /// None: the first client that tries after the release acquires the lock.
+    Unordered,
     /// First come, first served.
     Fair,
 }
 
-/// How a lease is kept from running out.
+/// How a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
     None,
-    /// At a third of the ttl or a little earlier, again and again, for so long altogether.
+    /// At a third of the ttl or a little earlier, again and again, until `max_hold` ends.
     Automatic {
         max_hold: Duration,
     },
 }
 
 impl Terms {
-    /// Waits until the lock is had, in no order, and renews it as long as the lease lives.
+    /// Waits as long as it takes, in no order, and renews the lease as long as it lives.
     pub fn new(ttl: Ttl) -> Self {
         Self {
             ttl,
             wait: Wait::Forever,
-            order: Order::WokenAtOnce,
+            order: Order::Unordered,
             renewal: Renewal::Automatic { max_hold: Duration::MAX },
         }
     }
 
-    /// Takes the lock only if it is free.
+    /// Acquires the lock only if it is free.
     pub fn no_wait(self) -> Self {
         Self { wait: Wait::No, ..self }
     }
 
-    /// Waits for so long at most.
+    /// Waits at most this long.
     pub fn wait(self, at_most: Duration) -> Self {
         Self { wait: Wait::AtMost(at_most), ..self }
     }
 
-    /// First come, first served, among all who ask for this: waiters stand in a queue that the lock
-    /// service keeps. While somebody stands there, those who didn't ask for it don't get the lock
-    /// either. A waiter that has crashed is skipped after 3 seconds; one that was paused for longer
-    /// has lost its place, and stands at the end again. [`Redlock`](crate::backend::Redlock) has no such
-    /// order, and refuses.
+    /// First come, first served: waiters wait in a queue that the lock service keeps. While the queue is
+    /// not empty, clients that did not ask for this order don't acquire the lock either. A waiter that
+    /// crashed is skipped after 3 seconds. A waiter that was paused for longer has lost its place, and
+    /// starts again at the end. Redlock has no such order, and refuses.
     pub fn fair(self) -> Self {
         Self { order: Order::Fair, ..self }
     }
 
-    /// Renews the lease for so long at most, counted from when the lock was asked for: then it is
-    /// lost. For work that may hang. Undoes [`without_renewal`](Self::without_renewal).
+    /// Renews the lease at most this long, counted from when the lock was requested. Then the lease is
+    /// lost. It is for work that may hang. Undoes [`without_renewal`](Self::without_renewal).
     pub fn max_hold(self, max_hold: Duration) -> Self {
         Self { renewal: Renewal::Automatic { max_hold }, ..self }
     }
 
-    /// Doesn't renew the lease by itself: it ends with its ttl, unless [`Lease::renew`] is called.
+    /// Does not renew the lease automatically. It ends with its ttl, unless [`Lease::renew`] is called.
     /// Undoes [`max_hold`](Self::max_hold).
     ///
     /// [`Lease::renew`]: crate::Lease::renew
@@ -97,7 +95,7 @@ impl Terms {
         Self { renewal: Renewal::None, ..self }
     }
 
-    /// What is asked for at first: no more than the lock may be held for.
+    /// The ttl of the first request. It is no longer than the lock may be held.
     pub(crate) fn first_ttl(self) -> Ttl {
         match self.renewal {
             Renewal::Automatic { max_hold } => self.ttl.at_most(max_hold),

@@ -1,18 +1,18 @@
-//! How long a lock is granted for.
+//! The time for which a lock is granted.
 
 use std::time::Duration;
 
-/// How long a lock is granted for: from 10 milliseconds to 7 days, in whole milliseconds.
+/// The time for which a lock is granted: 10 milliseconds to 7 days, in whole milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ttl(Duration);
 
 impl Ttl {
     /// The shortest ttl.
     pub const MIN: Self = Self(Duration::from_millis(10));
-    /// The longest ttl. A holder that died keeps everybody out for as long as its ttl.
+    /// The longest ttl. A holder that crashed keeps all others out until its ttl ends.
     pub const MAX: Self = Self(Duration::from_secs(7 * 24 * 60 * 60));
 
-    /// Makes a ttl; fractions of a millisecond are cut off.
+    /// Makes a ttl. Fractions of a millisecond are cut off.
     ///
     /// # Errors
     /// [`InvalidTtl`] if it is shorter than [`Ttl::MIN`] or longer than [`Ttl::MAX`].
@@ -43,19 +43,19 @@ impl Ttl {
         self.0.as_millis().try_into().expect("7 days are few milliseconds")
     }
 
-    /// This ttl, or the longest one that ends with a duration: but never less than [`Ttl::MIN`].
+    /// This ttl, but no longer than a duration, and never shorter than [`Ttl::MIN`].
     pub fn at_most(self, duration: Duration) -> Self {
         Self::new(duration.clamp(Self::MIN.0, self.0)).expect("it is between two ttls")
     }
 
-    /// How long a holder may rely on a grant of this ttl, counted from before it asked: the lock
-    /// service's clock may run faster than ours, by 1 % and 2 ms, the drift that Redlock assumes.
+    /// How long a holder may rely on a grant of this ttl, counted from before the request. The lock
+    /// service's clock may run faster by 1 % and 2 ms, the drift that Redlock assumes.
     pub fn reliable(self) -> Duration {
         self.0.saturating_sub(self.0 / 100 + Duration::from_millis(2))
     }
 }
 
-/// What was given is no ttl.
+/// The duration is no valid ttl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a ttl is from 10 ms to 7 days")]
 pub struct InvalidTtl;

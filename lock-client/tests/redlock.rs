@@ -1,7 +1,7 @@
 //! Locks on a majority of independent nodes.
 
+mod acquiring;
 mod cluster;
 mod holding;
 mod seeded;
-mod taking;
 mod waiting;

@@ -145,7 +145,7 @@ async fn only_the_next_in_the_queue_is_woken() {
             (backend, wakeups)
         }
     };
-    let (_, at_once) = heard(Order::WokenAtOnce).await;
+    let (_, at_once) = heard(Order::Unordered).await;
     let (backend, in_queue) = heard(Order::Fair).await;
     lease.release().await.unwrap();
     timeout(SOON, in_queue[0].0.next()).await.expect("the first of the queue is woken");

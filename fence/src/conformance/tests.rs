@@ -1,10 +1,16 @@
-//! The pure rule passes the suite, and subjects with a flaw don't.
+//! The pure rule passes the suite. Subjects with a flaw don't.
 
 use std::collections::HashMap;
 
-use super::*;
+use async_trait::async_trait;
 
-/// A datastore in memory, which follows the rule as far as its flaw lets it.
+use super::*;
+use crate::{
+    refusal::{Refusal, RefusalReason},
+    rule::{Decision, decide},
+};
+
+/// A datastore in memory that follows the rule, except for its flaw.
 struct Memory {
     flaw: Flaw,
     fences: HashMap<String, Fence>,
@@ -18,7 +24,7 @@ enum Flaw {
     ComparesTheTokenAlone,
     LetsTheLaterHolderTakeOver,
     ForgetsTheFenceWithTheValue,
-    TellsTheOfferedTokenAsHighest,
+    ReportsTheOfferedTokenAsHighest,
     ComparesNamesWithoutCase,
     TrimsNames,
     CutsNames,
@@ -31,7 +37,7 @@ enum Flaw {
 }
 
 impl Memory {
-    fn with(flaw: Flaw) -> Self {
+    fn new(flaw: Flaw) -> Self {
         Self { flaw, fences: HashMap::new(), values: HashMap::new() }
     }
 
@@ -45,29 +51,25 @@ impl Memory {
         }
     }
 
-    fn offer(&mut self, resource: &ResourceName, offered: &Fence) -> Result<(), Refusal> {
+    fn offer(&mut self, resource: &ResourceName, offered: &Fence) -> Outcome {
         let key = self.key(resource);
         let Some(fence) = self.fences.get(&key).cloned() else {
             self.fences.insert(key, offered.clone());
-            return Ok(());
+            return Outcome::Accepted;
         };
-        let told = match self.flaw {
-            Flaw::TellsTheOfferedTokenAsHighest => offered.token,
+        let highest_token = match self.flaw {
+            Flaw::ReportsTheOfferedTokenAsHighest => offered.token,
             _ => fence.token,
         };
-        match self.decide(&fence, offered) {
+        let reason = match self.decide(&fence, offered) {
             Decision::Advance | Decision::Accept => {
                 self.fences.insert(key, offered.clone());
-                Ok(())
+                return Outcome::Accepted;
             }
-            Decision::Stale => Err((RefusalReason::Stale, told)),
-            Decision::HolderConflict => Err((RefusalReason::HolderConflict, told)),
-        }
-        .map_err(|(reason, highest_token)| Refusal {
-            reason,
-            token: offered.token,
-            highest_token,
-        })
+            Decision::Stale => RefusalReason::Stale,
+            Decision::HolderConflict => RefusalReason::HolderConflict,
+        };
+        Outcome::Refused(Refusal { reason, token: offered.token, highest_token })
     }
 
     fn decide(&self, fence: &Fence, offered: &Fence) -> Decision {
@@ -115,7 +117,7 @@ impl Subject for Memory {
             self.values.insert(key.clone(), value.to_owned());
         }
         let decided = self.offer(resource, offered);
-        if decided.is_ok() {
+        if decided == Outcome::Accepted {
             self.values.insert(key, value.to_owned());
         }
         Ok(decided)
@@ -124,7 +126,7 @@ impl Subject for Memory {
     async fn delete(&mut self, resource: &ResourceName, offered: &Fence) -> Answer {
         let key = self.key(resource);
         let decided = self.offer(resource, offered);
-        if decided.is_ok() {
+        if decided == Outcome::Accepted {
             self.values.remove(&key);
             if self.flaw == Flaw::ForgetsTheFenceWithTheValue {
                 self.fences.remove(&key);
@@ -140,7 +142,7 @@ impl Subject for Memory {
 
 #[tokio::test]
 async fn the_pure_rule_conforms() {
-    check(&mut Memory::with(Flaw::None)).await.unwrap();
+    check(&mut Memory::new(Flaw::None)).await.unwrap();
 }
 
 #[tokio::test]
@@ -150,7 +152,7 @@ async fn each_flaw_is_found() {
         Flaw::ComparesTheTokenAlone,
         Flaw::LetsTheLaterHolderTakeOver,
         Flaw::ForgetsTheFenceWithTheValue,
-        Flaw::TellsTheOfferedTokenAsHighest,
+        Flaw::ReportsTheOfferedTokenAsHighest,
         Flaw::ComparesNamesWithoutCase,
         Flaw::TrimsNames,
         Flaw::CutsNames,
@@ -162,6 +164,6 @@ async fn each_flaw_is_found() {
         Flaw::WritesBeforeItChecks,
     ];
     for flaw in flaws {
-        assert!(check(&mut Memory::with(flaw)).await.is_err(), "{flaw:?}");
+        assert!(check(&mut Memory::new(flaw)).await.is_err(), "{flaw:?}");
     }
 }

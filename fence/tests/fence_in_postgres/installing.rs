@@ -8,13 +8,16 @@ use testbed::Postgres;
 
 use super::{STALE, accounts, attempt, number, session};
 
-const FILE: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/postgres/fence/0001_fence.sql");
+const FILES: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/postgres/fence/0001_fence.sql"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/postgres/fence/0002_protect.sql"),
+];
 
-/// As the file's header says.
+/// As the first file's header says.
 fn apply_with_psql(server: &Postgres) {
     let mut psql = Command::new("psql");
-    psql.args(["--set", "ON_ERROR_STOP=1", "--single-transaction", "--file", FILE, "--no-psqlrc"]);
+    psql.args(["--set", "ON_ERROR_STOP=1", "--single-transaction", "--no-psqlrc"]);
+    psql.args(["--file", FILES[0], "--file", FILES[1]]);
     psql.arg(server.url());
     let output = psql.output().expect("psql is installed; the package postgresql-client has it");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -88,15 +91,15 @@ async fn restored_database_is_as_protected_as_the_one_that_was_dumped() {
 }
 
 #[tokio::test]
-async fn fences_tell_no_holder_whole() {
+async fn fences_show_no_holder_whole() {
     let (_server, mut database) = accounts().await;
     let claims = "
         select fence.claim('alice', 35, '0123456789abcdef'), fence.claim('none', 1),
             fence.claim('short', 1, '0123456789abcde')";
     attempt(&mut database, claims).await.unwrap();
-    let told = "
+    let shown = "
         select count(*) from fence.fences
         where (resource, token, holder) in
             (('alice', 35, '01234567...'), ('none', 1, ''), ('short', 1, '...'))";
-    assert_eq!(number(&mut database, told).await, 3);
+    assert_eq!(number(&mut database, shown).await, 3);
 }

@@ -110,7 +110,7 @@ async fn owner_of_a_table_protects_it_without_other_rights() {
 
 /// The delete of the owner's row cascades with the rights of the table's owner.
 #[tokio::test]
-async fn cascade_is_checked_whoever_deletes() {
+async fn cascade_is_checked_for_every_role() {
     let (server, mut owner) = accounts().await;
     attempt(&mut owner, WRITER).await.unwrap();
     let setup = "
@@ -136,8 +136,8 @@ async fn cascade_is_checked_whoever_deletes() {
     }
 }
 
-/// What a caller could put before the functions that the fence's own use, in a schema of its own and
-/// among its temporary objects. Each of them fails with EV001 when it is used.
+/// Shadows the functions that the fence uses, in the caller's own schema and among its temporary objects.
+/// Each shadow fails with EV001 when it is used.
 async fn shadow_everything(writer: &mut PgConnection) {
     attempt(writer, "create schema evil").await.unwrap();
     let fails = "language plpgsql as
@@ -286,7 +286,7 @@ async fn nothing_that_the_caller_puts_in_the_search_path_is_used() {
             }
         }
 
-        // Nor by what is done to tables, and by the views.
+        // Neither do changes of tables, nor the views.
         let mut owner = session(&server).await;
         attempt(&mut owner, &format!("set search_path = {path}")).await.unwrap();
         for done in [
@@ -304,7 +304,7 @@ async fn nothing_that_the_caller_puts_in_the_search_path_is_used() {
     );
 }
 
-/// What was in the way when the fence was installed.
+/// The fence was installed under a search path that others can write to.
 #[tokio::test]
 async fn views_made_under_a_writable_schema_use_nothing_of_it() {
     let (server, mut owner) = accounts().await;
@@ -317,7 +317,7 @@ async fn views_made_under_a_writable_schema_use_nothing_of_it() {
     for view in ["select * from fence.status", "select * from fence.fences"] {
         attempt(&mut owner, view).await.expect(view);
     }
-    // The negative control: of what has no exact operator in the catalog, this path's is used.
+    // The negative control: where the catalog has no exact operator, the operator of this path is used.
     let used = "select 1::oid = 1::int";
     assert_eq!(attempt(&mut owner, used).await.unwrap_err(), "EV001");
     assert!(is_true(&mut owner, "select checks_rows from fence.status").await);

@@ -48,6 +48,14 @@ impl Outcome {
         self
     }
 
+    /// A fact that is a number.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        match self.0.get(name) {
+            Some(Fact::Number(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
     /// Whether every expected fact is here, and as expected.
     pub fn meets(&self, expected: &[(&str, Expected)]) -> bool {
         let met = |(name, expected): &(&str, Expected)| {

@@ -49,7 +49,7 @@ impl LockService {
                 Err(Failure::Usage("no Redis is named: set FENCED_REDIS, or give --redis".into()))
             }
             [url] => Ok(Locks::new(Redis::open(url).map_err(|error| wrong_url(&error))?)),
-            urls => Ok(Locks::new(Redlock::open(urls)?)),
+            urls => Ok(Locks::from(Redlock::open(urls)?)),
         }
     }
 

@@ -7,7 +7,7 @@ mod status;
 use clap::Subcommand;
 
 use super::Failure;
-use lock_client::redlock::operator::Trouble;
+use lock_client::redlock::operator::OperatorError;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Node {
@@ -32,11 +32,11 @@ impl Node {
     }
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
-        match trouble {
-            Trouble::Wrong(_) => Self::Usage(trouble.to_string()),
-            Trouble::Unavailable(_) => Self::Unavailable(trouble.to_string()),
+impl From<OperatorError> for Failure {
+    fn from(error: OperatorError) -> Self {
+        match error {
+            OperatorError::Invalid(_) => Self::Usage(error.to_string()),
+            _ => Self::Unavailable(error.to_string()),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::programs::LOCK_CLIENT;
-use lock_client::{Locks, backend};
+use lock_client::Locks;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;

@@ -184,7 +184,7 @@ async fn replicas_are_a_token_loss_and_their_lag_is_told() {
     let is_near = async || Ok(lag(&examine(&primary.url()).await) == Some("ok".into()));
     until_async(SOON, is_near).await.unwrap();
 
-    replica.cut().await;
+    replica.cut();
     let is_behind = async || Ok(lag(&examine(&primary.url()).await) == Some("warning".into()));
     until_async(SOON, is_behind).await.unwrap();
 }

@@ -1,13 +1,16 @@
 //! The command `lock-client`, on Redis servers of its own.
 
 #[path = "../../tests/redlock/cluster.rs"]
+#[expect(dead_code, reason = "each package of tests uses a part of it")]
 mod cluster;
 mod command;
 mod doctor;
 mod handle;
 #[path = "../../tests/lock_service.rs"]
+#[expect(dead_code, reason = "each package of tests uses a part of it")]
 mod lock_service;
 #[path = "../../../fence/tests/names.rs"]
+#[expect(dead_code, reason = "each package of tests uses a part of it")]
 mod names;
 mod programs;
 mod redlock;
@@ -15,5 +18,7 @@ mod run;
 mod run_losing_its_lease;
 mod run_nested;
 mod run_signals;
+#[path = "../../tests/start_cluster.rs"]
+mod start_cluster;
 mod tls;
 mod watch;

@@ -145,7 +145,7 @@ async fn interrupt_of_a_terminal_ends_the_loop_of_a_shell() {
     let script = folder.path().join("loop");
     for run in ["run r -- sh -c 'exec sleep 600'", "run held --fair -- true"] {
         let program = LOCK_CLIENT;
-        let round = format!("echo round; {} {run}", program.display());
+        let round = format!("echo round; {} {run}", program);
         std::fs::write(&script, format!("for i in 1 2 3; do {round}; done")).unwrap();
         let looped = format!("trap : INT; bash {}; echo over $?", script.display());
         let mut command = apart("script");
@@ -222,8 +222,8 @@ async fn nested_commands_are_killed_with_the_outermost_wrapper() {
     let redis = Redis::start().await.unwrap();
     let program = LOCK_CLIENT;
     // Without the `exec`, the shell would be the command, and the second wrapper what it started.
-    let inner = format!("{} run other -- sh -c 'echo $$; read go'", program.display());
-    let nested = format!("exec {} run r -- {inner}", program.display());
+    let inner = format!("{} run other -- sh -c 'echo $$; read go'", program);
+    let nested = format!("exec {} run r -- {inner}", program);
     let mut run = Run::start(&redis, &[], &nested);
     let child = run.pid().await;
     assert!(lives(child));

@@ -12,11 +12,10 @@ use testbed::{
     wait::{until, until_async},
 };
 
+use crate::handle::full_stdout;
 use crate::programs::LOCK_CLIENT;
 use crate::{
-    command::{
-        PATIENCE, apart, assert_failed, command, handle::full_stdout, lock_client, locks, output,
-    },
+    command::{PATIENCE, apart, assert_failed, command, lock_client, locks, output},
     names::name,
 };
 

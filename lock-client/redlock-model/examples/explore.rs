@@ -1,106 +1,112 @@
-//! Looks at all states of a model that is given by its limits, on all cores: `make model`.
+//! Checks every state of a model with the given limits, on all cores: `make model`.
 //!
-//! A way to where something breaks is told with the numbers that nodes and clients have on that way, if
-//! states are not merged by symmetry: with `--break`, they aren't.
+//! The printed steps name nodes and clients by their numbers. With merged symmetric states, those
+//! numbers would change from step to step, so `--break` turns symmetry off.
 
 use std::{process::ExitCode, thread};
 
 use clap::{Parser, ValueEnum};
 use redlock_model::{
-    Config, Grants, Judged, MOST_CLIENTS, Rounds, Variant, check, check_liveness,
-    variant::{Admission, Binding, Expiry, Reissue, Release, Seal},
+    Checked, Config, Delivery, MOST_CLIENTS, Rounds, check_liveness, check_safety,
+    protocol::{
+        AdmissionRule, ExpiryRule, FenceRule, Protocol, ReissueRule, ReleaseRule, SealRule,
+    },
 };
 
-/// Looks at all states of a model of Fenced Redlock, of three nodes
+/// Checks every state of a model of Fenced Redlock with three nodes
 ///
-/// Exits with 1 if something is broken.
+/// Exits with 1 if a state violates a property.
 #[derive(Debug, Parser)]
 struct Limits {
-    /// How many clients there are, with one round each
+    /// The number of clients, with one round each
     #[arg(long, default_value_t = 3, value_parser = 1..=MOST_CLIENTS as i64)]
     clients: i64,
-    /// The number that no counter passes
+    /// The limit of every counter
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=30))]
     highest_counter: u8,
-    /// The counters start anywhere between 0 and this
+    /// Each counter starts anywhere from 0 to this
     #[arg(long, default_value_t = 1)]
-    uneven_start: u8,
-    /// Rounds and reissues take one step
+    highest_initial_counter: u8,
+    /// Each round and each reissue takes one step
     #[arg(long)]
-    at_once: bool,
-    /// Grants are delivered as late and as often as the network likes
+    atomic_rounds: bool,
+    /// Requests for grants are delivered any number of times, at any time
     #[arg(long)]
     late_grants: bool,
-    /// How many reissues a lease may begin
+    /// How many reissues a lease may start
     #[arg(long, default_value_t = 0)]
     reissues: u8,
-    /// Leases are renewed
+    /// Clients renew their leases
     #[arg(long)]
     renewals: bool,
-    /// There is a storage
+    /// Clients read and write a fenced storage
     #[arg(long)]
     storage: bool,
-    /// How many restarts of nodes there may be
+    /// How many restarts of nodes there may be in all
     #[arg(long, default_value_t = 0)]
     restarts: u8,
-    /// Only lost writes count, not tokens that are told twice
+    /// Check only that no write is lost, even if a token is issued twice
     #[arg(long)]
     writes_only: bool,
-    /// What of the protocol is not as it is built
+    /// Break a rule of the protocol
     #[arg(long = "break", value_enum)]
-    broken: Vec<Break>,
-    /// Look for states without a way to acquire instead
+    broken: Vec<BrokenRule>,
+    /// Check that a client can always acquire again, instead of the safety properties
     #[arg(long)]
     liveness: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Break {
+enum BrokenRule {
     NoSeal,
-    SealUnchecked,
-    SealComparesHolderAlone,
-    ReissueUnsealed,
-    ReissueResends,
+    SealComparesNothing,
+    SealComparesHolderOnly,
+    ReissueRaisesOnly,
+    ReissueResendsRejectedWrite,
     AdmissionCopiesThenWaits,
     NoAdmission,
-    NoBinding,
+    FenceComparesTokenOnly,
     NoExpiry,
-    ReleaseToHeardOf,
+    ReleaseToKnownGranters,
 }
 
-impl Break {
-    fn apply(self, variant: &mut Variant) {
+impl BrokenRule {
+    fn apply(self, protocol: &mut Protocol) {
         match self {
-            Self::NoSeal => variant.seal = Seal::None,
-            Self::SealUnchecked => variant.seal = Seal::Unchecked,
-            Self::SealComparesHolderAlone => variant.seal = Seal::HolderAlone,
-            Self::ReissueUnsealed => variant.reissue = Reissue::Unsealed,
-            Self::ReissueResends => variant.reissue = Reissue::Resends,
-            Self::AdmissionCopiesThenWaits => variant.admission = Admission::CopiesThenWaits,
-            Self::NoAdmission => variant.admission = Admission::None,
-            Self::NoBinding => variant.binding = Binding::None,
-            Self::NoExpiry => variant.expiry = Expiry::Never,
-            Self::ReleaseToHeardOf => variant.release = Release::ToHeardOf,
+            Self::NoSeal => protocol.seal = SealRule::NoSeal,
+            Self::SealComparesNothing => protocol.seal = SealRule::ComparesNothing,
+            Self::SealComparesHolderOnly => protocol.seal = SealRule::ComparesHolderOnly,
+            Self::ReissueRaisesOnly => protocol.reissue = ReissueRule::RaisesOnly,
+            Self::ReissueResendsRejectedWrite => {
+                protocol.reissue = ReissueRule::ResendsRejectedWrite;
+            }
+            Self::AdmissionCopiesThenWaits => {
+                protocol.admission = AdmissionRule::CopiesThenWaits;
+            }
+            Self::NoAdmission => protocol.admission = AdmissionRule::NoAdmission,
+            Self::FenceComparesTokenOnly => protocol.fence = FenceRule::ComparesTokenOnly,
+            Self::NoExpiry => protocol.expiry = ExpiryRule::Never,
+            Self::ReleaseToKnownGranters => protocol.release = ReleaseRule::ToKnownGranters,
         }
     }
 }
 
 impl Limits {
     fn config(&self) -> Config {
-        let mut variant = Variant::AS_BUILT;
-        self.broken.iter().for_each(|broken| broken.apply(&mut variant));
+        let mut protocol = Protocol::AS_BUILT;
+        self.broken.iter().for_each(|rule| rule.apply(&mut protocol));
         Config {
             clients: self.clients as usize,
             highest_counter: self.highest_counter,
-            uneven_start: self.uneven_start,
-            rounds: if self.at_once { Rounds::AtOnce } else { Rounds::StepByStep },
-            grants: if self.late_grants { Grants::Anytime } else { Grants::Once },
+            highest_initial_counter: self.highest_initial_counter,
+            rounds: if self.atomic_rounds { Rounds::Atomic } else { Rounds::StepByStep },
+            grant_requests: if self.late_grants { Delivery::Anytime } else { Delivery::Once },
             reissues: self.reissues,
             renewals: self.renewals,
             storage: self.storage,
             restarts: self.restarts,
-            judged: if self.writes_only { Judged::Writes } else { Judged::All },
-            variant,
+            checked: if self.writes_only { Checked::WritesOnly } else { Checked::TokensAndWrites },
+            protocol,
             symmetry: self.broken.is_empty(),
         }
     }
@@ -109,14 +115,14 @@ impl Limits {
 fn main() -> ExitCode {
     let limits = Limits::parse();
     let config = limits.config();
-    let sound = if limits.liveness {
-        let liveness = check_liveness(config);
-        println!("{liveness:#?}");
-        liveness.stuck == 0
+    let holds = if limits.liveness {
+        let report = check_liveness(config);
+        println!("{report:#?}");
+        report.stuck == 0
     } else {
-        let verdict = check(config, thread::available_parallelism().map_or(1, usize::from));
-        print!("{verdict}");
-        verdict.broken().is_empty()
+        let report = check_safety(config, thread::available_parallelism().map_or(1, usize::from));
+        print!("{report}");
+        report.violated().is_empty()
     };
-    if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,80 +1,77 @@
-//! What is in a model, and how much of it.
+//! What a model contains, and its limits.
 
-use crate::{node::Token, variant::Variant};
+use crate::{id::Token, protocol::Protocol};
 
 /// The limits of a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How many clients there are, each with one round: 1 to [`MOST_CLIENTS`].
+    /// The number of clients, with one round each: 1 to [`MOST_CLIENTS`](crate::MOST_CLIENTS).
     pub clients: usize,
-    /// The number that no counter passes: whatever would raise it further doesn't happen.
+    /// The limit of every counter. The model leaves out any step that passes it.
     pub highest_counter: Token,
-    /// The counters start anywhere between 0 and this, as if rounds had been given up before.
-    pub uneven_start: Token,
-    /// Whether what clients ask of the nodes takes its time.
+    /// Each counter starts anywhere from 0 to this, as abandoned rounds might have left it.
+    pub highest_initial_counter: Token,
+    /// Whether a round takes many steps or one.
     pub rounds: Rounds,
-    /// How often, and how late, a grant may be delivered.
-    pub grants: Grants,
-    /// How many reissues a lease may begin. What one has sent is lost once another begins.
+    /// How often, and how late, a request for a grant may be delivered.
+    pub grant_requests: Delivery,
+    /// How many reissues a lease may start. Starting one loses all messages of the one before it.
     pub reissues: u8,
-    /// Whether leases are renewed.
+    /// Whether clients renew their leases.
     pub renewals: bool,
-    /// Whether there is a storage, which the clients read and write.
+    /// Whether clients read and write a fenced storage.
     pub storage: bool,
-    /// How many restarts of nodes there may be, each of which loses locks and counters.
+    /// How many restarts there may be in all. Each one loses a node's lock and counter.
     pub restarts: u8,
-    /// Of what has to hold, what is looked at.
-    pub judged: Judged,
-    /// How the protocol is followed.
-    pub variant: Variant,
-    /// Whether states that differ only in how nodes and clients are numbered count as one.
+    /// Which safety properties are checked.
+    pub checked: Checked,
+    /// The rules that clients, nodes and the storage follow.
+    pub protocol: Protocol,
+    /// Whether states that differ only in the numbers of nodes and clients count as one.
     pub symmetry: bool,
 }
 
-/// How many clients a model may have.
-pub const MOST_CLIENTS: usize = 3;
-
-/// Whether what clients ask of the nodes takes its time.
+/// Whether a round takes many steps or one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounds {
-    /// Each request is a step, and each answer to it another.
+    /// Each request is one step, and each answer another.
     StepByStep,
-    /// A round is one step, and a reissue is, on any M nodes or more.
-    AtOnce,
+    /// A whole round is one step on any majority of nodes, and so is a whole reissue.
+    Atomic,
 }
 
-/// How often, and how late, a grant may be delivered.
+/// How often, and how late, a request may be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grants {
-    /// Once to each node, and not after the client has given up or released.
+pub enum Delivery {
+    /// Once to each node, and never after the client has given up or released.
     Once,
-    /// As often and as late as the network likes.
+    /// Any number of times, at any time.
     Anytime,
 }
 
-/// Of what has to hold, what is looked at.
+/// Which safety properties are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judged {
-    /// The tokens and the writes.
-    All,
-    /// The writes alone: those must not be lost even where tokens are told twice.
-    Writes,
+pub enum Checked {
+    /// Those about tokens and those about writes.
+    TokensAndWrites,
+    /// Only that no write is lost, which must hold even if a token is issued twice.
+    WritesOnly,
 }
 
 impl Config {
-    /// Two clients, and nothing but grants, seals, releases and expiry. Tokens go to 3.
+    /// Two clients, with grants, seals, releases and expiry only. Tokens go up to 3.
     pub const TWO_CLIENTS: Self = Self {
         clients: 2,
         highest_counter: 3,
-        uneven_start: 1,
+        highest_initial_counter: 1,
         rounds: Rounds::StepByStep,
-        grants: Grants::Once,
+        grant_requests: Delivery::Once,
         reissues: 0,
         renewals: false,
         storage: false,
         restarts: 0,
-        judged: Judged::All,
-        variant: Variant::AS_BUILT,
+        checked: Checked::TokensAndWrites,
+        protocol: Protocol::AS_BUILT,
         symmetry: true,
     };
 }

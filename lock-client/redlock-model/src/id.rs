@@ -1,10 +1,18 @@
-//! Who is who: holders, nodes, and sets of nodes.
+//! Tokens, holders, nodes and sets of nodes, and how many of each there are.
 
 use std::fmt;
 
-use crate::node::{MAJORITY, NODES};
+/// The number of nodes.
+pub(crate) const NODES: usize = 3;
+/// The number of nodes that form a majority: M.
+pub(crate) const MAJORITY: usize = NODES / 2 + 1;
+/// The largest number of clients in a model.
+pub const MOST_CLIENTS: usize = 3;
 
-/// The holder of one round. It is also the client's number, since a client has one round.
+/// A token, a grant or a counter. 0 means none.
+pub(crate) type Token = u8;
+
+/// The holder of one round. It is also the client's number, because a client has one round.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder(pub(crate) u8);
 
@@ -14,7 +22,7 @@ pub struct NodeId(pub(crate) u8);
 
 /// A set of nodes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Nodes(u8);
+pub struct NodeSet(u8);
 
 impl Holder {
     pub(crate) fn index(self) -> usize {
@@ -32,16 +40,17 @@ impl NodeId {
     }
 }
 
-impl Nodes {
-    pub(crate) const NONE: Self = Self(0);
+impl NodeSet {
+    pub(crate) const EMPTY: Self = Self(0);
 
-    pub(crate) fn those(mut which: impl FnMut(NodeId) -> bool) -> Self {
-        let mut nodes = Self::NONE;
-        NodeId::all().filter(|node| which(*node)).for_each(|node| nodes.insert(node));
+    /// The nodes that satisfy a condition.
+    pub(crate) fn from_condition(mut condition: impl FnMut(NodeId) -> bool) -> Self {
+        let mut nodes = Self::EMPTY;
+        NodeId::all().filter(|node| condition(*node)).for_each(|node| nodes.insert(node));
         nodes
     }
 
-    pub(crate) fn majorities() -> impl Iterator<Item = Self> {
+    pub(crate) fn all_majorities() -> impl Iterator<Item = Self> {
         (0..1 << NODES).map(Self).filter(|nodes| nodes.is_majority())
     }
 
@@ -58,7 +67,7 @@ impl Nodes {
     }
 
     pub(crate) fn is_empty(self) -> bool {
-        self == Self::NONE
+        self == Self::EMPTY
     }
 
     pub(crate) fn len(self) -> usize {
@@ -69,9 +78,14 @@ impl Nodes {
         self.len() >= MAJORITY
     }
 
-    /// The same set, of nodes that were put in another order: the node at each place was elsewhere.
-    pub(crate) fn reordered(self, order: &[NodeId; NODES]) -> Self {
-        Self::those(|node| self.contains(order[node.index()]))
+    /// The highest answer of these nodes; 0 for an empty set.
+    pub(crate) fn highest(self, answers: &[Token; NODES]) -> Token {
+        self.iter().map(|node| answers[node.index()]).max().unwrap_or(0)
+    }
+
+    /// The same set after the nodes were renumbered. `order[new]` is a node's old number.
+    pub(crate) fn renumbered(self, order: &[NodeId; NODES]) -> Self {
+        Self::from_condition(|node| self.contains(order[node.index()]))
     }
 }
 
@@ -87,7 +101,7 @@ impl fmt::Debug for NodeId {
     }
 }
 
-impl fmt::Debug for Nodes {
+impl fmt::Debug for NodeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
     }

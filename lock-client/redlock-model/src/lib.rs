@@ -1,53 +1,101 @@
-//! A model of Fenced Redlock, all of whose states are checked.
+//! A model of Fenced Redlock, and checks that explore every state of it.
 //!
-//! Three nodes, of which two are a majority; two or three clients; a [network](Message) in which
-//! requests are late, repeated and lost, and answers are late and lost; locks that expire at any
-//! moment, so that no clock is trusted; nodes that restart without their memory; and a fenced storage
-//! that the clients read and write. The source is Redlock (<https://redis.io/docs/latest/develop/use/patterns/distributed-locks/>)
-//! with what section 8 of the design adds to it.
+//! Redlock (<https://redis.io/docs/latest/develop/use/patterns/distributed-locks/>) acquires a lock
+//! on a majority of independent nodes, and as published it issues no fencing token. Fenced Redlock
+//! adds one:
 //!
-//! Where to start:
-//! - `node`: the scripts. Each method is to be compared, line by line, with the script that it names.
-//! - `client`: one round, its lease, its reissue; `network`: what may be delivered when, and what then
-//!   happens; `storage`: the rule.
-//! - `action`: every step that there is, the network's among them; `model`: what each of them does;
-//!   `state`: what they change.
-//! - [`properties`]: what has to hold always, and what has to be reached for that to mean something;
-//!   `liveness`: that there is always a way to acquire again.
-//! - [`variant`]: the protocol, and the ways to break it, each of which the tests have to find.
-//! - [`Config`]: what is in a model. No single one has everything: with all of it there would be too
-//!   many states. The tests say which has what, and `make model` checks larger ones.
-//! - `symmetry` and `oblivion`: which states count as one, and why that is sound; `at_once`: rounds
-//!   that take one step, for the models of the storage.
+//! 1. Each node counts its grants. The highest of M grants (M is a majority) becomes the *token*.
+//! 2. A *seal* raises the counter of a node with a lower grant to the token. With M nodes sealed,
+//!    the client holds the lock, and any later majority includes a node whose next grant is higher.
+//! 3. A *reissue* swaps a lease's token for a higher one: it *raises* M counters, and seals M
+//!    nodes.
+//! 4. A restarted node may have lost its counter, so it must not vote until its *admission*.
 //!
-//! What is assumed, and not shown: that a node which restarts loses all or nothing, and gets its vote
-//! back only after every round, renewal and reissue from before has ended (the wait sees to that, as
-//! long as monotonic clocks run alike); and that counters start at 0, where a missing one really starts
-//! at the time.
+//! # Start here
+//!
+//! Read in this order. Each module imports only modules before it.
+//!
+//! - The configuration: `id` has tokens, holders and nodes. [`protocol`] has the rules, and the
+//!   broken variants of them. `config` has the limits of a model.
+//! - The state: `node` has the scripts; compare each method with the Lua script that it names.
+//!   `storage` has the fence and its rule. `reissue` has a lease's reissue, `client` a round and
+//!   its lease. `history` has the tokens issued so far. `state` puts them together.
+//! - The steps: `network` has the messages between clients and nodes. `atomic` has whole rounds as
+//!   one step. `action` lists all steps, `enabled` says when each is possible, `effect` what it
+//!   does.
+//! - Fewer states: `dead_variables` and `symmetry` merge equivalent states, and say why that is
+//!   sound.
+//! - The checks: [`properties`] says what must hold. `model` is what stateright explores. `safety`
+//!   and `liveness` run the checks.
+//!
+//! The tests are the best examples. No single model has everything, because it would have too many
+//! states: each test says what its model has. `examples/explore.rs` checks a model of any limits.
+//!
+//! # What is modelled
+//!
+//! - One lock on three nodes, of which two are a majority, and two or three clients.
+//! - A network that delays, repeats and loses requests, and delays and loses answers.
+//! - Locks that expire at any moment, so that no property depends on a clock.
+//! - Nodes that restart without their lock and counter, and are admitted again.
+//! - Renewals and reissues, which may overlap with late messages of earlier ones.
+//! - A fenced storage that clients read and write, with claims and writes that come late or
+//!   repeatedly.
+//!
+//! # What is left out
+//!
+//! - A node that restarts loses everything or nothing. It is admitted only after every round,
+//!   renewal and reissue from before its restart has ended. The model takes that for granted; in
+//!   practice the wait ensures it, if clocks run at the same speed.
+//! - Counters start at 0 or a little above. A missing counter really starts at the current time.
+//! - There are no ttls, no waiting clients and no retries: a client that tries again is another
+//!   client.
+//!
+//! # Negative controls
+//!
+//! A check proves little unless it fails for a broken protocol. The tests therefore break one rule
+//! at a time, and require the model to find the consequence.
+//!
+//! A token is issued twice:
+//! - without seals;
+//! - with a seal that compares nothing;
+//! - with a seal that compares only the holder, if a grant is repeated and the seal comes late;
+//! - with a reissue that raises counters but seals no node;
+//! - with an admission that copies counters before it waits;
+//! - without an admission, so that a restarted node votes on.
+//!
+//! An accepted write is lost, if a node lost its counter and votes on:
+//! - with a storage that compares only the tokens;
+//! - with a reissue after which the client resends a rejected write.
+//!
+//! No client can ever acquire again:
+//! - without expiry, if a release goes only to the nodes whose grant the client has received.
 
 mod action;
-mod at_once;
+mod atomic;
 mod client;
 mod config;
+mod dead_variables;
+mod effect;
+mod enabled;
+mod history;
 mod id;
 mod liveness;
 mod model;
 mod network;
 mod node;
-mod oblivion;
 pub mod properties;
+pub mod protocol;
+mod reissue;
+mod safety;
 mod state;
 mod storage;
 mod symmetry;
-pub mod variant;
-mod verdict;
 
 pub use action::Action;
-pub use config::{Config, Grants, Judged, MOST_CLIENTS, Rounds};
-pub use id::{Holder, NodeId, Nodes};
-pub use liveness::{Liveness, check_liveness};
+pub use config::{Checked, Config, Delivery, Rounds};
+pub use id::{Holder, MOST_CLIENTS, NodeId, NodeSet};
+pub use liveness::{LivenessReport, check_liveness};
 pub use model::Redlock;
 pub use network::Message;
+pub use safety::{SafetyReport, check_safety};
 pub use state::State;
-pub use variant::Variant;
-pub use verdict::{Verdict, check};

@@ -1,68 +1,69 @@
-//! Whether there is always a way to acquire again.
+//! Checks that there is always a way to acquire the lock again.
 //!
-//! stateright has no such property: it can tell what happens on each way, but not whether there is a
-//! way. So the graph of all states is kept here, and gone through backwards from where somebody
-//! acquires.
+//! stateright cannot express this: it checks what happens on every path, not whether a path exists.
+//! So this module stores the graph of all states, and walks it backwards from the states in which a
+//! client can acquire.
 
 use std::collections::{HashMap, VecDeque};
 
 use stateright::Model;
 
 use crate::{
-    action::Action, client::Phase, config::Config, id::Nodes, model::Redlock, state::State,
+    action::Action, client::Phase, config::Config, id::NodeSet, model::Redlock, state::State,
 };
 
-/// What was found.
+/// The result of [`check_liveness`].
 #[derive(Debug)]
-pub struct Liveness {
-    /// How many states there are.
+pub struct LivenessReport {
+    /// The number of states.
     pub states: usize,
-    /// In how many of them it is demanded that there be a way to acquire: a client hasn't begun yet, a
-    /// majority of the nodes is admitted, and no counter is at its limit.
-    pub demanded: usize,
-    /// In how many of those there is none.
+    /// The number of states that require a path to an acquire: a client has not started its round,
+    /// a majority of the nodes is admitted, and no counter is at its limit.
+    pub required: usize,
+    /// The number of those states that have no such path.
     pub stuck: usize,
-    /// The steps to one of them that is the fewest steps away.
-    pub example: Option<Vec<Action>>,
+    /// The fewest steps to such a stuck state.
+    pub steps_to_stuck: Option<Vec<Action>>,
 }
 
-/// All states, and the steps between them.
+/// All states, and the steps between them. States are numbered in the order of their discovery.
 #[derive(Default)]
 struct Graph {
     states: Vec<State>,
-    /// By which step each was found first, and from where. The first states have none.
+    /// The state and the step that each state was discovered by. An initial state has none.
     found_by: Vec<Option<(usize, Action)>>,
-    /// From which states one step leads to each.
-    before: Vec<Vec<u32>>,
-    /// Those in which somebody may acquire at once.
+    /// The states that are one step before each state.
+    predecessors: Vec<Vec<u32>>,
+    /// The states in which a client can acquire in one step.
     acquiring: Vec<usize>,
 }
 
-/// Looks for states that no way leads out of to where somebody acquires.
-pub fn check_liveness(config: Config) -> Liveness {
-    let graph = Graph::of(&Redlock::new(config));
-    let live = graph.leading_to_acquiring();
-    let demanded = (0..graph.states.len()).filter(|at| demands(&config, &graph.states[*at]));
-    let demanded: Vec<_> = demanded.collect();
-    let stuck: Vec<_> = demanded.iter().copied().filter(|at| !live[*at]).collect();
-    Liveness {
+/// Counts the states from which no path leads to an acquire, although there should be one.
+pub fn check_liveness(config: Config) -> LivenessReport {
+    let graph = Graph::from_model(&Redlock::new(config));
+    let can_acquire = graph.states_that_can_acquire();
+    let required: Vec<usize> = (0..graph.states.len())
+        .filter(|state| requires_a_path(&config, &graph.states[*state]))
+        .collect();
+    let stuck: Vec<usize> = required.iter().copied().filter(|state| !can_acquire[*state]).collect();
+    LivenessReport {
         states: graph.states.len(),
-        demanded: demanded.len(),
+        required: required.len(),
         stuck: stuck.len(),
-        // Those found first have the fewest steps.
-        example: stuck.first().map(|at| graph.way_to(*at)),
+        // The search is breadth-first, so the first state has the fewest steps.
+        steps_to_stuck: stuck.first().map(|state| graph.steps_to(*state)),
     }
 }
 
-fn demands(config: &Config, state: &State) -> bool {
+fn requires_a_path(config: &Config, state: &State) -> bool {
     let clients = &state.clients[..config.clients];
     clients.iter().any(|client| client.phase == Phase::Idle)
-        && Nodes::those(|node| state.node(node).admitted()).is_majority()
+        && NodeSet::from_condition(|node| state.node(node).is_admitted()).is_majority()
         && state.nodes.iter().all(|node| node.counter < config.highest_counter)
 }
 
 impl Graph {
-    fn of(model: &Redlock) -> Self {
+    fn from_model(model: &Redlock) -> Self {
         let mut graph = Self::default();
         let mut numbers = HashMap::new();
         let mut queue = VecDeque::new();
@@ -85,7 +86,8 @@ impl Graph {
                     queue.push_back(number);
                     number
                 });
-                graph.before[to].push(u32::try_from(from).expect("as many don't fit in memory"));
+                let from = u32::try_from(from).expect("memory holds fewer than 2^32 states");
+                graph.predecessors[to].push(from);
             }
         }
         graph
@@ -94,30 +96,30 @@ impl Graph {
     fn add(&mut self, state: State, found_by: Option<(usize, Action)>) -> usize {
         self.states.push(state);
         self.found_by.push(found_by);
-        self.before.push(Vec::new());
+        self.predecessors.push(Vec::new());
         self.states.len() - 1
     }
 
-    /// For each state, whether a way leads from it to where somebody acquires.
-    fn leading_to_acquiring(&self) -> Vec<bool> {
-        let mut live = vec![false; self.states.len()];
+    /// For each state, whether a path leads from it to an acquire.
+    fn states_that_can_acquire(&self) -> Vec<bool> {
+        let mut can_acquire = vec![false; self.states.len()];
         let mut reached = self.acquiring.clone();
-        while let Some(at) = reached.pop() {
-            if !live[at] {
-                live[at] = true;
-                reached.extend(self.before[at].iter().map(|before| *before as usize));
+        while let Some(state) = reached.pop() {
+            if !can_acquire[state] {
+                can_acquire[state] = true;
+                reached.extend(self.predecessors[state].iter().map(|before| *before as usize));
             }
         }
-        live
+        can_acquire
     }
 
-    fn way_to(&self, mut at: usize) -> Vec<Action> {
-        let mut way = Vec::new();
-        while let Some((from, action)) = self.found_by[at] {
-            way.push(action);
-            at = from;
+    fn steps_to(&self, mut state: usize) -> Vec<Action> {
+        let mut steps = Vec::new();
+        while let Some((from, action)) = self.found_by[state] {
+            steps.push(action);
+            state = from;
         }
-        way.reverse();
-        way
+        steps.reverse();
+        steps
     }
 }

@@ -1,58 +1,41 @@
-//! The model: what each step does.
+//! The model that stateright explores.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use stateright::{Model, Property};
 
 use crate::{
-    action::{Action, add_actions},
-    at_once,
-    client::Phase,
-    config::{Config, Judged},
-    id::{Holder, NodeId},
-    network,
-    node::{Admission, NODES},
-    oblivion::forget,
-    properties::{self, Reached},
+    action::Action,
+    config::{Checked, Config},
+    dead_variables, effect,
+    enabled::add_enabled,
+    id::NodeId,
+    properties::{NO_WRITE_IS_LOST, Situation, TOKENS_ARE_UNIQUE, TOKENS_GROW},
     state::State,
-    storage::Fence,
-    symmetry::representative,
-    variant,
+    symmetry,
 };
 
-/// Fenced Redlock.
+/// Fenced Redlock, within the limits of a [`Config`].
 #[derive(Debug)]
 pub struct Redlock {
-    pub(crate) config: Config,
-    pub(crate) reached: Reached,
+    config: Config,
+    /// Whether each situation has occurred. stateright stores the steps to every state that
+    /// satisfies a `sometimes` property, and only the first is of use.
+    occurred: [AtomicBool; Situation::COUNT],
 }
 
 impl Redlock {
-    /// Makes a model.
+    /// A model with the given limits.
     pub fn new(config: Config) -> Self {
-        Self { config, reached: Reached::default() }
+        Self { config, occurred: Default::default() }
     }
 
-    /// Claims and reads in one step. A client that is over doesn't hear of it.
-    fn claim(&self, state: &mut State, holder: Holder) {
-        let State { clients, storage, .. } = state;
-        let client = &mut clients[holder.index()];
-        let offered = Fence { token: client.token, holder };
-        if storage.accepts(offered, self.config.variant.binding) && client.phase == Phase::Lease {
-            client.claimed = client.token;
-            client.read = storage.value;
-        }
-    }
-
-    fn write(&self, state: &mut State, holder: Holder) {
-        let State { clients, storage, history, .. } = state;
-        let client = &clients[holder.index()];
-        let write = client.writes_as(holder);
-        // A write that comes again changes nothing.
-        if storage.accepts(write, self.config.variant.binding) && storage.value != Some(write) {
-            let knows = storage.value == client.read
-                || storage.value.is_some_and(|value| value.holder == holder);
-            history.write_lost |= !knows;
-            storage.value = Some(write);
-        }
+    /// Whether this is the first state in which the situation occurs.
+    fn occurs_first(&self, situation: Situation, state: &State) -> bool {
+        let occurred = &self.occurred[situation as usize];
+        !occurred.load(Ordering::Relaxed)
+            && situation.occurs_in(state)
+            && !occurred.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -61,101 +44,72 @@ impl Model for Redlock {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let counters = 0..=self.config.uneven_start;
+        let counters = 0..=self.config.highest_initial_counter;
         let mut states = vec![State::default()];
         for node in NodeId::all() {
-            let with = |state: &State, counter| {
+            let with_counter = |state: &State, counter| {
                 let mut state = *state;
                 state.node_mut(node).counter = counter;
                 state
             };
             states = states
                 .iter()
-                .flat_map(|state| counters.clone().map(move |counter| with(state, counter)))
+                .flat_map(|state| counters.clone().map(move |counter| with_counter(state, counter)))
                 .collect();
         }
-        // All else being equal, no order of the nodes is different from another.
+        // The nodes differ in their counters only, so one order of them is enough.
         states.retain(|state| state.nodes.is_sorted_by_key(|node| node.counter));
         states
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        if !state.history.is_broken() {
-            add_actions(&self.config, state, actions);
+        if !state.history.has_violation() {
+            add_enabled(&self.config, state, actions);
         }
     }
 
     fn next_state(&self, before: &State, action: Action) -> Option<State> {
         let config = &self.config;
         let mut state = *before;
-        let told = state.history.highest_told();
-        match action {
-            Action::Acquire(holder) => {
-                let client = &mut state.clients[holder.index()];
-                state.history.tell(client.grant, client.told_before);
-                client.acquire();
-            }
-            Action::End(holder) => state.client_mut(holder).end(),
-            Action::Renew(holder) => {
-                let client = &mut state.clients[holder.index()];
-                let token = client.renewed()?;
-                state.history.tell(token, 0);
-                client.renew(token);
-            }
-            Action::GiveUpRenewal(holder) => state.client_mut(holder).renewals = [0; NODES],
-            Action::BeginReissue(holder) => {
-                let seen = state.storage.highest_token();
-                let client = state.client_mut(holder);
-                client.begin_reissue(seen.max(client.token), told);
-            }
-            Action::Reissue(holder) => {
-                let client = &mut state.clients[holder.index()];
-                state.history.tell(client.reissue.token, client.reissue.told_before);
-                client.reissued(&config.variant);
-            }
-            Action::GiveUpReissue(holder) => state.client_mut(holder).end_reissue(),
-            Action::AcquireAtOnce(holder, nodes) => {
-                at_once::acquire(config, &mut state, holder, nodes)?;
-            }
-            Action::ReissueAtOnce(holder, nodes) => {
-                at_once::reissue(config, &mut state, holder, nodes)?;
-            }
-            Action::Deliver(holder, node, message) => {
-                network::deliver(config, &mut state, holder, node, message);
-            }
-            Action::Claim(holder) => self.claim(&mut state, holder),
-            Action::Write(holder) => self.write(&mut state, holder),
-            Action::Expire(node) => state.node_mut(node).lock = None,
-            Action::Restart(node) => {
-                state.restarts += 1;
-                state.node_mut(node).restart();
-                if config.variant.admission != variant::Admission::None {
-                    let begun =
-                        state.clients.iter_mut().filter(|client| client.phase != Phase::Idle);
-                    begun.for_each(|client| client.restarted.insert(node));
-                }
-            }
-            Action::Copy { to, from } => {
-                let counter = state.node(from).counter;
-                state.node_mut(to).copy(counter, from);
-            }
-            Action::Admit(node) => state.node_mut(node).admission = Admission::Admitted,
-        }
-        if config.judged == Judged::Writes {
+        effect::apply(config, &mut state, action)?;
+        if config.checked == Checked::WritesOnly {
             state.history.forget_tokens();
         }
         if state.nodes.iter().any(|node| node.counter > config.highest_counter) {
             return None;
         }
-        forget(config, &mut state);
+        dead_variables::reset(config, &mut state);
         if config.symmetry {
-            state = representative(&state, config.clients);
+            state = symmetry::representative(&state, config.clients);
         }
-        // What changes nothing is no step.
+        // An action that changes nothing is not a step.
         (state != *before).then_some(state)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        properties::properties()
+        use Situation::*;
+        vec![
+            Property::always(TOKENS_ARE_UNIQUE, |_, state: &State| !state.history.token_repeated),
+            Property::always(TOKENS_GROW, |_, state: &State| !state.history.token_fell),
+            Property::always(NO_WRITE_IS_LOST, |_, state: &State| !state.history.write_lost),
+            Property::sometimes(TwoLeases.name(), |model, state| {
+                model.occurs_first(TwoLeases, state)
+            }),
+            Property::sometimes(SealNeeded.name(), |model, state| {
+                model.occurs_first(SealNeeded, state)
+            }),
+            Property::sometimes(LateGrant.name(), |model, state| {
+                model.occurs_first(LateGrant, state)
+            }),
+            Property::sometimes(Reissued.name(), |model, state| {
+                model.occurs_first(Reissued, state)
+            }),
+            Property::sometimes(RenewedWithNewToken.name(), |model, state| {
+                model.occurs_first(RenewedWithNewToken, state)
+            }),
+            Property::sometimes(AdmittedAgain.name(), |model, state| {
+                model.occurs_first(AdmittedAgain, state)
+            }),
+        ]
     }
 }

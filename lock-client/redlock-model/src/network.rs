@@ -1,63 +1,68 @@
-//! The network, in which messages are late, lost and duplicated.
+//! The network, which delays, loses and duplicates messages.
 //!
-//! A request stays in it for ever: from the moment when it was sent it may be delivered at any time,
-//! any number of times, or never, also when its client is long gone. So the network needs no state of
-//! its own: what is in it follows from what the clients have sent.
+//! A request stays in the network for ever: once sent, it may be delivered at any time, any number
+//! of times, or never, even long after its client has ended. So the network needs no state of its
+//! own: what the clients have sent determines which messages it holds.
 //!
-//! Answers may be lost or late as well. That of a grant, and that of a raise, are kept until the client
-//! hears of them, in a step of its own. Those of seals and renewals count at once, which comes to the
-//! same: all that a client does with them is to conclude, at any later moment, or never.
+//! Answers may be late or lost, too. The answer to a grant or a raise waits in the client's state
+//! until the client receives it, in a step of its own. The answers to seals and renewals arrive in
+//! the same step as the request. That is equivalent: the client only uses them to draw a
+//! conclusion, and it may do so later or never.
 
 use crate::{
     client::{Client, Phase},
-    config::{Config, Grants},
+    config::{Config, Delivery},
     id::{Holder, NodeId},
     node::Node,
+    protocol::{AdmissionRule, ReissueRule, ReleaseRule, SealRule},
     state::State,
-    variant,
 };
 
-/// A request to a node, or a node's answer to it, that is delivered.
+/// A message that is delivered: a request to a node, or a node's answer.
+///
+/// The answers to grants and raises are messages of their own. A variant `…AnswerLost` delivers
+/// such a request once more and loses the new answer, so that the client may still receive the
+/// earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// Asks for the lock.
+    /// The request for a grant.
     Grant,
-    /// The same, whose answer is lost: another answer is on its way, and that will be heard of.
-    GrantUnheard,
-    /// A node's grant.
-    Granted,
-    /// Seals a node with the round's token.
+    /// The same request, and its answer is lost.
+    GrantAnswerLost,
+    /// The answer: a node's grant.
+    GrantAnswer,
+    /// The request to seal a node with the round's token.
     Seal,
-    /// Frees the lock.
+    /// The request to free the lock.
     Release,
-    /// Asks for the token that is in the lock.
+    /// The request to renew, which returns the lock's token.
     Renew,
-    /// Raises a counter above a token: the first half of a reissue.
+    /// The request to raise the counter above a token: the first half of a reissue.
     Raise,
-    /// The same, whose answer is lost.
-    RaiseUnheard,
-    /// A node's raised counter.
-    Raised,
-    /// Seals a node with a reissued token.
-    Reissue,
+    /// The same request, and its answer is lost.
+    RaiseAnswerLost,
+    /// The answer: a node's raised counter.
+    RaiseAnswer,
+    /// The request to seal a node with a reissued token: the second half of a reissue.
+    SealReissued,
 }
 
 impl Message {
     const ALL: [Self; 10] = [
         Self::Grant,
-        Self::GrantUnheard,
-        Self::Granted,
+        Self::GrantAnswerLost,
+        Self::GrantAnswer,
         Self::Seal,
         Self::Release,
         Self::Renew,
         Self::Raise,
-        Self::RaiseUnheard,
-        Self::Raised,
-        Self::Reissue,
+        Self::RaiseAnswerLost,
+        Self::RaiseAnswer,
+        Self::SealReissued,
     ];
 }
 
-/// The messages of a client that may be in the network. Some of them would change nothing.
+/// The messages between a client and a node that may be delivered. Some of them change nothing.
 pub(crate) fn messages(
     config: &Config,
     state: &State,
@@ -65,44 +70,41 @@ pub(crate) fn messages(
     node: NodeId,
 ) -> impl Iterator<Item = Message> {
     let client = *state.client(holder);
-    let heard = client.counted.contains(node);
-    let answer = client.grants[node.index()];
-    let in_time = matches!(client.phase, Phase::Round | Phase::Lease);
-    let had_lease = matches!(client.phase, Phase::Lease | Phase::Released);
-    let ended = matches!(client.phase, Phase::Released | Phase::GaveUp);
-    let grant_sent = match config.grants {
-        Grants::Anytime => true,
-        Grants::Once => !ended && !client.asked.contains(node),
-    };
-    let to_heard_of = config.variant.release == variant::Release::ToHeardOf;
+    let Config { protocol, renewals, grant_requests, .. } = *config;
     let reissue = client.reissue;
-    let raised = reissue.raised[node.index()];
-    let raise_sent = had_lease && reissue.begun > 0;
+    let grant_sent = match grant_requests {
+        Delivery::Anytime => true,
+        Delivery::Once => !client.has_ended() && !client.asked.contains(node),
+    };
+    let grant_awaited = accepts_grants(&client, node) && client.grants[node.index()] != 0;
+    let release_sent = match protocol.release {
+        ReleaseRule::ToAllNodes => client.has_ended(),
+        ReleaseRule::ToKnownGranters => client.has_ended() && client.received.contains(node),
+    };
+    // Before the first reissue, no lock has a token that the client does not know.
+    let renewal_sent =
+        renewals && client.phase == Phase::Lease && reissue.started > 0 && !reissue.under_way;
+    let raise_sent = client.has_acquired() && reissue.started > 0;
+    let raise_awaited = accepts_raises(&client, node) && reissue.raised[node.index()] != 0;
     Message::ALL.into_iter().filter(move |message| match message {
         Message::Grant => grant_sent,
-        Message::GrantUnheard => grant_sent && in_time && !heard && answer != 0,
-        Message::Granted => in_time && !heard && answer != 0,
-        Message::Seal => config.variant.seal != variant::Seal::None && client.seals(node),
-        Message::Release => ended && (heard || !to_heard_of),
-        // No other token than the one that was told is in a lock before.
-        Message::Renew => {
-            config.renewals
-                && client.phase == Phase::Lease
-                && reissue.begun > 0
-                && !reissue.under_way
-        }
+        Message::GrantAnswerLost => grant_sent && grant_awaited,
+        Message::GrantAnswer => grant_awaited,
+        Message::Seal => protocol.seal != SealRule::NoSeal && client.has_sent_seal(node),
+        Message::Release => release_sent,
+        Message::Renew => renewal_sent,
         Message::Raise => raise_sent,
-        Message::RaiseUnheard => {
-            raise_sent && reissue.under_way && !reissue.counted.contains(node) && raised != 0
-        }
-        Message::Raised => reissue.under_way && !reissue.counted.contains(node) && raised != 0,
-        Message::Reissue => {
-            had_lease && reissue.token != 0 && config.variant.reissue != variant::Reissue::Unsealed
+        Message::RaiseAnswerLost => raise_sent && raise_awaited,
+        Message::RaiseAnswer => raise_awaited,
+        Message::SealReissued => {
+            client.has_acquired()
+                && reissue.token != 0
+                && protocol.reissue != ReissueRule::RaisesOnly
         }
     })
 }
 
-/// Delivers a message.
+/// Delivers a message: changes the node by a script, and the client by the answer.
 pub(crate) fn deliver(
     config: &Config,
     state: &mut State,
@@ -110,31 +112,30 @@ pub(crate) fn deliver(
     id: NodeId,
     message: Message,
 ) {
-    let at = id.index();
     let client = &mut state.clients[holder.index()];
-    let node = &mut state.nodes[at];
-    let needs_vote = !matches!(message, Message::Granted | Message::Raised | Message::Release);
+    let node = &mut state.nodes[id.index()];
+    let needs_vote =
+        !matches!(message, Message::GrantAnswer | Message::RaiseAnswer | Message::Release);
     if needs_vote && !has_vote(config, node, client, id) {
         return;
     }
     match message {
-        Message::Grant | Message::GrantUnheard => {
-            client.begin(state.history.highest_told());
-            let in_time = matches!(client.phase, Phase::Round | Phase::Lease);
-            if config.grants == Grants::Once {
+        Message::Grant | Message::GrantAnswerLost => {
+            client.start_round(state.history.highest_issued());
+            if config.grant_requests == Delivery::Once {
                 client.asked.insert(id);
             }
             if let Some(grant) = node.grant(holder)
                 && message == Message::Grant
-                && in_time
-                && !client.counted.contains(id)
+                && accepts_grants(client, id)
             {
-                client.grants[at] = grant;
+                client.grants[id.index()] = grant;
             }
         }
-        Message::Granted => client.count(id),
+        Message::GrantAnswer => client.receive_grant(id),
         Message::Seal => {
-            if node.seal(holder, client.grants[at], client.grant, config.variant.seal)
+            let grant = client.grants[id.index()];
+            if node.seal(holder, grant, client.grant, config.protocol.seal)
                 && client.phase == Phase::Round
             {
                 client.sealed.insert(id);
@@ -145,31 +146,39 @@ pub(crate) fn deliver(
             if let Some(token) = node.renew(holder, client.grant)
                 && token > client.token
             {
-                client.renewals[at] = token;
+                client.renewals[id.index()] = token;
             }
         }
-        Message::Raise | Message::RaiseUnheard => {
-            let reissue = &mut client.reissue;
-            if let Some(counter) = node.raise(holder, client.grant, reissue.above)
+        Message::Raise | Message::RaiseAnswerLost => {
+            if let Some(counter) = node.raise(holder, client.grant, client.reissue.above)
                 && message == Message::Raise
-                && reissue.under_way
-                && !reissue.counted.contains(id)
+                && accepts_raises(client, id)
             {
-                reissue.raised[at] = counter;
+                client.reissue.raised[id.index()] = counter;
             }
         }
-        Message::Raised => client.count_raise(id),
-        Message::Reissue => {
+        Message::RaiseAnswer => client.reissue.receive(id),
+        Message::SealReissued => {
             let reissue = &mut client.reissue;
-            if node.reissue(holder, client.grant, reissue.token) && reissue.under_way {
+            if node.seal_reissued(holder, client.grant, reissue.token) && reissue.under_way {
                 reissue.sealed.insert(id);
             }
         }
     }
 }
 
-/// Whether a node gives a client its vote: it is admitted, under the run_id that the client has seen.
+/// Whether a node votes for a client: it is admitted, and under the `run_id` that the client knows.
 pub(crate) fn has_vote(config: &Config, node: &Node, client: &Client, id: NodeId) -> bool {
-    config.variant.admission == variant::Admission::None
-        || node.admitted() && !client.restarted.contains(id)
+    config.protocol.admission == AdmissionRule::NoAdmission
+        || node.is_admitted() && !client.restarted.contains(id)
+}
+
+/// Whether the client would still use this node's grant.
+fn accepts_grants(client: &Client, node: NodeId) -> bool {
+    matches!(client.phase, Phase::Round | Phase::Lease) && !client.received.contains(node)
+}
+
+/// Whether the client would still use this node's answer to a raise.
+fn accepts_raises(client: &Client, node: NodeId) -> bool {
+    client.reissue.under_way && !client.reissue.received.contains(node)
 }

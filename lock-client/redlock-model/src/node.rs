@@ -1,29 +1,22 @@
-//! A node: one lock's keys on one Redis, and the scripts.
+//! A node: the keys of one lock on one Redis, and the scripts that change them.
 //!
-//! Each method is a script of `lock-client/src/backend/redlock/`, and does in one step what that does.
-//! Whether the node has a vote at all is [asked first](Node::admitted), as the scripts do.
+//! Each method is one of the scripts of `lock-client`'s Redlock, and has the same effect in one
+//! step. The scripts first check whether the node may vote. Here `network::has_vote` checks that
+//! before the method is called.
 
 use crate::{
-    id::{Holder, NodeId, Nodes},
-    variant::Seal,
+    id::{Holder, NODES, NodeId, NodeSet, Token},
+    protocol::SealRule,
 };
-
-/// How many nodes there are.
-pub(crate) const NODES: usize = 3;
-/// How many of them are a majority.
-pub(crate) const MAJORITY: usize = NODES / 2 + 1;
-
-/// A token, a grant or a counter; 0 is none.
-pub(crate) type Token = u8;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Node {
     pub(crate) counter: Token,
     pub(crate) lock: Option<Lock>,
-    pub(crate) admission: Admission,
+    pub(crate) vote: Vote,
 }
 
-/// The lock's value: "<token> <grant> <holder>". Its ttl isn't here: it may end at any moment.
+/// The lock's value, `<token> <grant> <holder>`. It has no ttl here: it may expire at any moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Lock {
     pub(crate) token: Token,
@@ -31,27 +24,29 @@ pub(crate) struct Lock {
     pub(crate) holder: Holder,
 }
 
-/// Whether the node has a vote.
+/// Whether the node may vote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Admission {
+pub(crate) enum Vote {
     #[default]
     Admitted,
-    /// It restarted, and has no vote until it has copied the counters of enough others.
-    Waiting { copied: Nodes },
+    /// The node has restarted. It must copy the counters of M other nodes before it is admitted.
+    Withheld { copied_from: NodeSet },
 }
 
-impl Admission {
-    /// The same, of nodes that were put in another order.
-    pub(crate) fn reordered(self, order: &[NodeId; NODES]) -> Self {
+impl Vote {
+    /// The same vote after the nodes were renumbered. `order[new]` is a node's old number.
+    pub(crate) fn renumbered(self, order: &[NodeId; NODES]) -> Self {
         match self {
             Self::Admitted => self,
-            Self::Waiting { copied } => Self::Waiting { copied: copied.reordered(order) },
+            Self::Withheld { copied_from } => {
+                Self::Withheld { copied_from: copied_from.renumbered(order) }
+            }
         }
     }
 }
 
 impl Node {
-    /// grant.lua: answers this node's grant, or refuses.
+    /// grant.lua: returns this node's grant, or refuses.
     pub(crate) fn grant(&mut self, holder: Holder) -> Option<Token> {
         match self.lock {
             None => {
@@ -60,19 +55,28 @@ impl Node {
                 self.lock = Some(Lock { token: grant, grant, holder });
                 Some(grant)
             }
+            // The request was delivered twice.
             Some(lock) if lock.holder == holder => Some(lock.grant),
             Some(_) => None,
         }
     }
 
-    /// seal.lua: answers whether it sealed. The ownership is (holder, token) from then on.
-    pub(crate) fn seal(&mut self, holder: Holder, grant: Token, token: Token, check: Seal) -> bool {
-        let owned = match check {
-            Seal::Ownership => self.owns(holder, grant) || self.owns(holder, token),
-            Seal::HolderAlone => self.lock.is_some_and(|lock| lock.holder == holder),
-            Seal::Unchecked | Seal::None => true,
+    /// seal.lua: returns whether it sealed. From then on the ownership is (holder, token).
+    pub(crate) fn seal(
+        &mut self,
+        holder: Holder,
+        grant: Token,
+        token: Token,
+        rule: SealRule,
+    ) -> bool {
+        let matches = match rule {
+            SealRule::ComparesOwnership => {
+                self.is_owned_by(holder, grant) || self.is_owned_by(holder, token)
+            }
+            SealRule::ComparesHolderOnly => self.lock.is_some_and(|lock| lock.holder == holder),
+            SealRule::ComparesNothing | SealRule::NoSeal => true,
         };
-        if !owned {
+        if !matches {
             return false;
         }
         self.counter = self.counter.max(token);
@@ -84,7 +88,7 @@ impl Node {
         true
     }
 
-    /// release.lua: frees the lock if it is the holder's, and lifts the counter in any case.
+    /// release.lua: frees the lock if it is the holder's, and raises the counter in any case.
     pub(crate) fn release(&mut self, holder: Holder, token: Token) {
         if self.lock.is_some_and(|lock| lock.holder == holder) {
             self.lock = None;
@@ -92,23 +96,23 @@ impl Node {
         self.counter = self.counter.max(token);
     }
 
-    /// renew.lua: answers the token that is in the lock. That it sets the ttl changes nothing here.
+    /// renew.lua: returns the lock's token. Its new ttl changes nothing here.
     pub(crate) fn renew(&self, holder: Holder, grant: Token) -> Option<Token> {
         self.lock.filter(|lock| (lock.holder, lock.grant) == (holder, grant)).map(|lock| lock.token)
     }
 
-    /// raise.lua, the first half of a reissue: answers the counter, which is above what was asked.
+    /// raise.lua, the first half of a reissue: returns the counter, which is now above `above`.
     pub(crate) fn raise(&mut self, holder: Holder, grant: Token, above: Token) -> Option<Token> {
-        if !self.owns(holder, grant) {
+        if !self.is_owned_by(holder, grant) {
             return None;
         }
         self.counter = self.counter.max(above) + 1;
         Some(self.counter)
     }
 
-    /// The second half of a reissue: answers whether the node is sealed with the new token.
-    pub(crate) fn reissue(&mut self, holder: Holder, grant: Token, token: Token) -> bool {
-        if !self.owns(holder, grant) {
+    /// seal.lua with a reissued token, the second half of a reissue: returns whether it sealed.
+    pub(crate) fn seal_reissued(&mut self, holder: Holder, grant: Token, token: Token) -> bool {
+        if !self.is_owned_by(holder, grant) {
             return false;
         }
         self.counter = self.counter.max(token);
@@ -116,24 +120,25 @@ impl Node {
         true
     }
 
-    /// Loses all that it had, and its vote.
+    /// Loses the lock, the counter and the vote.
     pub(crate) fn restart(&mut self) {
-        *self = Self { admission: Admission::Waiting { copied: Nodes::NONE }, ..Self::default() };
+        *self = Self { vote: Vote::Withheld { copied_from: NodeSet::EMPTY }, ..Self::default() };
     }
 
-    /// Takes over what another node's counter is at least.
-    pub(crate) fn copy(&mut self, counter: Token, from: NodeId) {
-        if let Admission::Waiting { copied } = &mut self.admission {
-            copied.insert(from);
+    /// Raises the counter to at least that of another node. A node that may vote ignores this.
+    pub(crate) fn copy_counter(&mut self, counter: Token, from: NodeId) {
+        if let Vote::Withheld { copied_from } = &mut self.vote {
+            copied_from.insert(from);
             self.counter = self.counter.max(counter);
         }
     }
 
-    pub(crate) fn admitted(&self) -> bool {
-        self.admission == Admission::Admitted
+    pub(crate) fn is_admitted(&self) -> bool {
+        self.vote == Vote::Admitted
     }
 
-    pub(crate) fn owns(&self, holder: Holder, grant: Token) -> bool {
+    /// Whether the lock belongs to this ownership.
+    pub(crate) fn is_owned_by(&self, holder: Holder, grant: Token) -> bool {
         self.lock.is_some_and(|lock| (lock.holder, lock.grant) == (holder, grant))
     }
 }

@@ -1,126 +1,86 @@
-//! What has to hold always, and what has to happen sometimes.
-
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use stateright::Property;
+//! What must always hold, and what must happen at least once.
+//!
+//! A safety property must hold in every state. A [`Situation`] must occur in some state: otherwise
+//! a model would be safe only because nothing interesting happens in it.
 
 use crate::{
     client::{Client, Phase},
-    model::Redlock,
-    node::{MAJORITY, NODES, Token},
+    id::{MAJORITY, NODES},
     state::State,
 };
 
-/// No two holders are told the same token, nor is one told it twice.
-pub const UNIQUE: &str = "tokens are unique";
-/// Who begins after a token was told is told a higher one.
-pub const GROWING: &str = "tokens grow in real time";
-/// Nobody overwrites what was accepted without having read it.
-pub const NOTHING_LOST: &str = "no accepted write is lost";
-/// What has to hold always.
-pub const ALWAYS: [&str; 3] = [UNIQUE, GROWING, NOTHING_LOST];
+/// No token is issued twice, neither to two holders nor to one.
+pub const TOKENS_ARE_UNIQUE: &str = "tokens are unique";
+/// An operation that starts after a token was issued returns a higher token.
+pub const TOKENS_GROW: &str = "tokens grow in real time";
+/// No client overwrites an accepted write that it has not read.
+pub const NO_WRITE_IS_LOST: &str = "no accepted write is lost";
+/// The properties that must always hold.
+pub const SAFETY: [&str; 3] = [TOKENS_ARE_UNIQUE, TOKENS_GROW, NO_WRITE_IS_LOST];
 
-/// Two clients believe that they hold the lock, since it expired.
-pub const TWO_LEASES: &str = "two hold leases";
-/// A lease has fewer than M nodes that granted its token themselves.
-pub const SEALED: &str = "a seal was needed";
-/// A node grants to a client that has released.
-pub const LATE_GRANT: &str = "a grant came late";
-/// A lease has got another token.
-pub const REISSUED: &str = "a token was reissued";
-/// M nodes have answered a renewal with a token of which their client had not heard.
-pub const RENEWED: &str = "a renewal told a token";
-/// All nodes have granted to a client, and one of them has restarted before.
-pub const ADMITTED: &str = "a node was admitted again";
-
-/// What has been told so far, and what was wrong with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct History {
-    /// A bit for each token.
-    told: u32,
-    repeated: bool,
-    fell: bool,
-    pub(crate) write_lost: bool,
+/// A situation that the safety properties must survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Situation {
+    /// Two clients have leases at the same time, because a lock expired early.
+    TwoLeases,
+    /// A client can acquire although fewer than M nodes granted its token themselves.
+    SealNeeded,
+    /// A node granted the lock to a client that had already ended.
+    LateGrant,
+    /// A lease has a reissued token.
+    Reissued,
+    /// M nodes answered a renewal with a token that the client did not know.
+    RenewedWithNewToken,
+    /// A client acquired with the grants of all nodes, after one of them restarted.
+    AdmittedAgain,
 }
 
-impl History {
-    /// Notes that somebody is told a token, who began when the highest one was `told_before`.
-    pub(crate) fn tell(&mut self, token: Token, told_before: Token) {
-        self.repeated |= self.told & 1 << token != 0;
-        self.fell |= token <= told_before;
-        self.told |= 1 << token;
+impl Situation {
+    /// The number of situations.
+    pub(crate) const COUNT: usize = Self::AdmittedAgain as usize + 1;
+
+    /// The situation in words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TwoLeases => "two clients have leases",
+            Self::SealNeeded => "a client needs a seal to acquire",
+            Self::LateGrant => "a grant comes after its client has ended",
+            Self::Reissued => "a lease has a reissued token",
+            Self::RenewedWithNewToken => "a renewal finds a new token",
+            Self::AdmittedAgain => "a restarted node votes again",
+        }
     }
 
-    pub(crate) fn highest_told(&self) -> Token {
-        self.told.checked_ilog2().map_or(0, |bit| bit as Token)
-    }
-
-    pub(crate) fn forget_tokens(&mut self) {
-        *self = Self { write_lost: self.write_lost, ..Self::default() };
-    }
-
-    /// Whether something is wrong. Nothing is looked at after that.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.repeated || self.fell || self.write_lost
-    }
-}
-
-/// Which situations have been reached, for stateright notes each state in which one holds, with the
-/// way to it: only the first is of use.
-#[derive(Debug, Default)]
-pub(crate) struct Reached([AtomicBool; 6]);
-
-impl Reached {
-    fn first(&self, situation: usize, holds: bool) -> bool {
-        let reached = &self.0[situation];
-        holds && !reached.load(Ordering::Relaxed) && !reached.swap(true, Ordering::Relaxed)
+    pub(crate) fn occurs_in(self, state: &State) -> bool {
+        match self {
+            Self::TwoLeases => leases(state).count() >= 2,
+            Self::SealNeeded => state.clients.iter().any(needs_seal),
+            Self::LateGrant => has_late_grant(state),
+            Self::Reissued => leases(state).any(|client| client.token == client.reissue.token),
+            Self::RenewedWithNewToken => {
+                leases(state).any(|client| client.renewed_token().is_some())
+            }
+            Self::AdmittedAgain => {
+                state.restarts > 0 && leases(state).any(acquired_on_all_nodes_since_restart)
+            }
+        }
     }
 }
 
-pub(crate) fn properties() -> Vec<Property<Redlock>> {
-    vec![
-        Property::always(UNIQUE, |_, state: &State| !state.history.repeated),
-        Property::always(GROWING, |_, state: &State| !state.history.fell),
-        Property::always(NOTHING_LOST, |_, state: &State| !state.history.write_lost),
-        Property::sometimes(TWO_LEASES, |model, state| model.reached.first(0, two_leases(state))),
-        Property::sometimes(SEALED, |model, state| model.reached.first(1, sealed(state))),
-        Property::sometimes(LATE_GRANT, |model, state| model.reached.first(2, late_grant(state))),
-        Property::sometimes(REISSUED, |model, state| model.reached.first(3, reissued(state))),
-        Property::sometimes(RENEWED, |model, state| model.reached.first(4, renewed(state))),
-        Property::sometimes(ADMITTED, |model, state| model.reached.first(5, admitted(state))),
-    ]
+fn needs_seal(client: &Client) -> bool {
+    let granted = client.grants.iter().filter(|grant| **grant == client.grant).count();
+    client.phase == Phase::Round && client.sealed.is_majority() && granted < MAJORITY
 }
 
-fn two_leases(state: &State) -> bool {
-    leases(state).count() >= 2
-}
-
-fn sealed(state: &State) -> bool {
-    state.clients.iter().any(|client| {
-        let granted = client.grants.iter().filter(|grant| **grant == client.grant).count();
-        client.phase == Phase::Round && client.sealed.is_majority() && granted < MAJORITY
-    })
-}
-
-fn late_grant(state: &State) -> bool {
+fn has_late_grant(state: &State) -> bool {
     state.nodes.iter().filter_map(|node| node.lock).any(|lock| {
         let client = state.client(lock.holder);
-        client.ended() && lock.grant > client.token
+        client.has_ended() && lock.grant > client.token
     })
 }
 
-fn reissued(state: &State) -> bool {
-    leases(state).any(|client| client.token == client.reissue.token)
-}
-
-fn renewed(state: &State) -> bool {
-    leases(state).any(|client| client.renewed().is_some())
-}
-
-/// A node has been admitted, and somebody has acquired with its vote since.
-fn admitted(state: &State) -> bool {
-    state.restarts > 0
-        && leases(state).any(|client| client.restarted.is_empty() && client.counted.len() == NODES)
+fn acquired_on_all_nodes_since_restart(client: &Client) -> bool {
+    client.restarted.is_empty() && client.received.len() == NODES
 }
 
 fn leases(state: &State) -> impl Iterator<Item = &Client> {

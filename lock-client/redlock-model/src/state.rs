@@ -1,22 +1,22 @@
-//! A state of all that there is.
+//! One state of the whole model.
 
 use crate::{
     client::Client,
-    config::MOST_CLIENTS,
-    id::{Holder, NodeId},
-    node::{NODES, Node},
-    properties::History,
+    history::History,
+    id::{Holder, MOST_CLIENTS, NODES, NodeId},
+    node::Node,
     storage::Storage,
 };
 
-/// The nodes, the clients, the storage, and what has been told so far.
+/// The nodes, the clients, the storage, and the history of tokens and writes.
 ///
-/// The network has no state of its own: see `network`.
+/// The network has no state of its own: the clients' state determines which messages are in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct State {
     pub(crate) nodes: [Node; NODES],
     pub(crate) clients: [Client; MOST_CLIENTS],
     pub(crate) storage: Storage,
+    /// The number of restarts so far.
     pub(crate) restarts: u8,
     pub(crate) history: History,
 }

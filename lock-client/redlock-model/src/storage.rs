@@ -1,19 +1,22 @@
 //! The fenced storage: one resource, and the rule.
 //!
-//! The rule is `fence::decide`, in tokens and holders of one byte.
+//! The rule is `fence::decide`, with tokens and holders of one byte.
 
 use std::cmp::Ordering;
 
-use crate::{id::Holder, node::Token, variant::Binding};
+use crate::{
+    id::{Holder, Token},
+    protocol::FenceRule,
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Storage {
     pub(crate) fence: Option<Fence>,
-    /// Who wrote last, with which token: nobody writes twice with the same one.
+    /// The resource's value: the token and the holder of the last write identify it.
     pub(crate) value: Option<Fence>,
 }
 
-/// A token and the holder it belongs to: the fence itself, or what is offered to it.
+/// A token and its holder: the fence itself, or an offer to the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Fence {
     pub(crate) token: Token,
@@ -21,19 +24,27 @@ pub(crate) struct Fence {
 }
 
 impl Storage {
-    /// Accepts or refuses an offer.
-    pub(crate) fn accepts(&mut self, offered: Fence, binding: Binding) -> bool {
-        let accepted = self.fence.is_none_or(|fence| match offered.token.cmp(&fence.token) {
-            Ordering::Greater => true,
-            Ordering::Equal => binding == Binding::None || offered.holder == fence.holder,
-            Ordering::Less => false,
-        });
+    /// Accepts or rejects an offer. Accepting it moves the fence.
+    pub(crate) fn accept(&mut self, offered: Fence, rule: FenceRule) -> bool {
+        let accepted = self.would_accept(offered, rule);
         if accepted {
             self.fence = Some(offered);
         }
         accepted
     }
 
+    pub(crate) fn would_accept(&self, offered: Fence, rule: FenceRule) -> bool {
+        self.fence.is_none_or(|fence| match offered.token.cmp(&fence.token) {
+            Ordering::Greater => true,
+            Ordering::Equal => match rule {
+                FenceRule::ComparesTokenAndHolder => offered.holder == fence.holder,
+                FenceRule::ComparesTokenOnly => true,
+            },
+            Ordering::Less => false,
+        })
+    }
+
+    /// The fence's token; 0 without a fence.
     pub(crate) fn highest_token(&self) -> Token {
         self.fence.map_or(0, |fence| fence.token)
     }

@@ -1,29 +1,29 @@
-//! One state for all those that differ only in how nodes and clients are numbered.
+//! One state for all states that differ only in the numbers of nodes and clients.
 //!
-//! No step looks at the number of a node or of a client other than to find it, and all nodes and all
-//! clients start alike: so whatever can happen from a state can happen, renumbered, from a renumbered
-//! one. That is all that makes this sound, for every answer of [`representative`] is its argument
-//! renumbered. How good the order is that it puts them in only decides how many states are saved.
+//! No step depends on a node's or a client's number, and all of them start alike. So if a step
+//! leads from one state to another, the renumbered step leads from the renumbered state to the
+//! renumbered other. [`representative`] only renumbers its argument, which makes it sound. How well
+//! its order is chosen only decides how many states it saves.
 
 use std::array;
 
 use crate::{
-    client::{Client, Reissue},
-    config::MOST_CLIENTS,
-    id::{Holder, NodeId, Nodes},
-    node::{Lock, NODES, Node},
+    client::Client,
+    id::{Holder, MOST_CLIENTS, NODES, NodeId, NodeSet},
+    node::{Lock, Node},
+    reissue::Reissue,
     state::State,
     storage::{Fence, Storage},
 };
 
-/// The state, with nodes and clients in an order that doesn't depend on their numbers.
+/// The state with its nodes and clients in an order that does not depend on their numbers.
 ///
-/// Only the first `clients` take part.
+/// Only the first `clients` clients are renumbered.
 pub(crate) fn representative(state: &State, clients: usize) -> State {
     let mut nodes: [NodeId; NODES] = array::from_fn(|node| NodeId(node as u8));
     let keys: [u64; NODES] = array::from_fn(|node| node_key(state, nodes[node]));
     nodes.sort_unstable_by_key(|node| keys[node.index()]);
-    let state = with_nodes(state, &nodes);
+    let state = renumber_nodes(state, &nodes);
 
     let mut holders: [Holder; MOST_CLIENTS] = array::from_fn(|client| Holder(client as u8));
     let relations: [_; MOST_CLIENTS] = array::from_fn(|client| relation(&state, holders[client]));
@@ -34,39 +34,39 @@ pub(crate) fn representative(state: &State, clients: usize) -> State {
             without_names(&state.clients[one]).cmp(&without_names(&state.clients[other]))
         })
     });
-    with_clients(&state, &holders)
+    renumber_clients(&state, &holders)
 }
 
-/// What tells a node from another, without a client's number.
+/// A key to sort nodes by, which does not depend on the clients' order.
 fn node_key(state: &State, id: NodeId) -> u64 {
     let node = state.node(id);
     let own = [
         node.counter,
         node.lock.map_or(0, |lock| lock.token),
         node.lock.map_or(0, |lock| lock.grant),
-        u8::from(node.admitted()),
+        u8::from(node.is_admitted()),
     ];
-    let at = id.index();
-    // A sum doesn't depend on the order.
+    let index = id.index();
+    // A sum does not depend on the order of its terms.
     let clients = state.clients.iter().zip(0..).map(|(client, number)| {
         let reissue = &client.reissue;
         mix(&[
             client.phase as u8,
             client.token,
             client.grant,
-            client.grants[at],
+            client.grants[index],
             u8::from(client.asked.contains(id)),
-            u8::from(client.counted.contains(id)),
+            u8::from(client.received.contains(id)),
             u8::from(client.sealed.contains(id)),
             u8::from(node.lock.is_some_and(|lock| lock.holder == Holder(number))),
-            reissue.raised[at],
-            u8::from(reissue.counted.contains(id)),
+            reissue.raised[index],
+            u8::from(reissue.received.contains(id)),
             u8::from(reissue.sealed.contains(id)),
-            client.renewals[at],
+            client.renewals[index],
             u8::from(client.restarted.contains(id)),
         ])
     });
-    // The counter first, for those who read the states.
+    // The counter comes first, so that printed states list the nodes by their counters.
     u64::from(node.counter) << 56
         | (mix(&own).wrapping_add(clients.fold(0, u64::wrapping_add)) >> 8)
 }
@@ -78,12 +78,13 @@ fn mix<const N: usize>(bytes: &[u8; N]) -> u64 {
     })
 }
 
-/// What others have of a client: locks, the fence, the value.
-fn relation(state: &State, holder: Holder) -> (Nodes, bool, bool) {
-    let is = |fence: Option<Fence>| fence.is_some_and(|fence| fence.holder == holder);
-    let owned =
-        Nodes::those(|node| state.node(node).lock.is_some_and(|lock| lock.holder == holder));
-    (owned, is(state.storage.fence), is(state.storage.value))
+/// The places outside a client that name it: locks, the fence, the value.
+fn relation(state: &State, holder: Holder) -> (NodeSet, bool, bool) {
+    let names = |fence: Option<Fence>| fence.is_some_and(|fence| fence.holder == holder);
+    let locked = NodeSet::from_condition(|node| {
+        state.node(node).lock.is_some_and(|lock| lock.holder == holder)
+    });
+    (locked, names(state.storage.fence), names(state.storage.value))
 }
 
 fn without_names(client: &Client) -> Client {
@@ -91,28 +92,28 @@ fn without_names(client: &Client) -> Client {
     Client { read, ..*client }
 }
 
-/// Renumbers the nodes: at each place is given which one was where before.
-fn with_nodes(state: &State, order: &[NodeId; NODES]) -> State {
+/// Renumbers the nodes. `order[new]` is a node's old number.
+fn renumber_nodes(state: &State, order: &[NodeId; NODES]) -> State {
     fn each<T: Copy>(all: &[T; NODES], order: &[NodeId; NODES]) -> [T; NODES] {
-        array::from_fn(|place| all[order[place].index()])
+        array::from_fn(|new| all[order[new].index()])
     }
     if order.is_sorted() {
         return *state;
     }
     let mut renumbered = *state;
-    renumbered.nodes = each(&state.nodes, order)
-        .map(|node| Node { admission: node.admission.reordered(order), ..node });
+    renumbered.nodes =
+        each(&state.nodes, order).map(|node| Node { vote: node.vote.renumbered(order), ..node });
     renumbered.clients = state.clients.map(|client| Client {
         grants: each(&client.grants, order),
-        asked: client.asked.reordered(order),
-        counted: client.counted.reordered(order),
-        sealed: client.sealed.reordered(order),
+        asked: client.asked.renumbered(order),
+        received: client.received.renumbered(order),
+        sealed: client.sealed.renumbered(order),
         renewals: each(&client.renewals, order),
-        restarted: client.restarted.reordered(order),
+        restarted: client.restarted.renumbered(order),
         reissue: Reissue {
             raised: each(&client.reissue.raised, order),
-            counted: client.reissue.counted.reordered(order),
-            sealed: client.reissue.sealed.reordered(order),
+            received: client.reissue.received.renumbered(order),
+            sealed: client.reissue.sealed.renumbered(order),
             ..client.reissue
         },
         ..client
@@ -120,14 +121,14 @@ fn with_nodes(state: &State, order: &[NodeId; NODES]) -> State {
     renumbered
 }
 
-/// Renumbers the clients, likewise.
-fn with_clients(state: &State, order: &[Holder; MOST_CLIENTS]) -> State {
+/// Renumbers the clients. `order[new]` is a client's old number.
+fn renumber_clients(state: &State, order: &[Holder; MOST_CLIENTS]) -> State {
     if order.is_sorted() {
         return *state;
     }
     let mut names = [Holder(0); MOST_CLIENTS];
-    for (place, was) in (0..).zip(order) {
-        names[was.index()] = Holder(place);
+    for (new, old) in (0..).zip(order) {
+        names[old.index()] = Holder(new);
     }
     let renamed = |holder: Holder| names[holder.index()];
     let renamed_fence =
@@ -137,8 +138,8 @@ fn with_clients(state: &State, order: &[Holder; MOST_CLIENTS]) -> State {
     for node in &mut renumbered.nodes {
         node.lock = node.lock.map(|lock| Lock { holder: renamed(lock.holder), ..lock });
     }
-    renumbered.clients = array::from_fn(|place| {
-        let client = state.clients[order[place].index()];
+    renumbered.clients = array::from_fn(|new| {
+        let client = state.clients[order[new].index()];
         Client { read: renamed_fence(client.read), ..client }
     });
     renumbered.storage = Storage {

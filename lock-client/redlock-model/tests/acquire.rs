@@ -1,45 +1,48 @@
 //! Grants, seals, expiry and releases.
 
 use redlock_model::{
-    Config, Grants,
-    properties::{LATE_GRANT, SEALED, TWO_LEASES, UNIQUE},
-    variant::{Seal, Variant},
+    Config, Delivery,
+    properties::{
+        Situation::{LateGrant, SealNeeded, TwoLeases},
+        TOKENS_ARE_UNIQUE,
+    },
+    protocol::{Protocol, SealRule},
 };
 
-use super::{assert_breaks, assert_holds};
+use super::{assert_holds, assert_violates};
 
-/// Two clients whose grants come as late and as often as they like.
-const LATE_GRANTS: Config = Config { grants: Grants::Anytime, ..Config::TWO_CLIENTS };
+/// Two clients, whose requests for grants come any number of times, at any time.
+const LATE_GRANTS: Config = Config { grant_requests: Delivery::Anytime, ..Config::TWO_CLIENTS };
 
-fn with_seal(seal: Seal) -> Config {
-    Config { variant: Variant { seal, ..Variant::AS_BUILT }, ..LATE_GRANTS }
+fn with_seal(seal: SealRule) -> Config {
+    Config { protocol: Protocol { seal, ..Protocol::AS_BUILT }, ..LATE_GRANTS }
 }
 
 /// 413 859 states; 3 s on one core.
 #[test]
 fn tokens_are_unique_and_grow_with_late_and_repeated_grants() {
-    assert_holds(LATE_GRANTS, 400_000, &[TWO_LEASES, SEALED, LATE_GRANT]);
+    assert_holds(LATE_GRANTS, 400_000, &[TwoLeases, SealNeeded, LateGrant]);
 }
 
-/// 3 835 831 states; 30 s on one core. Of grants that are late, the two clients above have enough.
+/// 3 835 831 states; 30 s on one core. Late grants would add too many: the test above has them.
 #[test]
 fn tokens_are_unique_and_grow_with_three_clients() {
-    let config = Config { clients: 3, uneven_start: 0, ..Config::TWO_CLIENTS };
-    assert_holds(config, 3_800_000, &[TWO_LEASES, SEALED]);
+    let config = Config { clients: 3, highest_initial_counter: 0, ..Config::TWO_CLIENTS };
+    assert_holds(config, 3_800_000, &[TwoLeases, SealNeeded]);
 }
 
 #[test]
-fn without_a_seal_a_token_is_told_twice() {
-    assert_breaks(with_seal(Seal::None), UNIQUE, 11);
+fn without_a_seal_a_token_is_issued_twice() {
+    assert_violates(with_seal(SealRule::NoSeal), TOKENS_ARE_UNIQUE, 11);
 }
 
 #[test]
-fn with_an_unchecked_seal_a_token_is_told_twice() {
-    assert_breaks(with_seal(Seal::Unchecked), UNIQUE, 12);
+fn with_a_seal_that_compares_nothing_a_token_is_issued_twice() {
+    assert_violates(with_seal(SealRule::ComparesNothing), TOKENS_ARE_UNIQUE, 12);
 }
 
-/// Even though each round has a holder of its own: the grant may come twice, and the seal late.
+/// A holder of its own for each round is not enough: a grant may come twice, and the seal late.
 #[test]
-fn with_a_seal_that_compares_the_holder_alone_a_token_is_told_twice() {
-    assert_breaks(with_seal(Seal::HolderAlone), UNIQUE, 14);
+fn with_a_seal_that_compares_the_holder_only_a_token_is_issued_twice() {
+    assert_violates(with_seal(SealRule::ComparesHolderOnly), TOKENS_ARE_UNIQUE, 14);
 }

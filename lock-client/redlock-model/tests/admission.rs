@@ -1,32 +1,35 @@
-//! Nodes that restart, and lose their locks and counters.
+//! Nodes that restart, lose their locks and counters, and are admitted again.
 
 use redlock_model::{
     Config,
-    properties::{ADMITTED, SEALED, TWO_LEASES, UNIQUE},
-    variant::{Admission, Variant},
+    properties::{
+        Situation::{AdmittedAgain, SealNeeded, TwoLeases},
+        TOKENS_ARE_UNIQUE,
+    },
+    protocol::{AdmissionRule, Protocol},
 };
 
-use super::{assert_breaks, assert_holds};
+use super::{assert_holds, assert_violates};
 
 /// Two clients, and one restart at any moment.
-const RESTART: Config = Config { uneven_start: 0, restarts: 1, ..Config::TWO_CLIENTS };
+const RESTART: Config = Config { highest_initial_counter: 0, restarts: 1, ..Config::TWO_CLIENTS };
 
-fn with_admission(admission: Admission) -> Config {
-    Config { variant: Variant { admission, ..Variant::AS_BUILT }, ..RESTART }
+fn with_admission(admission: AdmissionRule) -> Config {
+    Config { protocol: Protocol { admission, ..Protocol::AS_BUILT }, ..RESTART }
 }
 
 /// 235 725 states; 2 s on one core.
 #[test]
 fn tokens_are_unique_and_grow_across_a_restart() {
-    assert_holds(RESTART, 230_000, &[TWO_LEASES, SEALED, ADMITTED]);
+    assert_holds(RESTART, 230_000, &[TwoLeases, SealNeeded, AdmittedAgain]);
 }
 
 #[test]
-fn with_an_admission_that_copies_before_it_waits_a_token_is_told_twice() {
-    assert_breaks(with_admission(Admission::CopiesThenWaits), UNIQUE, 14);
+fn with_an_admission_that_copies_before_it_waits_a_token_is_issued_twice() {
+    assert_violates(with_admission(AdmissionRule::CopiesThenWaits), TOKENS_ARE_UNIQUE, 14);
 }
 
 #[test]
-fn without_an_admission_a_token_is_told_twice() {
-    assert_breaks(with_admission(Admission::None), UNIQUE, 11);
+fn without_an_admission_a_token_is_issued_twice() {
+    assert_violates(with_admission(AdmissionRule::NoAdmission), TOKENS_ARE_UNIQUE, 11);
 }

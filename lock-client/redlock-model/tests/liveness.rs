@@ -1,43 +1,51 @@
-//! That there is always a way to acquire again.
+//! There is always a way to acquire the lock again.
 
 use redlock_model::{
-    Config, Grants, check_liveness,
-    variant::{Expiry, Release, Variant},
+    Config, Delivery, check_liveness,
+    protocol::{ExpiryRule, Protocol, ReleaseRule},
 };
 
-/// Two clients, of which one may leave anything behind before the other begins.
+/// Two clients. One of them may leave anything behind before the other starts.
 const LATE_GRANTS: Config =
-    Config { grants: Grants::Anytime, uneven_start: 0, ..Config::TWO_CLIENTS };
+    Config { grant_requests: Delivery::Anytime, highest_initial_counter: 0, ..Config::TWO_CLIENTS };
 
+const WITHOUT_EXPIRY: Protocol = Protocol { expiry: ExpiryRule::Never, ..Protocol::AS_BUILT };
+
+/// Asserts that no state is stuck. The model must have at least so many states, and so many that
+/// require a way to acquire.
 #[track_caller]
-fn assert_live(config: Config, states: usize, demanded: usize) {
-    let liveness = check_liveness(config);
-    println!("{liveness:?}");
-    assert_eq!(liveness.stuck, 0, "{liveness:?}");
-    assert!(liveness.states >= states, "only {} states", liveness.states);
-    assert!(liveness.demanded >= demanded, "demanded in {} states only", liveness.demanded);
+fn assert_live(config: Config, states: usize, required: usize) {
+    let report = check_liveness(config);
+    println!("{report:?}");
+    assert_eq!(report.stuck, 0, "{report:?}");
+    assert!(report.states >= states, "only {} states", report.states);
+    assert!(report.required >= required, "required in {} states only", report.required);
 }
 
 /// 408 561 states; 6 s on one core.
 #[test]
-fn there_is_always_a_way_to_acquire_again() {
+fn a_client_can_always_acquire_again() {
     assert_live(LATE_GRANTS, 400_000, 900);
 }
 
 /// 235 725 states; 3 s on one core.
 #[test]
-fn there_is_a_way_after_a_restart() {
-    let config = Config { restarts: 1, uneven_start: 0, ..Config::TWO_CLIENTS };
+fn a_client_can_acquire_again_after_a_restart() {
+    let config = Config { restarts: 1, highest_initial_counter: 0, ..Config::TWO_CLIENTS };
     assert_live(config, 200_000, 900);
 }
 
-/// A release that goes to all nodes is enough, and so is expiry.
+/// Releases are enough, because they go to all nodes.
 #[test]
-fn there_is_none_without_expiry_if_a_release_goes_only_to_the_nodes_that_were_heard_of() {
-    let without_expiry = Variant { expiry: Expiry::Never, ..Variant::AS_BUILT };
-    assert_live(Config { variant: without_expiry, ..LATE_GRANTS }, 6_000, 150);
+fn a_client_can_always_acquire_again_without_expiry() {
+    assert_live(Config { protocol: WITHOUT_EXPIRY, ..LATE_GRANTS }, 6_000, 150);
+}
 
-    let variant = Variant { release: Release::ToHeardOf, ..without_expiry };
-    let liveness = check_liveness(Config { variant, ..LATE_GRANTS });
-    assert!(liveness.stuck > 0, "{liveness:?}");
+/// A node keeps the lock for ever if the client never received its grant.
+#[test]
+fn without_expiry_no_client_can_acquire_after_a_release_to_known_granters_only() {
+    let protocol = Protocol { release: ReleaseRule::ToKnownGranters, ..WITHOUT_EXPIRY };
+    let report = check_liveness(Config { protocol, ..LATE_GRANTS });
+    println!("{report:?}");
+    assert!(report.stuck > 0, "{report:?}");
 }

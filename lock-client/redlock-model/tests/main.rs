@@ -1,7 +1,7 @@
-//! What holds in every state of the models, and which variants break it.
+//! What holds in every state of the models, and which broken rules violate it.
 //!
-//! Each model is checked on one thread: the tests themselves run at the same time, and the ways found
-//! are the shortest.
+//! Each model is checked on one thread. So the reported steps are the fewest, and several tests can
+//! run at the same time.
 
 mod acquire;
 mod admission;
@@ -9,27 +9,30 @@ mod liveness;
 mod reissue;
 mod storage;
 
-use redlock_model::{Config, check};
+use redlock_model::{Config, check_safety, properties::Situation};
 
-/// Checks that a model breaks nothing, and that it is worth that: it has so many states at least, and
-/// reaches the situations in which something might break.
+/// Asserts that no state violates a safety property.
+///
+/// The model must also have at least so many states, and the given situations must occur: otherwise
+/// it might hold only because too little happens in it.
 #[track_caller]
-fn assert_holds(config: Config, states: usize, situations: &[&'static str]) {
-    let verdict = check(config, 1);
-    println!("{verdict}");
-    assert!(verdict.broken().is_empty(), "{verdict}");
-    assert!(verdict.states >= states, "only {} states", verdict.states);
+fn assert_holds(config: Config, states: usize, situations: &[Situation]) {
+    let report = check_safety(config, 1);
+    println!("{report}");
+    assert!(report.violated().is_empty(), "{report}");
+    assert!(report.states >= states, "only {} states", report.states);
     for situation in situations {
-        assert!(verdict.found.contains_key(situation), "never: {situation}");
+        let name = situation.name();
+        assert!(report.found.contains_key(name), "never reached: {name}");
     }
 }
 
-/// Checks that a model breaks a property, after so many steps at the soonest.
+/// Asserts that a model violates a safety property, and that this takes exactly so many steps.
 #[track_caller]
-fn assert_breaks(config: Config, property: &str, steps: usize) {
-    let verdict = check(config, 1);
-    println!("{verdict}");
-    let found = verdict.found.get(property).unwrap_or_else(|| panic!("not broken: {verdict}"));
-    assert!(verdict.broken().contains(&property));
-    assert_eq!(found.len(), steps, "{verdict}");
+fn assert_violates(config: Config, property: &str, steps: usize) {
+    let report = check_safety(config, 1);
+    println!("{report}");
+    let found = report.found.get(property).unwrap_or_else(|| panic!("not violated: {report}"));
+    assert!(report.violated().contains(&property));
+    assert_eq!(found.len(), steps, "{report}");
 }

@@ -1,28 +1,31 @@
-//! The storage behind, where clients read, modify and write.
+//! The fenced storage, where clients read, modify and write.
 //!
-//! Rounds and reissues take one step here. What happens at the storage may be as late as it likes.
+//! Rounds and reissues take one step here. Claims and writes may reach the storage at any time.
 
 use redlock_model::{
-    Config, Judged, Rounds,
-    properties::{NOTHING_LOST, REISSUED, TWO_LEASES},
-    variant::{Admission, Binding, Reissue, Variant},
+    Checked, Config, Rounds,
+    properties::{
+        NO_WRITE_IS_LOST,
+        Situation::{Reissued, TwoLeases},
+    },
+    protocol::{AdmissionRule, FenceRule, Protocol, ReissueRule},
 };
 
-use super::{assert_breaks, assert_holds};
+use super::{assert_holds, assert_violates};
 
 const STORAGE: Config = Config {
-    rounds: Rounds::AtOnce,
+    rounds: Rounds::Atomic,
     highest_counter: 4,
     reissues: 1,
     storage: true,
     ..Config::TWO_CLIENTS
 };
 
-/// Beyond what Redlock withstands: a node that lost its counter votes on, and tokens are told twice.
+/// More than Redlock withstands: a node that lost its counter votes on, so a token is issued twice.
 const LOST_COUNTER: Config = Config {
     restarts: 1,
-    judged: Judged::Writes,
-    variant: Variant { admission: Admission::None, ..Variant::AS_BUILT },
+    checked: Checked::WritesOnly,
+    protocol: Protocol { admission: AdmissionRule::NoAdmission, ..Protocol::AS_BUILT },
     ..STORAGE
 };
 
@@ -30,25 +33,25 @@ const LOST_COUNTER: Config = Config {
 #[test]
 fn no_accepted_write_is_lost() {
     let config = Config { clients: 3, highest_counter: 5, reissues: 2, ..STORAGE };
-    assert_holds(config, 130_000, &[TWO_LEASES, REISSUED]);
+    assert_holds(config, 130_000, &[TwoLeases, Reissued]);
 }
 
 /// 375 865 states; 4 s on one core.
 #[test]
-fn no_accepted_write_is_lost_even_where_a_counter_is() {
+fn no_accepted_write_is_lost_even_if_a_counter_is() {
     let config = Config { clients: 3, highest_counter: 3, ..LOST_COUNTER };
-    assert_holds(config, 370_000, &[TWO_LEASES, REISSUED]);
+    assert_holds(config, 370_000, &[TwoLeases, Reissued]);
 }
 
 #[test]
-fn with_a_storage_that_binds_no_holder_a_write_is_lost_where_a_counter_is() {
-    let variant = Variant { binding: Binding::None, ..LOST_COUNTER.variant };
-    assert_breaks(Config { variant, ..LOST_COUNTER }, NOTHING_LOST, 7);
+fn with_a_lost_counter_and_a_fence_that_compares_tokens_only_a_write_is_lost() {
+    let protocol = Protocol { fence: FenceRule::ComparesTokenOnly, ..LOST_COUNTER.protocol };
+    assert_violates(Config { protocol, ..LOST_COUNTER }, NO_WRITE_IS_LOST, 7);
 }
 
-/// Though the claim had been accepted: what was refused was the write.
+/// The storage accepted the claim, and rejects only the write after it.
 #[test]
-fn with_a_reissue_that_sends_a_refused_write_again_a_write_is_lost_where_a_counter_is() {
-    let variant = Variant { reissue: Reissue::Resends, ..LOST_COUNTER.variant };
-    assert_breaks(Config { variant, ..LOST_COUNTER }, NOTHING_LOST, 8);
+fn with_a_lost_counter_and_a_reissue_that_resends_a_rejected_write_a_write_is_lost() {
+    let protocol = Protocol { reissue: ReissueRule::ResendsRejectedWrite, ..LOST_COUNTER.protocol };
+    assert_violates(Config { protocol, ..LOST_COUNTER }, NO_WRITE_IS_LOST, 8);
 }

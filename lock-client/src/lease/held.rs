@@ -1,4 +1,4 @@
-//! The state of a lease: valid until a deadline, or over, which it stays.
+//! The state of a lease: valid until a deadline, then lost or released for good.
 
 #[cfg(feature = "storage")]
 use std::collections::HashMap;
@@ -8,47 +8,48 @@ use fence::{Fence, ResourceName, Token};
 use tokio::{sync::watch, time::timeout};
 use tracing::Span;
 
-use super::{Lost, RenewError};
 #[cfg(feature = "storage")]
-use crate::storage::{Base, SharedClaim};
+use crate::storage::{claim::SharedClaim, server_url::ServerUrl};
 use crate::{
-    Locks, Ttl,
     backend::{BackendError, Ownership},
     clock::Moment,
-    observe,
+    error::{LockServiceError, Lost, RenewError},
+    observe::{self, Loss},
+    service::LockService,
+    ttl::Ttl,
 };
 
 /// What a lock service granted.
 #[derive(Debug)]
 pub(crate) struct Granted {
-    pub(crate) locks: Locks,
+    pub(crate) service: LockService,
     pub(crate) name: ResourceName,
     pub(crate) ownership: Ownership,
     pub(crate) ttl: Ttl,
     pub(crate) token: Token,
-    /// When the request was sent.
+    /// A moment before the request was sent.
     pub(crate) asked: Moment,
-    /// In which span the acquire was asked for.
+    /// The span of the caller of the acquire.
     pub(crate) caller: Span,
 }
 
-/// A held lock, and what is known of it.
+/// A held lock and its state, which the clones of a lease share.
 #[derive(Debug)]
 pub(crate) struct Held {
-    pub(crate) locks: Locks,
+    pub(crate) service: LockService,
     pub(crate) name: ResourceName,
     pub(crate) ownership: Ownership,
     pub(crate) ttl: Ttl,
     pub(crate) began: Moment,
     pub(crate) span: Span,
     state: watch::Sender<State>,
-    /// The last token that the lock service told.
-    told: Mutex<Token>,
-    /// Renewals and reissues of one lease never overlap.
+    /// The highest token that the lock service has returned, also after the deadline.
+    last_token: Mutex<Token>,
+    /// Held during a renewal or a reissue, because those of one lease must not overlap.
     exchange: tokio::sync::Mutex<()>,
-    /// What the lease has claimed.
+    /// The lease's claims, by storage and resource.
     #[cfg(feature = "storage")]
-    claims: Mutex<HashMap<(Base, ResourceName), SharedClaim>>,
+    claims: Mutex<HashMap<(ServerUrl, ResourceName), SharedClaim>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,32 +59,20 @@ enum State {
     Released,
 }
 
-/// Why a lease is over that was not released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loss {
-    /// It is past its deadline.
-    Expired,
-    /// The lock service said that the lock is not ours.
-    NotOurs,
-    /// The storage refused the token: somebody else was let in.
-    #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "only a storage refuses"))]
-    Refused,
-}
-
 impl Held {
     pub(super) fn new(granted: Granted) -> Self {
-        let Granted { locks, name, ownership, ttl, token, asked, caller } = granted;
+        let Granted { service, name, ownership, ttl, token, asked, caller } = granted;
         let span = observe::holding(&caller, &name, &ownership.holder, token);
         let state = State::Valid { token, deadline: asked + ttl.reliable() };
         Self {
-            locks,
+            service,
             name,
             ownership,
             ttl,
             began: asked,
             span,
             state: watch::Sender::new(state),
-            told: Mutex::new(token),
+            last_token: Mutex::new(token),
             exchange: tokio::sync::Mutex::default(),
             #[cfg(feature = "storage")]
             claims: Mutex::default(),
@@ -94,10 +83,9 @@ impl Held {
         match *self.state.borrow() {
             State::Valid { token, deadline } if !deadline.has_passed() => return Ok(token),
             State::Valid { .. } => {}
-            State::Lost | State::Released => return Err(Lost),
+            State::Lost | State::Released => return Err(self.lost_error()),
         }
-        self.lose(Loss::Expired);
-        Err(Lost)
+        Err(self.lose(Loss::Expired))
     }
 
     pub(crate) fn fence(&self) -> Result<Fence, Lost> {
@@ -111,8 +99,8 @@ impl Held {
         }
     }
 
-    /// Waits until the lease is over.
-    pub(super) fn over(&self) -> impl Future<Output = ()> + Send + use<> {
+    /// Waits until the lease is lost, past its deadline, or released.
+    pub(super) fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.state.subscribe();
         async move {
             loop {
@@ -122,7 +110,7 @@ impl Held {
                 if deadline.has_passed() {
                     return;
                 }
-                // Nobody can renew a lease that has gone.
+                // Without a sender, no clone of the lease is left to renew it.
                 if let Ok(Err(_)) = timeout(deadline.remaining(), state.changed()).await {
                     return;
                 }
@@ -130,16 +118,16 @@ impl Held {
         }
     }
 
-    /// Sets a ttl, which is asked for when no other exchange is under way.
+    /// Sets a ttl. The ttl is determined once no other renewal or reissue is under way.
     pub(super) async fn renew(&self, ttl: impl FnOnce() -> Ttl) -> Result<(), RenewError> {
         let _exchange = self.exchange.lock().await;
         self.token()?;
         let ttl = ttl();
         let asked = Moment::now();
-        // From here on the lock may end sooner, if this is for less than before.
+        // From here on, the lock may expire sooner, if this ttl is shorter than the last.
         self.shorten(asked + ttl.reliable());
-        let renewed = self.locks.backend.renew(&self.name, &self.ownership, ttl).await;
-        match renewed.map_err(RenewError::LockService)? {
+        let renewed = self.service.backend.renew(&self.name, &self.ownership, ttl).await;
+        match renewed.map_err(|source| self.failed(source))? {
             Some(token) => {
                 self.advance(token, Some(asked + ttl.reliable()))?;
                 observe::renewed();
@@ -152,16 +140,17 @@ impl Held {
         }
     }
 
+    /// Swaps the token for a higher one, unless it is above `above` already.
     pub(crate) async fn reissue(&self, above: Token) -> Result<Token, RenewError> {
         let _exchange = self.exchange.lock().await;
         let token = self.token()?;
         if token > above {
             return Ok(token);
         }
-        let reissued = self.locks.backend.reissue(&self.name, &self.ownership, above).await;
-        match reissued.map_err(RenewError::LockService)? {
+        let reissued = self.service.backend.reissue(&self.name, &self.ownership, above).await;
+        match reissued.map_err(|source| self.failed(source))? {
             Some(token) => {
-                assert!(token > above, "a reissued token is above what it was asked to be");
+                assert!(token > above, "a reissued token is above the requested one");
                 self.advance(token, None)?;
                 observe::reissued(&self.span, token);
                 Ok(self.token()?)
@@ -170,13 +159,25 @@ impl Held {
         }
     }
 
-    /// Has the lock service free the lock, and answers whether it was ours.
-    pub(super) async fn release(&self) -> Result<bool, BackendError> {
-        let told = *self.told.lock().expect("nothing panics while it has this");
-        self.locks.backend.release(&self.name, &self.ownership.holder, Some(told)).await
+    /// Releases the lock, and returns whether this lease held it.
+    pub(super) async fn release(&self, deadline: Moment) -> Result<bool, LockServiceError> {
+        let token = *self.last_token.lock().expect("nothing panics while it holds this");
+        let holder = &self.ownership.holder;
+        let released = self.service.retry_until(deadline, || {
+            self.service.backend.release(&self.name, holder, Some(token))
+        });
+        released.await.map_err(|source| LockServiceError { lock: self.name.clone(), source })
     }
 
-    /// Relies on the lease no longer than until then.
+    fn failed(&self, source: BackendError) -> RenewError {
+        RenewError::LockService { lock: self.name.clone(), source }
+    }
+
+    fn lost_error(&self) -> Lost {
+        Lost { lock: self.name.clone() }
+    }
+
+    /// Moves the deadline to an earlier moment.
     fn shorten(&self, until: Moment) {
         self.state.send_if_modified(|state| match state {
             State::Valid { deadline, .. } if *deadline > until => {
@@ -187,17 +188,17 @@ impl Held {
         });
     }
 
-    /// Notes a token that the lock service told, and a new deadline. What comes after the old
-    /// deadline comes too late.
-    fn advance(&self, told: Token, renewed: Option<Moment>) -> Result<(), Lost> {
+    /// Sets a token that the lock service returned, and a new deadline after a renewal. If the old
+    /// deadline has passed, the reply is too late and the lease is lost.
+    fn advance(&self, returned: Token, renewed: Option<Moment>) -> Result<(), Lost> {
         {
-            let mut last = self.told.lock().expect("nothing panics while it has this");
-            *last = told.max(*last);
+            let mut last = self.last_token.lock().expect("nothing panics while it holds this");
+            *last = returned.max(*last);
         }
         let mut in_time = false;
         self.state.send_if_modified(|state| match state {
             State::Valid { token, deadline } if !deadline.has_passed() => {
-                *token = told.max(*token);
+                *token = returned.max(*token);
                 *deadline = renewed.unwrap_or(*deadline);
                 in_time = true;
                 true
@@ -207,7 +208,7 @@ impl Held {
         if in_time { Ok(()) } else { Err(self.lose(Loss::Expired)) }
     }
 
-    /// Notes that the lease is over, if it isn't yet.
+    /// Makes the lease lost, if it is still valid.
     pub(crate) fn lose(&self, loss: Loss) -> Lost {
         let lost = self.state.send_if_modified(|state| {
             let valid = matches!(state, State::Valid { .. });
@@ -219,12 +220,12 @@ impl Held {
         if lost {
             observe::lost(&self.span, loss, self.began.elapsed());
         }
-        Lost
+        self.lost_error()
     }
 
-    /// Notes that the lock is given up. A lease that was lost before stays lost.
+    /// Makes the lease released. A lease that was lost before stays lost.
     pub(super) fn end(&self) {
-        // It may have run out without anybody's noticing.
+        // It may have expired unnoticed.
         let _ = self.token();
         let released = self.state.send_if_modified(|state| {
             let valid = matches!(state, State::Valid { .. });
@@ -238,10 +239,10 @@ impl Held {
         }
     }
 
-    /// What the lease has claimed of a resource in a storage.
+    /// The lease's claim on a resource in a storage.
     #[cfg(feature = "storage")]
-    pub(crate) fn claim(&self, storage: &Base, resource: &ResourceName) -> SharedClaim {
-        let mut claims = self.claims.lock().expect("nothing panics while it has this");
+    pub(crate) fn claim(&self, storage: &ServerUrl, resource: &ResourceName) -> SharedClaim {
+        let mut claims = self.claims.lock().expect("nothing panics while it holds this");
         claims.entry((storage.clone(), resource.clone())).or_default().clone()
     }
 }

@@ -4,25 +4,28 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::sleep;
 
-use super::{Held, Loss, RenewError};
-use crate::{clock::Moment, observe};
+use super::held::Held;
+use crate::{
+    clock::Moment,
+    error::RenewError,
+    observe::{self, Loss},
+    retry::pauses,
+};
 
-/// The first pause before a renewal is tried again; each further one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-
-/// Renews at a third of the ttl, again and again, until the lease is lost, or is to be held no longer.
+/// Renews at a third of the ttl, again and again, until the lease is lost or `max_hold` ends.
 pub(super) async fn renew_until_lost(held: Arc<Held>, max_hold: Duration) {
     let end = held.began + max_hold;
     let third = held.ttl.as_duration() / 3;
     let mut asked = held.began;
     let mut last = held.ttl.as_duration() >= max_hold;
     while !last {
-        // What was acquired together is not renewed together.
+        // 1. Sleep for a third of the ttl, or a little less at random: locks that were acquired
+        // together are not renewed together.
         sleep((asked + third.mul_f64(rand::random_range(0.9..1.0))).remaining()).await;
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = pauses(third / 4);
         loop {
+            // 2. Renew for the full ttl. The last renewal is only for the rest of `max_hold`.
             asked = Moment::now();
-            // The last renewal is for what is left.
             let ttl = || {
                 let left = end.remaining();
                 last = left < held.ttl.as_duration();
@@ -31,13 +34,14 @@ pub(super) async fn renew_until_lost(held: Arc<Held>, max_hold: Duration) {
             match held.renew(ttl).await {
                 Ok(()) => break,
                 Err(RenewError::Lost(_)) => return,
-                Err(RenewError::LockService(error)) => observe::not_renewed(&error),
+                Err(error @ RenewError::LockService { .. }) => observe::not_renewed(&error),
             }
-            let jittered = pause.mul_f64(rand::random_range(0.5..1.5));
-            sleep(jittered.min(held.remaining())).await;
-            pause = (pause * 2).min(third / 4);
+            // 3. Without an answer, try again after a pause, until the deadline.
+            let pause = pauses.next().expect("the pauses never end");
+            sleep(pause.min(held.remaining())).await;
         }
     }
+    // 4. After the last renewal, the lease ends by itself.
     sleep(held.remaining()).await;
     held.lose(Loss::Expired);
 }

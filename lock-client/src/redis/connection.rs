@@ -5,21 +5,15 @@ use std::{sync::Arc, time::Duration};
 use redis::{ErrorKind, FromRedisValue, RedisError, RedisResult};
 use tokio::sync::Mutex;
 
-use super::{
-    line::{Line, Link},
-    script::Call,
-    server::Server,
-};
-use crate::{backend::BackendError, redlock::MEMBERSHIP_KEY};
+use super::{keys::Keys, line::Line, script::Call, server::Server, transport::Transport};
 
-/// For how long a line may leave everything unanswered, until another is tried. It is longer than an
-/// acquire and its undoing wait for their answers: over another line, a release would overtake the
-/// acquire that it is to undo, if the server goes on.
+/// How long a connection may leave everything unanswered before another is made. It is longer than the
+/// wait for an acquire and its undoing. Otherwise the release that undoes an acquire could go over
+/// another connection and overtake it.
 pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(5);
 
 /// The connection that all requests of a client share. It is made when it is first needed, and again
-/// when it was lost, has been silent for too long, or leads to a server that doesn't take writes any
-/// more.
+/// when it was lost, was silent for too long, or leads to a server that no longer takes writes.
 #[derive(Clone)]
 pub(super) struct Connection {
     server: Arc<Server>,
@@ -32,15 +26,15 @@ impl Connection {
     }
 
     /// Runs a script.
-    pub(super) async fn run<T: FromRedisValue>(&self, call: &Call) -> Result<T, BackendError> {
+    pub(super) async fn run<T: FromRedisValue>(&self, call: &Call) -> RedisResult<T> {
         let mut line = self.line().await?;
         let answer = line.run(call).await;
         if let Err(error) = &answer
-            && line.is_over(error)
+            && line.is_broken_by(error)
         {
-            self.give_up(&line).await;
+            self.discard(&line).await;
         }
-        Ok(answer?)
+        answer
     }
 
     async fn line(&self) -> RedisResult<Line> {
@@ -48,21 +42,20 @@ impl Connection {
         match &*current {
             Some(line) if line.silence() <= LONGEST_SILENCE => Ok(line.clone()),
             _ => {
-                // Until there is another, the silent one stays. What is rare is boxed, so that thousands
-                // of requests under way don't each have the memory for it.
-                let link = Box::pin(self.connect()).await?;
-                Ok(current.insert(Line::over(link)).clone())
+                // A silent connection stays until there is another. The future is boxed, because thousands
+                // of requests may be under way and few of them connect.
+                let transport = Box::pin(self.connect()).await?;
+                Ok(current.insert(Line::new(transport)).clone())
             }
         }
     }
 
-    /// Connects, to no node of Redlock: its lock alone is no lock.
-    async fn connect(&self) -> RedisResult<Link> {
-        let link = self.server.connect().await?;
-        if let Link::Node(connection) = &link {
+    /// Connects, but refuses a node of Redlock: a lock on one node excludes nobody.
+    async fn connect(&self) -> RedisResult<Transport> {
+        let transport = self.server.connect().await?;
+        if let Some(connection) = transport.single_node() {
             let mut ttl = redis::cmd("PTTL");
-            ttl.arg(MEMBERSHIP_KEY);
-            // Where it may not be asked for, it is for all we know none.
+            ttl.arg(Keys::NODE);
             let has_none = ttl.query_async::<i64>(&mut connection.clone()).await.unwrap_or(-2);
             if has_none != -2 {
                 return Err(RedisError::from((
@@ -71,13 +64,13 @@ impl Connection {
                 )));
             }
         }
-        Ok(link)
+        Ok(transport)
     }
 
-    /// Gives a line up, unless there is a newer one.
-    async fn give_up(&self, line: &Line) {
+    /// Discards a connection, unless it was replaced already.
+    async fn discard(&self, line: &Line) {
         let mut current = self.current.lock().await;
-        if current.as_ref().is_some_and(|current| current.is(line)) {
+        if current.as_ref().is_some_and(|current| current.is_same(line)) {
             *current = None;
         }
     }

@@ -2,12 +2,23 @@
 
 use fence::{Holder, ResourceName};
 
-/// Where everything about one lock is kept.
+/// The keys of one lock and its channels.
 pub(crate) struct Keys {
     tagged: String,
 }
 
 impl Keys {
+    /// The record of a node's membership in a Redlock cluster. A server that has this key never grants
+    /// a lock alone.
+    pub(crate) const NODE: &str = "fenced:node";
+    /// A pattern that matches every key here.
+    #[cfg(feature = "redlock")]
+    pub(crate) const ALL: &str = "fenced:*";
+    /// A pattern that matches the counters of all locks. To Redis, braces in a pattern are plain
+    /// characters.
+    #[cfg(feature = "redlock")]
+    pub(crate) const ALL_COUNTERS: &str = "fenced:{*}:token";
+
     pub(crate) fn of(name: &ResourceName) -> Self {
         // Without what would end the hash tag.
         let name = name.as_str().replace('%', "%25").replace('{', "%7B").replace('}', "%7D");
@@ -52,5 +63,20 @@ mod tests {
         assert_eq!(keys("a}{b").lock(), "fenced:{a%7D%7Bb}:lock");
         assert_eq!(keys("a%7Db").lock(), "fenced:{a%257Db}:lock");
         assert_eq!(keys("a/b").counter(), "fenced:{a/b}:token");
+    }
+
+    #[cfg(feature = "redlock")]
+    #[test]
+    fn patterns_match_the_keys_that_they_name() {
+        let matches = |pattern: &str, key: &str| {
+            let (start, end) = pattern.split_once('*').unwrap();
+            key.starts_with(start) && key.ends_with(end)
+        };
+        let keys = Keys::of(&"a}{b".parse().unwrap());
+        assert!(matches(Keys::ALL_COUNTERS, &keys.counter()));
+        for other in [keys.lock(), keys.queue(), keys.alive(), Keys::NODE.to_owned()] {
+            assert!(!matches(Keys::ALL_COUNTERS, &other), "{other}");
+            assert!(matches(Keys::ALL, &other), "{other}");
+        }
     }
 }

@@ -1,21 +1,22 @@
-//! The scripts, each of which is one step for Redis.
+//! The scripts. Redis runs each as one step.
 
 use std::sync::OnceLock;
 
 use redis::{Arg, Cmd, ToRedisArgs};
 
-/// A script that Redis may or may not know already.
+/// A script. It is sent by its hash if Redis knows it already.
 pub(crate) struct Script {
     code: &'static str,
     hash: OnceLock<String>,
 }
 
-/// Joins the files of a script.
+/// Concatenates the files of a script.
 macro_rules! script {
     ($($file:literal),+) => {
-        $crate::redis::script::Script::of(concat!($(include_str!($file)),+))
+        $crate::redis::script::Script::new(concat!($(include_str!($file)),+))
     };
 }
+#[cfg(feature = "redlock")]
 pub(crate) use script;
 
 pub(super) static ACQUIRE: Script = script!("counter.lua", "queue.lua", "acquire.lua");
@@ -31,7 +32,7 @@ pub(crate) struct Call {
 }
 
 impl Script {
-    pub(crate) const fn of(code: &'static str) -> Self {
+    pub(crate) const fn new(code: &'static str) -> Self {
         Self { code, hash: OnceLock::new() }
     }
 
@@ -54,12 +55,12 @@ impl Call {
         self.script
     }
 
-    /// The call by the script's hash alone.
+    /// The call by the script's hash.
     pub(super) fn by_hash(&self) -> &Cmd {
         &self.by_hash
     }
 
-    /// The call with the whole script, which Redis knows from then on.
+    /// The call with the whole script. Redis knows the script from then on.
     pub(crate) fn in_full(&self) -> Cmd {
         let mut in_full = redis::cmd("EVAL");
         in_full.arg(self.script.code);

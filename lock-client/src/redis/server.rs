@@ -1,287 +1,192 @@
-//! Where Redis is: one node, a primary that Sentinels know, or a Cluster.
+//! A Redis that a URL names: one node, a primary that Sentinels know, or a Cluster.
 
-use std::time::Duration;
+#[cfg(feature = "cluster")]
+mod cluster;
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+mod hosts;
+#[cfg(feature = "sentinel")]
+mod sentinel;
+mod url;
 
-use redis::{
-    Client, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult, TlsMode,
-    aio::PubSub,
-    cluster::ClusterClient,
-    io::tcp::TcpSettings,
-    sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType},
+use std::fmt;
+
+use redis::{Client, IntoConnectionInfo, RedisResult, aio::PubSub};
+
+#[cfg(feature = "cluster")]
+use self::cluster::Cluster;
+#[cfg(feature = "sentinel")]
+use self::sentinel::Sentinels;
+pub use self::url::{InvalidRedisUrl, has_password};
+use self::url::{RedisUrl, UrlKind};
+use super::{
+    settings::{CONNECTION_TIMEOUT, settings, tcp_settings, within},
+    transport::Transport,
 };
-use tokio::{sync::Mutex, time::timeout};
 
-use super::line::{Link, RESPONSE_TIMEOUT, settings};
+/// A Redis that a URL names: one node, a primary that Sentinels know, or a Cluster.
+///
+/// It displays as its address, without a password.
+#[derive(Debug)]
+pub struct Server(Kind);
 
-pub(super) const CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
-/// Through Sentinel: to ask some of them, the primary, and to connect to it.
-const FINDING_TIMEOUT: Duration = Duration::from_secs(3);
-#[cfg(target_os = "linux")]
-const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(2);
-const SENTINEL_PORT: u16 = 26379;
-const REDIS_PORT: u16 = 6379;
-
-/// Where Redis is.
-pub enum Server {
+enum Kind {
     Node(Box<Client>),
-    Sentinel(Box<Mutex<SentinelClient>>),
-    Cluster {
-        client: Box<ClusterClient>,
-        /// The nodes that the URL names. Each hears of what is published on any.
-        named: Vec<Client>,
-    },
-}
-
-/// The URL can't be used.
-#[derive(Debug, thiserror::Error)]
-#[error("not a usable Redis URL: {0}")]
-pub struct InvalidUrl(#[source] RedisError);
-
-impl From<RedisError> for InvalidUrl {
-    fn from(error: RedisError) -> Self {
-        Self(error)
-    }
+    #[cfg(feature = "sentinel")]
+    Primary(Box<Sentinels>),
+    #[cfg(feature = "cluster")]
+    Cluster(Box<Cluster>),
 }
 
 impl Server {
-    /// Reads a URL, whose forms are told at [`Redis::open`](super::Redis::open).
-    pub fn at(url: &str) -> Result<Self, InvalidUrl> {
-        for (scheme, node_scheme) in [("redis", "redis"), ("rediss", "rediss")] {
-            if let Some(nodes) = url.strip_prefix(&format!("{scheme}+sentinel://")) {
-                return Self::behind_sentinels(node_scheme, nodes);
+    /// Parses a URL. Its forms are listed at [`Redis::open`](super::Redis::open).
+    ///
+    /// # Errors
+    /// [`InvalidRedisUrl`] if the URL can't be used, or needs a feature that was not compiled.
+    pub fn open(url: &str) -> Result<Self, InvalidRedisUrl> {
+        let parsed = RedisUrl::parse(url)?;
+        Ok(Self(match parsed.kind {
+            UrlKind::Node => {
+                let info = url.into_connection_info()?.set_tcp_settings(tcp_settings());
+                Kind::Node(Box::new(Client::open(info)?))
             }
-            if let Some(nodes) = url.strip_prefix(&format!("{scheme}+cluster://")) {
-                return Self::cluster(node_scheme, nodes);
-            }
-        }
-        let info = url.into_connection_info()?.set_tcp_settings(tcp_settings());
-        Ok(Self::Node(Box::new(Client::open(info)?)))
+            #[cfg(feature = "sentinel")]
+            UrlKind::Sentinel => Kind::Primary(Box::new(Sentinels::parse(&parsed)?)),
+            #[cfg(feature = "cluster")]
+            UrlKind::Cluster => Kind::Cluster(Box::new(Cluster::parse(&parsed)?)),
+            #[cfg(not(all(feature = "cluster", feature = "sentinel")))]
+            _ => unreachable!("parse rejects URLs that need a missing feature"),
+        }))
     }
 
-    fn behind_sentinels(scheme: &str, nodes: &str) -> Result<Self, InvalidUrl> {
-        let Nodes { user, hosts, path } = Nodes::parse(nodes)?;
-        let (primary, database) = path.split_once('/').unwrap_or((path, ""));
-        if primary.is_empty() {
-            return Err(invalid("after the Sentinels comes /NAME, the primary's name"));
-        }
-        // Of this URL, only what is not about the host is used.
-        let redis = format!("{scheme}://{user}primary/{database}").into_connection_info()?;
-        let mut node = SentinelNodeConnectionInfo::default()
-            .set_redis_connection_info(redis.redis_settings().clone())
-            .set_tcp_settings(tcp_settings());
-        if scheme == "rediss" {
-            node = node.set_tls_mode(TlsMode::Secure);
-        }
-        let sentinels = connection_infos(scheme, "", &hosts, SENTINEL_PORT)?;
-        let master = SentinelServerType::Master;
-        let client = SentinelClient::build(sentinels, primary, Some(node), master)?;
-        Ok(Self::Sentinel(Box::new(Mutex::new(client))))
+    /// Whether it is a single node: no Cluster, and not behind Sentinels.
+    #[cfg(feature = "redlock")]
+    pub(crate) fn is_single_node(&self) -> bool {
+        matches!(self.0, Kind::Node(_))
     }
 
-    fn cluster(scheme: &str, nodes: &str) -> Result<Self, InvalidUrl> {
-        let Nodes { user, hosts, path } = Nodes::parse(nodes)?;
-        if !path.is_empty() {
-            return Err(invalid("a Cluster has no databases to choose from"));
-        }
-        let infos = connection_infos(scheme, user, &hosts, REDIS_PORT)?;
-        let client = ClusterClient::builder(infos.clone())
-            .connection_timeout(CONNECTION_TIMEOUT)
-            .response_timeout(RESPONSE_TIMEOUT)
-            .tcp_settings(tcp_settings())
-            .build()?;
-        let named = infos.into_iter().map(Client::open).collect::<RedisResult<_>>()?;
-        Ok(Self::Cluster { client: Box::new(client), named })
-    }
-
-    /// The address, without a password, if it is that of one node.
-    pub(crate) fn address(&self) -> Option<String> {
-        match self {
-            Self::Node(client) => Some(client.get_connection_info().addr().to_string()),
-            Self::Sentinel(_) | Self::Cluster { .. } => None,
-        }
-    }
-
-    /// Connects, to the present primary.
-    pub(crate) async fn connect(&self) -> RedisResult<Link> {
-        match self {
-            Self::Node(client) => {
+    /// Connects; through Sentinels, to the present primary.
+    pub(super) async fn connect(&self) -> RedisResult<Transport> {
+        match &self.0 {
+            Kind::Node(client) => {
                 let settings = settings();
                 let connecting = client.get_multiplexed_async_connection_with_config(&settings);
-                Ok(Link::Node(connecting.await?))
+                Ok(Transport::Node(connecting.await?))
             }
-            Self::Sentinel(client) => {
-                let connecting = async {
-                    client.lock().await.get_async_connection_with_config(&settings()).await
-                };
-                Ok(Link::Node(in_time(FINDING_TIMEOUT, connecting).await?))
-            }
-            Self::Cluster { client, .. } => {
-                Ok(Link::Cluster(in_time(FINDING_TIMEOUT, client.get_async_connection()).await?))
-            }
+            #[cfg(feature = "sentinel")]
+            Kind::Primary(sentinels) => Ok(Transport::Node(sentinels.connect().await?)),
+            #[cfg(feature = "cluster")]
+            Kind::Cluster(cluster) => Ok(Transport::Cluster(cluster.connect().await?)),
         }
     }
 
-    /// Connects, to hear of what is published.
-    pub(super) async fn listen(&self) -> RedisResult<PubSub> {
+    /// Connects for subscriptions.
+    pub(super) async fn connect_for_messages(&self) -> RedisResult<PubSub> {
         let node = self.node().await?;
-        in_time(CONNECTION_TIMEOUT, node.get_async_pubsub()).await
+        within(CONNECTION_TIMEOUT, node.get_async_pubsub()).await
     }
 
-    /// A single node: the present primary, or one of those named that answers.
+    /// Returns a client of a single node: the present primary, or the first of a Cluster's named nodes
+    /// that answers.
+    ///
+    /// # Errors
+    /// If no Sentinel knows a primary, or if none of the named nodes answers.
     pub async fn node(&self) -> RedisResult<Client> {
-        match self {
-            Self::Node(client) => Ok(Client::clone(client)),
-            Self::Sentinel(client) => {
-                let finding = async { client.lock().await.async_get_client().await };
-                in_time(FINDING_TIMEOUT, finding).await
-            }
-            Self::Cluster { named, .. } => {
-                let mut error = closed("no node is named");
-                for node in named {
-                    match in_time(CONNECTION_TIMEOUT, node.get_multiplexed_async_connection()).await
-                    {
-                        Ok(_) => return Ok(node.clone()),
-                        Err(other) => error = other,
-                    }
-                }
-                Err(error)
-            }
+        match &self.0 {
+            Kind::Node(client) => Ok(Client::clone(client)),
+            #[cfg(feature = "sentinel")]
+            Kind::Primary(sentinels) => sentinels.primary().await,
+            #[cfg(feature = "cluster")]
+            Kind::Cluster(cluster) => cluster.node().await,
         }
     }
 }
 
-/// Tells whether a URL has a password in it: one that can't be read may have.
-
-pub fn has_password(url: &str) -> bool {
-    let several = ["redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"];
-    if let Some((scheme, nodes)) = url.split_once("://")
-        && several.contains(&scheme)
-    {
-        return Nodes::parse(nodes).map_or(true, |nodes| nodes.user.contains(':'));
-    }
-    url.into_connection_info().map_or(true, |info| info.redis_settings().password().is_some())
-}
-
-/// `[USER:PASSWORD@]HOST[:PORT],…[/PATH]`
-struct Nodes<'a> {
-    /// With its `@`.
-    user: &'a str,
-    hosts: Vec<&'a str>,
-    path: &'a str,
-}
-
-impl<'a> Nodes<'a> {
-    fn parse(nodes: &'a str) -> Result<Self, InvalidUrl> {
-        let (authority, path) = nodes.split_once('/').unwrap_or((nodes, ""));
-        let (user, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
-        let hosts: Vec<_> = hosts.split(',').collect();
-        if hosts.contains(&"") {
-            return Err(invalid("a host is missing"));
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Node(client) => client.get_connection_info().addr().fmt(f),
+            #[cfg(feature = "sentinel")]
+            Kind::Primary(sentinels) => sentinels.fmt(f),
+            #[cfg(feature = "cluster")]
+            Kind::Cluster(cluster) => cluster.fmt(f),
         }
-        Ok(Self { user, hosts, path })
     }
 }
 
-fn connection_infos(
-    scheme: &str,
-    user: &str,
-    hosts: &[&str],
-    default_port: u16,
-) -> RedisResult<Vec<ConnectionInfo>> {
-    let info = |host: &&str| {
-        // The colons of an IPv6 address are inside of brackets.
-        let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
-        let port = if has_port { String::new() } else { format!(":{default_port}") };
-        let info = format!("{scheme}://{user}{host}{port}").into_connection_info()?;
-        Ok(info.set_tcp_settings(tcp_settings()))
-    };
-    hosts.iter().map(info).collect()
-}
-
-/// Small requests leave at once, and a connection whose other end has gone without a word is given
-/// up when it has acknowledged nothing for a while: only then is a new one made.
-fn tcp_settings() -> TcpSettings {
-    let settings = TcpSettings::default().set_nodelay(true);
-    #[cfg(target_os = "linux")]
-    let settings = settings.set_user_timeout(UNACKNOWLEDGED_TIMEOUT);
-    settings
-}
-
-async fn in_time<T>(
-    limit: Duration,
-    connecting: impl Future<Output = RedisResult<T>>,
-) -> RedisResult<T> {
-    timeout(limit, connecting).await.unwrap_or_else(|_| Err(closed("it took too long to connect")))
-}
-
-fn closed(reason: &'static str) -> RedisError {
-    RedisError::from((ErrorKind::Io, reason))
-}
-
-fn invalid(reason: &'static str) -> InvalidUrl {
-    InvalidUrl(RedisError::from((ErrorKind::InvalidClientConfig, reason)))
+/// A derived implementation would show the password.
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Node(_) => "node",
+            #[cfg(feature = "sentinel")]
+            Self::Primary(_) => "primary",
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => "cluster",
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn refused(url: &str) -> String {
-        Server::at(url).err().expect("it is refused").to_string()
+    #[cfg(any(feature = "cluster", feature = "sentinel"))]
+    fn error_of(url: &str) -> String {
+        Server::open(url).expect_err("the URL is rejected").to_string()
     }
 
     #[test]
-    fn urls_of_every_kind_are_read() {
-        for url in [
-            "redis://localhost",
-            "redis://user:p%40ss@localhost:6380/3",
-            "rediss://localhost",
-            "redis+unix:///tmp/redis.sock",
+    fn urls_of_nodes_are_parsed() {
+        for (url, address) in [
+            ("redis://localhost", "localhost:6379"),
+            ("redis://user:p%40ss@localhost:6380/3", "localhost:6380"),
+            ("redis+unix:///tmp/redis.sock", "/tmp/redis.sock"),
         ] {
-            assert!(matches!(Server::at(url), Ok(Server::Node(_))), "{url}");
-        }
-        for url in [
-            "redis+sentinel://localhost/locks",
-            "redis+sentinel://u:p@s1:26379,s2,[::1]/locks/3",
-            "rediss+sentinel://s1,s2/locks",
-        ] {
-            assert!(matches!(Server::at(url), Ok(Server::Sentinel(_))), "{url}");
-        }
-        for url in ["redis+cluster://n1", "rediss+cluster://u:p@n1:7000,[::1]:7001"] {
-            assert!(matches!(Server::at(url), Ok(Server::Cluster { .. })), "{url}");
+            let server = Server::open(url).unwrap();
+            assert!(matches!(server.0, Kind::Node(_)), "{url}");
+            assert_eq!(server.to_string(), address, "without a password");
         }
     }
 
+    #[cfg(feature = "tls")]
     #[test]
-    fn passwords_are_found_wherever_they_stand() {
-        for url in [
-            "redis://:secret@localhost",
-            "rediss://user:secret@localhost:6380/3",
-            "redis+unix:///tmp/redis.sock?db=1&pass=secret",
-            "redis+unix:///tmp/redis.sock?p%61ss=secret",
-            "redis+sentinel://u:secret@s1,s2/locks",
-            "redis+cluster://:secret@n1:7000,n2",
-            "what may be a secret",
-        ] {
-            assert!(has_password(url), "{url}");
-        }
-        for url in [
-            "redis://localhost:6379/3",
-            "redis+unix:///tmp/a:b@c/redis.sock?db=1",
-            "redis+sentinel://s1:26379,s2/locks/3",
-            "rediss+cluster://n1:7000,[::1]:7001",
-        ] {
-            assert!(!has_password(url), "{url}");
-        }
+    fn urls_of_encrypted_nodes_are_parsed() {
+        assert!(matches!(Server::open("rediss://localhost").unwrap().0, Kind::Node(_)));
     }
 
+    #[cfg(feature = "sentinel")]
     #[test]
-    fn wrong_urls_are_refused_with_the_reason() {
-        assert!(refused("nonsense").contains("not a usable Redis URL"));
-        assert!(refused("http://localhost").contains("not a usable Redis URL"));
-        assert!(refused("redis+sentinel://s1,s2").contains("the primary's name"));
-        assert!(refused("redis+cluster://").contains("a host is missing"));
-        assert!(refused("redis+cluster://n1,,n2").contains("a host is missing"));
-        assert!(refused("redis+cluster://n1/3").contains("no databases"));
+    fn urls_of_sentinels_are_parsed() {
+        for (url, address) in [
+            ("redis+sentinel://localhost/locks", "primary locks of the Sentinels localhost"),
+            (
+                "redis+sentinel://u:p@s1:26379,s2,[::1]/locks/3",
+                "primary locks of the Sentinels s1:26379,s2,[::1]",
+            ),
+            #[cfg(feature = "tls")]
+            ("rediss+sentinel://s1,s2/locks", "primary locks of the Sentinels s1,s2"),
+        ] {
+            let server = Server::open(url).unwrap();
+            assert!(matches!(server.0, Kind::Primary(_)), "{url}");
+            assert_eq!(server.to_string(), address, "without a password");
+        }
+        assert!(error_of("redis+sentinel://s1,s2").contains("the primary's name"));
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn urls_of_clusters_are_parsed() {
+        for (url, address) in [
+            ("redis+cluster://n1", "Cluster n1"),
+            #[cfg(feature = "tls")]
+            ("rediss+cluster://u:p@n1:7000,[::1]:7001", "Cluster n1:7000,[::1]:7001"),
+        ] {
+            let server = Server::open(url).unwrap();
+            assert!(matches!(server.0, Kind::Cluster(_)), "{url}");
+            assert_eq!(server.to_string(), address, "without a password");
+        }
+        assert!(error_of("redis+cluster://").contains("a host is missing"));
+        assert!(error_of("redis+cluster://n1,,n2").contains("a host is missing"));
+        assert!(error_of("redis+cluster://n1/3").contains("no databases"));
     }
 }

@@ -1,4 +1,4 @@
-//! The one connection over which all waiters of a client hear of locks that were freed.
+//! The one connection over which all waiters of a client are notified of freed locks.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use std::{
 
 use futures_util::StreamExt;
 use redis::{
-    RedisError,
+    RedisError, RedisResult,
     aio::{PubSub, PubSubSink},
 };
 use tokio::{
@@ -21,17 +21,17 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::server::Server;
-use crate::backend::{BackendError, Wakeups};
+use super::{server::Server, settings::closed};
+use crate::backend::Wakeups;
 
-/// How long to wait before a lost connection is made again.
+/// The pause before a lost connection is made again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
-/// How often to make sure of a connection over which nothing comes.
+/// How often an idle connection is checked.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The subscriptions of a client. Their connection is made with the first, and kept as long as the
-/// runtime goes on in which that was.
+/// The subscriptions of a client. Their connection is made with the first one. It lasts as long as the
+/// Tokio runtime in which it was made.
 #[derive(Clone)]
 pub(crate) struct Subscriptions {
     server: Arc<Server>,
@@ -40,11 +40,11 @@ pub(crate) struct Subscriptions {
 }
 
 enum Change {
-    Subscribe { channel: String, listener: Listener, done: oneshot::Sender<Result<(), RedisError>> },
+    Subscribe { channel: String, waiter: Waiter, done: oneshot::Sender<RedisResult<()>> },
     Unsubscribe { channel: String, id: u64 },
 }
 
-struct Listener {
+struct Waiter {
     id: u64,
     freed: Arc<Notify>,
 }
@@ -59,7 +59,7 @@ struct Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let channel = std::mem::take(&mut self.channel);
-        // If nobody takes it, the connection has gone, and its subscriptions with it.
+        // If the task has ended, so have the connection and its subscriptions.
         let _ = self.changes.send(Change::Unsubscribe { channel, id: self.id });
     }
 }
@@ -69,56 +69,57 @@ impl Subscriptions {
         Self { server, changes: Arc::default(), next_id: Arc::default() }
     }
 
-    /// Subscribes to a channel: when this is answered, Redis has confirmed it.
-    pub(crate) async fn subscribe(&self, channel: String) -> Result<Wakeups, BackendError> {
+    /// Subscribes to a channel. When this returns, Redis has confirmed it.
+    pub(crate) async fn subscribe(&self, channel: String) -> RedisResult<Wakeups> {
         let changes = self.changes();
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let freed = Arc::new(Notify::new());
-        let listener = Listener { id, freed: freed.clone() };
+        let waiter = Waiter { id, freed: freed.clone() };
         let (done, confirmed) = oneshot::channel();
-        let gone = || BackendError::Unavailable("its connection has gone".into());
-        let subscribe = Change::Subscribe { channel: channel.clone(), listener, done };
+        let ended = || closed("the connection for subscriptions has ended");
+        let subscribe = Change::Subscribe { channel: channel.clone(), waiter, done };
         let subscription = Subscription { channel, id, changes: changes.clone() };
-        changes.send(subscribe).map_err(|_| gone())?;
-        confirmed.await.map_err(|_| gone())??;
+        changes.send(subscribe).map_err(|_| ended())?;
+        confirmed.await.map_err(|_| ended())??;
         Ok(Wakeups::new(freed, subscription))
     }
 
-    /// Where to send changes to. If what took them has ended with its runtime, it begins anew in this.
+    /// Returns the sender of changes. If the task that received them has ended with its runtime, a new
+    /// one is started in the present runtime.
     fn changes(&self) -> mpsc::UnboundedSender<Change> {
-        let mut changes = self.changes.lock().expect("nothing panics while it has this");
+        let mut changes = self.changes.lock().expect("nothing panics while it holds this");
         match &*changes {
             Some(open) if !open.is_closed() => open.clone(),
             _ => {
                 let (sender, incoming) = mpsc::unbounded_channel();
-                let connection =
-                    Connection { server: self.server.clone(), channels: HashMap::new() };
-                tokio::spawn(connection.serve(incoming));
+                let task =
+                    SubscriptionTask { server: self.server.clone(), channels: HashMap::new() };
+                tokio::spawn(task.run(incoming));
                 changes.insert(sender).clone()
             }
         }
     }
 }
 
-/// What serves the subscriptions, as a task of its own.
-struct Connection {
+/// The task that keeps the connection and its subscriptions.
+struct SubscriptionTask {
     server: Arc<Server>,
-    channels: HashMap<String, Vec<Listener>>,
+    channels: HashMap<String, Vec<Waiter>>,
 }
 
 type Changes = mpsc::UnboundedReceiver<Change>;
 
-impl Connection {
-    /// Serves until nobody can subscribe any more, over one connection after another.
-    async fn serve(mut self, mut changes: Changes) {
+impl SubscriptionTask {
+    /// Keeps a connection until the last sender of changes is dropped. Replaces it when it is lost.
+    async fn run(mut self, mut changes: Changes) {
         loop {
-            match self.server.listen().await {
-                Ok(connection) => match self.serve_over(connection, &mut changes).await {
+            match self.server.connect_for_messages().await {
+                Ok(connection) => match self.use_connection(connection, &mut changes).await {
                     Ok(()) => return,
                     Err(error) => tracing::debug!(%error, "lost the connection of the waiters"),
                 },
                 Err(error) => {
-                    if self.refuse(&error, &mut changes).is_break() {
+                    if self.fail_changes(&error, &mut changes).is_break() {
                         return;
                     }
                 }
@@ -127,12 +128,13 @@ impl Connection {
         }
     }
 
-    /// Serves until the connection is lost, or nobody can subscribe any more.
-    async fn serve_over(
+    /// Applies changes and forwards messages until the connection is lost, or until the last sender of
+    /// changes is dropped.
+    async fn use_connection(
         &mut self,
         connection: PubSub,
         changes: &mut Changes,
-    ) -> Result<(), RedisError> {
+    ) -> RedisResult<()> {
         let (mut sink, mut messages) = connection.split();
         self.resubscribe(&mut sink).await?;
         loop {
@@ -142,70 +144,71 @@ impl Connection {
                     None => return Ok(()),
                 },
                 message = messages.next() => match message {
-                    Some(message) => self.wake(message.get_channel_name()),
+                    Some(message) => self.notify(message.get_channel_name()),
                     None => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 },
-                // A connection that was cut without a word looks like one over which nothing comes.
-                () = sleep(PING_INTERVAL) => answered(sink.ping::<()>()).await?,
+                // A connection that was cut silently looks like an idle one.
+                () = sleep(PING_INTERVAL) => in_time(sink.ping::<()>()).await?,
             }
         }
     }
 
-    /// What was published meanwhile was missed, so everybody looks for themselves.
-    async fn resubscribe(&mut self, sink: &mut PubSubSink) -> Result<(), RedisError> {
+    /// Subscribes again to all channels. Messages may have been missed meanwhile, so all waiters are
+    /// notified and try.
+    async fn resubscribe(&mut self, sink: &mut PubSubSink) -> RedisResult<()> {
         if !self.channels.is_empty() {
-            answered(sink.subscribe(self.channels.keys().collect::<Vec<_>>())).await?;
+            in_time(sink.subscribe(self.channels.keys().collect::<Vec<_>>())).await?;
         }
-        for listener in self.channels.values().flatten() {
-            listener.freed.notify_one();
+        for waiter in self.channels.values().flatten() {
+            waiter.freed.notify_one();
         }
         Ok(())
     }
 
-    async fn apply(&mut self, change: Change, sink: &mut PubSubSink) -> Result<(), RedisError> {
+    async fn apply(&mut self, change: Change, sink: &mut PubSubSink) -> RedisResult<()> {
         match change {
-            Change::Subscribe { channel, listener, done } => {
+            Change::Subscribe { channel, waiter, done } => {
                 if !self.channels.contains_key(&channel)
-                    && let Err(error) = answered(sink.subscribe(&channel)).await
+                    && let Err(error) = in_time(sink.subscribe(&channel)).await
                 {
                     let lost = error.is_unrecoverable_error();
                     let _ = done.send(Err(error.clone()));
                     return if lost { Err(error) } else { Ok(()) };
                 }
-                self.channels.entry(channel).or_default().push(listener);
+                self.channels.entry(channel).or_default().push(waiter);
                 let _ = done.send(Ok(()));
                 Ok(())
             }
             Change::Unsubscribe { channel, id } => {
                 if self.remove(&channel, id) {
-                    answered(sink.unsubscribe(&channel)).await?;
+                    in_time(sink.unsubscribe(&channel)).await?;
                 }
                 Ok(())
             }
         }
     }
 
-    /// Removes a listener, and tells whether it was its channel's last.
+    /// Removes a waiter, and returns whether it was the last one of its channel.
     fn remove(&mut self, channel: &str, id: u64) -> bool {
-        let Some(listeners) = self.channels.get_mut(channel) else {
+        let Some(waiters) = self.channels.get_mut(channel) else {
             return false;
         };
-        listeners.retain(|listener| listener.id != id);
-        let last = listeners.is_empty();
+        waiters.retain(|waiter| waiter.id != id);
+        let last = waiters.is_empty();
         if last {
             self.channels.remove(channel);
         }
         last
     }
 
-    fn wake(&self, channel: &str) {
-        for listener in self.channels.get(channel).into_iter().flatten() {
-            listener.freed.notify_one();
+    fn notify(&self, channel: &str) {
+        for waiter in self.channels.get(channel).into_iter().flatten() {
+            waiter.freed.notify_one();
         }
     }
 
-    /// While there is no connection, nobody can subscribe.
-    fn refuse(&mut self, error: &RedisError, changes: &mut Changes) -> ControlFlow<()> {
+    /// Fails the subscriptions that were requested while there is no connection.
+    fn fail_changes(&mut self, error: &RedisError, changes: &mut Changes) -> ControlFlow<()> {
         loop {
             match changes.try_recv() {
                 Ok(Change::Subscribe { done, .. }) => {
@@ -221,8 +224,8 @@ impl Connection {
     }
 }
 
-/// A connection that doesn't answer in time is lost.
-async fn answered<T>(answer: impl Future<Output = Result<T, RedisError>>) -> Result<T, RedisError> {
+/// Treats a connection that doesn't answer in time as lost.
+async fn in_time<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     timeout(ANSWER_TIMEOUT, answer)
         .await
         .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()))

@@ -1,15 +1,15 @@
--- Takes the lock on this node if it is free: the next count is the node's grant.
+-- Grants the lock on this node if it is free. The node's grant is its counter, incremented.
 --
--- KEYS  1 the lock, "<token> <grant> <holder>"
---       2 the counter
---       3 what the node was admitted as
--- ARGV  1 cluster
---       2 run_id
---       3 holder
---       4 ttl in milliseconds
---       5 what a missing counter starts at
--- answers the grant if the lock is the holder's, {remaining ms or -1 if it has no end, holder} if it is
--- another's
+-- KEYS  1 the lock, "<token> <grant> <holder>".
+--       2 the counter.
+--       3 the node's membership record.
+-- ARGV  1 cluster.
+--       2 run_id.
+--       3 holder.
+--       4 ttl in milliseconds.
+--       5 the start of a missing counter.
+-- returns the grant if the holder has the lock;
+--         else {remaining ms or -1 if it never expires, the other holder}.
 
 local refusal = no_vote(KEYS[3], ARGV[1], ARGV[2], ARGV[4])
 if refusal then
@@ -19,7 +19,7 @@ local lock = redis.call('GET', KEYS[1])
 if lock then
     local _, grant, holder = parts(lock)
     if holder == ARGV[3] then
-        -- The request was delivered twice.
+        -- The request was delivered twice: the holder is new for every round.
         return tonumber(grant)
     end
     return {redis.call('PTTL', KEYS[1]), holder}

@@ -1,87 +1,90 @@
-//! What a node is a member of, and whether it may vote.
+//! A node's membership in a cluster, and whether it may vote.
 //!
-//! A node that has lost what it counted must not vote. So each node keeps what it was admitted to, and
-//! as which process (the `run_id`, which Redis makes anew with each start): a process that isn't the
-//! one that was admitted has no vote. It may have come up with nothing, or with an old snapshot, which
-//! brings the record back together with old counters.
+//! A node that has lost counters must not vote. So each node keeps a record: the cluster that
+//! admitted it, and the process that was admitted. The process is known by its `run_id`, which
+//! Redis creates anew at each start. A process with another `run_id` has no vote: it may have come
+//! up with nothing, or with an old snapshot, which restores the record together with old counters.
 //!
-//! Only where every write was on disk before it was answered, a restart loses nothing, and the
-//! process that comes up takes the vote over by whoever connects to it first. An old append-only file
-//! that somebody has put in its place looks the same: whoever restores a backup deletes `fenced:node`
-//! there, and admits the node.
+//! There is one exception. If every write was on disk before it was answered, a restart loses
+//! nothing. Then the first client that connects to the new process transfers the vote to it. An old
+//! append-only file that somebody has put in place looks just the same. So an operator who restores
+//! a backup deletes `fenced:node` on that node, and admits the node again.
 
 use std::collections::HashMap;
 
 use redis::{ErrorKind, RedisError, RedisResult, aio::ConnectionLike};
 
-use super::{durability::Durability, node::Absence};
-use crate::redis::script::{Script, script};
+use super::{durability::Durability, node_error::NodeError};
+use crate::redis::{
+    keys::Keys,
+    script::{Script, script},
+};
 
-/// Where a node keeps what it is a member of.
-pub(crate) const MEMBERSHIP_KEY: &str = "fenced:node";
+static TAKE_OVER: Script = script!("run_id.lua", "take_over.lua");
 
-static SUCCEED: Script = script!("process.lua", "succeed.lua");
-
-/// A node's right to vote, as it was when it was connected to.
+/// A node's right to vote, as it was when the client connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Membership {
     /// The cluster's id.
     pub(super) cluster: String,
-    /// The process that was admitted, and that is connected to.
+    /// The process that was admitted. The client is connected to it.
     pub(super) run_id: String,
 }
 
-/// What a node keeps of its membership.
+/// The record of its membership that a node keeps.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     /// The cluster's id.
     pub(super) cluster: String,
-    /// How many nodes the cluster has.
+    /// The number of nodes in the cluster.
     pub(super) nodes: usize,
-    /// The longest ttl that is granted.
+    /// The longest ttl that the cluster grants.
     pub(super) max_ttl_ms: u64,
-    /// The process that was admitted; `None` before any was.
+    /// The process that was admitted; `None` before the first.
     pub(super) admitted: Option<String>,
-    /// The process that was to be admitted, when the cluster was being started.
+    /// The process that was prepared for admission while the cluster was being started.
     pub(super) prepared: Option<String>,
-    /// Whether the process that was admitted had every write on disk before it was answered.
+    /// Whether the admitted process had every write on disk before it answered.
     pub(super) durable: bool,
 }
 
-/// How a process stands to a cluster of so many nodes.
+/// The standing of a process in its node's cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(super) enum Standing {
     /// It may vote.
     Voting,
-    /// Another process was admitted before it: it was started anew, and may have lost what it counted.
+    /// Another process was admitted before it. The node restarted, and may have lost counters.
     Restarted,
-    /// The cluster was not started to its end. It has never voted.
+    /// The cluster was not started completely. The node has never voted.
     Prepared,
-    /// It belongs to another cluster.
+    /// The node belongs to another cluster.
     OtherCluster,
-    /// It belongs to none.
+    /// The node belongs to no cluster.
     NoCluster,
 }
 
 impl Membership {
-    /// Learns whether a node may vote that belongs to a cluster of so many nodes.
-    pub(super) async fn learn(
+    /// Reads a node's membership in a cluster of so many nodes.
+    ///
+    /// # Errors
+    /// If the node may not vote.
+    pub(super) async fn read(
         connection: &mut impl ConnectionLike,
         nodes: usize,
-    ) -> Result<Self, Absence> {
-        let run_id = run_id(connection).await?;
+    ) -> Result<Self, NodeError> {
+        let run_id = read_run_id(connection).await?;
         let record = Record::read(connection).await?;
-        match (Standing::of(connection, &run_id, record.as_ref(), nodes).await?, record) {
+        match (Standing::determine(connection, &run_id, record.as_ref(), nodes).await?, record) {
             (Standing::Voting, Some(Record { cluster, .. })) => Ok(Self { cluster, run_id }),
-            (standing, _) => Err(Absence::NoVote(standing.reason().to_owned())),
+            (standing, _) => Err(NodeError::NoVote(standing.reason().to_owned())),
         }
     }
 }
 
 impl Standing {
-    /// Compares a process with the record that its node has. One that has lost nothing takes over from
-    /// the one that was admitted.
-    pub(super) async fn of(
+    /// Compares a process with its node's record. A process that has lost nothing takes the vote
+    /// over from the process that was admitted.
+    pub(super) async fn determine(
         connection: &mut impl ConnectionLike,
         run_id: &str,
         record: Option<&Record>,
@@ -93,12 +96,12 @@ impl Standing {
         }
         Ok(match &record.admitted {
             Some(admitted) if admitted == run_id => {
-                if record.durable && Durability::of(connection).await?.may_lose() {
-                    lose_durability(connection, record, admitted).await?;
+                if record.durable && Durability::read(connection).await?.may_lose() {
+                    revoke_durability(connection, record, admitted).await?;
                 }
                 Self::Voting
             }
-            Some(admitted) if record.durable && succeed(connection, record, admitted).await? => {
+            Some(admitted) if record.durable && take_over(connection, record, admitted).await? => {
                 Self::Voting
             }
             None if record.prepared.as_deref() == Some(run_id) => Self::Prepared,
@@ -106,43 +109,41 @@ impl Standing {
         })
     }
 
-    /// Why it has no vote, and what gives it one.
+    /// Why the process has no vote, and how it gets one.
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::Voting => "it may vote",
             Self::Restarted => {
-                "it was started anew since it was admitted, and may have lost what it counted: \
-                 `lock-client node admit` lets it in"
+                "it restarted after it was admitted, and may have lost counters: run \
+                 `lock-client node admit` for it"
             }
             Self::Prepared => {
-                "its cluster was not started to the end: run `lock-client node init` again"
+                "its cluster was not started completely: run `lock-client node init` again"
             }
             Self::OtherCluster => {
-                "it belongs to another cluster, or to one of another number of nodes: name all of its \
-                 nodes, and no others"
+                "it belongs to another cluster, or to a cluster of another size: name all nodes of \
+                 one cluster, and no others"
             }
             Self::NoCluster => {
-                "it belongs to no cluster: `lock-client node init` starts one; `node admit` lets a node in \
-                 that has lost everything. If all have, stop all clients, and wait for the longest ttl \
-                 before `node init`"
+                "it belongs to no cluster: run `lock-client node init` to start one, or \
+                 `lock-client node admit` if only this node has lost its data. If all nodes have, \
+                 stop all clients and wait for the longest ttl before `node init`"
             }
         }
     }
 }
 
 impl Record {
-    /// Reads a node's record; `None` if it has none that is whole.
+    /// Reads a node's record; `None` if there is no complete one.
     pub(super) async fn read(connection: &mut impl ConnectionLike) -> RedisResult<Option<Self>> {
-        let mut fields: HashMap<String, String> =
-            redis::cmd("HGETALL").arg(MEMBERSHIP_KEY).query_async(connection).await?;
-        Ok(Self::of(&mut fields))
+        let fields = redis::cmd("HGETALL").arg(Keys::NODE).query_async(connection).await?;
+        Ok(Self::from_fields(fields))
     }
 
-    fn of(fields: &mut HashMap<String, String>) -> Option<Self> {
+    fn from_fields(mut fields: HashMap<String, String>) -> Option<Self> {
         Some(Self {
             cluster: fields.remove("cluster")?,
             nodes: fields.get("nodes")?.parse().ok()?,
-
             max_ttl_ms: fields.get("max_ttl_ms")?.parse().ok()?,
             admitted: fields.remove("run_id"),
             prepared: fields.remove("prepared"),
@@ -151,37 +152,37 @@ impl Record {
     }
 }
 
-/// The process that a connection leads to.
+/// Reads the id of the process at the other end of a connection.
 ///
 /// # Errors
-/// If it doesn't tell: then nobody would see that it was started anew.
-pub(super) async fn run_id(connection: &mut impl ConnectionLike) -> RedisResult<String> {
+/// Also if the process does not report its id: then a restart would go unnoticed.
+pub(super) async fn read_run_id(connection: &mut impl ConnectionLike) -> RedisResult<String> {
     let info: String = redis::cmd("INFO").arg("server").query_async(connection).await?;
     let mut fields = info.lines().filter_map(|line| line.split_once(':'));
     let run_id = fields.find(|(name, id)| *name == "run_id" && !id.is_empty());
-    let untold = || RedisError::from((ErrorKind::Client, "it doesn't tell its run_id"));
-    run_id.map(|(_, run_id)| run_id.to_owned()).ok_or_else(untold)
+    let missing = || RedisError::from((ErrorKind::Client, "INFO does not contain its run_id"));
+    run_id.map(|(_, run_id)| run_id.to_owned()).ok_or_else(missing)
 }
 
-/// Notes that the process that was admitted doesn't keep everything any more: then none takes its vote
-/// over.
-async fn lose_durability(
+/// Records that the admitted process may lose writes from now on. Then no later process takes over
+/// its vote.
+async fn revoke_durability(
     connection: &mut impl ConnectionLike,
     record: &Record,
     admitted: &str,
 ) -> RedisResult<()> {
-    let call = SUCCEED.with([MEMBERSHIP_KEY.to_owned()]).arg(&record.cluster).arg(admitted);
+    let call = TAKE_OVER.with([Keys::NODE.to_owned()]).arg(&record.cluster).arg(admitted);
     call.arg(0).in_full().query_async(connection).await
 }
 
-/// Has the present process take over from the one that was admitted as durable, if nothing was lost
-/// between them. Answers whether it has.
-async fn succeed(
+/// Transfers the vote from the admitted process to the present one, if nothing was lost between
+/// them. Returns whether it did.
+async fn take_over(
     connection: &mut impl ConnectionLike,
     record: &Record,
     admitted: &str,
 ) -> RedisResult<bool> {
-    let Some(kept) = Durability::of(connection).await?.has_kept_all() else { return Ok(false) };
-    let call = SUCCEED.with([MEMBERSHIP_KEY.to_owned()]).arg(&record.cluster).arg(admitted);
+    let Some(kept) = Durability::read(connection).await?.has_kept_all() else { return Ok(false) };
+    let call = TAKE_OVER.with([Keys::NODE.to_owned()]).arg(&record.cluster).arg(admitted);
     call.arg(u8::from(kept)).in_full().query_async(connection).await
 }

@@ -1,70 +1,60 @@
-//! One node: whether it can be asked, and what it answers.
+//! One node: its connection, and whether it can be asked now.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use redis::{AsyncConnectionConfig, FromRedisValue, RedisError, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, FromRedisValue, aio::MultiplexedConnection};
 use tokio::time::timeout;
 
-use super::membership::Membership;
-use crate::backend::BackendError;
-use crate::clock::Moment;
-use crate::redis::LONGEST_SILENCE;
-use crate::redis::Server;
-use crate::redis::line::Line;
-use crate::redis::line::Link;
-use crate::redis::script::Call;
+use super::{membership::Membership, node_error::NodeError, node_urls::NodeUrl, request::Request};
+use crate::{
+    clock::Moment,
+    redis::{LONGEST_SILENCE, Server, line::Line, script::Call, transport::Transport},
+};
 
-/// How long a node may leave everything unanswered until it is asked less: what is sent to one that
-/// hangs piles up, and is done late.
+/// How long a node may answer nothing before it is asked less often. Requests to a node that hangs
+/// pile up, and are carried out late.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How often a node that doesn't answer is asked for its vote all the same.
+/// How often a node that does not answer is still asked for its vote.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
-/// How long it may take to connect to a node, and to learn whether it may vote.
+/// How long it may take to connect to a node and to read its membership.
 const CONNECTING_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a node is left alone that could not be connected to, or has no vote.
-const AWAY: Duration = Duration::from_millis(250);
-/// How many requests may wait at a node that doesn't answer, for what it may yet do to be undone.
+/// How long after a failed connection the next is attempted.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
+/// How many requests may be unanswered before a node that hangs gets no more releases. A release
+/// undoes what the node may still carry out.
 const MOST_UNANSWERED: u32 = 1000;
 
-/// What nodes are to be asked for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asking {
-    /// Its vote, which is of use only if it answers soon.
-    Vote,
-    /// To release what it may have given, or may yet give: of use whenever it comes to it.
-    Release,
-}
-
-impl Asking {
-    /// How long all nodes together have for their answers.
-    pub(super) fn patience(self) -> Duration {
-        match self {
-            Self::Vote => Duration::from_millis(500),
-            Self::Release => Duration::from_secs(2),
-        }
-    }
-}
-
-/// One of the nodes of a cluster.
+/// One node of a cluster.
 pub(super) struct Node {
     server: Arc<Server>,
     address: String,
-    presence: Mutex<Presence>,
-    /// One connects at a time.
+    connection: Mutex<Connection>,
+    /// Held by the task that connects: there is one at a time.
     connecting: tokio::sync::Mutex<()>,
 }
 
-/// What is known of a node.
-enum Presence {
-    Unknown,
-    Voter { voter: Voter, probed: Moment },
-    Away { until: Moment, why: Absence },
+/// The state of the connection to a node.
+enum Connection {
+    None,
+    Established { voter: Voter, probed: Moment },
+    Failed { retry_at: Moment, error: NodeError },
 }
 
-/// A node that may vote, and how to ask it.
+/// Whether a node can be asked now.
+pub(super) enum Availability {
+    /// It can be asked.
+    Ready(Voter),
+    /// It failed a moment ago, or answers nothing. Nobody waits for it.
+    Unavailable(NodeError),
+    /// A new connection is needed. The error says what was wrong with the last one, if anything
+    /// was.
+    NeedsConnection(Option<NodeError>),
+}
+
+/// A node that may vote, and the connection to it.
 #[derive(Clone)]
 pub(super) struct Voter {
     line: Line,
@@ -72,166 +62,131 @@ pub(super) struct Voter {
 }
 
 impl Voter {
-    /// The cluster that it belongs to.
+    /// The id of the cluster that the node belongs to.
     pub(super) fn cluster(&self) -> &str {
         &self.membership.cluster
     }
 }
 
-/// Why a node gives no answer that counts.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(super) enum Absence {
-    /// There was no answer. What was asked for may have been done.
-    #[error("{0}")]
-    NoAnswer(String),
-    /// It has no vote, or refuses.
-    #[error("{0}")]
-    NoVote(String),
-}
-
-impl Absence {
-    pub(super) fn silent() -> Self {
-        Self::NoAnswer("no answer in time".to_owned())
-    }
-}
-
-impl From<RedisError> for Absence {
-    fn from(error: RedisError) -> Self {
-        match (error.code(), error.detail()) {
-            // Our scripts say it themselves.
-            (Some("NOVOTE" | "FENCED"), Some(why)) => Self::NoVote(why.to_owned()),
-            _ => BackendError::from(error).into(),
-        }
-    }
-}
-
-impl From<BackendError> for Absence {
-    fn from(error: BackendError) -> Self {
-        match error {
-            BackendError::Unavailable(reason) => Self::NoAnswer(reason.to_string()),
-            BackendError::Rejected(reason) => Self::NoVote(reason.to_string()),
-        }
-    }
-}
-
 impl Node {
-    pub(super) fn at(server: Arc<Server>, address: String) -> Self {
+    pub(super) fn new(url: NodeUrl) -> Self {
         Self {
-            server,
-            address,
-            presence: Mutex::new(Presence::Unknown),
+            server: Arc::new(url.server),
+            address: url.address,
+            connection: Mutex::new(Connection::None),
             connecting: tokio::sync::Mutex::default(),
         }
     }
 
-    /// Where it is, without a password.
+    pub(super) fn server(&self) -> Arc<Server> {
+        self.server.clone()
+    }
+
+    /// The node's address, without a password.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Whether it hasn't been connected to yet.
-    pub(super) fn is_unknown(&self) -> bool {
-        matches!(*self.presence(), Presence::Unknown)
+    /// Whether there is no connection, and none has failed just now.
+    pub(super) fn is_unconnected(&self) -> bool {
+        matches!(*self.connection(), Connection::None)
     }
 
-    /// Connects, and learns whether it may vote. One does that at a time; nobody waits for a node that
-    /// there was trouble with.
+    /// Connects, and reads whether the node may vote. One task connects at a time. The others wait
+    /// for it, unless there was an error before: then they return that error.
     pub(super) async fn connect(
         &self,
-        suspected: Option<Absence>,
-        learn: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<Membership, Absence>,
-    ) -> Result<Voter, Absence> {
-        let _connecting = match suspected {
-            Some(why) => self.connecting.try_lock().map_err(|_| why)?,
+        last_error: Option<NodeError>,
+        read: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<Membership, NodeError>,
+    ) -> Result<Voter, NodeError> {
+        let _connecting = match last_error {
+            Some(error) => self.connecting.try_lock().map_err(|_| error)?,
             None => timeout(CONNECTING_TIMEOUT, self.connecting.lock())
                 .await
-                .map_err(|_| Absence::silent())?,
+                .map_err(|_| NodeError::timed_out())?,
         };
-        match self.known(Asking::Vote) {
-            Known::Voter(voter) => return Ok(voter),
-            Known::Away(why) => return Err(why),
-            Known::Stale(_) => {}
+        match self.availability(Request::Vote) {
+            Availability::Ready(voter) => return Ok(voter),
+            Availability::Unavailable(error) => return Err(error),
+            Availability::NeedsConnection(_) => {}
         }
         let connecting = async {
-            // Who asks for something looks to the time himself, for all nodes at once.
+            // There is one timeout for all nodes together, where they are asked.
             let settings = AsyncConnectionConfig::new().set_response_timeout(None);
             let client = self.server.node().await?;
             let mut connection =
                 client.get_multiplexed_async_connection_with_config(&settings).await?;
-            let membership = Arc::new(learn(&mut connection).await?);
-            Ok(Voter { line: Line::over(Link::Node(connection)), membership })
+            let membership = Arc::new(read(&mut connection).await?);
+            Ok(Voter { line: Line::new(Transport::Node(connection)), membership })
         };
         let connected = timeout(CONNECTING_TIMEOUT, connecting).await;
-        let connected = connected.unwrap_or_else(|_| Err(Absence::silent()));
-        *self.presence() = match &connected {
-            Ok(voter) => Presence::Voter { voter: voter.clone(), probed: Moment::now() },
-            Err(why) => Presence::Away { until: Moment::now() + AWAY, why: Absence::clone(why) },
+        let connected = connected.unwrap_or_else(|_| Err(NodeError::timed_out()));
+        *self.connection() = match &connected {
+            Ok(voter) => Connection::Established { voter: voter.clone(), probed: Moment::now() },
+            Err(error) => Connection::Failed {
+                retry_at: Moment::now() + RECONNECT_PAUSE,
+                error: NodeError::clone(error),
+            },
         };
         connected
     }
 
-    /// Runs a script on a node that may vote.
+    /// Runs a script on the node.
     pub(super) async fn run<T: FromRedisValue>(
         &self,
         mut voter: Voter,
         call: impl FnOnce(&Membership) -> Call,
-    ) -> Result<T, Absence> {
+    ) -> Result<T, NodeError> {
         let answer = voter.line.run(&call(&voter.membership)).await;
         if let Err(error) = &answer
-            && (voter.line.is_over(error) || error.code() == Some("NOVOTE"))
+            && (voter.line.is_broken_by(error) || error.code() == Some("NOVOTE"))
         {
-            self.forget(&voter);
+            self.drop_connection(&voter);
         }
-        answer.map_err(Absence::from)
+        answer.map_err(NodeError::from)
     }
 
-    /// What is known of it.
-    pub(super) fn known(&self, asking: Asking) -> Known {
-        match &mut *self.presence() {
-            Presence::Unknown => Known::Stale(None),
-            Presence::Away { until, why } if until.has_passed() => Known::Stale(Some(why.clone())),
-            Presence::Away { why, .. } => Known::Away(why.clone()),
-            Presence::Voter { voter, probed } => {
+    /// Returns whether the node can be asked now.
+    pub(super) fn availability(&self, request: Request) -> Availability {
+        match &mut *self.connection() {
+            Connection::None => Availability::NeedsConnection(None),
+            Connection::Failed { retry_at, error } if retry_at.has_passed() => {
+                Availability::NeedsConnection(Some(error.clone()))
+            }
+            Connection::Failed { error, .. } => Availability::Unavailable(error.clone()),
+            Connection::Established { voter, probed } => {
                 let silence = voter.line.silence();
-                let silent = || Absence::NoAnswer(format!("no answer for {silence:.1?}"));
+                let silent = || NodeError::NoAnswer(format!("no answer for {silence:.1?}"));
                 if silence > LONGEST_SILENCE {
-                    Known::Stale(Some(silent()))
+                    Availability::NeedsConnection(Some(silent()))
                 } else if silence <= PATIENCE {
-                    Known::Voter(voter.clone())
-                } else if asking == Asking::Release {
+                    Availability::Ready(voter.clone())
+                } else if request == Request::Release {
                     match voter.line.unanswered_requests() {
-                        ..MOST_UNANSWERED => Known::Voter(voter.clone()),
-                        _ => Known::Away(silent()),
+                        ..MOST_UNANSWERED => Availability::Ready(voter.clone()),
+                        _ => Availability::Unavailable(silent()),
                     }
                 } else if probed.elapsed() < PROBE_INTERVAL {
-                    Known::Away(silent())
+                    Availability::Unavailable(silent())
                 } else {
                     *probed = Moment::now();
-                    Known::Voter(voter.clone())
+                    Availability::Ready(voter.clone())
                 }
             }
         }
     }
 
-    /// Forgets a line that is of no more use, unless there is a newer one.
-    fn forget(&self, used: &Voter) {
-        let mut presence = self.presence();
-        if matches!(&*presence, Presence::Voter { voter, .. } if voter.line.is(&used.line)) {
-            *presence = Presence::Unknown;
+    /// Drops a connection that is of no more use, unless there is a newer one.
+    fn drop_connection(&self, used: &Voter) {
+        let mut connection = self.connection();
+        if let Connection::Established { voter, .. } = &*connection
+            && voter.line.is_same(&used.line)
+        {
+            *connection = Connection::None;
         }
     }
 
-    fn presence(&self) -> MutexGuard<'_, Presence> {
-        self.presence.lock().expect("nothing panics while it has this")
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().expect("nothing panics while it holds this lock")
     }
-}
-
-/// What is known of a node.
-pub(super) enum Known {
-    /// It can be asked now.
-    Voter(Voter),
-    /// It was away a moment ago, or leaves everything unanswered: nobody waits for it.
-    Away(Absence),
-    /// It is to be connected to. There may have been trouble with it.
-    Stale(Option<Absence>),
 }

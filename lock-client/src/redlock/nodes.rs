@@ -1,4 +1,4 @@
-//! All nodes of a cluster, and how they are asked: all at once.
+//! All nodes of a cluster, which are asked at once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,38 +14,44 @@ use redis::FromRedisValue;
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{
-    background::Background,
+    majority::majority,
     membership::Membership,
-    node::{Absence, Asking, Known, Node, Voter},
-    tally::majority,
+    node::{Availability, Node, Voter},
+    node_error::NodeError,
+    request::Request,
 };
-use crate::{backend::BackendError, redis::script::Call};
+use crate::{backend::BackendError, background::Background, redis::script::Call};
 
-/// How long the slowest of nodes that haven't been connected to yet is waited for.
+/// How long the first request waits for the slowest node to connect.
 const FIRST_CONNECTION: Duration = Duration::from_millis(100);
 
 /// The nodes of a cluster.
 pub(super) struct Nodes {
     nodes: Vec<Node>,
-    /// What each was when it was connected to last.
+    /// The membership of each node when it was last connected to.
     members: Mutex<Vec<Option<Membership>>>,
-    /// Whether they have been seen not to belong to one cluster.
+    /// Whether nodes of different clusters have been seen.
     mixed: AtomicBool,
-    /// What goes on when a majority has answered.
+    /// The requests that continue after a majority has answered.
     background: Background,
 }
 
-/// Answers of nodes, as they come.
-pub(super) type Answers<T> = mpsc::UnboundedReceiver<(usize, Result<T, Absence>)>;
+/// The nodes' answers, in order of arrival.
+pub(super) type Answers<T> = mpsc::UnboundedReceiver<(usize, Result<T, NodeError>)>;
 
 impl Nodes {
-    pub(super) fn of(nodes: Vec<Node>) -> Self {
+    pub(super) fn new(nodes: Vec<Node>) -> Self {
         Self {
             members: Mutex::new(vec![None; nodes.len()]),
             mixed: AtomicBool::new(false),
             nodes,
             background: Background::default(),
         }
+    }
+
+    /// The addresses of all nodes, without passwords.
+    pub(super) fn addresses(&self) -> String {
+        self.nodes.iter().map(Node::address).collect::<Vec<_>>().join(", ")
     }
 
     pub(super) fn len(&self) -> usize {
@@ -60,40 +66,40 @@ impl Nodes {
         &self.background
     }
 
-    /// Gives those a moment that haven't been connected to yet: else the first lock of a client would be
-    /// had on the fastest of them alone.
+    /// Gives nodes without a connection a moment to connect. Otherwise a client would acquire its
+    /// first lock on the fastest nodes alone.
     pub(super) async fn connect(self: &Arc<Self>) {
-        if self.nodes.iter().any(Node::is_unknown) {
-            let connecting = (0..self.len()).map(|node| self.voter(node, Asking::Vote));
+        if self.nodes.iter().any(Node::is_unconnected) {
+            let connecting = (0..self.len()).map(|node| self.voter(node, Request::Vote));
             let _ = timeout(FIRST_CONNECTION, join_all(connecting)).await;
         }
     }
 
-    /// A node that can be asked now, and may vote.
+    /// Returns a node that can be asked now and may vote. Connects to it if needed.
     pub(super) async fn voter(
         self: &Arc<Self>,
         node: usize,
-        asking: Asking,
-    ) -> Result<Voter, Absence> {
-        let voter = match self.nodes[node].known(asking) {
-            Known::Voter(voter) => voter,
-            Known::Away(why) => return Err(why),
-            Known::Stale(suspected) => {
+        request: Request,
+    ) -> Result<Voter, NodeError> {
+        let voter = match self.nodes[node].availability(request) {
+            Availability::Ready(voter) => voter,
+            Availability::Unavailable(error) => return Err(error),
+            Availability::NeedsConnection(last_error) => {
                 let nodes = self.clone();
-                // It is for those who ask next, too, if nobody waits for it any more.
+                // It continues if this caller stops waiting: later callers use the connection, too.
                 let connecting = self.background.spawn(async move {
-                    let learn = async |connection: &mut _| {
-                        let membership = Membership::learn(connection, nodes.len()).await?;
-                        nodes.join(node, &membership)?;
+                    let read_membership = async |connection: &mut _| {
+                        let membership = Membership::read(connection, nodes.len()).await?;
+                        nodes.register(node, &membership)?;
                         Ok(membership)
                     };
-                    nodes.nodes[node].connect(suspected, learn).await
+                    nodes.nodes[node].connect(last_error, read_membership).await
                 });
-                let ended = |_| Err(Absence::NoAnswer("the runtime has ended".to_owned()));
+                let ended = |_| Err(NodeError::NoAnswer("the runtime has ended".to_owned()));
                 connecting.await.unwrap_or_else(ended)?
             }
         };
-        self.compare(&voter)?;
+        self.check_cluster(&voter)?;
         Ok(voter)
     }
 
@@ -103,55 +109,56 @@ impl Nodes {
         node: usize,
         voter: Voter,
         call: impl FnOnce(&Membership) -> Call,
-    ) -> Result<T, Absence> {
+    ) -> Result<T, NodeError> {
         self.nodes[node].run(voter, call).await
     }
 
-    /// Asks all nodes at once, in the background: who has heard enough doesn't wait for the others.
+    /// Asks all nodes at once, in the background. The caller may stop reading once it has enough
+    /// answers.
     pub(super) fn ask_all<T: FromRedisValue + Send + 'static>(
         self: &Arc<Self>,
-        asking: Asking,
+        request: Request,
         call: impl Fn(&Membership) -> Call + Send + Sync + 'static,
     ) -> Answers<T> {
         let (sender, answers) = mpsc::unbounded_channel();
         let nodes = self.clone();
         self.background.spawn(async move {
             let ask = async |node: usize| {
-                let voter = nodes.voter(node, asking).await?;
+                let voter = nodes.voter(node, request).await?;
                 nodes.run(node, voter, &call).await
             };
             let answer = |node| async move { (node, ask(node).await) };
-            let mut answering: FuturesUnordered<_> = (0..nodes.len()).map(answer).collect();
+            let mut pending: FuturesUnordered<_> = (0..nodes.len()).map(answer).collect();
             let mut silent: BTreeSet<_> = (0..nodes.len()).collect();
-            // Whoever has heard enough listens no more.
-            let tell = |answer| drop(sender.send(answer));
+            // A send fails once the caller has dropped its end, and that is fine.
+            let send = |answer| drop(sender.send(answer));
             let answering = async {
-                while let Some((node, answer)) = answering.next().await {
+                while let Some((node, answer)) = pending.next().await {
                     silent.remove(&node);
-                    tell((node, answer));
+                    send((node, answer));
                 }
             };
-            let _ = timeout(asking.patience(), answering).await;
+            let _ = timeout(request.timeout(), answering).await;
             for node in silent {
-                tell((node, Err(Absence::silent())));
+                send((node, Err(NodeError::timed_out())));
             }
         });
         answers
     }
 
-    /// What to tell when too few nodes have answered: that it may be tried again, unless so many refuse
-    /// that no majority is left.
-    pub(super) fn too_few(&self, absent: &[(usize, Absence)]) -> BackendError {
-        let mut addresses: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (node, why) in absent {
-            addresses.entry(why.to_string()).or_default().push(self.nodes[*node].address());
+    /// The error when too few nodes have voted. It may be retried, unless so many nodes refuse that
+    /// the others are no majority.
+    pub(super) fn no_majority(&self, errors: &[(usize, NodeError)]) -> BackendError {
+        let mut by_reason: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (node, error) in errors {
+            by_reason.entry(error.to_string()).or_default().push(self.nodes[*node].address());
         }
-        let reasons: Vec<_> = addresses
+        let reasons: Vec<_> = by_reason
             .iter()
-            .map(|(why, addresses)| format!("{} ({})", why, addresses.join(", ")))
+            .map(|(reason, addresses)| format!("{}: {reason}", addresses.join(", ")))
             .collect();
         let without_vote =
-            absent.iter().filter(|(_, why)| matches!(why, Absence::NoVote(_))).count();
+            errors.iter().filter(|(_, error)| matches!(error, NodeError::NoVote(_))).count();
         let reason =
             format!("no majority of the {} nodes has voted: {}", self.len(), reasons.join("; "));
         if self.len() - without_vote < self.majority() {
@@ -161,39 +168,44 @@ impl Nodes {
         }
     }
 
-    /// Notes what a node is, and sees that it is none of the others.
-    fn join(&self, node: usize, membership: &Membership) -> Result<(), Absence> {
+    /// Records a node's membership, and checks that no other URL names the same server.
+    fn register(&self, node: usize, membership: &Membership) -> Result<(), NodeError> {
         let mut members = self.members();
         members[node] = None;
-        let known =
-            || members.iter().enumerate().filter_map(|(n, other)| Some((n, other.as_ref()?)));
-        if let Some((n, _)) = known().find(|(_, other)| other.run_id == membership.run_id) {
-            let (address, number) = (self.nodes[n].address(), self.len());
-            return Err(Absence::NoVote(format!(
-                "it is the same server as {address}: name {number} different ones"
+        let known = || {
+            let others = members.iter().enumerate();
+            others.filter_map(|(other, member)| Some((other, member.as_ref()?)))
+        };
+        if let Some((other, _)) = known().find(|(_, member)| member.run_id == membership.run_id) {
+            let (address, number) = (self.nodes[other].address(), self.len());
+            return Err(NodeError::NoVote(format!(
+                "it is the same server as {address}: name {number} different servers"
             )));
         }
-        if known().any(|(_, other)| other.cluster != membership.cluster) {
+        if known().any(|(_, member)| member.cluster != membership.cluster) {
             self.mixed.store(true, Ordering::Relaxed);
         }
         members[node] = Some(membership.clone());
         Ok(())
     }
 
-    /// Sees that a node belongs to the cluster that most of them do, if they don't all belong to one.
-    fn compare(&self, voter: &Voter) -> Result<(), Absence> {
+    /// If the nodes belong to different clusters, only those of the largest may vote.
+    fn check_cluster(&self, voter: &Voter) -> Result<(), NodeError> {
         if !self.mixed.load(Ordering::Relaxed) {
             return Ok(());
         }
         let members = self.members();
-        let of = |cluster: &str| members.iter().flatten().filter(|m| m.cluster == cluster).count();
-        if members.iter().flatten().all(|other| of(&other.cluster) <= of(voter.cluster())) {
+        let size = |cluster: &str| {
+            members.iter().flatten().filter(|member| member.cluster == cluster).count()
+        };
+        let own = size(voter.cluster());
+        if members.iter().flatten().all(|other| size(&other.cluster) <= own) {
             return Ok(());
         }
-        Err(Absence::NoVote("it belongs to another cluster than most of them".to_owned()))
+        Err(NodeError::NoVote("it belongs to another cluster than most of the nodes".to_owned()))
     }
 
     fn members(&self) -> MutexGuard<'_, Vec<Option<Membership>>> {
-        self.members.lock().expect("nothing panics while it has this")
+        self.members.lock().expect("nothing panics while it holds this lock")
     }
 }

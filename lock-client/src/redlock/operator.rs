@@ -1,49 +1,108 @@
-//! What an operator does with the nodes of a cluster: starts it, lets nodes in, and looks at them.
+//! The operation of a cluster: starting it, admitting nodes, and inspecting it.
 
 mod admission;
 mod counters;
-mod founding;
+mod error;
 mod peer;
+mod places;
+mod start;
 mod trial;
 mod view;
 
-use futures_util::future::join_all;
+use fence::ResourceName;
 
-use self::peer::{Peer, Place};
+use self::places::Places;
+use super::node_urls::InvalidNodes;
+use crate::Ttl;
+
 pub use self::{
-    admission::Asked,
-    peer::Trouble,
-    view::{Cluster, State, View},
+    admission::{Admission, PendingAdmission},
+    error::OperatorError,
+    view::{Cluster, Inspection, State, View},
 };
 pub use super::durability::Persistence;
-use super::{InvalidNodes, Redlock, tally::majority};
-use crate::redis::Server;
 
-/// The nodes of a cluster, all of them, as an operator names them.
+/// The operator of a cluster. Unlike [`Redlock`](super::Redlock), it also talks to nodes that may
+/// not vote.
 #[derive(Debug)]
 pub struct Operator {
-    places: Vec<Place>,
+    places: Places,
 }
 
 impl Operator {
-    /// Takes the URLs of all nodes.
+    /// Creates an operator of the cluster that has these nodes. It must be given the URLs of all
+    /// nodes.
     ///
     /// # Errors
-    /// [`InvalidNodes`] as [`Redlock::open`].
+    /// [`InvalidNodes`] in the cases of [`Redlock::open`](super::Redlock::open).
     pub fn new<U: AsRef<str>>(urls: &[U]) -> Result<Self, InvalidNodes> {
-        Redlock::open(urls)?;
-        let place = |url: &U| Place::of(&Server::at(url.as_ref())?);
-        Ok(Self { places: urls.iter().map(place).collect::<Result<_, InvalidNodes>>()? })
+        Ok(Self { places: Places::new(urls)? })
     }
 
-    /// How many nodes are more than half of them.
+    /// Returns the number of nodes that make a majority.
     pub fn majority(&self) -> usize {
-        majority(self.places.len())
+        self.places.majority()
     }
 
-    /// Connects to all nodes.
-    async fn connect(&self) -> Vec<Result<Peer, Trouble>> {
-        let nodes = self.places.len();
-        join_all(self.places.iter().map(|place| place.connect(nodes))).await
+    /// Starts a cluster of all nodes. Completes a start that was interrupted. `max_ttl` is the
+    /// longest ttl that the cluster will grant; admissions wait that long.
+    ///
+    /// # Errors
+    /// - [`OperatorError::Invalid`] if two URLs lead to one server, if a node is a replica or part
+    ///   of a Redis Cluster, or if the cluster was started with another `max_ttl`.
+    /// - [`OperatorError::Unavailable`] if a node does not answer, belongs to a cluster already, or
+    ///   is being prepared by another operator at the same time.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, the cluster may be started in part. Call it again.
+    pub async fn start_cluster(&self, max_ttl: Ttl) -> Result<Cluster, OperatorError> {
+        start::start_cluster(&self.places, max_ttl).await
+    }
+
+    /// Requests the admission of the node at this URL, whose password may be left out. A node
+    /// without a vote is not changed until [`PendingAdmission::finish`].
+    ///
+    /// # Errors
+    /// - [`OperatorError::Invalid`] if the URL names none of the cluster's nodes, or if two URLs
+    ///   lead to one server.
+    /// - [`OperatorError::Unavailable`] if the node does not answer or belongs to another cluster,
+    ///   or if fewer than a majority of other nodes may vote.
+    ///
+    /// # Cancellation safety
+    /// It is safe to drop this future.
+    pub async fn request_admission(&self, node: &str) -> Result<Admission<'_>, OperatorError> {
+        Admission::request(&self.places, node).await
+    }
+
+    /// Inspects all nodes, but not their counters. A node that does not answer is
+    /// [`Unreachable`](State::Unreachable).
+    pub async fn inspect(&self) -> Inspection {
+        view::inspect(&self.places).await
+    }
+
+    /// Inspects all nodes and their counters.
+    ///
+    /// # Errors
+    /// [`OperatorError::Unavailable`] if a node stops answering meanwhile.
+    pub async fn inspect_with_counters(&self) -> Result<Inspection, OperatorError> {
+        view::inspect_with_counters(&self.places).await
+    }
+
+    /// Tries all scripts on one node that may vote, on a lock of this name: grants, seals, renews,
+    /// raises and releases it. Nodes are numbered in the order of their URLs. With several nodes, a
+    /// failure on one of them would go unnoticed.
+    ///
+    /// # Errors
+    /// The step that failed, and the reason.
+    ///
+    /// # Panics
+    /// If there is no node of this number.
+    pub async fn try_lock_on(
+        &self,
+        node: usize,
+        name: &ResourceName,
+        ttl: Ttl,
+    ) -> Result<(), String> {
+        trial::try_lock(&self.places, node, name, ttl).await
     }
 }

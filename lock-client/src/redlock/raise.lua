@@ -1,15 +1,16 @@
--- Raises the counter above a token, if the lock on this node still belongs to this ownership.
+-- Raises the counter above a token, if the lock on this node still belongs to this ownership. This
+-- is the first half of a reissue.
 --
--- KEYS  1 the lock, "<token> <grant> <holder>"
---       2 the counter
---       3 what the node was admitted as
--- ARGV  1 cluster
---       2 run_id
---       3 holder
---       4 grant
---       5 what the counter is raised above
---       6 what a missing counter starts at
--- answers the counter, 0 if the lock is no longer this ownership's
+-- KEYS  1 the lock, "<token> <grant> <holder>".
+--       2 the counter.
+--       3 the node's membership record.
+-- ARGV  1 cluster.
+--       2 run_id.
+--       3 holder.
+--       4 grant.
+--       5 the token that the counter must exceed.
+--       6 the start of a missing counter.
+-- returns the counter, 0 if the lock does not belong to this ownership any more.
 
 local refusal = no_vote(KEYS[3], ARGV[1], ARGV[2])
 if refusal then

@@ -1,19 +1,19 @@
--- Frees the lock on this node if it is the holder's, wakes who waits for it, and lifts the counter, so
--- that the nodes count alike: then the next grant takes one round trip.
+-- Frees the lock on this node if the holder has it, notifies the waiters, and raises the counter.
+-- With equal counters on all nodes, the next grant takes one round trip.
 --
--- It makes no token smaller, and gives no lock: so it takes no vote.
+-- It grants no lock and lowers no counter. So it needs no vote.
 --
--- KEYS  1 the lock, "<token> <grant> <holder>"
---       2 the counter
--- ARGV  1 holder
---       2 what the counter is lifted to: the grant, if it is known; else 0
---       3 the channel on which those who wait hear of it
--- answers 1 if it was the holder's, 0 if not
+-- KEYS  1 the lock, "<token> <grant> <holder>".
+--       2 the counter.
+-- ARGV  1 holder.
+--       2 the token that the counter is raised to; 0 if it is unknown.
+--       3 the channel that notifies waiters.
+-- returns 1 if the holder had the lock, else 0.
 
 local lock = redis.call('GET', KEYS[1])
--- A node that has sealed the grant has counted to it.
+-- A node that has sealed this token needs no raise: its counter has reached it.
 if lock ~= ARGV[2] .. ' ' .. ARGV[2] .. ' ' .. ARGV[1] then
-    lift(KEYS[2], ARGV[2])
+    raise_counter(KEYS[2], ARGV[2])
     local _, _, holder = parts(lock)
     if holder ~= ARGV[1] then
         return 0

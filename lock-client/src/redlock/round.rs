@@ -1,201 +1,263 @@
-//! One round: all nodes are asked for the lock at once, under a holder of its own.
+//! One round: all nodes are asked to grant the lock, and a majority of them seals one token.
+//!
+//! A round continues in the background after its outcome is known. It may outlive the call that
+//! started it. It releases a lock that nobody accepts.
 
 use std::{
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use fence::{Holder, Token};
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use fence::{Holder, ResourceName, Token};
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use redis::{RedisError, Value, from_redis_value};
-use tokio::{sync::oneshot, time::sleep};
+use tokio::{
+    sync::oneshot,
+    time::{Sleep, sleep},
+};
 
 use super::{
-    node::{Absence, Asking},
+    node::Voter,
+    node_error::NodeError,
     nodes::Nodes,
+    outcome::{Outcome, SealedToken},
+    request::Request,
     script,
-    tally::{Heard, Missed, Sealing, Tally, Verdict},
+    tally::{Answer, Seal, Tally, Verdict},
 };
 use crate::{
     Ttl,
     backend::Ownership,
     clock::Moment,
-    redis::{keys::Keys, remaining_time, valid_token},
+    redis::{keys::Keys, remaining_time, unix_millis, valid_token},
 };
 
-/// One round. It is played in the background: whoever asked for it may go away, and the nodes that
-/// answer late are heard to their end.
+/// One round.
 pub(super) struct Round {
-    pub(super) nodes: Arc<Nodes>,
-    pub(super) keys: Keys,
-    /// Of this round alone: an answer to an earlier round is none to this one.
-    pub(super) holder: Holder,
-    pub(super) ttl: Ttl,
-    /// What missing counters start at, on all nodes alike.
-    pub(super) start: u64,
-    /// Whether what comes of it is known: nobody who has not been asked yet is asked then.
-    pub(super) decided: AtomicBool,
-    /// The cluster of the first that is asked: those of another don't count besides.
-    pub(super) cluster: OnceLock<String>,
+    nodes: Arc<Nodes>,
+    keys: Keys,
+    /// New for every round: a late answer to an earlier round never counts in this one.
+    holder: Holder,
+    ttl: Ttl,
+    /// The start of missing counters, the same on all nodes.
+    start: u64,
+    /// Whether the outcome is known. Then nodes that have not been asked yet are not asked any
+    /// more.
+    decided: AtomicBool,
+    /// The cluster of the first node that was asked. Nodes of another cluster don't count.
+    cluster: OnceLock<String>,
 }
 
-/// A round that was won.
-#[derive(Debug)]
-pub(super) struct Won {
-    /// What a majority has sealed.
-    pub(super) token: Token,
-    /// Whoever takes the lock says so; else it is released, and this says so.
-    pub(super) take: oneshot::Sender<()>,
-}
-
-/// What a node is asked for.
-enum Step {
-    Grant(usize),
-    Seal(Sealing),
-}
-
-impl Step {
-    fn node(&self) -> usize {
-        match self {
-            Self::Grant(node) | Self::Seal(Sealing { node, .. }) => *node,
-        }
-    }
-}
+/// The requests that nodes have not answered yet.
+type Pending<'a> = FuturesUnordered<BoxFuture<'a, (usize, Answer)>>;
 
 impl Round {
-    /// Plays it, and tells what came of it. If nobody takes the lock any more, or it took longer than
-    /// the lock may be relied on, everything is released again.
-    pub(super) async fn play(self, tell: oneshot::Sender<Result<Won, Missed>>) {
+    pub(super) fn new(nodes: Arc<Nodes>, name: &ResourceName, holder: Holder, ttl: Ttl) -> Self {
+        Self {
+            nodes,
+            keys: Keys::of(name),
+            holder,
+            ttl,
+            start: unix_millis(),
+            decided: AtomicBool::new(false),
+            cluster: OnceLock::new(),
+        }
+    }
+
+    /// Runs the round, and reports its outcome. There is no report if the token was sealed too
+    /// late.
+    pub(super) async fn run(self, report: oneshot::Sender<Outcome>) {
+        // 1. Fix the deadline before anything is sent. Each node counts the ttl from its grant,
+        //    which is later. With a deadline counted from an answer, the lease could outlive the
+        //    lock.
         let valid_until = Moment::now() + self.ttl.reliable();
-        // One for everything: a timer for each request costs more than the request.
-        let mut in_time = pin!(sleep(valid_until.remaining().min(Asking::Vote.patience())));
+        // One timer for the whole round: a timer for each request costs more than the request.
+        let timeout = valid_until.remaining().min(Request::Vote.timeout());
+        let mut timeout = pin!(sleep(timeout));
+
+        // 2. Give nodes without a connection a moment, so that a new client asks all of them.
         self.nodes.connect().await;
-        let mut tally = Tally::of(self.nodes.len());
-        let mut asked: FuturesUnordered<_> =
-            (0..self.nodes.len()).map(|node| self.ask(Step::Grant(node))).collect();
+
+        // 3. Ask all nodes for a grant, all at once. If they were asked one after the other, rivals
+        //    would split the nodes between them more often, and one slow node would use up the ttl.
+        let mut tally = Tally::new(self.nodes.len());
+        let mut pending: Pending<'_> =
+            (0..self.nodes.len()).map(|node| self.request_grant(node)).collect();
+
+        // 4. Count the votes until they decide. The highest grant of the first majority is the
+        //    token. Nodes that granted less are asked to seal it, at once. Without the seal, the
+        //    next round could find a majority of counters below the token, and issue that token or
+        //    a lower one.
         while tally.verdict() == Verdict::Open {
-            let (node, heard) = tokio::select! {
+            tokio::select! {
                 biased;
-                heard = asked.next() => heard.expect("a verdict is open only while nodes are asked"),
-                () = &mut in_time => {
+                answer = pending.next() => {
+                    let (node, answer) = answer.expect("an open verdict has pending requests");
+                    self.count(node, answer, &mut tally, &mut pending);
+                }
+                () = &mut timeout => {
                     tally.give_up();
                     break;
                 }
-            };
-            let seals = tally.count(node, heard).into_iter().map(Step::Seal);
-            asked.extend(seals.map(|seal| self.ask(seal)));
+            }
         }
+
+        // 5. From here on, send no request for a grant that still waits for its connection. The
+        //    node would take the lock for a round that is over.
         self.decided.store(true, Ordering::Relaxed);
+
+        // 6. Without a majority in time, release everywhere: other clients would otherwise wait for
+        //    the ttl. A token that was sealed after the deadline is no use: the lock may have
+        //    expired. Its caller gets no report, and learns that from the closed channel.
         let highest = tally.highest();
-        let (take, mut taken) = oneshot::channel();
-        // Nobody may listen any more.
-        let _ = match tally.verdict() {
-            Verdict::Won(_) if valid_until.has_passed() => return self.undo(asked, highest).await,
-            Verdict::Won(token) => tell.send(Ok(Won { token, take })),
-            Verdict::Missed | Verdict::Open => {
-                let _ = tell.send(Err(tally.missed()));
-                return self.undo(asked, highest).await;
+        let token = match tally.verdict() {
+            Verdict::Sealed(token) if !valid_until.has_passed() => token,
+            Verdict::Sealed(_) => return self.undo(pending, highest).await,
+            Verdict::NoMajority | Verdict::Open => {
+                let _ = report.send(tally.without_majority());
+                return self.undo(pending, highest).await;
             }
         };
-        // The more nodes are sealed, the more of them the lease can lose.
-        let mut is_taken = false;
-        while !(is_taken && asked.is_empty()) {
+        assert_eq!(highest, Some(token), "every grant was compared with the token");
+
+        // 7. Report the token. This fails if the caller has gone, and then step 9 releases the
+        //    lock.
+        let (accept, accepted) = oneshot::channel();
+        let _ = report.send(Outcome::Sealed(SealedToken::new(token, accept)));
+
+        // 8. Seal on the remaining nodes, too, and wait until the caller accepts the token. The
+        //    more nodes have sealed, the more of them may fail during the lease.
+        let is_accepted = self.seal_the_rest(&mut tally, &mut pending, accepted, timeout).await;
+
+        // 9. If nobody accepted the token, release everywhere. Otherwise a lock without a holder
+        //    would stay until its ttl is over.
+        if !is_accepted {
+            self.undo(pending, highest).await;
+        }
+    }
+
+    /// Seals on the nodes that have not decided the round. Returns whether the token was accepted.
+    async fn seal_the_rest<'a>(
+        &'a self,
+        tally: &mut Tally,
+        pending: &mut Pending<'a>,
+        mut accepted: oneshot::Receiver<()>,
+        mut timeout: Pin<&mut Sleep>,
+    ) -> bool {
+        let mut is_accepted = false;
+        while !(is_accepted && pending.is_empty()) {
             tokio::select! {
-                answer = &mut taken, if !is_taken => match answer {
-                    Ok(()) => is_taken = true,
-                    Err(_) => return self.undo(asked, highest).await,
+                answer = &mut accepted, if !is_accepted => match answer {
+                    Ok(()) => is_accepted = true,
+                    Err(_) => return false,
                 },
-                Some((node, heard)) = asked.next() => {
-                    let seals = tally.count(node, heard).into_iter().map(Step::Seal);
-                    asked.extend(seals.map(|seal| self.ask(seal)));
+                Some((node, answer)) = pending.next() => {
+                    self.count(node, answer, tally, pending);
                 }
-                () = &mut in_time => {
-                    // From here on, it can't be taken any more.
-                    taken.close();
-                    if !is_taken && taken.try_recv().is_err() {
-                        self.undo(asked, highest).await;
-                    }
-                    return;
+                () = &mut timeout => {
+                    // Close first: afterwards it is certain whether the token was accepted.
+                    accepted.close();
+                    return is_accepted || accepted.try_recv().is_ok();
                 }
+            }
+        }
+        true
+    }
+
+    /// Counts an answer, and sends the seals that are needed now.
+    fn count<'a>(
+        &'a self,
+        node: usize,
+        answer: Answer,
+        tally: &mut Tally,
+        pending: &mut Pending<'a>,
+    ) {
+        pending.extend(tally.count(node, answer).into_iter().map(|seal| self.request_seal(seal)));
+    }
+
+    fn request_grant(&self, node: usize) -> BoxFuture<'_, (usize, Answer)> {
+        Box::pin(async move { (node, self.grant(node).await.unwrap_or_else(Answer::Failed)) })
+    }
+
+    fn request_seal(&self, seal: Seal) -> BoxFuture<'_, (usize, Answer)> {
+        assert!(
+            seal.grant < seal.token,
+            "a node that has reached the token needs no seal: {seal:?}"
+        );
+        Box::pin(async move { (seal.node, self.seal(&seal).await.unwrap_or_else(Answer::Failed)) })
+    }
+
+    async fn grant(&self, node: usize) -> Result<Answer, NodeError> {
+        let voter = self.voter(node).await?;
+        if self.decided.load(Ordering::Relaxed) {
+            return Err(NodeError::NoAnswer("the round ended before it was asked".to_owned()));
+        }
+        let call =
+            |member: &_| script::grant(&self.keys, member, &self.holder, self.ttl, self.start);
+        match self.nodes.run(node, voter, call).await? {
+            Value::Int(grant) => Ok(Answer::Granted(valid_token(grant)?)),
+            refusal => {
+                let (remaining, holder): (_, String) =
+                    from_redis_value(refusal).map_err(RedisError::from)?;
+                if self.is_of_same_acquire(&holder) {
+                    return Err(NodeError::NoAnswer(
+                        "it has not yet released the lock of an earlier attempt".to_owned(),
+                    ));
+                }
+                Ok(Answer::Refused { holder, remaining: remaining_time(remaining) })
             }
         }
     }
 
-    async fn ask(&self, step: Step) -> (usize, Heard) {
-        let node = step.node();
-        (node, self.answer(node, step).await.unwrap_or_else(Heard::Absent))
+    async fn seal(&self, seal: &Seal) -> Result<Answer, NodeError> {
+        let voter = self.voter(seal.node).await?;
+        let here = Ownership { holder: self.holder.clone(), grant: seal.grant };
+        let call = |member: &_| script::seal(&self.keys, member, &here, seal.token, seal.token);
+        let is_sealed = self.nodes.run(seal.node, voter, call).await?;
+        Ok(if is_sealed { Answer::Sealed } else { Answer::NotSealed })
     }
 
-    async fn answer(&self, node: usize, step: Step) -> Result<Heard, Absence> {
-        let voter = self.nodes.voter(node, Asking::Vote).await?;
+    /// Returns a node that may vote in this round.
+    async fn voter(&self, node: usize) -> Result<Voter, NodeError> {
+        let voter = self.nodes.voter(node, Request::Vote).await?;
         if self.cluster.get_or_init(|| voter.cluster().to_owned()) != voter.cluster() {
-            return Err(Absence::NoVote("it belongs to another cluster than others".to_owned()));
+            return Err(NodeError::NoVote("it belongs to another cluster than others".to_owned()));
         }
-        match step {
-            Step::Grant(_) if self.decided.load(Ordering::Relaxed) => {
-                Err(Absence::NoAnswer("it was not asked in time".to_owned()))
-            }
-            Step::Grant(_) => {
-                let call = |voter: &_| {
-                    script::grant(&self.keys, voter, &self.holder, self.ttl, self.start)
-                };
-                match self.nodes.run(node, voter, call).await? {
-                    Value::Int(grant) => Ok(Heard::Granted(valid_token(grant)?)),
-                    refusal => {
-                        let (remaining, holder): (_, String) =
-                            from_redis_value(refusal).map_err(RedisError::from)?;
-                        if self.is_of_this_acquire(&holder) {
-                            return Err(Absence::NoAnswer(
-                                "it is yet to release what an earlier try took".to_owned(),
-                            ));
-                        }
-                        Ok(Heard::Refused { holder, remaining: remaining_time(remaining) })
-                    }
-                }
-            }
-            Step::Seal(Sealing { grant, token, .. }) => {
-                let here = Ownership { holder: self.holder.clone(), grant };
-                let call = |voter: &_| script::seal(&self.keys, voter, &here, token, token);
-                Ok(Heard::Sealed(self.nodes.run(node, voter, call).await?))
-            }
-        }
+        Ok(voter)
     }
 
-    /// Tells whether a lock was taken by an earlier round of the same acquire: that is released in the
-    /// background, and nobody else has it.
-    fn is_of_this_acquire(&self, holder: &str) -> bool {
+    /// Whether an earlier round of the same acquire has taken the lock. That round releases it in
+    /// the background, and no other client holds it.
+    fn is_of_same_acquire(&self, holder: &str) -> bool {
         let (acquire, _) =
-            self.holder.as_str().rsplit_once('-').expect("a round has a number at its end");
+            self.holder.as_str().rsplit_once('-').expect("a round's holder ends in its number");
         holder.rsplit_once('-').is_some_and(|(other, _)| other == acquire)
     }
 
-    /// Releases everywhere: on a node that hasn't answered, too. One that answers late that it gave the
-    /// lock may have given it after that, and is told again.
-    async fn undo(
-        &self,
-        mut asked: FuturesUnordered<impl Future<Output = (usize, Heard)>>,
-        lift_to: Option<Token>,
-    ) {
+    /// Releases everywhere, also on nodes that have not answered: they may have granted, or may
+    /// still.
+    async fn undo(&self, mut pending: Pending<'_>, raise_to: Option<Token>) {
         let release = |node| async move {
-            let voter = self.nodes.voter(node, Asking::Release).await?;
-            let call = |_: &_| script::release(&self.keys, &self.holder, lift_to);
+            let voter = self.nodes.voter(node, Request::Release).await?;
+            let call = |_: &_| script::release(&self.keys, &self.holder, raise_to);
             self.nodes.run::<bool>(node, voter, call).await
         };
         let mut releasing: FuturesUnordered<_> = (0..self.nodes.len()).map(release).collect();
-        let mut in_time = pin!(sleep(Asking::Release.patience()));
-        while !(asked.is_empty() && releasing.is_empty()) {
+        let mut timeout = pin!(sleep(Request::Release.timeout()));
+        while !(pending.is_empty() && releasing.is_empty()) {
             tokio::select! {
-                Some((node, heard)) = asked.next() => {
-                    if let Heard::Granted(_) = heard {
+                Some((node, answer)) = pending.next() => {
+                    // A late grant may have come after the release, and needs another.
+                    if let Answer::Granted(_) = answer {
                         releasing.push(release(node));
                     }
                 }
-                // If there is no answer, the ttl frees the lock.
+                // A node that does not answer frees the lock when its ttl is over.
                 Some(_) = releasing.next() => {}
-                () = &mut in_time => return,
+                () = &mut timeout => return,
             }
         }
     }

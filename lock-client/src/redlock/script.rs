@@ -1,54 +1,56 @@
-//! The scripts of the nodes, and how they are called.
+//! The calls of the scripts that run on the nodes.
 
 use fence::{Holder, Token};
 
-use super::membership::{MEMBERSHIP_KEY, Membership};
-use crate::Ttl;
-use crate::backend::Ownership;
-use crate::redis::keys::Keys;
-use crate::redis::script::Call;
-use crate::redis::script::Script;
-use crate::redis::script::script;
+use super::membership::Membership;
+use crate::{
+    Ttl,
+    backend::Ownership,
+    redis::{
+        keys::Keys,
+        script::{Call, Script, script},
+    },
+};
 
 static GRANT: Script = script!("../redis/counter.lua", "vote.lua", "grant.lua");
-static SEAL: Script = script!("../redis/counter.lua", "lift.lua", "vote.lua", "seal.lua");
+static SEAL: Script = script!("../redis/counter.lua", "raise_counter.lua", "vote.lua", "seal.lua");
 static RENEW: Script = script!("vote.lua", "renew.lua");
 static RAISE: Script = script!("../redis/counter.lua", "vote.lua", "raise.lua");
-static RELEASE: Script = script!("lift.lua", "vote.lua", "release.lua");
+static RELEASE: Script = script!("raise_counter.lua", "vote.lua", "release.lua");
 
-/// Takes the lock, if it is free.
+/// Grants the lock if it is free.
 pub(super) fn grant(
     keys: &Keys,
-    voter: &Membership,
+    member: &Membership,
     holder: &Holder,
     ttl: Ttl,
     start: u64,
 ) -> Call {
-    voting(&GRANT, [keys.lock(), keys.counter(), node()], voter)
+    voting(&GRANT, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], member)
         .arg(holder.as_str())
         .arg(ttl.as_millis())
         .arg(start)
 }
 
-/// Lifts the counter to a token, if the lock is still `here`'s; from then on it has the grant of all
-/// nodes.
+/// Raises the counter to a token, if the lock on the node still belongs to the ownership `here`.
+/// From then on, the node's ownership has the common grant.
 pub(super) fn seal(
     keys: &Keys,
-    voter: &Membership,
+    member: &Membership,
     here: &Ownership,
-    grant: Token,
+    common_grant: Token,
     token: Token,
 ) -> Call {
-    voting(&SEAL, [keys.lock(), keys.counter(), node()], voter)
+    voting(&SEAL, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], member)
         .arg(here.holder.as_str())
         .arg(here.grant.as_u64())
-        .arg(grant.as_u64())
+        .arg(common_grant.as_u64())
         .arg(token.as_u64())
 }
 
 /// Sets the full ttl.
-pub(super) fn renew(keys: &Keys, voter: &Membership, ownership: &Ownership, ttl: Ttl) -> Call {
-    voting(&RENEW, [keys.lock(), node()], voter)
+pub(super) fn renew(keys: &Keys, member: &Membership, ownership: &Ownership, ttl: Ttl) -> Call {
+    voting(&RENEW, [keys.lock(), Keys::NODE.to_owned()], member)
         .arg(ownership.holder.as_str())
         .arg(ownership.grant.as_u64())
         .arg(ttl.as_millis())
@@ -57,31 +59,27 @@ pub(super) fn renew(keys: &Keys, voter: &Membership, ownership: &Ownership, ttl:
 /// Raises the counter above a token.
 pub(super) fn raise(
     keys: &Keys,
-    voter: &Membership,
+    member: &Membership,
     ownership: &Ownership,
     above: Token,
     start: u64,
 ) -> Call {
-    voting(&RAISE, [keys.lock(), keys.counter(), node()], voter)
+    voting(&RAISE, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], member)
         .arg(ownership.holder.as_str())
         .arg(ownership.grant.as_u64())
         .arg(above.as_u64())
         .arg(start)
 }
 
-/// Frees the lock if it is the holder's, and lifts the counter.
-pub(super) fn release(keys: &Keys, holder: &Holder, lift_to: Option<Token>) -> Call {
+/// Frees the lock if the holder has it, and raises the counter to a token, if one is given.
+pub(super) fn release(keys: &Keys, holder: &Holder, raise_to: Option<Token>) -> Call {
     RELEASE
         .with([keys.lock(), keys.counter()])
         .arg(holder.as_str())
-        .arg(lift_to.map_or(0, Token::as_u64))
+        .arg(raise_to.map_or(0, Token::as_u64))
         .arg(keys.freed())
 }
 
-fn voting(script: &'static Script, keys: impl Into<Vec<String>>, voter: &Membership) -> Call {
-    script.with(keys).arg(&voter.cluster).arg(&voter.run_id)
-}
-
-fn node() -> String {
-    MEMBERSHIP_KEY.to_owned()
+fn voting(script: &'static Script, keys: impl Into<Vec<String>>, member: &Membership) -> Call {
+    script.with(keys).arg(&member.cluster).arg(&member.run_id)
 }

@@ -1,10 +1,15 @@
-//! The votes of one round, and what they come to.
+//! The count of one round's votes, and the token that follows from them.
 
 use std::{collections::HashMap, time::Duration};
 
 use fence::Token;
 
-use super::node::Absence;
+use super::{
+    majority::{is_undecided, majority},
+    node_error::NodeError,
+    outcome::Outcome,
+};
+use crate::backend::Contention;
 
 /// The votes of one round.
 pub(super) struct Tally {
@@ -13,89 +18,97 @@ pub(super) struct Tally {
     token: Option<Token>,
 }
 
-/// How one node has voted, so far.
+/// The vote of one node, so far.
 #[derive(Clone, Debug)]
 enum Vote {
-    /// It hasn't been heard of.
+    /// The node has not answered yet.
     Open,
-    /// It gave the lock, and counted this.
+    /// The node granted the lock; this is its counter.
     Granted(Token),
-    /// It gave the lock, and is asked to seal the token.
+    /// The node granted the lock, and was asked to seal the token.
     Sealing,
-    /// It gave the lock, and counts on from the token or above: nobody gets as low a token there.
+    /// The node granted the lock, and its counter has reached the token. It never grants that token
+    /// or a lower one again.
     Sealed,
-    /// Somebody else has its lock.
+    /// Another client has the node's lock.
     Refused { holder: String, remaining: Option<Duration> },
-    /// It gave the lock too late to count: its count is above the token.
+    /// The node granted the lock too late to count: its grant is above the token.
     TooHigh,
-    /// The lock was not ours any more when it was to seal.
+    /// The lock was not ours any more when the node should seal the token.
     Lost,
-    /// It didn't answer, or has no vote.
-    Absent(Absence),
+    /// The node did not answer, or has no vote.
+    Failed(NodeError),
 }
 
-/// What a node has said.
+/// A node's answer.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum Answer {
     Granted(Token),
-    Refused { holder: String, remaining: Option<Duration> },
-    Sealed(bool),
-    Absent(Absence),
+    Refused {
+        holder: String,
+        remaining: Option<Duration>,
+    },
+    Sealed,
+    /// The lock was not ours any more when the node should seal the token.
+    NotSealed,
+    Failed(NodeError),
 }
 
-/// A node that gave the lock, and has to seal the token.
+/// A seal that is needed: the node granted the lock, and its grant is below the token.
 #[derive(Debug, PartialEq)]
-pub(super) struct Sealing {
+pub(super) struct Seal {
     pub(super) node: usize,
-    /// Its own.
+    /// The node's own grant.
     pub(super) grant: Token,
     pub(super) token: Token,
 }
 
-/// What the votes come to.
+/// The result of the votes counted so far.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// That is not known yet.
+    /// It depends on answers that have not arrived.
     Open,
     /// A majority has sealed the token.
-    Won(Token),
-    /// A majority can't be reached any more, and it is known whether somebody else has one.
-    Missed,
-}
-
-/// Why a majority was missed.
-#[derive(Debug)]
-pub(super) enum Missed {
-    /// Somebody else has a majority, for so long.
-    Held { remaining: Option<Duration> },
-    /// Nobody is seen to have a majority; for so long, there may be none.
-    Split { remaining: Option<Duration> },
-    /// Too few have answered: these have not, and why.
-    Absent(Vec<(usize, Absence)>),
+    Sealed(Token),
+    /// No majority is possible any more, and it is known whether another client has one.
+    NoMajority,
 }
 
 impl Tally {
-    pub(super) fn of(nodes: usize) -> Self {
+    pub(super) fn new(nodes: usize) -> Self {
         Self { votes: vec![Vote::Open; nodes], token: None }
     }
 
-    /// Counts what a node has said. Answers which nodes have to seal the token now.
-    pub(super) fn count(&mut self, node: usize, heard: Heard) -> Vec<Sealing> {
-        self.votes[node] = match heard {
-            Heard::Granted(grant) => Vote::Granted(grant),
-            Heard::Refused { holder, remaining } => Vote::Refused { holder, remaining },
-            Heard::Sealed(true) => Vote::Sealed,
-            Heard::Sealed(false) => Vote::Lost,
-            Heard::Absent(why) => Vote::Absent(why),
+    /// Counts a node's answer. Returns the seals that are needed now.
+    pub(super) fn count(&mut self, node: usize, answer: Answer) -> Vec<Seal> {
+        let vote = &mut self.votes[node];
+        match &answer {
+            Answer::Granted(_) | Answer::Refused { .. } => {
+                assert!(matches!(vote, Vote::Open), "a node votes once in a round, not {vote:?}");
+            }
+            Answer::Sealed | Answer::NotSealed => {
+                assert!(matches!(vote, Vote::Sealing), "nobody asked it to seal: {vote:?}");
+            }
+            Answer::Failed(_) => {}
+        }
+        *vote = match answer {
+            Answer::Granted(grant) => Vote::Granted(grant),
+            Answer::Refused { holder, remaining } => Vote::Refused { holder, remaining },
+            Answer::Sealed => Vote::Sealed,
+            Answer::NotSealed => Vote::Lost,
+            Answer::Failed(error) => Vote::Failed(error),
         };
         if self.token.is_none() && self.granted().count() >= self.majority() {
             self.token = self.granted().map(|(_, grant)| grant).max();
         }
-        self.token.map_or(Vec::new(), |token| self.compare_with(token))
+        self.token.map_or(Vec::new(), |token| self.compare_grants(token))
     }
 
-    /// Compares the grants with the token: those that are it are sealed, and those below it have to be.
-    fn compare_with(&mut self, token: Token) -> Vec<Sealing> {
+    /// Compares new grants with the token. A grant that equals the token is sealed already, and a
+    /// lower one needs a seal. A higher one came after the first majority, and never counts. Before
+    /// that grant, the node may have locked for another client, whose token would be above ours
+    /// although it is older.
+    fn compare_grants(&mut self, token: Token) -> Vec<Seal> {
         let granted: Vec<_> = self.granted().collect();
         for &(node, grant) in &granted {
             self.votes[node] = match grant.cmp(&token) {
@@ -105,75 +118,68 @@ impl Tally {
             };
         }
         let below = granted.into_iter().filter(|&(_, grant)| grant < token);
-        below.map(|(node, grant)| Sealing { node, grant, token }).collect()
+        below.map(|(node, grant)| Seal { node, grant, token }).collect()
     }
 
     pub(super) fn verdict(&self) -> Verdict {
         let count =
             |counts: fn(&Vote) -> bool| self.votes.iter().filter(|vote| counts(vote)).count();
-        match self.token {
-            Some(token) if count(|vote| matches!(vote, Vote::Sealed)) >= self.majority() => {
-                Verdict::Won(token)
-            }
-            _ => {
-                let open = count(|vote| matches!(vote, Vote::Open));
-                let ours =
-                    count(|vote| matches!(vote, Vote::Granted(_) | Vote::Sealing | Vote::Sealed));
-                let anothers = self.most_of_another();
-                let undecided = |nodes| (nodes..nodes + open).contains(&(self.majority() - 1));
-                if ours + open >= self.majority() || undecided(anothers) {
-                    Verdict::Open
-                } else {
-                    Verdict::Missed
-                }
-            }
+        if let Some(token) = self.token
+            && count(|vote| matches!(vote, Vote::Sealed)) >= self.majority()
+        {
+            return Verdict::Sealed(token);
         }
+        let open = count(|vote| matches!(vote, Vote::Open));
+        let ours = count(|vote| matches!(vote, Vote::Granted(_) | Vote::Sealing | Vote::Sealed));
+        let may_be_ours = ours + open >= self.majority();
+        let may_be_anothers = is_undecided(self.most_of_another(), open, self.majority());
+        if may_be_ours || may_be_anothers { Verdict::Open } else { Verdict::NoMajority }
     }
 
-    /// Takes those for absent that haven't been heard of.
+    /// Counts the nodes that have not answered as failed.
     pub(super) fn give_up(&mut self) {
         for vote in &mut self.votes {
             if let Vote::Open = vote {
-                *vote = Vote::Absent(Absence::silent());
+                *vote = Vote::Failed(NodeError::timed_out());
             }
         }
     }
 
-    /// The token, or the highest grant while there is none.
+    /// The token, or the highest grant if there is no token.
     pub(super) fn highest(&self) -> Option<Token> {
         self.token.max(self.granted().map(|(_, grant)| grant).max())
     }
 
-    /// Why a majority was missed.
-    pub(super) fn missed(&self) -> Missed {
+    /// The round's outcome without a majority.
+    pub(super) fn without_majority(&self) -> Outcome {
         let majority = self.majority();
-        let absent = |(node, vote): (usize, &Vote)| match vote {
-            Vote::Absent(why) => Some((node, why.clone())),
+        let failed = |(node, vote): (usize, &Vote)| match vote {
+            Vote::Failed(error) => Some((node, error.clone())),
             _ => None,
         };
-        let absent: Vec<_> = self.votes.iter().enumerate().filter_map(absent).collect();
-        if self.votes.len() - absent.len() < majority {
-            return Missed::Absent(absent);
+        let failed: Vec<_> = self.votes.iter().enumerate().filter_map(failed).collect();
+        if self.votes.len() - failed.len() < majority {
+            return Outcome::TooFewAnswers(failed);
         }
-        // When each node is free; `None` where that is not known.
+        // When each node will be free; `None` if that is unknown.
         let mut free_in = Vec::new();
         for vote in &self.votes {
             match vote {
                 Vote::Refused { remaining, .. } => free_in.push(*remaining),
-                Vote::Absent(_) | Vote::Open => free_in.push(None),
+                Vote::Failed(_) | Vote::Open => free_in.push(None),
                 _ => free_in.push(Some(Duration::ZERO)),
             }
         }
         free_in.sort_by_key(|free_in| free_in.unwrap_or(Duration::MAX));
-        let remaining = free_in[majority - 1];
+        let contention = Contention { remaining: free_in[majority - 1] };
         if self.most_of_another() >= majority {
-            Missed::Held { remaining }
+            Outcome::Held(contention)
         } else {
-            Missed::Split { remaining }
+            Outcome::Split(contention)
         }
     }
 
-    /// On how many nodes the one has the lock who has it on the most of those that refused.
+    /// The largest number of refusing nodes on which one and the same holder has the lock.
     fn most_of_another(&self) -> usize {
         let mut nodes: HashMap<&str, usize> = HashMap::new();
         for vote in &self.votes {
@@ -197,11 +203,6 @@ impl Tally {
     }
 }
 
-/// How many nodes are more than half of them.
-pub fn majority(nodes: usize) -> usize {
-    nodes / 2 + 1
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,86 +211,91 @@ mod tests {
         Token::new(number).unwrap()
     }
 
-    fn granted(grant: u64) -> Heard {
-        Heard::Granted(token(grant))
+    fn granted(grant: u64) -> Answer {
+        Answer::Granted(token(grant))
     }
 
-    fn refused(holder: &str, seconds: u64) -> Heard {
+    fn refused(holder: &str, seconds: u64) -> Answer {
         let remaining = Some(Duration::from_secs(seconds));
-        Heard::Refused { holder: holder.to_owned(), remaining }
+        Answer::Refused { holder: holder.to_owned(), remaining }
     }
 
-    fn absent() -> Heard {
-        Heard::Absent(Absence::NoAnswer("down".to_owned()))
+    fn failed() -> Answer {
+        Answer::Failed(NodeError::NoAnswer("down".to_owned()))
     }
 
-    /// The tally of this, one node after the other, in which nobody has anything to seal.
-    fn tally(nodes: usize, heard: Vec<Heard>) -> Tally {
-        let mut tally = Tally::of(nodes);
-        for (node, heard) in heard.into_iter().enumerate() {
-            assert_eq!(tally.count(node, heard), []);
+    /// Counts the answers of the first nodes, in order. None of them needs a seal.
+    fn tally(nodes: usize, answers: Vec<Answer>) -> Tally {
+        let mut tally = Tally::new(nodes);
+        for (node, answer) in answers.into_iter().enumerate() {
+            assert_eq!(tally.count(node, answer), []);
         }
         tally
     }
 
     #[test]
-    fn majority_that_counts_alike_wins_at_once() {
+    fn majority_of_equal_grants_needs_no_seal() {
         assert_eq!(tally(5, vec![granted(34), granted(34)]).verdict(), Verdict::Open);
-        let won = tally(5, vec![granted(34), granted(34), granted(34)]);
-        assert_eq!(won.verdict(), Verdict::Won(token(34)));
+        let sealed = tally(5, vec![granted(34), granted(34), granted(34)]);
+        assert_eq!(sealed.verdict(), Verdict::Sealed(token(34)));
     }
 
     #[test]
-    fn token_counts_once_a_majority_has_sealed_it() {
+    fn token_is_sealed_once_a_majority_has_sealed_it() {
         let mut tally = tally(3, vec![granted(34)]);
-        let sealing = [Sealing { node: 0, grant: token(34), token: token(36) }];
-        assert_eq!(tally.count(2, granted(36)), sealing);
+        let seals = [Seal { node: 0, grant: token(34), token: token(36) }];
+        assert_eq!(tally.count(2, granted(36)), seals);
         assert_eq!(tally.verdict(), Verdict::Open);
-        let sealing = [Sealing { node: 1, grant: token(30), token: token(36) }];
-        assert_eq!(tally.count(1, granted(30)), sealing, "one that comes later is sealed too");
-        assert_eq!(tally.count(0, Heard::Sealed(false)), []);
+        let seals = [Seal { node: 1, grant: token(30), token: token(36) }];
+        assert_eq!(tally.count(1, granted(30)), seals, "a later grant is sealed, too");
+        assert_eq!(tally.count(0, Answer::NotSealed), []);
         assert_eq!(tally.verdict(), Verdict::Open);
-        assert_eq!(tally.count(1, Heard::Sealed(true)), []);
-        assert_eq!(tally.verdict(), Verdict::Won(token(36)));
+        assert_eq!(tally.count(1, Answer::Sealed), []);
+        assert_eq!(tally.verdict(), Verdict::Sealed(token(36)));
     }
 
     #[test]
     fn grant_above_the_token_does_not_count() {
         let mut tally = tally(5, vec![granted(34), granted(34)]);
         assert_eq!(tally.count(2, granted(33)).len(), 1);
-        assert_eq!(tally.count(3, granted(40)), [], "its lock may follow one of token 39");
-        assert_eq!(tally.count(2, Heard::Sealed(false)), []);
+        assert_eq!(tally.count(3, granted(40)), [], "the node may have issued token 39 before");
+        assert_eq!(tally.count(2, Answer::NotSealed), []);
         assert_eq!(tally.verdict(), Verdict::Open);
-        assert_eq!(tally.count(4, absent()), []);
-        assert_eq!(tally.verdict(), Verdict::Missed);
+        assert_eq!(tally.count(4, failed()), []);
+        assert_eq!(tally.verdict(), Verdict::NoMajority);
         assert_eq!(tally.highest(), Some(token(34)));
     }
 
     #[test]
-    fn who_has_the_lock_is_asked_of_those_who_may_tell() {
-        let verdict = |heard| tally(3, heard).verdict();
-        assert_eq!(verdict(vec![absent(), refused("a", 9)]), Verdict::Open, "a may have two");
-        assert_eq!(verdict(vec![absent(), refused("a", 9), refused("a", 9)]), Verdict::Missed);
-        assert_eq!(verdict(vec![refused("a", 9), refused("a", 9)]), Verdict::Missed);
-        assert_eq!(verdict(vec![absent(), absent()]), Verdict::Missed, "nobody can have two");
+    fn verdict_is_open_while_a_missing_answer_decides_who_has_a_majority() {
+        let verdict = |answers| tally(3, answers).verdict();
+        assert_eq!(verdict(vec![failed(), refused("a", 9)]), Verdict::Open, "a may have two nodes");
+        assert_eq!(verdict(vec![failed(), refused("a", 9), refused("a", 9)]), Verdict::NoMajority);
+        assert_eq!(verdict(vec![refused("a", 9), refused("a", 9)]), Verdict::NoMajority);
+        assert_eq!(
+            verdict(vec![failed(), failed()]),
+            Verdict::NoMajority,
+            "no client can have two nodes"
+        );
     }
 
     #[test]
-    fn lock_is_held_only_if_one_has_a_majority_of_it() {
-        let missed = |heard| tally(3, heard).missed();
-        let held = missed(vec![refused("a", 9), granted(34), refused("a", 5)]);
+    fn lock_is_held_only_if_one_holder_has_a_majority() {
+        let outcome = |answers| tally(3, answers).without_majority();
+        let held = outcome(vec![refused("a", 9), granted(34), refused("a", 5)]);
+        let seconds = |contention: &Contention| contention.remaining.map(|left| left.as_secs());
         assert!(
-            matches!(held, Missed::Held { remaining: Some(left) } if left.as_secs() == 5),
+            matches!(&held, Outcome::Held(contention) if seconds(contention) == Some(5)),
             "two nodes are free by then: {held:?}"
         );
-        let split = missed(vec![refused("a", 9), granted(34), refused("b", 5)]);
-        assert!(matches!(split, Missed::Split { .. }), "{split:?}");
-        let unseen = missed(vec![refused("a", 9), absent(), granted(34)]);
+        let split = outcome(vec![refused("a", 9), granted(34), refused("b", 5)]);
+        assert!(matches!(split, Outcome::Split(_)), "{split:?}");
+        let unknown = outcome(vec![refused("a", 9), failed(), granted(34)]);
         assert!(
-            matches!(unseen, Missed::Split { remaining: Some(left) } if left.as_secs() == 9),
-            "it may have the node that is down: {unseen:?}"
+            matches!(&unknown, Outcome::Split(contention) if seconds(contention) == Some(9)),
+            "a may have the node that is down: {unknown:?}"
         );
-        let down = missed(vec![absent(), granted(34), absent()]);
-        assert!(matches!(down, Missed::Absent(absent) if absent.len() == 2));
+        let down = outcome(vec![failed(), granted(34), failed()]);
+        assert!(matches!(down, Outcome::TooFewAnswers(failed) if failed.len() == 2));
     }
 }

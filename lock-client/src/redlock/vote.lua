@@ -1,12 +1,13 @@
 -- Whether this node may vote.
 
--- Nothing if it may; else an error that says why not.
+-- Returns nothing if the node may vote, else an error with the reason.
 --
--- node     what the node was admitted as: a hash with the cluster's id, the `run_id` of the process
---          that was admitted, and `max_ttl_ms`
--- cluster  the cluster that the client asks
--- run_id   the process that the client is connected to
--- ttl      for how long the lock is asked for, if it is
+-- node     the key of the node's membership record: a hash with the cluster's id, the `run_id` of
+-- the
+--          admitted process, and `max_ttl_ms`.
+-- cluster  the cluster that the client means.
+-- run_id   the process that the client is connected to.
+-- ttl      the requested ttl, if the request has one.
 local function no_vote(node, cluster, run_id, ttl)
     local admitted = redis.call('HMGET', node, 'cluster', 'run_id', 'max_ttl_ms')
     if admitted[1] ~= cluster or admitted[2] ~= run_id then
@@ -18,7 +19,7 @@ local function no_vote(node, cluster, run_id, ttl)
     end
 end
 
--- The token, the grant and the holder of a lock's value; nothing if there is none.
+-- The token, the grant and the holder in a lock's value; nothing if there is no lock.
 local function parts(lock)
     return string.match(lock or '', '^(%d+) (%d+) (.*)$')
 end

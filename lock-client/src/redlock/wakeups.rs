@@ -1,49 +1,50 @@
-//! Hearing of a lock that was freed on a majority of the nodes.
+//! Notifications that a lock was freed on a majority of the nodes.
 
 use std::{collections::HashSet, sync::Arc};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use redis::RedisResult;
 use tokio::{
     sync::{Notify, oneshot},
     task::JoinHandle,
 };
 
-use super::{node::Absence, tally::majority};
-use crate::{
-    backend::{BackendError, Wakeups},
-    redis::wakeups::Subscriptions,
-};
+use super::{majority::majority, node_error::NodeError};
+use crate::{backend::Wakeups, redis::wakeups::Subscriptions};
 
-/// What comes of one node's subscription.
-enum News {
-    Subscribed(usize, Result<Wakeups, BackendError>),
+/// An event on one node.
+enum Event {
+    Subscribed(usize, RedisResult<Wakeups>),
     Freed(usize, Wakeups),
 }
 
-/// Subscribes on all nodes. When this is answered, a majority has confirmed it; whoever is freed on a
-/// majority from then on is heard of.
+/// The nodes that did not confirm the subscription.
+type Unconfirmed = Vec<(usize, NodeError)>;
+
+/// Subscribes on all nodes. Once this returns, a majority has confirmed the subscription, and every
+/// release on a majority is notified.
 ///
 /// # Errors
-/// The nodes that did not confirm it, if they leave no majority.
+/// If so many nodes did not confirm that the others are no majority.
 pub(super) async fn subscribe(
     nodes: &[Subscriptions],
     channel: String,
-) -> Result<Wakeups, Vec<(usize, Absence)>> {
+) -> Result<Wakeups, Unconfirmed> {
     let freed = Arc::new(Notify::new());
-    let (tell, confirmed) = oneshot::channel();
-    let listening = listen(nodes.to_vec(), channel, freed.clone(), tell);
-    let listening = Listening(tokio::spawn(listening));
+    let (report, confirmed) = oneshot::channel();
+    let listening = listen(nodes.to_vec(), channel, freed.clone(), report);
+    let listener = Listener(tokio::spawn(listening));
     match confirmed.await {
-        Ok(Ok(())) => Ok(Wakeups::new(freed, listening)),
-        Ok(Err(absent)) => Err(absent),
+        Ok(Ok(())) => Ok(Wakeups::new(freed, listener)),
+        Ok(Err(unconfirmed)) => Err(unconfirmed),
         Err(_) => Err(Vec::new()),
     }
 }
 
-/// Ends the subscriptions when it is dropped.
-struct Listening(JoinHandle<()>);
+/// The task that listens. It ends, with its subscriptions, when this value is dropped.
+struct Listener(JoinHandle<()>);
 
-impl Drop for Listening {
+impl Drop for Listener {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -53,43 +54,46 @@ async fn listen(
     nodes: Vec<Subscriptions>,
     channel: String,
     freed: Arc<Notify>,
-    tell: oneshot::Sender<Result<(), Vec<(usize, Absence)>>>,
+    report: oneshot::Sender<Result<(), Unconfirmed>>,
 ) {
     let majority = majority(nodes.len());
-    let subscribe = |(node, subscriptions): (usize, &Subscriptions)| -> BoxFuture<'static, News> {
+    let subscribe = |(node, subscriptions): (usize, &Subscriptions)| -> BoxFuture<'static, Event> {
         let (subscriptions, channel) = (subscriptions.clone(), channel.clone());
-        Box::pin(async move { News::Subscribed(node, subscriptions.subscribe(channel).await) })
+        Box::pin(async move { Event::Subscribed(node, subscriptions.subscribe(channel).await) })
     };
-    let next = |node: usize, wakeups: Wakeups| -> BoxFuture<'static, News> {
+    let next = |node: usize, wakeups: Wakeups| -> BoxFuture<'static, Event> {
         Box::pin(async move {
             wakeups.next().await;
-            News::Freed(node, wakeups)
+            Event::Freed(node, wakeups)
         })
     };
-    let mut news: FuturesUnordered<_> = nodes.iter().enumerate().map(subscribe).collect();
-    let mut tell = Some(tell);
-    let (mut confirmed, mut absent) = (0, Vec::new());
+    let mut events: FuturesUnordered<_> = nodes.iter().enumerate().map(subscribe).collect();
+    let mut report = Some(report);
+    let (mut confirmed, mut unconfirmed) = (0, Vec::new());
     let mut freed_on = HashSet::new();
-    while let Some(heard) = news.next().await {
-        match heard {
-            News::Subscribed(node, Ok(wakeups)) => {
+    while let Some(event) = events.next().await {
+        match event {
+            Event::Subscribed(node, Ok(wakeups)) => {
                 confirmed += 1;
-                news.push(next(node, wakeups));
+                events.push(next(node, wakeups));
             }
-            News::Subscribed(node, Err(error)) => absent.push((node, Absence::from(error))),
-            News::Freed(node, wakeups) => {
+            Event::Subscribed(node, Err(error)) => {
+                unconfirmed.push((node, NodeError::from(error)));
+            }
+            Event::Freed(node, wakeups) => {
                 freed_on.insert(node);
-                news.push(next(node, wakeups));
+                events.push(next(node, wakeups));
             }
         }
         if confirmed == majority
-            && let Some(tell) = tell.take()
+            && let Some(report) = report.take()
         {
-            let _ = tell.send(Ok(()));
+            // The report fails if the waiter has gone; then this task ends as well.
+            let _ = report.send(Ok(()));
         }
-        if absent.len() > nodes.len() - majority {
-            if let Some(tell) = tell.take() {
-                let _ = tell.send(Err(absent));
+        if unconfirmed.len() > nodes.len() - majority {
+            if let Some(report) = report.take() {
+                let _ = report.send(Err(unconfirmed));
             }
             return;
         }

@@ -1,35 +1,39 @@
-//! A resource of the storage, used under a lease.
+//! A resource of the storage that is used under a lease.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fence::{Fence, Refusal, ResourceName, Token};
-use tokio::sync::Mutex;
+use fence::{Fence, Refusal, ResourceName};
 
-use super::{Answer, Storage, StorageError, Value};
+use super::{
+    answer::{Answer, Value},
+    claim::{Claim, SharedClaim},
+    client::Storage,
+    error::{FencedError, StorageError, StorageRequestError},
+};
 use crate::{
-    Lease, Lost, RenewError,
-    backend::BackendError,
-    lease::{Held, Loss},
+    error::Lost,
+    lease::{Lease, held::Held},
+    observe::Loss,
 };
 
-/// A resource of the storage, used under a lease.
+/// A resource of the storage that is used under a lease.
 ///
-/// Every read claims, so that older tokens are refused from then on, and every write comes with the
-/// lease's token. What it does beyond that, for the case that the lock service lost its counter:
+/// Every read claims, so that older tokens are refused from then on. Every write carries the lease's
+/// token. In case the lock service lost its counter, it follows three rules:
 ///
-/// - **Until the lease's first accepted claim on the resource**, a refusal is answered by a reissue: if
-///   the lock is still ours, the lease goes on with a higher token.
-/// - **After it**, a refusal means that somebody else was let in. What was read is void, the lease is
-///   lost, and the work starts again from acquire. A resource is used with the token that it was
-///   claimed with, also when the lease has gone on with a higher one for the sake of another resource.
-/// - **It never sends a write twice.** After a write with unknown outcome, which may yet land, the
-///   lease takes a higher token and makes a fenced read with it before anything else: that shows
-///   whether the write landed, and cuts it off if it did not.
+/// - **Until the lease's first accepted claim on the resource**, it answers a refusal by a reissue: if
+///   the lease still holds the lock, it continues with a higher token.
+/// - **After it**, a refusal means that another client was let in. What was read is void, the lease is
+///   lost, and the work must start again with an acquire. A resource is used with the token that it was
+///   claimed with, even if the lease has a higher one by now for another resource.
+/// - **It never sends a write twice.** A write with unknown outcome may still be carried out. So the
+///   lease takes a higher token and makes a fenced read with it before anything else. The read shows
+///   whether the write was carried out. If it was not, the read makes the storage refuse it.
 ///
-/// All that are made of one lease (and its clones) know what the others have claimed; what they do
-/// with one resource, they do one after the other. They don't keep the lease: it is released with its
-/// last clone, and from then on they are of no use.
+/// All values made of one lease and its clones share their claims. Operations on one resource run one
+/// after the other. A `FencedResource` does not keep the lease: the lock is released with the lease's
+/// last clone, and every call fails from then on.
 #[derive(Clone, Debug)]
 pub struct FencedResource {
     storage: Storage,
@@ -38,84 +42,44 @@ pub struct FencedResource {
     claim: SharedClaim,
 }
 
-/// What all that are made of one lease know of one resource.
-pub(crate) type SharedClaim = Arc<Mutex<Claim>>;
-
-/// What a lease has claimed of a resource.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) enum Claim {
-    /// Nothing was accepted yet, and nothing was read.
-    #[default]
-    None,
-    /// A claim with this token was accepted. Everything else is sent with it too: a higher one, which
-    /// the lease may have by now for the sake of another resource, would carry a write past somebody
-    /// who has been let in since.
-    Accepted(Token),
-    /// A write was sent with this token, and may yet land.
-    Unsettled(Token),
-}
-
-/// Why a resource was not read or written.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FencedError {
-    /// The lease is over: this call has changed nothing, what was read is void, and the work starts
-    /// again from acquire. What is [`Unknown`](Self::Unknown) of a write before stays so.
-    #[error("{}", match .refusal {
-        Some(refusal) => format!("the lease is lost: somebody else was let in: {refusal}"),
-        None => Lost.to_string(),
-    })]
-    Lost {
-        /// What the storage said; `None` if it was not asked.
-        refusal: Option<Refusal>,
-    },
-    /// A write may have landed, or may yet. Read before anything else: until then, writes are not
-    /// sent, and end with this error too. If it did not land, work out what to write from what that
-    /// read returned: somebody else may have written meanwhile.
-    #[error("it is not known whether the last write landed; a read tells: {0}")]
-    Unknown(String),
-    /// Nothing has happened, or only a claim. Try again.
-    #[error("the storage is unavailable, and nothing was changed: {0}")]
-    Unavailable(String),
-    /// The request is wrong; sending it again would not help.
-    #[error("the storage rejected the request: {0}")]
-    Rejected(String),
-    /// The token was refused or is to be swapped, and the lock service did not answer, or refused.
-    /// Nothing was changed. Try again, if the error says that it may help.
-    #[error(transparent)]
-    LockService(BackendError),
+impl Storage {
+    /// Uses a resource under a lease. Most callers need only this.
+    pub fn under(&self, lease: &Lease, resource: &ResourceName) -> FencedResource {
+        FencedResource::new(self.clone(), lease, resource.clone())
+    }
 }
 
 impl FencedResource {
-    pub(super) fn new(storage: Storage, lease: &Lease, resource: ResourceName) -> Self {
+    fn new(storage: Storage, lease: &Lease, resource: ResourceName) -> Self {
         let held = lease.held().clone();
-        let claim = held.claim(&storage.base, &resource);
+        let claim = held.claim(&storage.url, &resource);
         Self { storage, held, resource, claim }
     }
 
-    /// Claims the resource and reads its value, in one step. `None` if there is no value.
+    /// Claims the resource and reads its value, in one step. Returns `None` if there is no value.
     ///
     /// # Errors
-    /// See [`FencedError`]; never [`FencedError::Unknown`].
+    /// See [`FencedError`]. It is never [`FencedError::Unknown`].
     ///
     /// # Cancellation safety
     /// If this future is dropped, the resource may have been claimed.
     pub async fn read(&self) -> Result<Option<Value>, FencedError> {
         let mut claim = self.claim.lock().await;
-        if let Claim::Unsettled(token) = *claim {
+        if let Claim::Unknown(token) = *claim {
             self.held.reissue(token).await?;
         }
         let read = async |fence: Fence| self.storage.fenced_read(&self.resource, &fence).await;
         self.claiming(&mut claim, read).await
     }
 
-    /// Sets the value, and returns its version. Claims before, if nothing was claimed yet.
+    /// Sets the value, and returns its version. Claims the resource first, if it was not claimed yet.
     ///
     /// # Errors
     /// See [`FencedError`]. After [`FencedError::Unknown`], read.
     ///
     /// # Cancellation safety
-    /// If this future is dropped, the write may still land: read, as after [`FencedError::Unknown`].
+    /// If this future is dropped, the write may still be carried out. Read, as after
+    /// [`FencedError::Unknown`].
     pub async fn write(
         &self,
         content_type: &str,
@@ -128,29 +92,29 @@ impl FencedResource {
         self.changing(write).await
     }
 
-    /// Removes the value, if there is one. Claims before, if nothing was claimed yet.
+    /// Deletes the value, if there is one. Claims the resource first, if it was not claimed yet.
     ///
     /// # Errors
     /// See [`FencedError`]. After [`FencedError::Unknown`], read.
     ///
     /// # Cancellation safety
-    /// If this future is dropped, the delete may still land: read, as after [`FencedError::Unknown`].
+    /// If this future is dropped, the delete may still be carried out. Read, as after
+    /// [`FencedError::Unknown`].
     pub async fn delete(&self) -> Result<(), FencedError> {
         let delete = async |fence: Fence| self.storage.delete(&self.resource, &fence).await;
         self.changing(delete).await
     }
 
-    /// Asks for something that claims, and goes on with a higher token as long as nothing was claimed
-    /// before.
+    /// Sends a request that claims. Reissues the token after a refusal, as long as nothing was claimed.
     async fn claiming<T>(
         &self,
         claim: &mut Claim,
-        ask: impl AsyncFn(Fence) -> Result<Answer<T>, StorageError>,
+        send: impl AsyncFn(Fence) -> Result<Answer<T>, StorageError>,
     ) -> Result<T, FencedError> {
         loop {
             let fence = self.fence(claim)?;
             let token = fence.token;
-            match ask(fence).await {
+            match send(fence).await {
                 Ok(Answer::Accepted(value)) => {
                     *claim = Claim::Accepted(token);
                     return Ok(value);
@@ -159,13 +123,11 @@ impl FencedResource {
                     Claim::None => {
                         self.held.reissue(refusal.highest_token).await?;
                     }
-                    Claim::Accepted(_) | Claim::Unsettled(_) => return Err(self.lost(refusal)),
+                    Claim::Accepted(_) | Claim::Unknown(_) => return Err(self.lost(refusal)),
                 },
-                // A claim that was not heard of has read nothing.
-                Err(StorageError::Unknown(reason) | StorageError::Unavailable(reason)) => {
-                    return Err(FencedError::Unavailable(reason));
-                }
-                Err(StorageError::Rejected(reason)) => return Err(FencedError::Rejected(reason)),
+                // A claim without an answer has read nothing.
+                Err(StorageError::Unknown(cause)) => return Err(FencedError::Unavailable(cause)),
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -178,58 +140,42 @@ impl FencedResource {
         let mut claim = self.claim.lock().await;
         match *claim {
             Claim::None => {
-                let ask = async |fence: Fence| self.storage.claim(&self.resource, &fence).await;
-                self.claiming(&mut claim, ask).await?;
+                let send = async |fence: Fence| self.storage.claim(&self.resource, &fence).await;
+                self.claiming(&mut claim, send).await?;
             }
             Claim::Accepted(_) => {}
-            Claim::Unsettled(_) => {
-                return Err(FencedError::Unknown("it was not read since".to_owned()));
+            Claim::Unknown(_) => {
+                let reason = "it was not read since";
+                let cause = StorageRequestError::new(&self.storage.url, &self.resource, reason);
+                return Err(FencedError::Unknown(cause));
             }
         }
         let fence = self.fence(&claim)?;
         let token = fence.token;
-        // From here on it may land, also if this future is dropped.
-        *claim = Claim::Unsettled(token);
+        // From here on, the change may be carried out, even if this future is dropped.
+        *claim = Claim::Unknown(token);
         let answer = send(fence).await;
         if !matches!(answer, Err(StorageError::Unknown(_))) {
             *claim = Claim::Accepted(token);
         }
-        match answer {
-            Ok(Answer::Accepted(value)) => Ok(value),
-            Ok(Answer::Refused(refusal)) => Err(self.lost(refusal)),
-            Err(StorageError::Unknown(reason)) => Err(FencedError::Unknown(reason)),
-            Err(StorageError::Unavailable(reason)) => Err(FencedError::Unavailable(reason)),
-            Err(StorageError::Rejected(reason)) => Err(FencedError::Rejected(reason)),
+        match answer? {
+            Answer::Accepted(value) => Ok(value),
+            Answer::Refused(refusal) => Err(self.lost(refusal)),
         }
     }
 
-    /// What to send: the token of the claim, or else the lease's.
+    /// The token to send, the claim's or else the lease's, and the holder.
     fn fence(&self, claim: &Claim) -> Result<Fence, Lost> {
         let fence = self.held.fence()?;
         Ok(match *claim {
             Claim::Accepted(token) => Fence { token, ..fence },
-            Claim::None | Claim::Unsettled(_) => fence,
+            Claim::None | Claim::Unknown(_) => fence,
         })
     }
 
-    /// Notes that somebody else was let in.
+    /// Makes the lease lost, because another client was let in.
     fn lost(&self, refusal: Refusal) -> FencedError {
-        self.held.lose(Loss::Refused);
-        FencedError::Lost { refusal: Some(refusal) }
-    }
-}
-
-impl From<Lost> for FencedError {
-    fn from(_: Lost) -> Self {
-        Self::Lost { refusal: None }
-    }
-}
-
-impl From<RenewError> for FencedError {
-    fn from(error: RenewError) -> Self {
-        match error {
-            RenewError::Lost(lost) => lost.into(),
-            RenewError::LockService(error) => Self::LockService(error),
-        }
+        let Lost { lock } = self.held.lose(Loss::Refused);
+        FencedError::Lost { lock, refusal: Some(refusal) }
     }
 }

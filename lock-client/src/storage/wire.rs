@@ -1,21 +1,98 @@
-//! Requests as they are sent, and answers as they come.
+//! Requests to the storage server and its responses.
 
-use fence::{Fence, Refusal, RefusalReason, Token};
+use fence::{Fence, Refusal, RefusalReason, ResourceName, Token};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 
-use super::{Answer, StorageError, Value};
+use super::{
+    answer::{Answer, Value},
+    error::{StorageError, StorageRequestError},
+    server_url::ServerUrl,
+};
 
-pub(super) fn fenced(request: RequestBuilder, fence: &Fence) -> RequestBuilder {
-    let request = request.header("Fencing-Token", fence.token.as_u64());
-    if fence.holder.is_empty() {
-        request
-    } else {
-        request.header("Fencing-Holder", fence.holder.as_str())
+/// A request, and where it goes: errors name both the server and the resource.
+pub(super) struct Request<'a> {
+    pub(super) server: &'a ServerUrl,
+    pub(super) resource: &'a ResourceName,
+    pub(super) http: RequestBuilder,
+}
+
+/// The server and the resource that a response comes from.
+#[derive(Clone, Copy)]
+pub(super) struct Origin<'a> {
+    server: &'a ServerUrl,
+    resource: &'a ResourceName,
+}
+
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+impl Origin<'_> {
+    fn error(self, cause: impl Into<Cause>) -> StorageRequestError {
+        StorageRequestError::new(self.server, self.resource, cause)
+    }
+
+    fn unavailable(self, cause: impl Into<Cause>) -> StorageError {
+        StorageError::Unavailable(self.error(cause))
+    }
+
+    fn unknown(self, cause: impl Into<Cause>) -> StorageError {
+        StorageError::Unknown(self.error(cause))
+    }
+
+    fn rejected(self, cause: impl Into<Cause>) -> StorageError {
+        StorageError::Rejected(self.error(cause))
+    }
+
+    fn no_storage_server(self, reason: &str) -> StorageError {
+        self.rejected(format!("this is no storage server: {reason}"))
+    }
+
+    /// The response was cut off. The URL is removed, because it may contain a password.
+    fn cut_off(self, error: reqwest::Error) -> StorageError {
+        self.unknown(error.without_url())
     }
 }
 
-/// A problem document (RFC 9457), as far as its members matter here.
+impl<'a> Request<'a> {
+    pub(super) fn fenced(self, fence: &Fence) -> Self {
+        let http = self.http.header("Fencing-Token", fence.token.as_u64());
+        let http = if fence.holder.is_empty() {
+            http
+        } else {
+            http.header("Fencing-Holder", fence.holder.as_str())
+        };
+        Self { http, ..self }
+    }
+
+    /// Sends the request.
+    pub(super) async fn send(self) -> Result<Answer<Reply<'a>>, StorageError> {
+        let origin = Origin { server: self.server, resource: self.resource };
+        let sent = self.http.send().await;
+        let response = sent.map_err(|error| {
+            // The URL may contain a password.
+            let error = error.without_url();
+            if error.is_connect() || error.is_builder() {
+                origin.unavailable(error)
+            } else {
+                origin.unknown(error)
+            }
+        })?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(Answer::Accepted(Reply { origin, response: Some(response) }));
+        }
+        let document = response.bytes().await.unwrap_or_default();
+        match serde_json::from_slice(&document) {
+            Ok(problem) => decision(origin, status, problem),
+            Err(_) if status.is_client_error() => {
+                Err(origin.rejected(format!("{status}, and no problem document")))
+            }
+            Err(_) => Err(origin.unknown(format!("{status}, and no problem document"))),
+        }
+    }
+}
+
+/// A problem document (RFC 9457), with the members that are needed here.
 #[derive(Deserialize)]
 struct Problem {
     r#type: String,
@@ -26,117 +103,81 @@ struct Problem {
     outcome: Option<String>,
 }
 
-/// Sends a request. `None` is accepted too, but there is nothing at that name.
-pub(super) async fn send(
-    request: RequestBuilder,
-) -> Result<Answer<Option<Response>>, StorageError> {
-    let response = request.send().await.map_err(|error| {
-        // The URL may have a password in it.
-        let error = error.without_url();
-        if error.is_connect() || error.is_builder() {
-            StorageError::Unavailable(with_causes(&error))
-        } else {
-            StorageError::Unknown(with_causes(&error))
-        }
-    })?;
-    let status = response.status();
-    if status.is_success() {
-        return Ok(Answer::Accepted(Some(response)));
-    }
-    let document = response.bytes().await.unwrap_or_default();
-    match serde_json::from_slice(&document) {
-        Ok(problem) => decision(status, problem).map(|answer| match answer {
-            Answer::Accepted(()) => Answer::Accepted(None),
-            Answer::Refused(refusal) => Answer::Refused(refusal),
-        }),
-        Err(_) if status.is_client_error() => {
-            Err(StorageError::Rejected(format!("{status}, and no problem document")))
-        }
-        Err(_) => Err(StorageError::Unknown(format!("{status}, and no problem document"))),
-    }
-}
-
-/// Tells a decision from an error. Nothing at a name is accepted, too.
-fn decision(status: StatusCode, problem: Problem) -> Result<Answer<()>, StorageError> {
+/// Distinguishes a decision from an error. If the resource has no value, the token was accepted.
+fn decision(
+    origin: Origin<'_>,
+    status: StatusCode,
+    problem: Problem,
+) -> Result<Answer<Reply<'_>>, StorageError> {
     let refused = |reason| match (problem.token, problem.highest_token) {
         (Some(token), Some(highest_token)) => {
             Ok(Answer::Refused(Refusal { reason, token, highest_token }))
         }
-        _ => Err(StorageError::Rejected("a refusal that doesn't tell its tokens".to_owned())),
+        _ => Err(origin.rejected("a refusal without its tokens")),
     };
     match (problem.r#type.as_str(), problem.outcome.as_deref()) {
         ("/problems/stale-token", _) => refused(RefusalReason::Stale),
         ("/problems/holder-conflict", _) => refused(RefusalReason::HolderConflict),
-        // Without the resource, it is the path that was not found.
-        ("/problems/not-found", _) if problem.resource.is_some() => Ok(Answer::Accepted(())),
-        ("/problems/unavailable", Some("none")) => Err(StorageError::Unavailable(problem.detail)),
-        _ if status.is_client_error() => Err(StorageError::Rejected(problem.detail)),
-        _ => Err(StorageError::Unknown(problem.detail)),
+        // Without `resource`, the server does not know the path.
+        ("/problems/not-found", _) if problem.resource.is_some() => {
+            Ok(Answer::Accepted(Reply { origin, response: None }))
+        }
+        ("/problems/unavailable", Some("none")) => Err(origin.unavailable(problem.detail)),
+        _ if status.is_client_error() => Err(origin.rejected(problem.detail)),
+        _ => Err(origin.unknown(problem.detail)),
     }
 }
 
-/// What the storage server answers to a write or a claim.
+/// The reply to a request whose token was accepted.
+pub(super) struct Reply<'a> {
+    origin: Origin<'a>,
+    /// `None` if the resource has no value.
+    response: Option<Response>,
+}
+
+/// The body of the reply to a write or a claim.
 #[derive(Deserialize)]
 struct Accepted {
     version: u64,
 }
 
-pub(super) async fn version(answer: Answer<Option<Response>>) -> Result<Answer<u64>, StorageError> {
-    match answer {
-        Answer::Accepted(Some(response)) => {
-            let body = response.bytes().await.map_err(lost_answer)?;
-            // Somebody in between may have answered in the storage's stead, after it has written.
-            let accepted: Accepted = serde_json::from_slice(&body)
-                .map_err(|_| StorageError::Unknown("a success without a version".to_owned()))?;
-            Ok(Answer::Accepted(accepted.version))
-        }
-        Answer::Accepted(None) => Err(not_ours("there is no such path")),
-        Answer::Refused(refusal) => Ok(Answer::Refused(refusal)),
+impl Reply<'_> {
+    /// Reads the reply to a write or a claim.
+    pub(super) async fn version(self) -> Result<u64, StorageError> {
+        let origin = self.origin;
+        let Some(response) = self.response else {
+            return Err(origin.no_storage_server("there is no such path"));
+        };
+        let body = response.bytes().await.map_err(|error| origin.cut_off(error))?;
+        // A proxy may have replaced the storage's reply after the storage carried out the write.
+        let accepted: Accepted = serde_json::from_slice(&body)
+            .map_err(|_| origin.unknown("a success without a version"))?;
+        Ok(accepted.version)
     }
-}
 
-pub(super) fn deleted(answer: Answer<Option<Response>>) -> Result<Answer<()>, StorageError> {
-    match answer {
-        Answer::Accepted(Some(response)) if response.status() == StatusCode::NO_CONTENT => {
-            Ok(Answer::Accepted(()))
+    /// Reads the reply to a delete.
+    pub(super) fn deleted(self) -> Result<(), StorageError> {
+        match self.response.map(|response| response.status()) {
+            Some(StatusCode::NO_CONTENT) => Ok(()),
+            Some(status) => Err(self.origin.unknown(format!("{status} for a delete"))),
+            None => Err(self.origin.no_storage_server("there is no such path")),
         }
-        Answer::Accepted(Some(response)) => {
-            Err(StorageError::Unknown(format!("{} for a delete", response.status())))
-        }
-        Answer::Accepted(None) => Err(not_ours("there is no such path")),
-        Answer::Refused(refusal) => Ok(Answer::Refused(refusal)),
     }
-}
 
-pub(super) async fn value(response: Option<Response>) -> Result<Option<Value>, StorageError> {
-    let Some(response) = response else {
-        return Ok(None);
-    };
-    let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
-    let version = header("etag")
-        .and_then(|tag| tag.trim_matches('"').parse().ok())
-        .ok_or_else(|| not_ours("a value without a version"))?;
-    let token = header("fencing-token").and_then(|token| token.parse().ok());
-    let content_type = header("content-type").unwrap_or_default().to_owned();
-    let bytes = response.bytes().await.map_err(lost_answer)?;
-    Ok(Some(Value { bytes, content_type, version, token }))
-}
-
-fn lost_answer(error: reqwest::Error) -> StorageError {
-    StorageError::Unknown(with_causes(&error.without_url()))
-}
-
-fn not_ours(reason: &str) -> StorageError {
-    StorageError::Rejected(format!("this is no storage server: {reason}"))
-}
-
-/// An error with its causes: reqwest's own text leaves out what went wrong.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
+    /// Reads the reply to a read.
+    pub(super) async fn value(self) -> Result<Option<Value>, StorageError> {
+        let origin = self.origin;
+        let Some(response) = self.response else {
+            return Ok(None);
+        };
+        let header =
+            |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let version = header("etag")
+            .and_then(|tag| tag.trim_matches('"').parse().ok())
+            .ok_or_else(|| origin.no_storage_server("a value without a version"))?;
+        let token = header("fencing-token").and_then(|token| token.parse().ok());
+        let content_type = header("content-type").unwrap_or_default().to_owned();
+        let bytes = response.bytes().await.map_err(|error| origin.cut_off(error))?;
+        Ok(Some(Value { bytes, content_type, version, token }))
     }
-    text
 }

@@ -1,13 +1,12 @@
-//! A cluster of private nodes, its clients, and what it shows from outside of the lock `r`.
+//! A cluster of private nodes, its clients, and the keys of the lock `r` on the nodes.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_client::{
-    Locks, Ttl,
-    redlock::{Redlock, operator::Operator},
-};
+use lock_client::{Locks, redlock::Redlock};
 use testbed::{NodeKind, Redis, RedlockNodes, wait::until_async};
+
+use crate::start_cluster::start_cluster;
 
 pub(crate) const LOCK: &str = "fenced:{r}:lock";
 pub(crate) const COUNTER: &str = "fenced:{r}:token";
@@ -15,44 +14,38 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The longest ttl of the clusters here.
 const MAX_TTL: Duration = Duration::from_secs(600);
 
-/// So many nodes that keep nothing, initialised.
+/// Starts a cluster of so many nodes without persistence.
 pub(crate) async fn cluster_of(nodes: usize) -> RedlockNodes {
     let cluster = RedlockNodes::start(&vec![NodeKind::FORGETFUL; nodes]).await.unwrap();
     start_cluster(&cluster, MAX_TTL).await;
     cluster
 }
 
-/// Makes the nodes one lock service, which grants no longer ttl than this.
-pub(crate) async fn start_cluster(nodes: &RedlockNodes, max_ttl: Duration) {
-    let operator = Operator::new(&nodes.urls()).unwrap();
-    operator.start_cluster(Ttl::new(max_ttl).unwrap()).await.unwrap();
-}
-
 pub(crate) fn locks_of(cluster: &RedlockNodes) -> Locks {
-    Locks::new(Redlock::open(cluster.urls()).unwrap())
+    Locks::from(Redlock::open(cluster.urls()).unwrap())
 }
 
-/// What nodes have at a key, or `None` where they have nothing.
+/// Returns the nodes' values at a key; `None` where there is none.
 pub(crate) async fn values(nodes: &[Redis], key: &str) -> Vec<Option<String>> {
     let values = nodes.iter().map(async |node| node.command(&["GET", key]).await.unwrap());
     join_all(values).await
 }
 
-/// Sets the counters of the nodes, one each.
+/// Sets each node's counter.
 pub(crate) async fn set_counters(cluster: &RedlockNodes, counters: &[u64]) {
     for (node, counter) in cluster.nodes().iter().zip(counters) {
         node.set(COUNTER, &counter.to_string()).await.unwrap();
     }
 }
 
-/// Another URL of a node.
+/// Returns another URL of a node.
 pub(crate) fn another_url(node: &Redis, name: &str) -> String {
     let alias = node.socket().with_file_name(name);
     std::os::unix::fs::symlink(node.socket(), &alias).unwrap();
     format!("redis+unix://{}", alias.display())
 }
 
-/// Waits until no lock is taken on any of the nodes.
+/// Waits until no node has a lock.
 pub(crate) async fn until_free(nodes: &[Redis]) {
     let free = async || {
         let keys = nodes.iter().map(async |node| node.command(&["KEYS", "*:lock"]).await);
@@ -62,7 +55,7 @@ pub(crate) async fn until_free(nodes: &[Redis]) {
     until_async(PATIENCE, free).await.unwrap();
 }
 
-/// Waits until all nodes have the same at a key, and answers it.
+/// Waits until all nodes have the same value at a key, and returns it.
 pub(crate) async fn until_equal(nodes: &[Redis], key: &str) -> String {
     let equal = async || {
         let values = values(nodes, key).await;
@@ -72,7 +65,7 @@ pub(crate) async fn until_equal(nodes: &[Redis], key: &str) -> String {
     values(nodes, key).await.swap_remove(0).unwrap()
 }
 
-/// How many scripts a node has run.
+/// Returns how many scripts a node has run.
 pub(crate) async fn scripts_run(node: &Redis) -> u64 {
     crate::lock_service::scripts_run(node).await
 }

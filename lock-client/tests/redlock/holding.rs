@@ -1,4 +1,4 @@
-//! Holding a lock: renewal, loss, reissue, and going on with it elsewhere.
+//! Holding a lock: renewal, loss, reissue, release, and adoption by another client.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use crate::{
 };
 
 #[tokio::test]
-async fn lease_outlives_a_minority_and_is_lost_with_the_majority() {
+async fn lease_survives_the_failure_of_a_minority_but_not_of_a_majority() {
     let mut cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
     let lease = locks.acquire(&name("r"), tried(600)).await.unwrap();
     locks.settled().await;
     cluster.nodes_mut()[0].process().kill().unwrap();
     tokio::time::timeout(Duration::from_millis(900), lease.lost()).await.unwrap_err();
-    assert!(lease.token().is_ok(), "it was renewed on the two others");
+    assert!(lease.token().is_ok(), "the two other nodes renewed it");
     cluster.nodes_mut()[1].process().kill().unwrap();
     tokio::time::timeout(Duration::from_secs(10), lease.lost()).await.unwrap();
     assert!(lease.token().is_err());
 }
 
 #[tokio::test]
-async fn lock_that_a_majority_has_given_away_is_lost_at_the_next_renewal() {
+async fn lock_that_a_majority_does_not_have_any_more_is_lost_at_the_next_renewal() {
     let cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
     let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
@@ -43,7 +43,7 @@ async fn lock_that_a_majority_has_given_away_is_lost_at_the_next_renewal() {
 }
 
 #[tokio::test]
-async fn renewal_without_a_majority_may_be_tried_again() {
+async fn renewal_without_a_majority_may_be_retried() {
     let mut cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
     let lease = locks.acquire(&name("r"), unrenewed(20_000)).await.unwrap();
@@ -66,7 +66,7 @@ async fn renewal_without_a_majority_may_be_tried_again() {
 }
 
 #[tokio::test]
-async fn reissued_token_is_above_all_that_a_majority_has_issued() {
+async fn reissued_token_is_above_all_tokens_of_a_majority() {
     let cluster = cluster_of(3).await;
     set_counters(&cluster, &[32; 3]).await;
     let locks = locks_of(&cluster);
@@ -76,10 +76,10 @@ async fn reissued_token_is_above_all_that_a_majority_has_issued() {
     assert_eq!(lease.token(), Ok(token(41)));
     set_counters(&cluster, &[100, 70, 100]).await;
     lease.reissue(token(41)).await.unwrap();
-    assert_eq!(lease.token(), Ok(token(101)), "any majority of these has counted to 100");
+    assert_eq!(lease.token(), Ok(token(101)), "any majority has a counter of 100");
     locks.settled().await;
     assert_eq!(until_equal(cluster.nodes(), COUNTER).await, "101");
-    // It is renewed and released as the same ownership.
+    // The lease is renewed and released as the same ownership.
     lease.renew().await.unwrap();
     assert_eq!(lease.token(), Ok(token(101)));
     assert_eq!(lease.release().await.unwrap(), Released::Released);
@@ -88,26 +88,26 @@ async fn reissued_token_is_above_all_that_a_majority_has_issued() {
 }
 
 #[tokio::test]
-async fn reissue_that_has_reached_one_node_is_brought_to_its_end_before_its_token_is_told() {
+async fn reissue_that_reached_one_node_is_completed_before_its_token_is_returned() {
     let cluster = cluster_of(3).await;
     set_counters(&cluster, &[32; 3]).await;
     let locks = locks_of(&cluster);
     let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
     locks.settled().await;
-    // What a reissue leaves that ended before it reached another.
+    // The state after a reissue that was interrupted when it had reached one node.
     let node = &cluster.nodes()[1];
     let sealed: String = node.command(&["GET", LOCK]).await.unwrap();
     node.set(COUNTER, "90").await.unwrap();
     let reissued = sealed.replacen("33 ", "90 ", 1);
     node.command::<()>(&["SET", LOCK, &reissued, "KEEPTTL"]).await.unwrap();
-    // Which nodes answer first is open.
+    // The renewal meets that node only if it is among the first to answer.
     while lease.token() == Ok(token(33)) {
         lease.renew().await.unwrap();
     }
     assert_eq!(lease.token(), Ok(token(90)));
     let counters = values(cluster.nodes(), COUNTER).await.into_iter().flatten();
     assert!(counters.filter(|counter| counter == "90").count() >= 2);
-    // A client that goes on with it is told the same, whichever nodes answer first.
+    // A client that adopts the lease gets the same token, whichever nodes answer first.
     let detached = lease.detach().unwrap();
     let adopted = locks_of(&cluster).adopt(detached, lasting()).await.unwrap();
     assert_eq!(adopted.token(), Ok(token(90)));
@@ -115,12 +115,12 @@ async fn reissue_that_has_reached_one_node_is_brought_to_its_end_before_its_toke
     assert_eq!(
         until_equal(cluster.nodes(), COUNTER).await,
         "90",
-        "a release lifts all to the token"
+        "a release raises all counters to the token"
     );
 }
 
 #[tokio::test]
-async fn release_that_no_majority_has_answered_is_not_told_as_done() {
+async fn release_without_a_majority_of_answers_is_not_reported_as_done() {
     for hung in [2, 3] {
         let mut cluster = cluster_of(3).await;
         let lease = locks_of(&cluster).acquire(&name("r"), lasting()).await.unwrap();
@@ -128,12 +128,12 @@ async fn release_that_no_majority_has_answered_is_not_told_as_done() {
             node.process().pause().await.unwrap();
         }
         let error = lease.release().await.unwrap_err();
-        assert!(matches!(error, BackendError::Unavailable(_)), "{hung} hang: {error:?}");
+        assert!(matches!(error, BackendError::Unavailable(_)), "{hung} nodes hang: {error:?}");
     }
 }
 
 #[tokio::test]
-async fn lock_is_gone_on_with_in_another_client() {
+async fn lease_is_adopted_by_another_client() {
     let cluster = cluster_of(3).await;
     let lease = locks_of(&cluster).acquire(&name("r"), lasting()).await.unwrap();
     let issued = lease.token().unwrap();
@@ -149,7 +149,7 @@ async fn lock_is_gone_on_with_in_another_client() {
 }
 
 #[tokio::test]
-async fn lock_is_taken_over_when_its_ttl_is_over() {
+async fn another_client_acquires_the_lock_when_it_has_expired() {
     let cluster = cluster_of(3).await;
     let first = locks_of(&cluster).acquire(&name("r"), unrenewed(300)).await.unwrap();
     let issued = first.token().unwrap();

@@ -1,16 +1,18 @@
-//! The code checked against the model: many short runs of real clients against real nodes, to which
-//! requests are late, lost and executed again, as a seed decides. What the clients saw is checked for
-//! what the model (`lock-client/redlock-model`) promises.
+//! The code checked against the promises of its model: many short runs of real clients and real
+//! nodes. Requests arrive late, get lost or are executed twice, as a seed decides. The history of
+//! each run is checked for the properties of the model (`lock-client/redlock-model`).
 //!
-//! A violation tells its seed, and how to run it again. A seed decides what goes wrong and what the
-//! clients do, but not how fast that is: so it is run many times then.
+//! A violation prints its seed, and how to run it again. The seed decides the faults and the
+//! clients' steps, but not the timing. So a single seed is run many times.
 //!
 //! ```sh
-//! FENCED_SEED=33 cargo test -p lock-client --all-features --test main redlock::seeded    # runs one seed again and again
-//! FENCED_RUNS=1000 cargo test -p lock-client --all-features --test main redlock::seeded  # runs so many seeds
+//! # Repeats one seed:
+//! FENCED_SEED=33 cargo test -p lock-client --all-features --test main redlock::seeded
+//! # Runs 1000 seeds:
+//! FENCED_RUNS=1000 cargo test -p lock-client --all-features --test main redlock::seeded
 //! ```
 //!
-//! The storage is one in memory, with the rule of the crate `fence`, which all storages have.
+//! The storage is in memory, and has the rule of the crate `fence`, like every storage.
 
 mod client;
 mod disturber;
@@ -34,77 +36,81 @@ use self::{
     run::Conditions,
     storage::Rule,
 };
-use super::cluster::start_cluster;
 use crate::names::name;
-use testbed::faults::Odds;
+use crate::start_cluster::start_cluster;
+use testbed::proxy::Odds;
 
-/// How many runs there are if not told, and how many of one seed.
+/// The number of runs, unless `FENCED_RUNS` says otherwise; also the repetitions of a single seed.
 const RUNS: usize = 100;
-/// How many are under way at once. They mostly wait.
+/// How many runs are under way at once. They mostly wait.
 const AT_ONCE: usize = 16;
 /// How long a run may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::test]
-async fn what_the_model_promises_holds_for_real_clients() {
+async fn real_clients_keep_the_promises_of_the_model() {
     let (three, five) = tokio::join!(start(3), start(5));
     let nodes_of = |seed: u64| if seed.is_multiple_of(4) { &five } else { &three };
     let mut failed = Vec::new();
-    for (seed, result) in play_all(seeds(), nodes_of, Conditions::of) {
+    for (seed, result) in run_all(seeds(), nodes_of, Conditions::from_seed) {
         let failure = match result {
-            Ok(history) => match Conditions::of(seed).violations(&history) {
+            Ok(history) => match Conditions::from_seed(seed).violations(&history) {
                 none if none.is_empty() => continue,
                 violations => format!("{violations:#?}\nin {history:?}"),
             },
             Err(error) => format!("{error:#}"),
         };
         eprintln!(
-            "{failure}\nwith the seed {seed}. To run it again:\n    \
-             FENCED_SEED={seed} cargo test -p lock-client --all-features --test main redlock::seeded\n"
+            "{failure}\nwith seed {seed}. To run it again:\n    \
+             FENCED_SEED={seed} cargo test -p lock-client --all-features --test main \
+             redlock::seeded\n"
         );
         failed.push(seed);
     }
-    assert!(failed.is_empty(), "{} runs went wrong, as told above: {failed:?}", failed.len());
+    assert!(failed.is_empty(), "{} runs failed, see above. Their seeds: {failed:?}", failed.len());
 }
 
 #[tokio::test]
-async fn counters_that_are_lost_are_found() {
-    let found = found(Disturbance::CountersLost, Rule::Fenced, History::violations).await;
+async fn check_finds_lost_counters() {
+    let found = find_violations(Disturbance::CountersLost, Rule::Fenced, History::violations).await;
     let are_tokens =
-        |found: &Violation| matches!(found, Violation::OutOfOrder(..) | Violation::TokenOfTwo(..));
-    assert!(found.iter().all(are_tokens), "the rule and the reissue make up for that: {found:?}");
+        |found: &Violation| matches!(found, Violation::OutOfOrder(..) | Violation::SharedToken(..));
+    assert!(
+        found.iter().all(are_tokens),
+        "the rule and the reissue still protect the storage: {found:?}"
+    );
 }
 
 #[tokio::test]
-async fn locks_that_are_over_early_on_all_nodes_are_found() {
-    found(Disturbance::AllJump, Rule::Fenced, History::held_at_once).await;
+async fn check_finds_locks_that_expire_early_on_all_nodes() {
+    find_violations(Disturbance::AllJump, Rule::Fenced, History::held_together).await;
 }
 
 #[tokio::test]
-async fn storage_that_does_not_fence_is_found() {
-    let found = found(Disturbance::Uneven, Rule::Unfenced, History::violations).await;
+async fn check_finds_a_storage_without_a_fence() {
+    let found = find_violations(Disturbance::Uneven, Rule::Unfenced, History::violations).await;
     let is_lost = |found: &Violation| matches!(found, Violation::Lost(_));
-    assert!(found.iter().all(is_lost), "the lock is as good as before: {found:?}");
+    assert!(found.iter().all(is_lost), "the lock itself is sound: {found:?}");
 }
 
-/// Plays seeds in which nothing goes wrong on the way, but this, until something is found. How soon it
-/// is depends on how fast everybody is.
-async fn found(
+/// Runs seeds with this disturbance, and no faults of the network, until a violation is found. How
+/// soon that is depends on the timing.
+async fn find_violations(
     disturbance: Disturbance,
     rule: Rule,
     violations: fn(&History) -> Vec<Violation>,
 ) -> Vec<Violation> {
     let nodes = start(3).await;
-    let conditions = Conditions { odds: Odds::NONE, disturbance, rule };
+    let conditions = Conditions { odds: Odds::new(), disturbance, rule };
     for first in (0..1000).step_by(AT_ONCE) {
         let seeds = (first..).take(AT_ONCE).collect();
-        let results = play_all(seeds, |_| &nodes, |_| conditions).into_iter();
+        let results = run_all(seeds, |_| &nodes, |_| conditions.clone()).into_iter();
         let found: Vec<_> = results.flat_map(|(_, result)| violations(&result.unwrap())).collect();
         if !found.is_empty() {
             return found;
         }
     }
-    panic!("1000 runs, and nothing was found");
+    panic!("1000 runs without a violation");
 }
 
 async fn start(number: usize) -> RedlockNodes {
@@ -113,52 +119,52 @@ async fn start(number: usize) -> RedlockNodes {
     nodes
 }
 
-/// The seeds that are to be run.
+/// Returns the seeds to run.
 fn seeds() -> Vec<u64> {
-    let told = |variable| env::var(variable).ok().map(|told| told.parse().expect(variable));
-    match told("FENCED_SEED") {
+    let number = |variable| env::var(variable).ok().map(|value| value.parse().expect(variable));
+    match number("FENCED_SEED") {
         Some(seed) => vec![seed; RUNS],
         None => {
-            let runs = told("FENCED_RUNS").unwrap_or(RUNS as u64);
+            let runs = number("FENCED_RUNS").unwrap_or(RUNS as u64);
             (0..runs).map(|_| rand::random()).collect()
         }
     }
 }
 
-/// Plays these seeds, several at once, and tells what came of each.
-fn play_all<'a>(
+/// Runs these seeds, several at once, and returns the result of each.
+fn run_all<'a>(
     seeds: Vec<u64>,
     nodes_of: impl Fn(u64) -> &'a RedlockNodes + Sync,
     conditions_of: impl Fn(u64) -> Conditions + Sync,
 ) -> Vec<(u64, anyhow::Result<History>)> {
     let (seeds, results) = (Mutex::new(seeds.into_iter().enumerate()), Mutex::new(Vec::new()));
     let next = || seeds.lock().unwrap().next();
-    let play_on = || {
+    let work = || {
         while let Some((number, seed)) = next() {
             let name = name(&format!("seeded-{number}"));
-            let result = play(seed, conditions_of(seed), nodes_of(seed), &name);
+            let result = run(seed, conditions_of(seed), nodes_of(seed), &name);
             results.lock().unwrap().push((seed, result));
         }
     };
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
-            scope.spawn(play_on);
+            scope.spawn(work);
         }
     });
     results.into_inner().unwrap()
 }
 
-/// Plays a seed, in a runtime of its own, with which all ends that was begun.
-fn play(
+/// Runs a seed in a runtime of its own. When the runtime ends, so do all its tasks.
+fn run(
     seed: u64,
     conditions: Conditions,
     nodes: &RedlockNodes,
     name: &ResourceName,
 ) -> anyhow::Result<History> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    let playing = async { timeout(PATIENCE, conditions.play(seed, nodes, name)).await };
-    match runtime.block_on(AssertUnwindSafe(playing).catch_unwind()) {
+    let running = async { timeout(PATIENCE, conditions.run(seed, nodes, name)).await };
+    match runtime.block_on(AssertUnwindSafe(running).catch_unwind()) {
         Ok(in_time) => in_time?,
-        Err(_) => bail!("it panicked, as told above"),
+        Err(_) => bail!("it panicked, see above"),
     }
 }

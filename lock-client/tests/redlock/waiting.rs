@@ -1,4 +1,4 @@
-//! Waiting for a lock.
+//! Waiting for a lock that another client holds.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use crate::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Below the 5 seconds after which waiters look for themselves.
-const WOKEN: Duration = Duration::from_secs(2);
+/// Less than the 5 seconds after which waiters try by themselves.
+const NOTIFIED: Duration = Duration::from_secs(2);
 
 #[tokio::test]
-async fn waiter_is_woken_by_the_release() {
+async fn waiter_is_notified_of_the_release() {
     let cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
     let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
@@ -27,19 +27,19 @@ async fn waiter_is_woken_by_the_release() {
     for node in cluster.nodes() {
         until_async(PATIENCE, async || Ok(channels(node).await? == 1)).await.unwrap();
     }
-    // It has tried once more since then, or is about to.
+    // The waiter has tried once more since it subscribed, or is about to.
     let issued = lease.token().unwrap();
     let released = Instant::now();
     lease.release().await.unwrap();
-    let woken = waiting.await.unwrap().unwrap();
+    let next = waiting.await.unwrap().unwrap();
     let took = released.elapsed();
-    assert!(took < WOKEN, "it has looked for itself: {took:?}");
-    assert!(woken.token().unwrap() > issued);
-    woken.release().await.unwrap();
+    assert!(took < NOTIFIED, "the waiter tried by itself: {took:?}");
+    assert!(next.token().unwrap() > issued);
+    next.release().await.unwrap();
 }
 
 #[tokio::test]
-async fn waiter_is_woken_though_a_node_is_down() {
+async fn waiter_is_notified_although_a_node_is_down() {
     let mut cluster = cluster_of(3).await;
     cluster.nodes_mut()[2].process().kill().unwrap();
     let locks = locks_of(&cluster);
@@ -54,11 +54,11 @@ async fn waiter_is_woken_though_a_node_is_down() {
     let released = Instant::now();
     lease.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
-    assert!(released.elapsed() < WOKEN);
+    assert!(released.elapsed() < NOTIFIED);
 }
 
 #[tokio::test]
-async fn all_who_wait_get_it_one_after_the_other() {
+async fn all_waiters_get_the_lock_one_after_the_other() {
     const CLIENTS: usize = 8;
     const TIMES: usize = 5;
     let cluster = cluster_of(3).await;

@@ -2,8 +2,10 @@
 --
 --     mariadb --delimiter=// mydatabase < 0001_fence.sql
 --
--- The delimiter keeps the client from cutting the procedures at their semicolons. A transaction claims
--- its resources, each with the token of the lock that guards it, then reads, then writes:
+-- Without the delimiter, the client would split the procedures at their semicolons.
+--
+-- A transaction claims its resources, then reads, then writes. It claims each resource with the
+-- token of the lock that guards it:
 --
 --     begin;
 --     call fence_claim('alice', 34, 'me');
@@ -11,36 +13,37 @@
 --     update accounts set balance = 70 where account_id = 'alice';
 --     commit;
 --
--- A refusal is an error with a SQLSTATE of its own, whose message ends with a JSON object. Roll back
--- after it: the statement has done nothing, but the transaction still holds the fence.
+-- A refusal is an error with a SQLSTATE of its own. Its message ends with a JSON object. Roll back
+-- after it: the statement has changed nothing, but the transaction still holds the fence.
 --
 --     ZF001  stale            {"token", "highest_token"}
 --     ZF002  holder conflict  {"token", "highest_token"}
---     ZF003  malformed; or MariaDB's own 22001, of what doesn't even fit a parameter
+--     ZF003  malformed; or MariaDB's own 22001, for a value that is too long for a parameter
 --     ZF004  token required
 --
--- What is guaranteed, and what is not, is told in migrations/README.md.
+-- migrations/README.md says what is guaranteed, and what is not.
 
--- Procedures keep the mode that they were made in: nothing is cut off or rounded silently.
+-- A procedure keeps the mode in which it was created. This mode refuses values that don't fit,
+-- instead of truncating or rounding them.
 set @fence_sql_mode = @@session.sql_mode;
 set session sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION';
 
--- The fences. A row is never deleted, and its token never falls. The collations compare bytes, and
--- don't take trailing spaces for nothing.
+-- The fences. A row is never deleted, and its token never falls. The collations compare bytes,
+-- trailing spaces included.
 create table if not exists fence (
     resource varchar(512) character set utf8mb4 collate utf8mb4_nopad_bin not null primary key,
     token bigint not null,
     holder varchar(128) character set ascii collate ascii_nopad_bin not null,
-    -- The transaction that claimed it last.
+    -- The last transaction that claimed the resource.
     claimed_by varchar(80) character set ascii collate ascii_nopad_bin not null,
     constraint fence_resource_has_1_to_512_bytes check (octet_length(resource) between 1 and 512),
     constraint fence_token_in_range check (token between 1 and 999999999999999),
     constraint fence_holder_is_visible_ascii check (holder not regexp '[^!-~]')
 ) engine = InnoDB;
 
--- Names the transaction that the session is in; null where each statement is one of its own. A session
--- counts what begins and ends transactions; its random name tells it from others, and from those
--- before a restart.
+-- An id of the session's current transaction; null in autocommit. It is the session's random name
+-- with the number of transactions that the session has begun and ended. The name differs from other
+-- sessions', also from those before a restart of the server.
 create or replace function fence_transaction()
 returns varchar(80) character set ascii collate ascii_nopad_bin
 not deterministic reads sql data sql security definer
@@ -58,8 +61,8 @@ begin
     return concat(@fence_session, ' ', transactions);
 end;
 
--- Advances the fence of a resource inside the caller's transaction, and holds it until that ends; or
--- signals a refusal. The token comes as text, so that no fraction is rounded away.
+-- Claims a resource: advances its fence inside the caller's transaction and holds it until the
+-- transaction ends, or signals a refusal. The token is a text, so that no fraction is rounded away.
 create or replace procedure fence_claim(
     in claimed varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin,
     in offered_token varchar(64) character set utf8mb4 collate utf8mb4_nopad_bin,
@@ -70,10 +73,11 @@ begin
     declare seen_token bigint;
     declare seen_holder varchar(128) character set ascii collate ascii_nopad_bin;
     declare refusal varchar(128);
+    -- 1. Check the arguments.
     if not coalesce(octet_length(claimed) between 1 and 512, false) then
         signal sqlstate 'ZF003' set message_text = 'the resource is malformed';
     end if;
-    -- To `$`, a newline at the end would be no character.
+    -- The second pattern refuses a newline at the end, which `$` ignores.
     if not coalesce(
         offered_token regexp '^[1-9][0-9]{0,14}$' and offered_token not regexp '[^0-9]', false)
     then
@@ -85,7 +89,8 @@ begin
         signal sqlstate 'ZF003' set message_text = 'the holder is malformed';
     end if;
 
-    -- Assigned from left to right: the token, which decides, comes last.
+    -- 2. Insert the first fence, or apply the rule. MariaDB assigns from left to right: the token
+    -- comes last, because the other two depend on its old value.
     insert into fence
     values (claimed, offered_token, offered_holder, coalesce(fence_transaction(), ''))
     on duplicate key update
@@ -95,7 +100,7 @@ begin
         holder = if(value(token) > token, value(holder), holder),
         token = greatest(value(token), token);
 
-    -- The latest row, which is locked by now; a read without a lock might see an older one.
+    -- 3. Read the row that the upsert has locked. A plain read may return an older version of it.
     select token, holder into seen_token, seen_holder
     from fence where resource = claimed for update;
     if seen_token > offered_token then
@@ -110,8 +115,8 @@ begin
     end if;
 end;
 
--- Sets what this transaction offers for the rows of protected tables that it writes without having
--- claimed their resources.
+-- Presents a token and holder for this transaction's blind writes to protected tables. A written
+-- row claims its resource with them, unless the transaction has already claimed the resource.
 create or replace procedure fence_present(
     in offered_token varchar(64) character set utf8mb4 collate utf8mb4_nopad_bin,
     in offered_holder varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
@@ -123,7 +128,17 @@ begin
     set @fence_holder = offered_holder;
 end;
 
--- Passes where this transaction has claimed the resource, or can claim it with what it presents.
+-- Signals an error unless this transaction has claimed the resource, or can claim it with the token
+-- that it presents. The triggers that protect a table call it for each row:
+--
+--     create trigger accounts_fence_insert after insert on accounts
+--     for each row call fence_require(new.account_id);
+--
+--     create trigger accounts_fence_update after update on accounts
+--     for each row call fence_require_both(old.account_id, new.account_id);
+--
+--     create trigger accounts_fence_delete after delete on accounts
+--     for each row call fence_require(old.account_id);
 create or replace procedure fence_require(
     in required varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
 )
@@ -131,7 +146,7 @@ modifies sql data sql security definer
 begin
     declare this_transaction varchar(80) character set ascii collate ascii_nopad_bin
         default fence_transaction();
-    -- The lock keeps others from claiming before this transaction ends.
+    -- The lock keeps other transactions from claiming before this one ends.
     if not exists (
         select 1 from fence
         where resource = required and claimed_by = this_transaction for update
@@ -146,7 +161,7 @@ begin
     end if;
 end;
 
--- The same for a row that may have moved from one resource to another.
+-- Calls `fence_require` for both resources of a row that may have moved from one to another.
 create or replace procedure fence_require_both(
     in required_before varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin,
     in required_after varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin

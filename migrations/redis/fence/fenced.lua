@@ -3,26 +3,26 @@
 --     redis-cli --eval fenced.lua fenced:{alice}:fence {alice}:balance , 34 me SET 70
 --
 -- KEYS[1]  the resource's fence, a hash of token and holder. It must never expire
--- KEYS[2]  the value's key; none for a claim alone. On a Cluster both are in one slot, by the
---          braces in their names
+-- KEYS[2]  the value's key; none for a claim alone. On a Cluster, the braces in the names put both
+--          keys into one slot
 -- ARGV[1]  the token
 -- ARGV[2]  the holder
 -- ARGV[3]  SET, HSET or DEL; none for a claim alone
--- ARGV[4…] what follows the key in that command; after DEL nothing, as a key there would have no fence
+-- ARGV[4…] the arguments after the key; none for DEL, because a second key would have no fence
 --
--- Answers with what the command answers, or OK to a claim alone. A refusal has changed nothing, and is
--- an error that begins with one of these:
+-- Returns the command's answer; OK for a claim alone. A refusal changes nothing. It is an error
+-- that begins with one of these:
 --
 --     ZF001 {"token":…,"highest_token":…}   stale
 --     ZF002 {"token":…,"highest_token":…}   holder conflict
 --     ZF003                                 malformed
 --
--- A command that fails for a reason of its own, such as WRONGTYPE, has claimed all the same.
+-- If the command itself fails, for example with WRONGTYPE, the claim is made nevertheless.
 
 local fence, value = KEYS[1], KEYS[2]
 local token, holder, command = ARGV[1], ARGV[2], ARGV[3]
 
--- Tokens have at most 15 digits, and so the doubles that Lua counts with hold them exactly.
+-- Lua's numbers are doubles. They hold tokens exactly, because tokens have at most 15 digits.
 local well_formed = token and #token <= 15 and token:match('^[1-9]%d*$')
     and holder and #holder <= 128 and not holder:match('[^!-~]')
 if not well_formed then

@@ -2,8 +2,9 @@
 --
 --     sqlite3 my.db < 0001_fence.sql
 --
--- A transaction claims its resources, each with the token of the lock that guards it, then reads,
--- then writes. It is IMMEDIATE, as a reader can't become a writer once somebody else has written:
+-- A transaction claims its resources, then reads, then writes. It claims each resource with the
+-- token of the lock that guards it. It begins as IMMEDIATE, because a transaction that begins by
+-- reading can't write any more once another connection has written:
 --
 --     begin immediate;
 --     insert into fence_claim values ('alice', 34, 'me');
@@ -11,16 +12,16 @@
 --     update accounts set balance = 70 where account_id = 'alice';
 --     commit;
 --
--- A refusal is an error whose message begins with one of these. Roll back after it. The fence's token
--- is in the table `fence`.
+-- A refusal is an error whose message begins with one of these codes. Roll back after it. The table
+-- `fence` has the fence's token.
 --
 --     ZF001  stale
 --     ZF002  holder conflict
 --     ZF003  malformed
 --     ZF004  token required
---     ZF006  the connection lacks a setting
+--     ZF006  a setting of the connection is missing
 --
--- What is guaranteed, and what is not, is told in migrations/README.md.
+-- migrations/README.md says what is guaranteed, and what is not.
 
 -- The fences. A row is never deleted, and its token never falls.
 create table if not exists fence (
@@ -29,8 +30,8 @@ create table if not exists fence (
     holder text not null
 ) strict, without rowid;
 
--- To insert into this view is to claim: it advances the fence inside the caller's transaction, or
--- raises a refusal.
+-- An insert into this view claims a resource: it advances the fence inside the caller's
+-- transaction, or raises a refusal.
 create view if not exists fence_claim (resource, token, holder) as
 select resource, token, holder from fence;
 
@@ -46,7 +47,7 @@ create trigger if not exists fence_claim_by_the_rule instead of insert on fence_
         typeof(new.holder) = 'text'
         and length(cast(new.holder as blob)) <= 128
         and new.holder not glob '*[^!-~]*'
-        -- Where the pattern ends to look.
+        -- The pattern matches only as far as the first null character.
         and instr(new.holder, char(0)) = 0
     );
     select raise(abort, 'ZF001 the token is stale: the fence is higher')
@@ -57,10 +58,10 @@ create trigger if not exists fence_claim_by_the_rule instead of insert on fence_
     on conflict do update set token = new.token, holder = new.holder where token < new.token;
 end;
 
--- What this transaction offers for the rows of protected tables that it writes: for each resource the
--- token of its own lock, which is claimed at once. It is to be deleted before the commit: the
--- constraint, which can't be met, is checked only then. So nothing that one transaction presents is
--- there for the next one.
+-- The resources whose rows in protected tables this transaction may write, each with the token of
+-- its own lock. An insert claims the resource at once. The rows must be deleted before the commit,
+-- which otherwise fails: the commit checks the foreign key, which no row can satisfy. So no
+-- transaction finds a row of the previous one.
 create table if not exists fence_presented (
     resource text not null primary key,
     token integer not null,
@@ -80,11 +81,11 @@ create trigger if not exists fence_presented_claims before insert on fence_prese
 end;
 
 create trigger if not exists fence_presented_is_not_changed before update on fence_presented begin
-    select raise(abort, 'ZF004 what is presented is not changed: delete it, and insert anew');
+    select raise(abort, 'ZF004 a presented row cannot be updated: delete it and insert a new one');
 end;
 
--- To insert a row's resource into this view is to check it: the insert passes where this transaction
--- presents a token for it. These three triggers protect a table:
+-- An insert of a row's resource into this view fails unless this transaction presents a token for
+-- it. These three triggers protect a table:
 --
 --     create trigger accounts_fence_insert after insert on accounts
 --     begin insert into fence_require values (new.account_id); end;
@@ -98,7 +99,7 @@ create view if not exists fence_require (resource) as
 select resource from fence;
 
 create trigger if not exists fence_require_a_token instead of insert on fence_require begin
-    -- Without it, INSERT OR REPLACE would delete rows unseen.
+    -- Without this setting, INSERT OR REPLACE fires no delete triggers.
     select raise(abort, 'ZF006 needed on this connection: pragma recursive_triggers = on')
     where not (select recursive_triggers from pragma_recursive_triggers);
     select raise(abort, 'ZF003 the row has no resource')

@@ -29,7 +29,7 @@ pub(super) async fn examine(
     locks: &Locks,
     operator: &Operator,
 ) -> Result<ClusterReport, Failure> {
-    let seen = operator.look().await;
+    let seen = operator.inspect().await;
     let name = locking::random_name();
     let longest = seen.cluster.max_ttl_ms.map_or(TTL, Duration::from_millis);
     let ttl =

@@ -9,7 +9,7 @@ use crate::{
     signals::{Signals, ended_by},
     voice::Voice,
 };
-use lock_client::redlock::operator::{Asked, State};
+use lock_client::redlock::operator::{Admission, State};
 
 pub(super) const HELP: &str = "\
 A node that was started anew may have lost what it counted, and has no vote. This waits until nothing \
@@ -52,12 +52,12 @@ impl Admit {
     async fn admit(&self) -> Result<u64, Failure> {
         let operator = self.nodes.operator()?;
         let voice = Voice::new();
-        match operator.ask_to_admit(&self.node).await? {
-            Asked::Voting => {
+        match operator.request_admission(&self.node).await? {
+            Admission::AlreadyVoting => {
                 voice.say("it may vote already");
                 Ok(0)
             }
-            Asked::After(admission) => {
+            Admission::Pending(admission) => {
                 voice.say(format!(
                     "it is admitted in {:.1?}: until then, something may be under way that it had voted \
                      for before it was started anew",

@@ -29,7 +29,7 @@ pub(crate) struct StatusOf {
 
 impl StatusOf {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let seen = self.nodes.operator()?.look_closely().await?;
+        let seen = self.nodes.operator()?.inspect_with_counters().await?;
         for node in &seen.nodes {
             print(node)?;
         }

@@ -5,7 +5,7 @@ use std::{str::FromStr, time::Duration};
 use rustix::process::Signal;
 
 use super::status::Reason;
-use lock_client::{Ttl, clock::Moment};
+use lock_client::{Moment, Ttl};
 
 /// How long, at most, until the lease is looked at again. Timers stand still while the machine is
 /// suspended, and the deadline does not.

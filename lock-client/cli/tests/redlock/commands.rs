@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::json;
 use testbed::RedlockNodes;
 
-use super::cluster::{LOCK, cluster_of, set_counters, values};
+use crate::cluster::{LOCK, cluster_of, set_counters, values};
 use crate::command::{assert_failed, command, events, lock_client, output};
 use crate::programs::LOCK_CLIENT;
 
@@ -93,7 +93,7 @@ async fn command_is_ended_when_the_majority_is_lost() {
     run.args(["run", "r", "--ttl", "1s", "--", "sleep", "60"]);
     run.env("FENCED_REDIS", cluster.urls().join(" "));
     let running = tokio::spawn(output(run));
-    super::cluster::until_equal(cluster.nodes(), LOCK).await;
+    crate::cluster::until_equal(cluster.nodes(), LOCK).await;
     for node in &mut cluster.nodes_mut()[1..] {
         node.process().kill().unwrap();
     }

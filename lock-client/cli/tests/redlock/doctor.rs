@@ -4,8 +4,8 @@ use lock_client::{Locks, redlock::Redlock};
 use serde_json::Value;
 use testbed::Redis;
 
-use super::cluster::another_url;
 use super::nodes::{ALWAYS, Nodes, terms};
+use crate::cluster::another_url;
 use crate::command::{assert_failed, lock_client};
 
 /// What was found.
@@ -155,7 +155,7 @@ async fn advised_permissions_are_enough_for_locks_on_nodes() {
     // The first takes its vote over, without which there is no majority.
     nodes.0[0].command::<()>(&["HSET", "fenced:node", "run_id", "another"]).await.unwrap();
     nodes.0[1].process().kill().unwrap();
-    let locks = Locks::new(Redlock::open(&urls).unwrap());
+    let locks = Locks::from(Redlock::open(&urls).unwrap());
     let name = "r".parse().unwrap();
     let lease = locks.acquire(&name, terms()).await.unwrap();
     lease.renew().await.unwrap();

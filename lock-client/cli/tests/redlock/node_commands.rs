@@ -4,8 +4,8 @@ use std::process::Output;
 
 use testbed::Redis;
 
-use super::cluster::another_url;
 use super::nodes::{ALWAYS, Nodes, TTL};
+use crate::cluster::another_url;
 use crate::command::{assert_failed, events, lock_client};
 
 const INIT: [&str; 3] = ["init", "--max-ttl", TTL];

@@ -81,7 +81,7 @@ impl Nodes {
 
     /// The token of a lock that is taken and released, or why there is none.
     pub(super) async fn token(&self) -> Result<u64, String> {
-        let locks = Locks::new(Redlock::open(self.urls()).unwrap());
+        let locks = Locks::from(Redlock::open(self.urls()).unwrap());
         let acquired = locks.acquire(&"r".parse().unwrap(), terms().no_wait()).await;
         let token = match acquired {
             Ok(lease) => {

@@ -1,143 +1,125 @@
-//! The admission of a node that may have lost what it counted.
+//! The admission of a node that may have lost counters.
 //!
-//! It has had no vote since it was started. What it had voted for before may not be done yet: a
-//! round, or a reissue, that it took part in goes on to ask the other nodes, for as long as the ttl.
-//! So nothing is copied before the longest ttl is over, since when it was seen to have no vote: else
-//! a token may yet be issued that the copy doesn't have, and nobody then keeps the node from counting
-//! up to it again.
+//! The node has had no vote since it restarted. But what it voted for before that may still be
+//! under way: a round or a reissue that it took part in goes on with the other nodes, for as long
+//! as the ttl. So the counters are copied only when the longest ttl is over, counted from the
+//! moment when the node was seen without a vote. An earlier copy could miss a token that is issued
+//! after it, and the node would then count up to that token again.
 //!
-//! **Why M of the others are enough.** A token was sealed by M of the N nodes, this one perhaps among
-//! them: by M - 1 of the others, or more. Of those N - 1 nodes, M share one with any M - 1, as N is
-//! 2 M - 1. Nodes that were admitted since then have copied in their turn.
+//! **Why M other nodes are enough.** A token was sealed by M of the N nodes. This node may be one
+//! of them, so at least M - 1 others sealed it. There are N - 1 = 2 M - 2 others, so any M of them
+//! share a node with any M - 1 of them. Nodes that were admitted since then have copied the token
+//! themselves.
 
 use std::time::Duration;
 
 use tokio::time::sleep;
 
 use super::{
-    Operator, counters,
-    peer::{Peer, Place, Trouble, distinct},
+    counters,
+    error::{OperatorError, how_to_start_anew},
+    peer::{Peer, PeerError, check_distinct, largest_cluster},
+    places::Places,
 };
-use crate::clock::Moment;
-use crate::redis::Server;
-use crate::redis::script::Script;
-use crate::redis::script::script;
-use crate::redlock::InvalidNodes;
-use crate::redlock::membership::MEMBERSHIP_KEY;
-use crate::redlock::membership::Record;
-use crate::redlock::membership::Standing;
+use crate::{
+    clock::Moment,
+    redis::{
+        keys::Keys,
+        script::{Script, script},
+    },
+    redlock::membership::{Record, Standing},
+};
 
-static ADMIT: Script = script!("../process.lua", "admit.lua");
+static ADMIT: Script = script!("../run_id.lua", "admit.lua");
 
-/// The way out when too few nodes are left that know which tokens were issued.
-pub(super) const START_ANEW: &str = "stop all clients, and wait for the longest ttl; delete the keys fenced:* on the nodes that were \
-     started anew, as their counters may be old, and fenced:node on the others; then run \
-     `lock-client node init`: counters that are missing start at the client's clock";
-
-/// What became of asking for an admission.
+/// The result of a [request for admission](super::Operator::request_admission).
 #[derive(Debug)]
-pub enum Asked<'a> {
+#[must_use]
+pub enum Admission<'a> {
     /// The node may vote already.
-    Voting,
-    /// It can be admitted, after a while.
-    After(Admission<'a>),
+    AlreadyVoting,
+    /// The node can be admitted after a wait.
+    Pending(PendingAdmission<'a>),
 }
 
-/// A node that can be admitted.
+/// The admission of a node that must wait.
 #[derive(Debug)]
-pub struct Admission<'a> {
-    operator: &'a Operator,
-    /// Which of the nodes it is.
+#[must_use = "the node is admitted by `finish`"]
+pub struct PendingAdmission<'a> {
+    places: &'a Places,
+    /// The number of the node.
     node: usize,
     /// The process that has no vote.
     run_id: String,
-    /// What the others are members of.
+    /// The membership of the other nodes.
     record: Record,
-    /// From when on nothing is under way that it had voted for.
-    settled: Moment,
+    /// When nothing is under way any more that the node voted for before it restarted.
+    ready_at: Moment,
 }
 
-impl Operator {
-    /// Asks for the admission of one of the nodes. Nothing is changed on one that has no vote.
-    pub async fn ask_to_admit(&self, node: &str) -> Result<Asked<'_>, Trouble> {
-        let node = self.named(node)?;
-        let mut peers = self.connect().await;
-        distinct(peers.iter().flatten())?;
+impl<'a> Admission<'a> {
+    pub(super) async fn request(places: &'a Places, node: &str) -> Result<Self, OperatorError> {
+        let node = places.position(node)?;
+        let mut peers = places.connect_all().await;
+        check_distinct(peers.iter().flatten())?;
         let mut peer = peers.remove(node)?;
-        // From here on it is known to have no vote.
+        // From this moment on, the node is known to have no vote. The wait counts from here.
         let seen = Moment::now();
-        let (voters, away) = voters(peers);
+        let (voters, others) = split_voters(peers);
         let record = voters.first().and_then(|voter| voter.record.clone());
-        if let (Some(own), Some(others)) = (peer.cluster(), &record)
-            && own != others.cluster
+        if let (Some(own), Some(record)) = (peer.cluster(), &record)
+            && own != record.cluster
         {
-            return Err(Trouble::Unavailable(format!(
-                "{} belongs to cluster {own}, the others to cluster {}: if it is to change, delete its \
-                 fenced:node first",
-                peer.address, others.cluster
+            return Err(OperatorError::Unavailable(format!(
+                "{} belongs to cluster {own}, the others to cluster {}: to move it, delete its key \
+                 {} first",
+                peer.address,
+                record.cluster,
+                Keys::NODE
             )));
         }
         if let (Standing::Voting, Some(own)) = (peer.standing, peer.record.clone()) {
-            // Its settings may be others than when it was admitted.
+            // Its settings may have changed since it was admitted.
             peer.admit(&own).await?;
-            return Ok(Asked::Voting);
+            return Ok(Self::AlreadyVoting);
         }
-        let Some(record) = record.filter(|_| voters.len() >= self.majority()) else {
-            return Err(self.too_few(&peer.address, &away));
+        let Some(record) = record.filter(|_| voters.len() >= places.majority()) else {
+            return Err(too_few_voters(places, &peer.address, &others));
         };
         let max_ttl_ms = voters.iter().filter_map(|voter| Some(voter.record.as_ref()?.max_ttl_ms));
         let max_ttl = Duration::from_millis(max_ttl_ms.max().unwrap_or(record.max_ttl_ms));
-        let settled = seen + max_ttl + (max_ttl / 100 + Duration::from_millis(2));
-        Ok(Asked::After(Admission { operator: self, node, run_id: peer.run_id, record, settled }))
-    }
-
-    /// Which of the nodes a URL means.
-    fn named(&self, node: &str) -> Result<usize, Trouble> {
-        let place = Server::at(node).map_err(InvalidNodes::from);
-        let place = place.and_then(|server| Place::of(&server));
-        let place = place.map_err(|error| Trouble::Wrong(error.to_string()))?;
-        let at = self.places.iter().position(|known| known.address() == place.address());
-        at.ok_or_else(|| {
-            Trouble::Wrong(format!(
-                "{} is none of the nodes of --redis: name it there, too",
-                place.address()
-            ))
-        })
-    }
-
-    fn too_few(&self, node: &str, away: &[String]) -> Trouble {
-        Trouble::Unavailable(format!(
-            "{node} can't be admitted: which tokens were issued can only be told by {} of the other \
-             nodes ({}). If they don't come back as they were: {START_ANEW}",
-            self.majority(),
-            away.join("; ")
-        ))
+        let ready_at = seen + max_ttl + (max_ttl / 100 + Duration::from_millis(2));
+        Ok(Self::Pending(PendingAdmission { places, node, run_id: peer.run_id, record, ready_at }))
     }
 }
 
-impl Admission<'_> {
-    /// How long it is until nothing is under way any more that the node had voted for.
+impl PendingAdmission<'_> {
+    /// Returns how long [`finish`](Self::finish) waits: until every lock that the node voted for
+    /// before it restarted has expired.
     pub fn remaining(&self) -> Duration {
-        self.settled.remaining()
+        self.ready_at.remaining()
     }
 
-    /// Waits for so long, copies the counters of a majority, and admits the node. Answers how many
-    /// counters were raised.
+    /// Waits, copies the counters of a majority of other nodes, and admits the node. Returns how
+    /// many counters were raised.
     ///
-    /// # Cancellation safety
-    /// If this is dropped, the node isn't admitted, unless it is at its end. That counters were raised is
-    /// no harm.
-    pub async fn finish(self) -> Result<u64, Trouble> {
-        while !self.settled.has_passed() {
-            sleep(self.settled.remaining()).await;
+    /// # Errors [`OperatorError::Unavailable`] if the node restarted meanwhile, if it does not
+    /// answer, or if fewer than a majority of other nodes may vote. Then request the admission
+    /// again.
+    ///
+    /// # Cancellation safety If this future is dropped, the node is not admitted, unless admission
+    /// was its last step. Some counters may have been raised, which does no harm.
+    pub async fn finish(self) -> Result<u64, OperatorError> {
+        while !self.ready_at.has_passed() {
+            sleep(self.ready_at.remaining()).await;
         }
-        // A connection may have been closed for having been silent for so long.
-        let mut peers = self.operator.connect().await;
+        // Connect again: during the wait, a server may have closed an idle connection.
+        let mut peers = self.places.connect_all().await;
         let mut peer = peers.remove(self.node)?;
         if peer.run_id != self.run_id {
-            return Err(peer.started_anew());
+            return Err(peer.restarted());
         }
-        let (voters, mut away) = voters(peers);
+        let (voters, mut others) = split_voters(peers);
         let (mut copied, mut raised) = (0, 0);
         for mut voter in voters {
             match voter.give_counters(&mut peer, &self.record.cluster).await {
@@ -145,79 +127,82 @@ impl Admission<'_> {
                     copied += 1;
                     raised += counters;
                 }
-                Err(trouble) => away.push(trouble.to_string()),
+                Err(error) => others.push(error.to_string()),
             }
-            if copied == self.operator.majority() {
+            if copied == self.places.majority() {
                 peer.admit(&self.record).await?;
                 return Ok(raised);
             }
         }
-        Err(self.operator.too_few(&peer.address, &away))
+        Err(too_few_voters(self.places, &peer.address, &others))
     }
 }
 
 impl Peer {
-    /// Copies all counters to another node that are higher here.
+    /// Raises another node's counters to this node's.
     ///
-    /// # Errors
-    /// Also if it had no vote any more at the end: then it may have lost some before they were copied.
-    async fn give_counters(&mut self, to: &mut Self, cluster: &str) -> Result<u64, Trouble> {
+    /// # Errors Also if this node has no vote at the end. Then it may have lost counters before
+    /// they were copied.
+    async fn give_counters(&mut self, to: &mut Self, cluster: &str) -> Result<u64, OperatorError> {
         let raised = counters::copy(self, to).await?;
         let record = Record::read(&mut self.connection).await;
-        let record = record.map_err(|error| self.trouble(error))?;
-        let votes = record.is_some_and(|record| {
+        let record = record.map_err(|error| self.error(&error))?;
+        let may_vote = record.is_some_and(|record| {
             record.cluster == cluster && record.admitted.as_ref() == Some(&self.run_id)
         });
-        match votes {
-            true => Ok(raised),
-            false => Err(Trouble::Unavailable(format!("{}: it has lost its vote", self.address))),
+        if !may_vote {
+            return Err(OperatorError::Unavailable(format!("{} has lost its vote", self.address)));
         }
+        Ok(raised)
     }
 
-    /// Gives it a vote in a cluster.
-    async fn admit(&mut self, cluster: &Record) -> Result<(), Trouble> {
+    /// Gives the node its vote in a cluster.
+    async fn admit(&mut self, cluster: &Record) -> Result<(), OperatorError> {
         let durable = self.durability().await?.keeps_all();
-        let call = ADMIT.with([MEMBERSHIP_KEY.to_owned()]).arg(&self.run_id).arg(&cluster.cluster);
+        let call = ADMIT.with([Keys::NODE.to_owned()]).arg(&self.run_id).arg(&cluster.cluster);
         let call = call.arg(cluster.nodes).arg(cluster.max_ttl_ms).arg(u8::from(durable));
         let answer = call.in_full().query_async(&mut self.connection).await;
-        match answer.map_err(|error| self.trouble(error))? {
+        match answer.map_err(|error| self.error(&error))? {
             1 => Ok(()),
-            _ => Err(self.started_anew()),
+            _ => Err(self.restarted()),
         }
     }
 
-    fn started_anew(&self) -> Trouble {
-        Trouble::Unavailable(format!(
-            "{} was started anew, or taken into another cluster, and has no vote: run this again",
+    fn restarted(&self) -> OperatorError {
+        OperatorError::Unavailable(format!(
+            "{} restarted or joined another cluster meanwhile, and has no vote: run \
+             `lock-client node admit` again",
             self.address
         ))
     }
 }
 
-/// Those that may vote in the cluster in which most may; and why the others may not.
-fn voters(peers: Vec<Result<Peer, Trouble>>) -> (Vec<Peer>, Vec<String>) {
-    let mut away = Vec::new();
+/// Splits off the nodes that may vote in the largest cluster. For the others, returns why they may
+/// not.
+fn split_voters(peers: Vec<Result<Peer, PeerError>>) -> (Vec<Peer>, Vec<String>) {
+    let mut reasons = Vec::new();
     let mut voting = Vec::new();
     for peer in peers {
         match peer {
             Ok(peer) if peer.standing == Standing::Voting => voting.push(peer),
-            Ok(peer) => away.push(format!("{}: {}", peer.address, peer.standing.reason())),
-            Err(trouble) => away.push(trouble.to_string()),
+            Ok(peer) => reasons.push(format!("{}: {}", peer.address, peer.standing.reason())),
+            Err(error) => reasons.push(error.to_string()),
         }
     }
     let cluster = largest_cluster(&voting);
     let (voters, others): (Vec<_>, Vec<_>) =
         voting.into_iter().partition(|peer| peer.cluster() == cluster.as_deref());
-    away.extend(
-        others.iter().map(|peer| format!("{}: it belongs to another cluster", peer.address)),
-    );
-    (voters, away)
+    let other_cluster = |peer: &Peer| format!("{}: it belongs to another cluster", peer.address);
+    reasons.extend(others.iter().map(other_cluster));
+    (voters, reasons)
 }
 
-/// The cluster that most nodes belong to.
-pub(super) fn largest_cluster<'a>(peers: impl IntoIterator<Item = &'a Peer>) -> Option<String> {
-    let mut clusters: Vec<_> = peers.into_iter().filter_map(Peer::cluster).collect();
-    clusters.sort_unstable();
-    let largest = clusters.chunk_by(|a, b| a == b).max_by_key(|same| same.len())?;
-    largest.first().map(|&cluster| cluster.to_owned())
+fn too_few_voters(places: &Places, node: &str, others: &[String]) -> OperatorError {
+    OperatorError::Unavailable(format!(
+        "{node} can't be admitted: to know all issued tokens, {} of the other nodes must be able \
+         to vote ({}). If they don't come back with their data: {}",
+        places.majority(),
+        others.join("; "),
+        how_to_start_anew()
+    ))
 }

@@ -1,12 +1,12 @@
--- Admits the process that runs this to a cluster.
+-- Admits the process that runs this script to a cluster.
 --
--- KEYS  1 what the node was admitted as
--- ARGV  1 the run_id that is connected to
---       2 cluster
---       3 how many nodes it has
---       4 the longest ttl that it grants, in milliseconds
---       5 1 if it has every write on disk before it is answered, 0 if not
--- answers 1 if it is admitted, 0 if it is another process, or belongs to another cluster
+-- KEYS  1 the node's membership record.
+-- ARGV  1 the run_id that the operator is connected to.
+--       2 cluster.
+--       3 the number of nodes.
+--       4 the longest ttl that the cluster grants, in milliseconds.
+--       5 1 if the node has every write on disk before it answers, else 0.
+-- returns 1 if the process is admitted, 0 if it is another process or belongs to another cluster.
 
 local cluster = redis.call('HGET', KEYS[1], 'cluster')
 if run_id() ~= ARGV[1] or (cluster and cluster ~= ARGV[2]) then

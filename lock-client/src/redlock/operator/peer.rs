@@ -1,113 +1,103 @@
-//! A node, as an operator sees it.
+//! A node that the operator is connected to.
 
 use std::{
     collections::HashMap,
     time::{Duration, Instant},
 };
 
-use redis::{AsyncConnectionConfig, Client, RedisError, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, RedisError, RedisResult, aio::MultiplexedConnection};
 
-use crate::backend::BackendError;
-use crate::redis::Server;
-use crate::redlock::InvalidNodes;
-use crate::redlock::durability::Durability;
-use crate::redlock::membership::Record;
-use crate::redlock::membership::Standing;
-use crate::redlock::membership::run_id;
+use super::error::OperatorError;
+use crate::redlock::{
+    durability::Durability,
+    membership::{Record, Standing, read_run_id},
+    node_urls::NodeUrl,
+};
 
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
-/// What an operator asks for may take longer than a lock.
+/// An operator's requests may take longer than those for a lock.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why something can't be done.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum Trouble {
-    /// It was asked for wrongly.
-    #[error("{0}")]
-    Wrong(String),
-    /// The nodes are not as they would have to be.
-    #[error("{0}")]
-    Unavailable(String),
-}
-
-/// Where a node is.
-#[derive(Debug)]
-pub(super) struct Place {
-    address: String,
-    client: Client,
-}
-
-/// A node that answers.
+/// A node that the operator is connected to.
 pub(super) struct Peer {
-    /// Where it is, without a password.
+    /// The node's address, without a password.
     pub(super) address: String,
     pub(super) connection: MultiplexedConnection,
-    /// The process that is connected to.
+    /// The process that the operator is connected to.
     pub(super) run_id: String,
-    /// What it keeps of its membership.
+    /// The node's membership record.
     pub(super) record: Option<Record>,
     pub(super) standing: Standing,
-    /// How long it took to answer.
+    /// The time that the node took to answer.
     pub(super) lag: Duration,
 }
 
-impl Place {
-    pub(super) fn of(server: &Server) -> Result<Self, InvalidNodes> {
-        match (server, server.address()) {
-            (Server::Node(client), Some(address)) => {
-                Ok(Self { address, client: Client::clone(client) })
-            }
-            _ => Err(InvalidNodes::NotOne),
-        }
-    }
+/// A node did not answer, or refused.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{address}: {reason}")]
+pub(super) struct PeerError {
+    pub(super) address: String,
+    pub(super) reason: String,
+}
 
-    pub(super) fn address(&self) -> &str {
-        &self.address
+impl PeerError {
+    fn new(address: &str, error: &RedisError) -> Self {
+        Self { address: address.to_owned(), reason: error.to_string() }
     }
+}
 
-    /// Connects to the node, which is to be one of so many.
-    pub(super) async fn connect(&self, nodes: usize) -> Result<Peer, Trouble> {
-        self.peer(nodes).await.map_err(|error| trouble(&self.address, error))
-    }
-
-    async fn peer(&self, nodes: usize) -> Result<Peer, RedisError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECTION_TIMEOUT))
-            .set_response_timeout(Some(RESPONSE_TIMEOUT));
-        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
-        let mut connection = connecting.await?;
-        let asked = Instant::now();
-        let run_id = run_id(&mut connection).await?;
-        let lag = asked.elapsed();
-        let record = Record::read(&mut connection).await?;
-        let standing = Standing::of(&mut connection, &run_id, record.as_ref(), nodes).await?;
-        Ok(Peer { address: self.address.clone(), connection, run_id, record, standing, lag })
+impl From<PeerError> for OperatorError {
+    fn from(error: PeerError) -> Self {
+        Self::Unavailable(error.to_string())
     }
 }
 
 impl Peer {
-    /// The cluster's id that its record has.
+    /// Connects to a node of a cluster of so many nodes.
+    pub(super) async fn connect(url: &NodeUrl, nodes: usize) -> Result<Self, PeerError> {
+        let connected = Self::read(url, nodes).await;
+        connected.map_err(|error| PeerError::new(&url.address, &error))
+    }
+
+    async fn read(url: &NodeUrl, nodes: usize) -> RedisResult<Self> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECTION_TIMEOUT))
+            .set_response_timeout(Some(RESPONSE_TIMEOUT));
+        let client = url.server.node().await?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let asked = Instant::now();
+        let run_id = read_run_id(&mut connection).await?;
+        let lag = asked.elapsed();
+        let record = Record::read(&mut connection).await?;
+        let standing =
+            Standing::determine(&mut connection, &run_id, record.as_ref(), nodes).await?;
+        Ok(Self { address: url.address.clone(), connection, run_id, record, standing, lag })
+    }
+
+    /// The id of the cluster in the node's record.
     pub(super) fn cluster(&self) -> Option<&str> {
         self.record.as_ref().map(|record| record.cluster.as_str())
     }
 
-    pub(super) async fn durability(&mut self) -> Result<Durability, Trouble> {
-        let durability = Durability::of(&mut self.connection).await;
-        durability.map_err(|error| self.trouble(error))
+    pub(super) async fn durability(&mut self) -> Result<Durability, PeerError> {
+        let durability = Durability::read(&mut self.connection).await;
+        durability.map_err(|error| self.error(&error))
     }
 
-    pub(super) fn trouble(&self, error: RedisError) -> Trouble {
-        trouble(&self.address, error)
+    pub(super) fn error(&self, error: &RedisError) -> PeerError {
+        PeerError::new(&self.address, error)
     }
 }
 
-/// Sees that no two of them are one server.
-pub(super) fn distinct<'a>(peers: impl IntoIterator<Item = &'a Peer>) -> Result<(), Trouble> {
+/// Checks that no two nodes are the same server.
+pub(super) fn check_distinct<'a>(
+    peers: impl IntoIterator<Item = &'a Peer>,
+) -> Result<(), OperatorError> {
     let mut seen: HashMap<&str, &str> = HashMap::new();
     for peer in peers {
         if let Some(other) = seen.insert(&peer.run_id, &peer.address) {
-            return Err(Trouble::Wrong(format!(
-                "{other} and {} are one server: each node is one by itself",
+            return Err(OperatorError::Invalid(format!(
+                "{other} and {} are one server: each node must be a Redis of its own",
                 peer.address
             )));
         }
@@ -115,6 +105,10 @@ pub(super) fn distinct<'a>(peers: impl IntoIterator<Item = &'a Peer>) -> Result<
     Ok(())
 }
 
-fn trouble(address: &str, error: RedisError) -> Trouble {
-    Trouble::Unavailable(format!("{address}: {}", BackendError::from(error)))
+/// Returns the cluster that most of these nodes belong to.
+pub(super) fn largest_cluster<'a>(peers: impl IntoIterator<Item = &'a Peer>) -> Option<String> {
+    let mut clusters: Vec<_> = peers.into_iter().filter_map(Peer::cluster).collect();
+    clusters.sort_unstable();
+    let largest = clusters.chunk_by(|a, b| a == b).max_by_key(|same| same.len())?;
+    largest.first().map(|&cluster| cluster.to_owned())
 }

@@ -1,13 +1,13 @@
--- Prepares the process that runs this for a cluster, unless it was admitted to one, or somebody else has
--- prepared it meanwhile.
+-- Prepares the process that runs this script for a cluster, unless it was admitted to one, or
+-- another operator has prepared it meanwhile.
 --
--- KEYS  1 what the node was admitted as
--- ARGV  1 the run_id that is connected to
---       2 cluster
---       3 how many nodes it has
---       4 the longest ttl that it grants, in milliseconds
---       5 the cluster that it was seen to be prepared for; '' if for none
--- answers 1 if it is prepared, 0 if it was admitted, prepared, or started anew, meanwhile
+-- KEYS  1 the node's membership record.
+-- ARGV  1 the run_id that the operator is connected to.
+--       2 cluster.
+--       3 the number of nodes.
+--       4 the longest ttl that the cluster grants, in milliseconds.
+--       5 the cluster in the record that the operator has read; '' if there was none.
+-- returns 1 if the process is prepared, 0 if it was admitted, prepared or restarted meanwhile.
 
 local known = redis.call('HMGET', KEYS[1], 'run_id', 'cluster')
 if run_id() ~= ARGV[1] or known[1] or (known[2] or '') ~= ARGV[5] then
@@ -15,5 +15,6 @@ if run_id() ~= ARGV[1] or known[1] or (known[2] or '') ~= ARGV[5] then
 end
 redis.call('DEL', KEYS[1])
 redis.call(
-    'HSET', KEYS[1], 'prepared', ARGV[1], 'cluster', ARGV[2], 'nodes', ARGV[3], 'max_ttl_ms', ARGV[4])
+    'HSET', KEYS[1], 'prepared', ARGV[1], 'cluster', ARGV[2], 'nodes', ARGV[3],
+    'max_ttl_ms', ARGV[4])
 return 1

@@ -1,53 +1,47 @@
-//! A try of the scripts on one node: with the others, a majority would do without it.
+//! A trial of all scripts on one node.
 
-use fence::{Holder, ResourceName};
-use redis::RedisError;
+use fence::{Holder, ResourceName, Token};
+use redis::{Value, from_redis_value};
 
-use super::Operator;
-use crate::Ttl;
-use crate::backend::Ownership;
-use crate::redis::keys::Keys;
-use crate::redis::line::Line;
-use crate::redis::line::Link;
-use crate::redis::script::Call;
-use crate::redis::script::STATUS;
-use crate::redis::unix_millis;
-use crate::redlock::membership::Membership;
-use crate::redlock::script;
+use super::places::Places;
+use crate::{
+    Ttl,
+    backend::Ownership,
+    redis::{
+        keys::Keys,
+        line::Line,
+        script::{Call, STATUS},
+        transport::Transport,
+        unix_millis,
+    },
+    redlock::{membership::Membership, script},
+};
 
-impl Operator {
-    /// Takes, seals, renews, raises and releases a lock on one node that may vote.
-    ///
-    /// # Errors
-    /// What can't be done, and why.
-    pub async fn try_lock_on(
-        &self,
-        node: usize,
-        name: &ResourceName,
-        ttl: Ttl,
-    ) -> Result<(), String> {
-        let peer = self.places[node].connect(self.places.len()).await;
-        let peer = peer.map_err(|trouble| format!("can't be heard: {trouble}"))?;
-        let cluster = peer.cluster().unwrap_or_default().to_owned();
-        let voter = Membership { cluster, run_id: peer.run_id };
-        let (keys, holder) = (Keys::of(name), Holder::random());
-        let mut line = Line::over(Link::Node(peer.connection));
-        let mut done = async |what: &str, call: Call| -> Result<redis::Value, String> {
-            let answer: Result<_, RedisError> = line.run(&call).await;
-            answer.map_err(|error| format!("can't {what}: {error}"))
-        };
-        let granted =
-            done("take a lock", script::grant(&keys, &voter, &holder, ttl, unix_millis())).await?;
-        let grant: i64 = redis::from_redis_value(granted)
-            .map_err(|error| format!("can't take a lock: {error}"))?;
-        let grant = fence::Token::try_from(grant).map_err(|error| error.to_string())?;
-        let own = Ownership { holder: holder.clone(), grant };
-        done("seal a token", script::seal(&keys, &voter, &own, grant, grant)).await?;
-        done("renew a lease", script::renew(&keys, &voter, &own, ttl)).await?;
-        done("raise a token", script::raise(&keys, &voter, &own, grant, unix_millis())).await?;
-        let status = STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
-        done("look at a lock", status).await?;
-        done("release a lock", script::release(&keys, &holder, Some(grant))).await?;
-        Ok(())
-    }
+/// Grants, seals, renews, raises and releases a lock on one node that may vote.
+pub(super) async fn try_lock(
+    places: &Places,
+    node: usize,
+    name: &ResourceName,
+    ttl: Ttl,
+) -> Result<(), String> {
+    let peer = places.connect(node).await.map_err(|error| format!("can't connect: {error}"))?;
+    let cluster = peer.cluster().unwrap_or_default().to_owned();
+    let member = Membership { cluster, run_id: peer.run_id };
+    let (keys, holder) = (Keys::of(name), Holder::random());
+    let mut line = Line::new(Transport::Node(peer.connection));
+    let mut run = async |step: &str, call: Call| -> Result<Value, String> {
+        line.run(&call).await.map_err(|error| format!("can't {step}: {error}"))
+    };
+    let grant = script::grant(&keys, &member, &holder, ttl, unix_millis());
+    let granted: i64 = from_redis_value(run("take a lock", grant).await?)
+        .map_err(|error| format!("can't take a lock: {error}"))?;
+    let grant = Token::try_from(granted).map_err(|error| error.to_string())?;
+    let own = Ownership { holder: holder.clone(), grant };
+    run("seal a token", script::seal(&keys, &member, &own, grant, grant)).await?;
+    run("renew a lease", script::renew(&keys, &member, &own, ttl)).await?;
+    run("raise a token", script::raise(&keys, &member, &own, grant, unix_millis())).await?;
+    let status = STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
+    run("look at a lock", status).await?;
+    run("release a lock", script::release(&keys, &holder, Some(grant))).await?;
+    Ok(())
 }

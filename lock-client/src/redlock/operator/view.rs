@@ -1,135 +1,141 @@
-//! What the nodes of a cluster are like.
+//! The state of a cluster and of its nodes.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
 use futures_util::future::{join_all, try_join_all};
 use serde::Serialize;
 
 use super::{
-    Operator,
-    admission::largest_cluster,
     counters::{self, Counters},
-    peer::{Peer, Trouble},
+    error::OperatorError,
+    peer::{Peer, PeerError, largest_cluster},
+    places::Places,
 };
 use crate::redlock::{durability::Persistence, membership::Standing};
 
-/// What a node is like.
+/// The state of a cluster and of its nodes.
+#[derive(Debug)]
+pub struct Inspection {
+    /// The nodes, in the order of their URLs.
+    pub nodes: Vec<View>,
+    /// The cluster.
+    pub cluster: Cluster,
+}
+
+/// The state of one node.
 #[derive(Debug, Serialize)]
 pub struct View {
-    /// Where it is, without a password.
+    /// The node's address, without a password.
     pub node: String,
+    /// The node's standing in the cluster.
     pub state: State,
-    /// Why it has no vote; `None` if it has one.
+    /// Why the node has no vote; `None` if it has one.
     pub reason: Option<String>,
-    /// The cluster's id that it keeps.
+    /// The id of the cluster in the node's record.
     pub cluster: Option<String>,
-    /// Of how many names its counter is below the highest of all voting nodes, or missing.
+    /// The number of names whose counter is missing on the node, or below the highest of all voting
+    /// nodes.
     counters_behind: Option<u64>,
-    /// How long it took to answer.
+    /// The time that the node took to answer.
     lag_ms: Option<u64>,
+    /// Which of the writes that the node has answered are on disk.
     pub persistence: Option<Persistence>,
-    /// Whether it was admitted as one that keeps its vote when it restarts.
+    /// Whether the node keeps its vote when it restarts, as recorded at its admission.
     pub durable: Option<bool>,
-    /// Whether it would be, as it is now.
+    /// Whether it would be admitted as durable with its present settings.
     #[serde(skip)]
     pub keeps_all: bool,
 }
 
-/// How a node stands to its cluster.
+/// The standing of a node in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
+    /// The node may vote.
     Voting,
+    /// The node restarted after it was admitted, and may have lost counters.
     Restarted,
+    /// The cluster was not started completely.
     Prepared,
+    /// The node belongs to another cluster, or to a cluster of another size.
     OtherCluster,
+    /// The node belongs to no cluster, or has lost its data.
     NoCluster,
-    /// It is one server with another of the nodes.
+    /// The node is the same server as another node.
     SameServer,
+    /// The node does not answer.
     Unreachable,
 }
 
-/// What a cluster is, by what its nodes tell.
+/// The state of a cluster, as its nodes report it.
 #[derive(Debug, Serialize)]
 pub struct Cluster {
+    /// The cluster's id; `None` if no node belongs to a cluster.
     pub cluster: Option<String>,
+    /// The number of nodes.
     pub nodes: usize,
+    /// The number of nodes that make a majority.
     pub majority: usize,
-    /// How many nodes may vote.
+    /// The number of nodes that may vote.
     pub voting: usize,
-    /// The longest ttl that it grants.
+    /// The longest ttl that the cluster grants.
     pub max_ttl_ms: Option<u64>,
 }
 
-/// What was seen.
-#[derive(Debug)]
-pub struct Seen {
-    pub nodes: Vec<View>,
-    pub cluster: Cluster,
+pub(super) async fn inspect(places: &Places) -> Inspection {
+    inspect_peers(places).await.0
 }
 
-impl Operator {
-    /// Looks at all nodes, without their counters.
-    pub async fn look(&self) -> Seen {
-        self.view(self.connect().await).await.0
+pub(super) async fn inspect_with_counters(places: &Places) -> Result<Inspection, OperatorError> {
+    let (mut inspection, mut peers) = inspect_peers(places).await;
+    let behind = counters_behind(&mut peers, &inspection.nodes).await?;
+    for (view, behind) in inspection.nodes.iter_mut().zip(behind) {
+        view.counters_behind = behind;
     }
+    Ok(inspection)
+}
 
-    /// Looks at all nodes and their counters.
-    ///
-    /// # Errors
-    /// If a node goes away meanwhile.
-    pub async fn look_closely(&self) -> Result<Seen, Trouble> {
-        let (mut seen, mut peers) = self.view(self.connect().await).await;
-        let behind = behind(&mut peers, &seen.nodes).await?;
-        for (view, behind) in seen.nodes.iter_mut().zip(behind) {
-            view.counters_behind = behind;
+/// Inspects all nodes. Also returns the connections to the nodes that answered.
+async fn inspect_peers(places: &Places) -> (Inspection, Vec<Option<Peer>>) {
+    let peers = places.connect_all().await;
+    let voting = peers.iter().flatten().filter(|peer| peer.standing == Standing::Voting);
+    let cluster = largest_cluster(voting).or_else(|| largest_cluster(peers.iter().flatten()));
+    let mut servers = HashSet::new();
+    let state = |peer: &Result<Peer, PeerError>| match peer {
+        Err(_) => State::Unreachable,
+        Ok(peer) if !servers.insert(peer.run_id.clone()) => State::SameServer,
+        Ok(peer) if peer.record.is_some() && peer.cluster() != cluster.as_deref() => {
+            State::OtherCluster
         }
-        Ok(seen)
-    }
-
-    async fn view(&self, peers: Vec<Result<Peer, Trouble>>) -> (Seen, Vec<Option<Peer>>) {
-        let voting = peers.iter().flatten().filter(|peer| peer.standing == Standing::Voting);
-        let cluster = largest_cluster(voting).or_else(|| largest_cluster(peers.iter().flatten()));
-        let mut servers = HashSet::new();
-        let state = |peer: &Result<Peer, Trouble>| match peer {
-            Err(_) => State::Unreachable,
-            Ok(peer) if !servers.insert(peer.run_id.clone()) => State::SameServer,
-            Ok(peer) if peer.record.is_some() && peer.cluster() != cluster.as_deref() => {
-                State::OtherCluster
-            }
-            Ok(peer) => State::of(peer.standing),
-        };
-        let states: Vec<_> = peers.iter().map(state).collect();
-        let views = peers.into_iter().zip(&self.places).zip(states);
-        let views = views.map(|((peer, place), state)| async move {
-            match peer {
-                Ok(peer) => View::of(peer, state).await,
-                Err(trouble) => (View::away(place.address(), &trouble), None),
-            }
-        });
-        let (nodes, peers): (Vec<_>, Vec<_>) = join_all(views).await.into_iter().unzip();
-        let records = peers.iter().flatten().filter(|peer| peer.cluster() == cluster.as_deref());
-        let max_ttl_ms = records.filter_map(|peer| Some(peer.record.as_ref()?.max_ttl_ms)).max();
-        let cluster = Cluster {
-            cluster,
-            nodes: nodes.len(),
-            majority: self.majority(),
-            voting: nodes.iter().filter(|view| view.state == State::Voting).count(),
-            max_ttl_ms,
-        };
-        (Seen { nodes, cluster }, peers)
-    }
+        Ok(peer) => State::from(peer.standing),
+    };
+    let states: Vec<_> = peers.iter().map(state).collect();
+    let views = peers.into_iter().zip(states).map(async |(peer, state)| match peer {
+        Ok(peer) => View::read(peer, state).await,
+        Err(error) => (View::unreachable(error), None),
+    });
+    let (nodes, peers): (Vec<_>, Vec<_>) = join_all(views).await.into_iter().unzip();
+    let members = peers.iter().flatten().filter(|peer| peer.cluster() == cluster.as_deref());
+    let max_ttl_ms = members.filter_map(|peer| Some(peer.record.as_ref()?.max_ttl_ms)).max();
+    let cluster = Cluster {
+        cluster,
+        nodes: nodes.len(),
+        majority: places.majority(),
+        voting: nodes.iter().filter(|view| view.state == State::Voting).count(),
+        max_ttl_ms,
+    };
+    (Inspection { nodes, cluster }, peers)
 }
 
 impl View {
-    async fn of(mut peer: Peer, state: State) -> (Self, Option<Peer>) {
+    async fn read(mut peer: Peer, state: State) -> (Self, Option<Peer>) {
         let durability = match peer.durability().await {
             Ok(durability) => durability,
-            Err(trouble) => return (Self::away(&peer.address, &trouble), None),
+            Err(error) => return (Self::unreachable(error), None),
         };
         let reason = match state {
             State::Voting => None,
-            State::SameServer => Some("it is one server with another of the nodes".to_owned()),
+            State::SameServer => Some("it is the same server as another node".to_owned()),
             State::OtherCluster => Some(Standing::OtherCluster.reason().to_owned()),
             _ => Some(peer.standing.reason().to_owned()),
         };
@@ -139,7 +145,7 @@ impl View {
             reason,
             cluster: peer.cluster().map(ToOwned::to_owned),
             counters_behind: None,
-            lag_ms: Some(millis(peer.lag)),
+            lag_ms: Some(peer.lag.as_millis().try_into().unwrap_or(u64::MAX)),
             persistence: Some(durability.persistence()),
             durable: peer.record.as_ref().map(|record| record.durable),
             keeps_all: durability.keeps_all(),
@@ -147,13 +153,11 @@ impl View {
         (view, Some(peer))
     }
 
-    fn away(address: &str, trouble: &Trouble) -> Self {
-        let reason = trouble.to_string();
-        let reason = reason.strip_prefix(&format!("{address}: ")).unwrap_or(&reason).to_owned();
+    fn unreachable(error: PeerError) -> Self {
         Self {
-            node: address.to_owned(),
+            node: error.address,
             state: State::Unreachable,
-            reason: Some(reason),
+            reason: Some(error.reason),
             cluster: None,
             counters_behind: None,
             lag_ms: None,
@@ -164,8 +168,8 @@ impl View {
     }
 }
 
-impl State {
-    fn of(standing: Standing) -> Self {
+impl From<Standing> for State {
+    fn from(standing: Standing) -> Self {
         match standing {
             Standing::Voting => Self::Voting,
             Standing::Restarted => Self::Restarted,
@@ -176,9 +180,12 @@ impl State {
     }
 }
 
-/// Of how many names each node's counter is below the highest of all voting ones; `None` for a node
-/// that is away, and if none may vote.
-async fn behind(peers: &mut [Option<Peer>], views: &[View]) -> Result<Vec<Option<u64>>, Trouble> {
+/// Counts for each node the names whose counter is below the highest of all voting nodes. `None`
+/// for a node that does not answer, and if no node may vote.
+async fn counters_behind(
+    peers: &mut [Option<Peer>],
+    views: &[View],
+) -> Result<Vec<Option<u64>>, PeerError> {
     let votes = |node: usize| views[node].state == State::Voting;
     let voters: Vec<_> = (0..views.len()).filter(|&node| votes(node)).collect();
     if voters.is_empty() {
@@ -186,22 +193,22 @@ async fn behind(peers: &mut [Option<Peer>], views: &[View]) -> Result<Vec<Option
     }
     let mut behind: Vec<_> = peers.iter().map(|peer| peer.as_ref().map(|_| 0)).collect();
     for (nth, &voter) in voters.iter().enumerate() {
-        let mut way = Counters::all();
+        let mut counters = Counters::new();
         loop {
-            let peer = peers[voter].as_mut().expect("one that votes has answered");
-            let Some(keys) = way.next(peer).await? else { break };
+            let peer = peers[voter].as_mut().expect("a voting node has answered");
+            let Some(keys) = counters.next(peer).await? else { break };
             let values = peers.iter_mut().map(|peer| read(peer.as_mut(), &keys));
             let values = try_join_all(values).await?.into_iter().map(Vec::into_iter);
             let mut values: Vec<_> = values.collect();
             for _ in &keys {
-                let counters: Vec<_> =
+                let of_name: Vec<_> =
                     values.iter_mut().map(|of_node| of_node.next().flatten()).collect();
-                // What an earlier one has was counted with it.
-                if voters[..nth].iter().any(|&earlier| counters[earlier].is_some()) {
+                // A name that an earlier voter knows was counted in that voter's scan.
+                if voters[..nth].iter().any(|&earlier| of_name[earlier].is_some()) {
                     continue;
                 }
-                let highest = voters.iter().filter_map(|&voter| counters[voter]).max();
-                for (behind, counter) in behind.iter_mut().zip(counters) {
+                let highest = voters.iter().filter_map(|&voter| of_name[voter]).max();
+                for (behind, counter) in behind.iter_mut().zip(of_name) {
                     *behind = behind.map(|behind| behind + u64::from(counter < highest));
                 }
             }
@@ -210,13 +217,9 @@ async fn behind(peers: &mut [Option<Peer>], views: &[View]) -> Result<Vec<Option
     Ok(behind)
 }
 
-async fn read(peer: Option<&mut Peer>, keys: &[String]) -> Result<Vec<Option<u64>>, Trouble> {
+async fn read(peer: Option<&mut Peer>, keys: &[String]) -> Result<Vec<Option<u64>>, PeerError> {
     match peer {
         Some(peer) => counters::read(peer, keys).await,
         None => Ok(vec![None; keys.len()]),
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    duration.as_millis().try_into().unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! A client that takes a lock again and again, and does with its leases whatever one may do.
+//! A client that acquires a lock several times, and uses its leases in every possible way.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use rand::{RngExt, rngs::StdRng};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    storage::{Refused, Storage},
+    storage::{Rejected, Storage},
     witness::Witness,
 };
 use crate::lock_service::ttl;
 
-/// The longest for which a client asks for the lock.
+/// The longest ttl that a client requests.
 pub(super) const LONGEST_TTL: Duration = Duration::from_millis(150);
 
 /// A client of the lock that guards a storage.
@@ -25,26 +25,27 @@ pub(super) struct Client<'a> {
     pub(super) random: StdRng,
 }
 
-/// A lease, and what was noted of it.
+/// A lease, and its entry in the history.
 struct Holding {
     lease: Lease,
     ttl: Ttl,
     span: usize,
-    /// When it is over for certain.
+    /// When the lease has ended for certain.
     over: Duration,
 }
 
-/// The lease is lost, or nobody knows what became of it.
+/// The lease is lost, or the outcome of its last step is unknown.
 struct Over;
 
 impl Client<'_> {
-    /// Takes the lock some times. Gives back what has to settle.
-    pub(super) async fn play(mut self) -> Locks {
+    /// Acquires the lock several times. Returns the locks, which may still have work in the
+    /// background.
+    pub(super) async fn run(mut self) -> Locks {
         for _ in 0..self.random.random_range(3..=6) {
             if let Some(mut holding) = self.acquire().await {
-                // What ended early is released all the same.
+                // A lease that ended early is released, too.
                 let _ = self.hold(&mut holding).await;
-                self.part_with(holding.lease).await;
+                self.give_up(holding.lease).await;
             }
             self.pause(20).await;
         }
@@ -61,7 +62,7 @@ impl Client<'_> {
         let max_hold = LONGEST_TTL + self.up_to(100);
         let (terms, longest) = match self.random.random_range(0..4) {
             0 => (terms, Duration::MAX),
-            // Its last renewal is for the shortest ttl at least.
+            // The last renewal is for at least the shortest ttl.
             1 => (terms.max_hold(max_hold), max_hold + Ttl::MIN.as_duration()),
             _ => (terms.without_renewal(), ttl.reliable()),
         };
@@ -70,17 +71,19 @@ impl Client<'_> {
         let asked = self.witness.now();
         match timeout(patience, self.locks.acquire(self.name, terms)).await {
             Ok(Ok(lease)) => {
-                self.witness.told(&lease, asked);
+                self.witness.record_token(&lease, asked);
                 let over = self.witness.now().saturating_add(longest);
                 let span = self.witness.span(&lease, over);
                 Some(Holding { lease, ttl, span, over })
             }
-            Ok(Err(AcquireError::Rejected(why))) => panic!("a node that may vote refused: {why}"),
+            Ok(Err(AcquireError::Rejected(why))) => {
+                panic!("a node that may vote rejected it: {why}")
+            }
             Ok(Err(_)) | Err(_) => None,
         }
     }
 
-    /// Claims, and goes on until the lease is over, or for as long as it likes.
+    /// Claims, and takes some random steps until the lease is over.
     async fn hold(&mut self, holding: &mut Holding) -> Result<(), Over> {
         let claimed = self.claim(&holding.lease).await?;
         for _ in 0..self.random.random_range(1..=5) {
@@ -95,24 +98,24 @@ impl Client<'_> {
                 8 => self.pause(20).await,
                 _ => self.pause(2 * LONGEST_TTL.as_millis() as u64).await,
             }
-            // It may go on with a lease that it believes to have, as one does that was paused.
+            // It continues even if the lease is over, like a client that was paused.
             let _ = self.witness.look(&holding.lease, holding.span);
         }
         Ok(())
     }
 
-    /// Claims with the lease's token; if that is refused, with a higher one, if the lock is still ours.
+    /// Claims with the lease's token. After a rejection, it reissues the token and tries again.
     async fn claim(&mut self, lease: &Lease) -> Result<Fence, Over> {
         loop {
             let fence = lease.fence().map_err(|_| Over)?;
             match self.storage.read(&fence) {
                 Ok(_) => return Ok(fence),
-                Err(Refused(above)) => self.reissue(lease, above).await?,
+                Err(Rejected(above)) => self.reissue(lease, above).await?,
             }
         }
     }
 
-    /// Reads and writes with the token of the claim, whatever became of the lease in between.
+    /// Reads and writes with the token of the claim, even if the lease has ended in between.
     async fn append(&mut self, claimed: &Fence) -> Result<(), Over> {
         let mut value = self.storage.read(claimed).map_err(|_| Over)?;
         let longest = if self.random.random_bool(0.8) { 10 } else { 200 };
@@ -128,7 +131,7 @@ impl Client<'_> {
         let asked = self.witness.now();
         let renewed = holding.lease.renew().await;
         renewed.map_err(|_| Over)?;
-        self.witness.told(&holding.lease, asked);
+        self.witness.record_token(&holding.lease, asked);
         holding.over = holding.over.max(self.witness.now() + holding.ttl.reliable());
         holding.span = self.witness.span(&holding.lease, holding.over);
         Ok(())
@@ -137,12 +140,12 @@ impl Client<'_> {
     async fn reissue(&mut self, lease: &Lease, above: Token) -> Result<(), Over> {
         let asked = self.witness.now();
         let token = lease.reissue(above).await.map_err(|_| Over)?;
-        assert!(token > above, "{token} was to be above {above}");
-        self.witness.told(lease, asked);
+        assert!(token > above, "{token} must be above {above}");
+        self.witness.record_token(lease, asked);
         Ok(())
     }
 
-    async fn part_with(&mut self, lease: Lease) {
+    async fn give_up(&mut self, lease: Lease) {
         match self.random.random_range(0..4) {
             0 => drop(lease),
             1 => drop(timeout(self.up_to(5), lease.release()).await),

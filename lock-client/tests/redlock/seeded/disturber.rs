@@ -1,4 +1,4 @@
-//! Who changes what nodes know, behind the backs of the clients.
+//! Changes of the nodes' data that no client asked for.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -7,21 +7,22 @@ use rand::{RngExt, rngs::StdRng};
 use testbed::{Redis, RedlockNodes};
 use tokio::time::sleep;
 
-/// What is done to the nodes of a lock, now and then.
+/// What happens to the nodes, at random times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Disturbance {
-    /// One of them has counted on, as for rounds that came to nothing: so that tokens have to be sealed.
+    /// The counter of one node increases, as after a round without a majority. Then tokens need a
+    /// seal.
     Uneven,
-    /// Besides, on one of them the lock is over early, as if its clock jumped.
+    /// The same; or the lock on one node expires early, as if its clock jumped.
     Jump,
-    /// On all of them the lock is over early.
+    /// The lock expires early on all nodes.
     AllJump,
-    /// A majority loses what it counted.
+    /// A majority loses its counters.
     CountersLost,
 }
 
 impl Disturbance {
-    /// Disturbs as long as this is polled.
+    /// Disturbs the nodes as long as this future is polled.
     pub(super) async fn disturb(
         self,
         nodes: &RedlockNodes,
@@ -30,7 +31,7 @@ impl Disturbance {
     ) -> Infallible {
         let nodes = nodes.nodes();
         let longest = match self {
-            // Before most leases end by themselves.
+            // Sooner than most leases end.
             Self::AllJump => 10,
             _ => random.random_range(2..100),
         };
@@ -38,11 +39,11 @@ impl Disturbance {
             sleep(Duration::from_millis(random.random_range(1..=longest))).await;
             let node = &nodes[random.random_range(..nodes.len())];
             match self {
-                Self::Jump if random.random_bool(0.5) => end(node, name).await,
-                Self::Uneven | Self::Jump => count_on(node, name).await,
+                Self::Jump if random.random_bool(0.5) => expire(node, name).await,
+                Self::Uneven | Self::Jump => increment(node, name).await,
                 Self::AllJump => {
                     for node in nodes {
-                        end(node, name).await;
+                        expire(node, name).await;
                     }
                 }
                 Self::CountersLost => {
@@ -55,18 +56,18 @@ impl Disturbance {
     }
 }
 
-/// Counts on, on a node that has begun to.
-async fn count_on(node: &Redis, name: &ResourceName) {
+/// Increments the counter of a node that has one.
+async fn increment(node: &Redis, name: &ResourceName) {
     let script = "return redis.call('EXISTS', KEYS[1]) == 1 and redis.call('INCR', KEYS[1])";
     node.command::<Option<i64>>(&["EVAL", script, "1", &counter(name)]).await.unwrap();
 }
 
-/// Ends a lock on a node.
-async fn end(node: &Redis, name: &ResourceName) {
+/// Makes the lock on a node expire.
+async fn expire(node: &Redis, name: &ResourceName) {
     node.command::<u8>(&["DEL", &format!("fenced:{{{name}}}:lock")]).await.unwrap();
 }
 
-/// The key of a lock's counter.
+/// Returns the key of a lock's counter.
 pub(super) fn counter(name: &ResourceName) -> String {
     format!("fenced:{{{name}}}:token")
 }

@@ -1,29 +1,29 @@
-//! What the clients of a run saw, and what was wrong with it.
+//! The history of a run, and its violations.
 
 use std::{collections::HashMap, time::Duration};
 
 use fence::{Holder, Token};
 
-/// What the clients of one run saw. Moments are counted from its begin.
+/// What the clients of one run observed. Times are counted from its beginning.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
-    pub(super) told: Vec<Told>,
+    pub(super) issued: Vec<Issued>,
     pub(super) spans: Vec<Span>,
     pub(super) appends: Vec<Append>,
-    /// The appends that the storage has in the end.
+    /// The appends in the storage at the end.
     pub(super) value: Vec<usize>,
 }
 
-/// A token that a client was told, by an acquire, a renewal or a reissue.
+/// A token that a client received from an acquire, a renewal or a reissue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Issued {
     pub(super) holder: Holder,
     pub(super) token: Token,
-    pub(super) asked: Duration,
-    pub(super) at: Duration,
+    pub(super) requested: Duration,
+    pub(super) received: Duration,
 }
 
-/// From when and until when a lease was seen to hold, from one setting of its ttl to the next.
+/// The time in which a lease was observed to hold, from one renewal to the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) holder: Holder,
@@ -33,36 +33,37 @@ pub(super) struct Span {
     pub(super) over: Duration,
 }
 
-/// A write that adds its own number, its place in the history, to the value that was read.
+/// A write that appends its own number, which is its index in the history, to the value that was
+/// read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Append {
     pub(super) sent: Duration,
-    /// `None` if it was refused, or nobody waited for the answer.
+    /// `None` if it was rejected, or if the client did not wait for the answer.
     pub(super) acknowledged: Option<Duration>,
 }
 
-/// What must not be.
+/// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
-    /// A token was told to two holders.
-    TokenOfTwo(Told, Told),
-    /// The second was asked for after the first was told, and isn't above it, or, if it is the same
-    /// holder's, is below it.
-    OutOfOrder(Told, Told),
-    /// A lease still held when its deadline had passed.
+    /// Two holders received the same token.
+    SharedToken(Issued, Issued),
+    /// The second token was requested after the first was received, and is not above it; or, with
+    /// the same holder, is below it.
+    OutOfOrder(Issued, Issued),
+    /// A lease still held after its deadline.
     HeldTooLong(Span),
-    /// Two leases held at once.
-    BothHeld(Span, Span),
-    /// An acknowledged append is not in the value.
+    /// Two leases held at the same time.
+    HeldTogether(Span, Span),
+    /// An acknowledged append is missing in the value.
     Lost(usize),
-    /// The second was sent after the first was acknowledged, and precedes it.
+    /// The second append was sent after the first was acknowledged, and precedes it.
     Swapped(usize, usize),
-    /// It is in the value more than once.
+    /// An append is in the value more than once.
     Repeated(usize),
 }
 
 impl History {
-    /// What was wrong that must not be whatever the nodes' clocks do.
+    /// Returns the violations of the promises that hold whatever the nodes' clocks do.
     pub(super) fn violations(&self) -> Vec<Violation> {
         let mut violations = self.wrong_tokens();
         let too_long = self.spans.iter().filter(|span| span.until > span.over);
@@ -71,29 +72,31 @@ impl History {
         violations
     }
 
-    /// Which leases held at once: none, as long as no node's clock jumps.
-    pub(super) fn held_at_once(&self) -> Vec<Violation> {
-        let at_once = |(one, other): &(&Span, &Span)| {
+    /// Returns the leases that held at the same time. There are none as long as no node's clock
+    /// jumps.
+    pub(super) fn held_together(&self) -> Vec<Violation> {
+        let overlap = |(one, other): &(&Span, &Span)| {
             one.holder != other.holder && one.from.max(other.from) < one.until.min(other.until)
         };
-        let pairs = pairs(&self.spans).filter(at_once);
-        pairs.map(|(one, other)| Violation::BothHeld(one.clone(), other.clone())).collect()
+        let pairs = pairs(&self.spans).filter(overlap);
+        pairs.map(|(one, other)| Violation::HeldTogether(one.clone(), other.clone())).collect()
     }
 
     fn wrong_tokens(&self) -> Vec<Violation> {
         let mut violations = Vec::new();
-        for (one, other) in pairs(&self.told) {
-            let (first, second) = if one.at <= other.asked { (one, other) } else { (other, one) };
+        for (one, other) in pairs(&self.issued) {
+            let (first, second) =
+                if one.received <= other.requested { (one, other) } else { (other, one) };
             let is_above = if first.holder == second.holder {
                 second.token >= first.token
             } else {
                 second.token > first.token
             };
-            if first.at <= second.asked && !is_above {
+            if first.received <= second.requested && !is_above {
                 violations.push(Violation::OutOfOrder(first.clone(), second.clone()));
             }
             if one.token == other.token && one.holder != other.holder {
-                violations.push(Violation::TokenOfTwo(one.clone(), other.clone()));
+                violations.push(Violation::SharedToken(one.clone(), other.clone()));
             }
         }
         violations
@@ -125,7 +128,7 @@ impl History {
     }
 }
 
-/// Each two of them.
+/// Returns every pair.
 fn pairs<T>(all: &[T]) -> impl Iterator<Item = (&T, &T)> {
     let others = |(number, one)| all[number + 1..].iter().map(move |other| (one, other));
     all.iter().enumerate().flat_map(others)

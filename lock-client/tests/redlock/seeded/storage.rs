@@ -1,4 +1,4 @@
-//! A storage in memory. Before it stands the rule of the crate `fence`, or nothing.
+//! A storage in memory, with the rule of the crate `fence` or without.
 
 use std::sync::Mutex;
 
@@ -11,7 +11,7 @@ pub(super) struct Storage {
     state: Mutex<State>,
 }
 
-/// What becomes of an offer.
+/// Whether the storage applies the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     Fenced,
@@ -25,39 +25,39 @@ struct State {
     value: Vec<usize>,
 }
 
-/// A refusal, and the fence's token.
+/// A rejection, with the fence's token.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Refused(pub(super) Token);
+pub(super) struct Rejected(pub(super) Token);
 
 impl Storage {
-    pub(super) fn with(rule: Rule) -> Self {
+    pub(super) fn new(rule: Rule) -> Self {
         Self { rule, state: Mutex::default() }
     }
 
-    /// Claims, and reads, in one step.
-    pub(super) fn read(&self, offered: &Fence) -> Result<Vec<usize>, Refused> {
+    /// Claims and reads in one step.
+    pub(super) fn read(&self, offered: &Fence) -> Result<Vec<usize>, Rejected> {
         let mut state = self.state.lock().unwrap();
         self.offer(&mut state, offered)?;
         Ok(state.value.clone())
     }
 
-    pub(super) fn write(&self, offered: &Fence, value: Vec<usize>) -> Result<(), Refused> {
+    pub(super) fn write(&self, offered: &Fence, value: Vec<usize>) -> Result<(), Rejected> {
         let mut state = self.state.lock().unwrap();
         self.offer(&mut state, offered)?;
         state.value = value;
         Ok(())
     }
 
-    /// The value in the end.
+    /// Returns the value at the end.
     pub(super) fn into_value(self) -> Vec<usize> {
         self.state.into_inner().unwrap().value
     }
 
-    fn offer(&self, state: &mut State, offered: &Fence) -> Result<(), Refused> {
+    fn offer(&self, state: &mut State, offered: &Fence) -> Result<(), Rejected> {
         match decide(state.fence.as_ref(), offered) {
             Decision::Stale | Decision::HolderConflict if self.rule == Rule::Fenced => {
-                let fence = state.fence.as_ref().expect("without a fence nothing is refused");
-                return Err(Refused(fence.token));
+                let fence = state.fence.as_ref().expect("without a fence nothing is rejected");
+                return Err(Rejected(fence.token));
             }
             Decision::Advance => state.fence = Some(offered.clone()),
             Decision::Accept | Decision::Stale | Decision::HolderConflict => {}

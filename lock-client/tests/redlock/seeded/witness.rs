@@ -1,4 +1,4 @@
-//! Who writes down what the clients of a run see.
+//! The record of what the clients of a run observe.
 
 use std::{
     cell::RefCell,
@@ -7,9 +7,9 @@ use std::{
 
 use lock_client::{Lease, Lost};
 
-use super::history::{Append, History, Span, Told};
+use super::history::{Append, History, Issued, Span};
 
-/// Who writes down what the clients of a run see.
+/// Records what the clients of a run observe.
 #[derive(Debug)]
 pub(super) struct Witness {
     began: Instant,
@@ -21,21 +21,22 @@ impl Witness {
         Self { began: Instant::now(), history: RefCell::default() }
     }
 
-    /// How long it is since the run began.
+    /// Returns the time since the run began.
     pub(super) fn now(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Notes the token that a lease has been told since a moment.
-    pub(super) fn told(&self, lease: &Lease, asked: Duration) {
-        // Of one that is lost by now, nobody hears.
+    /// Records the token that a lease received, and when it was requested.
+    pub(super) fn record_token(&self, lease: &Lease, requested: Duration) {
+        // A lease that is lost by now has no token.
         if let Ok(token) = lease.token() {
-            let told = Told { holder: lease.holder().clone(), token, asked, at: self.now() };
-            self.history.borrow_mut().told.push(told);
+            let holder = lease.holder().clone();
+            let issued = Issued { holder, token, requested, received: self.now() };
+            self.history.borrow_mut().issued.push(issued);
         }
     }
 
-    /// Begins to note until when a lease holds. Answers by which number.
+    /// Starts the record of how long a lease holds. Returns its number.
     pub(super) fn span(&self, lease: &Lease, over: Duration) -> usize {
         let (now, holder) = (self.now(), lease.holder().clone());
         let spans = &mut self.history.borrow_mut().spans;
@@ -43,7 +44,7 @@ impl Witness {
         spans.len() - 1
     }
 
-    /// Looks whether a lease holds.
+    /// Checks whether a lease holds, and records it.
     pub(super) fn look(&self, lease: &Lease, span: usize) -> Result<(), Lost> {
         let now = self.now();
         lease.token()?;
@@ -51,7 +52,7 @@ impl Witness {
         Ok(())
     }
 
-    /// Notes that an append is sent now. Answers its number.
+    /// Records that an append is sent now. Returns its number.
     pub(super) fn append(&self) -> usize {
         let appends = &mut self.history.borrow_mut().appends;
         appends.push(Append { sent: self.now(), acknowledged: None });
@@ -62,7 +63,7 @@ impl Witness {
         self.history.borrow_mut().appends[append].acknowledged = Some(self.now());
     }
 
-    /// What was seen, and what the storage has in the end.
+    /// Returns the history, with the value of the storage at the end.
     pub(super) fn into_history(self, value: Vec<usize>) -> History {
         History { value, ..self.history.into_inner() }
     }

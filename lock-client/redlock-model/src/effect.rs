@@ -1,0 +1,98 @@
+//! The effect of each step.
+
+use crate::{
+    action::Action,
+    atomic,
+    client::Phase,
+    config::Config,
+    id::{Holder, NODES, NodeId},
+    network,
+    node::Vote,
+    protocol::AdmissionRule,
+    state::State,
+    storage::Fence,
+};
+
+/// Applies a step. Returns `None` if the step turns out to be impossible.
+pub(crate) fn apply(config: &Config, state: &mut State, action: Action) -> Option<()> {
+    match action {
+        Action::Acquire(holder) => {
+            let client = &mut state.clients[holder.index()];
+            state.history.issue(client.grant, client.issued_before);
+            client.acquire();
+        }
+        Action::End(holder) => state.client_mut(holder).end(),
+        Action::CompleteRenewal(holder) => {
+            let client = &mut state.clients[holder.index()];
+            let token = client.renewed_token()?;
+            state.history.issue(token, 0);
+            client.complete_renewal(token);
+        }
+        Action::StopRenewal(holder) => state.client_mut(holder).renewals = [0; NODES],
+        Action::StartReissue(holder) => {
+            let client = &mut state.clients[holder.index()];
+            let above = state.storage.highest_token().max(client.token);
+            client.start_reissue(above, state.history.highest_issued());
+        }
+        Action::CompleteReissue(holder) => {
+            let client = &mut state.clients[holder.index()];
+            state.history.issue(client.reissue.token, client.reissue.issued_before);
+            client.complete_reissue(config.protocol.reissue);
+        }
+        Action::StopReissue(holder) => state.client_mut(holder).reissue.stop(),
+        Action::AcquireAtomically(holder, nodes) => {
+            atomic::acquire(config, state, holder, nodes)?;
+        }
+        Action::ReissueAtomically(holder, nodes) => {
+            atomic::reissue(config, state, holder, nodes)?;
+        }
+        Action::Deliver(holder, node, message) => {
+            network::deliver(config, state, holder, node, message);
+        }
+        Action::Claim(holder) => claim(config, state, holder),
+        Action::Write(holder) => write(config, state, holder),
+        Action::Expire(node) => state.node_mut(node).lock = None,
+        Action::Restart(node) => restart(config, state, node),
+        Action::CopyCounter { to, from } => {
+            let counter = state.node(from).counter;
+            state.node_mut(to).copy_counter(counter, from);
+        }
+        Action::Admit(node) => state.node_mut(node).vote = Vote::Admitted,
+    }
+    Some(())
+}
+
+/// A fenced read: claims and reads in one step. The answer reaches the client only during its
+/// lease.
+fn claim(config: &Config, state: &mut State, holder: Holder) {
+    let State { clients, storage, .. } = state;
+    let client = &mut clients[holder.index()];
+    let offered = Fence { token: client.token, holder };
+    if storage.accept(offered, config.protocol.fence) && client.phase == Phase::Lease {
+        client.claimed = client.token;
+        client.read = storage.value;
+    }
+}
+
+fn write(config: &Config, state: &mut State, holder: Holder) {
+    let State { clients, storage, history, .. } = state;
+    let client = &clients[holder.index()];
+    let write = client.offer_of_write(holder);
+    // A repeated write changes nothing.
+    if storage.accept(write, config.protocol.fence) && storage.value != Some(write) {
+        // The claim read the value, or the client wrote it itself.
+        let knows_value = storage.value == client.read
+            || storage.value.is_some_and(|value| value.holder == holder);
+        history.write_lost |= !knows_value;
+        storage.value = Some(write);
+    }
+}
+
+fn restart(config: &Config, state: &mut State, node: NodeId) {
+    state.restarts += 1;
+    state.node_mut(node).restart();
+    if config.protocol.admission != AdmissionRule::NoAdmission {
+        let started = state.clients.iter_mut().filter(|client| client.phase != Phase::Idle);
+        started.for_each(|client| client.restarted.insert(node));
+    }
+}

@@ -1,0 +1,114 @@
+//! The steps that are possible in a state.
+
+use crate::{
+    action::Action,
+    client::Phase,
+    config::{Config, Rounds},
+    id::{Holder, MAJORITY, NODES, NodeId, NodeSet},
+    network,
+    node::Vote,
+    protocol::{AdmissionRule, ExpiryRule},
+    state::State,
+};
+
+/// Adds all possible steps. Some of them change nothing.
+pub(crate) fn add_enabled(config: &Config, state: &State, actions: &mut Vec<Action>) {
+    for holder in (0..config.clients as u8).map(Holder) {
+        if config.storage {
+            add_storage_steps(state, holder, actions);
+        }
+        match config.rounds {
+            Rounds::StepByStep => {
+                add_client_steps(config, state, holder, actions);
+                for node in NodeId::all() {
+                    let messages = network::messages(config, state, holder, node);
+                    actions.extend(messages.map(|message| Action::Deliver(holder, node, message)));
+                }
+            }
+            // No release is delivered here: expiry frees the same locks.
+            Rounds::Atomic => add_atomic_steps(config, state, holder, actions),
+        }
+    }
+    NodeId::all().for_each(|node| add_node_steps(config, state, node, actions));
+}
+
+fn add_client_steps(config: &Config, state: &State, holder: Holder, actions: &mut Vec<Action>) {
+    let client = state.client(holder);
+    match client.phase {
+        Phase::Round => {
+            if client.can_acquire(config.protocol.seal) {
+                actions.push(Action::Acquire(holder));
+            }
+            actions.push(Action::End(holder));
+        }
+        Phase::Lease => {
+            actions.push(Action::End(holder));
+            if client.reissue.is_complete(config.protocol.reissue) {
+                actions.push(Action::CompleteReissue(holder));
+            }
+            if client.reissue.under_way {
+                // Without renewals and restarts, waiting for ever has the same effect.
+                if config.renewals || config.restarts > 0 {
+                    actions.push(Action::StopReissue(holder));
+                }
+            } else if client.reissue.started < config.reissues {
+                actions.push(Action::StartReissue(holder));
+            }
+            if client.renewed_token().is_some() {
+                actions.push(Action::CompleteRenewal(holder));
+            }
+            if client.renewals != [0; NODES] {
+                actions.push(Action::StopRenewal(holder));
+            }
+        }
+        Phase::Idle | Phase::Released | Phase::GaveUp => {}
+    }
+}
+
+fn add_atomic_steps(config: &Config, state: &State, holder: Holder, actions: &mut Vec<Action>) {
+    let client = state.client(holder);
+    let majorities = NodeSet::all_majorities();
+    match client.phase {
+        Phase::Idle => {
+            actions.extend(majorities.map(|nodes| Action::AcquireAtomically(holder, nodes)));
+        }
+        Phase::Lease => {
+            actions.push(Action::End(holder));
+            if client.reissue.started < config.reissues {
+                actions.extend(majorities.map(|nodes| Action::ReissueAtomically(holder, nodes)));
+            }
+        }
+        Phase::Round | Phase::Released | Phase::GaveUp => {}
+    }
+}
+
+/// A claim or a write may be late, and may be delivered more than once.
+fn add_storage_steps(state: &State, holder: Holder, actions: &mut Vec<Action>) {
+    let client = state.client(holder);
+    if client.has_acquired() {
+        actions.push(Action::Claim(holder));
+    }
+    if client.claimed != 0 {
+        actions.push(Action::Write(holder));
+    }
+}
+
+fn add_node_steps(config: &Config, state: &State, node: NodeId, actions: &mut Vec<Action>) {
+    let protocol = &config.protocol;
+    if state.node(node).lock.is_some() && protocol.expiry == ExpiryRule::AnyMoment {
+        actions.push(Action::Expire(node));
+    }
+    if state.restarts < config.restarts {
+        actions.push(Action::Restart(node));
+    }
+    let Vote::Withheld { copied_from } = state.node(node).vote else { return };
+    let wait_is_over = state.clients.iter().all(|client| !client.waits_since_before_restart(node));
+    if wait_is_over || protocol.admission != AdmissionRule::WaitsThenCopies {
+        let others = NodeId::all().filter(|other| *other != node);
+        let others = others.filter(|other| state.node(*other).is_admitted());
+        actions.extend(others.map(|from| Action::CopyCounter { to: node, from }));
+    }
+    if wait_is_over && copied_from.len() >= MAJORITY {
+        actions.push(Action::Admit(node));
+    }
+}

@@ -1,0 +1,40 @@
+//! The tokens issued so far, and which safety property has been violated.
+//!
+//! A token is issued when a client's acquire, renewal or reissue returns it.
+
+use crate::id::Token;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct History {
+    /// The issued tokens, one bit each.
+    issued: u32,
+    /// Whether a token was issued twice.
+    pub(crate) token_repeated: bool,
+    /// Whether a token was not above every token issued before its operation started.
+    pub(crate) token_fell: bool,
+    /// Whether a client overwrote an accepted write that it had not read.
+    pub(crate) write_lost: bool,
+}
+
+impl History {
+    /// Records that a client's operation returns a token. `issued_before` was the highest issued
+    /// token when that operation started.
+    pub(crate) fn issue(&mut self, token: Token, issued_before: Token) {
+        self.token_repeated |= self.issued & 1 << token != 0;
+        self.token_fell |= token <= issued_before;
+        self.issued |= 1 << token;
+    }
+
+    pub(crate) fn highest_issued(&self) -> Token {
+        self.issued.checked_ilog2().map_or(0, |bit| bit as Token)
+    }
+
+    pub(crate) fn forget_tokens(&mut self) {
+        *self = Self { write_lost: self.write_lost, ..Self::default() };
+    }
+
+    /// Whether a safety property has been violated. The model explores no step after that.
+    pub(crate) fn has_violation(&self) -> bool {
+        self.token_repeated || self.token_fell || self.write_lost
+    }
+}

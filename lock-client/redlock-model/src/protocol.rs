@@ -1,0 +1,97 @@
+//! The rules of the protocol, and ways to break them.
+//!
+//! The first variant of each rule is the protocol as built. The others are for negative controls:
+//! each removes a protection, and the tests show that the model finds the consequence. Only
+//! [`ExpiryRule::Never`] breaks nothing by itself: it makes locks depend on releases.
+
+/// Which variant of each rule a model follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocol {
+    /// What a seal compares.
+    pub seal: SealRule,
+    /// What a reissue does.
+    pub reissue: ReissueRule,
+    /// How a restarted node gets its vote back.
+    pub admission: AdmissionRule,
+    /// What the storage compares.
+    pub fence: FenceRule,
+    /// When locks expire.
+    pub expiry: ExpiryRule,
+    /// Which nodes a release goes to.
+    pub release: ReleaseRule,
+}
+
+impl Protocol {
+    /// The protocol as built.
+    pub const AS_BUILT: Self = Self {
+        seal: SealRule::ComparesOwnership,
+        reissue: ReissueRule::RaisesAndSeals,
+        admission: AdmissionRule::WaitsThenCopies,
+        fence: FenceRule::ComparesTokenAndHolder,
+        expiry: ExpiryRule::AnyMoment,
+        release: ReleaseRule::ToAllNodes,
+    };
+}
+
+/// What a seal compares before it changes a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SealRule {
+    /// The ownership: the holder, and the grant or the token.
+    ComparesOwnership,
+    /// The holder only.
+    ComparesHolderOnly,
+    /// Nothing: it seals a node even if another holder has the lock there.
+    ComparesNothing,
+    /// There are no seals: M grants are enough, and the highest is the token.
+    NoSeal,
+}
+
+/// What a reissue does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReissueRule {
+    /// It raises M counters and seals M nodes. After a rejected write, the client claims and reads
+    /// again before it writes.
+    RaisesAndSeals,
+    /// It raises M counters and seals no node.
+    RaisesOnly,
+    /// It raises and seals, but then sends a rejected write again with the new token.
+    ResendsRejectedWrite,
+}
+
+/// How a restarted node gets its vote back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdmissionRule {
+    /// It waits, then copies the counters of other nodes, then is admitted.
+    WaitsThenCopies,
+    /// It copies first, then waits, then is admitted.
+    CopiesThenWaits,
+    /// It votes on as if it had not restarted.
+    NoAdmission,
+}
+
+/// What the storage compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceRule {
+    /// The tokens, and the holders if the tokens are equal.
+    ComparesTokenAndHolder,
+    /// The tokens only.
+    ComparesTokenOnly,
+}
+
+/// When locks expire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpiryRule {
+    /// At any moment, so that the model trusts no clock.
+    AnyMoment,
+    /// Never, so that only a release frees a lock.
+    Never,
+}
+
+/// Which nodes a release goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseRule {
+    /// All nodes.
+    ToAllNodes,
+    /// Only the nodes whose grant the client has received.
+    ToKnownGranters,
+}

@@ -1,0 +1,65 @@
+//! Tasks that outlive the call that started them.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::{runtime::Handle, task::JoinHandle};
+use tokio_util::task::TaskTracker;
+
+/// The tasks that a client runs in the background. Clones share them.
+///
+/// Each call of [`settled`](Self::settled) starts a new generation. So it waits only for tasks that were
+/// started before it, and ends even if new tasks are started all the time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Background {
+    /// The last tracker receives the tasks that start now.
+    generations: Arc<Mutex<Vec<TaskTracker>>>,
+}
+
+impl Background {
+    /// Starts a task on the present runtime.
+    #[cfg(feature = "redlock")]
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.spawn_on(task, &Handle::current())
+    }
+
+    /// Starts a task on a runtime.
+    pub(crate) fn spawn_on<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+        runtime: &Handle,
+    ) -> JoinHandle<T> {
+        let mut generations = self.generations();
+        if generations.is_empty() {
+            generations.push(new_generation());
+        }
+        generations[generations.len() - 1].spawn_on(task, runtime)
+    }
+
+    /// Waits for all tasks that were started before this call.
+    pub(crate) async fn settled(&self) {
+        let started = {
+            let mut generations = self.generations();
+            generations.retain(|generation| !generation.is_empty());
+            let started = generations.clone();
+            generations.push(new_generation());
+            started
+        };
+        for generation in started {
+            generation.wait().await;
+        }
+    }
+
+    fn generations(&self) -> MutexGuard<'_, Vec<TaskTracker>> {
+        self.generations.lock().expect("nothing panics while it holds this")
+    }
+}
+
+/// A tracker is closed from the start, because the wait for an open one never ends.
+fn new_generation() -> TaskTracker {
+    let tracker = TaskTracker::new();
+    tracker.close();
+    tracker
+}

@@ -1,0 +1,16 @@
+//! A lock that its lease has left held.
+
+use fence::ResourceName;
+
+use crate::{backend::Ownership, ttl::Ttl};
+
+/// A lock that its lease has left held, for another process to [adopt](crate::Locks::adopt).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detached {
+    /// The lock's name.
+    pub name: ResourceName,
+    /// The ownership of the lock: the proof of holding it.
+    pub ownership: Ownership,
+    /// The ttl that each renewal sets.
+    pub ttl: Ttl,
+}

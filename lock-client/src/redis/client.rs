@@ -1,0 +1,210 @@
+//! Locks in Redis, as a backend.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use fence::{Holder, ResourceName, Token};
+use redis::FromRedisValue;
+
+use super::{
+    connection::Connection,
+    failure::{failed, rejected},
+    keys::Keys,
+    reply::{
+        self, InvalidReply, StatusReply, remaining_time, token_of_owner, unix_millis, valid_token,
+    },
+    script::{ACQUIRE, Call, REISSUE, RELEASE, RENEW, STATUS},
+    server::{InvalidRedisUrl, Server},
+    wakeups::Subscriptions,
+};
+use crate::{
+    backend::{Attempt, Backend, BackendError, Contention, Ownership, Status, Wakeups},
+    clock::Moment,
+    terms::Order,
+    ttl::Ttl,
+};
+
+/// Locks in Redis.
+#[derive(Clone)]
+pub struct Redis {
+    server: Arc<Server>,
+    connection: Connection,
+    subscriptions: Subscriptions,
+    retention_ms: u64,
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis")
+            .field("server", &self.server.to_string())
+            .field("retention_ms", &self.retention_ms)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Redis {
+    /// Makes a client of the Redis at a URL. It connects when it is first used.
+    ///
+    /// | Redis | URL | feature |
+    /// |---|---|---|
+    /// | one node | `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]` | |
+    /// | on a Unix socket | `redis+unix:///SOCKET[?db=DATABASE&user=USER&pass=PASSWORD]` | |
+    /// | a primary that Sentinels know | `redis+sentinel://[[USER]:PASSWORD@]SENTINEL[:PORT],…/NAME[/DATABASE]` | `sentinel` |
+    /// | a Cluster | `redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],…` | `cluster` |
+    /// | any of them over TLS | `rediss…` instead of `redis…` | `tls` |
+    ///
+    /// With TLS, the Sentinels' connections are encrypted too. The server's certificate must be signed
+    /// by one that the system trusts. The environment variable `SSL_CERT_FILE` may name a file with
+    /// others. Users and passwords are percent-encoded. They are those of Redis: Sentinels are asked
+    /// without a password. Name several nodes of a Cluster, because waiters subscribe at a named one.
+    ///
+    /// # Errors
+    /// [`InvalidRedisUrl`] if the URL can't be used, or needs a feature that was not compiled.
+    pub fn open(url: &str) -> Result<Self, InvalidRedisUrl> {
+        let server = Arc::new(Server::open(url)?);
+        Ok(Self {
+            connection: Connection::new(server.clone()),
+            subscriptions: Subscriptions::new(server.clone()),
+            server,
+            retention_ms: 0,
+        })
+    }
+
+    /// Keeps the counter of a name for this long after the name was last locked, instead of for ever.
+    /// It suits names that are many and short-lived, such as order numbers.
+    ///
+    /// # Safety of tokens
+    /// A counter that is gone starts again at the client's Unix time in milliseconds. This is above
+    /// every token that it ever issued, as long as
+    /// - clients' clocks differ, or go back, by less than the retention, and Redis' own clock jumps
+    ///   ahead by less,
+    /// - the name was granted no more than 1 000 times a second on average since its first grant, and
+    /// - nobody raised the counter above the clock: by setting it, or by a reissue for a storage that
+    ///   had seen such a token.
+    ///
+    /// Otherwise the storage refuses the lower token. A holder that has not claimed yet continues with
+    /// a higher one. Nothing is lost, but work may have to be repeated.
+    pub fn keep_counters_for(self, retention: Duration) -> Self {
+        // Lua represents these numbers exactly. The limit is 285 thousand years.
+        let millis = retention.as_millis().clamp(1, 1 << 53);
+        Self { retention_ms: millis.try_into().expect("it is at most 2^53"), ..self }
+    }
+
+    async fn run<T: FromRedisValue>(&self, call: Call) -> Result<T, BackendError> {
+        self.connection.run(&call).await.map_err(|error| failed(&self.server, &error))
+    }
+
+    fn rejected(&self, invalid: &InvalidReply) -> BackendError {
+        rejected(&self.server, invalid)
+    }
+
+    /// Parses the reply of a script that compares the ownership.
+    fn token_of_owner(&self, number: i64) -> Result<Option<Token>, BackendError> {
+        token_of_owner(number).map_err(|invalid| self.rejected(&invalid))
+    }
+}
+
+#[async_trait]
+impl Backend for Redis {
+    async fn try_acquire(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        ttl: Ttl,
+        order: Order,
+    ) -> Result<Attempt, BackendError> {
+        let keys = Keys::of(name);
+        let call = ACQUIRE
+            .with([keys.lock(), keys.counter(), keys.queue(), keys.alive()])
+            .arg(holder.as_str())
+            .arg(ttl.as_millis())
+            .arg(unix_millis())
+            .arg(u8::from(order == Order::Fair))
+            .arg(self.retention_ms);
+        let asked = Moment::now();
+        match self.run::<Vec<i64>>(call).await?[..] {
+            [1, token, grant] => {
+                let valid = |number| valid_token(number).map_err(|error| self.rejected(&error));
+                let ownership = Ownership { holder: holder.clone(), grant: valid(grant)? };
+                Ok(Attempt::Granted { token: valid(token)?, ownership, asked })
+            }
+            [0, remaining] => {
+                Ok(Attempt::Busy(Contention { remaining: remaining_time(remaining) }))
+            }
+            _ => Err(self.rejected(&InvalidReply::not_a_lock(name))),
+        }
+    }
+
+    async fn renew(
+        &self,
+        name: &ResourceName,
+        ownership: &Ownership,
+        ttl: Ttl,
+    ) -> Result<Option<Token>, BackendError> {
+        let keys = Keys::of(name);
+        let call = RENEW
+            .with([keys.lock(), keys.counter()])
+            .arg(ownership.holder.as_str())
+            .arg(ownership.grant.as_u64())
+            .arg(ttl.as_millis())
+            .arg(self.retention_ms);
+        self.token_of_owner(self.run(call).await?)
+    }
+
+    async fn reissue(
+        &self,
+        name: &ResourceName,
+        ownership: &Ownership,
+        above: Token,
+    ) -> Result<Option<Token>, BackendError> {
+        let keys = Keys::of(name);
+        let call = REISSUE
+            .with([keys.lock(), keys.counter()])
+            .arg(ownership.holder.as_str())
+            .arg(ownership.grant.as_u64())
+            .arg(above.as_u64())
+            .arg(unix_millis())
+            .arg(self.retention_ms);
+        self.token_of_owner(self.run(call).await?)
+    }
+
+    async fn release(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        _: Option<Token>,
+    ) -> Result<bool, BackendError> {
+        let keys = Keys::of(name);
+        let call = RELEASE
+            .with([keys.lock(), keys.queue(), keys.alive()])
+            .arg(holder.as_str())
+            .arg(keys.freed());
+        self.run(call).await
+    }
+
+    async fn subscribe(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        order: Order,
+    ) -> Result<Wakeups, BackendError> {
+        let keys = Keys::of(name);
+        let channel = match order {
+            Order::Unordered => keys.freed(),
+            Order::Fair => keys.freed_for(holder),
+        };
+        let subscribed = self.subscriptions.subscribe(channel).await;
+        subscribed.map_err(|error| failed(&self.server, &error))
+    }
+
+    async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
+        let keys = Keys::of(name);
+        let call = STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
+        let status = reply::status(name, self.run::<StatusReply>(call).await?);
+        status.map_err(|invalid| self.rejected(&invalid))
+    }
+
+    fn address(&self) -> String {
+        self.server.to_string()
+    }
+}

@@ -1,0 +1,76 @@
+//! The replies of the scripts.
+
+use std::time::{Duration, SystemTime};
+
+use fence::{InvalidToken, ResourceName, Token};
+
+use super::keys::Keys;
+use crate::backend::{BackendError, HeldLock, Ownership, Status};
+
+/// A reply, or a lock's value in Redis, that this crate's scripts never make.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InvalidReply {
+    /// A number that is no token.
+    #[error("a reply is not a token: {0}")]
+    Token(InvalidToken),
+    /// A key holds something else than a lock.
+    #[error("{0} holds no lock of ours")]
+    Lock(String),
+}
+
+impl InvalidReply {
+    pub(super) fn not_a_lock(name: &ResourceName) -> Self {
+        Self::Lock(Keys::of(name).lock())
+    }
+}
+
+impl From<InvalidReply> for BackendError {
+    fn from(invalid: InvalidReply) -> Self {
+        Self::Rejected(Box::new(invalid))
+    }
+}
+
+pub(crate) fn valid_token(number: i64) -> Result<Token, InvalidReply> {
+    Token::try_from(number).map_err(InvalidReply::Token)
+}
+
+/// Parses the reply of a script that compares the ownership: a token, or 0 if the lock has another
+/// owner or none.
+pub(super) fn token_of_owner(number: i64) -> Result<Option<Token>, InvalidReply> {
+    if number == 0 { Ok(None) } else { valid_token(number).map(Some) }
+}
+
+/// Parses what PTTL returns. It is negative if the lock never expires.
+pub(crate) fn remaining_time(millis: i64) -> Option<Duration> {
+    u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+/// The reply of the script `status.lua`.
+pub(crate) type StatusReply = (Option<String>, i64, Option<u64>, u64);
+
+pub(crate) fn status(
+    name: &ResourceName,
+    (lock, remaining, last_token, queued): StatusReply,
+) -> Result<Status, InvalidReply> {
+    let held = match lock {
+        Some(lock) => {
+            Some(held_lock(&lock, remaining).ok_or_else(|| InvalidReply::not_a_lock(name))?)
+        }
+        None => None,
+    };
+    Ok(Status { held, last_token, queued })
+}
+
+/// Parses the value of a lock's key: `TOKEN GRANT HOLDER`.
+fn held_lock(lock: &str, remaining: i64) -> Option<HeldLock> {
+    let [token, grant, holder] = lock.splitn(3, ' ').collect::<Vec<_>>().try_into().ok()?;
+    let ownership = Ownership { holder: holder.parse().ok()?, grant: grant.parse().ok()? };
+    Some(HeldLock { token: token.parse().ok()?, ownership, remaining: remaining_time(remaining) })
+}
+
+/// The Unix time in milliseconds, at which a missing counter starts.
+pub(crate) fn unix_millis() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let millis = since_epoch.expect("the clock is set after 1970").as_millis();
+    millis.try_into().expect("u64 has room for 584 million years")
+}

@@ -1,0 +1,151 @@
+//! The URLs of Redis, as far as they name several servers or need a feature of this crate.
+
+use redis::{IntoConnectionInfo, RedisError};
+
+/// The URL can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("not a usable Redis URL: {reason}")]
+pub struct InvalidRedisUrl {
+    reason: String,
+}
+
+impl InvalidRedisUrl {
+    pub(super) fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into() }
+    }
+
+    fn needs_feature(url: &str, feature: &str) -> Self {
+        Self::new(format!("{url} URLs need the feature `{feature}` of the crate lock-client"))
+    }
+}
+
+impl From<RedisError> for InvalidRedisUrl {
+    fn from(error: RedisError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+/// A URL, split at its scheme.
+pub(super) struct RedisUrl<'a> {
+    pub(super) kind: UrlKind,
+    /// The scheme of one node: `redis`, or `rediss` for an encrypted connection.
+    pub(super) node_scheme: &'static str,
+    /// Everything after `://`.
+    pub(super) rest: &'a str,
+}
+
+/// The kind of server that a URL names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UrlKind {
+    /// One node. The `redis` crate parses the URL.
+    Node,
+    /// Several Sentinels.
+    Sentinel,
+    /// Several nodes of a Cluster.
+    Cluster,
+}
+
+const SCHEMES: [(&str, UrlKind, &str); 5] = [
+    ("redis+sentinel", UrlKind::Sentinel, "redis"),
+    ("rediss+sentinel", UrlKind::Sentinel, "rediss"),
+    ("redis+cluster", UrlKind::Cluster, "redis"),
+    ("rediss+cluster", UrlKind::Cluster, "rediss"),
+    ("rediss", UrlKind::Node, "rediss"),
+];
+
+impl<'a> RedisUrl<'a> {
+    /// Splits a URL.
+    ///
+    /// # Errors
+    /// [`InvalidRedisUrl`] if its scheme needs a feature that was not compiled.
+    pub(super) fn parse(url: &'a str) -> Result<Self, InvalidRedisUrl> {
+        let url = Self::split(url);
+        match url.kind {
+            UrlKind::Sentinel if !cfg!(feature = "sentinel") => {
+                Err(InvalidRedisUrl::needs_feature("Sentinel", "sentinel"))
+            }
+            UrlKind::Cluster if !cfg!(feature = "cluster") => {
+                Err(InvalidRedisUrl::needs_feature("Cluster", "cluster"))
+            }
+            _ if url.node_scheme == "rediss" && !cfg!(feature = "tls") => {
+                Err(InvalidRedisUrl::needs_feature("rediss", "tls"))
+            }
+            _ => Ok(url),
+        }
+    }
+
+    fn split(url: &'a str) -> Self {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+        let known = SCHEMES.into_iter().find(|(known, ..)| *known == scheme);
+        let (_, kind, node_scheme) = known.unwrap_or(("redis", UrlKind::Node, "redis"));
+        Self { kind, node_scheme, rest }
+    }
+}
+
+/// Returns whether a URL contains a password. A URL that can't be parsed may contain one.
+pub fn has_password(url: &str) -> bool {
+    let RedisUrl { kind, rest, .. } = RedisUrl::split(url);
+    match kind {
+        UrlKind::Node => url
+            .into_connection_info()
+            .map_or(true, |info| info.redis_settings().password().is_some()),
+        UrlKind::Sentinel | UrlKind::Cluster => {
+            let authority = rest.split('/').next().unwrap_or_default();
+            authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Server, *};
+
+    #[test]
+    fn passwords_are_found_in_urls_of_every_kind() {
+        for url in [
+            "redis://:secret@localhost",
+            "redis://user:secret@localhost:6380/3",
+            #[cfg(feature = "tls")]
+            "rediss://user:secret@localhost:6380/3",
+            "redis+unix:///tmp/redis.sock?db=1&pass=secret",
+            "redis+unix:///tmp/redis.sock?p%61ss=secret",
+            "redis+sentinel://u:secret@s1,s2/locks",
+            "redis+cluster://:secret@n1:7000,n2",
+            "what may be a secret",
+        ] {
+            assert!(has_password(url), "{url}");
+        }
+        for url in [
+            "redis://localhost:6379/3",
+            "redis+unix:///tmp/a:b@c/redis.sock?db=1",
+            "redis+sentinel://s1:26379,s2/locks/3",
+            "rediss+cluster://n1:7000,[::1]:7001",
+        ] {
+            assert!(!has_password(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn wrong_urls_are_rejected_with_the_reason() {
+        for url in ["nonsense", "http://localhost"] {
+            let error = Server::open(url).expect_err("the URL is rejected").to_string();
+            assert!(error.contains("not a usable Redis URL"), "{error}");
+        }
+    }
+
+    #[test]
+    fn url_that_needs_a_missing_feature_names_it() {
+        for (url, feature, compiled) in [
+            ("redis+sentinel://s1/locks", "`sentinel`", cfg!(feature = "sentinel")),
+            ("redis+cluster://n1", "`cluster`", cfg!(feature = "cluster")),
+            ("rediss://localhost", "`tls`", cfg!(feature = "tls")),
+        ] {
+            match Server::open(url) {
+                Ok(_) => assert!(compiled, "{url}"),
+                Err(error) => {
+                    assert!(!compiled && error.to_string().contains(feature), "{url}: {error}");
+                }
+            }
+        }
+    }
+}

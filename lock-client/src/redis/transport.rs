@@ -1,0 +1,44 @@
+//! The connection of the `redis` crate that requests are sent over.
+
+#[cfg(feature = "cluster")]
+use redis::cluster_async::ClusterConnection;
+use redis::{
+    Cmd, FromRedisValue, RedisResult,
+    aio::{ConnectionLike, MultiplexedConnection},
+};
+
+/// The connection that requests are sent over.
+#[derive(Clone)]
+pub(crate) enum Transport {
+    /// A connection to one node.
+    Node(MultiplexedConnection),
+    /// The connections to a Cluster, which finds its nodes and reconnects to them by itself.
+    #[cfg(feature = "cluster")]
+    Cluster(ClusterConnection),
+}
+
+impl Transport {
+    pub(super) async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+        async fn send<T: FromRedisValue>(
+            connection: &mut impl ConnectionLike,
+            command: &Cmd,
+        ) -> RedisResult<T> {
+            command.query_async(connection).await
+        }
+        match self {
+            Self::Node(connection) => send(connection, command).await,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(connection) => send(connection, command).await,
+        }
+    }
+
+    /// The connection, if it leads to one node. Such a connection must be replaced when it is lost, or
+    /// when its server is no longer the primary.
+    pub(super) fn single_node(&self) -> Option<&MultiplexedConnection> {
+        match self {
+            Self::Node(connection) => Some(connection),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => None,
+        }
+    }
+}

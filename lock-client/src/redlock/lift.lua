@@ -1,8 +1,0 @@
--- Lifts a counter to a token, if it is below. A counter that is no number stays as it is.
-local function lift(counter, token)
-    local last = redis.call('GET', counter)
-    if tonumber(token) > 0 and (not last or (tonumber(last) or math.huge) < tonumber(token)) then
-        redis.call('SET', counter, token)
-    end
-end
-

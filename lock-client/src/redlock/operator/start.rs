@@ -1,0 +1,181 @@
+//! The start of a cluster.
+//!
+//! It has two phases, so that an interrupted start can be repeated. First each node is prepared: it
+//! records the cluster, and its own process. When all nodes are prepared, each is admitted, if it
+//! is still the same process and prepared for the same cluster. A prepared node has never voted, so
+//! it has issued no token that it could have lost.
+//!
+//! Several operators may do this at once. All of them take the nodes in the same order. A node is
+//! prepared only if its record has not changed since the operator read it, before the first
+//! preparation. An admitted node is not prepared again. So an operator that admits the first node
+//! has prepared all of them. Nobody else can have prepared a later node since, because they would
+//! have taken the first node before.
+
+use fence::Holder;
+
+use super::{
+    error::{OperatorError, how_to_start_anew},
+    peer::{Peer, check_distinct},
+    places::Places,
+    view::Cluster,
+};
+use crate::{
+    Ttl,
+    redis::{
+        keys::Keys,
+        script::{Script, script},
+    },
+    redlock::membership::Standing,
+};
+
+static PREPARE: Script = script!("../run_id.lua", "prepare.lua");
+static ADMIT_PREPARED: Script = script!("../run_id.lua", "admit_prepared.lua");
+
+/// Starts a cluster of all nodes, or completes a start that was interrupted.
+pub(super) async fn start_cluster(places: &Places, max_ttl: Ttl) -> Result<Cluster, OperatorError> {
+    // 1. Connect to all nodes. Nothing is changed unless all of them answer.
+    let connected = places.connect_all().await;
+    let errors: Vec<_> =
+        connected.iter().filter_map(|peer| Some(peer.as_ref().err()?.to_string())).collect();
+    if !errors.is_empty() {
+        return Err(OperatorError::Unavailable(format!(
+            "all nodes must answer, and nothing was changed: {}",
+            errors.join("; ")
+        )));
+    }
+    let mut peers: Vec<_> = connected.into_iter().flatten().collect();
+    check_distinct(&peers)?;
+
+    // 2. Sort them, because every operator must take them in the same order.
+    peers.sort_unstable_by(|one, other| one.run_id.cmp(&other.run_id));
+    for peer in &mut peers {
+        if !peer.durability().await?.is_single() {
+            return Err(OperatorError::Invalid(format!(
+                "{} is a replica, or part of a Redis Cluster: each node must be a single Redis",
+                peer.address
+            )));
+        }
+    }
+
+    // 3. Prepare all nodes, unless an interrupted start has prepared them and admitted the first.
+    let cluster = match interrupted_start(&peers, max_ttl)? {
+        Some(cluster) => cluster,
+        None => {
+            let cluster = Holder::random().as_str().to_owned();
+            let nodes = peers.len();
+            for peer in &mut peers {
+                prepare(peer, &cluster, nodes, max_ttl).await?;
+            }
+            cluster
+        }
+    };
+
+    // 4. Admit all nodes.
+    let mut voting = 0;
+    for peer in &mut peers {
+        voting += usize::from(admit_prepared(peer, &cluster).await?);
+    }
+    Ok(Cluster {
+        cluster: Some(cluster),
+        nodes: peers.len(),
+        majority: places.majority(),
+        voting,
+        max_ttl_ms: Some(max_ttl.as_millis()),
+    })
+}
+
+/// Returns the cluster whose start was interrupted after a node was admitted; `None` if no node was
+/// admitted and all can be prepared.
+fn interrupted_start(peers: &[Peer], max_ttl: Ttl) -> Result<Option<String>, OperatorError> {
+    let admitted = |peer: &Peer| {
+        let record = peer.record.as_ref()?;
+        record.admitted.is_some().then(|| (record.cluster.clone(), record.max_ttl_ms))
+    };
+    let prepared = |peer: &Peer| {
+        let prepared = peer.record.as_ref().and_then(|record| record.prepared.as_ref());
+        prepared == Some(&peer.run_id)
+    };
+    let Some((cluster, max_ttl_ms)) = peers.iter().find_map(admitted) else {
+        // A node that was prepared as another process may have been admitted after that, and
+        // restarted from a snapshot taken in between.
+        if !peers.iter().all(|peer| peer.record.is_none() || prepared(peer)) {
+            return Err(in_other_clusters(peers));
+        }
+        return Ok(None);
+    };
+    let belongs = |peer: &Peer| {
+        let same_cluster =
+            peer.cluster() == Some(&cluster) && peer.standing != Standing::OtherCluster;
+        same_cluster && (admitted(peer).is_some() || prepared(peer))
+    };
+    if !peers.iter().all(belongs) {
+        return Err(in_other_clusters(peers));
+    }
+    if max_ttl_ms != max_ttl.as_millis() {
+        return Err(OperatorError::Invalid(format!(
+            "this cluster was started with --max-ttl {max_ttl_ms}ms, which can't be changed"
+        )));
+    }
+    Ok(Some(cluster))
+}
+
+fn in_other_clusters(peers: &[Peer]) -> OperatorError {
+    let memberships = peers.iter().map(|peer| {
+        let Peer { address, standing, .. } = peer;
+        let Some(cluster) = peer.cluster() else {
+            return format!("{address} belongs to no cluster");
+        };
+        let admitted = peer.record.as_ref().is_some_and(|record| record.admitted.is_some());
+        let state = match standing {
+            Standing::Voting => "may vote",
+            _ if admitted => "was admitted",
+            _ => "was prepared",
+        };
+        format!("{address} belongs to cluster {cluster}, and {state}")
+    });
+    OperatorError::Unavailable(format!(
+        "a cluster can only be started on nodes that belong to no cluster: {}. To admit a node \
+         that has lost its data, run `lock-client node admit`. To start anew: {}",
+        memberships.collect::<Vec<_>>().join("; "),
+        how_to_start_anew()
+    ))
+}
+
+async fn prepare(
+    peer: &mut Peer,
+    cluster: &str,
+    nodes: usize,
+    max_ttl: Ttl,
+) -> Result<(), OperatorError> {
+    let call = PREPARE.with([Keys::NODE.to_owned()]).arg(&peer.run_id).arg(cluster);
+    let call = call.arg(nodes).arg(max_ttl.as_millis()).arg(peer.cluster().unwrap_or_default());
+    let answer = call.in_full().query_async(&mut peer.connection).await;
+    match answer.map_err(|error| peer.error(&error))? {
+        1 => Ok(()),
+        _ => Err(changed_meanwhile(peer)),
+    }
+}
+
+/// Admits a prepared node. Returns whether the node may vote now. A node that was admitted before
+/// and has restarted since may not.
+async fn admit_prepared(peer: &mut Peer, cluster: &str) -> Result<bool, OperatorError> {
+    if peer.record.as_ref().is_some_and(|record| record.admitted.is_some()) {
+        return Ok(peer.standing == Standing::Voting);
+    }
+    let durable = peer.durability().await?.keeps_all();
+    let call = ADMIT_PREPARED.with([Keys::NODE.to_owned()]).arg(&peer.run_id).arg(cluster);
+    let command = call.arg(u8::from(durable)).in_full();
+    let answer = command.query_async(&mut peer.connection).await;
+    match answer.map_err(|error| peer.error(&error))? {
+        1 => Ok(true),
+        _ => Err(changed_meanwhile(peer)),
+    }
+}
+
+fn changed_meanwhile(peer: &Peer) -> OperatorError {
+    OperatorError::Unavailable(format!(
+        "{}: another operator is starting a cluster on it: wait until that has ended, and run \
+         `lock-client node init` again",
+        peer.address
+    ))
+}

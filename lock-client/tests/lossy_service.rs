@@ -1,0 +1,93 @@
+//! A lock service and a client of it, on whose way something goes wrong.
+
+use std::time::Duration;
+
+use lock_client::Locks;
+use testbed::{
+    Proxy, Redis,
+    wait::{until, until_async},
+};
+
+use crate::{
+    lock_service::{locks, redis_before, until_listening},
+    names::name,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What is in every request about the lock.
+const LOCK: &str = "fenced:{r}:lock";
+
+/// What goes wrong with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It is lost with its connection, and is not executed.
+    LostRequest,
+    /// It is executed, and its reply is lost with the connection.
+    LostReply,
+    /// The server hangs (SIGSTOP), until the client asks again or has given up, and then executes
+    /// all that came meanwhile.
+    Hang,
+}
+
+/// A Redis whose next token for `r` is 33, and two clients.
+pub(crate) struct Service {
+    pub(crate) redis: Redis,
+    pub(crate) proxy: Proxy,
+    /// With which nothing goes wrong, as long as Redis doesn't hang.
+    pub(crate) near: Locks,
+    /// Through the proxy.
+    pub(crate) far: Locks,
+}
+
+impl Service {
+    pub(crate) async fn start() -> Self {
+        let redis = redis_before(33).await;
+        let proxy = Proxy::start(redis.socket()).await.unwrap();
+        let (near, far) = (locks(&redis.url()), locks(&proxy.url("redis")));
+        // It connects with this, so that each step is one request.
+        far.status(&name("r")).await.unwrap();
+        Self { redis, proxy, near, far }
+    }
+
+    /// Does something, and something goes wrong with the first request about the lock.
+    pub(crate) async fn during<T>(&mut self, fault: Fault, step: impl Future<Output = T>) -> T {
+        let asked = self.proxy.requests(LOCK);
+        match fault {
+            Fault::LostRequest => self.proxy.lose_request(LOCK),
+            Fault::LostReply => self.proxy.lose_reply_to(LOCK),
+            Fault::Hang => {
+                self.redis.process().pause().await.unwrap();
+                let mut step = std::pin::pin!(step);
+                let asks_again = until(PATIENCE, || Ok(self.proxy.requests(LOCK) > asked + 1));
+                let ended = tokio::select! {
+                    outcome = &mut step => Some(outcome),
+                    asks_again = asks_again => asks_again.map(|()| None).unwrap(),
+                };
+                self.redis.process().resume().unwrap();
+                return match ended {
+                    Some(outcome) => outcome,
+                    None => step.await,
+                };
+            }
+        }
+        let outcome = step.await;
+        until(PATIENCE, || Ok(self.proxy.has_struck())).await.expect("nothing went wrong");
+        outcome
+    }
+
+    /// Waits until so many stand in the queue.
+    pub(crate) async fn queued(&self, count: u64) {
+        let queued = async || Ok(self.near.status(&name("r")).await?.queued == count);
+        until_async(PATIENCE, queued).await.unwrap();
+    }
+
+    /// Checks that the lock is free, that nobody stands in the queue, that nobody listens, and that
+    /// the last token is this one.
+    pub(crate) async fn assert_nothing_is_left(&self, last_token: u64) {
+        until_listening(&self.redis, 0).await;
+        let keys: Vec<String> = self.redis.command(&["KEYS", "*"]).await.unwrap();
+        assert_eq!(keys, ["fenced:{r}:token"]);
+        let status = self.near.status(&name("r")).await.unwrap();
+        assert_eq!(status.last_token, Some(last_token));
+    }
+}
