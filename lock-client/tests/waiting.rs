@@ -219,7 +219,7 @@ async fn waiter_that_gives_up_leaves_nothing_behind() {
         // Its time is over.
         let gave_up =
             waiting.acquire(&name("r"), terms.wait(Duration::from_millis(50))).await.unwrap_err();
-        assert!(matches!(gave_up, AcquireError::Contended { remaining: Some(_) }), "{gave_up}");
+        assert!(matches!(gave_up, AcquireError::Contended { remaining: Some(_), .. }), "{gave_up}");
         assert_eq!(queued(&redis).await, 0);
         // Its future is dropped, while it waits.
         let dropped = waiting.clone();

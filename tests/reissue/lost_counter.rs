@@ -75,7 +75,7 @@ async fn heals(counter: u64, first: First) {
     // The holder from before the restart still believes in its lease, and is rejected.
     assert_eq!(before.token(), Ok(token(41)), "{case}");
     assert_lost(resource_before.write(TEXT, "late").await, Some(stale(41, 42)));
-    assert_eq!(before.token(), Err(lock_client::Lost), "{case}");
+    assert!(before.token().is_err(), "{case}");
     assert_eq!(kept(&server).await, then, "{case}");
 }
 
@@ -98,7 +98,7 @@ async fn rejection_after_the_first_accepted_claim_ends_the_lease() {
             First::Write => assert_lost(resource.write(TEXT, "ours").await, expected),
             First::Delete => assert_lost(resource.delete().await, expected),
         }
-        assert_eq!(lease.token(), Err(lock_client::Lost));
+        assert!(lease.token().is_err());
         assert_lost(resource.read().await, None);
         assert_eq!(kept(&server).await, Some(("theirs".to_owned(), 1)));
         let status = locks(&redis.url()).status(&name("r")).await.unwrap();

@@ -115,7 +115,7 @@ async fn no_update_is_lost_between_two_primaries() {
     assert_eq!(fence(&world.server).await, shown(34, &world.b));
 
     assert_lost(a.write(TEXT, "1").await, Some(stale(33, 34)));
-    assert_eq!(world.a.token(), Err(lock_client::Lost));
+    assert!(world.a.token().is_err());
     assert!(b.set(1).await);
     assert_eq!(world.value().await, 1);
 

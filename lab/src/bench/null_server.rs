@@ -9,10 +9,7 @@ use std::{
 use async_trait::async_trait;
 use fence::ResourceName;
 use storage_server::{
-    Enforcement,
-    row::Row,
-    serve,
-    store::{ApplyError, Change, Decide, Listed, Page, Store, Unreachable, Wanted},
+    ApplyError, Change, Config, Decide, Listed, Page, Row, Store, Unreachable, Wanted, serve,
 };
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -49,7 +46,8 @@ pub async fn serve_nothing() -> anyhow::Result<ExitCode> {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             println!("http://{}", listener.local_addr()?);
             let forever = std::future::pending();
-            serve(listener, Arc::new(NullStore), Enforcement::Enforce, 1 << 20, forever).await
+            serve(listener, Arc::new(NullStore), Config::default(), forever).await?;
+            anyhow::Ok(())
         })
     };
     tokio::task::spawn_blocking(serving).await??;
@@ -61,6 +59,10 @@ struct NullStore;
 
 #[async_trait]
 impl Store for NullStore {
+    fn database(&self) -> &str {
+        "nothing"
+    }
+
     async fn load(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Row>, Unreachable> {
         Ok(vec![Row::default(); wanted.len()])
     }

@@ -24,7 +24,7 @@ mod watch;
 
 use std::{
     env,
-    fmt::Display,
+    error::Error,
     io::{self, Write},
     process::ExitCode,
     str::FromStr,
@@ -39,8 +39,7 @@ use signal_hook::{consts::SIGINT, low_level::emulate_default_handler};
 
 use self::lock_service::LockService;
 use lock_client::{
-    AcquireError, RenewError, Ttl,
-    backend::BackendError,
+    AcquireError, LockServiceError, RenewError, Ttl,
     storage::{FencedError, Storage, StorageError},
 };
 
@@ -173,16 +172,16 @@ impl From<AcquireError> for Failure {
     }
 }
 
-impl From<BackendError> for Failure {
-    fn from(error: BackendError) -> Self {
+impl From<LockServiceError> for Failure {
+    fn from(error: LockServiceError) -> Self {
         unavailable(&error)
     }
 }
 
 /// Redis has words of its own for a script of somebody who hasn't given the password: it is too long
 /// for a request of his.
-fn unavailable(error: &impl Display) -> Failure {
-    let error = error.to_string();
+fn unavailable(error: &dyn Error) -> Failure {
+    let error = with_causes(error);
     let asks = [r#""NOAUTH": "#, "Protocol error: unauthenticated"]
         .iter()
         .any(|word| error.contains(word));
@@ -197,8 +196,7 @@ impl From<RenewError> for Failure {
     fn from(error: RenewError) -> Self {
         match error {
             RenewError::Lost(_) => Self::NotOurs,
-            RenewError::LockService(error) => error.into(),
-            error => Self::Unavailable(error.to_string()),
+            error => unavailable(&error),
         }
     }
 }
@@ -206,17 +204,28 @@ impl From<RenewError> for Failure {
 impl From<FencedError> for Failure {
     fn from(error: FencedError) -> Self {
         match error {
-            FencedError::Lost { refusal: Some(_) } => Self::Refused,
-            FencedError::Lost { refusal: None } => Self::LeaseLost,
-            error => Self::Unavailable(error.to_string()),
+            FencedError::Lost { refusal: Some(_), .. } => Self::Refused,
+            FencedError::Lost { refusal: None, .. } => Self::LeaseLost,
+            error => Self::Unavailable(with_causes(&error)),
         }
     }
 }
 
 impl From<StorageError> for Failure {
     fn from(error: StorageError) -> Self {
-        Self::Unavailable(error.to_string())
+        Self::Unavailable(with_causes(&error))
     }
+}
+
+/// An error and its causes in one line.
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
 
 /// Runs the command that the process was started with.

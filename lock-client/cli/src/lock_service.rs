@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use super::Failure;
 use lock_client::{
     Locks,
-    redis::{InvalidUrl, Redis},
+    redis::{InvalidRedisUrl, Redis},
     redlock::{InvalidNodes, Redlock, operator::Operator},
 };
 
@@ -77,7 +77,7 @@ impl LockService {
     }
 }
 
-fn wrong_url(error: &InvalidUrl) -> Failure {
+fn wrong_url(error: &InvalidRedisUrl) -> Failure {
     Failure::Usage(format!(
         "{error}; a URL looks like redis://HOST[:PORT], and several are separated by spaces (one \
          within a URL is %20): see --help"

@@ -13,7 +13,7 @@ use super::{
     signals::{Signals, ended_by},
     storage,
     terms::acquire,
-    ttl,
+    ttl, with_causes,
 };
 use lock_client::{
     Lease, Locks, Lost, Released, Terms, Ttl,
@@ -71,7 +71,7 @@ impl Put {
             Ok(Released::Released) => Event::Released,
             Ok(Released::NotHeld | Released::StillHeld) => Event::LeaseLost,
             Err(error) => {
-                eprintln!("lock-client: the lock was not released: {error}");
+                eprintln!("lock-client: the lock was not released: {}", with_causes(&error));
                 return written;
             }
         };
@@ -105,7 +105,7 @@ impl Put {
 
         let value = match storage.under(lease, &self.resource).read().await {
             Ok(value) => value,
-            Err(FencedError::Lost { refusal: Some(refusal) }) => {
+            Err(FencedError::Lost { refusal: Some(refusal), .. }) => {
                 return Err(refused(steps, refusal).await);
             }
             Err(error) => return Err(error.into()),

@@ -30,6 +30,7 @@ use super::{
     signals::Signals,
     terms::{NotAcquired, TermsArgs, acquire},
     voice::Voice,
+    with_causes,
 };
 use lock_client::{AcquireError, Lease, Locks, Released};
 
@@ -318,7 +319,7 @@ impl Running {
             Ok(Released::Released) => self.status.tell(&Event::Released),
             Ok(Released::NotHeld | Released::StillHeld) => self.status.tell(&Event::NotHeld),
             Err(error) => {
-                let error = error.to_string();
+                let error = with_causes(&error);
                 self.status.tell(&Event::NotReleased { error: &error });
                 self.voice
                     .say(format!("the lock was not released, and is free after its ttl: {error}"));

@@ -13,6 +13,7 @@ use super::{
     signals::Signals,
     status::Shown,
     voice::Voice,
+    with_causes,
 };
 use lock_client::{
     Locks,
@@ -93,7 +94,7 @@ async fn next_look(
             Ok(status) => return Some(status),
             Err(error) if !told => {
                 told = true;
-                voice.say(format!("{error}; it is tried again"));
+                voice.say(format!("{}; it is tried again", with_causes(&error)));
             }
             Err(_) => {}
         }

@@ -30,7 +30,7 @@ async fn acquire_of_a_lock_that_another_holds_is_contended(fault: Fault) {
     let other = service.near.acquire(&name("r"), lasting()).await.unwrap();
     let far = service.far.clone();
     let busy = service.during(fault, far.acquire(&name("r"), lasting())).await;
-    assert!(matches!(busy, Err(AcquireError::Contended { remaining: Some(_) })), "{busy:?}");
+    assert!(matches!(busy, Err(AcquireError::Contended { remaining: Some(_), .. })), "{busy:?}");
     assert_eq!(other.release().await.unwrap(), Released::Released, "it was left alone");
     service.assert_nothing_is_left(33).await;
 }
@@ -40,7 +40,7 @@ async fn renewal_that_was_not_answered_is_repeated(fault: Fault) {
     let lease = service.far.acquire(&name("r"), lasting()).await.unwrap();
     let before = lease.remaining();
     let renewed = service.during(fault, lease.renew()).await;
-    assert!(matches!(renewed, Err(RenewError::LockService(_))), "{renewed:?}");
+    assert!(matches!(renewed, Err(RenewError::LockService { .. })), "{renewed:?}");
     assert_eq!(lease.token(), Ok(token(33)), "it is not lost");
     assert!(lease.remaining() < before, "and not longer than what was answered");
     let full = Ttl::from_secs(600).unwrap().reliable();
@@ -75,7 +75,7 @@ async fn reissue_that_was_not_answered_is_repeated(fault: Fault) {
     let mut service = Service::start().await;
     let lease = service.far.acquire(&name("r"), lasting()).await.unwrap();
     let reissued = service.during(fault, lease.reissue(token(40))).await;
-    assert!(matches!(reissued, Err(RenewError::LockService(_))), "{reissued:?}");
+    assert!(matches!(reissued, Err(RenewError::LockService { .. })), "{reissued:?}");
     assert_eq!(lease.token(), Ok(token(33)), "a higher one was not heard of");
     // The next renewal tells what became of it.
     lease.renew().await.unwrap();

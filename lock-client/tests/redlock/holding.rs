@@ -51,13 +51,13 @@ async fn renewal_without_a_majority_may_be_retried() {
         node.process().pause().await.unwrap();
     }
     let error = lease.renew().await.unwrap_err();
-    assert!(matches!(error, RenewError::LockService(_)), "{error:?}");
+    assert!(matches!(error, RenewError::LockService { .. }), "{error:?}");
     assert!(lease.token().is_ok());
     for node in &mut cluster.nodes_mut()[..2] {
         node.process().resume().unwrap();
     }
     let mut renewed = lease.renew().await;
-    while let Err(RenewError::LockService(_)) = renewed {
+    while let Err(RenewError::LockService { .. }) = renewed {
         tokio::time::sleep(Duration::from_millis(10)).await;
         renewed = lease.renew().await;
     }
@@ -128,7 +128,10 @@ async fn release_without_a_majority_of_answers_is_not_reported_as_done() {
             node.process().pause().await.unwrap();
         }
         let error = lease.release().await.unwrap_err();
-        assert!(matches!(error, BackendError::Unavailable(_)), "{hung} nodes hang: {error:?}");
+        assert!(
+            matches!(error.source, BackendError::Unavailable(_)),
+            "{hung} nodes hang: {error:?}"
+        );
     }
 }
 

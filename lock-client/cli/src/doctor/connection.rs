@@ -40,7 +40,7 @@ pub(super) async fn connect(url: &str) -> Result<Server, Failure> {
         .set_connection_timeout(Some(CONNECTION_TIMEOUT))
         .set_response_timeout(Some(RESPONSE_TIMEOUT));
     let redis =
-        lock_client::redis::Server::at(url).map_err(|error| Failure::Usage(error.to_string()))?;
+        lock_client::redis::Server::open(url).map_err(|error| Failure::Usage(error.to_string()))?;
     let client = redis.node().await.map_err(unavailable)?;
     let connecting = client.get_multiplexed_async_connection_with_config(&config);
     let mut commands = connecting.await.map_err(unavailable)?;

@@ -10,6 +10,7 @@ use super::{
     connection::ask,
     finding::{Cure, Finding, Severity},
 };
+use crate::with_causes;
 use lock_client::{AcquireError, Locks, Terms, Ttl};
 
 const CHECK: &str = "locking";
@@ -131,18 +132,18 @@ pub(super) async fn tidied(
 async fn used(locks: &Locks, name: &ResourceName, terms: Terms) -> Result<(), String> {
     let terms = terms.without_renewal();
     let acquired = locks.acquire(name, terms.no_wait()).await;
-    let lease = acquired.map_err(|error| format!("can't take a lock: {error}"))?;
+    let lease = acquired.map_err(|error| format!("can't take a lock: {}", with_causes(&error)))?;
     let renewed = lease.renew().await;
     // Somebody else comes to the queue, and goes; another listens.
     let queued = locks.acquire(name, terms.no_wait()).await;
     let listened = locks.wakeups(name).await;
     let released = lease.release().await;
-    renewed.map_err(|error| format!("can't renew a lease: {error}"))?;
-    released.map_err(|error| format!("can't release a lock: {error}"))?;
-    drop(listened.map_err(|error| format!("can't wait for a lock: {error}"))?);
+    renewed.map_err(|error| format!("can't renew a lease: {}", with_causes(&error)))?;
+    released.map_err(|error| format!("can't release a lock: {}", with_causes(&error)))?;
+    drop(listened.map_err(|error| format!("can't wait for a lock: {}", with_causes(&error)))?);
     match queued {
         Ok(_) | Err(AcquireError::Contended { .. }) => Ok(()),
-        Err(error) => Err(format!("can't wait for a lock: {error}")),
+        Err(error) => Err(format!("can't wait for a lock: {}", with_causes(&error))),
     }
 }
 

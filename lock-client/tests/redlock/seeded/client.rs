@@ -76,8 +76,8 @@ impl Client<'_> {
                 let span = self.witness.span(&lease, over);
                 Some(Holding { lease, ttl, span, over })
             }
-            Ok(Err(AcquireError::Rejected(why))) => {
-                panic!("a node that may vote rejected it: {why}")
+            Ok(Err(AcquireError::Rejected { source, .. })) => {
+                panic!("a node that may vote rejected it: {source}")
             }
             Ok(Err(_)) | Err(_) => None,
         }

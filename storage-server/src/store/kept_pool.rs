@@ -1,4 +1,4 @@
-//! A pool whose last used connection is used again at once.
+//! A pool that reuses its last connection without a check.
 
 use std::{
     sync::Mutex,
@@ -8,12 +8,12 @@ use std::{
 use sqlx::{Connection, Database, Pool, pool::PoolConnection};
 use tokio::time::timeout;
 
-/// A connection that was used so lately is taken to be alive.
-const SURELY_ALIVE: Duration = Duration::from_millis(100);
+/// A connection that was used less than this ago is assumed to be alive.
+const ASSUMED_ALIVE: Duration = Duration::from_millis(100);
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A pool whose last used connection is used again at once. The pool itself would ask each
-/// connection, every time it comes back, whether it still lives: a round trip more for each batch.
+/// A pool that keeps the last used connection, and reuses it without a check. The pool itself pings
+/// every connection that is returned to it, which would cost each batch one more round trip.
 #[derive(Debug)]
 pub(super) struct KeptPool<DB: Database> {
     pool: Pool<DB>,
@@ -25,17 +25,17 @@ impl<DB: Database> KeptPool<DB> {
         Self { pool, kept: Mutex::new(None) }
     }
 
-    /// The pool, for what is not in a hurry.
+    /// The pool itself, for statements that may take their time.
     pub(super) fn pool(&self) -> &Pool<DB> {
         &self.pool
     }
 
-    /// Takes a connection. One that was kept for a while is asked first whether it still lives: a
-    /// change that is sent to a dead one would have an unknown outcome.
+    /// Takes a connection. A connection that was kept for a while is pinged first: a change that is
+    /// sent over a dead one would have an unknown outcome.
     pub(super) async fn take(&self) -> Result<PoolConnection<DB>, sqlx::Error> {
         let kept = self.kept.lock().expect("no panic while it is held").take();
         if let Some((mut connection, used)) = kept {
-            if used.elapsed() < SURELY_ALIVE {
+            if used.elapsed() < ASSUMED_ALIVE {
                 return Ok(connection);
             }
             match timeout(PING_TIMEOUT, connection.ping()).await {
@@ -46,8 +46,8 @@ impl<DB: Database> KeptPool<DB> {
         self.pool.acquire().await
     }
 
-    /// Gives back a connection that has no statement under way.
-    pub(super) fn give_back(&self, connection: PoolConnection<DB>) {
+    /// Keeps a connection on which no statement is running.
+    pub(super) fn keep(&self, connection: PoolConnection<DB>) {
         let mut kept = self.kept.lock().expect("no panic while it is held");
         kept.get_or_insert((connection, Instant::now()));
     }
