@@ -19,7 +19,7 @@ use crate::{
     timeline::{self, Timeline, paragraph},
 };
 
-/// What is said before the first scenario, to readers who have never heard of it.
+/// The words that the demo uses, for readers who do not know what fencing is.
 const INTRODUCTION: [&str; 2] = [
     "A lock service grants a lock for a limited time: a lease. A client that is paused for longer \
      than that does not notice that its lease has expired, and that another client has the lock. \

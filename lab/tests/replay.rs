@@ -76,32 +76,32 @@ fn facts(end: &Value) -> (String, u64, [u64; 3]) {
 }
 
 #[tokio::test]
-async fn a_stock_is_oversold_without_the_fence_and_not_with_it() {
+async fn stock_is_oversold_without_the_fence_and_not_with_it() {
     let [unfenced, fenced] = ends("oversell", TWINS).await;
     assert_eq!(unfenced, ("5".to_owned(), 33, [1, 0, 1]), "of 10, 13 were sold, and 5 are left");
     assert_eq!(fenced, ("2".to_owned(), 34, [0, 1, 0]), "of 10, 8 were sold");
 }
 
 #[tokio::test]
-async fn an_update_is_lost_without_fenced_reads_and_not_with_them() {
+async fn update_is_lost_without_fenced_reads_and_not_with_them() {
     let record = replayed("claim-before-read").await;
     let [unclaimed, claimed] =
         ["writes-only", "fenced-reads"].map(|world| facts(&record["outcome"][world]));
     let losses: Vec<_> = events(&record, "overwrites_unseen").collect();
     assert_eq!(losses, [("writes-only", "client2", &json!(1))]);
-    assert_eq!(unclaimed, ("2".to_owned(), 34, [0, 0, 1]), "both sold, and nothing was refused");
+    assert_eq!(unclaimed, ("2".to_owned(), 34, [0, 0, 1]), "both sold, and nothing was rejected");
     assert_eq!(claimed, ("2".to_owned(), 34, [0, 1, 0]));
 }
 
 #[tokio::test]
-async fn a_table_of_postgres_refuses_33_after_34_by_itself() {
+async fn table_of_postgres_rejects_33_after_34_by_itself() {
     let [unprotected, protected] = ends("embedded-postgres", TWINS).await;
     assert_eq!(unprotected, ("by client 1".to_owned(), 33, [1, 0, 1]));
     assert_eq!(protected, ("by client 2".to_owned(), 34, [0, 1, 0]));
 }
 
 #[tokio::test]
-async fn a_write_that_the_network_delivers_late_is_refused() {
+async fn write_that_the_network_delivers_late_is_rejected() {
     let record = replayed("delayed-request").await;
     assert_eq!(facts(&record["outcome"]["unfenced"]), ("by client 1".to_owned(), 33, [1, 0, 1]));
     assert_eq!(facts(&record["outcome"]["fenced"]), ("by client 2".to_owned(), 34, [0, 1, 0]));
@@ -154,7 +154,7 @@ async fn record_of_a_run_is_printed_as_json() {
     assert_eq!(marked, [("get-then-del", "client3", &json!("client 2"))]);
 }
 
-/// The worlds and actors of the events that have a detail, and what that is.
+/// The worlds and actors of the events that have a detail, and the detail.
 fn events<'a>(
     record: &'a Value,
     detail: &str,

@@ -20,13 +20,13 @@ pub(crate) enum Command {
     CheckLease,
     /// Write a value.
     Write { value: String },
-    /// Write what is left of the value that was read, after so many were sold.
+    /// Write what is left of the value that was read, after this many were sold.
     Sell { count: u64 },
-    /// Work for so long.
+    /// Work for this long.
     Work { for_ms: u64 },
-    /// Look whose the naive lock is (GET).
+    /// Look who holds the naive lock (GET).
     Compare,
-    /// Delete the naive lock, without a look whose it is (DEL).
+    /// Delete the naive lock, also if another client holds it (DEL).
     Delete,
     /// Release the lock.
     Release,

@@ -8,7 +8,7 @@ use super::{
     lock::Lock,
     report::Reports,
     session::Session,
-    setup::{Connections, Crowd, Setup, StoreSetup},
+    setup::{Connections, CrowdSetup, Setup, StoreSetup},
     tally::Tally,
 };
 use crate::record::EventKind;
@@ -16,17 +16,20 @@ use crate::record::EventKind;
 /// Has every client of a crowd carry out these commands, all clients at once. Returns the event
 /// that sums up what they did.
 pub(super) async fn run(
-    crowd: Crowd,
+    crowd: CrowdSetup,
     setup: &Setup,
     commands: &[Command],
 ) -> anyhow::Result<EventKind> {
     allow_connections();
-    let shared = Lock::connect(setup).await?;
+    let shared = match crowd.connections {
+        Connections::Shared => Some(Lock::connect(setup).await?),
+        Connections::Own => None,
+    };
     let mut sessions = Vec::new();
     for number in crowd.first..crowd.first + crowd.size {
         let setup = Setup { name: format!("client-{number}"), ..setup.clone() };
-        let lock = match (&shared, crowd.connections) {
-            (Lock::Lease(lock), Connections::Shared) => Lock::Lease(lock.sharing_connections()),
+        let lock = match &shared {
+            Some(Lock::Lease(lock)) => Lock::Lease(lock.sharing_connections()),
             _ => Lock::connect(&setup).await?,
         };
         let counted = Reports::Counted(Tally::default());

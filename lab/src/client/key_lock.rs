@@ -61,19 +61,19 @@ impl KeyLock {
         Ok(acquired(ttl_ms))
     }
 
-    /// Looks whose lock it is (GET).
+    /// Looks who holds the lock (GET).
     pub(super) async fn compare(&mut self) -> anyhow::Result<EventKind> {
         let owner: Option<String> = self.redis.get(&self.key).await?;
         let own = owner.filter(|owner| *owner == self.owner);
         Ok(own.map_or(EventKind::LeaseLost, |owner| EventKind::Compared { owner }))
     }
 
-    /// Deletes the key, whoever set it (DEL).
+    /// Deletes the key, also if another client has set it (DEL).
     pub(super) async fn delete(&mut self) -> anyhow::Result<EventKind> {
         Ok(EventKind::Deleted { keys: self.redis.del(&self.key).await? })
     }
 
-    /// Sets the key if it is free, or when it is. Returns whether it was free in time.
+    /// Sets the key as soon as it is free. Returns whether that was in time.
     async fn set(
         &mut self,
         options: SetOptions,

@@ -16,6 +16,8 @@ use crate::record::EventKind;
 pub(super) struct LeaseLock {
     locks: Locks,
     resource: ResourceName,
+    /// The number of nodes that keep the lock together.
+    nodes: usize,
     held: Option<Held>,
 }
 
@@ -26,13 +28,14 @@ struct Held {
 }
 
 impl LeaseLock {
-    pub(super) fn new(backend: impl Backend, resource: &ResourceName) -> Self {
-        Self { locks: Locks::new(backend), resource: resource.clone(), held: None }
+    pub(super) fn new(backend: impl Backend, nodes: usize, resource: &ResourceName) -> Self {
+        Self { locks: Locks::new(backend), resource: resource.clone(), nodes, held: None }
     }
 
     /// The same lock for another client, over the same connections.
     pub(super) fn sharing_connections(&self) -> Self {
-        Self { locks: self.locks.clone(), resource: self.resource.clone(), held: None }
+        let (locks, resource) = (self.locks.clone(), self.resource.clone());
+        Self { locks, resource, nodes: self.nodes, held: None }
     }
 
     pub(super) async fn acquire(
@@ -69,8 +72,9 @@ impl LeaseLock {
             Err(AcquireError::Contended { .. }) => {
                 reports.add(EventKind::GaveUp { waited_ms: terms.wait_ms });
             }
-            // A lock service of one node is always here, in a scenario.
-            Err(AcquireError::Unavailable(_)) => reports.add(EventKind::NoMajority),
+            Err(AcquireError::Unavailable(_)) if self.nodes > 1 => {
+                reports.add(EventKind::NoMajority);
+            }
             Err(error) => return Err(error.into()),
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The lock of a client, whichever it is.
+//! The lock of a client: one of several kinds.
 
 use anyhow::{Context, bail};
 use fence::{Fence, Token};
@@ -27,13 +27,13 @@ impl Lock {
         Setup { name, resource, lock, .. }: &Setup,
     ) -> anyhow::Result<Self> {
         Ok(match lock {
-            LockSetup::Redis(url) => Self::Lease(LeaseLock::new(Redis::open(url)?, resource)),
+            LockSetup::Redis(url) => Self::Lease(LeaseLock::new(Redis::open(url)?, 1, resource)),
             LockSetup::Redlock(nodes) => {
-                Self::Lease(LeaseLock::new(Redlock::open(nodes)?, resource))
+                Self::Lease(LeaseLock::new(Redlock::open(nodes)?, nodes.len(), resource))
             }
             LockSetup::Key(url) => Self::Key(KeyLock::connect(url, resource, name).await?),
-            LockSetup::NaiveRedlock { nodes, shortcut } => {
-                Self::NaiveRedlock(NaiveRedlock::new(nodes, resource, *shortcut))
+            LockSetup::NaiveRedlock { nodes, kind } => {
+                Self::NaiveRedlock(NaiveRedlock::new(nodes, resource, *kind))
             }
             LockSetup::None => Self::None,
         })

@@ -17,14 +17,14 @@ use rslock::LockManager;
 use super::{
     command::{Terms, millis},
     key_lock::{acquired, key},
-    setup::Shortcut,
+    setup::RedlockKind,
 };
 use crate::record::EventKind;
 
 pub(super) struct NaiveRedlock {
     nodes: Vec<String>,
     key: String,
-    shortcut: Shortcut,
+    kind: RedlockKind,
     held: Option<Held>,
 }
 
@@ -41,16 +41,18 @@ enum Grant {
 }
 
 impl NaiveRedlock {
-    pub(super) fn new(nodes: &[String], lock: &ResourceName, shortcut: Shortcut) -> Self {
-        Self { nodes: nodes.to_vec(), key: key(lock), shortcut, held: None }
+    pub(super) fn new(nodes: &[String], lock: &ResourceName, kind: RedlockKind) -> Self {
+        Self { nodes: nodes.to_vec(), key: key(lock), kind, held: None }
     }
 
     /// Takes the lock if it is free.
     pub(super) async fn acquire(&mut self, Terms { ttl_ms, .. }: Terms) -> EventKind {
         let until = Instant::now() + Duration::from_millis(ttl_ms);
-        let grant = match self.shortcut {
-            Shortcut::Rslock => self.lock_by_rslock(ttl_ms).await,
-            Shortcut::MajorityOfAnswers | Shortcut::ReleaseWhereGranted => self.lock(ttl_ms).await,
+        let grant = match self.kind {
+            RedlockKind::Rslock => self.lock_by_rslock(ttl_ms).await,
+            RedlockKind::MajorityOfAnswers | RedlockKind::ReleaseWhereGranted => {
+                self.lock(ttl_ms).await
+            }
         };
         self.held = grant.map(|grant| Held { until, grant });
         if self.held.is_some() { acquired(ttl_ms) } else { EventKind::NoMajority }
@@ -82,8 +84,8 @@ impl NaiveRedlock {
         let answers = join_all(asked).await;
         let answered = answers.iter().filter(|answer| answer.is_ok()).count();
         let granted: Vec<_> = answers.into_iter().filter_map(Result::ok).flatten().collect();
-        let counted = match self.shortcut {
-            Shortcut::MajorityOfAnswers => answered,
+        let counted = match self.kind {
+            RedlockKind::MajorityOfAnswers => answered,
             _ => self.nodes.len(),
         };
         if granted.len() > counted / 2 {

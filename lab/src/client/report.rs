@@ -47,7 +47,7 @@ impl From<EventKind> for Report {
     }
 }
 
-/// An event that concerns a token, or an ownership without one.
+/// An event that may concern a token.
 impl<T: Into<Option<Token>>> From<(T, EventKind)> for Report {
     fn from((token, kind): (T, EventKind)) -> Self {
         Self { token: token.into(), kind }

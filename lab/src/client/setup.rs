@@ -13,30 +13,30 @@ pub(crate) struct Setup {
     pub(crate) lock: LockSetup,
     pub(crate) store: StoreSetup,
     /// The size of the crowd, if the process is one.
-    pub(crate) crowd: Option<Crowd>,
+    pub(crate) crowd: Option<CrowdSetup>,
 }
 
 /// Which lock a client takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum LockSetup {
-    /// The lock client, on one Redis.
+    /// A lock of the lock client, in one Redis.
     Redis(String),
-    /// The lock client, on several nodes.
+    /// A lock of the lock client, on several nodes.
     Redlock(Vec<String>),
     /// A key that is set if nobody has set it: no token, no script.
     Key(String),
     /// A Redlock without tokens, on several nodes.
-    NaiveRedlock { nodes: Vec<String>, shortcut: Shortcut },
+    NaiveRedlock { nodes: Vec<String>, kind: RedlockKind },
     /// None.
     None,
 }
 
-/// How a Redlock without tokens is implemented: by a crate, or with one of Redlock's rules left out.
+/// A Redlock without tokens: a crate, or Redlock as it is described with one of its rules left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Shortcut {
-    /// None: the crate rslock.
+pub(crate) enum RedlockKind {
+    /// The crate rslock.
     Rslock,
     /// It counts a majority of the nodes that answer, instead of all nodes.
     MajorityOfAnswers,
@@ -98,7 +98,7 @@ pub(crate) enum SaleGuard {
 
 /// Many clients in one process, all at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Crowd {
+pub(crate) struct CrowdSetup {
     /// The number of the first client, which is part of its name.
     pub(crate) first: u64,
     pub(crate) size: u64,

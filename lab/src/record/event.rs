@@ -31,7 +31,7 @@ pub enum EventKind {
     CounterPreset,
     /// A missing counter will start at the clock.
     CounterFromTheClock,
-    /// The lock service was killed and started again, and has kept so many keys.
+    /// The lock service was killed and started again, and has kept this many keys.
     Restarted { keys: u64 },
     /// The replica has caught up with its primary.
     InStep,
@@ -56,7 +56,7 @@ pub enum EventKind {
         #[serde(serialize_with = "serialize_client", deserialize_with = "deserialize_client")]
         whose: Actor,
     },
-    /// So many clients wait for the lock.
+    /// This many clients wait for the lock.
     WaitedFor { waiters: u64 },
     /// What the lock service has done for the clients that waited.
     Done { scripts: u64, commands: u64 },
@@ -72,13 +72,13 @@ pub enum EventKind {
     // Several nodes of a lock service, named as in `D and E`.
     /// The nodes started again, and have lost nothing.
     StartedAgain { nodes: String },
-    /// A node was killed and started again, and has forgotten the lock. It has so many keys.
+    /// A node was killed and started again, and has forgotten the lock. It has kept this many keys.
     Forgot { nodes: String, keys: u64 },
     /// A node's clock jumped forward.
     ClockJumped { nodes: String, seconds: u64 },
     /// The nodes granted the lock, and their replies were lost.
     RepliesLost { nodes: String },
-    /// On so many of the nodes the lock is taken.
+    /// On this many of the nodes the lock is taken.
     Taken {
         nodes: String,
         taken: u64,
@@ -108,7 +108,7 @@ pub enum EventKind {
     /// A client has acquired the lock.
     Acquired {
         ttl_ms: u64,
-        /// How long the lease is valid yet.
+        /// How long the lease is valid.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         remaining_ms: Option<u64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,15 +124,15 @@ pub enum EventKind {
     NoMajority,
     /// Somebody else holds the lock, and the client waits.
     Busy,
-    /// The client waited for so long, and does not wait any more.
+    /// The client has waited this long, and does not wait any more.
     GaveUp { waited_ms: u64 },
-    /// The lease has a higher token than before, which is this event's token.
+    /// The lease has a higher token now: this event's token.
     Reissued { instead_of: Token },
     /// The client knows that its lease is lost.
     Lost,
-    /// The client looked whose lock it is (GET): its own.
+    /// The client looked who holds the lock (GET): itself.
     Compared { owner: String },
-    /// The client deleted so many keys (DEL).
+    /// The client deleted this many keys (DEL).
     Deleted { keys: u64 },
     /// The client released its lock.
     Released,
@@ -168,7 +168,7 @@ pub enum EventKind {
     Aborted,
 
     // Crowds.
-    /// All these buyers came at once. The sum of what they did.
+    /// This many buyers came at once: the sum of what they did.
     Served { buyers: u64, bought: u64, sold_out: u64, refused: u64, aborted: u64 },
     /// All clients that waited have had the lock, one after the other.
     HandedOver { handovers: u64 },
@@ -194,7 +194,7 @@ pub struct Content {
     /// Its version, if there is a value and the storage counts versions.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "even_null")]
     pub version: Option<Option<u64>>,
-    /// Whether the read that returned it claimed, where this differs between worlds.
+    /// Whether the read that returned it also claimed, if the storage can read without claiming.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed: Option<bool>,
 }

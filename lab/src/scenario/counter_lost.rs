@@ -16,6 +16,8 @@ use crate::{
 };
 
 const INVOICE: &str = "invoice-7";
+const FROM_0: &str = "from-0";
+const FROM_0_REISSUED: &str = "from-0-reissued";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "counter-lost",
@@ -24,7 +26,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             starts at the clock.",
     worlds: &[
         World {
-            name: "from-0",
+            name: FROM_0,
             title: "FROM 0, tokens alone: the counter starts at 0, and the storage does not know \
                     whose a token is",
             danger: Danger::Strikes,
@@ -32,7 +34,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &OVERWRITTEN,
         },
         World {
-            name: "from-0-reissued",
+            name: FROM_0_REISSUED,
             title: "FROM 0, with holders: the storage binds each token to its holder, and a client \
                     whose first claim is rejected takes a higher token",
             danger: Danger::Averted,
@@ -53,8 +55,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     let (offer, counter) = match scene.world.name {
-        "from-0" => (Offer::Token, Counter::At(0)),
-        "from-0-reissued" => (Offer::Reissued, Counter::At(0)),
+        FROM_0 => (Offer::Token, Counter::At(0)),
+        FROM_0_REISSUED => (Offer::Reissued, Counter::At(0)),
         _ => (Offer::Reissued, Counter::AtTheClock),
     };
     let storage = Storage::start(scene).await?;

@@ -39,7 +39,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     client_1.check_lease().await?;
     network.hold();
     client_1.send(&write(VALUE_1))?;
-    network.holds_write(token_33).await?;
+    network.wait_for_write(token_33).await?;
     lock.expires(Actor::Client1, token_33).await?;
 
     // Client 2 acquires the lock with token 34, and writes.

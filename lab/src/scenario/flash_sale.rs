@@ -18,17 +18,19 @@ use crate::{
     client::{
         command::{Command, Terms},
         sale::{LEFT, key},
-        setup::{self, Connections, LockSetup, SaleGuard, StoreSetup},
+        setup::{Connections, CrowdSetup, LockSetup, SaleGuard, StoreSetup},
     },
     record::{Actor, Checks, Danger, Event, EventKind, Expected, Outcome, World},
 };
 
 const SALE: &str = "sale";
+const LOCK: &str = "lock";
+const LOCK_AND_FENCE: &str = "lock-and-fence";
 const ITEMS: u64 = 20;
 const BUYERS: u64 = 1_000;
-/// Half of the buyers, counted from the one that is paused.
+/// Half of the buyers, counting the buyer that is paused.
 const HALF: u64 = BUYERS / 2;
-/// This many transactions are many that were aborted for 20 items.
+/// Many aborted transactions, for 20 items.
 const MANY: u64 = 10 * ITEMS;
 /// How long a buyer waits for the lock: as long as the crowd may take.
 const WAIT: Duration = Duration::from_secs(60);
@@ -41,14 +43,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
             after many transactions were aborted.",
     worlds: &[
         World {
-            name: "lock",
+            name: LOCK,
             title: "A LOCK, without a fence: the holder reads what is left, and takes an item",
             danger: Danger::Strikes,
             checks: Checks::Nothing,
             end: &[("sold", Expected::AtLeast(ITEMS + 1)), ("refused", Expected::Number(0))],
         },
         World {
-            name: "lock-and-fence",
+            name: LOCK_AND_FENCE,
             title: "A LOCK AND ITS TOKEN: the holder claims, reads what is left, and takes an item \
                     with its token",
             danger: Danger::Averted,
@@ -77,8 +79,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     let guard = match scene.world.name {
-        "lock" => SaleGuard::Lock,
-        "lock-and-fence" => SaleGuard::Fence,
+        LOCK => SaleGuard::Lock,
+        LOCK_AND_FENCE => SaleGuard::Fence,
         _ => SaleGuard::Watch,
     };
     let sale = Sale::open(guard, scene).await?;
@@ -155,7 +157,7 @@ impl Sale {
     /// Lets the buyers of these numbers come at once, and waits until all have been served.
     async fn serve(&self, buyers: Range<u64>, scene: &Scene) -> anyhow::Result<()> {
         let (first, size) = (buyers.start, buyers.end - buyers.start);
-        let crowd = setup::Crowd { first, size, connections: Connections::Shared };
+        let crowd = CrowdSetup { first, size, connections: Connections::Shared };
         let mut crowd: Crowd = scene.crowd(crowd, SALE, self.lock_setup(), self.store_setup())?;
         let take_item = [Command::ReadStock, Command::TakeItem];
         match self.guard {
@@ -166,7 +168,7 @@ impl Sale {
                 crowd.send(&[acquire, read, take, Command::Release])?;
             }
         }
-        crowd.done(SERVED_WITHIN).await?;
+        crowd.wait(SERVED_WITHIN).await?;
         self.record_stock(scene).await
     }
 

@@ -73,7 +73,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     client_2.acquire(LONG_TTL).await?;
     client_1.resume()?;
     client_1.finish_release().await?;
-    lock.is_kept(Actor::Client2).await?;
+    lock.check_kept_by(Actor::Client2).await?;
 
     // Client 3 acquires the lock too, if client 2's was deleted.
     let mut client_3 = client(Actor::Client3)?;

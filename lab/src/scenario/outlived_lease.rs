@@ -78,7 +78,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     let mut client_2 = client(Actor::Client2)?;
     let patient = Terms::new(LONG_TTL).wait(LONG_TTL).renewal(renewal);
     client_2.send(&Command::Acquire(patient))?;
-    client_2.waits().await?;
+    client_2.expect_waiting().await?;
 
     // While client 1 works, its lease expires, or is kept.
     let rest = Duration::from_millis(WORK_MS).saturating_sub(started.elapsed());
@@ -86,7 +86,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     if expired {
         client_2.finish_acquire().await?;
     } else {
-        lock.is_kept(Actor::Client1).await?;
+        lock.check_kept_by(Actor::Client1).await?;
     }
     client_1.expect(work_done).await?;
     let worked_ms = u64::try_from(started.elapsed().as_millis())?;

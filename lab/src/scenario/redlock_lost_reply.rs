@@ -19,7 +19,7 @@ use super::{
 use crate::{
     client::{
         command::{Command, Terms},
-        setup::{LockSetup, Offer, Shortcut},
+        setup::{LockSetup, Offer, RedlockKind},
     },
     record::{Actor, Checks, Danger, EventKind, Expected, Outcome, World},
 };
@@ -62,7 +62,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     }
     let client = |actor, nodes| match danger {
         Danger::Strikes => {
-            let lock = LockSetup::NaiveRedlock { nodes, shortcut: Shortcut::ReleaseWhereGranted };
+            let lock = LockSetup::NaiveRedlock { nodes, kind: RedlockKind::ReleaseWhereGranted };
             scene.client(actor, INVOICE, lock, storage.setup(Offer::Nothing))
         }
         Danger::Averted => {
@@ -77,15 +77,15 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     let mut client_1 = client(Actor::Client1, vec![nodes.urls().remove(0), b, c])?;
     client_1.send(&Command::Acquire(Terms::new(LONG_TTL)))?;
     until(LOST_WITHIN, || Ok(lossy.iter().all(LostReply::has_been_lost))).await?;
-    nodes.replies_are_lost(1..3);
+    nodes.record_lost_replies(1..3);
     write_if_acquired(&mut client_1, VALUE_1).await?;
-    nodes.taken(0..3).await?;
+    nodes.check_taken(0..3).await?;
 
     // No reply to client 2 is lost.
     let mut client_2 = client(Actor::Client2, nodes.urls())?;
     client_2.send(&Command::Acquire(Terms::new(LONG_TTL)))?;
     write_if_acquired(&mut client_2, VALUE_2).await?;
-    let taken = nodes.taken(0..3).await?;
+    let taken = nodes.check_taken(0..3).await?;
 
     let events = scene.recorder.events();
     let writes = count(&events, |event| matches!(event.kind, EventKind::Written { .. }));

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     client::{
         command::Terms,
-        setup::{LockSetup, Offer, Shortcut},
+        setup::{LockSetup, Offer, RedlockKind},
     },
     record::{Actor, Checks, Danger, Expected, Outcome, World},
 };
@@ -62,8 +62,8 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     let mut nodes = Nodes::start(INVOICE, &[NodeKind::DURABLE; 5], scene).await?;
     let (lock, offer) = match scene.world.danger {
         Danger::Strikes => {
-            let shortcut = Shortcut::MajorityOfAnswers;
-            (LockSetup::NaiveRedlock { nodes: nodes.urls(), shortcut }, Offer::Nothing)
+            let kind = RedlockKind::MajorityOfAnswers;
+            (LockSetup::NaiveRedlock { nodes: nodes.urls(), kind }, Offer::Nothing)
         }
         Danger::Averted => {
             nodes.start_cluster(LONG_TTL).await?;
@@ -86,7 +86,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
         client_2.read().await?;
         client_2.check_lease().await?;
     }
-    let taken = nodes.taken(3..5).await?;
+    let taken = nodes.check_taken(3..5).await?;
 
     // When all nodes are back, client 1 writes, and then client 2.
     nodes.restart(0..3).await?;

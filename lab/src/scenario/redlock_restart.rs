@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use testbed::NodeKind;
 
 use super::{
@@ -20,12 +21,18 @@ use super::{
 use crate::{
     client::{
         command::Terms,
-        setup::{LockSetup, Offer, Shortcut},
+        setup::{LockSetup, Offer, RedlockKind},
     },
     record::{Actor, Checks, Danger, Expected, Outcome, World},
 };
 
 const INVOICE: &str = "invoice-7";
+const PLAIN: &str = "plain";
+const BY_HAND: &str = "by-hand";
+const BY_HAND_WITH_HOLDERS: &str = "by-hand-with-holders";
+const NO_VOTE: &str = "no-vote";
+const NODE_ADMIT: &str = "node-admit";
+
 /// The longest ttl of a cluster that admits C, which takes as long.
 const MAX_TTL: Duration = Duration::from_millis(1_500);
 const C: usize = 2;
@@ -46,7 +53,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             time holds the lock, and the tokens go on growing.",
     worlds: &[
         World {
-            name: "plain",
+            name: PLAIN,
             title: "PLAIN Redlock, the crate rslock: no tokens, and a node that restarts votes",
             danger: Danger::Strikes,
             checks: Checks::Nothing,
@@ -57,7 +64,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             ],
         },
         World {
-            name: "by-hand",
+            name: BY_HAND,
             title: "ADMITTED BY HAND, tokens alone: C votes with its old counter, and the storage \
                     does not know whose a token is",
             danger: Danger::Strikes,
@@ -65,21 +72,21 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &OVERWRITTEN,
         },
         World {
-            name: "by-hand-with-holders",
+            name: BY_HAND_WITH_HOLDERS,
             title: "ADMITTED BY HAND, with holders: the storage binds each token to its holder",
             danger: Danger::Averted,
             checks: Checks::Tokens,
             end: &REISSUED,
         },
         World {
-            name: "no-vote",
+            name: NO_VOTE,
             title: "NOT ADMITTED: C has no vote, and client 1 keeps the lock until it releases it",
             danger: Danger::Averted,
             checks: Checks::Tokens,
             end: &one_after_the_other(2),
         },
         World {
-            name: "node-admit",
+            name: NODE_ADMIT,
             title: "ADMITTED by `lock-client node admit`: C votes when client 1's lease has expired, \
                     and with the counters of the others",
             danger: Danger::Averted,
@@ -91,7 +98,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     story: |scene| Box::pin(story(scene)),
 };
 
-/// No token was issued twice, and so many writes were accepted.
+/// No token was issued twice, and this many writes were accepted.
 const fn one_after_the_other(version: u64) -> [(&'static str, Expected); 5] {
     [
         ("value", Expected::Text(VALUE_2)),
@@ -104,25 +111,25 @@ const fn one_after_the_other(version: u64) -> [(&'static str, Expected); 5] {
 
 async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     let world = scene.world.name;
-    let ttl = if world == "node-admit" { MAX_TTL } else { LONG_TTL };
+    let ttl = if world == NODE_ADMIT { MAX_TTL } else { LONG_TTL };
     let storage = Storage::start(scene).await?;
     let mut nodes = Nodes::start(INVOICE, &KINDS, scene).await?;
     let (lock, offer) = match world {
-        "plain" => {
-            let shortcut = Shortcut::Rslock;
-            (LockSetup::NaiveRedlock { nodes: nodes.urls(), shortcut }, Offer::Nothing)
+        PLAIN => {
+            let kind = RedlockKind::Rslock;
+            (LockSetup::NaiveRedlock { nodes: nodes.urls(), kind }, Offer::Nothing)
         }
-        "by-hand" => (nodes.setup(), Offer::Token),
-        "by-hand-with-holders" => (nodes.setup(), Offer::Reissued),
+        BY_HAND => (nodes.setup(), Offer::Token),
+        BY_HAND_WITH_HOLDERS => (nodes.setup(), Offer::Reissued),
         _ => (nodes.setup(), Offer::TokenAndHolder),
     };
     let client = |actor| scene.client(actor, INVOICE, lock.clone(), storage.setup(offer));
-    if world != "plain" {
+    if world != PLAIN {
         nodes.start_cluster(ttl).await?;
     }
     // A node that is admitted by hand votes with what an older snapshot brings back. In the other
     // worlds it comes up empty.
-    if world.starts_with("by-hand") {
+    if let BY_HAND | BY_HAND_WITH_HOLDERS = world {
         nodes.save_snapshot(C).await?;
     }
 
@@ -133,30 +140,25 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     nodes.restart_forgetful(C).await?;
     nodes.restart(3..5).await?;
 
-    // Does C vote again?
     let mut client_2 = client(Actor::Client2)?;
-    match world {
-        "plain" => {}
-        "no-vote" => {
-            // C doesn't, so D and E are no majority: client 2 finds the lock held.
-            let acquired = client_2.try_acquire(Terms::new(ttl)).await?;
-            anyhow::ensure!(!acquired, "client 2 acquired the lock beside client 1");
-            client_1.write(VALUE_1).await?;
-            client_1.release().await?;
-            client_2.acquire_read_and_check(ttl).await?;
-            client_2.write(VALUE_2).await?;
-            client_2.release().await?;
-            let events = scene.recorder.events();
-            return Ok(issued_twice::outcome(&events, storage.stored(INVOICE).await?));
+    if world == NO_VOTE {
+        // Without C's vote, D and E are no majority: client 2 waits until client 1 is done.
+        let acquired = client_2.try_acquire(Terms::new(ttl)).await?;
+        ensure!(!acquired, "client 2 acquired the lock beside client 1");
+        client_1.write(VALUE_1).await?;
+        client_1.release().await?;
+        client_2.acquire_read_and_check(ttl).await?;
+    } else {
+        // C votes again: C, D and E grant the lock to client 2.
+        match world {
+            BY_HAND | BY_HAND_WITH_HOLDERS => nodes.admit_by_hand(C).await?,
+            NODE_ADMIT => nodes.admit(C, Actor::Client1).await?,
+            _ => {}
         }
-        "node-admit" => nodes.admit(C, Actor::Client1).await?,
-        _ => nodes.admit_by_hand(C).await?,
+        client_2.acquire_read_and_check(ttl).await?;
+        client_1.write(VALUE_1).await?;
+        client_1.release().await?;
     }
-
-    // C, D and E grant the lock to client 2.
-    client_2.acquire_read_and_check(ttl).await?;
-    client_1.write(VALUE_1).await?;
-    client_1.release().await?;
     client_2.write(VALUE_2).await?;
     client_2.release().await?;
     Ok(issued_twice::outcome(&scene.recorder.events(), storage.stored(INVOICE).await?))

@@ -61,12 +61,12 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     client_1.send(&take(Terms::new(TTL)))?;
     client_1.finish_try().await?;
     client_1.kill()?;
-    let expires = lock.expires_at_all().await?;
+    let expires = lock.check_expiry().await?;
 
     // Client 2 waits for longer than the ttl.
     let mut client_2 = client(Actor::Client2)?;
     client_2.send(&take(Terms::new(TTL).wait(WAIT)))?;
-    client_2.waits().await?;
+    client_2.expect_waiting().await?;
     if let EventKind::Acquired { .. } = client_2.finish_try().await?.kind {
         client_2.work().await?;
         client_2.release().await?;

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     client::{
         command::{Command, Order, Terms, millis},
-        setup::{Connections, Crowd, StoreSetup},
+        setup::{Connections, CrowdSetup, StoreSetup},
     },
     record::{Actor, Checks, Danger, Event, EventKind, Expected, Outcome, World},
 };
@@ -73,7 +73,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     client_1.work().await?;
 
     // All others wait: each has tried, subscribed and tried again.
-    let crowd = Crowd { first: 1, size: WAITERS, connections: Connections::Own };
+    let crowd = CrowdSetup { first: 1, size: WAITERS, connections: Connections::Own };
     let mut herd = scene.crowd(crowd, SEAT, lock.setup(), StoreSetup::None)?;
     herd.send(&[
         Command::Acquire(Terms::new(LONG_TTL).wait(WAIT).order(order)),
@@ -92,7 +92,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
 
     // Client 1 releases the lock, and it goes from one to the next.
     client_1.release().await?;
-    herd.done(HANDED_OVER_WITHIN).await?;
+    herd.wait(HANDED_OVER_WITHIN).await?;
     let done = Done::read(redis).await?;
     let (scripts, commands) = (done.scripts - before.scripts, done.commands - before.commands);
     scene.record(Actor::Redis, None, EventKind::Done { scripts, commands });

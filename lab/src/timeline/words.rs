@@ -1,8 +1,9 @@
-//! The words for each event, for readers who have never heard of fencing.
+//! The words for each event, for readers who do not know what fencing is.
 
 use anstyle::{AnsiColor, Style};
 use fence::Token;
 
+use super::text::quoted;
 use crate::record::{Actor, Checks, Event, EventKind, Reason};
 
 const PLAIN: Style = Style::new();
@@ -114,13 +115,15 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
         EventKind::LeaseLost => odd("finds its lease over"),
 
         // Clients and their work.
-        EventKind::Read(content) => plain(format!("reads {}", quoted(content.value.as_deref()))),
+        EventKind::Read(content) => {
+            plain(format!("reads {}", value_or_nothing(content.value.as_deref())))
+        }
         EventKind::ClaimRefused(_) => odd(format!("claims with token {token}: rejected")),
         EventKind::LeaseChecked { remaining_ms } => {
             plain(format!("its lease is valid for {}", seconds(*remaining_ms)))
         }
         EventKind::Written { content, overwrites_unseen } => {
-            let writes = format!("writes {}", quoted(content.value.as_deref()));
+            let writes = format!("writes {}", value_or_nothing(content.value.as_deref()));
             if *overwrites_unseen > 0 {
                 bad(format!("{writes}: OVERWRITES what it has not read"))
             } else {
@@ -135,7 +138,7 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
                 Reason::HolderConflict => format!("REJECTS {token}: it is another client's"),
             };
             match stored.before {
-                Some(_) => good(format!("{rejects}. Still {}", quoted(stored.before))),
+                Some(_) => good(format!("{rejects}. Still {}", value_or_nothing(stored.before))),
                 None => good(rejects),
             }
         }
@@ -197,14 +200,14 @@ fn accepts(token: Option<Token>) -> String {
 fn change(stored: &Stored<'_>) -> String {
     match stored.after {
         Some(_) if stored.after != stored.before => {
-            format!(": {} → {}", quoted(stored.before), quoted(stored.after))
+            format!(": {} → {}", value_or_nothing(stored.before), value_or_nothing(stored.after))
         }
         _ => String::new(),
     }
 }
 
-fn quoted(value: Option<&str>) -> String {
-    value.map_or_else(|| "nothing".to_owned(), |value| format!("'{value}'"))
+fn value_or_nothing(value: Option<&str>) -> String {
+    value.map_or_else(|| "nothing".to_owned(), quoted)
 }
 
 fn verb(nodes: &str, one: &'static str, several: &'static str) -> &'static str {

@@ -22,7 +22,7 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Client {
     process: ClientProcess,
     recorder: Recorder,
-    /// What ends the client's hold of the lock, so that the next one is not beside it.
+    /// Which events end a hold of the lock, so that the next holder is not beside that client.
     ends: Ends,
 }
 
@@ -31,7 +31,7 @@ impl Client {
         Self { process, recorder, ends: lease_over }
     }
 
-    /// Takes other events as the end of a hold.
+    /// Lets other events end a hold of the lock.
     pub(crate) fn holding_until(self, ends: Ends) -> Self {
         Self { ends, ..self }
     }
@@ -90,7 +90,7 @@ impl Client {
     }
 
     /// Waits until the client reports that somebody else holds the lock, and that it waits.
-    pub(crate) async fn waits(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn expect_waiting(&mut self) -> anyhow::Result<()> {
         self.expect(|kind| *kind == EventKind::Busy).await
     }
 
@@ -119,7 +119,7 @@ impl Client {
         self.finish_write().await
     }
 
-    /// Sells so many of what it has read, which the storage accepts or rejects.
+    /// Sells this many of what it has read, which the storage accepts or rejects.
     pub(crate) async fn sell(&mut self, count: u64) -> anyhow::Result<()> {
         self.send(&Command::Sell { count })?;
         self.finish_write().await
@@ -142,7 +142,7 @@ impl Client {
         self.finish_release().await
     }
 
-    /// Looks whether the lock is its own (GET), and deletes it if so (DEL).
+    /// Looks whether it holds the lock (GET), and deletes the lock if so (DEL).
     pub(crate) async fn compare_and_delete(&mut self) -> anyhow::Result<()> {
         self.send(&Command::Compare)?;
         if let EventKind::Compared { .. } = self.next().await?.kind {
@@ -168,7 +168,7 @@ impl Client {
 
     /// Stops the client where it is (SIGSTOP).
     pub(crate) async fn pause(&mut self) -> anyhow::Result<()> {
-        self.process.process.pause().await?;
+        self.process.child.pause().await?;
         self.record(EventKind::Paused);
         Ok(())
     }
@@ -176,12 +176,12 @@ impl Client {
     /// Lets a stopped client go on (SIGCONT).
     pub(crate) fn resume(&mut self) -> anyhow::Result<()> {
         self.record(EventKind::Resumed);
-        self.process.process.resume()
+        self.process.child.resume()
     }
 
     /// Kills the client (SIGKILL).
     pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
-        self.process.process.kill()?;
+        self.process.child.kill()?;
         self.record(EventKind::Killed { nodes: None });
         Ok(())
     }

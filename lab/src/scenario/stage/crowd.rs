@@ -21,7 +21,7 @@ impl Crowd {
     }
 
     /// Waits until all clients are done, and records what they did in sum.
-    pub(crate) async fn done(&mut self, within: Duration) -> anyhow::Result<()> {
+    pub(crate) async fn wait(&mut self, within: Duration) -> anyhow::Result<()> {
         let report = self.process.report(within).await?;
         self.recorder.record(self.process.actor, report.token, report.kind);
         Ok(())

@@ -14,7 +14,7 @@ pub(crate) const REISSUED: [(&str, Expected); 6] = ending_with(1, [1, 1, 1, 0]);
 /// No token was issued twice: client 1 lost its lease.
 pub(crate) const KEPT_GROWING: [(&str, Expected); 6] = ending_with(1, [0, 0, 1, 0]);
 
-/// The end in which the storage has accepted so many writes.
+/// The end in which the storage has accepted this many writes (`version`).
 const fn ending_with(
     version: u64,
     [twice, conflicts, leases_lost, updates_lost]: [u64; 4],

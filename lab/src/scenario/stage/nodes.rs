@@ -63,7 +63,7 @@ impl Nodes {
     }
 
     /// Records that the replies of these nodes were lost.
-    pub(crate) fn replies_are_lost(&self, nodes: Range<usize>) {
+    pub(crate) fn record_lost_replies(&self, nodes: Range<usize>) {
         self.record(None, EventKind::RepliesLost { nodes: letters(nodes) });
     }
 
@@ -136,7 +136,7 @@ impl Nodes {
     }
 
     /// Counts the nodes on which the lock is taken.
-    pub(crate) async fn taken(&self, nodes: Range<usize>) -> anyhow::Result<u64> {
+    pub(crate) async fn check_taken(&self, nodes: Range<usize>) -> anyhow::Result<u64> {
         let taken = self.count_taken(nodes.clone()).await?;
         let held_by = titles(&holders(&self.recorder.events(), lease_over));
         self.record(None, EventKind::Taken { nodes: letters(nodes), taken, held_by });

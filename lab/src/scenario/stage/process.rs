@@ -15,7 +15,7 @@ use crate::{
 
 pub(crate) struct ClientProcess {
     pub(super) actor: Actor,
-    pub(super) process: Process,
+    pub(super) child: Process,
     // Its stderr is kept here as long as it runs.
     _folder: TempDir,
 }
@@ -25,18 +25,18 @@ impl ClientProcess {
         let folder = TempDir::with_prefix("fenced-")?;
         let mut command = programs::client()?.command();
         command.arg(serde_json::to_string(setup)?);
-        let process = Process::spawn(actor.title(), &command, folder.path())?;
-        Ok(Self { actor, process, _folder: folder })
+        let child = Process::spawn(actor.title(), &command, folder.path())?;
+        Ok(Self { actor, child, _folder: folder })
     }
 
     /// Writes a line to its stdin.
     pub(super) fn send(&mut self, line: &impl Serialize) -> anyhow::Result<()> {
-        self.process.write_line(&serde_json::to_string(line)?)
+        self.child.write_line(&serde_json::to_string(line)?)
     }
 
     /// Waits for its next report.
     pub(super) async fn report(&mut self, within: Duration) -> anyhow::Result<Report> {
-        let line = self.process.line(within).await?;
+        let line = self.child.line(within).await?;
         serde_json::from_str(&line).with_context(|| format!("not a known event: {line}"))
     }
 }

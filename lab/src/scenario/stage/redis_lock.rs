@@ -109,8 +109,8 @@ impl RedisLock {
         Ok(())
     }
 
-    /// Waits this long for the lease of a client to expire in Redis, whoever may hold the lock then.
-    /// Returns whether it has expired.
+    /// Waits this long for the lease of a client to expire in Redis, also if another client acquires
+    /// the lock then. Returns whether the lease has expired.
     pub(crate) async fn expires_within(
         &self,
         time: Duration,
@@ -126,8 +126,8 @@ impl RedisLock {
         Ok(true)
     }
 
-    /// Records how long a lock remains that its dead client has left. Returns whether it ever expires.
-    pub(crate) async fn expires_at_all(&self) -> anyhow::Result<bool> {
+    /// Records when a lock expires that a dead client has left. Returns whether it ever does.
+    pub(crate) async fn check_expiry(&self) -> anyhow::Result<bool> {
         let remaining_ms = match self.redis.command::<i64>(&["PTTL", &self.key]).await? {
             // Redis's answer for a key without an expiry.
             -1 => None,
@@ -138,7 +138,7 @@ impl RedisLock {
     }
 
     /// Records whether a client still has its lock, or somebody has deleted it.
-    pub(crate) async fn is_kept(&self, whose: Actor) -> anyhow::Result<()> {
+    pub(crate) async fn check_kept_by(&self, whose: Actor) -> anyhow::Result<()> {
         let kept = self.value().await?.is_some();
         let event =
             if kept { EventKind::LockKept { whose } } else { EventKind::LockDeleted { whose } };

@@ -5,7 +5,7 @@ use testbed::Shared;
 
 use super::{client::Client, crowd::Crowd, process::ClientProcess};
 use crate::{
-    client::setup::{self, LockSetup, Setup, StoreSetup},
+    client::setup::{CrowdSetup, LockSetup, Setup, StoreSetup},
     record::{Actor, EventKind, Recorder, World},
 };
 
@@ -52,7 +52,7 @@ impl Scene {
     /// Starts a crowd of such clients.
     pub(crate) fn crowd(
         &self,
-        crowd: setup::Crowd,
+        crowd: CrowdSetup,
         resource: &str,
         lock: LockSetup,
         store: StoreSetup,

@@ -26,8 +26,8 @@ pub(crate) const WITHOUT_AND_WITH_THE_FENCE: [World; 2] = [
     },
 ];
 
-/// The end with this value, written with this token, after so many stale writes were accepted, stale
-/// writes were rejected, and updates were lost.
+/// The end with this value, written with this token. The counts are those of stale writes accepted,
+/// stale writes rejected, and updates lost.
 pub(crate) const fn ending_with(
     value: &'static str,
     token: u64,

@@ -73,7 +73,7 @@ impl SlowNetwork {
     }
 
     /// Waits until the network holds back a write with this token.
-    pub(crate) async fn holds_write(&self, token: Option<Token>) -> anyhow::Result<()> {
+    pub(crate) async fn wait_for_write(&self, token: Option<Token>) -> anyhow::Result<()> {
         self.network.holds_something().await?;
         self.recorder.record(Actor::Network, token, EventKind::RequestHeld);
         Ok(())
