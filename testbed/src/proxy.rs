@@ -15,18 +15,15 @@ mod traffic;
 mod trap;
 mod upstream;
 
-use std::{
-    future::poll_fn,
-    mem,
-    net::SocketAddr,
-    pin::pin,
-    sync::{Arc, RwLock},
-    task::Poll,
-    time::Duration,
-};
+use std::{future::poll_fn, mem, net::SocketAddr, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use anyhow::Context;
-use tokio::{net::TcpListener, select, sync::watch, time::timeout};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    select,
+    sync::watch,
+    time::timeout,
+};
 
 use self::{
     connection::carry,
@@ -64,7 +61,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Proxy {
     address: SocketAddr,
     traffic: Arc<Traffic>,
-    is_cut: Arc<RwLock<bool>>,
     /// Notifies all connections that they end: by a value, or when it is dropped.
     ends: watch::Sender<()>,
 }
@@ -89,11 +85,9 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let traffic = Arc::new(Traffic::new(upstream.into(), framing));
-        let proxy =
-            Self { address, traffic, is_cut: Arc::default(), ends: watch::Sender::default() };
-        let (traffic, is_cut) = (proxy.traffic.clone(), proxy.is_cut.clone());
-        tokio::spawn(accept(listener, traffic, is_cut, proxy.ends.subscribe()));
-        Ok(proxy)
+        let (ends, end) = watch::channel(());
+        tokio::spawn(accept(listener, traffic.clone(), end));
+        Ok(Self { address, traffic, ends })
     }
 
     /// Returns the address at which clients connect.
@@ -160,13 +154,13 @@ impl Proxy {
     /// this returns, nothing passes any more. New connections are accepted, and are silent. Only late
     /// requests, which have connections of their own, still reach the server.
     pub fn cut(&self) {
-        *self.is_cut.write().expect("no connection panics") = true;
+        *self.traffic.is_cut.write().expect("no connection panics") = true;
     }
 
     /// Lets new connections through again. Those that were cut are closed, so that both ends connect
     /// again.
     pub fn mend(&self) {
-        let mut is_cut = self.is_cut.write().expect("no connection panics");
+        let mut is_cut = self.traffic.is_cut.write().expect("no connection panics");
         if mem::take(&mut *is_cut) {
             // Before the lock is released: no connection that was cut takes another step.
             self.ends.send_replace(());
@@ -174,36 +168,27 @@ impl Proxy {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    traffic: Arc<Traffic>,
-    is_cut: Arc<RwLock<bool>>,
-    mut ends: watch::Receiver<()>,
-) {
+async fn accept(listener: TcpListener, traffic: Arc<Traffic>, mut end: watch::Receiver<()>) {
     loop {
         select! {
             biased;
-            mended = ends.changed() => if mended.is_err() { return },
+            mended = end.changed() => if mended.is_err() { return },
             Ok((client, _)) = listener.accept() => {
-                let carrying = carry(client, traffic.clone());
-                tokio::spawn(carry_unless_cut(carrying, is_cut.clone(), ends.clone()));
+                tokio::spawn(carry_unless_cut(client, traffic.clone(), end.clone()));
             }
         }
     }
 }
 
-/// Lets a connection go on while the proxy is not cut.
+/// Carries a connection, except while the proxy is cut, until it ends or the proxy ends it.
 ///
-/// A step of the connection reads the lock that a cut writes. So no step is under way when a cut
-/// returns, and none comes after it: bytes stay where they are, and nobody sees an end.
-async fn carry_unless_cut(
-    connection: impl Future<Output = ()>,
-    is_cut: Arc<RwLock<bool>>,
-    mut ends: watch::Receiver<()>,
-) {
-    let (mut connection, mut end) = (pin!(connection), pin!(ends.changed()));
+/// Each step of the connection reads the lock that a cut writes. So no step is under way when a cut
+/// returns, and none follows: bytes stay where they are, and neither end sees the other close.
+async fn carry_unless_cut(client: TcpStream, traffic: Arc<Traffic>, mut end: watch::Receiver<()>) {
+    let mut connection = pin!(carry(client, traffic.clone()));
+    let mut end = pin!(end.changed());
     poll_fn(|context| {
-        let is_cut = is_cut.read().expect("no connection panics");
+        let is_cut = traffic.is_cut.read().expect("no connection panics");
         match end.as_mut().poll(context) {
             Poll::Ready(_) => Poll::Ready(()),
             Poll::Pending if *is_cut => Poll::Pending,

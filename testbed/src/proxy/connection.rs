@@ -93,6 +93,7 @@ impl Connection {
                 self.lose(verdict);
             }
             Verdict::Duplicate => {
+                assert_eq!(self.traffic.framing, Framing::Resp, "the second reply must be known");
                 self.forward(request.clone(), Duration::ZERO, Verdict::Pass);
                 self.forward(request, Duration::ZERO, verdict);
             }

@@ -1,7 +1,7 @@
 //! The rules of a proxy, and the requests that came, which all of its connections share.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, RwLock},
     time::Duration,
 };
 
@@ -21,6 +21,8 @@ use super::{
 pub(super) struct Traffic {
     pub(super) upstream: Upstream,
     pub(super) framing: Framing,
+    /// Read during each step of a connection, so that none is under way when it is written.
+    pub(super) is_cut: RwLock<bool>,
     /// How many requests have yet to be executed over connections of their own.
     pub(super) late: watch::Sender<usize>,
     state: Mutex<State>,
@@ -35,7 +37,8 @@ struct State {
 
 impl Traffic {
     pub(super) fn new(upstream: Upstream, framing: Framing) -> Self {
-        Self { upstream, framing, late: watch::Sender::default(), state: Mutex::default() }
+        let (is_cut, late, state) = Default::default();
+        Self { upstream, framing, is_cut, late, state }
     }
 
     pub(super) fn add(&self, rule: Box<dyn Rule>) {

@@ -1,53 +1,54 @@
-//! The terms that a command takes a lock on, as arguments.
+//! Acquiring a lock: the options for it, and an acquire that a signal ends.
 
 use std::time::Duration;
 
 use clap::Args;
 use fence::ResourceName;
+use lock_client::{AcquireError, Lease, Locks, Terms, Ttl};
+use rustix::process::Signal;
 use tokio::time::timeout;
 
-use super::{
-    Failure,
-    signals::{Signals, ended_by},
-    ttl,
+use crate::{
+    failure::Failure,
+    parse,
+    signals::{Signals, failure_of_signal},
 };
-use lock_client::{AcquireError, Lease, Locks, Terms, Ttl};
 
-/// How long to wait until an acquire that was cut short has left nothing behind. The library gives up
-/// after 2 seconds.
+/// How long an interrupted acquire may take to undo itself. The library gives up after 2 seconds.
 const UNDO_PATIENCE: Duration = Duration::from_secs(3);
 
+/// The options for acquiring a lock.
 #[derive(Args, Debug)]
-pub(crate) struct TermsArgs {
+pub(crate) struct AcquireOptions {
     /// How long the lock is granted for, such as 30s or 500ms
     ///
-    /// If its holder dies, the lock is free after so long.
-    #[arg(long, default_value = "30s", value_parser = ttl, value_name = "DURATION")]
+    /// If its holder dies, the lock is free after this time.
+    #[arg(long, default_value = "30s", value_parser = parse::ttl, value_name = "DURATION")]
     pub(crate) ttl: Ttl,
 
-    /// Wait for so long at most, if somebody else holds the lock [default: until it is free]
+    /// How long to wait at most while another client holds the lock [default: until it is free]
     #[arg(long, value_name = "DURATION", conflicts_with = "no_wait")]
     pub(crate) wait: Option<humantime::Duration>,
 
-    /// Don't wait if somebody else holds the lock
+    /// Don't wait while another client holds the lock
     #[arg(long)]
     pub(crate) no_wait: bool,
 
-    /// First come, first served, among all who ask for this; not with several nodes
+    /// First come, first served, among all clients that ask for this; not with Redlock
     #[arg(long)]
     fair: bool,
 }
 
-/// Why a lock was not acquired by a command.
+/// Why a lock was not acquired.
 #[derive(Debug)]
 pub(crate) enum NotAcquired {
     /// A signal ended the wait. Nothing is left behind.
-    Interrupted(rustix::process::Signal),
-    /// The lock was not to be had.
-    Because(AcquireError),
+    Interrupted(Signal),
+    /// The library's error.
+    Failed(AcquireError),
 }
 
-impl TermsArgs {
+impl AcquireOptions {
     pub(crate) fn terms(&self) -> Terms {
         let terms = Terms::new(self.ttl);
         let terms = match self.wait {
@@ -59,7 +60,7 @@ impl TermsArgs {
     }
 }
 
-/// Acquires a lock, unless a signal comes first: then it waits until nothing is left behind.
+/// Acquires a lock, unless a signal comes first. Then it waits until the acquire is undone.
 pub(crate) async fn acquire(
     locks: &Locks,
     name: &ResourceName,
@@ -68,11 +69,11 @@ pub(crate) async fn acquire(
 ) -> Result<Lease, NotAcquired> {
     let signal = tokio::select! {
         biased;
-        acquired = locks.acquire(name, terms) => return acquired.map_err(NotAcquired::Because),
+        acquired = locks.acquire(name, terms) => return acquired.map_err(NotAcquired::Failed),
         signal = signals.next() => signal,
     };
     if timeout(UNDO_PATIENCE, locks.settled()).await.is_err() {
-        tracing::debug!(%name, "it is not known whether the lock was given back");
+        tracing::debug!(%name, "the lock may still be held until its ttl ends");
     }
     Err(NotAcquired::Interrupted(signal))
 }
@@ -80,8 +81,8 @@ pub(crate) async fn acquire(
 impl From<NotAcquired> for Failure {
     fn from(reason: NotAcquired) -> Self {
         match reason {
-            NotAcquired::Interrupted(signal) => ended_by(signal),
-            NotAcquired::Because(error) => error.into(),
+            NotAcquired::Interrupted(signal) => failure_of_signal(signal),
+            NotAcquired::Failed(error) => error.into(),
         }
     }
 }
