@@ -60,7 +60,7 @@ impl LeaseLock {
             Ok(lease) => {
                 let fence = lease.fence()?;
                 let acquired = EventKind::Acquired {
-                    ttl_ms: terms.ttl_ms,
+                    ttl_ms: Some(terms.ttl_ms),
                     remaining_ms: Some(millis(lease.remaining())),
                     resource: Some(self.resource.to_string()),
                     holder: Some(fence.holder.redacted()),
