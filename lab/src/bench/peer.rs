@@ -86,7 +86,7 @@ impl Peer for Fenced {
     }
 
     async fn settled(&self) {
-        self.locks.settled().await;
+        self.locks.wait_for_background().await;
     }
 }
 

@@ -72,7 +72,7 @@ impl LockService {
         let locks = self.locks()?;
         let result = work(&locks).await;
         // Who doesn't answer for so long isn't waited for.
-        let _ = timeout(SETTLING, locks.settled()).await;
+        let _ = timeout(SETTLING, locks.wait_for_background()).await;
         result
     }
 }

@@ -71,7 +71,7 @@ pub(crate) async fn acquire(
         acquired = locks.acquire(name, terms) => return acquired.map_err(NotAcquired::Because),
         signal = signals.next() => signal,
     };
-    if timeout(UNDO_PATIENCE, locks.settled()).await.is_err() {
+    if timeout(UNDO_PATIENCE, locks.wait_for_background()).await.is_err() {
         tracing::debug!(%name, "it is not known whether the lock was given back");
     }
     Err(NotAcquired::Interrupted(signal))

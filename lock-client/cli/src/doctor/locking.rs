@@ -66,7 +66,7 @@ pub(super) async fn locking(
 pub(super) async fn on_a_majority(locks: &Locks, name: &ResourceName, ttl: Ttl) -> Finding {
     let used = used(locks, name, Terms::new(ttl)).await;
     // Whoever doesn't answer isn't waited for.
-    let _ = timeout(TTL, locks.settled()).await;
+    let _ = timeout(TTL, locks.wait_for_background()).await;
     match used {
         Ok(()) => {
             Finding::ok(CHECK, "took, renewed and released a lock on a majority of the nodes")
