@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use crate::command::{
-    BUSY, NO_ANSWER, assert_failed, events, lock_client, names, without_terminal,
+    BUSY, LOST, NO_ANSWER, assert_failed, events, lock_client, names, without_terminal,
 };
 use crate::programs::LOCK_CLIENT;
 use crate::programs::storage_server;
@@ -74,7 +74,7 @@ async fn expired_lease_is_79_and_nothing_is_written() {
     let to = ["--redis", &url, "--storage", storage.url()];
     let held = ["put", "r", "x", "--ttl", "1s", "--hold", "1500ms"];
     let lost = lock_client(&[&held[..], &to].concat()).await;
-    assert_failed(&lost, 79, "the lease was lost");
+    assert_failed(&lost, 79, LOST);
     assert_eq!(names(&events(&lost)), ["acquired", "read", "holding", "lease-lost"]);
     let value = crate::wire::request(storage.url(), "GET", "/v1/resources/r", &[], "").await;
     assert_eq!(value.status, 404);

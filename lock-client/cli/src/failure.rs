@@ -12,8 +12,6 @@ use signal_hook::consts::SIGINT;
 
 use crate::exit_code;
 
-const LEASE_LOST: &str = "the lease was lost, and nothing was written";
-
 /// Why a command failed. Each variant has an exit code.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -30,9 +28,9 @@ pub(crate) enum Failure {
     /// Another client holds the lock.
     Busy(String),
     /// The lease was lost.
-    LeaseLost(&'static str),
+    LeaseLost(String),
     /// The storage rejected the token.
-    TokenRejected,
+    TokenRejected(String),
     /// The terminal's SIGINT ended the command.
     Interrupted,
     /// The command has printed everything already. Only the exit code is left.
@@ -53,7 +51,7 @@ impl Failure {
             Self::CannotPrint(_) => exit_code::CANNOT_PRINT,
             Self::Busy(_) => exit_code::BUSY,
             Self::LeaseLost(_) => exit_code::LEASE_LOST,
-            Self::TokenRejected => exit_code::TOKEN_REJECTED,
+            Self::TokenRejected(_) => exit_code::TOKEN_REJECTED,
             Self::Interrupted => exit_code::ended_by_signal(SIGINT),
             Self::Reported { code } => *code,
         }
@@ -62,15 +60,14 @@ impl Failure {
     /// The message for stderr, if there is something left to print.
     pub(crate) fn message(&self) -> Option<String> {
         Some(match self {
-            Self::TokensAtRisk(message) | Self::LeaseLost(message) => (*message).to_owned(),
+            Self::TokensAtRisk(message) => (*message).to_owned(),
             Self::Usage(message)
             | Self::NoValue(message)
             | Self::Unavailable(message)
-            | Self::Busy(message) => message.clone(),
+            | Self::Busy(message)
+            | Self::LeaseLost(message)
+            | Self::TokenRejected(message) => message.clone(),
             Self::CannotPrint(error) => format!("can't print: {error}"),
-            Self::TokenRejected => {
-                "the storage rejected the token, and nothing was written".to_owned()
-            }
             Self::Interrupted | Self::Reported { .. } => return None,
         })
     }
@@ -122,27 +119,25 @@ impl From<LockServiceError> for Failure {
 impl From<RenewError> for Failure {
     fn from(error: RenewError) -> Self {
         match error {
-            RenewError::Lost(_) => Self::LeaseLost(
-                "the lock of this handle is lost: it was released, its ttl ended, or another client has \
-                 acquired it",
-            ),
+            RenewError::Lost(lost) => lost.into(),
             error => Self::unavailable(&error),
         }
     }
 }
 
 impl From<Lost> for Failure {
-    fn from(_: Lost) -> Self {
-        Self::LeaseLost(LEASE_LOST)
+    fn from(lost: Lost) -> Self {
+        Self::LeaseLost(with_causes(&lost))
     }
 }
 
 impl From<FencedError> for Failure {
     fn from(error: FencedError) -> Self {
+        let text = with_causes(&error);
         match error {
-            FencedError::Lost { refusal: Some(_), .. } => Self::TokenRejected,
-            FencedError::Lost { refusal: None, .. } => Self::LeaseLost(LEASE_LOST),
-            error => Self::Unavailable(with_causes(&error)),
+            FencedError::Lost { refusal: Some(_), .. } => Self::TokenRejected(text),
+            FencedError::Lost { refusal: None, .. } => Self::LeaseLost(text),
+            _ => Self::Unavailable(text),
         }
     }
 }

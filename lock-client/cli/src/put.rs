@@ -109,10 +109,12 @@ impl Put {
         //    to take a higher token for that.
         let value = match storage.under(lease, &self.resource).read().await {
             Ok(value) => value,
-            Err(FencedError::Lost { refusal: Some(refusal), .. }) => {
-                return Err(rejected(steps, refusal).await);
+            Err(error) => {
+                if let FencedError::Lost { refusal: Some(refusal), .. } = &error {
+                    report_rejection(steps, refusal).await;
+                }
+                return Err(error.into());
             }
-            Err(error) => return Err(error.into()),
         };
         let token = lease.token()?;
         if token > acquired {
@@ -144,7 +146,14 @@ impl Put {
                 warn(steps.print(&Event::Written { token, version, value: &self.value }).await);
                 Ok(())
             }
-            Ok(Answer::Refused(refusal)) => Err(rejected(steps, refusal).await),
+            Ok(Answer::Refused(refusal)) => {
+                report_rejection(steps, &refusal).await;
+                Err(Failure::TokenRejected(format!(
+                    "resource `{}`: the storage rejected the token, and nothing was written: \
+                     {refusal}",
+                    self.resource
+                )))
+            }
             Err(error @ StorageError::Unknown(_)) => {
                 warn(steps.print(&Event::OutcomeUnknown { token }).await);
                 Err(error.into())
@@ -154,11 +163,10 @@ impl Put {
     }
 }
 
-/// Reports that the storage rejected the token, and returns the failure for it.
-async fn rejected(steps: Steps, refusal: Refusal) -> Failure {
-    let Refusal { reason, token, highest_token } = refusal;
+/// Prints that the storage rejected the token.
+async fn report_rejection(steps: Steps, refusal: &Refusal) {
+    let Refusal { reason, token, highest_token } = *refusal;
     warn(steps.print(&Event::Refused { token, highest_token, reason: reason.slug() }).await);
-    Failure::TokenRejected
 }
 
 /// Reports an event that could not be printed, where the exit code reports something else.

@@ -17,12 +17,12 @@ use testbed::{Redis, process::Process, wait::until};
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The message if another client holds the lock.
-pub(crate) const BUSY: &str = "somebody else holds the lock";
+/// The message if another client holds the lock `r`.
+pub(crate) const BUSY: &str = "lock `r` is held by another client";
 /// The message if Redis doesn't answer.
 pub(crate) const NO_ANSWER: &str = "no answer from the lock service";
-/// The message of `renew` and `release` if the lock is no longer held.
-pub(crate) const HANDLE_LOST: &str = "the lock of this handle is lost";
+/// The message if the lease of the lock `r` is lost.
+pub(crate) const LOST: &str = "the lease of lock `r` is lost";
 
 /// The command, without settings from the environment.
 pub(crate) fn command(arguments: &[&str]) -> Command {

@@ -16,7 +16,7 @@ use testbed::{
 
 use crate::{
     command::{
-        BUSY, HANDLE_LOST, PATIENCE, assert_failed, command, events, lock_client, locks, output,
+        BUSY, LOST, PATIENCE, assert_failed, command, events, lock_client, locks, output,
         unix_millis,
     },
     names::name,
@@ -67,7 +67,7 @@ async fn handle_passes_a_lock_from_one_process_to_the_next() {
     assert_eq!(released.status.code(), Some(0), "{released:?}");
     assert!(!held(&redis).await);
     let again = lock_client(&["release", &text, "--redis", &url]).await;
-    assert_failed(&again, 79, HANDLE_LOST);
+    assert_failed(&again, 79, LOST);
 }
 
 #[tokio::test]
@@ -79,13 +79,13 @@ async fn handle_of_a_lost_lock_is_79_and_touches_nothing() {
     until_async(PATIENCE, || async { Ok(!held(&redis).await) }).await.unwrap();
     for command in ["renew", "release"] {
         let lost = lock_client(&[command, &handle, "--redis", &url]).await;
-        assert_failed(&lost, 79, HANDLE_LOST);
+        assert_failed(&lost, 79, LOST);
         assert!(lost.stdout.is_empty());
     }
     let other = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
     for command in ["renew", "release"] {
         let lost = lock_client(&[command, &handle, "--redis", &url]).await;
-        assert_failed(&lost, 79, HANDLE_LOST);
+        assert_failed(&lost, 79, LOST);
     }
     assert!(other.renew().await.is_ok(), "the other client's lock is untouched");
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use testbed::RedlockNodes;
 
 use crate::cluster::{LOCK, cluster_of, set_counters, values};
-use crate::command::{BUSY, HANDLE_LOST, assert_failed, command, events, lock_client, output};
+use crate::command::{BUSY, LOST, assert_failed, command, events, lock_client, output};
 use crate::programs::LOCK_CLIENT;
 
 /// The command, with the nodes as arguments.
@@ -64,7 +64,7 @@ async fn handle_passes_a_lock_of_several_nodes_from_one_process_to_the_next() {
     assert!(released.status.success(), "{released:?}");
     assert_eq!(values(cluster.nodes(), LOCK).await, vec![None; 3]);
     let late = with(&urls, &["release", &renewed.to_string()]).await;
-    assert_failed(&late, 79, HANDLE_LOST);
+    assert_failed(&late, 79, LOST);
 }
 
 #[tokio::test]

@@ -89,7 +89,7 @@ impl Nodes {
                 lease.release().await.unwrap();
                 Ok(token)
             }
-            Err(error) => Err(format!("{error:?}")),
+            Err(error) => Err(format!("{:#}", anyhow::Error::from(error))),
         };
         locks.wait_for_background().await;
         token
