@@ -43,6 +43,7 @@ pub(crate) mod transport;
 pub(crate) mod wakeups;
 
 pub use self::client::Redis;
+pub use self::keys::Keys;
 pub use self::server::{InvalidRedisUrl, Server, has_password};
 
 #[cfg(feature = "redlock")]

@@ -101,6 +101,7 @@ async fn watch_retries_while_redis_is_down() {
 async fn watch_of_an_unreachable_redis_is_69() {
     let missing = lock_client(&["watch", "r", "--redis", "redis://127.0.0.1:1"]).await;
     assert_failed(&missing, 69, NO_ANSWER);
+    assert_failed(&missing, 69, "127.0.0.1:1");
 }
 
 #[tokio::test]

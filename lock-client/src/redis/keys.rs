@@ -3,14 +3,15 @@
 use fence::{Holder, ResourceName};
 
 /// The keys of one lock and its channels.
-pub(crate) struct Keys {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys {
     tagged: String,
 }
 
 impl Keys {
     /// The record of a node's membership in a Redlock cluster. A server that has this key never grants
     /// a lock alone.
-    pub(crate) const NODE: &str = "fenced:node";
+    pub const NODE: &str = "fenced:node";
     /// A pattern that matches every key here.
     #[cfg(feature = "redlock")]
     pub(crate) const ALL: &str = "fenced:*";
@@ -19,30 +20,35 @@ impl Keys {
     #[cfg(feature = "redlock")]
     pub(crate) const ALL_COUNTERS: &str = "fenced:{*}:token";
 
-    pub(crate) fn new(name: &ResourceName) -> Self {
+    /// Makes the keys of the lock of this name.
+    pub fn new(name: &ResourceName) -> Self {
         // Without characters that would end the hash tag.
         let name = name.as_str().replace('%', "%25").replace('{', "%7B").replace('}', "%7D");
         Self { tagged: format!("fenced:{{{name}}}") }
     }
 
-    pub(crate) fn lock(&self) -> String {
+    /// The key of the lock itself.
+    pub fn lock(&self) -> String {
         format!("{}:lock", self.tagged)
     }
 
-    pub(crate) fn counter(&self) -> String {
+    /// The key of the counter that issues the tokens.
+    pub fn counter(&self) -> String {
         format!("{}:token", self.tagged)
     }
 
-    pub(crate) fn queue(&self) -> String {
+    /// The key of the queue.
+    pub fn queue(&self) -> String {
         format!("{}:queue", self.tagged)
     }
 
-    pub(crate) fn alive(&self) -> String {
+    /// The key of the times at which clients in the queue last asked.
+    pub fn alive(&self) -> String {
         format!("{}:queue:alive", self.tagged)
     }
 
     /// The channel of unordered waiters.
-    pub(crate) fn freed(&self) -> String {
+    pub fn freed(&self) -> String {
         format!("{}:freed", self.tagged)
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fence::{Holder, ResourceName};
-use lock_client::{AcquireError, Locks, Terms, Ttl};
+use lock_client::{AcquireError, Locks, Terms, Ttl, redis::Keys};
 use redis::{RedisResult, aio::ConnectionLike};
 use tokio::time::timeout;
 
@@ -20,8 +20,6 @@ const NAMES: usize = 1_000;
 /// The commands of a client on a node of a Redlock cluster.
 const NODE_COMMANDS: &str = "+eval +evalsha +ping +publish +subscribe +unsubscribe +get +set +del \
                              +pexpire +pttl +zcard +info +hgetall +hmget +hset +config|get";
-/// What follows the hash tag in the keys of a lock.
-const SUFFIXES: [&str; 4] = ["lock", "token", "queue", "queue:alive"];
 
 /// A random lock name, which no other client uses.
 pub(super) fn unused_name() -> ResourceName {
@@ -38,7 +36,7 @@ pub(super) async fn unused_name_on(
 ) -> RedisResult<ResourceName> {
     let mut name = unused_name();
     for _ in 0..NAMES {
-        let exists = redis::cmd("EXISTS").arg(key(&name, "lock")).to_owned();
+        let exists = redis::cmd("EXISTS").arg(Keys::new(&name).lock()).to_owned();
         match ask::<u64>(connection, &exists).await? {
             Err(rejection) if rejection.is_moved() => name = unused_name(),
             _ => break,
@@ -92,8 +90,9 @@ pub(super) async fn clean_up(
     user: &str,
     permissions: Cure,
 ) -> RedisResult<Finding> {
-    let keys = SUFFIXES.map(|suffix| key(name, suffix));
-    let removed = ask::<u64>(connection, redis::cmd("DEL").arg(&keys)).await?;
+    let keys = Keys::new(name);
+    let all = [keys.lock(), keys.counter(), keys.queue(), keys.alive()];
+    let removed = ask::<u64>(connection, redis::cmd("DEL").arg(&all)).await?;
     let problem = match (used, removed) {
         (Ok(()), Ok(_)) => {
             return Ok(Finding::ok(
@@ -103,7 +102,7 @@ pub(super) async fn clean_up(
         }
         (Err(problem), Ok(_)) => problem,
         (Ok(()), Err(rejection)) => {
-            let left = &keys[1];
+            let left = keys.counter();
             return Ok(Finding::bad(
                 Severity::Warning,
                 CHECK,
@@ -115,7 +114,7 @@ pub(super) async fn clean_up(
             ));
         }
         (Err(problem), Err(rejection)) => {
-            format!("{problem}; the test key {} could not be removed: {rejection}", keys[1])
+            format!("{problem}; the test key {} could not be removed: {rejection}", keys.counter())
         }
     };
     let cure = if is_forbidden(&problem) {
@@ -184,9 +183,4 @@ fn allowed(user: &str, commands: &str) -> Cure {
              permanent",
         )
     }
-}
-
-/// A key of a lock. The random names need no escapes.
-fn key(name: &ResourceName, suffix: &str) -> String {
-    format!("fenced:{{{}}}:{suffix}", name.as_str())
 }

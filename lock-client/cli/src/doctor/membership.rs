@@ -1,6 +1,9 @@
 //! Whether the nodes of a Redlock cluster may vote.
 
-use lock_client::redlock::operator::{Cluster, Persistence, State, View};
+use lock_client::{
+    redis::Keys,
+    redlock::operator::{Cluster, Persistence, State, View},
+};
 use redis::{RedisResult, aio::ConnectionLike};
 
 use super::{
@@ -18,7 +21,7 @@ const CHECK: &str = "membership";
 pub(super) async fn named_alone(
     connection: &mut impl ConnectionLike,
 ) -> RedisResult<Option<Finding>> {
-    let exists = redis::cmd("EXISTS").arg("fenced:node").to_owned();
+    let exists = redis::cmd("EXISTS").arg(Keys::NODE).to_owned();
     let is_node = ask::<bool>(connection, &exists).await?.unwrap_or(false);
     Ok(is_node.then(|| {
         Finding::bad(

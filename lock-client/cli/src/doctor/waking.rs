@@ -1,6 +1,7 @@
 //! Whether waiting clients are notified when a lock is freed.
 
 use fence::ResourceName;
+use lock_client::redis::Keys;
 use redis::RedisResult;
 
 use super::{
@@ -20,7 +21,7 @@ pub(super) async fn waking(
     user: &str,
     permissions: Cure,
 ) -> RedisResult<Finding> {
-    let channel = format!("fenced:{{{}}}:freed", name.as_str());
+    let channel = Keys::new(name).freed();
     let problem = match publish_to_self(server, &channel).await? {
         Ok(0) => format!("a message of user {user} on {channel} does not arrive"),
         Ok(_) => return Ok(Finding::ok(CHECK, format!("messages of user {user} arrive"))),

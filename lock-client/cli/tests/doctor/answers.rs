@@ -12,9 +12,15 @@ async fn redis_that_does_not_answer_is_69() {
     for (url, reason) in [
         (redis.url(), "Authentication required"),
         (redis.url_as("default", "wrong"), "no answer from Redis"),
-        ("redis://127.0.0.1:1".to_owned(), "no answer from Redis"),
+        ("redis://127.0.0.1:1".to_owned(), "no answer from Redis at 127.0.0.1:1"),
+        (
+            "redis+sentinel://bob:secret@127.0.0.1:1/locks".to_owned(),
+            "no answer from Redis at primary locks of the Sentinels 127.0.0.1:1",
+        ),
     ] {
-        assert_fails(&doctor(&["--redis", &url]).await, 69, reason);
+        let output = doctor(&["--redis", &url]).await;
+        assert_fails(&output, 69, reason);
+        assert!(!format!("{output:?}").contains("secret"), "{output:?}");
     }
     let url = redis.url_as("default", "secret");
     assert_eq!(doctor(&["--redis", &url]).await.status.code(), Some(1), "nothing is kept on disk");
