@@ -82,7 +82,7 @@ impl Storages {
 
     async fn first(&self, locks: &Locks, lock: &str) -> First {
         let lease = locks.acquire(&name(lock), lasting()).await.unwrap();
-        locks.settled().await;
+        locks.wait_for_background().await;
         let resources = self.under(&lease);
         for resource in &resources {
             resource.read().await.unwrap();

@@ -10,6 +10,7 @@ mod command_put;
 mod command_script;
 mod conformance;
 mod deployments;
+mod examples;
 mod fences;
 #[path = "../lock-client/tests/lock_service.rs"]
 #[expect(dead_code, reason = "each package of tests uses a part of it")]

@@ -5,6 +5,7 @@ mod isolation;
 mod partitions;
 mod protecting;
 mod roles;
+mod search_path;
 mod transactions;
 mod writes;
 

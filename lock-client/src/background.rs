@@ -7,7 +7,7 @@ use tokio_util::task::TaskTracker;
 
 /// The tasks that a client runs in the background. Clones share them.
 ///
-/// Each call of [`settled`](Self::settled) starts a new generation. So it waits only for tasks that were
+/// Each call of [`wait`](Self::wait) starts a new generation. So it waits only for tasks that were
 /// started before it, and ends even if new tasks are started all the time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Background {
@@ -39,7 +39,7 @@ impl Background {
     }
 
     /// Waits for all tasks that were started before this call.
-    pub(crate) async fn settled(&self) {
+    pub(crate) async fn wait(&self) {
         let started = {
             let mut generations = self.generations();
             generations.retain(|generation| !generation.is_empty());

@@ -1,17 +1,40 @@
-//! Locks that hand out fencing tokens.
+//! Distributed locks that hand out fencing tokens.
+//!
+//! A lease ends when its time is up, but its holder may not notice: a client that was paused still
+//! believes that it holds the lock. So every lease comes with a token, a number that grows with every
+//! grant. The client sends it with each write, and the storage refuses writes with an older token than
+//! the highest it has seen.
+//!
+//! ```no_run
+//! use lock_client::{Locks, Ttl};
+//! # use lock_client::backend::Backend;
+//!
+//! # async fn example(service: impl Backend) -> Result<(), Box<dyn std::error::Error>> {
+//! // With the feature `redis`, the service is redis::Redis::open("redis://127.0.0.1")?
+//! let locks = Locks::new(service);
+//! // Waits until the lock is acquired. The lease renews itself until it is released.
+//! let lease = locks.acquire(&"invoice-7".parse()?, Ttl::from_secs(10)?).await?;
+//! println!("send token {} with each write", lease.token()?);
+//! lease.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! The README of this crate is the guide: waiting, renewal, loss, and what each deployment guarantees.
+//!
+//! # Features
+//! - `redis` (default): locks in one Redis, over TCP or a Unix socket.
+//! - `sentinel`, `cluster`, `tls`: the primary that Sentinels know, a Redis Cluster, encryption.
+//! - `redlock`: locks on a majority of independent Redis nodes.
+//! - `storage`: the client of the storage server, which checks tokens.
 //!
 //! # The code
-//! Start with [`Locks`], which acquires locks, and [`Lease`], a lock that is held. An acquire is in
-//! `acquisition.rs`; when a lease renews itself, in `lease/renewal.rs`; re-entry, in `reentry.rs`.
-//! [`backend`] says what a lock service has to do. [`redis`] and `redlock` are two, and explain where
-//! their tokens come from. `storage` is the client of the storage server, which checks tokens.
-#![cfg_attr(
-    all(feature = "redis", feature = "storage", feature = "redlock"),
-    doc = "\n# The guide\n",
-    doc = include_str!("../README.md")
-)]
+//! Start with [`Locks`], which acquires locks, and [`Lease`], a lock that is held. Then read
+//! `acquisition.rs`, one acquire in five steps; `lease/renewal.rs`, when a lease renews itself; and
+//! `reentry.rs`. [`backend`] is what a lock service has to do. The modules `redis` and `redlock` are two
+//! lock services, and explain where their tokens come from. `redis/acquire.lua` is the script that
+//! grants a lock.
 
-// What a lock is asked for, and what is returned.
+// The terms of an acquire, and its errors.
 mod error;
 mod terms;
 mod ttl;
@@ -45,3 +68,7 @@ pub use lease::{Lease, Released, detached::Detached};
 pub use locks::Locks;
 pub use terms::{Order, Terms};
 pub use ttl::{InvalidTtl, Ttl};
+
+#[cfg(all(doctest, feature = "redlock", feature = "storage"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -229,7 +229,7 @@ impl Locks {
     ///
     /// # Cancellation safety
     /// If this future is dropped, the background continues.
-    pub async fn settled(&self) {
-        self.service.background.settled().await;
+    pub async fn wait_for_background(&self) {
+        self.service.background.wait().await;
     }
 }

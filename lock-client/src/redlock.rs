@@ -142,7 +142,7 @@ impl Redlock {
     }
 }
 
-/// Locks whose [`Locks::settled`] also waits for the releases that Redlock runs in the background.
+/// Locks whose [`Locks::wait_for_background`] also waits for the releases that Redlock runs in the background.
 impl From<Redlock> for Locks {
     fn from(redlock: Redlock) -> Self {
         let background = redlock.nodes.background().clone();
@@ -197,7 +197,7 @@ impl Backend for Redlock {
         ownership: &Ownership,
         ttl: Ttl,
     ) -> Result<Option<Token>, BackendError> {
-        let (keys, owner) = (Arc::new(Keys::of(name)), ownership.clone());
+        let (keys, owner) = (Arc::new(Keys::new(name)), ownership.clone());
         let renew = {
             let (keys, owner) = (keys.clone(), owner.clone());
             move |member: &_| script::renew(&keys, member, &owner, ttl)
@@ -224,7 +224,7 @@ impl Backend for Redlock {
         ownership: &Ownership,
         above: Token,
     ) -> Result<Option<Token>, BackendError> {
-        let (keys, owner, start) = (Arc::new(Keys::of(name)), ownership.clone(), unix_millis());
+        let (keys, owner, start) = (Arc::new(Keys::new(name)), ownership.clone(), unix_millis());
         // 1. Raise the counters of a majority above the token. The highest of them is the new
         //    token: it is above every token that any majority has issued.
         let raise = {
@@ -251,7 +251,7 @@ impl Backend for Redlock {
             // Each round itself releases what it did not report as granted.
             return Ok(false);
         }
-        let (keys, holder) = (Keys::of(name), holder.clone());
+        let (keys, holder) = (Keys::new(name), holder.clone());
         let release = move |_: &_| script::release(&keys, &holder, token);
         let answers = self.nodes.ask_all(Request::Release, release);
         let votes = Votes::collect(&self.nodes, answers).await;
@@ -268,12 +268,12 @@ impl Backend for Redlock {
         _: &Holder,
         _: Order,
     ) -> Result<Wakeups, BackendError> {
-        let subscribed = wakeups::subscribe(&self.subscriptions, Keys::of(name).freed()).await;
+        let subscribed = wakeups::subscribe(&self.subscriptions, Keys::new(name).freed()).await;
         subscribed.map_err(|errors| self.nodes.no_majority(&errors))
     }
 
     async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
-        let keys = Keys::of(name);
+        let keys = Keys::new(name);
         let call = move |_: &_| STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
         let mut answers = self.nodes.ask_all(Request::Vote, call);
         let (mut states, mut errors) = (Vec::new(), Vec::new());

@@ -238,10 +238,10 @@ async fn locks_are_settled_when_what_was_dropped_is_undone() {
         had = locks.acquire(&r, Terms::new(ttl(60_000)).fair()) => panic!("it is taken: {had:?}"),
         stands = testbed::wait::until_async(Duration::from_secs(10), stands) => stands.unwrap(),
     }
-    locks.settled().await;
+    locks.wait_for_background().await;
     assert_eq!(owner.status(&name("r")).await.unwrap().queued, 0);
 
     drop(lease);
-    owner.settled().await;
+    owner.wait_for_background().await;
     assert_eq!(owner.status(&name("r")).await.unwrap().held, None);
 }

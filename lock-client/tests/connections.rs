@@ -125,7 +125,7 @@ fn acquire_that_is_dropped_outside_of_its_runtime_leaves_nothing_behind() {
         });
     }
     runtime.block_on(async {
-        timeout(SOON, locks.settled()).await.unwrap();
+        timeout(SOON, locks.wait_for_background()).await.unwrap();
         assert_eq!(locks.status(&r).await.unwrap().queued, 0);
         held.release().await.unwrap();
     });

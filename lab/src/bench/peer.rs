@@ -92,7 +92,7 @@ impl Peer for Fenced {
     }
 
     async fn finish_background_work(&self) {
-        self.locks.settled().await;
+        self.locks.wait_for_background().await;
     }
 }
 

@@ -72,7 +72,7 @@ pub(crate) async fn acquire(
         acquired = locks.acquire(name, terms) => return acquired.map_err(NotAcquired::Failed),
         signal = signals.next() => signal,
     };
-    if timeout(UNDO_PATIENCE, locks.settled()).await.is_err() {
+    if timeout(UNDO_PATIENCE, locks.wait_for_background()).await.is_err() {
         tracing::debug!(%name, "the lock may still be held until its ttl ends");
     }
     Err(NotAcquired::Interrupted(signal))

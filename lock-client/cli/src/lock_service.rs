@@ -75,7 +75,7 @@ impl LockService {
         let locks = self.locks()?;
         let result = work(&locks).await;
         // A lock service that is slower than this does not hold up the end.
-        let _ = timeout(BACKGROUND_PATIENCE, locks.settled()).await;
+        let _ = timeout(BACKGROUND_PATIENCE, locks.wait_for_background()).await;
         result
     }
 }

@@ -113,7 +113,7 @@ impl Backend for Redis {
         ttl: Ttl,
         order: Order,
     ) -> Result<Attempt, BackendError> {
-        let keys = Keys::of(name);
+        let keys = Keys::new(name);
         let call = ACQUIRE
             .with([keys.lock(), keys.counter(), keys.queue(), keys.alive()])
             .arg(holder.as_str())
@@ -141,7 +141,7 @@ impl Backend for Redis {
         ownership: &Ownership,
         ttl: Ttl,
     ) -> Result<Option<Token>, BackendError> {
-        let keys = Keys::of(name);
+        let keys = Keys::new(name);
         let call = RENEW
             .with([keys.lock(), keys.counter()])
             .arg(ownership.holder.as_str())
@@ -157,7 +157,7 @@ impl Backend for Redis {
         ownership: &Ownership,
         above: Token,
     ) -> Result<Option<Token>, BackendError> {
-        let keys = Keys::of(name);
+        let keys = Keys::new(name);
         let call = REISSUE
             .with([keys.lock(), keys.counter()])
             .arg(ownership.holder.as_str())
@@ -174,7 +174,7 @@ impl Backend for Redis {
         holder: &Holder,
         _: Option<Token>,
     ) -> Result<bool, BackendError> {
-        let keys = Keys::of(name);
+        let keys = Keys::new(name);
         let call = RELEASE
             .with([keys.lock(), keys.queue(), keys.alive()])
             .arg(holder.as_str())
@@ -188,7 +188,7 @@ impl Backend for Redis {
         holder: &Holder,
         order: Order,
     ) -> Result<Wakeups, BackendError> {
-        let keys = Keys::of(name);
+        let keys = Keys::new(name);
         let channel = match order {
             Order::Unordered => keys.freed(),
             Order::Fair => keys.freed_for(holder),
@@ -198,7 +198,7 @@ impl Backend for Redis {
     }
 
     async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
-        let keys = Keys::of(name);
+        let keys = Keys::new(name);
         let call = STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
         let status = reply::status(name, self.run::<StatusReply>(call).await?);
         status.map_err(|invalid| self.rejected(&invalid))

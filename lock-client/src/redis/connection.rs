@@ -56,11 +56,12 @@ impl Connection {
         if let Some(connection) = transport.single_node() {
             let mut ttl = redis::cmd("PTTL");
             ttl.arg(Keys::NODE);
+            // A client without the right to ask continues.
             let has_none = ttl.query_async::<i64>(&mut connection.clone()).await.unwrap_or(-2);
             if has_none != -2 {
                 return Err(RedisError::from((
                     ErrorKind::InvalidClientConfig,
-                    "this is a node of Redlock: all nodes of its cluster are to be named",
+                    "this is a node of Redlock: name all nodes of its cluster",
                 )));
             }
         }

@@ -1,7 +1,7 @@
 -- The counter of a lock, which is its last token.
 
--- The last token, or where a missing counter starts; else an error. All is checked before anything
--- is changed: a script that fails half way leaves its changes.
+-- Returns the last token, or the value at which a missing counter starts, or an error. Scripts check
+-- everything before they change anything, because a script that fails half way leaves its changes.
 local function last_token(counter, start)
     local last = tonumber(redis.call('GET', counter) or start)
     if not last or last < 0 or last ~= math.floor(last) then
@@ -13,15 +13,15 @@ local function last_token(counter, start)
     return last
 end
 
--- Keeps the counter for so long after the ttl; for ever if the retention is 0, since setting it has
--- ended any expiry.
+-- Keeps the counter for the retention after the ttl. A retention of 0 means for ever: setting the
+-- counter has ended any expiry.
 local function keep(counter, ttl, retention)
     if tonumber(retention) > 0 then
         redis.call('PEXPIRE', counter, ttl + retention)
     end
 end
 
--- A number in plain digits: '..' would print those from 1e14 on with an exponent.
+-- Returns a number in plain digits: '..' would print numbers from 1e14 on with an exponent.
 local function digits(number)
     return string.format('%.0f', number)
 end

@@ -19,8 +19,8 @@ impl Keys {
     #[cfg(feature = "redlock")]
     pub(crate) const ALL_COUNTERS: &str = "fenced:{*}:token";
 
-    pub(crate) fn of(name: &ResourceName) -> Self {
-        // Without what would end the hash tag.
+    pub(crate) fn new(name: &ResourceName) -> Self {
+        // Without characters that would end the hash tag.
         let name = name.as_str().replace('%', "%25").replace('{', "%7B").replace('}', "%7D");
         Self { tagged: format!("fenced:{{{name}}}") }
     }
@@ -41,12 +41,12 @@ impl Keys {
         format!("{}:queue:alive", self.tagged)
     }
 
-    /// The channel of those who wait in no order.
+    /// The channel of unordered waiters.
     pub(crate) fn freed(&self) -> String {
         format!("{}:freed", self.tagged)
     }
 
-    /// The channel of one who stands in the queue.
+    /// The channel of a waiter in the queue.
     pub(crate) fn freed_for(&self, holder: &Holder) -> String {
         format!("{}:freed:{}", self.tagged, holder.as_str())
     }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn keys_of_every_name_share_a_hash_tag_and_differ() {
-        let keys = |name: &str| Keys::of(&name.parse().unwrap());
+        let keys = |name: &str| Keys::new(&name.parse().unwrap());
         assert_eq!(keys("invoice-7").lock(), "fenced:{invoice-7}:lock");
         assert_eq!(keys("a}{b").lock(), "fenced:{a%7D%7Bb}:lock");
         assert_eq!(keys("a%7Db").lock(), "fenced:{a%257Db}:lock");
@@ -72,7 +72,7 @@ mod tests {
             let (start, end) = pattern.split_once('*').unwrap();
             key.starts_with(start) && key.ends_with(end)
         };
-        let keys = Keys::of(&"a}{b".parse().unwrap());
+        let keys = Keys::new(&"a}{b".parse().unwrap());
         assert!(matches(Keys::ALL_COUNTERS, &keys.counter()));
         for other in [keys.lock(), keys.queue(), keys.alive(), Keys::NODE.to_owned()] {
             assert!(!matches(Keys::ALL_COUNTERS, &other), "{other}");

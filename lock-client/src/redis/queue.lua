@@ -1,9 +1,9 @@
--- The queue of those who wait for a lock in the order of their coming.
+-- The queue of a lock's fair waiters.
 --
--- Two sorted sets have the holders that wait: `queue` by their arrival, `alive` by the time (in
--- milliseconds, of this server) until when they count as alive unless they are heard of again.
+-- Two sorted sets contain the waiting holders: `queue` by their arrival, `alive` by the server's time in
+-- milliseconds until which they count as alive. Each try of a waiter extends that time.
 
--- For how many milliseconds one who stands in the queue counts as alive, if nothing is heard of it.
+-- How many milliseconds a waiter counts as alive after its last try.
 local patience = 3000
 
 local function now_ms()
@@ -11,22 +11,22 @@ local function now_ms()
     return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Has a holder leave, and tells whether it was there.
-local function leave(queue, alive, holder)
+-- Removes a holder, and returns whether it was in the queue.
+local function dequeue(queue, alive, holder)
     return redis.call('ZREM', queue, holder) == 1 and redis.call('ZREM', alive, holder) == 1
 end
 
--- Puts a holder at the end, if it isn't in the queue, and notes that it is alive.
-local function stand(queue, alive, holder)
+-- Adds a holder at the end, unless it is in the queue already, and extends its time.
+local function enqueue(queue, alive, holder)
     local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
     redis.call('ZADD', queue, 'NX', (last[2] or 0) + 1, holder)
     redis.call('ZADD', alive, now_ms() + patience, holder)
-    -- If nobody is heard of any more, nothing is left.
+    -- A queue whose waiters have all crashed disappears.
     redis.call('PEXPIRE', queue, patience)
     redis.call('PEXPIRE', alive, patience)
 end
 
--- The first in the queue that is alive, and for how many milliseconds yet. Those before it leave.
+-- Returns the first waiter that is alive, and for how many more milliseconds. Removes those before it.
 local function first_alive(queue, alive)
     local first = redis.call('ZRANGE', queue, 0, 0)[1]
     while first do
@@ -39,7 +39,7 @@ local function first_alive(queue, alive)
         if left > 0 then
             return first, left
         end
-        leave(queue, alive, first)
+        dequeue(queue, alive, first)
         first = redis.call('ZRANGE', queue, 0, 0)[1]
     end
 end

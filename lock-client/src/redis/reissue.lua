@@ -4,10 +4,10 @@
 --       2 the counter
 -- ARGV  1 holder
 --       2 grant
---       3 what the new token must be above
---       4 what a missing counter starts at
---       5 for how many milliseconds a counter is kept that isn't used; 0 for ever
--- answers the new token, 0 if the lock is no longer this ownership's
+--       3 the token that the new one must be above
+--       4 the value at which a missing counter starts
+--       5 how many milliseconds an unused counter is kept; 0 for ever
+-- Returns the new token, or 0 if the lock no longer belongs to this ownership.
 
 local held = redis.call('GET', KEYS[1])
 local token, grant, holder = string.match(held or '', '^(%d+) (%d+) (.*)$')

@@ -5,8 +5,8 @@
 -- ARGV  1 holder
 --       2 grant
 --       3 ttl in milliseconds
---       4 for how many milliseconds a counter is kept that isn't used; 0 for ever
--- answers the present token, 0 if the lock is no longer this ownership's
+--       4 how many milliseconds an unused counter is kept; 0 for ever
+-- Returns the present token, or 0 if the lock no longer belongs to this ownership.
 
 local held = redis.call('GET', KEYS[1])
 local token, grant, holder = string.match(held or '', '^(%d+) (%d+) (.*)$')

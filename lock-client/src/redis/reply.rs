@@ -20,7 +20,7 @@ pub(crate) enum InvalidReply {
 
 impl InvalidReply {
     pub(super) fn not_a_lock(name: &ResourceName) -> Self {
-        Self::Lock(Keys::of(name).lock())
+        Self::Lock(Keys::new(name).lock())
     }
 }
 

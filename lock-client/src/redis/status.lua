@@ -1,10 +1,10 @@
--- Tells what the lock, its counter and its queue are at one moment.
+-- Returns the state of the lock, its counter and its queue at one moment.
 --
 -- KEYS  1 the lock, "<token> <grant> <holder>"
 --       2 the counter
 --       3 the queue
--- answers {lock or nil, remaining ms (-1 if it has no end, -2 if it is free), counter or nil, how many
--- stand in the queue}
+-- Returns {lock or nil, remaining ms (-1 if it never expires, -2 if it is free), counter or nil, the
+-- number of waiters in the queue}.
 
 return {
     redis.call('GET', KEYS[1]),

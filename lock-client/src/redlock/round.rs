@@ -58,7 +58,7 @@ impl Round {
     pub(super) fn new(nodes: Arc<Nodes>, name: &ResourceName, holder: Holder, ttl: Ttl) -> Self {
         Self {
             nodes,
-            keys: Keys::of(name),
+            keys: Keys::new(name),
             holder,
             ttl,
             start: unix_millis(),

@@ -29,7 +29,7 @@ pub enum StorageError {
 #[error("{server}")]
 pub struct StorageRequestError {
     pub(super) resource: ResourceName,
-    server: ServerUrl,
+    server: String,
     source: Box<dyn Error + Send + Sync>,
 }
 
@@ -39,7 +39,7 @@ impl StorageRequestError {
         resource: &ResourceName,
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self { resource: resource.clone(), server: server.clone(), source: source.into() }
+        Self { resource: resource.clone(), server: server.to_string(), source: source.into() }
     }
 
     /// The resource that the request was for.
@@ -48,8 +48,8 @@ impl StorageRequestError {
     }
 
     /// The host and port of the storage server.
-    pub fn server(&self) -> String {
-        self.server.to_string()
+    pub fn server(&self) -> &str {
+        &self.server
     }
 }
 

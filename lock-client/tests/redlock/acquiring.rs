@@ -25,7 +25,7 @@ async fn tokens_grow_by_one_with_every_grant_in_one_round_trip() {
     let locks = locks_of(&cluster);
     // Now the nodes have loaded the scripts.
     locks.acquire(&name("r"), lasting()).await.unwrap().release().await.unwrap();
-    locks.settled().await;
+    locks.wait_for_background().await;
     set_counters(&cluster, &[32; 3]).await;
     let before = join_all(cluster.nodes().iter().map(scripts_run)).await;
     for expected in 33..36 {
@@ -38,7 +38,7 @@ async fn tokens_grow_by_one_with_every_grant_in_one_round_trip() {
         );
         assert_eq!(lease.release().await.unwrap(), Released::Released);
     }
-    locks.settled().await;
+    locks.wait_for_background().await;
     for (node, before) in cluster.nodes().iter().zip(before) {
         let each = "a grant, a refusal, the release after the refusal, and a release";
         assert_eq!(scripts_run(node).await - before, 3 * 4, "{each}");
@@ -58,11 +58,11 @@ async fn token_is_above_all_tokens_of_a_majority() {
         let sealed = sealed.filter(|counter| counter.parse::<u64>().unwrap() >= issued.as_u64());
         assert!(sealed.count() >= 2, "a majority never issues this token or a lower one again");
         lease.release().await.unwrap();
-        locks.settled().await;
+        locks.wait_for_background().await;
         let next = locks.acquire(&name("r"), lasting()).await.unwrap();
         assert!(next.token().unwrap() > issued);
         next.release().await.unwrap();
-        locks.settled().await;
+        locks.wait_for_background().await;
     }
 }
 
@@ -114,10 +114,10 @@ async fn acquire_does_not_wait_for_a_minority_that_hangs() {
     // It votes again.
     loop {
         let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
-        locks.settled().await;
+        locks.wait_for_background().await;
         let owners = values(cluster.nodes(), LOCK).await;
         lease.release().await.unwrap();
-        locks.settled().await;
+        locks.wait_for_background().await;
         if owners.iter().all(Option::is_some) {
             break;
         }
@@ -138,7 +138,7 @@ async fn without_a_majority_no_lock_is_acquired_and_nothing_remains() {
     assert!(message.contains("no majority of the 3 nodes"), "{message}");
     let address = cluster.nodes()[1].socket().display().to_string();
     assert!(message.contains(&address), "the error names the node: {message}");
-    locks.settled().await;
+    locks.wait_for_background().await;
     let left: Vec<String> = cluster.nodes()[0].command(&["KEYS", "*:lock"]).await.unwrap();
     assert_eq!(left, ["fenced:{kept}:lock"]);
     assert!(kept.release().await.is_err(), "it is unknown whether the lock is free on a majority");
@@ -189,12 +189,12 @@ async fn node_of_another_cluster_does_not_count() {
                 }
             }
         };
-        locks.settled().await;
+        locks.wait_for_background().await;
         let owned = values(cluster.nodes(), LOCK).await;
         assert!(owned[0].is_some() && owned[0] == owned[1], "{owned:?}");
         assert_eq!(values(&others.nodes()[..1], LOCK).await, [None]);
         lease.release().await.unwrap();
-        locks.settled().await;
+        locks.wait_for_background().await;
     }
 }
 
@@ -240,7 +240,7 @@ async fn acquire_that_is_dropped_leaves_no_lock_on_any_node() {
         if let Ok(lease) = tokio::time::timeout(Duration::from_micros(micros), acquiring).await {
             lease.unwrap().release().await.unwrap();
         }
-        locks.settled().await;
+        locks.wait_for_background().await;
         let left = values(cluster.nodes(), LOCK).await;
         assert_eq!(left, vec![None; 3], "dropped after {micros} µs");
     }

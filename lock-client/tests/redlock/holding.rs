@@ -17,7 +17,7 @@ async fn lease_survives_the_failure_of_a_minority_but_not_of_a_majority() {
     let mut cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
     let lease = locks.acquire(&name("r"), tried(600)).await.unwrap();
-    locks.settled().await;
+    locks.wait_for_background().await;
     cluster.nodes_mut()[0].process().kill().unwrap();
     tokio::time::timeout(Duration::from_millis(900), lease.lost()).await.unwrap_err();
     assert!(lease.token().is_ok(), "the two other nodes renewed it");
@@ -31,7 +31,7 @@ async fn lock_that_a_majority_does_not_have_any_more_is_lost_at_the_next_renewal
     let cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
     let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
-    locks.settled().await;
+    locks.wait_for_background().await;
     let [a, b, _] = cluster.nodes() else { unreachable!("there are three") };
     a.command::<()>(&["DEL", LOCK]).await.unwrap();
     lease.renew().await.unwrap();
@@ -71,13 +71,13 @@ async fn reissued_token_is_above_all_tokens_of_a_majority() {
     set_counters(&cluster, &[32; 3]).await;
     let locks = locks_of(&cluster);
     let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
-    locks.settled().await;
+    locks.wait_for_background().await;
     lease.reissue(token(40)).await.unwrap();
     assert_eq!(lease.token(), Ok(token(41)));
     set_counters(&cluster, &[100, 70, 100]).await;
     lease.reissue(token(41)).await.unwrap();
     assert_eq!(lease.token(), Ok(token(101)), "any majority has a counter of 100");
-    locks.settled().await;
+    locks.wait_for_background().await;
     assert_eq!(until_equal(cluster.nodes(), COUNTER).await, "101");
     // The lease is renewed and released as the same ownership.
     lease.renew().await.unwrap();
@@ -93,7 +93,7 @@ async fn reissue_that_reached_one_node_is_completed_before_its_token_is_returned
     set_counters(&cluster, &[32; 3]).await;
     let locks = locks_of(&cluster);
     let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
-    locks.settled().await;
+    locks.wait_for_background().await;
     // The state after a reissue that was interrupted when it had reached one node.
     let node = &cluster.nodes()[1];
     let sealed: String = node.command(&["GET", LOCK]).await.unwrap();
@@ -146,7 +146,7 @@ async fn lease_is_adopted_by_another_client() {
     let adopted = other.adopt(lease.detach().unwrap(), lasting()).await.unwrap();
     assert_eq!(adopted.token(), Ok(issued));
     assert_eq!(adopted.release().await.unwrap(), Released::Released);
-    other.settled().await;
+    other.wait_for_background().await;
     assert_eq!(other.status(&name("r")).await.unwrap().held, None);
     assert_eq!(values(cluster.nodes(), LOCK).await, vec![None; 3]);
 }

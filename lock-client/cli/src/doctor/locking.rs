@@ -66,7 +66,7 @@ pub(super) async fn locking(
 pub(super) async fn majority_locking(locks: &Locks, name: &ResourceName, ttl: Ttl) -> Finding {
     let used = use_lock(locks, name, Terms::new(ttl)).await;
     // A node that doesn't answer must not hold this up.
-    let _ = timeout(TTL, locks.settled()).await;
+    let _ = timeout(TTL, locks.wait_for_background()).await;
     match used {
         Ok(()) => {
             Finding::ok(CHECK, "acquired, renewed and released a lock on a majority of the nodes")

@@ -74,7 +74,7 @@ async fn wrong_nodes_are_rejected_with_the_reason() {
     let two = with(&urls[..2], &["status", "r"]).await;
     assert_failed(&two, 64, "Redlock takes 3, 5 or another odd number of nodes, not 2");
     let one = with(&urls[..1], &["run", "r", "--no-wait", "--", "true"]).await;
-    assert_failed(&one, 69, "all nodes of its cluster are to be named");
+    assert_failed(&one, 69, "name all nodes of its cluster");
     let fair = with(&urls, &["run", "r", "--fair", "--", "true"]).await;
     assert_failed(&fair, 69, "no fair order");
     let long = with(&urls, &["run", "r", "--ttl", "11m", "--", "true"]).await;

@@ -89,9 +89,9 @@ impl Nodes {
                 lease.release().await.unwrap();
                 Ok(token)
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(format!("{error:?}")),
         };
-        locks.settled().await;
+        locks.wait_for_background().await;
         token
     }
 

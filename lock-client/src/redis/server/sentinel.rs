@@ -36,6 +36,7 @@ impl Sentinels {
                 "/NAME, the primary's name, must follow the Sentinels",
             ));
         }
+        let primary = primary.to_owned();
         // Only the user, the password and the database of this URL are used.
         let redis =
             format!("{scheme}://{}primary/{database}", hosts.user).into_connection_info()?;
@@ -48,7 +49,7 @@ impl Sentinels {
         // The password is Redis'. The Sentinels are asked without one.
         let sentinels = hosts.connection_infos(scheme, "", SENTINEL_PORT)?;
         let master = SentinelServerType::Master;
-        let client = SentinelClient::build(sentinels, primary.to_owned(), Some(node), master)?;
+        let client = SentinelClient::build(sentinels, primary.clone(), Some(node), master)?;
         Ok(Self { client: Mutex::new(client), primary: primary.to_owned(), hosts: hosts.names() })
     }
 

@@ -27,7 +27,7 @@ pub(super) async fn try_lock(
     let peer = places.connect(node).await.map_err(|error| format!("can't connect: {error}"))?;
     let cluster = peer.cluster().unwrap_or_default().to_owned();
     let member = Membership { cluster, run_id: peer.run_id };
-    let (keys, holder) = (Keys::of(name), Holder::random());
+    let (keys, holder) = (Keys::new(name), Holder::random());
     let mut line = Line::new(Transport::Node(peer.connection));
     let mut run = async |step: &str, call: Call| -> Result<Value, String> {
         line.run(&call).await.map_err(|error| format!("can't {step}: {error}"))

@@ -73,7 +73,7 @@ impl Conditions {
             all_locks = clients => all_locks,
             never = self.disturbance.disturb(nodes, name, random) => match never {},
         };
-        join_all(all_locks.iter().map(Locks::settled)).await;
+        join_all(all_locks.iter().map(Locks::wait_for_background)).await;
         try_join_all(proxies.iter().map(Proxy::all_executed)).await?;
         acquire_afterwards(nodes, name, &witness).await?;
         Ok(witness.into_history(storage.into_value()))
@@ -108,7 +108,7 @@ async fn acquire_afterwards(
     let lease = locks.acquire(name, terms).await.context("nobody can acquire the lock")?;
     witness.record_token(&lease, asked);
     lease.release().await?;
-    locks.settled().await;
+    locks.wait_for_background().await;
     for node in nodes.nodes() {
         // Locks whose release was lost expire with their ttl.
         until_async(LONGEST_TTL + PATIENCE, async || keeps_only_counter(node, name).await)
