@@ -1,8 +1,8 @@
 //! The client that scenarios drive: a process of its own, which reads commands from stdin.
 //!
-//! Its [`setup`] says which lock it takes and what it writes to. It reads a [`command`] per line,
-//! does it for real, and prints each event as a JSON line: a [`report`]. A process may also be a
-//! [`crowd`] of clients, each of which goes through the same commands.
+//! Its `setup` says which lock it takes and what it writes to. It reads a `command` per line,
+//! does it for real, and prints each event as a JSON line: a `report`. A process may also be a
+//! `crowd` of clients, each of which goes through the same commands.
 //!
 //! A `session` carries commands out, with one of the locks (`lease`, `key_lock`, `naive_redlock`)
 //! and one of the stores (`server`, `table`, `sale`).

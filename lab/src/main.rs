@@ -26,8 +26,8 @@ enum Command {
     Replay(Replay),
     /// Hammers at a database with clients that all believe they hold the lock
     ///
-    /// It works on tables and resources of its own, and removes them. Exits with 0 if the fence held, or
-    /// if the wrong way of `--variant` was caught; 1 if not, and 2 if it could not be run.
+    /// It works on tables and resources of its own, and removes them. Exits with 0 if the fence
+    /// held, or if the wrong way of `--variant` was caught; 1 if not, and 2 if it could not be run.
     Hammer(Hammer),
     /// Measures
     #[command(subcommand)]

@@ -31,7 +31,8 @@ const INTRODUCTION: [&str; 2] = [
 ];
 /// The width of the output, where it is not a terminal.
 const WIDTH: usize = 80;
-/// The exit code if the reader of stdout is gone: what shells report of a program that SIGPIPE ended.
+/// The exit code if the reader of stdout is gone: what shells report of a program that SIGPIPE
+/// ended.
 const READER_GONE: u8 = 141;
 
 /// What to replay, and how to print it.

@@ -38,7 +38,8 @@ impl Timeline {
         Self { lanes, worlds, width, world: None, request: None, value: None }
     }
 
-    /// Writes the lines of an event; before the first one of a world, its title and the lanes' heads.
+    /// Writes the lines of an event; before the first one of a world, its title and the lanes'
+    /// heads.
     pub fn event(&mut self, event: &Event) -> String {
         let mut text = String::new();
         if self.world.is_none_or(|world| world.name != event.world) {

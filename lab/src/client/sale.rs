@@ -1,4 +1,5 @@
-//! The stock of a sale, a hash in Redis that has what is left and who has bought, as a buyer uses it.
+//! The stock of a sale, a hash in Redis that has what is left and who has bought, as a buyer uses
+//! it.
 
 use std::time::Duration;
 

@@ -7,7 +7,8 @@ use super::outcome::Expected;
 pub struct World {
     /// Its name in the record.
     pub name: &'static str,
-    /// How it differs from the scenario's other worlds. The part before the colon is its short name.
+    /// How it differs from the scenario's other worlds. The part before the colon is its short
+    /// name.
     pub title: &'static str,
     /// Whether the scenario's danger strikes in it.
     pub danger: Danger,

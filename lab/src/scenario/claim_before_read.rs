@@ -1,5 +1,5 @@
-//! Checking the tokens of writes is not enough. Client 2 has the higher token, but the storage first
-//! sees it with client 2's write, and client 1 writes between client 2's read and its write.
+//! Checking the tokens of writes is not enough. Client 2 has the higher token, but the storage
+//! first sees it with client 2's write, and client 1 writes between client 2's read and its write.
 
 use super::{
     definition::Scenario,
@@ -24,7 +24,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
     worlds: &[
         World {
             name: "writes-only",
-            title: "WITHOUT fenced reads: the table checks each write's token, and reads claim nothing",
+            title: "WITHOUT fenced reads: the table checks each write's token, and reads claim \
+                    nothing",
             danger: Danger::Strikes,
             checks: Checks::Tokens,
             end: &ending_with("2", 34, [0, 0, 1]),

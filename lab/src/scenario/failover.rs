@@ -24,8 +24,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "failover",
     claim: "A failover to a replica that was cut off issues one token to two clients, and one \
             overwrites what the other wrote. A storage that binds tokens to holders rejects the \
-            second client, which takes a higher token because it has read nothing yet, and the first \
-            client loses its lease.",
+            second client, which takes a higher token because it has read nothing yet, and the \
+            first client loses its lease.",
     worlds: &[
         World {
             name: "token-alone",

@@ -38,9 +38,9 @@ const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "flash-sale",
-    claim: "Of 20 items, 1 000 buyers under a lock buy more than 20 if one of them is paused past its \
-            lease; with the lock's tokens they buy 20; with WATCH, MULTI and EXEC they buy 20 too, \
-            after many transactions were aborted.",
+    claim: "Of 20 items, 1 000 buyers under a lock buy more than 20 if one of them is paused past \
+            its lease; with the lock's tokens they buy 20; with WATCH, MULTI and EXEC they buy 20 \
+            too, after many transactions were aborted.",
     worlds: &[
         World {
             name: LOCK,
@@ -63,8 +63,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         },
         World {
             name: "watch-multi-exec",
-            title: "WATCH, MULTI, EXEC: Redis aborts a transaction if what it read has changed, and \
-                    the buyer tries again",
+            title: "WATCH, MULTI, EXEC: Redis aborts a transaction if what it read has changed, \
+                    and the buyer tries again",
             danger: Danger::Averted,
             checks: Checks::Nothing,
             end: &[

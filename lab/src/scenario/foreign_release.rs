@@ -20,9 +20,9 @@ const SEAT: &str = "seat-12";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "foreign-release",
-    claim: "A client that was paused past its lease, and then gives the lock back with DEL, deletes \
-            another client's lock and lets a third client in beside it; a release that compares the \
-            holder deletes nothing.",
+    claim: "A client that was paused past its lease, and then gives the lock back with DEL, \
+            deletes another client's lock and lets a third client in beside it; a release that \
+            compares the holder deletes nothing.",
     worlds: &[
         World {
             name: "del",

@@ -22,8 +22,9 @@ const SEAT: &str = "seat-12";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "get-then-del",
-    claim: "A client that looks whether the lock is its own (GET), and then deletes it (DEL), deletes \
-            another client's lock if it is paused between the two; one script that does both does not.",
+    claim: "A client that looks whether the lock is its own (GET), and then deletes it (DEL), \
+            deletes another client's lock if it is paused between the two; one script that does \
+            both does not.",
     worlds: &[
         World {
             name: "get-then-del",

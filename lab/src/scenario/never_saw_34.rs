@@ -56,7 +56,8 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     client_1.send(&write(VALUE_1))?;
     lock.expires(Actor::Client1, token_33).await?;
 
-    // Client 2 acquires the lock with token 34. In one world it has claimed before client 1 wakes up.
+    // Client 2 acquires the lock with token 34. In one world it has claimed before client 1 wakes
+    // up.
     let mut client_2 = client(Actor::Client2)?;
     client_2.acquire_token(34, LONG_TTL).await?;
     if scene.world.danger == Danger::Averted {

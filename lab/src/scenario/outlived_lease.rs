@@ -25,8 +25,9 @@ const WORK_MS: u64 = 3_500;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "outlived-lease",
-    claim: "If work takes longer than the ttl, another client acquires the lock while the work still \
-            goes on; if the lease is renewed meanwhile, the other client waits until it is done.",
+    claim: "If work takes longer than the ttl, another client acquires the lock while the work \
+            still goes on; if the lease is renewed meanwhile, the other client waits until it is \
+            done.",
     worlds: &[
         World {
             name: "without-renewal",

@@ -1,6 +1,6 @@
 //! The other example by which Redlock was criticised (Kleppmann, "How to do distributed locking",
-//! 2016): the clock of a node jumps. There, a lock with a long time to go expires at once, and another
-//! client acquires it with that node's vote.
+//! 2016): the clock of a node jumps. There, a lock with a long time to go expires at once, and
+//! another client acquires it with that node's vote.
 
 use std::time::Duration;
 
@@ -30,9 +30,10 @@ const KINDS: [NodeKind<'_>; 3] = [NodeKind::FORGETFUL, NodeKind::OwnClock, NodeK
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "redlock-clock-jump",
-    claim: "If the clock of one node jumps, and another node was away when the lock was granted, two \
-            clients hold it at once, and the first overwrites what the second wrote. A storage that \
-            checks tokens rejects it, because the second client's token is still the higher one.",
+    claim: "If the clock of one node jumps, and another node was away when the lock was granted, \
+            two clients hold it at once, and the first overwrites what the second wrote. A storage \
+            that checks tokens rejects it, because the second client's token is still the higher \
+            one.",
     worlds: &WITHOUT_AND_WITH_THE_FENCE,
     lanes: &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage],
     story: |scene| Box::pin(story(scene)),

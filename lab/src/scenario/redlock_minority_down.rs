@@ -25,9 +25,10 @@ const INVOICE: &str = "invoice-7";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "redlock-minority-down",
-    claim: "With two nodes of five dead, Redlock goes on. With three dead, a client that counts only \
-            the nodes that answer takes a lock that another client holds, and overwrites what it has \
-            not read; a client that counts all nodes gets no lock, and leaves nothing behind.",
+    claim: "With two nodes of five dead, Redlock goes on. With three dead, a client that counts \
+            only the nodes that answer takes a lock that another client holds, and overwrites what \
+            it has not read; a client that counts all nodes gets no lock, and leaves nothing \
+            behind.",
     worlds: &[
         World {
             name: "majority-of-answers",

@@ -1,6 +1,6 @@
-//! An example by which Redlock was criticised (Kleppmann, "How to do distributed locking", 2016), and
-//! which its documentation has too: A, B and C of five nodes have granted the lock, C restarts and
-//! has forgotten it, and C, D and E grant it again.
+//! An example by which Redlock was criticised (Kleppmann, "How to do distributed locking", 2016),
+//! and which its documentation has too: A, B and C of five nodes have granted the lock, C restarts
+//! and has forgotten it, and C, D and E grant it again.
 
 use std::time::Duration;
 
@@ -47,10 +47,10 @@ const KINDS: [NodeKind<'_>; 5] = [
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "redlock-restart",
-    claim: "A node that granted the lock, restarts without it and votes again grants it to a second \
-            client, with the same token if an older snapshot brought its counter back, and an update \
-            is lost. If the node has no vote until it has the counters of the others, one client at a \
-            time holds the lock, and the tokens go on growing.",
+    claim: "A node that granted the lock, restarts without it and votes again grants it to a \
+            second client, with the same token if an older snapshot brought its counter back, and \
+            an update is lost. If the node has no vote until it has the counters of the others, \
+            one client at a time holds the lock, and the tokens go on growing.",
     worlds: &[
         World {
             name: PLAIN,
@@ -87,8 +87,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         },
         World {
             name: NODE_ADMIT,
-            title: "ADMITTED by `lock-client node admit`: C votes when client 1's lease has expired, \
-                    and with the counters of the others",
+            title: "ADMITTED by `lock-client node admit`: C votes when client 1's lease has \
+                    expired, and with the counters of the others",
             danger: Danger::Averted,
             checks: Checks::Tokens,
             end: &one_after_the_other(1),

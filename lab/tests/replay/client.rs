@@ -38,8 +38,8 @@ fn terms(command: &str) -> Value {
     })
 }
 
-/// The other side of the scenarios: they are about the pause between two commands, not about a client
-/// that could do nothing right.
+/// The other side of the scenarios: they are about the pause between two commands, not about a
+/// client that could do nothing right.
 #[tokio::test]
 async fn naive_lock_is_taken_and_given_back_if_nothing_happens_between_the_steps() {
     let redis = Redis::start().await.unwrap();

@@ -17,8 +17,8 @@ use crate::{
 
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client that does one command after the other. Each event that it reports is recorded, and so is
-/// the decision of the storage that the event shows.
+/// A client that does one command after the other. Each event that it reports is recorded, and so
+/// is the decision of the storage that the event shows.
 pub(crate) struct Client {
     process: ClientProcess,
     recorder: Recorder,

@@ -109,8 +109,8 @@ impl RedisLock {
         Ok(())
     }
 
-    /// Waits this long for the lease of a client to expire in Redis, also if another client acquires
-    /// the lock then. Returns whether the lease has expired.
+    /// Waits this long for the lease of a client to expire in Redis, also if another client
+    /// acquires the lock then. Returns whether the lease has expired.
     pub(crate) async fn expires_within(
         &self,
         time: Duration,
