@@ -1,6 +1,9 @@
-//! Rebuilds the server when one of the migrations that it embeds has changed.
+//! Rebuilds the server when a migration that it embeds has changed.
+//!
+//! In the repository, both folders are symbolic links to `migrations/` at the top; Cargo follows
+//! them here, and packages their files.
 
 fn main() {
-    println!("cargo:rerun-if-changed=../migrations/postgres/storage");
-    println!("cargo:rerun-if-changed=../migrations/sqlite/storage");
+    println!("cargo:rerun-if-changed=migrations/postgres");
+    println!("cargo:rerun-if-changed=migrations/sqlite");
 }

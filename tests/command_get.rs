@@ -1,4 +1,4 @@
-//! `lock-client get`, and what the command tells of itself.
+//! `lock-client get`, and the command's own help.
 
 use std::process::Stdio;
 
@@ -19,7 +19,7 @@ async fn get_prints_the_value_as_it_is() {
         lock_client(&[&["get", "orders/42", "--storage", url], options].concat()).await
     };
     let missing = get(&[]).await;
-    assert_failed(&missing, 66, "orders/42 has no value");
+    assert_failed(&missing, 66, "resource `orders/42` has no value");
     assert!(missing.stdout.is_empty());
 
     let headers = [("Fencing-Token", "34"), ("Content-Type", "text/plain")];
@@ -35,7 +35,7 @@ async fn get_prints_the_value_as_it_is() {
     });
     assert_eq!(events(&get(&["--json"]).await), [expected]);
 
-    // What is not text comes as it is, too; in JSON it can't.
+    // Bytes are printed as they are, except in JSON.
     request(url, "PUT", "/v1/resources/orders/42", &headers, b"\xff\0\n").await;
     assert_eq!(get(&[]).await.stdout, b"\xff\0\n");
     let [got] = events(&get(&["--json"]).await).try_into().unwrap();
@@ -51,7 +51,7 @@ async fn get_from_no_storage_is_69() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_printed_is_74() {
+async fn output_that_cannot_be_printed_is_74() {
     let redis = Redis::start().await.unwrap();
     let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let headers = [("Fencing-Token", "34")];
@@ -84,7 +84,7 @@ async fn completions_and_manual_pages_know_the_commands() {
         let output = lock_client(&["completions", shell]).await;
         let script = String::from_utf8(output.stdout).unwrap();
         assert!(script.contains("on-lost") && script.contains("release"), "{shell}");
-        assert!(!script.contains("__become"), "a step of ours is nobody's to complete");
+        assert!(!script.contains("__launch"), "the launcher is internal");
     }
     assert_failed(&lock_client(&["completions", "abacus"]).await, 64, "abacus");
 
@@ -102,7 +102,7 @@ async fn completions_and_manual_pages_know_the_commands() {
 
 #[tokio::test]
 async fn bash_completes_the_options_of_a_command() {
-    // What bash does when somebody hits the tab key after these words.
+    // What bash does on the tab key after these words.
     let complete = r#"eval "$("$0" completions bash)"
         COMP_WORDS=(lock-client "$@"); COMP_CWORD=$#
         function_of=$(complete -p lock-client); function_of=${function_of#*-F }
@@ -126,11 +126,11 @@ async fn bash_completes_the_options_of_a_command() {
 async fn every_exit_code_is_in_the_help() {
     let help = String::from_utf8(lock_client(&["--help"]).await.stdout).unwrap();
     for code in ["0", "1", "64", "66", "69", "74", "75", "79", "80", "126", "127", "128+n"] {
-        let told = help.lines().any(|line| line.trim_start().starts_with(&format!("{code}  ")));
-        assert!(told, "{code} is in {help}");
+        let listed = help.lines().any(|line| line.trim_start().starts_with(&format!("{code}  ")));
+        assert!(listed, "{code} is in {help}");
     }
     let help = String::from_utf8(lock_client(&["run", "--help"]).await.stdout).unwrap();
-    for fact in ["lives on", "What protects is the token", "redis+sentinel://", "128+n"] {
+    for fact in ["live on", "The token is what protects", "redis+sentinel://", "128+n"] {
         assert!(help.contains(fact), "{fact:?} is in {help}");
     }
 }

@@ -1,8 +1,10 @@
-//! The `lock-client` command: its events and its exit codes.
+//! `lock-client put`: its events and its exit codes.
 
 use std::{process::Command, time::Duration};
 
-use crate::command::{apart, assert_failed, events, lock_client, names};
+use crate::command::{
+    BUSY, NO_ANSWER, assert_failed, events, lock_client, names, without_terminal,
+};
 use crate::programs::LOCK_CLIENT;
 use crate::programs::storage_server;
 use rustix::process::Signal;
@@ -10,7 +12,7 @@ use serde_json::{Value, json};
 use testbed::{Redis, StorageServer, process::Process};
 
 #[tokio::test]
-async fn put_writes_under_a_lock_and_tells_each_step() {
+async fn put_writes_under_a_lock_and_prints_each_step() {
     let redis = Redis::start().await.unwrap();
     let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
     redis.set("fenced:{orders/42}:token", "32").await.unwrap();
@@ -22,7 +24,7 @@ async fn put_writes_under_a_lock_and_tells_each_step() {
     let steps = events(&first);
     assert_eq!(names(&steps), ["acquired", "read", "lease-checked", "written", "released"]);
     assert_eq!(steps[0]["token"], 33);
-    assert!(steps[0]["holder"].as_str().unwrap().ends_with("..."), "no holder is shown whole");
+    assert!(steps[0]["holder"].as_str().unwrap().ends_with("..."), "the holder is redacted");
     assert_eq!(steps[1]["value"], Value::Null);
     assert_eq!((&steps[3]["token"], &steps[3]["version"]), (&json!(33), &json!(1)));
 
@@ -43,14 +45,14 @@ async fn put_writes_under_a_lock_and_tells_each_step() {
 }
 
 #[tokio::test]
-async fn busy_lock_is_75_and_its_status_tells_who() {
+async fn busy_lock_is_75_and_its_status_shows_the_holder() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "34").await.unwrap();
     redis.set("fenced:{r}:lock", "34 34 0123456789abcdef0123456789abcdef").await.unwrap();
     let url = redis.url();
     let to = ["--redis", &url, "--storage", "http://127.0.0.1:1"];
     let busy = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
-    assert_failed(&busy, 75, "somebody else holds the lock");
+    assert_failed(&busy, 75, BUSY);
 
     let status = lock_client(&["status", "r", "--redis", &url]).await;
     let held = json!({
@@ -65,7 +67,7 @@ async fn busy_lock_is_75_and_its_status_tells_who() {
 }
 
 #[tokio::test]
-async fn lease_that_ran_out_is_79_and_nothing_is_written() {
+async fn expired_lease_is_79_and_nothing_is_written() {
     let redis = Redis::start().await.unwrap();
     let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let url = redis.url();
@@ -79,7 +81,7 @@ async fn lease_that_ran_out_is_79_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn refused_token_is_swapped_before_anything_was_read() {
+async fn rejected_token_is_reissued_before_the_read() {
     let redis = Redis::start().await.unwrap();
     let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
@@ -97,7 +99,7 @@ async fn refused_token_is_swapped_before_anything_was_read() {
 }
 
 #[tokio::test]
-async fn token_that_is_refused_after_the_read_is_80() {
+async fn token_that_is_rejected_after_the_read_is_80() {
     let redis = Redis::start().await.unwrap();
     let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
@@ -126,7 +128,7 @@ async fn token_that_is_refused_after_the_read_is_80() {
 }
 
 #[tokio::test]
-async fn signal_ends_a_put_and_frees_the_lock() {
+async fn signal_ends_a_put_and_releases_the_lock() {
     let redis = Redis::start().await.unwrap();
     let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let url = redis.url();
@@ -136,7 +138,7 @@ async fn signal_ends_a_put_and_frees_the_lock() {
         (&["--hold", "600s"][..], "holding", Signal::TERM, 143),
         (&["--step"], "acquired", Signal::INT, 130),
     ] {
-        let mut command = apart(LOCK_CLIENT);
+        let mut command = without_terminal(LOCK_CLIENT);
         command.args(["put", "r", "x", "--ttl", "600s"]);
         command.args(["--redis", &url, "--storage", storage.url()]).args(option);
         let mut put = Process::spawn("put", &command, folder.path()).unwrap();
@@ -149,7 +151,7 @@ async fn signal_ends_a_put_and_frees_the_lock() {
 }
 
 #[tokio::test]
-async fn redis_that_asks_for_a_password_says_so() {
+async fn missing_password_is_reported() {
     let redis = Redis::start_with(&["--requirepass", "secret"]).await.unwrap();
     let url = redis.url();
     let commands: [&[&str]; 4] =
@@ -179,7 +181,7 @@ async fn unreachable_redis_and_storage_are_69() {
     let to = ["--redis", &url, "--storage", "http://127.0.0.1:1"];
     let no_storage = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
     assert_failed(&no_storage, 69, "the storage is unavailable");
-    assert_eq!(names(&events(&no_storage)), ["acquired", "released"], "no lock is left behind");
+    assert_eq!(names(&events(&no_storage)), ["acquired", "released"], "the lock is released");
 
     let other = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let elsewhere = format!("{}/elsewhere", other.url());
@@ -187,13 +189,17 @@ async fn unreachable_redis_and_storage_are_69() {
     let no_storage = lock_client(&[&["put", "r", "x"], &to_elsewhere[..]].concat()).await;
     assert_failed(&no_storage, 69, "the storage rejected the request");
     let steps = events(&no_storage);
-    assert_eq!(names(&steps), ["acquired", "released"], "a strange 404 is no fenced read");
+    assert_eq!(
+        names(&steps),
+        ["acquired", "released"],
+        "a 404 of another server is no fenced read"
+    );
 
     redis.process().kill().unwrap();
     let no_redis = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
-    assert_failed(&no_redis, 69, "no answer from the lock service");
+    assert_failed(&no_redis, 69, NO_ANSWER);
     let no_redis = lock_client(&["status", "r", "--redis", &url]).await;
-    assert_failed(&no_redis, 69, "no answer from the lock service");
+    assert_failed(&no_redis, 69, NO_ANSWER);
 }
 
 #[tokio::test]
@@ -222,11 +228,11 @@ async fn wrong_usage_is_64() {
 }
 
 #[tokio::test]
-async fn client_whose_driver_has_gone_lets_the_lock_go() {
+async fn client_whose_driver_has_gone_releases_the_lock() {
     let redis = Redis::start().await.unwrap();
     let url = redis.url();
     let step = ["put", "r", "x", "--step", "--redis", &url, "--storage", "http://127.0.0.1:1"];
-    // The command's stdin is empty here: there is nobody to say that it may go on.
+    // Stdin is empty here: no line allows the next step.
     let output = lock_client(&step).await;
     assert_failed(&output, 64, "stdin ended");
     assert_eq!(names(&events(&output)), ["acquired", "released"]);

@@ -1,5 +1,5 @@
-//! What each kind of deployment of Redis guarantees: whether two may hold a lock at once after something
-//! happened to it, and what becomes of the data then, with the fence and without.
+//! What each kind of deployment of Redis guarantees: whether two clients may hold a lock at once after
+//! a fault, and whether data is lost then, with the fence and without.
 //!
 //! The table in `lock-client/README.md` names these tests.
 
@@ -25,26 +25,26 @@ const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 /// Longer than the leases here, which last for ten minutes.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
-/// What came of a second client's asking for a lock that the first believes to hold.
+/// The outcome when a second client asks for a lock that the first believes to hold.
 #[derive(Debug, PartialEq, Eq)]
 enum Then {
-    /// It was kept out.
+    /// It did not get the lock.
     Excluded,
-    /// It could not be told who has the lock, and got nothing.
+    /// It could not learn who holds the lock, and did not get it.
     NoMajority,
-    /// It has the lock, too, with a token that is so to the first one's. Then it read and wrote, and the
-    /// first wrote.
+    /// It got the lock too, with a token that compares so with the first. Then it read and wrote, and
+    /// then the first wrote.
     TwoHolders { token: Ordering, with_the_fence: Write, without: Write },
 }
 
-/// How the second token is to the first.
+/// How the second token compares with the first.
 #[derive(Debug, PartialEq, Eq)]
 enum Ordering {
     Higher,
     Same,
 }
 
-/// What became of the first one's write.
+/// The fate of the first client's write.
 #[derive(Debug, PartialEq, Eq)]
 enum Write {
     Refused,
@@ -90,7 +90,7 @@ impl Storages {
         First { lease, resources }
     }
 
-    /// Has a second client ask for the lock that the first believes to hold.
+    /// Lets a second client ask for the lock that the first believes to hold.
     async fn then(&self, first: First, locks: &Locks) -> Then {
         let issued = first.lease.token().unwrap();
         let lease = match locks.acquire(first.lease.name(), lasting()).await {
@@ -159,11 +159,11 @@ async fn primary_whose_replica_takes_over() {
     let storages = Storages::start().await;
     let primary = Redis::start().await.unwrap();
     let locks_at_first = locks(&primary.url());
-    // The replica has heard of this grant and its end, and not of the next.
+    // The replica receives this grant and its release, but not the next grant.
     let heard_of = locks_at_first.acquire(&name("failover"), lasting()).await.unwrap();
     heard_of.release().await.unwrap();
     let replica = Redis::replica_of(&primary).await.unwrap();
-    replica.cut().await;
+    replica.cut();
     let first = storages.first(&locks_at_first, "failover").await;
     replica.promote().await.unwrap();
     let then = storages.then(first, &locks(&replica.redis().url())).await;

@@ -1,11 +1,11 @@
-//! What a client asks of the storage: to read, claim, write and delete.
+//! Requests to the storage whose request or reply is lost: read, claim, write and delete.
 
 use fence::Fence;
 use lock_client::{
     Lease,
     storage::{Answer, FencedError, FencedResource, Storage, StorageError},
 };
-use testbed::StorageServer;
+use testbed::{Proxy, StorageServer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -18,7 +18,6 @@ use crate::lossy_service::{Fault, Service};
 use crate::names::{name, token};
 use crate::programs::storage_server;
 use std::time::Duration;
-use testbed::lossy_proxy::LossyProxy;
 
 const TEXT: &str = "text/plain";
 const FAULTS: [Fault; 2] = [Fault::LostRequest, Fault::LostReply];
@@ -26,7 +25,7 @@ const FAULTS: [Fault; 2] = [Fault::LostRequest, Fault::LostReply];
 /// A storage server behind a proxy, in which `r` has the value `old`.
 struct Shelf {
     server: StorageServer,
-    proxy: LossyProxy,
+    proxy: Proxy,
     storage: Storage,
     fence: Fence,
 }
@@ -34,15 +33,15 @@ struct Shelf {
 impl Shelf {
     async fn start() -> Self {
         let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
-        let proxy = LossyProxy::to(server.url()).await;
-        let storage = Storage::new(&format!("http://{}", proxy.address)).unwrap();
+        let proxy = Proxy::start(server.address()).await.unwrap();
+        let storage = Storage::new(&proxy.url("http")).unwrap();
         let fence = new_fence(33);
         let written = storage.write(&name("r"), &fence, TEXT, "old").await.unwrap();
         assert_eq!(written, Answer::Accepted(1));
         Self { server, proxy, storage, fence }
     }
 
-    /// Has this go wrong with the next request.
+    /// Lets this go wrong with the next request.
     fn strike(&self, fault: Fault) {
         match fault {
             Fault::LostRequest => self.proxy.lose_request("HTTP/1.1"),
@@ -51,7 +50,7 @@ impl Shelf {
         }
     }
 
-    /// What the storage has, and its version, without the proxy.
+    /// The stored value and its version, read without the proxy.
     async fn value(&self) -> Option<(String, u64)> {
         let value = Storage::new(self.server.url()).unwrap().read(&name("r")).await.unwrap();
         value.map(|value| (String::from_utf8(value.bytes.to_vec()).unwrap(), value.version))
@@ -62,7 +61,7 @@ impl Shelf {
     }
 }
 
-/// Checks that the outcome is told as unknown, and that the request was sent once.
+/// Checks that the outcome is reported as unknown, and that the request was sent once.
 #[track_caller]
 fn assert_unknown<T: std::fmt::Debug>(
     shelf: &Shelf,
@@ -70,12 +69,12 @@ fn assert_unknown<T: std::fmt::Debug>(
     outcome: Result<T, StorageError>,
 ) {
     assert!(matches!(outcome, Err(StorageError::Unknown(_))), "{outcome:?}");
-    assert!(shelf.proxy.has_lost_it());
+    assert!(shelf.proxy.has_struck());
     assert_eq!(shelf.proxy.requests("HTTP/1.1"), sent + 1);
 }
 
 #[tokio::test]
-async fn lost_reply_of_the_storage_is_told_as_unknown_and_nothing_is_sent_twice() {
+async fn lost_reply_of_the_storage_is_an_unknown_outcome_and_nothing_is_sent_twice() {
     for fault in FAULTS {
         let shelf = Shelf::start().await;
         let (storage, r, higher) = (&shelf.storage, name("r"), new_fence(34));
@@ -89,7 +88,7 @@ async fn lost_reply_of_the_storage_is_told_as_unknown_and_nothing_is_sent_twice(
             matches!(read, Err(StorageError::Unavailable(_))),
             "a read changes nothing: {read:?}"
         );
-        assert!(shelf.proxy.has_lost_it() && sent() == before + 1);
+        assert!(shelf.proxy.has_struck() && sent() == before + 1);
 
         let before = sent();
         shelf.strike(fault);
@@ -118,7 +117,7 @@ async fn lost_reply_of_the_storage_is_told_as_unknown_and_nothing_is_sent_twice(
 }
 
 #[tokio::test]
-async fn resource_under_a_lease_tells_what_may_have_happened_and_what_did_not() {
+async fn resource_under_a_lease_reports_what_may_have_happened_and_what_did_not() {
     for fault in FAULTS {
         let (shelf, service) = (Shelf::start().await, Service::start().await);
         let happened = fault == Fault::LostReply;
@@ -154,10 +153,10 @@ async fn resource_under_a_lease_tells_what_may_have_happened_and_what_did_not() 
     }
 }
 
-/// What the storage does with a write that came while it hung, and whose client has gone, is its
-/// affair. But it has done it, or never will, when the next read is answered.
+/// A write arrived while the storage hung, and its client has gone. The storage may carry it out or not,
+/// but this is decided before the next read is answered.
 #[tokio::test]
-async fn write_to_a_storage_that_hung_is_settled_when_it_goes_on() {
+async fn write_to_a_storage_that_hung_is_decided_before_the_next_read() {
     let (mut shelf, service) = (Shelf::start().await, Service::start().await);
     service.redis.set("fenced:{r}:token", "33").await.unwrap();
     let lease = service.far.acquire(&name("r"), lasting()).await.unwrap();
@@ -177,7 +176,7 @@ async fn write_to_a_storage_that_hung_is_settled_when_it_goes_on() {
     assert_eq!(shelf.value().await, Some(("new".to_owned(), shown.version + 1)));
 }
 
-/// Somebody between the client and the storage may answer in its stead, after it has written.
+/// A proxy between client and storage may answer for the storage after it has written.
 #[tokio::test]
 async fn success_that_is_not_understood_is_an_unknown_outcome() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

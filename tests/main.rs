@@ -5,6 +5,7 @@
 #[expect(dead_code, reason = "each package of tests uses a part of it")]
 mod command;
 mod command_get;
+mod command_in_host;
 mod command_put;
 mod command_script;
 mod conformance;

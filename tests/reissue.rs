@@ -1,5 +1,5 @@
-//! Reissue, and writes with unknown outcome: how far a resource used under a lease heals itself, and
-//! where it stops.
+//! Reissue, and writes with unknown outcome: how far a resource under a lease heals itself, and where
+//! it stops.
 
 mod late_writes;
 mod lost_counter;
@@ -20,7 +20,7 @@ use crate::{
     names::{name, token},
     wire,
 };
-use testbed::lossy_proxy::{Late, LossyProxy};
+use testbed::{Proxy, proxy::LateRequest};
 
 const TEXT: &str = "text/plain";
 
@@ -28,7 +28,7 @@ async fn acquire(redis: &Redis) -> Lease {
     locks(&redis.url()).acquire(&name("r"), lasting()).await.unwrap()
 }
 
-/// The token and the holder's first characters that the storage has for `r`.
+/// The token and the first characters of the holder that the storage keeps for `r`.
 async fn fence(server: &StorageServer) -> (u64, String) {
     let shown = wire::request(server.url(), "GET", "/v1/fences/r", &[], "").await.json();
     (shown["token"].as_u64().unwrap(), shown["holder"].as_str().unwrap().to_owned())
@@ -82,7 +82,7 @@ fn assert_unknown<T: std::fmt::Debug>(outcome: Result<T, FencedError>) {
 /// A storage server behind a proxy, with a value, and a lease with token 33 that has claimed it.
 struct Claimed {
     server: StorageServer,
-    proxy: LossyProxy,
+    proxy: Proxy,
     redis: Redis,
     lease: Lease,
     resource: FencedResource,
@@ -91,7 +91,7 @@ struct Claimed {
 impl Claimed {
     async fn on(redis: Redis) -> Self {
         let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
-        let proxy = LossyProxy::to(server.url()).await;
+        let proxy = Proxy::start(server.address()).await.unwrap();
         let lease = acquire(&redis).await;
         let resource = through(&proxy).under(&lease, &name("r"));
         assert_eq!(resource.write(TEXT, "old").await.unwrap(), 1);
@@ -104,8 +104,8 @@ impl Claimed {
         Self::on(redis_before(33).await).await
     }
 
-    /// Writes, and loses the connection before the request has come: it comes late.
-    async fn write_late(&self, value: &'static str) -> Late {
+    /// Writes, and loses the connection before the request arrives: it arrives late.
+    async fn write_late(&self, value: &'static str) -> LateRequest {
         self.change_late(value, self.resource.write(TEXT, value)).await
     }
 
@@ -113,14 +113,14 @@ impl Claimed {
         &self,
         mark: &str,
         change: impl Future<Output = Result<T, FencedError>>,
-    ) -> Late {
+    ) -> LateRequest {
         let held = self.proxy.hold(mark);
-        let (outcome, late) = tokio::join!(change, async { held.caught().await.cut() });
+        let (outcome, late) = tokio::join!(change, async { held.caught().await.unwrap().cut() });
         assert_unknown(outcome);
         late
     }
 }
 
-fn through(proxy: &LossyProxy) -> Storage {
-    Storage::new(&format!("http://{}", proxy.address)).unwrap()
+fn through(proxy: &Proxy) -> Storage {
+    Storage::new(&proxy.url("http")).unwrap()
 }

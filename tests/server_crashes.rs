@@ -11,18 +11,16 @@ use std::{
 use fence::ResourceName;
 use lock_client::storage::{Answer, Storage, StorageError};
 use tempfile::TempDir;
-use testbed::{Postgres, StorageServer, wait::until};
+use testbed::{Postgres, Proxy, StorageServer, wait::until};
 use tokio::task::JoinSet;
 
 use crate::programs::storage_server;
 use crate::{fences::new_fence, names::name, wire};
-use testbed::lossy_proxy::LossyProxy;
 
 const CLIENTS: u64 = 16;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Clients that each write their own resource, over and over with growing tokens, until told to
-/// stop.
+/// Clients that each write their own resource, again and again with growing tokens, until they are stopped.
 struct Load {
     clients: JoinSet<Written>,
     stop: Arc<AtomicBool>,
@@ -163,10 +161,10 @@ async fn crashed_postgres_is_answered_503_and_comes_back_without_a_restart() {
 
 /// The database makes the change, and its answer is lost.
 #[tokio::test]
-async fn lost_answer_of_the_database_is_told_as_an_unknown_outcome() {
+async fn lost_answer_of_the_database_is_an_unknown_outcome() {
     let postgres = Postgres::start().await.unwrap();
-    let proxy = LossyProxy::to(postgres.socket_folder().join(".s.PGSQL.5432")).await;
-    let url = format!("postgres://postgres@{}/postgres", proxy.address);
+    let proxy = Proxy::start(postgres.socket_folder().join(".s.PGSQL.5432")).await.unwrap();
+    let url = format!("postgres://postgres@{}/postgres", proxy.address());
     let server = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();
     let put = async |token, value| {
         let headers = [("Fencing-Token", token)];
@@ -175,7 +173,7 @@ async fn lost_answer_of_the_database_is_told_as_an_unknown_outcome() {
     assert_eq!(put("33", "one").await.status, 201);
     proxy.lose_reply_to("second value");
     let unknown = put("34", "second value").await;
-    assert!(proxy.has_lost_it());
+    assert!(proxy.has_struck());
     assert_eq!(unknown.problem(), "503 unavailable");
     assert_eq!(unknown.json()["outcome"], "unknown");
     assert_eq!(unknown.header("retry-after"), Some("1"));

@@ -1,5 +1,5 @@
-//! Others at the same database: a server that is stopped in the middle of its work, and somebody
-//! else's open transaction.
+//! Rivals at the same database: a server that is paused in the middle of its work, and another
+//! client's open transaction.
 
 use std::{sync::Arc, time::Duration};
 
@@ -58,7 +58,7 @@ async fn stopped_server_does_not_stop_the_other() {
     }
 }
 
-/// Starts a transaction in which somebody else does this, and leaves it open.
+/// Starts a transaction of another client with this statement, and leaves it open.
 async fn open_transaction(postgres: &Postgres, statement: &'static str) -> PgConnection {
     let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
     sqlx::query("begin").execute(&mut connection).await.unwrap();
@@ -66,8 +66,8 @@ async fn open_transaction(postgres: &Postgres, statement: &'static str) -> PgCon
     connection
 }
 
-/// Waits until a statement of the storage server's waits for somebody's lock.
-async fn somebody_waits_for_a_lock(postgres: &Postgres) {
+/// Waits until a statement of the storage server waits for another client's lock.
+async fn until_the_server_waits_for_a_lock(postgres: &Postgres) {
     let mut observer = PgConnection::connect(&postgres.url()).await.unwrap();
     let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
     let seen = async {
@@ -77,7 +77,7 @@ async fn somebody_waits_for_a_lock(postgres: &Postgres) {
 }
 
 /// Writes to a blocked resource, and meanwhile to many others.
-async fn others_go_on_while_one_is_blocked(statement: &'static str) {
+async fn others_continue_while_one_is_blocked(statement: &'static str) {
     let world = World::on_postgres(&[]).await;
     let url = world.server.url().to_owned();
     world.put("/v1/resources/blocked", &[("Fencing-Token", "1")], "x").await;
@@ -90,7 +90,7 @@ async fn others_go_on_while_one_is_blocked(statement: &'static str) {
         })
     };
     let (old, new) = (blocked("/v1/resources/blocked"), blocked("/v1/resources/new"));
-    somebody_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
+    until_the_server_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
     let mut others = JoinSet::new();
     for other in 0..200 {
         let storage = Storage::new(&url).unwrap();
@@ -109,19 +109,19 @@ async fn others_go_on_while_one_is_blocked(statement: &'static str) {
 }
 
 #[tokio::test]
-async fn others_go_on_while_somebody_has_locked_a_row() {
+async fn others_continue_while_a_row_is_locked() {
     let lock = "select from storage.resource where resource = 'blocked' for update";
-    others_go_on_while_one_is_blocked(lock).await;
+    others_continue_while_one_is_blocked(lock).await;
 }
 
 #[tokio::test]
-async fn others_go_on_while_somebody_inserts_the_same_row() {
+async fn others_continue_while_the_same_row_is_being_inserted() {
     let insert = "insert into storage.resource (resource, holder, version) values ('new', '', 1)";
-    others_go_on_while_one_is_blocked(insert).await;
+    others_continue_while_one_is_blocked(insert).await;
 }
 
 #[tokio::test]
-async fn others_go_on_while_somebody_has_locked_many_rows() {
+async fn others_continue_while_many_rows_are_locked() {
     let world = World::on_postgres(&[]).await;
     let storage = Storage::new(world.server.url()).unwrap();
     let write = |resource: String, token| {
@@ -138,7 +138,7 @@ async fn others_go_on_while_somebody_has_locked_many_rows() {
     for number in 0..100 {
         blocked.spawn(write(format!("locked/{number}"), 2));
     }
-    somebody_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
+    until_the_server_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
     for number in 0..100 {
         let answer = write(format!("free/{number}"), 1).await.unwrap();
         assert!(matches!(answer, Answer::Accepted(_)));
@@ -162,7 +162,7 @@ async fn a_resource_that_stays_blocked_is_answered_503_with_outcome_none() {
     assert_eq!(answer.header("retry-after"), Some("1"));
     somebody.close().await.unwrap();
     let value = world.ask("GET", "/v1/resources/r", &[]).await;
-    assert_eq!(value.text(), "one", "what was told not to have happened has not");
+    assert_eq!(value.text(), "one", "a write reported as not done was not done");
 }
 
 /// Another process has the SQLite file locked.
@@ -183,13 +183,13 @@ async fn a_locked_sqlite_file_is_answered_503_with_outcome_none() {
     assert_eq!(answer.json()["outcome"], "none");
     sqlx::query("rollback").execute(&mut somebody).await.unwrap();
     let value = wire::request(server.url(), "GET", "/v1/resources/r", &[], "").await;
-    assert_eq!(value.text(), "one", "what was told not to have happened has not");
+    assert_eq!(value.text(), "one", "a write reported as not done was not done");
     assert_eq!(put("2", "two").await.json()["version"], 2);
 }
 
 /// Another process has written to the SQLite file since the server did.
 #[tokio::test]
-async fn what_another_process_wrote_to_the_sqlite_file_counts() {
+async fn writes_of_another_process_to_the_sqlite_file_count() {
     let folder = TempDir::with_prefix("fenced-").unwrap();
     let url = format!("sqlite:{}", folder.path().join("fenced.db").display());
     let one = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();
@@ -217,7 +217,7 @@ async fn sigterm_answers_what_is_queued_and_takes_nothing_new() {
             wire::request(&url, "PUT", "/v1/resources/r", &[("Fencing-Token", "2")], "two").await
         }
     });
-    somebody_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
+    until_the_server_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
 
     world.server.process().signal(Signal::TERM).unwrap();
     let address = url.strip_prefix("http://").unwrap();

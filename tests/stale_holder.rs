@@ -27,7 +27,7 @@ async fn expire(redis: &Redis) {
 
 /// Redisson's `getToken()` reads the shared counter.
 #[tokio::test]
-async fn stale_holder_is_never_told_its_successors_token() {
+async fn stale_holder_never_gets_its_successors_token() {
     let redis = redis_before(33).await;
     let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let (storage, locks) = (Storage::new(server.url()).unwrap(), locks(&redis.url()));

@@ -46,7 +46,7 @@ async fn every_request_reaches_the_resource_and_a_refusal_is_an_answer() {
 }
 
 #[tokio::test]
-async fn what_is_no_storage_server_has_accepted_nothing() {
+async fn server_that_is_no_storage_server_accepts_nothing() {
     let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let elsewhere = Storage::new(&format!("{}/elsewhere", server.url())).unwrap();
     let (resource, fence) = (name("r"), new_fence(34));

@@ -51,7 +51,7 @@ async fn counted_reentry_has_the_same_token() {
     assert!(matches!(again, Err(AcquireError::Lost(_))), "{again:?}");
 }
 
-/// As on the front page of the crate.
+/// As in the README of the crate.
 #[tokio::test]
 async fn resource_that_is_used_under_a_lease_does_not_keep_the_lock() {
     let (mut redis, server) = (
@@ -79,7 +79,7 @@ async fn resource_that_is_used_under_a_lease_does_not_keep_the_lock() {
     redis.process().resume().unwrap();
 }
 
-/// Each storage has fences of its own: what was claimed in one was not claimed in another.
+/// Each storage has its own fences: a claim in one is no claim in another.
 #[tokio::test]
 async fn claim_in_one_storage_is_none_in_another() {
     let redis = Redis::start().await.unwrap();
@@ -150,11 +150,11 @@ async fn with_cancels_the_body_when_the_lease_is_lost() {
     };
     let lost = timeout(SOON, locks.with(&name("r"), ttl(600), body)).await.unwrap();
     assert!(matches!(lost, Err(WithError::Lost(_))));
-    assert!(dropped.load(Ordering::SeqCst), "the body is gone when this is told");
+    assert!(dropped.load(Ordering::SeqCst), "the body has ended by then");
 }
 
 #[tokio::test]
-async fn several_names_are_had_all_or_none() {
+async fn several_names_are_acquired_all_or_none() {
     let redis = Redis::start().await.unwrap();
     let locks = locks(&redis.url());
     let names = ["c", "a", "b", "a"].map(name);

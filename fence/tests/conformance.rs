@@ -17,7 +17,7 @@ use sqlx::{
 };
 use testbed::{MariaDb, Postgres, Redis};
 
-/// What an offer came to, once its transaction has ended.
+/// The outcome of an offer, once its transaction has ended.
 fn answer<E>(claimed: Result<(), ClaimError<E>>) -> Answer
 where
     ClaimError<E>: Into<Failure>,

@@ -29,8 +29,8 @@ const ACCOUNTS: &[&str] = &[
     "call fence_claim('alice', 34, 'a')",
 ];
 
-/// A server with the fence, the protected table `accounts` with the rows alice and bob, and a fence
-/// of alice's at token 34, of holder a.
+/// A server with the fence, the protected table `accounts` with the rows alice and bob, and
+/// alice's fence at token 34 of holder a.
 async fn accounts() -> (MariaDb, MySqlConnection) {
     let server = MariaDb::start().await.unwrap();
     let mut database = session(&server).await;
@@ -45,7 +45,7 @@ async fn session(server: &MariaDb) -> MySqlConnection {
     MySqlConnection::connect(&server.url()).await.unwrap()
 }
 
-/// Runs a statement, and tells how many rows it touched, or else the SQLSTATE.
+/// Runs a statement, and returns how many rows it touched, or else the SQLSTATE.
 async fn attempt(database: &mut MySqlConnection, statement: &str) -> Result<u64, String> {
     let done = sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(database).await;
     match done {
@@ -57,7 +57,7 @@ async fn attempt(database: &mut MySqlConnection, statement: &str) -> Result<u64,
     }
 }
 
-/// Runs statements in one transaction, which is rolled back, and tells the first error.
+/// Runs statements in one transaction, which is rolled back, and returns the first error.
 async fn attempt_all(database: &mut MySqlConnection, statements: &[&str]) -> Result<(), String> {
     attempt(database, "begin").await.unwrap();
     let mut done = Ok(());

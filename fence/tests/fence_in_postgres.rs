@@ -1,10 +1,11 @@
-//! The fence inside PostgreSQL: whatever somebody does to a protected table, it takes a valid token.
+//! The fence inside PostgreSQL: every change of a protected table needs a valid token.
 
 mod installing;
 mod isolation;
 mod partitions;
 mod protecting;
 mod roles;
+mod search_path;
 mod transactions;
 mod writes;
 
@@ -23,8 +24,8 @@ const MALFORMED: &str = "ZF003";
 const TOKEN_REQUIRED: &str = "ZF004";
 const TRUNCATE_REFUSED: &str = "ZF005";
 
-/// A server with the fence, the protected table `accounts` with the rows alice and bob, and a fence
-/// of alice's at token 34, of holder a.
+/// A server with the fence, the protected table `accounts` with the rows alice and bob, and
+/// alice's fence at token 34 of holder a.
 async fn accounts() -> (Postgres, PgConnection) {
     let (server, mut database) = fence().await;
     let setup = "
@@ -53,8 +54,8 @@ async fn session_of(server: &Postgres, role: &str) -> PgConnection {
     PgConnection::connect(&url).await.unwrap()
 }
 
-/// Runs statements, all in one transaction unless they begin one themselves, and tells how many rows
-/// they touched, or else the SQLSTATE.
+/// Runs statements, all in one transaction unless they begin one themselves, and returns how many
+/// rows they touched, or else the SQLSTATE.
 async fn attempt(database: &mut PgConnection, statements: &str) -> Result<u64, String> {
     let done = sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(database).await;
     match done {
@@ -87,7 +88,7 @@ async fn is_true(database: &mut PgConnection, query: &str) -> bool {
     query.persistent(false).fetch_one(database).await.unwrap()
 }
 
-/// Waits until the session waits for another one's lock.
+/// Waits until the session waits for another session's lock.
 async fn until_it_waits(watcher: &mut PgConnection, session: i64) {
     let waits = format!("select cardinality(pg_blocking_pids({session})) > 0");
     let waiting = async {

@@ -22,7 +22,7 @@ async fn claimed() -> (Redis, MultiplexedConnection) {
     (server, connection)
 }
 
-/// Runs the script as any client would, and tells an error by its code.
+/// Runs the script as any client would, and returns an error by its code.
 async fn run(
     connection: &mut MultiplexedConnection,
     keys: &[&str],
@@ -96,7 +96,7 @@ async fn deletes_and_expiry_of_the_value_keep_the_fence() {
 }
 
 #[tokio::test]
-async fn command_that_fails_has_claimed_all_the_same() {
+async fn command_that_fails_has_still_claimed() {
     let (_server, mut connection) = claimed().await;
     let _: () = asked(&mut connection, &["RPUSH", BALANCE, "a list"]).await;
     let wrong = ["36", "a", "HSET", "field", "value"];
@@ -161,7 +161,7 @@ async fn malformed_calls_change_nothing() {
 }
 
 #[tokio::test]
-async fn library_goes_on_after_the_scripts_were_flushed() {
+async fn library_works_after_the_scripts_were_flushed() {
     let (_server, mut connection) = claimed().await;
     let offered = |number| Fence { token: token(number), holder: "a".parse().unwrap() };
     let fenced = Fenced::new(&name("alice"), &offered(35));

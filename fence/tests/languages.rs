@@ -1,5 +1,5 @@
 //! The fence in PostgreSQL from other languages: the programs in `fence/tests/languages`, each of which
-//! asserts what it claims. Nobody needs Rust for it, so `psql` installs the fence, too.
+//! asserts what it claims. None of them needs Rust, so `psql` installs the fence.
 
 use std::{
     fs::File,
@@ -53,15 +53,15 @@ async fn stale_write_goes_through_where_the_table_is_not_protected() {
     for program in [psql as Program, psycopg, sqlalchemy, node] {
         let postgres = with_accounts().await;
         let output = run(program, &postgres).await;
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success(), "{said}");
-        assert!(said.contains("the write with token 33 was not refused"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{stderr}");
+        assert!(stderr.contains("the write with token 33 was not refused"), "{stderr}");
         let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
-        assert_eq!(balance(&mut connection).await, 0, "the stale write is there: {said}");
+        assert_eq!(balance(&mut connection).await, 0, "the stale write is there: {stderr}");
     }
 }
 
-/// Runs a program on a protected table, and looks at what is left from outside of it.
+/// Runs a program on a protected table, and checks the table afterwards from outside.
 async fn is_right_in_the_end(program: Program) {
     let postgres = with_accounts().await;
     let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();

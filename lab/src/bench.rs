@@ -1,15 +1,14 @@
-//! Benches: every figure beside something else that was measured in the same run.
+//! Benches: they compare every figure with another one of the same run.
 
 mod fence;
-mod line;
+mod goal;
 mod load;
 mod locks;
-mod nothing;
+mod null_server;
 mod peer;
 mod redlock;
-mod samples;
+mod series;
 mod storage;
-mod target;
 mod work;
 
 use std::process::ExitCode;
@@ -17,26 +16,26 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 pub use locks::HoldLeases;
-pub use nothing::serve_nothing;
+pub use null_server::serve_nothing;
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
-    /// Fenced writes per second over HTTP, beside the HTTP alone and unfenced writes into PostgreSQL
+    /// Fenced writes per second over HTTP, next to HTTP alone and unfenced writes into PostgreSQL
     ///
     /// Needs wrk and PostgreSQL with pgbench.
     Storage(storage::StorageBench),
-    /// What the fence costs inside PostgreSQL, beside the same statements without it
+    /// What the fence costs inside PostgreSQL, next to the same statements without it
     ///
     /// Needs PostgreSQL with pgbench.
     Fence(fence::FenceBench),
-    /// What locks in Redis take, beside a PING, the crate rslock, and the Lock of the Python client redis
+    /// How long locks on one Redis take, next to a PING, the crate rslock and Python's redis
     ///
-    /// Needs Redis, and Python with the client (`make python`).
+    /// Needs Redis, and Python with the package redis (`make python`).
     Locks(locks::LocksBench),
-    /// What locks on a majority of Redis nodes take, beside the crate rslock, with one that hangs, too
+    /// How long locks on a majority of Redis nodes take, next to the crate rslock
     ///
-    /// Needs Redis.
+    /// Measures with all nodes up, and while one of them hangs. Needs Redis.
     Redlock(redlock::RedlockBench),
 }
 
@@ -44,20 +43,14 @@ impl Bench {
     /// Runs the bench and prints its figures.
     ///
     /// # Errors
-    /// If it can't be run.
+    /// If the bench can't be run.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Storage(bench) => bench.run().await,
-            Self::Fence(bench) => bench.run().await,
-            Self::Locks(bench) => bench.run().await,
-            Self::Redlock(bench) => bench.run().await,
+            Self::Storage(bench) => bench.run().await?,
+            Self::Fence(bench) => bench.run().await?,
+            Self::Locks(bench) => bench.run().await?,
+            Self::Redlock(bench) => bench.run().await?,
         }
-    }
-}
-
-fn at_least_one(count: &str) -> Result<usize, String> {
-    match count.parse() {
-        Ok(count) if count > 0 => Ok(count),
-        _ => Err("a whole number from 1".to_owned()),
+        Ok(ExitCode::SUCCESS)
     }
 }

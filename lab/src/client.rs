@@ -1,66 +1,77 @@
-//! The clients that scenarios drive, each a program that runs as a process of its own: of a table
-//! (`shelf`), of a storage server (`writer`, and `naive_redlock` without tokens), of a lock alone (`worker`), and crowds of them (`buyers`,
-//! `waiters`). They tell of their `steps`.
+//! The client that scenarios drive: a process of its own, which reads commands from stdin.
+//!
+//! Its [`setup`] says which lock it takes and what it writes to. It reads a [`command`] per line,
+//! does it for real, and prints each event as a JSON line: a [`report`]. A process may also be a
+//! [`crowd`] of clients, each of which goes through the same commands.
+//!
+//! A `session` carries commands out, with one of the locks (`lease`, `key_lock`, `naive_redlock`)
+//! and one of the stores (`server`, `table`, `sale`).
 
-pub(crate) mod buyers;
-pub(crate) mod naive_redlock;
-pub(crate) mod shelf;
-mod steps;
-pub(crate) mod waiters;
-pub(crate) mod worker;
-pub(crate) mod writer;
+pub(crate) mod command;
+mod crowd;
+pub(crate) mod key_lock;
+mod lease;
+mod lock;
+mod naive_redlock;
+pub(crate) mod report;
+pub(crate) mod sale;
+mod server;
+mod session;
+pub(crate) mod setup;
+pub(crate) mod table;
+mod tally;
 
-use std::process::ExitCode;
+use std::{io, process::ExitCode, thread};
 
-use clap::{Subcommand, ValueEnum};
+use anyhow::Context;
+use clap::Args;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// Somebody else holds the lock: an exit code.
-pub(crate) const BUSY: u8 = 75;
-/// The storage refused the token: an exit code.
-pub(crate) const REFUSED: u8 = 80;
+use self::{
+    command::Command,
+    report::{Report, Reports},
+    session::Session,
+    setup::Setup,
+};
 
-/// What to run as a client.
-#[derive(Debug, Subcommand)]
-pub enum Program {
-    /// Works on a table of PostgreSQL, step by step
-    #[command(hide = true)]
-    ShelfClient(shelf::ShelfClient),
-    /// Writes to a storage server under a lock, step by step
-    #[command(hide = true)]
-    Writer(writer::Writer),
-    /// Writes to a storage server under a Redlock without tokens, step by step
-    #[command(hide = true)]
-    NaiveRedlock(naive_redlock::NaiveRedlock),
-    /// Waits for a lock in a crowd
-    #[command(hide = true)]
-    Waiters(waiters::Waiters),
-    /// Buys in a sale, step by step or in a crowd
-    #[command(hide = true)]
-    Buyers(buyers::Buyers),
-    /// Takes a lock, works and gives it back, step by step
-    #[command(hide = true)]
-    Worker(worker::Worker),
+/// A client, or a crowd of clients.
+#[derive(Args, Debug)]
+pub struct Client {
+    /// What the client connects to, as JSON
+    #[arg(value_parser = |text: &str| serde_json::from_str::<Setup>(text))]
+    setup: Setup,
 }
 
-impl Program {
-    /// Runs it.
+impl Client {
+    /// Connects, and carries out commands until stdin ends.
     ///
     /// # Errors
-    /// If a server or stdin fails.
+    /// If a server fails, or a line is not a command.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
-        match self {
-            Self::ShelfClient(client) => client.run().await,
-            Self::Writer(writer) => writer.run().await,
-            Self::NaiveRedlock(client) => client.run().await,
-            Self::Waiters(waiters) => waiters.run().await,
-            Self::Buyers(buyers) => buyers.run().await,
-            Self::Worker(worker) => worker.run().await,
+        let mut lines = lines_of_stdin();
+        if let Some(crowd) = self.setup.crowd {
+            while let Some(line) = lines.recv().await {
+                let commands: Vec<Command> = parse(&line?)?;
+                Report::from(crowd::run(crowd, &self.setup, &commands).await?).print();
+            }
+        } else {
+            let mut session = Session::connect(&self.setup, Reports::Printed).await?;
+            while let Some(line) = lines.recv().await {
+                session.carry_out(parse(&line?)?).await?;
+            }
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
-/// A value as it stands on the command line.
-pub(crate) fn as_argument(value: &impl ValueEnum) -> String {
-    let argument = value.to_possible_value().expect("no value is left out");
-    argument.get_name().to_owned()
+fn parse<T: DeserializeOwned>(line: &str) -> anyhow::Result<T> {
+    serde_json::from_str(line).with_context(|| format!("not a command: {line}"))
+}
+
+/// Reads stdin on a thread that the process does not wait for when it ends.
+fn lines_of_stdin() -> UnboundedReceiver<io::Result<String>> {
+    let (sender, receiver) = unbounded_channel();
+    thread::spawn(move || io::stdin().lines().try_for_each(|line| sender.send(line)));
+    receiver
 }

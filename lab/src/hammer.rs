@@ -1,12 +1,12 @@
-//! `lab hammer`: many clients at one database, each believing that it holds the lock, to see whether
-//! what protects the database holds.
+//! `lab hammer`: many clients write to one database, and each believes that it holds the lock.
+//! Shows whether the fence protects the database.
 
-mod dialect;
+mod client;
+mod database;
 mod history;
 mod redis;
 mod report;
 mod sql;
-mod striker;
 
 use std::{
     pin::pin,
@@ -19,125 +19,47 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use async_trait::async_trait;
-use clap::{Args, ValueEnum};
-use fence::{Fence, Holder, ResourceName};
-use serde::Serialize;
+use clap::Args;
+use fence::{Holder, ResourceName};
 use tokio::task::JoinSet;
 
 use self::{
+    client::{Client, RESOURCES, Tally},
+    database::{Database, Variant},
     history::History,
     report::{Figures, Report},
-    striker::{Striker, Tally},
 };
+use crate::output::Output;
 
-/// How many resources the clients contend for.
-const RESOURCES: usize = 2;
-/// What to hammer at.
+/// Which database to hammer at, and how.
 #[derive(Args, Debug)]
 pub struct Hammer {
-    /// postgres://…, mariadb://…, sqlite:FILE or redis://… (6.2 or newer), with the fence of `migrations`
-    /// in it, as who installed that
+    /// The database: postgres://…, mariadb://…, sqlite:FILE or redis://… (6.2 or newer)
+    ///
+    /// The fence of `migrations` must be installed in it; connect as the role that installed the
+    /// fence.
     #[arg(long, value_name = "URL")]
     database: String,
-    /// How long to hammer, at each isolation level
+    /// How long to hammer at each isolation level
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// How many clients contend
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(2..))]
     clients: u16,
-    /// Do it a well-known wrong way instead of with the fence, which has to be found
+    /// Check tokens in a well-known wrong way instead of with the fence; the hammer must find it
+    /// out
     #[arg(long)]
     variant: Option<Variant>,
-    /// Print the figures as JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// The well-known wrong ways to check a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-enum Variant {
-    /// Update the data where the fence still has the token, by a subquery
-    Exists,
-    /// Select the fence's token, compare it in the program, then update the data
-    SelectThenUpdate,
-    /// Keep the token in the data's own row, and claim nothing before reading
-    RowToken,
-}
-
-/// A database to hammer at.
-#[async_trait]
-trait Anvil: Sync {
-    /// The isolation levels that it has, by name.
-    fn isolation_levels(&self) -> &'static [&'static str];
-
-    /// Makes the resources anew, without any writes.
-    async fn prepare(&self, resources: &[ResourceName]) -> anyhow::Result<()>;
-
-    /// Connects a client.
-    async fn connect(&self, isolation: &str) -> anyhow::Result<Box<dyn Client>>;
-
-    /// How many increments a resource has.
-    async fn increments(&self, resource: &ResourceName) -> anyhow::Result<u64>;
-
-    /// Removes what [`prepare`](Self::prepare) has made, if it came to that.
-    async fn clear(&self, resources: &[ResourceName]) -> anyhow::Result<()>;
-}
-
-/// A client of the database, which increments resources by reading, adding one and writing.
-#[async_trait]
-trait Client: Send {
-    /// Claims and reads, in a transaction of its own.
-    async fn read(&mut self, offer: &Offer) -> anyhow::Result<Attempt<Seen>>;
-
-    /// Claims and writes, in a transaction of its own.
-    async fn write(&mut self, offer: &Offer, increments: u64) -> anyhow::Result<Attempt<Written>>;
-
-    /// Claims, reads, pauses and writes, in one transaction.
-    async fn increment(
-        &mut self,
-        offer: &Offer,
-        pause: Duration,
-    ) -> anyhow::Result<Attempt<(Seen, Written)>>;
-}
-
-/// A resource, and what is offered for it.
-#[derive(Debug)]
-struct Offer {
-    resource: ResourceName,
-    fence: Fence,
-}
-
-/// What became of a transaction.
-#[derive(Clone, Copy, Debug)]
-enum Attempt<T> {
-    /// It was committed.
-    Done(T),
-    /// The token was refused.
-    Refused,
-    /// The database asks to try again: a deadlock, or a snapshot that is too old.
-    Again,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    state: u64,
-    increments: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Written {
-    state: u64,
-    replaced: u64,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl Hammer {
-    /// Hammers, and prints what came of it. The exit code is 0 if the fence held, or the wrong way was
-    /// caught; 1 if not.
+    /// Hammers, and prints the figures. The exit code is 0 if the fence held, or if the wrong way
+    /// was caught, and otherwise 1.
     ///
-    /// # Errors
-    /// If it can't be run, or is interrupted. What it made in the database is removed all the same.
+    /// # Errors If the hammer can't be run, or is interrupted. It removes its tables and fences all
+    /// the same.
     pub async fn run(
         self,
         interrupted: impl Future<Output = anyhow::Error>,
@@ -147,18 +69,18 @@ impl Hammer {
         let resources: Vec<ResourceName> = (0..RESOURCES)
             .map(|number| format!("hammer/{run}/{number}").parse())
             .collect::<Result<_, _>>()?;
-        let anvil = self.anvil(&run).await?;
+        let database = self.open_database(&run).await?;
 
         let mut figures = Vec::new();
         let mut first_token = 1;
-        for isolation in anvil.isolation_levels() {
+        for isolation in database.isolation_levels() {
             let hammered = tokio::select! {
-                // First, so that signals are caught before anything is made.
+                // Signals are caught first, before any table is created.
                 biased;
                 interruption = &mut interrupted => Err(interruption),
-                hammered = self.hammer(&*anvil, isolation, &resources, first_token) => hammered,
+                hammered = self.hammer(&*database, isolation, &resources, first_token) => hammered,
             };
-            let cleared = anvil.clear(&resources).await;
+            let cleared = database.clear(&resources).await;
             let (hammered, next_token) = hammered?;
             cleared?;
             figures.push(hammered);
@@ -166,18 +88,13 @@ impl Hammer {
         }
 
         let violated = figures.iter().any(|figures| figures.violations.any());
-        let Self { variant, clients, seconds, .. } = self;
+        let Self { variant, clients, seconds, output, .. } = self;
         let holds = violated == variant.is_some();
-        let report = Report { variant, clients, seconds, figures, holds };
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{}", report.table());
-        }
+        output.print(&Report { variant, clients, seconds, figures, holds })?;
         Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 
-    async fn anvil(&self, run: &str) -> anyhow::Result<Box<dyn Anvil>> {
+    async fn open_database(&self, run: &str) -> anyhow::Result<Box<dyn Database>> {
         let (url, variant) = (&self.database, self.variant);
         match url.split([':', '+']).next() {
             Some("redis" | "unix") => Ok(Box::new(redis::Redis::open(url, variant).await?)),
@@ -185,31 +102,29 @@ impl Hammer {
                 Ok(Box::new(sql::Sql::open(url, run, variant).await?))
             }
             _ => bail!(
-                "the URL begins with none of postgres:, mariadb:, mysql:, sqlite:, redis: and redis+unix:"
+                "the URL begins with none of postgres:, mariadb:, mysql:, sqlite:, redis: and \
+                 redis+unix:"
             ),
         }
     }
 
-    /// Lets the clients loose at one isolation level. Returns the next token too.
+    /// Hammers at one isolation level. Returns the figures and the next token.
     async fn hammer(
         &self,
-        anvil: &dyn Anvil,
+        database: &dyn Database,
         isolation: &'static str,
         resources: &[ResourceName],
         first_token: u64,
     ) -> anyhow::Result<(Figures, u64)> {
-        anvil.prepare(resources).await?;
-        let tokens = Arc::new(AtomicU64::new(first_token));
+        database.prepare(resources).await?;
+        let next_token = Arc::new(AtomicU64::new(first_token));
         let until = Instant::now() + Duration::from_secs(self.seconds);
         let mut clients = JoinSet::new();
         for _ in 0..self.clients {
-            let striker = Striker {
-                client: anvil.connect(isolation).await?,
-                resources: resources.to_vec(),
-                tokens: tokens.clone(),
-                tally: Tally::default(),
-            };
-            clients.spawn(striker.strike(until));
+            let connection = database.connect(isolation).await?;
+            let (resources, next_token) = (resources.to_vec(), next_token.clone());
+            let client = Client { connection, resources, next_token, tally: Tally::default() };
+            clients.spawn(client.contend(until));
         }
 
         let mut figures = Figures { isolation, ..Figures::default() };
@@ -224,10 +139,10 @@ impl Hammer {
             }
         }
         for (history, resource) in histories.iter_mut().zip(resources) {
-            history.increments = anvil.increments(resource).await?;
+            history.increments = database.increments(resource).await?;
             figures.writes += history.writes.len();
             figures.violations += history.violations().context("the history makes no sense")?;
         }
-        Ok((figures, tokens.load(Ordering::Relaxed)))
+        Ok((figures, next_token.load(Ordering::Relaxed)))
     }
 }

@@ -1,12 +1,22 @@
-//! Runs locks, clients and storages as real processes, and has done to them what goes wrong.
+//! Runs locks, clients and storages as real processes, and shows what goes wrong with them.
 //!
-//! A [`scenario`] drives private servers and [`client`]s, which are programs of their own, and fills a
-//! [`record`], which the [`timeline`] prints. A [`hammer`] strikes a database with many clients; a [`bench`](mod@bench) measures.
+//! # A map
+//! Start with `scenario/token_33_34.rs`: the story of two tokens, step by step.
+//!
+//! - A [`scenario`] starts private servers, drives [`client`]s, and fills a [`record`]. The
+//!   [`timeline`] prints the record, the [`picture`] draws it, and [`replay`] is the command that does
+//!   all this.
+//! - A [`hammer`] strikes a database with many clients at once.
+//! - A [`bench`](mod@bench) measures.
+//! - [`programs`] finds the programs that these run.
 
 pub mod bench;
 pub mod client;
 pub mod hammer;
+mod output;
+pub mod picture;
 pub mod programs;
 pub mod record;
+pub mod replay;
 pub mod scenario;
 pub mod timeline;

@@ -2,15 +2,8 @@
 
 use std::{future::pending, process::ExitCode};
 
-use anyhow::Context;
 use clap::{Parser, Subcommand};
-use lab::{
-    bench, client,
-    hammer::Hammer,
-    record::{Recorder, RunRecord},
-    scenario::{self, Scenario},
-    timeline::{self, Timeline, paragraph},
-};
+use lab::{bench, client::Client, hammer::Hammer, replay::Replay};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Shows what goes wrong with locks, on real processes that are really paused and killed.
@@ -23,22 +16,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Plays a scenario, with the fence and without
+    /// Replays a scenario, in an unsafe world and in a safe one
     ///
     /// Exits with 0 if the run showed what the scenario claims, 1 if it did not, and 2 if it could
     /// not be run.
-    Replay {
-        /// Which scenario
-        ///
-        /// Without, it is the first
-        scenario: Option<String>,
-        /// List the scenarios instead
-        #[arg(long)]
-        list: bool,
-        /// Print the run's record as JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Replay(Replay),
     /// Hammers at a database with clients that all believe they hold the lock
     ///
     /// It works on tables and resources of its own, and removes them. Exits with 0 if the fence held, or
@@ -47,8 +29,9 @@ enum Command {
     /// Measures
     #[command(subcommand)]
     Bench(bench::Bench),
-    #[command(flatten)]
-    Client(client::Program),
+    /// Carries out commands from stdin, as a client in a scenario
+    #[command(hide = true)]
+    Client(Client),
     /// Serves a store that does nothing, for a bench to measure the HTTP around it
     #[command(hide = true)]
     ServeNothing,
@@ -60,26 +43,24 @@ enum Command {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     run(Cli::parse().command).await.unwrap_or_else(|error| {
-        eprintln!("lab: {}", told(&error));
+        eprintln!("lab: {}", with_causes(&error));
         ExitCode::from(2)
     })
 }
 
-/// An error with its causes, but for those that are part of its text already.
-fn told(error: &anyhow::Error) -> String {
-    error.chain().fold(String::new(), |told, cause| {
-        let cause = cause.to_string();
-        if told.is_empty() {
-            cause
-        } else if told.contains(&cause) {
-            told
-        } else {
-            format!("{told}: {cause}")
-        }
-    })
+async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Replay(replay) => unless_interrupted(replay.run()).await,
+        // It removes its tables before it ends, also when it is interrupted.
+        Command::Hammer(hammer) => hammer.run(ending_signal()).await,
+        Command::Bench(bench) => unless_interrupted(bench.run()).await,
+        Command::Client(client) => unless_interrupted(client.run()).await,
+        Command::HoldLeases(leases) => unless_interrupted(leases.run()).await,
+        Command::ServeNothing => unless_interrupted(bench::serve_nothing()).await,
+    }
 }
 
-/// Dropping what runs stops its processes and removes its folders, so a signal leaves nothing.
+/// Drops the work when a signal interrupts it. That stops its processes and removes its folders.
 async fn unless_interrupted(
     work: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
@@ -106,55 +87,16 @@ async fn ending_signal() -> anyhow::Error {
     anyhow::anyhow!("interrupted")
 }
 
-async fn run(command: Command) -> anyhow::Result<ExitCode> {
-    match command {
-        Command::Replay { list: true, .. } => {
-            for scenario in scenario::ALL {
-                println!("{:<22} {}", scenario.name(), scenario.claim());
-            }
-            Ok(ExitCode::SUCCESS)
+/// An error with its causes, except those that its text already contains.
+fn with_causes(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |text, cause| {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            cause
+        } else if text.contains(&cause) {
+            text
+        } else {
+            format!("{text}: {cause}")
         }
-        Command::Replay { scenario: name, json, .. } => {
-            let scenario = match &name {
-                None => scenario::ALL[0],
-                Some(name) => scenario::named(name).with_context(|| {
-                    format!("there is no scenario '{name}'; `lab replay --list` lists them")
-                })?,
-            };
-            let exit_code = unless_interrupted(replay(scenario, json)).await?;
-            if name.is_none() && !json {
-                let others = scenario::ALL.len() - 1;
-                println!("\nThere are {others} more scenarios: `lab replay --list` lists them.");
-            }
-            Ok(exit_code)
-        }
-        // It has more to remove than what is dropped.
-        Command::Hammer(hammer) => hammer.run(ending_signal()).await,
-        Command::Bench(bench) => unless_interrupted(bench.run()).await,
-        Command::Client(client) => unless_interrupted(client.run()).await,
-        Command::HoldLeases(leases) => unless_interrupted(leases.run()).await,
-        Command::ServeNothing => unless_interrupted(bench::serve_nothing()).await,
-    }
-}
-
-async fn replay(scenario: &dyn Scenario, json: bool) -> anyhow::Result<ExitCode> {
-    let mut timeline = Timeline::new(scenario.lanes());
-    let first = scenario.worlds()[0];
-    let mut recorder = if json {
-        Recorder::start(first, |_| {})
-    } else {
-        println!("{}", paragraph(&format!("{}: {}", scenario.name(), scenario.claim())));
-        Recorder::start(first, move |event| anstream::print!("{}", timeline.event(event)))
-    };
-    let (outcome, holds) = scenario::play(scenario, &mut recorder).await?;
-    let events = recorder.into_events();
-    let record = RunRecord { scenario: scenario.name(), holds, events, outcome };
-    if json {
-        println!("{}", serde_json::to_string_pretty(&record)?);
-    } else {
-        anstream::print!("{}", timeline::summary(&record));
-        let verdict = if holds { "Shown" } else { "NOT shown, in this run" };
-        println!("\n{}", paragraph(&format!("{verdict}: {}", scenario.claim())));
-    }
-    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    })
 }

@@ -1,18 +1,34 @@
-//! The programs of this workspace, which are built beside this one.
+//! The programs that the lab runs as processes of their own.
 
 use std::{env, path::Path};
 
 use anyhow::{Context, bail};
 use testbed::Program;
 
-/// Returns a program that is built beside this one.
+/// The client that scenarios drive: this program, run again.
+///
+/// # Errors
+/// If the operating system does not know this program's path.
+pub fn client() -> anyhow::Result<Program> {
+    Program::this("client")
+}
+
+/// The storage server.
+///
+/// # Errors
+/// If it isn't built.
+pub fn storage_server() -> anyhow::Result<Program> {
+    built("storage-server")
+}
+
+/// Finds a program that is built beside this one.
 ///
 /// # Errors
 /// If it isn't there.
 pub fn built(program: &str) -> anyhow::Result<Program> {
     let this = env::current_exe()?;
     let folder = this.parent().context("a program is in a folder")?;
-    // Tests are built in a folder of their own, `deps`.
+    // Cargo puts tests into a folder of their own, `deps`.
     let folder = if folder.ends_with("deps") { folder.parent().unwrap_or(folder) } else { folder };
     let file: &Path = &folder.join(program);
     if !file.is_file() {

@@ -1,64 +1,85 @@
-//! A run as people read it: one lane per actor, time going down.
+//! A run as people read it: a lane for each actor, and time goes down.
 
+mod text;
 mod words;
 
 use std::fmt::Write;
 
 use anstyle::Style;
 
-use self::words::told;
-use crate::record::{Actor, Event, RunRecord, World};
+pub use self::text::paragraph;
+use self::{
+    text::wrapped,
+    words::{Stored, words},
+};
+use crate::record::{Actor, Event, EventKind, RunRecord, World};
 
-const WIDTH: usize = 80;
 const TIME_WIDTH: usize = 8;
 const GAP: usize = 2;
-/// With more lanes than fit at this width, a timeline is wider than the rest: 120 columns for eight.
+/// With more lanes than fit at this width, a timeline is wider than its terminal.
 const LANE_AT_LEAST: usize = 12;
 
-/// Prints a run's events as they happen.
+/// Writes the events of a run as they happen.
 #[derive(Debug)]
 pub struct Timeline {
     lanes: &'static [Actor],
-    world: Option<World>,
-    /// A client's request, which goes into one row with what the storage does about it.
+    worlds: &'static [World],
+    width: usize,
+    world: Option<&'static World>,
+    /// A client's request, which shares a row with the decision of the storage.
     request: Option<Event>,
+    /// The value that the storage has now.
+    value: Option<String>,
 }
 
 impl Timeline {
-    /// A timeline with a lane for each of these.
-    pub fn new(lanes: &'static [Actor]) -> Self {
-        Self { lanes, world: None, request: None }
+    /// A timeline with these lanes, for a run in these worlds. It is this many characters wide.
+    pub fn new(lanes: &'static [Actor], worlds: &'static [World], width: usize) -> Self {
+        Self { lanes, worlds, width, world: None, request: None, value: None }
     }
 
-    /// The lines of an event; before the first of a world, the world's title and the lanes' names.
+    /// Writes the lines of an event; before the first one of a world, its title and the lanes' heads.
     pub fn event(&mut self, event: &Event) -> String {
         let mut text = String::new();
-        if self.world != Some(event.world) {
-            self.world = Some(event.world);
-            let bold = Style::new().bold();
-            let _ = writeln!(text, "\n{bold}{}{bold:#}\n", paragraph(event.world.title));
-            let title = |actor: Actor| (actor.title().to_owned(), Style::new().underline());
-            text += &self.row("seconds", title);
+        if self.world.is_none_or(|world| world.name != event.world) {
+            self.world = self.worlds.iter().find(|world| world.name == event.world);
+            self.value = None;
+            let (bold, title) = (Style::new().bold(), self.world.map_or("", |world| world.title));
+            let _ = writeln!(text, "\n{bold}{}{bold:#}\n", paragraph(title, self.width));
+            let head = |actor: Actor| (actor.title().to_owned(), Style::new().underline());
+            text += &self.row("seconds", head);
         }
-        if event.actor != Actor::Storage && is_request(event) {
+        if event.actor != Actor::Storage && is_request(&event.kind) {
             self.request = Some(event.clone());
             return text;
         }
-        let events: Vec<Event> = self.request.take().into_iter().chain([event.clone()]).collect();
-        let time = format!("{}.{:02}", event.at_ms / 1000, event.at_ms % 1000 / 10);
-        let cell = |actor: Actor| {
-            let own = events.iter().find(|event| event.actor == actor);
-            own.map(told).unwrap_or_default()
+        let request = self.request.take();
+        let after = value_after(event, request.as_ref());
+        let stored = Stored {
+            checks: self.world.map(|world| world.checks),
+            before: self.value.as_deref(),
+            after: after.as_deref(),
         };
-        text + &self.row(&time, cell)
+        let events = [request.as_ref(), Some(event)];
+        let time = format!("{}.{:02}", event.at_ms / 1000, event.at_ms % 1000 / 10);
+        text += &self.row(&time, |actor| {
+            let own = events.into_iter().flatten().find(|event| event.actor == actor);
+            own.map(|event| words(event, &stored)).unwrap_or_default()
+        });
+        self.value = after.or(self.value.take());
+        text
     }
 
-    /// A row of the table: as many lines as its fullest cell needs.
+    /// Writes a row: as many lines as its fullest cell needs.
     fn row(&self, time: &str, cell: impl Fn(Actor) -> (String, Style)) -> String {
-        let lane_width = ((WIDTH - TIME_WIDTH) / self.lanes.len() - GAP).max(LANE_AT_LEAST);
-        let told = self.lanes.iter().map(|actor| cell(*actor));
-        let cells: Vec<_> =
-            told.map(|(sentence, style)| (wrapped(&sentence, lane_width), style)).collect();
+        let lanes_width = self.width.saturating_sub(TIME_WIDTH);
+        let lane_width = (lanes_width / self.lanes.len()).saturating_sub(GAP).max(LANE_AT_LEAST);
+        let cells: Vec<_> = self
+            .lanes
+            .iter()
+            .map(|actor| cell(*actor))
+            .map(|(sentence, style)| (wrapped(&sentence, lane_width), style))
+            .collect();
         let height = cells.iter().map(|(lines, _)| lines.len()).max().unwrap_or_default();
         let mut text = String::new();
         for line in 0..height {
@@ -78,43 +99,39 @@ impl Timeline {
     }
 }
 
-/// Whether a client's event tells of something that the storage decides.
-fn is_request(event: &Event) -> bool {
-    matches!(event.event.as_str(), "read" | "written" | "refused" | "claim-refused")
+/// Whether a client's event shows a request that the storage decides on.
+fn is_request(kind: &EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::Read(_)
+            | EventKind::Written { .. }
+            | EventKind::Refused(_)
+            | EventKind::ClaimRefused(_)
+    )
 }
 
-/// How each world ended, under the beginning of its title.
-pub fn summary(record: &RunRecord) -> String {
+/// The value that the storage has after this event, if the event shows it.
+fn value_after(event: &Event, request: Option<&Event>) -> Option<String> {
+    match &request?.kind {
+        EventKind::Read(content) | EventKind::Written { content, .. } => content.value.clone(),
+        _ => None,
+    }
+    .filter(|_| event.actor == Actor::Storage)
+}
+
+/// How each world ended, under its short name.
+pub fn summary(record: &RunRecord, worlds: &[World], width: usize) -> String {
     const INDENT: usize = 4;
     let mut text = "\nIn the end:\n".to_owned();
-    for (world, outcome) in &record.outcome.0 {
-        let title = world.title.split(':').next().unwrap_or_default();
-        let _ = writeln!(text, "  {title}");
-        for line in wrapped(&outcome.to_string(), WIDTH - INDENT) {
+    for (name, outcome) in &record.outcome {
+        let world = worlds.iter().find(|world| world.name == name);
+        let title = world.map_or(name.as_str(), |world| world.title);
+        let _ = writeln!(text, "  {}", title.split(':').next().unwrap_or_default());
+        for line in wrapped(&outcome.to_string(), width.saturating_sub(INDENT)) {
             let _ = writeln!(text, "{:INDENT$}{line}", "");
         }
     }
     text
-}
-
-/// A sentence over the whole width.
-pub fn paragraph(sentence: &str) -> String {
-    wrapped(sentence, WIDTH).join("\n")
-}
-
-/// Breaks a sentence into lines of at most so many characters.
-fn wrapped(sentence: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in sentence.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 #[cfg(test)]
@@ -130,10 +147,10 @@ mod tests {
             let [a, b, c, d, e] = Actor::NODES;
             [Actor::Client1, a, b, c, d, e, Actor::Client2, Actor::Storage]
         };
-        let mut recorder = Recorder::start(scenario::ALL[0].worlds()[0], |_| {});
-        recorder.note(Actor::NodeE, "restarted", None);
-        let events = recorder.into_events();
-        let text = strip_str(&Timeline::new(&LANES).event(&events[0])).to_string();
+        let event =
+            Recorder::start(|_| {}).record(Actor::NodeE, None, EventKind::Restarted { keys: 0 });
+        let mut timeline = Timeline::new(&LANES, scenario::ALL[0].worlds, 80);
+        let text = strip_str(&timeline.event(&event)).to_string();
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
         let head = text.lines().find(|line| line.starts_with("seconds")).unwrap();
         for lane in LANES {

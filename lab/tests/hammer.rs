@@ -1,4 +1,5 @@
-//! `lab hammer` at every kind of database: the fence holds, and the well-known wrong ways are caught.
+//! `lab hammer` on every kind of database: the fence holds, and the well-known wrong ways are
+//! caught.
 
 use std::{process::Command, time::Duration};
 
@@ -10,15 +11,21 @@ use tempfile::TempDir;
 use testbed::{MariaDb, Postgres, Redis, process::Process};
 use tokio::time::{sleep, timeout};
 
-/// Hammers for a second at each isolation level, and returns the figures of each.
-async fn hammer(url: &str, arguments: &[&str]) -> Vec<Value> {
+/// Hammers for a second at each isolation level, and returns the exit code, stdout and stderr.
+async fn run(url: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
     command.args(["hammer", "--json", "--seconds", "1", "--database", url]).args(arguments);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let (said, error) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}{error}");
-    let report: Value = serde_json::from_str(&said).unwrap();
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|out| String::from_utf8(out).unwrap());
+    (output.status.code(), stdout, stderr)
+}
+
+/// Returns the figures of each isolation level.
+async fn hammer(url: &str, arguments: &[&str]) -> Vec<Value> {
+    let (code, stdout, stderr) = run(url, arguments).await;
+    assert_eq!(code, Some(0), "{arguments:?}: {stdout}{stderr}");
+    let report: Value = serde_json::from_str(&stdout).unwrap();
     report["figures"].as_array().unwrap().clone()
 }
 
@@ -26,7 +33,7 @@ fn violations(figures: &[Value], kind: &str) -> u64 {
     figures.iter().map(|figures| figures[kind].as_u64().unwrap()).sum()
 }
 
-/// The exit code says the same; this looks from outside, and at whether anything happened at all.
+/// Checks the figures too, not only the exit code, and that there were writes and refusals.
 fn assert_held(figures: &[Value], isolation_levels: usize) {
     assert_eq!(figures.len(), isolation_levels);
     for kind in ["stale_writes", "overtaken_reads", "lost_increments"] {
@@ -45,7 +52,7 @@ async fn assert_caught(url: &str, variant: &str, kinds: &[&str]) {
     }
 }
 
-/// How much of the hammer's own there is in a PostgreSQL.
+/// Counts the hammer's own fences, tables and functions in a PostgreSQL.
 const LEFT_BEHIND: &str = "
     select (select count(*) from fence.fence)
         + (select count(*) from pg_class where relname like 'fenced_hammer%')
@@ -64,7 +71,7 @@ async fn postgres_holds_and_wrong_ways_are_caught() {
     assert_caught(&server.url(), "select-then-update", READS_AND_INCREMENTS).await;
     assert_caught(&server.url(), "row-token", READS_AND_INCREMENTS).await;
 
-    assert_eq!(number(&mut database, LEFT_BEHIND).await, 0, "it removes what it made");
+    assert_eq!(number(&mut database, LEFT_BEHIND).await, 0, "the hammer left something behind");
 }
 
 #[tokio::test]
@@ -98,25 +105,23 @@ async fn redis_holds_and_wrong_ways_are_caught() {
 }
 
 #[tokio::test]
-async fn what_can_t_be_hammered_is_told() {
-    let told = |url: String, arguments: Vec<&'static str>| async move {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
-        command.args(["hammer", "--seconds", "1", "--database", &url]).args(arguments);
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        assert_eq!(output.status.code(), Some(2));
-        String::from_utf8(output.stderr).unwrap()
+async fn errors_say_why_a_database_or_a_variant_is_refused() {
+    let error = async |url: &str, arguments: &[&str]| {
+        let (code, _, stderr) = run(url, arguments).await;
+        assert_eq!(code, Some(2));
+        stderr
     };
     let postgres = Postgres::start().await.unwrap();
-    assert!(told(postgres.url(), vec![]).await.contains("migrations/README.md"));
-    assert!(told("oracle:x".to_owned(), vec![]).await.contains("begins with none of"));
-    let exists = vec!["--variant", "exists"];
-    assert!(told("sqlite::memory:".to_owned(), exists.clone()).await.contains("not wrong"));
+    assert!(error(&postgres.url(), &[]).await.contains("migrations/README.md"));
+    assert!(error("oracle:x", &[]).await.contains("begins with none of"));
+    let exists = ["--variant", "exists"];
+    assert!(error("sqlite::memory:", &exists).await.contains("not wrong"));
     let redis = Redis::start().await.unwrap();
-    assert!(told(redis.url(), exists).await.contains("select-then-update"));
+    assert!(error(&redis.url(), &exists).await.contains("select-then-update"));
 }
 
 #[tokio::test]
-async fn an_interrupted_hammer_removes_what_it_made() {
+async fn an_interrupted_hammer_leaves_nothing_behind() {
     let server = Postgres::start().await.unwrap();
     let mut database = PgConnection::connect(&server.url()).await.unwrap();
     postgres::install(&mut database).await.unwrap();
@@ -129,7 +134,7 @@ async fn an_interrupted_hammer_removes_what_it_made() {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(Duration::from_secs(20), hammering).await.expect("it begins");
+    timeout(Duration::from_secs(20), hammering).await.expect("the hammer starts");
     hammer.signal(Signal::INT).unwrap();
     let status = hammer.exit(Duration::from_secs(20)).await.unwrap();
     assert_eq!(status.code(), Some(2));

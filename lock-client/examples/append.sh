@@ -2,7 +2,7 @@
 # Appends a line to a resource, under its lock:
 #   lock-client run invoice-7 --wait 1m -- lock-client/examples/append.sh 'a line'
 fenced() { curl -sS -H "Fencing-Token: $FENCING_TOKEN" -H "Fencing-Holder: $FENCING_HOLDER" "$@"; }
-url=$FENCED_STORAGE/v1/resources/$FENCING_RESOURCE
+url=$FENCED_STORAGE/v1/resources/$FENCING_RESOURCE_PATH # percent-encoded
 text=$(mktemp); trap 'rm -f "$text"' EXIT
 case $(fenced -o "$text" -w '%{http_code}' "$url") in # claims: older tokens are refused from here on
     200) ;; 404) : > "$text" ;; *) cat "$text" >&2; exit 1 ;;

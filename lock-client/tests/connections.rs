@@ -15,10 +15,10 @@ use tokio::{
 };
 
 use crate::{
-    lock_service::{locks, tried, ttl},
+    lock_service::{lasting, locks, tried, ttl, waiting},
     names::name,
 };
-use testbed::lossy_proxy::LossyProxy;
+use testbed::{Proxy, proxy::Framing};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -56,8 +56,8 @@ async fn short_wait_is_long_enough_to_connect_to_the_second_sentinel() {
 #[tokio::test]
 async fn redis_that_is_busy_with_a_script_is_waited_for() {
     let redis = Redis::start_with(&["--busy-reply-threshold", "10"]).await.unwrap();
-    let proxy = LossyProxy::to(redis.socket()).await;
-    let (locks, r) = (locks(&format!("redis://{}", proxy.address)), name("r"));
+    let proxy = Proxy::start(redis.socket()).await.unwrap();
+    let (locks, r) = (locks(&proxy.url("redis")), name("r"));
     let lease = locks.acquire(&r, tried(60_000)).await.unwrap();
     let endless = redis.command::<()>(&["EVAL", "while true do end", "0"]);
     let meanwhile = async {
@@ -129,4 +129,15 @@ fn acquire_that_is_dropped_outside_of_its_runtime_leaves_nothing_behind() {
         assert_eq!(locks.status(&r).await.unwrap().queued, 0);
         held.release().await.unwrap();
     });
+}
+
+#[tokio::test]
+async fn waiter_is_woken_through_a_proxy_for_messages_of_redis() {
+    let redis = Redis::start().await.unwrap();
+    let proxy = Proxy::start_framed(redis.socket(), Framing::Resp).await.unwrap();
+    let (near, far) = (locks(&redis.url()), locks(&proxy.url("redis")));
+    let lease = near.acquire(&name("r"), lasting()).await.unwrap();
+    let waiter = waiting(&redis, &far, lasting().wait(SOON)).await;
+    lease.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
 }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use lock_client::Locks;
 use testbed::{
-    Redis,
-    lossy_proxy::LossyProxy,
+    Proxy, Redis,
     wait::{until, until_async},
 };
 
@@ -33,7 +32,7 @@ pub(crate) enum Fault {
 /// A Redis whose next token for `r` is 33, and two clients.
 pub(crate) struct Service {
     pub(crate) redis: Redis,
-    pub(crate) proxy: LossyProxy,
+    pub(crate) proxy: Proxy,
     /// With which nothing goes wrong, as long as Redis doesn't hang.
     pub(crate) near: Locks,
     /// Through the proxy.
@@ -43,8 +42,8 @@ pub(crate) struct Service {
 impl Service {
     pub(crate) async fn start() -> Self {
         let redis = redis_before(33).await;
-        let proxy = LossyProxy::to(redis.socket()).await;
-        let (near, far) = (locks(&redis.url()), locks(&format!("redis://{}", proxy.address)));
+        let proxy = Proxy::start(redis.socket()).await.unwrap();
+        let (near, far) = (locks(&redis.url()), locks(&proxy.url("redis")));
         // It connects with this, so that each step is one request.
         far.status(&name("r")).await.unwrap();
         Self { redis, proxy, near, far }
@@ -72,7 +71,7 @@ impl Service {
             }
         }
         let outcome = step.await;
-        assert!(self.proxy.has_lost_it(), "nothing went wrong");
+        until(PATIENCE, || Ok(self.proxy.has_struck())).await.expect("nothing went wrong");
         outcome
     }
 

@@ -2,7 +2,6 @@
 
 mod acquiring;
 mod connections;
-mod faults;
 mod leases;
 mod lock_service;
 mod lossy_service;

@@ -16,7 +16,7 @@ use crate::{
     lock_service::{lasting, locks, redis_before, scripts_run, ttl, unrenewed, waiting},
     names::{name, token},
 };
-use testbed::lossy_proxy::{Late, LossyProxy};
+use testbed::{Proxy, proxy::LateRequest};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOCK: &str = "fenced:{r}:lock";
@@ -107,9 +107,9 @@ async fn acquire_with_a_wait_tries_until_the_lock_is_free() {
 #[tokio::test]
 async fn waiter_does_not_poll() {
     let redis = redis_before(33).await;
-    let proxy = LossyProxy::to(redis.socket()).await;
+    let proxy = Proxy::start(redis.socket()).await.unwrap();
     let other = locks(&redis.url()).acquire(&name("r"), lasting()).await.unwrap();
-    let far = locks(&format!("redis://{}", proxy.address));
+    let far = locks(&proxy.url("redis"));
     let waiter = waiting(&redis, &far, unrenewed(60_000).wait(PATIENCE)).await;
     // A try before it subscribes, and one after.
     assert_eq!(proxy.requests(LOCK), 2);
@@ -124,9 +124,9 @@ async fn waiter_does_not_poll() {
 #[tokio::test]
 async fn fair_waiter_tries_no_more_than_once_a_second() {
     let redis = redis_before(33).await;
-    let proxy = LossyProxy::to(redis.socket()).await;
+    let proxy = Proxy::start(redis.socket()).await.unwrap();
     let other = locks(&redis.url()).acquire(&name("r"), lasting()).await.unwrap();
-    let far = locks(&format!("redis://{}", proxy.address));
+    let far = locks(&proxy.url("redis"));
     let begun = Instant::now();
     let waiter = waiting(&redis, &far, unrenewed(60_000).wait(PATIENCE).fair()).await;
     sleep(Duration::from_millis(2_500)).await;
@@ -139,14 +139,15 @@ async fn fair_waiter_tries_no_more_than_once_a_second() {
 }
 
 /// A lease, and the request for it, which the network has kept a copy of.
-async fn acquired_with_a_late_copy(redis: &Redis) -> (Lease, Late) {
-    let proxy = LossyProxy::to(redis.socket()).await;
-    let locks = locks(&format!("redis://{}", proxy.address));
+async fn acquired_with_a_late_copy(redis: &Redis) -> (Proxy, Lease, LateRequest) {
+    let proxy = Proxy::start(redis.socket()).await.unwrap();
+    let locks = locks(&proxy.url("redis"));
     let held = proxy.hold(LOCK);
     let terms = unrenewed(60_000);
     let r = name("r");
-    let (lease, late) = tokio::join!(locks.acquire(&r, terms), async { held.caught().await.cut() });
-    (lease.unwrap(), late)
+    let (lease, late) =
+        tokio::join!(locks.acquire(&r, terms), async { held.caught().await.unwrap().cut() });
+    (proxy, lease.unwrap(), late)
 }
 
 /// The holder's name alone identifies no ownership: seals that compared only the name gave two
@@ -156,11 +157,11 @@ async fn late_grant_to_the_same_holder_is_another_ownership() {
     let redis = redis_before(33).await;
     let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
     for (lease_asks, token_of_lease) in [(Asks::ToRenew, 33), (Asks::ToReissue, 35)] {
-        let (lease, mut late) = acquired_with_a_late_copy(&redis).await;
+        let (_proxy, lease, late) = acquired_with_a_late_copy(&redis).await;
         assert_eq!(lease.token(), Ok(token(token_of_lease)));
         expire(&redis).await;
         let next = token_of_lease + 1;
-        assert_eq!(late.deliver().await, format!("*3\r\n:1\r\n:{next}\r\n:{next}\r\n"));
+        assert_eq!(late.deliver().await.unwrap(), format!("*3\r\n:1\r\n:{next}\r\n:{next}\r\n"));
 
         // What compares the holder only would take it for its own.
         let held = backend.status(&name("r")).await.unwrap().held.unwrap();
@@ -191,7 +192,7 @@ async fn acquire_that_is_delivered_again_after_the_release_gives_nobody_the_same
     let redis = redis_before(33).await;
     let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
     let locks = locks(&redis.url());
-    let (lease, mut late) = acquired_with_a_late_copy(&redis).await;
+    let (_proxy, lease, late) = acquired_with_a_late_copy(&redis).await;
     assert_eq!(lease.token(), Ok(token(33)));
     let first = Ownership { holder: lease.holder().clone(), grant: token(33) };
     assert_eq!(lease.release().await.unwrap(), Released::Released);
@@ -199,14 +200,14 @@ async fn acquire_that_is_delivered_again_after_the_release_gives_nobody_the_same
     // Somebody has the lock.
     let second = locks.acquire(&name("r"), unrenewed(60_000)).await.unwrap();
     assert_eq!(second.token(), Ok(token(34)));
-    let busy = late.deliver().await;
+    let busy = late.deliver().await.unwrap();
     assert!(busy.starts_with("*2\r\n:0\r\n"), "{busy}");
     assert_eq!(counter(&redis).await, 34);
     assert_eq!(second.release().await.unwrap(), Released::Released);
 
     // Nobody has it: it is taken for nobody, twice delivered or once, until its ttl is over.
     for _ in 0..2 {
-        assert_eq!(late.deliver().await, "*3\r\n:1\r\n:35\r\n:35\r\n");
+        assert_eq!(late.deliver().await.unwrap(), "*3\r\n:1\r\n:35\r\n:35\r\n");
         let ttl = Ttl::from_secs(60).unwrap();
         assert_eq!(backend.renew(&name("r"), &first, ttl).await.unwrap(), None);
         assert_eq!(backend.reissue(&name("r"), &first, token(99)).await.unwrap(), None);

@@ -1,50 +1,43 @@
-//! The server's configuration.
+//! How the server treats requests.
 
-use clap::{Parser, ValueEnum};
+use clap::{Args, ValueEnum};
 
-/// An HTTP service that persists the highest fencing token per resource and refuses stale writes.
-#[derive(Clone, Debug, Parser)]
-#[command(version)]
+const DEFAULT_MAX_VALUE_BYTES: u32 = 1 << 20;
+/// The largest limit on a value's size that both databases can bear.
+const HIGHEST_MAX_VALUE_BYTES: u32 = 256 << 20;
+
+/// How the server treats requests.
+#[derive(Clone, Copy, Debug, Args)]
 pub struct Config {
-    /// Where to listen; port 0 takes a free one.
-    #[arg(long, env = "FENCED_LISTEN", default_value = "127.0.0.1:8034", value_name = "ADDRESS")]
-    pub listen: String,
-
-    /// The database: sqlite:FILE, or postgres://USER@HOST/DATABASE.
-    #[arg(
-        long,
-        env = "FENCED_DATABASE_URL",
-        default_value = "sqlite:fenced.db",
-        hide_env_values = true,
-        value_name = "URL"
-    )]
-    pub database_url: String,
-
-    /// What to do with writes that the fence refuses.
+    /// What to do with operations that the fencing rule rejects.
     #[arg(long, env = "FENCED_ENFORCEMENT", default_value = "enforce", value_name = "MODE")]
     pub enforcement: Enforcement,
 
-    /// The size of the largest value accepted, in bytes.
+    /// The size of the largest value that is accepted, in bytes.
     #[arg(
         long,
         env = "FENCED_MAX_VALUE_BYTES",
-        default_value_t = 1 << 20,
-        value_parser = clap::value_parser!(u32).range(..=MAX_VALUE_BYTES as i64),
+        default_value_t = DEFAULT_MAX_VALUE_BYTES,
+        value_parser = clap::value_parser!(u32).range(..=i64::from(HIGHEST_MAX_VALUE_BYTES)),
         value_name = "BYTES"
     )]
     pub max_value_bytes: u32,
 }
 
-/// The highest limit on a value's size that the databases bear, in bytes.
-const MAX_VALUE_BYTES: u32 = 256 << 20;
+impl Default for Config {
+    /// The defaults of the command.
+    fn default() -> Self {
+        Self { enforcement: Enforcement::Enforce, max_value_bytes: DEFAULT_MAX_VALUE_BYTES }
+    }
+}
 
-/// What the server does with writes that the fence refuses.
+/// What the server does with operations that the fencing rule rejects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Enforcement {
-    /// Refuse them.
+    /// Reject them.
     Enforce,
-    /// Accept them and log each: the way to adopt fencing on a live system.
+    /// Accept them, and log each: the way to introduce fencing on a live system.
     Report,
-    /// Accept them: no fencing at all, for demonstrations.
+    /// Accept them silently. There is no fencing at all; for demonstrations only.
     Off,
 }

@@ -1,18 +1,50 @@
-//! An HTTP service that persists the highest fencing token per resource and refuses stale writes.
+//! An HTTP service that persists the highest fencing token per resource and rejects stale writes.
 //!
-//! The way of a request, in the order of the modules:
-//! [`http`] turns it into an [`operation`] and queues it; the [`committer`] takes what is queued as
-//! one batch, lets each operation act on its resource's [`row`], where the fencing rule decides, and
-//! has the [`store`] make the changes durable; only then is anything answered.
+//! [`run`] is the whole command. A program that brings its own listener or its own [`Store`] calls
+//! [`serve`]:
+//!
+//! ```no_run
+//! use storage_server::{Config, open_store, serve};
+//! use tokio::net::TcpListener;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let listener = TcpListener::bind("127.0.0.1:8034").await?;
+//! let store = open_store("sqlite:fenced.db").await?;
+//! serve(listener, store, Config::default(), std::future::pending()).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # A map of the code
+//! A request passes through the modules in this order. `http` parses it into an operation
+//! (`operation`) and queues that. `committer` takes the queued operations as one batch and applies
+//! each to its resource's row (`row`), where the fencing rule decides. `store` makes the changed
+//! rows durable. Only then does `http` send the answers. Start with `row`, then read
+//! `committer/group_commit`.
 
-pub mod committer;
-pub mod config;
-pub mod http;
-pub mod operation;
-pub mod row;
-pub mod serve;
-pub mod store;
+mod command;
+mod config;
+mod serve;
 
+mod http;
+
+mod operation;
+mod row;
+
+mod committer;
+
+mod store;
+
+mod causes;
+
+pub use command::run;
 pub use config::{Config, Enforcement};
-pub use serve::serve;
-pub use store::Store;
+pub use operation::{Content, Value};
+pub use row::{Row, StoredValue};
+pub use serve::{ServeError, serve};
+pub use store::{
+    Change, Decide, Store, Wanted, WantedValue,
+    error::{ApplyError, OpenError, Unreachable},
+    list::{Listed, Page},
+    open::open_store,
+};

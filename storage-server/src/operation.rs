@@ -1,23 +1,23 @@
-//! What a client asks of a resource, and what it is told.
+//! The operations that clients request, and their results.
 
 use bytes::Bytes;
 use fence::{Fence, Refusal, ResourceName};
 
-/// One request to act on a resource under a token.
+/// A request to act on a resource under a token.
 #[derive(Clone, Debug)]
-pub struct Operation {
-    /// The resource it acts on.
-    pub resource: ResourceName,
-    /// The token and holder it was sent with; `None` only where the server does not enforce.
-    pub offered: Option<Fence>,
-    /// What it does once the offer is accepted.
-    pub action: Action,
+pub(crate) struct Operation {
+    /// The resource to act on.
+    pub(crate) resource: ResourceName,
+    /// The token and holder that the client sent. `None` only if the server does not enforce.
+    pub(crate) offered: Option<Fence>,
+    /// The action to take if the offer is accepted.
+    pub(crate) action: Action,
 }
 
-/// What an operation does once its offer is accepted. Each of them claims.
+/// What an operation does if its offer is accepted. Every action claims first.
 #[derive(Clone, Debug)]
-pub enum Action {
-    /// Nothing more than advancing the fence.
+pub(crate) enum Action {
+    /// Does nothing else than claim.
     Claim,
     /// Reads the value, in the same step as the claim.
     Read,
@@ -25,19 +25,19 @@ pub enum Action {
     Write {
         /// The new value.
         content: Content,
-        /// What must hold of the version.
+        /// What must be true of the version.
         condition: Condition,
     },
     /// Removes the value, if there is one.
     Delete {
-        /// What must hold of the version.
+        /// What must be true of the version.
         condition: Condition,
     },
 }
 
 impl Action {
     /// The action's name, for logs.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Claim => "claim",
             Self::Read => "read",
@@ -47,72 +47,73 @@ impl Action {
     }
 }
 
-/// Opaque bytes and what they are.
+/// Opaque bytes and their type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// The `Content-Type` that they came with.
+    /// The `Content-Type` that the client sent with the bytes.
     pub content_type: String,
     /// The bytes.
     pub bytes: Bytes,
 }
 
-/// A resource's value, and what it was written with.
+/// A resource's value, and the fence that it was written with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     /// The value itself.
     pub content: Content,
-    /// The token and holder that its write offered.
+    /// The token and holder that the write offered, if it offered any.
     pub written_with: Option<Fence>,
 }
 
-/// What a conditional request demands of the version (RFC 9110, section 13).
+/// What a conditional request requires of the version (RFC 9110, section 13).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Condition {
-    /// `If-Match`: there is a value, of one of these versions.
-    pub if_match: Option<Versions>,
-    /// `If-None-Match`: there is no value of any of these versions.
-    pub if_none_match: Option<Versions>,
+pub(crate) struct Condition {
+    /// `If-Match`: there is a value, and its version is one of these.
+    pub(crate) if_match: Option<Versions>,
+    /// `If-None-Match`: there is no value, or its version is none of these.
+    pub(crate) if_none_match: Option<Versions>,
 }
 
 impl Condition {
-    /// Tells whether the condition holds of the version of the value, `None` if there is no value.
-    pub fn holds(&self, value_version: Option<u64>) -> bool {
-        let among = |versions: &Versions| match (versions, value_version) {
+    /// Whether the condition is met by the value's version, which is `None` if there is no value.
+    pub(crate) fn is_met_by(&self, value_version: Option<u64>) -> bool {
+        let matches = |versions: &Versions| match (versions, value_version) {
             (_, None) => false,
             (Versions::Any, Some(_)) => true,
-            (Versions::These(versions), Some(version)) => versions.contains(&version),
+            (Versions::Listed(versions), Some(version)) => versions.contains(&version),
         };
-        self.if_match.as_ref().is_none_or(among) && !self.if_none_match.as_ref().is_some_and(among)
+        self.if_match.as_ref().is_none_or(matches)
+            && !self.if_none_match.as_ref().is_some_and(matches)
     }
 }
 
 /// The versions that a condition names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Versions {
-    /// `*`: any version.
+pub(crate) enum Versions {
+    /// `*`: every version.
     Any,
-    /// The versions listed.
-    These(Vec<u64>),
+    /// The versions in the list.
+    Listed(Vec<u64>),
 }
 
-/// What became of an operation.
+/// A decision on an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decided {
-    /// What it did, or why it did nothing.
-    pub outcome: Outcome,
-    /// The refusal that a server which does not enforce let pass.
-    pub overruled: Option<Refusal>,
+pub(crate) struct Decided {
+    /// What the operation did, or why it did nothing.
+    pub(crate) outcome: Outcome,
+    /// The refusal that the server would have returned if it enforced.
+    pub(crate) overruled: Option<Refusal>,
 }
 
 /// What an operation did, or why it did nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The claim was accepted.
     Claimed {
-        /// The resource's version, which a claim leaves as it is.
+        /// The resource's version, which a claim does not change.
         version: u64,
     },
-    /// The claim was accepted; this is the value.
+    /// The claim was accepted, and the value was read.
     Read {
         /// The resource's version.
         version: u64,
@@ -121,22 +122,22 @@ pub enum Outcome {
     },
     /// The value was written.
     Written {
-        /// The version that the write made.
+        /// The version of the new value.
         version: u64,
-        /// There was no value before.
+        /// Whether there was no value before.
         created: bool,
     },
-    /// There is no value any more.
+    /// The value was removed, or there was none.
     Deleted {
-        /// The version that the delete made.
+        /// The version after the delete.
         version: u64,
     },
-    /// The claim was accepted, but the condition on the version did not hold.
+    /// The claim was accepted, but the condition on the version was not met.
     VersionMismatch {
         /// The resource's version.
         version: u64,
     },
-    /// The rule refused the offer; nothing has changed.
+    /// The rule rejected the offer, and nothing changed.
     Refused(Refusal),
 }
 
@@ -145,23 +146,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_are_about_the_version_of_an_existing_value() {
-        let these = |versions: &[u64]| Some(Versions::These(versions.to_vec()));
+    fn conditions_compare_the_version_of_an_existing_value() {
+        let listed = |versions: &[u64]| Some(Versions::Listed(versions.to_vec()));
         let cases = [
             (None, None, [true, true]),
             (Some(Versions::Any), None, [false, true]),
-            (these(&[2, 3]), None, [false, true]),
-            (these(&[4]), None, [false, false]),
-            (these(&[]), None, [false, false]),
+            (listed(&[2, 3]), None, [false, true]),
+            (listed(&[4]), None, [false, false]),
+            (listed(&[]), None, [false, false]),
             (None, Some(Versions::Any), [true, false]),
-            (None, these(&[3]), [true, false]),
-            (None, these(&[4]), [true, true]),
-            (these(&[3]), these(&[3]), [false, false]),
+            (None, listed(&[3]), [true, false]),
+            (None, listed(&[4]), [true, true]),
+            (listed(&[3]), listed(&[3]), [false, false]),
         ];
         for (if_match, if_none_match, [without_value, at_version_3]) in cases {
             let condition = Condition { if_match, if_none_match };
-            assert_eq!(condition.holds(None), without_value, "{condition:?}");
-            assert_eq!(condition.holds(Some(3)), at_version_3, "{condition:?}");
+            assert_eq!(condition.is_met_by(None), without_value, "{condition:?}");
+            assert_eq!(condition.is_met_by(Some(3)), at_version_3, "{condition:?}");
         }
     }
 }

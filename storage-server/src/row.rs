@@ -1,4 +1,4 @@
-//! What a resource is at one moment, and how an operation changes it.
+//! The state of a resource, and how an operation changes it.
 
 use fence::{Decision, Fence, Refusal, RefusalReason, decide};
 
@@ -7,38 +7,38 @@ use crate::{
     operation::{Action, Decided, Operation, Outcome, Value},
 };
 
-/// A resource at one moment.
+/// The state of a resource at one moment.
 ///
-/// The default is the resource of which nobody has heard yet.
+/// The default is the state of a resource that was never used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// The fence; `None` if nothing was ever offered.
+    /// The fence; `None` if no token was ever offered.
     pub fence: Option<Fence>,
-    /// How many writes and deletes were accepted.
+    /// The number of accepted writes and deletes.
     pub version: u64,
     /// The value.
     pub value: StoredValue,
 }
 
-/// A resource's value, as far as it was loaded.
+/// A resource's value, as far as it has been loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StoredValue {
-    /// There is none.
+    /// There is no value.
     #[default]
     Absent,
-    /// There is one; nobody asked what it is.
+    /// There is a value, but it was not loaded.
     NotLoaded,
-    /// This is it.
+    /// There is this value.
     Present(Value),
 }
 
 impl Row {
-    /// Lets an operation act: the rule decides on its offer, and what is accepted takes effect.
+    /// Applies an operation: the rule decides on its offer, and an accepted operation takes effect.
     ///
     /// # Panics
-    /// If a read meets a value that was not loaded.
-    pub fn apply(&mut self, operation: &Operation, enforcement: Enforcement) -> Decided {
-        let refusal = self.take_offer(operation.offered.as_ref());
+    /// If the operation reads a value that was not loaded.
+    pub(crate) fn apply(&mut self, operation: &Operation, enforcement: Enforcement) -> Decided {
+        let refusal = self.claim(operation.offered.as_ref()).err();
         if let Some(refusal) = refusal
             && enforcement == Enforcement::Enforce
         {
@@ -48,31 +48,35 @@ impl Row {
     }
 
     /// The version of the value; `None` if there is no value.
-    pub fn value_version(&self) -> Option<u64> {
+    fn value_version(&self) -> Option<u64> {
         (self.value != StoredValue::Absent).then_some(self.version)
     }
 
-    fn take_offer(&mut self, offered: Option<&Fence>) -> Option<Refusal> {
-        let offered = offered?;
+    /// Claims: advances the fence to the offer, unless the rule rejects it. Without an offer, there is
+    /// nothing to claim.
+    fn claim(&mut self, offered: Option<&Fence>) -> Result<(), Refusal> {
+        let Some(offered) = offered else {
+            return Ok(());
+        };
         let reason = match decide(self.fence.as_ref(), offered) {
             Decision::Advance => {
                 self.fence = Some(offered.clone());
-                return None;
+                return Ok(());
             }
-            Decision::Accept => return None,
+            Decision::Accept => return Ok(()),
             Decision::Stale => RefusalReason::Stale,
             Decision::HolderConflict => RefusalReason::HolderConflict,
         };
-        let fence = self.fence.as_ref().expect("only an existing fence refuses");
-        Some(Refusal { reason, token: offered.token, highest_token: fence.token })
+        let fence = self.fence.as_ref().expect("only an existing fence rejects an offer");
+        Err(Refusal { reason, token: offered.token, highest_token: fence.token })
     }
 
     fn act(&mut self, operation: &Operation) -> Outcome {
         match &operation.action {
             Action::Claim => Outcome::Claimed { version: self.version },
-            Action::Read => Outcome::Read { version: self.version, value: self.loaded_value() },
+            Action::Read => Outcome::Read { version: self.version, value: self.read_value() },
             Action::Write { condition, .. } | Action::Delete { condition }
-                if !condition.holds(self.value_version()) =>
+                if !condition.is_met_by(self.value_version()) =>
             {
                 Outcome::VersionMismatch { version: self.version }
             }
@@ -93,7 +97,7 @@ impl Row {
         }
     }
 
-    fn loaded_value(&self) -> Option<Value> {
+    fn read_value(&self) -> Option<Value> {
         match &self.value {
             StoredValue::Absent => None,
             StoredValue::Present(value) => Some(value.clone()),
@@ -123,7 +127,7 @@ mod tests {
         let versions = prop_oneof![
             4 => Just(None),
             1 => Just(Some(Versions::Any)),
-            1 => vec(0..8_u64, 1..4).prop_map(|versions| Some(Versions::These(versions))),
+            1 => vec(0..8_u64, 1..4).prop_map(|versions| Some(Versions::Listed(versions))),
         ];
         (versions.clone(), versions)
             .prop_map(|(if_match, if_none_match)| Condition { if_match, if_none_match })
@@ -193,11 +197,12 @@ mod tests {
         ) {
             let mut row = Row::default();
             for operation in &operations {
-                let refusal = row.clone().take_offer(operation.offered.as_ref());
+                let refusal = row.clone().claim(operation.offered.as_ref()).err();
                 let decided = row.apply(operation, enforcement);
                 if enforcement == Enforcement::Enforce {
                     prop_assert_eq!(decided.overruled, None);
-                    prop_assert_eq!(refusal.map(Outcome::Refused).is_some(), matches!(decided.outcome, Outcome::Refused(_)));
+                    let refused = matches!(decided.outcome, Outcome::Refused(_));
+                    prop_assert_eq!(refused, refusal.is_some());
                 } else {
                     prop_assert_eq!(decided.overruled, refusal);
                     prop_assert!(!matches!(decided.outcome, Outcome::Refused(_)));

@@ -1,40 +1,50 @@
-//! The server's life: from a listener to the last answer.
+//! Serving a store over HTTP, from the first connection to the last answer.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{io, pin::pin, sync::Arc, time::Duration};
 
-use anyhow::Context;
 use axum::serve::ListenerExt;
 use tokio::{
     net::TcpListener,
     sync::Notify,
+    task::JoinError,
     time::{sleep, timeout},
 };
 
-use crate::{Enforcement, Store, committer::Committer, http};
+use crate::{committer::Committer, config::Config, http, store::Store};
 
-/// How long clients may take to finish what they had begun to send when the server was told to stop.
+/// After the signal to stop, how long clients may take to finish a request that they have begun.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the last answers may take to leave.
-const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long sending the last answers may take.
+const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Serves the store over HTTP until `shutdown` completes; then takes no new connections, answers
-/// every operation that is queued, and returns.
+/// Why the server stopped serving.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The listener failed.
+    #[error("the listener failed")]
+    Listener(#[source] io::Error),
+    /// The committer panicked, so that no operation can be decided any more.
+    #[error("the committer panicked")]
+    Committer(#[source] JoinError),
+}
+
+/// Serves the store over HTTP until `shutdown` completes. Then it accepts no new connection, answers
+/// every queued operation, closes the store and returns.
 ///
 /// # Errors
-/// If the listener fails, or the committer panics.
+/// [`ServeError`] if the listener fails or the committer panics.
 pub async fn serve(
     listener: TcpListener,
     store: Arc<dyn Store>,
-    enforcement: Enforcement,
-    max_value_bytes: usize,
+    config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
-) -> anyhow::Result<()> {
-    let (queue, mut committer) = Committer::start(store.clone(), enforcement);
-    let router =
-        http::router(http::Service { queue, store: store.clone(), enforcement, max_value_bytes });
+) -> Result<(), ServeError> {
+    let (queue, mut committer) = Committer::start(store.clone(), config.enforcement);
+    let router = http::router(queue, store.clone(), config);
     let listener = listener.tap_io(|connection| {
-        // Without it, small answers would wait for acknowledgements; it is only slower that way.
+        // Otherwise small answers wait for acknowledgements. A failure here only makes them slower.
         let _ = connection.set_nodelay(true);
     });
     let draining = Arc::new(Notify::new());
@@ -50,15 +60,15 @@ pub async fn serve(
         pin!(axum::serve(listener, router).with_graceful_shutdown(shutdown).into_future());
     tokio::select! {
         result = &mut served => {
-            result?;
-            committer.drain().await.context("the committer has panicked")?;
+            result.map_err(ServeError::Listener)?;
+            committer.drain().await.map_err(ServeError::Committer)?;
         }
-        error = committer.failed() => return Err(error).context("the committer has panicked"),
+        error = committer.failed() => return Err(ServeError::Committer(error)),
         () = async { draining.notified().await; sleep(DRAIN_TIMEOUT).await } => {
-            tracing::warn!("gave up on clients that did not finish their requests");
-            committer.drain().await.context("the committer has panicked")?;
-            // What was queued is answered now; the answers need a moment to leave.
-            let _ = timeout(FAREWELL_TIMEOUT, served).await;
+            tracing::warn!("closing connections whose clients did not finish their requests");
+            committer.drain().await.map_err(ServeError::Committer)?;
+            // The queued operations are answered now, and the answers still have to be sent.
+            let _ = timeout(LAST_ANSWERS_TIMEOUT, served).await;
         }
     }
     store.close().await;

@@ -8,7 +8,7 @@ const HOLDER: &str = "0123456789abcdef0123456789abcdef";
 
 on_both_databases!(&[] =>
     first_write_creates_and_the_next_replaces,
-    written_value_is_read_back_with_what_it_was_written_with,
+    written_value_is_read_back_with_its_token_holder_and_type,
     late_write_with_old_token_is_refused,
     same_token_from_another_holder_conflicts,
     fenced_read_claims_before_it_reads,
@@ -37,7 +37,7 @@ async fn first_write_creates_and_the_next_replaces(world: World) {
     assert_eq!(replaced.json(), accepted(2));
 }
 
-async fn written_value_is_read_back_with_what_it_was_written_with(world: World) {
+async fn written_value_is_read_back_with_its_token_holder_and_type(world: World) {
     let bytes: Vec<u8> = (0..=255).collect();
     let headers = [("Fencing-Token", "999999999999999"), ("Content-Type", "image/x-odd; a=\"b\"")];
     let url = world.server.url();

@@ -19,8 +19,8 @@ async fn refusal(arguments: &[&str]) -> String {
     let mut process = Process::spawn("storage-server", &command, folder.path()).unwrap();
     let status = process.exit(Duration::from_secs(20)).await.unwrap();
     assert!(!status.success(), "{arguments:?}");
-    let said = std::fs::read_to_string(folder.path().join("storage-server.stderr")).unwrap();
-    said.lines().last().unwrap_or_default().to_owned()
+    let error = std::fs::read_to_string(folder.path().join("storage-server.stderr")).unwrap();
+    error.lines().last().unwrap_or_default().to_owned()
 }
 
 #[tokio::test]
@@ -35,16 +35,16 @@ async fn bad_configuration_is_refused_with_its_reason() {
         (["--max-value-bytes", "many"], "--help"),
     ];
     for (arguments, reason) in cases {
-        let said = refusal(&arguments).await;
-        assert!(said.contains(reason), "{arguments:?}: {said}");
+        let error = refusal(&arguments).await;
+        assert!(error.contains(reason), "{arguments:?}: {error}");
     }
 }
 
 #[tokio::test]
 async fn postgres_without_fsync_is_refused() {
     let postgres = Postgres::start_with(&["fsync=off"]).await.unwrap();
-    let said = refusal(&["--database-url", &postgres.url()]).await;
-    assert!(said.contains("fsync=off"), "{said}");
+    let error = refusal(&["--database-url", &postgres.url()]).await;
+    assert!(error.contains("fsync=off"), "{error}");
 }
 
 #[tokio::test]
@@ -54,11 +54,11 @@ async fn database_that_cannot_hold_every_name_is_refused() {
     let latin = "create database latin encoding 'LATIN1' locale 'C' template template0";
     sqlx::query(latin).execute(&mut connection).await.unwrap();
     let url = postgres.url().replace("/postgres?", "/latin?");
-    let said = refusal(&["--database-url", &url]).await;
-    assert!(said.contains("not UTF8"), "{said}");
+    let error = refusal(&["--database-url", &url]).await;
+    assert!(error.contains("not UTF8"), "{error}");
 }
 
-/// What is in the file after a clean stop is all there is: a copy of it is a backup.
+/// After a clean stop, the file holds everything: a copy of it is a backup.
 #[tokio::test]
 async fn stopped_server_leaves_everything_in_the_sqlite_file() {
     let folder = TempDir::with_prefix("fenced-").unwrap();
@@ -112,8 +112,8 @@ async fn newer_schema_is_refused() {
         insert into storage.migrations (version, description, success, checksum, execution_time)
         values (9999, 'of the future', true, '', 0)";
     sqlx::raw_sql(newer).execute(&mut connection).await.unwrap();
-    let said = refusal(&["--database-url", &postgres.url()]).await;
-    assert!(said.contains("newer than this server knows"), "{said}");
+    let error = refusal(&["--database-url", &postgres.url()]).await;
+    assert!(error.contains("newer than this server knows"), "{error}");
 
     let folder = TempDir::with_prefix("fenced-").unwrap();
     let url = format!("sqlite:{}", folder.path().join("fenced.db").display());
@@ -122,8 +122,8 @@ async fn newer_schema_is_refused() {
     let newer = newer.replace("storage.", "storage_");
     sqlx::raw_sql(sqlx::AssertSqlSafe(newer)).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
-    let said = refusal(&["--database-url", &url]).await;
-    assert!(said.contains("newer than this server knows"), "{said}");
+    let error = refusal(&["--database-url", &url]).await;
+    assert!(error.contains("newer than this server knows"), "{error}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What a test runs in: a storage server on a database of its own, and its answers.
+//! A storage server on its own database, and its answers.
 
 use testbed::{Postgres, StorageServer};
 

@@ -1,26 +1,38 @@
-//! Private servers, processes that are paused and killed, and networks that delay and lose.
+//! Private servers, processes that are paused and killed, and a proxy that loses, delays and repeats.
 //!
-//! Start with [`Redis`], the server that most tests need. Each server is private to one test: it has
-//! a temporary folder, a socket or a free port, and ends when its value is dropped. [`process`] starts,
-//! pauses and kills; [`wait`](mod@wait) waits for conditions.
+//! Everything here belongs to one test: a server has a temporary folder and a socket or a free port
+//! of its own, and ends when its value is dropped. What needs a program that is not installed fails
+//! with an error that names the package.
+//!
+//! Start here:
+//! - [`Redis`] is the server that most tests need. [`Replica`], [`Sentinels`], [`RedisCluster`] and
+//!   [`RedlockNodes`] are made of several.
+//! - [`Postgres`], [`MariaDb`] and [`StorageServer`] are the other servers. [`Databases`] shares one
+//!   PostgreSQL.
+//! - [`Proxy`] stands before any of them, and does to messages what its rules say.
+//! - [`process::Process`] is started, read, paused, resumed and killed; all servers are made of it.
+//! - [`wait::until`](wait::until()) waits for a condition.
 
-pub mod faults;
-pub mod lossy_proxy;
+mod databases;
 mod mariadb;
-pub mod network;
+pub mod open_files;
+mod package;
 pub mod postgres;
 pub mod process;
 mod program;
+pub mod proxy;
 pub mod redis;
-mod shared_postgres;
 mod storage_server;
+mod user;
 pub mod wait;
 
 pub use self::{
+    databases::Databases,
     mariadb::MariaDb,
+    package::installed,
     postgres::Postgres,
-    program::{Program, installed},
-    redis::{LostReply, NodeKind, Redis, RedisCluster, RedlockNodes, Replica, Sentinels},
-    shared_postgres::Shared,
+    program::Program,
+    proxy::Proxy,
+    redis::{NodeKind, Redis, RedisCluster, RedlockNodes, Replica, Sentinels},
     storage_server::StorageServer,
 };

@@ -10,17 +10,12 @@ use std::{
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-use crate::{
-    installed,
-    process::{Process, User},
-    program::{temporary_folder, unprivileged_user},
-    wait::until,
-};
+use crate::{package::installed, process::Process, user::User, wait::until};
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const PACKAGE: &str = "the package mariadb-server, 10.5 or newer (brew: mariadb)";
 
-/// A MariaDB of our own, on a Unix socket, with the settings that it comes with.
+/// A private MariaDB on a Unix socket, with the default settings.
 #[derive(Debug)]
 pub struct MariaDb {
     _process: Process,
@@ -28,19 +23,19 @@ pub struct MariaDb {
 }
 
 impl MariaDb {
-    /// Makes a new data folder, starts it, and waits until it takes connections.
+    /// Starts one with empty databases, and waits until it accepts connections.
     ///
     /// # Errors
     /// If MariaDB isn't installed or doesn't start.
     pub async fn start() -> anyhow::Result<Self> {
-        let folder = temporary_folder()?;
-        let user = unprivileged_user("mysql", PACKAGE)?;
+        let folder = TempDir::with_prefix("fenced-")?;
+        let user = User::unprivileged("mysql", PACKAGE)?;
         if let Some(User { uid, gid }) = user {
             chown(folder.path(), Some(uid), Some(gid))?;
         }
         let folders = [
             format!("--datadir={}", folder.path().join("data").display()),
-            // A server that starts removes temporary tables from this folder, those of others too.
+            // A server that starts removes all temporary tables from this folder, also those of others.
             format!("--tmpdir={}", folder.path().display()),
         ];
         make_data_folder(&folders, user)?;
@@ -49,22 +44,19 @@ impl MariaDb {
         command.arg("--no-defaults").args(&folders);
         command.arg(format!("--socket={}", socket(&folder).display()));
         command.arg("--skip-networking");
-        let process = match &user {
-            Some(user) => Process::spawn_as(user, "mariadb", &command, folder.path())?,
-            None => Process::spawn("mariadb", &command, folder.path())?,
-        };
+        let process = Process::spawn_as(user, "mariadb", &command, folder.path())?;
         until(START_TIMEOUT, || Ok(UnixStream::connect(socket(&folder)).is_ok()))
             .await
-            .context("MariaDB did not start to take connections")?;
+            .context("MariaDB did not start to accept connections")?;
         Ok(Self { _process: process, folder })
     }
 
-    /// Its URL; the database is `test`.
+    /// Returns the URL of its database `test`.
     pub fn url(&self) -> String {
         format!("mariadb://root@localhost/test?socket={}", self.socket().display())
     }
 
-    /// Its socket.
+    /// Returns its socket.
     pub fn socket(&self) -> PathBuf {
         socket(&self.folder)
     }
@@ -74,7 +66,7 @@ fn socket(folder: &TempDir) -> PathBuf {
     folder.path().join("mariadb.sock")
 }
 
-/// Makes the data folder; the database in it is `test`, and `root` has no password.
+/// Makes the data folder, with a database `test` and a user `root` who has no password.
 fn make_data_folder(folders: &[String], user: Option<User>) -> anyhow::Result<()> {
     let mut command = Command::new(program("mariadb-install-db")?);
     command.arg("--no-defaults").args(folders);
@@ -83,14 +75,15 @@ fn make_data_folder(folders: &[String], user: Option<User>) -> anyhow::Result<()
         command.uid(uid).gid(gid);
     }
     let output = command.output()?;
-    let [said, error] =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    ensure!(output.status.success(), "mariadb-install-db failed: {said}{error}");
+    // It writes some of its errors to stdout.
+    let [stdout, stderr] =
+        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    ensure!(output.status.success(), "mariadb-install-db failed: {stdout}{stderr}");
     Ok(())
 }
 
-/// The path of one of MariaDB's programs.
+/// Returns the path of one of MariaDB's programs.
 fn program(name: &str) -> anyhow::Result<PathBuf> {
-    // Where Debian has servers, which is in the PATH of root alone.
+    // Debian installs servers in this folder, which only root has in its PATH.
     installed(name, &["/usr/sbin".into()], PACKAGE)
 }

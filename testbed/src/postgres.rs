@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::unix::{fs::chown, process::CommandExt},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
@@ -12,17 +12,12 @@ use anyhow::{Context, ensure};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::{
-    installed,
-    process::{Process, User},
-    program::{temporary_folder, unprivileged_user},
-    wait::until,
-};
+use crate::{package::installed, process::Process, user::User, wait::until};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const PACKAGE: &str = "the package postgresql, 15 or newer (brew: postgresql@15)";
 
-/// A PostgreSQL of our own, on a Unix socket, with the settings that it comes with.
+/// A private PostgreSQL on a Unix socket, with the default settings.
 #[derive(Debug)]
 pub struct Postgres {
     process: Option<Process>,
@@ -32,7 +27,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Makes a new cluster, starts it, and waits until it takes connections.
+    /// Starts one with empty databases, and waits until it accepts connections.
     ///
     /// # Errors
     /// If PostgreSQL isn't installed or doesn't start.
@@ -40,13 +35,13 @@ impl Postgres {
         Self::start_with(&[]).await
     }
 
-    /// The same with settings, each as `name=value`.
+    /// Starts one with settings, each as `name=value`.
     ///
     /// # Errors
     /// If PostgreSQL isn't installed or doesn't start.
     pub async fn start_with(settings: &[&str]) -> anyhow::Result<Self> {
-        let folder = temporary_folder()?;
-        let user = unprivileged_user("postgres", PACKAGE)?;
+        let folder = TempDir::with_prefix("fenced-")?;
+        let user = User::unprivileged("postgres", PACKAGE)?;
         if let Some(User { uid, gid }) = user {
             chown(folder.path(), Some(uid), Some(gid))?;
         }
@@ -57,27 +52,27 @@ impl Postgres {
         Ok(postgres)
     }
 
-    /// Its URL; the database is `postgres`.
+    /// Returns the URL of its database `postgres`.
     pub fn url(&self) -> String {
         self.url_of("postgres")
     }
 
-    /// The URL of another database.
+    /// Returns the URL of another of its databases.
     pub fn url_of(&self, database: &str) -> String {
         format!("postgres://postgres@localhost/{database}?host={}", self.folder.path().display())
     }
 
-    /// The folder of its socket.
-    pub fn socket_folder(&self) -> &std::path::Path {
+    /// Returns the folder of its socket.
+    pub fn socket_folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Kills it as a crash would, all its processes at once (SIGQUIT: no checkpoint, no farewell).
+    /// Ends all its processes at once without a checkpoint (SIGQUIT), as in a crash.
     ///
     /// # Errors
-    /// If it doesn't end.
+    /// If it doesn't run, or doesn't end.
     pub async fn crash(&mut self) -> anyhow::Result<()> {
-        let mut process = self.process.take().context("it runs")?;
+        let mut process = self.process.take().context("PostgreSQL does not run")?;
         process.signal(Signal::QUIT)?;
         process.exit(START_TIMEOUT).await?;
         Ok(())
@@ -94,15 +89,13 @@ impl Postgres {
         for setting in &self.settings {
             command.args(["-c", setting]);
         }
-        self.process = Some(match &self.user {
-            Some(user) => Process::spawn_as(user, "postgres", &command, self.folder.path())?,
-            None => Process::spawn("postgres", &command, self.folder.path())?,
-        });
+        let process = Process::spawn_as(self.user, "postgres", &command, self.folder.path())?;
+        self.process = Some(process);
         let mut is_ready = Command::new(program("pg_isready")?);
         is_ready.arg("--quiet").arg("--host").arg(self.folder.path());
         until(START_TIMEOUT, || Ok(is_ready.status()?.success()))
             .await
-            .context("PostgreSQL did not start to take connections")
+            .context("PostgreSQL did not start to accept connections")
     }
 
     fn make_cluster(&self) -> anyhow::Result<()> {
@@ -126,14 +119,14 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         if let Some(process) = &mut self.process {
-            // Killed outright, it would leave shared memory behind.
+            // SIGKILL would leave shared memory behind.
             let _ = process.signal(Signal::QUIT);
             process.reap(Duration::from_secs(5));
         }
     }
 }
 
-/// The path of one of PostgreSQL's programs.
+/// Returns the path of one of PostgreSQL's programs, of the newest version if there are several.
 ///
 /// # Errors
 /// If it isn't installed.

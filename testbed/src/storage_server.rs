@@ -1,34 +1,35 @@
-//! A storage server.
+//! A private storage server.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Context;
 use tempfile::TempDir;
 
-use crate::{Program, process::Process, program::temporary_folder};
+use crate::{process::Process, program::Program};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A storage server of our own, on a free port.
+/// A private storage server on a free port of 127.0.0.1.
 #[derive(Debug)]
 pub struct StorageServer {
     process: Process,
+    address: SocketAddr,
     url: String,
     folder: TempDir,
 }
 
 impl StorageServer {
-    /// Starts it on a new SQLite database of its own.
+    /// Starts the program with a new SQLite database and further arguments.
     ///
     /// # Errors
     /// If it doesn't start.
     pub async fn start(program: &Program, arguments: &[&str]) -> anyhow::Result<Self> {
-        let folder = temporary_folder()?;
+        let folder = TempDir::with_prefix("fenced-")?;
         let database_url = format!("sqlite:{}", folder.path().join("fenced.db").display());
         Self::start_in(program, folder, &database_url, arguments).await
     }
 
-    /// Starts it on a database.
+    /// Starts the program with this database and further arguments.
     ///
     /// # Errors
     /// If it doesn't start.
@@ -37,7 +38,7 @@ impl StorageServer {
         database_url: &str,
         arguments: &[&str],
     ) -> anyhow::Result<Self> {
-        Self::start_in(program, temporary_folder()?, database_url, arguments).await
+        Self::start_in(program, TempDir::with_prefix("fenced-")?, database_url, arguments).await
     }
 
     async fn start_in(
@@ -50,24 +51,29 @@ impl StorageServer {
         command.args(["--listen", "127.0.0.1:0", "--database-url", database_url]).args(arguments);
         let mut process = Process::spawn("storage-server", &command, folder.path())?;
         let line = process.line(START_TIMEOUT).await?;
-        let url = line
-            .strip_prefix("listening on ")
-            .with_context(|| format!("the storage server said {line:?}"))?
-            .to_owned();
-        Ok(Self { process, url, folder })
+        let url = line.strip_prefix("listening on ");
+        let address = url.and_then(|url| url.strip_prefix("http://")?.parse().ok());
+        let address = address.with_context(|| format!("the storage server printed {line:?}"))?;
+        let url = format!("http://{address}");
+        Ok(Self { process, address, url, folder })
     }
 
-    /// The process, to pause or kill.
+    /// Returns its process, to pause or kill it.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
 
-    /// Its URL.
+    /// Returns the address at which it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns its URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// What it has logged so far.
+    /// Returns its log so far.
     ///
     /// # Errors
     /// If the log can't be read.

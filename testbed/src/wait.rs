@@ -1,4 +1,4 @@
-//! Waiting for conditions, not for time.
+//! Waiting for conditions instead of sleeping.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use tokio::time::{sleep, timeout};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Waits until a condition holds.
+/// Waits until a condition holds, and checks it every 5 ms.
 ///
 /// # Errors
-/// If it doesn't within the time, or can't be told.
+/// If the condition doesn't hold within the time, or fails.
 pub async fn until(
     within: Duration,
     mut condition: impl FnMut() -> anyhow::Result<bool>,
@@ -25,19 +25,19 @@ pub async fn until(
     Ok(())
 }
 
-/// Waits until a condition holds that somebody else has to be asked about.
+/// Waits until an asynchronous condition holds, such as one that asks a server.
 ///
 /// # Errors
-/// If it doesn't within the time, or can't be told.
+/// If the condition doesn't hold within the time, or fails.
 pub async fn until_async<F: Future<Output = anyhow::Result<bool>>>(
     within: Duration,
     mut condition: impl FnMut() -> F,
 ) -> anyhow::Result<()> {
-    let asking = async {
+    let polling = async {
         while !condition().await? {
             sleep(POLL_INTERVAL).await;
         }
         Ok(())
     };
-    timeout(within, asking).await.unwrap_or_else(|_| bail!("it took longer than {within:?}"))
+    timeout(within, polling).await.unwrap_or_else(|_| bail!("it took longer than {within:?}"))
 }

@@ -1,3 +1,12 @@
-//! The testbed does what it says: its servers keep, lose, refuse and promote; its networks fail as told.
+//! The testbed does what it says: its servers keep, lose, refuse and promote, and its proxy strikes
+//! the messages that its rules name, and no others.
 
+mod proxy;
 mod servers;
+
+use testbed::Redis;
+
+/// Returns the value at a key, without the proxy.
+async fn value(redis: &Redis, key: &str) -> Option<String> {
+    redis.command(&["GET", key]).await.unwrap()
+}

@@ -1,8 +1,7 @@
-//! The lab's private Redis servers are what they say: what they keep, lose, refuse and promote.
+//! The private Redis servers keep, lose, refuse and promote what their documentation says.
 
 #[cfg(target_os = "linux")]
 mod clocks;
-mod lost_replies;
 mod nodes;
 
 use std::{
@@ -16,11 +15,9 @@ use testbed::{
     wait::{until, until_async},
 };
 
-const SOON: Duration = Duration::from_secs(30);
+use crate::value;
 
-async fn value(redis: &Redis, key: &str) -> Option<String> {
-    redis.command(&["GET", key]).await.unwrap()
-}
+const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn only_a_redis_that_appends_keeps_its_keys_through_a_crash() {
@@ -51,15 +48,15 @@ async fn port_stays_the_same_through_a_restart_and_differs_between_servers() {
 }
 
 #[tokio::test]
-async fn restart_waits_for_a_port_that_somebody_else_was_given() {
+async fn restart_waits_for_a_port_that_another_process_has_taken() {
     let mut redis = Redis::start_on_tcp(&[]).await.unwrap();
     let log = redis.socket().with_file_name("redis.log");
     redis.process().kill().unwrap();
-    let somebody_else = std::net::TcpListener::bind(redis.address().unwrap()).unwrap();
+    let other_process = std::net::TcpListener::bind(redis.address().unwrap()).unwrap();
     let leave = async move {
         let is_refused = || Ok(std::fs::read_to_string(&log)?.contains("Address already in use"));
         until(SOON, is_refused).await.unwrap();
-        drop(somebody_else);
+        drop(other_process);
     };
     let (restarted, ()) = tokio::join!(redis.restart(), leave);
     restarted.unwrap();
@@ -67,7 +64,7 @@ async fn restart_waits_for_a_port_that_somebody_else_was_given() {
 }
 
 #[tokio::test]
-async fn password_is_asked_for() {
+async fn password_is_required() {
     let password = ["--requirepass", "secret"];
     for redis in
         [Redis::start_with(&password).await.unwrap(), Redis::start_on_tcp(&password).await.unwrap()]
@@ -85,7 +82,7 @@ async fn password_is_asked_for() {
     }
 }
 
-/// Asks over TLS what the answer to PING is.
+/// Sends PING over TLS, and returns the answer.
 async fn ping_over_tls(redis: &Redis, ca_file: &std::path::Path) -> Output {
     let port = redis.address().unwrap().port().to_string();
     let mut command = Command::new("redis-cli");
@@ -113,7 +110,7 @@ async fn tls_port_refuses_plain_text_and_has_a_certificate_of_its_own_authority(
     assert!(redis.url().starts_with("rediss://"));
 }
 
-/// Sets the key, and waits for a replica to acknowledge it.
+/// Sets the key, waits for a replica to acknowledge it, and returns how many have.
 async fn acknowledgements_of(primary: &Redis, value: &str, wait: Duration) -> u64 {
     let client = redis::Client::open(primary.url()).unwrap();
     let patient = AsyncConnectionConfig::new().set_response_timeout(Some(2 * SOON));
@@ -134,16 +131,16 @@ async fn replica_that_is_cut_off_misses_what_its_primary_took() {
     assert_eq!(acknowledgements_of(&primary, "33", SOON).await, 1);
     assert_eq!(value(replica.redis(), "key").await.as_deref(), Some("33"));
 
-    replica.cut().await;
+    replica.cut();
     assert_eq!(acknowledgements_of(&primary, "34", Duration::from_millis(300)).await, 0);
     assert_eq!(value(replica.redis(), "key").await.as_deref(), Some("33"));
-    assert_eq!(primary.info("connected_slaves").await.unwrap(), "1", "it was told nothing");
+    assert_eq!(primary.info("connected_slaves").await.unwrap(), "1", "the primary is not notified");
 
-    replica.link().mend().await;
+    replica.proxy().mend();
     replica.catch_up(&primary).await.unwrap();
     assert_eq!(value(replica.redis(), "key").await.as_deref(), Some("34"));
 
-    replica.cut().await;
+    replica.cut();
     primary.set("key", "35").await.unwrap();
     replica.promote().await.unwrap();
     assert_eq!(replica.redis().info("role").await.unwrap(), "master");
@@ -153,7 +150,7 @@ async fn replica_that_is_cut_off_misses_what_its_primary_took() {
 }
 
 #[tokio::test]
-async fn replica_hears_of_the_end_of_its_primary() {
+async fn replica_notices_the_end_of_its_primary() {
     let mut primary = Redis::start_with(&["--requirepass", "secret"]).await.unwrap();
     let replica = Redis::replica_of(&primary).await.unwrap();
     primary.process().kill().unwrap();

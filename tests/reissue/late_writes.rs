@@ -1,4 +1,4 @@
-//! Writes with unknown outcome: those that land late, those that had landed, and those whose future
+//! Writes with unknown outcome: they land late, have already landed, or their future
 //! was dropped.
 
 use super::*;
@@ -8,7 +8,7 @@ const STALE: &str = "HTTP/1.1 412";
 #[tokio::test]
 async fn late_write_is_cut_off_by_the_read_that_follows_it() {
     let world = Claimed::with_33().await;
-    let mut late = world.write_late("late value").await;
+    let late = world.write_late("late value").await;
     let sent = world.proxy.requests("PUT ");
 
     assert_unknown(world.resource.write(TEXT, "new").await);
@@ -20,12 +20,12 @@ async fn late_write_is_cut_off_by_the_read_that_follows_it() {
     assert_eq!(read(&world.resource).await.unwrap().as_deref(), Some("old"), "it has not landed");
     assert_eq!(world.lease.token(), Ok(token(34)));
     assert_eq!(fence(&world.server).await, shown(34, &world.lease));
-    let answer = late.deliver().await;
+    let answer = late.deliver().await.unwrap();
     assert!(answer.starts_with(STALE), "{answer}");
     assert_eq!(kept(&world.server).await, Some(("old".to_owned(), 1)), "it never will");
 
     assert_eq!(world.resource.write(TEXT, "new").await.unwrap(), 2);
-    let answer = late.deliver().await;
+    let answer = late.deliver().await.unwrap();
     assert!(answer.starts_with(STALE), "{answer}");
     assert_eq!(kept(&world.server).await, Some(("new".to_owned(), 2)));
 }
@@ -33,10 +33,10 @@ async fn late_write_is_cut_off_by_the_read_that_follows_it() {
 #[tokio::test]
 async fn late_delete_is_cut_off_by_the_read_that_follows_it() {
     let world = Claimed::with_33().await;
-    let mut late = world.change_late("DELETE ", world.resource.delete()).await;
+    let late = world.change_late("DELETE ", world.resource.delete()).await;
     assert_unknown(world.resource.delete().await);
     assert_eq!(read(&world.resource).await.unwrap().as_deref(), Some("old"));
-    let answer = late.deliver().await;
+    let answer = late.deliver().await.unwrap();
     assert!(answer.starts_with(STALE), "{answer}");
     assert_eq!(kept(&world.server).await, Some(("old".to_owned(), 1)));
 }
@@ -44,15 +44,15 @@ async fn late_delete_is_cut_off_by_the_read_that_follows_it() {
 #[tokio::test]
 async fn write_that_landed_before_the_read_is_shown_by_it() {
     let world = Claimed::with_33().await;
-    let mut late = world.write_late("late value").await;
-    assert!(late.deliver().await.starts_with("HTTP/1.1 200"));
+    let late = world.write_late("late value").await;
+    assert!(late.deliver().await.unwrap().starts_with("HTTP/1.1 200"));
     assert_eq!(read(&world.resource).await.unwrap().as_deref(), Some("late value"));
     assert_eq!(fence(&world.server).await, shown(34, &world.lease));
     assert_eq!(world.resource.write(TEXT, "new").await.unwrap(), 3);
 
     world.proxy.lose_reply_to("value without reply");
     assert_unknown(world.resource.write(TEXT, "value without reply").await);
-    assert!(world.proxy.has_lost_it());
+    assert!(world.proxy.has_struck());
     assert_unknown(world.resource.write(TEXT, "newer").await);
     assert_eq!(read(&world.resource).await.unwrap().as_deref(), Some("value without reply"));
     assert_eq!(fence(&world.server).await, shown(35, &world.lease));
@@ -68,7 +68,7 @@ async fn read_with_the_same_token_lets_a_late_write_land_over_a_newer_one() {
     let fence = world.lease.fence().unwrap();
     let held = world.proxy.hold("late value");
     let write = storage.write(&r, &fence, TEXT, "late value");
-    let (outcome, mut late) = tokio::join!(write, async { held.caught().await.cut() });
+    let (outcome, late) = tokio::join!(write, async { held.caught().await.unwrap().cut() });
     assert!(matches!(outcome, Err(lock_client::storage::StorageError::Unknown(_))), "{outcome:?}");
 
     let Answer::Accepted(Some(value)) = storage.fenced_read(&r, &fence).await.unwrap() else {
@@ -77,39 +77,39 @@ async fn read_with_the_same_token_lets_a_late_write_land_over_a_newer_one() {
     assert_eq!(text(&value), "old");
     let newer = storage.write(&r, &fence, TEXT, "newer").await.unwrap();
     assert_eq!(newer, Answer::Accepted(2));
-    assert!(late.deliver().await.starts_with("HTTP/1.1 200"));
+    assert!(late.deliver().await.unwrap().starts_with("HTTP/1.1 200"));
     assert_eq!(kept(&world.server).await, Some(("late value".to_owned(), 3)), "newer is lost");
 }
 
 #[tokio::test]
-async fn write_whose_future_was_dropped_is_settled_by_a_read_before_the_next_write() {
+async fn write_whose_future_was_dropped_is_resolved_by_a_read_before_the_next_write() {
     let world = Claimed::with_33().await;
     let held = world.proxy.hold("dropped value");
-    let mut late = tokio::select! {
+    let late = tokio::select! {
         outcome = world.resource.write(TEXT, "dropped value") => panic!("no answer: {outcome:?}"),
-        caught = held.caught() => caught.cut(),
+        caught = held.caught() => caught.unwrap().cut(),
     };
     let sent = world.proxy.requests("PUT ");
     assert_unknown(world.resource.write(TEXT, "new").await);
     assert_eq!(world.proxy.requests("PUT "), sent, "nothing was sent");
     assert_eq!(read(&world.resource).await.unwrap().as_deref(), Some("old"));
     assert_eq!(world.lease.token(), Ok(token(34)));
-    let answer = late.deliver().await;
+    let answer = late.deliver().await.unwrap();
     assert!(answer.starts_with(STALE), "{answer}");
     assert_eq!(world.resource.write(TEXT, "new").await.unwrap(), 2);
 }
 
-/// What the read after an unknown outcome shows may be lost as well: it is only asked again.
+/// The reply to the read after an unknown outcome may be lost as well. The read is then repeated.
 #[tokio::test]
-async fn read_whose_reply_is_lost_leaves_the_write_unsettled() {
+async fn read_whose_reply_is_lost_leaves_the_outcome_unknown() {
     let world = Claimed::with_33().await;
-    let mut late = world.write_late("late value").await;
+    let late = world.write_late("late value").await;
     world.proxy.lose_reply_to("GET ");
     let unread = world.resource.read().await;
     assert!(matches!(unread, Err(FencedError::Unavailable(_))), "{unread:?}");
     assert_unknown(world.resource.write(TEXT, "new").await);
     assert_eq!(read(&world.resource).await.unwrap().as_deref(), Some("old"));
     assert_eq!(world.lease.token(), Ok(token(34)), "which is above the late write's");
-    assert!(late.deliver().await.starts_with(STALE));
+    assert!(late.deliver().await.unwrap().starts_with(STALE));
     assert_eq!(world.resource.write(TEXT, "new").await.unwrap(), 2);
 }

@@ -11,7 +11,7 @@ async fn restart_with_counter(redis: &mut Redis, last: u64) {
     set_counter(redis, last).await;
 }
 
-/// What a holder begins with.
+/// The first step of a holder.
 #[derive(Clone, Copy, Debug)]
 enum First {
     Read,
@@ -23,7 +23,7 @@ enum First {
 const RESTARTED_AT: [u64; 2] = [40, 32];
 
 #[tokio::test]
-async fn holder_whose_counter_was_lost_goes_on_with_a_higher_token() {
+async fn holder_whose_counter_was_lost_continues_with_a_higher_token() {
     for counter in RESTARTED_AT {
         for first in [First::Read, First::Write, First::Delete] {
             heals(counter, first).await;
@@ -68,11 +68,11 @@ async fn heals(counter: u64, first: First) {
     assert_eq!(fence(&server).await, shown(42, &lease), "{case}");
     assert_eq!(kept(&server).await, then, "{case}");
     let held = locks(&redis.url()).status(&name("r")).await.unwrap();
-    assert_eq!(held.last_token, Some(42), "{case}: whoever comes next has a higher one");
+    assert_eq!(held.last_token, Some(42), "{case}: the next client gets a higher one");
     let held = held.held.unwrap();
     assert_eq!((held.token, held.ownership.grant), (token(42), issued), "{case}");
 
-    // The holder from before the restart believes in its lease, and is refused.
+    // The holder from before the restart still believes in its lease, and is rejected.
     assert_eq!(before.token(), Ok(token(41)), "{case}");
     assert_lost(resource_before.write(TEXT, "late").await, Some(stale(41, 42)));
     assert!(before.token().is_err(), "{case}");
@@ -80,7 +80,7 @@ async fn heals(counter: u64, first: First) {
 }
 
 #[tokio::test]
-async fn refusal_after_the_first_accepted_claim_is_the_end_of_the_lease() {
+async fn rejection_after_the_first_accepted_claim_ends_the_lease() {
     for first in [First::Read, First::Write, First::Delete] {
         let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
         let redis = redis_before(33).await;

@@ -8,7 +8,7 @@ fn second(world: &Claimed) -> FencedResource {
 }
 
 #[tokio::test]
-async fn what_one_clone_claimed_another_does_not_claim_again_nor_reissue_for() {
+async fn clone_neither_claims_again_nor_reissues_for_a_claim_of_another() {
     let world = Claimed::with_33().await;
     let second = second(&world);
     let claims = world.proxy.requests("/v1/fences/");
@@ -25,13 +25,13 @@ async fn what_one_clone_claimed_another_does_not_claim_again_nor_reissue_for() {
 }
 
 #[tokio::test]
-async fn unknown_outcome_of_one_clone_is_settled_by_a_read_of_another() {
+async fn unknown_outcome_of_one_clone_is_resolved_by_a_read_of_another() {
     let world = Claimed::with_33().await;
     let second = second(&world);
-    let mut late = world.write_late("late value").await;
+    let late = world.write_late("late value").await;
     assert_unknown(second.write(TEXT, "new").await);
     assert_eq!(read(&second).await.unwrap().as_deref(), Some("old"));
-    assert!(late.deliver().await.starts_with("HTTP/1.1 412"));
+    assert!(late.deliver().await.unwrap().starts_with("HTTP/1.1 412"));
     assert_eq!(world.resource.write(TEXT, "new").await.unwrap(), 2);
 }
 
@@ -42,13 +42,13 @@ async fn clones_use_a_resource_one_after_the_other() {
     let held = world.proxy.hold("late value");
     let write = world.resource.write(TEXT, "late value");
     let (outcome, read_meanwhile) = tokio::join!(write, async {
-        let caught = held.caught().await;
+        let caught = held.caught().await.unwrap();
         let mut reading = Box::pin(read(&second));
         let early = tokio::time::timeout(std::time::Duration::from_millis(200), &mut reading).await;
         assert!(early.is_err(), "the write is not over: {early:?}");
-        let mut late = caught.cut();
+        let late = caught.cut();
         let read = reading.await.unwrap();
-        assert!(late.deliver().await.starts_with("HTTP/1.1 412"));
+        assert!(late.deliver().await.unwrap().starts_with("HTTP/1.1 412"));
         read
     });
     assert_unknown(outcome);
@@ -56,17 +56,17 @@ async fn clones_use_a_resource_one_after_the_other() {
     assert_eq!(world.lease.token(), Ok(token(34)));
 }
 
-/// Only what may be overtaken by a late write is unsettled.
+/// Only the resource that a late write may change has an unknown outcome.
 #[tokio::test]
 async fn unknown_outcome_on_one_resource_leaves_the_others_as_they_are() {
     let world = Claimed::with_33().await;
     let other = through(&world.proxy).under(&world.lease, &name("other"));
-    let mut late = world.write_late("late value").await;
+    let late = world.write_late("late value").await;
     assert_eq!(other.write(TEXT, "one").await.unwrap(), 1);
     assert_eq!(read(&world.resource).await.unwrap().as_deref(), Some("old"));
     assert_eq!(world.lease.token(), Ok(token(34)));
     assert_eq!(other.write(TEXT, "two").await.unwrap(), 2);
     let value = other.read().await.unwrap().unwrap();
     assert_eq!((text(&value).as_str(), value.token), ("two", Some(token(33))));
-    assert!(late.deliver().await.starts_with("HTTP/1.1 412"));
+    assert!(late.deliver().await.unwrap().starts_with("HTTP/1.1 412"));
 }

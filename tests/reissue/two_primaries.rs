@@ -4,7 +4,7 @@
 use super::*;
 use crate::programs::storage_server;
 
-/// Two clients, each of which has the lock on a primary of its own.
+/// Two clients, each of which holds the lock on its own primary.
 struct TwoPrimaries {
     server: StorageServer,
     primary: Redis,
@@ -14,7 +14,7 @@ struct TwoPrimaries {
 }
 
 impl TwoPrimaries {
-    /// Both have this token; the value is 0.
+    /// Starts both with this token and the value 0.
     async fn with_token(number: u64) -> Self {
         let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
         let first = Fence { token: token(1), holder: fence::Holder::random() };
@@ -24,7 +24,7 @@ impl TwoPrimaries {
 
         let primary = redis_before(number).await;
         let replica = Redis::replica_of(&primary).await.unwrap();
-        replica.cut().await;
+        replica.cut();
         let a = acquire(&primary).await;
         replica.promote().await.unwrap();
         let b = acquire(replica.redis()).await;
@@ -40,7 +40,7 @@ impl TwoPrimaries {
 /// A client that adds one to the value, in two steps.
 trait Adder {
     async fn count(&self) -> u64;
-    /// Answers whether it was accepted.
+    /// Returns whether the storage accepted it.
     async fn set(&self, count: u64) -> bool;
 }
 
@@ -58,7 +58,7 @@ impl Adder for FencedResource {
     }
 }
 
-/// The broken variant: it answers every refusal by a reissue, and sends the same again.
+/// The broken variant: it reissues after every rejection, and sends the same write again.
 struct Resending<'a> {
     storage: Storage,
     lease: &'a Lease,
@@ -97,7 +97,7 @@ impl Adder for Resending<'_> {
     }
 }
 
-/// Both read, then both write, A first. Answers whose writes were accepted.
+/// Both read, then both write, A first. Returns which writes were accepted.
 async fn race(a: &impl Adder, b: &impl Adder) -> [bool; 2] {
     let (read_by_a, read_by_b) = (a.count().await, b.count().await);
     [a.set(read_by_a + 1).await, b.set(read_by_b + 1).await]
@@ -119,7 +119,7 @@ async fn no_update_is_lost_between_two_primaries() {
     assert!(b.set(1).await);
     assert_eq!(world.value().await, 1);
 
-    // A starts again from acquire. Its primary still knows nothing of 34.
+    // A starts again from acquire. Its primary has still not seen 34.
     drop(a);
     assert_eq!(world.a.release().await.unwrap(), lock_client::Released::Released);
     let again = acquire(&world.primary).await;
@@ -132,7 +132,7 @@ async fn no_update_is_lost_between_two_primaries() {
 }
 
 #[tokio::test]
-async fn clients_that_resend_what_was_refused_lose_an_update_where_ours_lose_none() {
+async fn clients_that_resend_rejected_writes_lose_an_update_where_ours_lose_none() {
     let world = TwoPrimaries::with_token(33).await;
     let (a, b) = (under(&world.server, &world.a), under(&world.server, &world.b));
     assert_eq!((race(&a, &b).await, world.value().await), ([false, true], 1));
@@ -144,7 +144,7 @@ async fn clients_that_resend_what_was_refused_lose_an_update_where_ours_lose_non
 }
 
 #[tokio::test]
-async fn holder_that_claims_second_goes_on_and_the_first_is_lost() {
+async fn holder_that_claims_second_continues_and_the_first_is_lost() {
     let world = TwoPrimaries::with_token(33).await;
     let (a, b) = (under(&world.server, &world.a), under(&world.server, &world.b));
     assert_eq!((b.count().await, a.count().await), (0, 0));
@@ -155,14 +155,14 @@ async fn holder_that_claims_second_goes_on_and_the_first_is_lost() {
 }
 
 #[tokio::test]
-async fn two_holders_below_the_fence_both_reissue_and_only_the_later_goes_on() {
+async fn two_holders_below_the_fence_both_reissue_and_only_the_later_continues() {
     let world = TwoPrimaries::with_token(33).await;
     let other = Fence { token: token(40), holder: fence::Holder::random() };
     let storage = Storage::new(world.server.url()).unwrap();
     assert_eq!(storage.claim(&name("r"), &other).await.unwrap(), Answer::Accepted(1));
 
     let (a, b) = (under(&world.server, &world.a), under(&world.server, &world.b));
-    // Neither has claimed yet, and each is given 41 by its own primary.
+    // Neither has claimed yet, and each gets 41 from its own primary.
     let reissued = (world.a.reissue(token(40)).await, world.b.reissue(token(40)).await);
     assert_eq!((reissued.0.unwrap(), reissued.1.unwrap()), (token(41), token(41)));
     assert_eq!((a.count().await, b.count().await), (0, 0));
@@ -173,7 +173,7 @@ async fn two_holders_below_the_fence_both_reissue_and_only_the_later_goes_on() {
 }
 
 /// A reissue that one resource needs raises the lease's token. It must not carry a write of another
-/// resource, which was read before, past somebody who has been let in there since.
+/// resource, which was read before, past a client that has been let in there since.
 #[tokio::test]
 async fn token_reissued_for_one_resource_does_not_push_a_write_of_another_through() {
     let world = TwoPrimaries::with_token(33).await;
@@ -193,7 +193,7 @@ async fn token_reissued_for_one_resource_does_not_push_a_write_of_another_throug
     assert_lost(a.write(TEXT, (read_by_a + 10).to_string()).await, Some(stale(33, 34)));
     assert_eq!(world.value().await, 1, "B's update is there");
 
-    // The broken variant: with the token that the lease has by now.
+    // The broken variant: it writes with the present token of the lease.
     let ten = (read_by_a + 10).to_string();
     let pushed = storage.write(&name("r"), &reissued, TEXT, ten).await.unwrap();
     assert_eq!((pushed, world.value().await), (Answer::Accepted(3), 10), "B's update is lost");

@@ -1,9 +1,9 @@
-//! What is presented or claimed is there until its transaction ends, and no longer.
+//! A presented or claimed token counts until its transaction ends, and no longer.
 
 use super::{BALANCE, TOKEN_REQUIRED, accounts, attempt, number, session};
 
 #[tokio::test]
-async fn what_one_transaction_offers_is_not_there_in_the_next() {
+async fn offer_of_one_transaction_does_not_count_in_the_next() {
     const UPDATE: &str = "update accounts set balance = balance + 1 where account_id = 'alice'";
     let (_server, mut database) = accounts().await;
     attempt(&mut database, "create procedure ends() commit").await.unwrap();
@@ -36,7 +36,7 @@ async fn what_one_transaction_offers_is_not_there_in_the_next() {
             let expected = Err(TOKEN_REQUIRED.to_owned());
             assert_eq!(refused, expected, "{offer}, {begin} to {end}");
             for statement in ["xa end 'y'", "xa rollback 'y'", "rollback", "set autocommit = 1"] {
-                // Whichever there is to end.
+                // Ends the transaction, if there is one.
                 let _ = attempt(&mut database, statement).await;
             }
         }
@@ -56,7 +56,7 @@ async fn what_one_transaction_offers_is_not_there_in_the_next() {
         assert_eq!(attempt(&mut database, bob).await.unwrap_err(), TOKEN_REQUIRED);
         attempt(&mut database, "rollback").await.unwrap();
     }
-    // By whoever has the connection next.
+    // By the next borrower of the connection.
     attempt(&mut database, "set @fence_token = 34").await.unwrap();
     attempt(&mut database, "set @fence_holder = 'a'").await.unwrap();
     attempt(&mut database, "set @fence_presented_in = 'x'").await.unwrap();

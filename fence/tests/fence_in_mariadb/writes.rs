@@ -157,7 +157,7 @@ async fn malformed_offers_are_refused() {
     assert_eq!(number(&mut database, "select count(*) from fence").await, 1);
 }
 
-/// What the triggers can't see, as MariaDB doesn't fire them: told in migrations/README.md.
+/// Changes that fire no trigger in MariaDB. `migrations/README.md` names them.
 #[tokio::test]
 async fn truncate_and_cascades_are_not_seen() {
     let (_server, mut database) = accounts().await;

@@ -91,15 +91,15 @@ async fn restored_database_is_as_protected_as_the_one_that_was_dumped() {
 }
 
 #[tokio::test]
-async fn fences_tell_no_holder_whole() {
+async fn fences_show_no_holder_whole() {
     let (_server, mut database) = accounts().await;
     let claims = "
         select fence.claim('alice', 35, '0123456789abcdef'), fence.claim('none', 1),
             fence.claim('short', 1, '0123456789abcde')";
     attempt(&mut database, claims).await.unwrap();
-    let told = "
+    let shown = "
         select count(*) from fence.fences
         where (resource, token, holder) in
             (('alice', 35, '01234567...'), ('none', 1, ''), ('short', 1, '...'))";
-    assert_eq!(number(&mut database, told).await, 3);
+    assert_eq!(number(&mut database, shown).await, 3);
 }

@@ -55,7 +55,7 @@ async fn claim_that_waited_reads_what_was_written_meanwhile_or_fails() {
     }
 }
 
-/// The negative control of the test above: to lock the fence's row is not to claim.
+/// The negative control of the test above: a lock of the fence's row is no claim.
 #[tokio::test]
 async fn lock_of_the_fences_row_reads_stale_at_repeatable_read() {
     let (server, mut first) = accounts().await;
@@ -75,7 +75,7 @@ async fn lock_of_the_fences_row_reads_stale_at_repeatable_read() {
     assert_eq!(number(&mut second, BALANCE).await, 100, "it is 70 by now");
 }
 
-/// The claim in between leaves the fence as it was, so only its row's new version tells of the write.
+/// The claim in between leaves the fence as it was, so only the new version of its row shows the write.
 #[tokio::test]
 async fn claim_after_an_older_snapshot_fails_though_the_fence_is_the_same() {
     for level in LEVELS {
@@ -98,7 +98,7 @@ async fn claim_after_an_older_snapshot_fails_though_the_fence_is_the_same() {
     }
 }
 
-/// Neither does a fence that the snapshot doesn't have at all let a stale write through.
+/// A fence that the snapshot doesn't have at all lets no stale write through either.
 #[tokio::test]
 async fn first_claim_that_an_older_snapshot_can_not_see_is_not_overlooked() {
     for level in LEVELS {
@@ -162,7 +162,7 @@ async fn claims_in_opposite_order_end_as_a_deadlock_that_can_be_tried_again() {
     let waiting = Waiting::begin(&server, second, "select fence.claim('alice', 36, 'c')").await;
     let of_first =
         timeout(PATIENCE, attempt(&mut first, "select fence.claim('bob', 34, 'a')")).await.unwrap();
-    // Whoever is chosen has its transaction aborted, which lets the other one go on.
+    // PostgreSQL aborts one of the two transactions, so the other continues.
     if of_first.is_err() {
         attempt(&mut first, "rollback").await.unwrap();
     }
@@ -179,7 +179,7 @@ async fn claims_in_opposite_order_end_as_a_deadlock_that_can_be_tried_again() {
     attempt(&mut chosen, again).await.unwrap();
 }
 
-/// Two claims of one holder, as a repeated one after a lost answer, are one after the other too.
+/// Two claims of one holder, such as a retry after a lost answer, also run one after the other.
 #[tokio::test]
 async fn claim_of_the_same_token_waits_for_the_other() {
     let (server, mut first) = accounts().await;

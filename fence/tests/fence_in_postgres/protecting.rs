@@ -1,4 +1,4 @@
-//! What can be protected, by which expressions, and what is told of it.
+//! Which tables can be protected, by which expressions, and what the views show.
 
 use super::{
     MALFORMED, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_and_roll_back, fence, is_true,
@@ -41,9 +41,9 @@ async fn resource_is_any_expression_over_the_row() {
             r#"select fence.protect('"Odd ""Table"""', $expression${expression}$expression$)"#
         );
         attempt(&mut database, &protect).await.expect(expression);
-        let told =
+        let report =
             format!("select resource = $expression${expression}$expression$ from fence.status");
-        assert!(is_true(&mut database, &told).await, "{expression}");
+        assert!(is_true(&mut database, &report).await, "{expression}");
 
         let insert = r#"
             insert into "Odd ""Table""" values (
@@ -112,7 +112,7 @@ async fn mistakes_are_found_when_the_table_is_protected() {
         let refused = attempt(&mut database, &protect).await;
         assert_eq!(refused.unwrap_err(), expected, "{table}, {expression}");
     }
-    // What had been protected still is.
+    // The table that was protected before still is.
     let update = "update accounts set balance = 7 where account_id = 'alice'";
     assert_eq!(attempt(&mut database, update).await.unwrap_err(), TOKEN_REQUIRED);
     let not_protected = "select fence.unprotect('parent')";
@@ -172,8 +172,8 @@ async fn table_with_the_name_of_an_earlier_one_can_be_protected() {
     }
 }
 
-/// Neither in a session that has already planned the checks, where PostgreSQL may go on by the plan,
-/// or fail, nor in a new one.
+/// Neither in a new session, nor in one that has already planned the checks. There, PostgreSQL may keep
+/// the plan, or fail.
 #[tokio::test]
 async fn changed_columns_never_open_the_table() {
     let (server, mut database) = fence().await;

@@ -1,4 +1,4 @@
-//! What is presented or claimed is there until its transaction ends, and no longer.
+//! A presented or claimed token counts until its transaction ends, and no longer.
 
 use sqlx::PgConnection;
 
@@ -14,7 +14,7 @@ async fn assert_token_is_required(database: &mut PgConnection) {
 }
 
 #[tokio::test]
-async fn what_one_transaction_offers_is_not_there_in_the_next() {
+async fn offer_of_one_transaction_does_not_count_in_the_next() {
     let (_server, mut database) = accounts().await;
     for offer in ["select fence.present(34, 'a')", "select fence.claim('alice', 34, 'a')"] {
         for end in ["commit", "rollback"] {
@@ -37,7 +37,7 @@ async fn what_one_transaction_offers_is_not_there_in_the_next() {
     }
 }
 
-/// A function's own settings end with it, and what is presented in it doesn't.
+/// A function's own settings end with the function. A token presented in it does not.
 #[tokio::test]
 async fn offer_of_a_function_outlives_it() {
     let (_server, mut database) = accounts().await;
@@ -219,7 +219,7 @@ async fn resource_and_holder_may_come_from_columns_of_any_collation() {
         assert_eq!(attempt(&mut database, &claim).await.unwrap_err(), STALE, "{column}");
         let claim = format!("select fence.claim('new', 34, {column}) from names");
         attempt(&mut database, &claim).await.expect(column);
-        // Nothing of it makes two holders one.
+        // No collation makes two holders equal.
         let claim = format!("select fence.claim('new', 34, upper({column})) from names");
         let conflict = attempt(&mut database, &claim).await;
         assert_eq!(conflict.unwrap_err(), HOLDER_CONFLICT, "{column}");

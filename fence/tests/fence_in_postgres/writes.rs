@@ -60,7 +60,7 @@ async fn no_kind_of_write_passes_without_a_valid_token() {
     assert_eq!(number(&mut database, "select amount from entries").await, 100);
 }
 
-/// The negative control of the test above: what it does would go through.
+/// The negative control of the test above: the same writes pass.
 #[tokio::test]
 async fn every_kind_of_write_passes_where_no_table_is_protected() {
     let (_server, mut database) = fence().await;
@@ -83,7 +83,7 @@ async fn copy_takes_a_valid_token() {
         ("begin; select fence.present(34, 'a')", Ok(1)),
     ] {
         attempt(&mut database, before).await.unwrap();
-        // Of alice's row, which is one more than there is, only the resource matters.
+        // It adds a second row of alice's; only the resource matters.
         attempt(&mut database, "alter table accounts drop constraint accounts_pkey").await.unwrap();
         let mut copy = database.copy_in_raw("copy accounts from stdin").await.unwrap();
         copy.send(b"alice\t7\n".as_slice()).await.unwrap();

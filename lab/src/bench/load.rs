@@ -1,20 +1,19 @@
-//! Load generators: wrk over HTTP, pgbench straight into PostgreSQL.
+//! Load generators: wrk over HTTP, and pgbench straight into PostgreSQL.
 
-use std::{io::Write, path::Path, process::Command};
+use std::{fs, process::Command};
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 use tempfile::TempDir;
-
 use testbed::{Postgres, installed, postgres};
 
-/// How many connections the load comes over.
+/// The number of HTTP connections of wrk, and of clients of the pgbench next to it.
 pub(super) const CONNECTIONS: u32 = 64;
-/// Over how many resources it is spread.
+/// The number of resources that the writes are spread over.
 pub(super) const RESOURCES: u32 = 10_000;
 pub(super) const WARM_UP_SECONDS: u32 = 2;
 
-/// What a load generator saw.
+/// What a load generator measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) per_second: f64,
@@ -22,7 +21,7 @@ pub(super) struct Load {
     pub(super) p99_ms: Option<f64>,
 }
 
-/// Fenced writes over HTTP.
+/// Sends fenced writes over HTTP.
 pub(super) fn wrk(url: &str, resources: u32, seconds: u32) -> anyhow::Result<Load> {
     #[derive(Deserialize)]
     struct Done {
@@ -33,7 +32,8 @@ pub(super) fn wrk(url: &str, resources: u32, seconds: u32) -> anyhow::Result<Loa
         p99_us: u32,
     }
     let folder = TempDir::with_prefix("fenced-")?;
-    let script = written(folder.path(), "put.lua", include_str!("put.lua"))?;
+    let script = folder.path().join("put.lua");
+    fs::write(&script, include_str!("put.lua"))?;
     let run = |seconds: u32| -> anyhow::Result<Done> {
         let output = Command::new(installed("wrk", &[], "the package wrk (brew: wrk)")?)
             .args(["--threads", "1", "--connections", &CONNECTIONS.to_string()])
@@ -61,11 +61,11 @@ pub(super) fn wrk(url: &str, resources: u32, seconds: u32) -> anyhow::Result<Loa
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Length {
     Seconds(u32),
-    /// So many transactions of each client.
+    /// The number of transactions of each client.
     Transactions(u32),
 }
 
-/// Runs a script of pgbench with so many clients, and returns its transactions per second.
+/// Runs a script with pgbench, and returns its transactions per second.
 pub(super) fn pgbench(
     database: &Postgres,
     script: &str,
@@ -73,7 +73,8 @@ pub(super) fn pgbench(
     length: Length,
 ) -> anyhow::Result<f64> {
     let folder = TempDir::with_prefix("fenced-")?;
-    let script = written(folder.path(), "script.sql", script)?;
+    let file = folder.path().join("script.sql");
+    fs::write(&file, script)?;
     let length = match length {
         Length::Seconds(seconds) => format!("--time={seconds}"),
         Length::Transactions(transactions) => format!("--transactions={transactions}"),
@@ -84,7 +85,7 @@ pub(super) fn pgbench(
         .arg("--host")
         .arg(database.socket_folder())
         .arg("--file")
-        .arg(&script)
+        .arg(&file)
         .arg("postgres")
         .output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -95,7 +96,7 @@ pub(super) fn pgbench(
     Ok(tps.context("pgbench printed no result")?.parse()?)
 }
 
-/// Has psql do something.
+/// Runs SQL with psql.
 pub(super) fn psql(database: &Postgres, commands: &str) -> anyhow::Result<()> {
     let output = Command::new(postgres::program("psql")?)
         .args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--username=postgres", "--host"])
@@ -104,10 +105,4 @@ pub(super) fn psql(database: &Postgres, commands: &str) -> anyhow::Result<()> {
         .output()?;
     ensure!(output.status.success(), "psql failed: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
-}
-
-fn written(folder: &Path, name: &str, text: &str) -> anyhow::Result<std::path::PathBuf> {
-    let file = folder.join(name);
-    std::fs::File::create(&file)?.write_all(text.as_bytes())?;
-    Ok(file)
 }

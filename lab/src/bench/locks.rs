@@ -1,84 +1,87 @@
-//! `lab bench locks`.
+//! `lab bench locks`: locks on one Redis.
 
-mod crowd;
 mod handover;
-mod lines;
+mod held_leases;
+mod hold;
+mod measurements;
 mod peers;
 mod python;
 mod report;
 mod uncontended;
+mod waiter;
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    num::{NonZeroU64, NonZeroUsize},
+    time::Duration,
+};
 
 use clap::Args;
+use testbed::Redis;
 
 use self::{
-    crowd::Crowd,
-    lines::{Counts, Lines},
+    held_leases::HeldLeases,
+    measurements::{Counts, MANY, Measurements},
     peers::Peers,
     report::Report,
 };
-use super::{at_least_one, work::Meter};
-use testbed::Redis;
+use super::work::Meter;
+use crate::output::Output;
 
-pub use self::crowd::HoldLeases;
+pub use self::held_leases::HoldLeases;
 
 #[derive(Args, Debug)]
 pub struct LocksBench {
-    /// How often to acquire and release locks of each kind that nobody else wants
-    #[arg(long, default_value_t = 5_000, value_parser = at_least_one, value_name = "COUNT")]
-    acquires: usize,
-    /// How often to hand over locks of each kind whose waiters are woken
-    #[arg(long, default_value_t = 500, value_parser = at_least_one, value_name = "COUNT")]
-    handovers: usize,
-    /// How often to hand over locks of each kind whose waiters ask again and again
-    #[arg(long, default_value_t = 100, value_parser = at_least_one, value_name = "COUNT")]
-    polled_handovers: usize,
-    /// How many leases one process is to hold at once
-    #[arg(long, default_value_t = 10_000, value_parser = at_least_one, value_name = "COUNT")]
-    leases: usize,
-    /// For how long; their ttl is two fifths of it
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..), value_name = "SECONDS")]
-    seconds: u64,
-    /// In how many rounds to measure, one of each after the other, as a machine is now faster and now
-    /// slower
-    #[arg(long, default_value_t = 5, value_parser = at_least_one, value_name = "COUNT")]
-    rounds: usize,
-    /// Print the figures as JSON
-    #[arg(long)]
-    json: bool,
+    /// How often to acquire and release each kind of uncontended lock
+    #[arg(long, default_value = "5000", value_name = "COUNT")]
+    acquires: NonZeroUsize,
+    /// How often to hand over each kind of lock that notifies its waiters
+    #[arg(long, default_value = "500", value_name = "COUNT")]
+    handovers: NonZeroUsize,
+    /// How often to hand over each kind of lock whose waiters poll
+    #[arg(long, default_value = "100", value_name = "COUNT")]
+    polled_handovers: NonZeroUsize,
+    /// How many leases one process holds at once
+    #[arg(long, default_value = "10000", value_name = "COUNT")]
+    leases: NonZeroUsize,
+    /// How long the process holds them; their ttl is two fifths of this
+    #[arg(long, default_value = "10", value_name = "SECONDS")]
+    seconds: NonZeroU64,
+    /// How many rounds to split the measurements into: the speed of a machine changes over time
+    #[arg(long, default_value = "5", value_name = "COUNT")]
+    rounds: NonZeroUsize,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl LocksBench {
-    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
         let redis = Redis::start_on_tcp(&[]).await?;
         let mut meter = Meter::connect(&redis).await?;
-        let lines = self.lines(&redis, &mut meter).await?;
-        let held_for = Duration::from_secs(self.seconds);
-        let crowd = Crowd::measure(&redis, self.leases, held_for, &mut meter).await?;
-        let report = Report::of(self.rounds, &lines, crowd);
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{}", report.table());
-        }
-        Ok(ExitCode::SUCCESS)
+        let measurements = self.measure_rounds(&redis, &mut meter).await?;
+        let held_for = Duration::from_secs(self.seconds.get());
+        let leases = HeldLeases::measure(&redis, self.leases.get(), held_for, &mut meter).await?;
+        self.output.print(&Report::new(self.rounds.get(), &measurements, leases))
     }
 
-    async fn lines(&self, redis: &Redis, meter: &mut Meter) -> anyhow::Result<Lines> {
-        let mut peers = Peers::of(redis).await?;
-        // Connections are made, and scripts are loaded, before anything counts.
+    async fn measure_rounds(
+        &self,
+        redis: &Redis,
+        meter: &mut Meter,
+    ) -> anyhow::Result<Measurements> {
+        let mut peers = Peers::connect(redis, MANY + 1).await?;
+        // The first use opens connections and loads scripts, and is not counted.
         let once = Counts { acquires: 1, handovers: 1, polled_handovers: 1 };
-        Lines::new().measure(0, once, &mut peers, meter).await?;
-        let mut lines = Lines::new();
-        let each = Counts {
-            acquires: self.acquires.div_ceil(self.rounds),
-            handovers: self.handovers.div_ceil(self.rounds),
-            polled_handovers: self.polled_handovers.div_ceil(self.rounds),
+        Measurements::new().add_round(0, once, &mut peers, meter).await?;
+        let mut measurements = Measurements::new();
+        let per_round = |count: NonZeroUsize| count.get().div_ceil(self.rounds.get());
+        let counts = Counts {
+            acquires: per_round(self.acquires),
+            handovers: per_round(self.handovers),
+            polled_handovers: per_round(self.polled_handovers),
         };
-        for round in 1..=self.rounds {
-            lines.measure(round, each, &mut peers, meter).await?;
+        for round in 1..=self.rounds.get() {
+            measurements.add_round(round, counts, &mut peers, meter).await?;
         }
-        Ok(lines)
+        Ok(measurements)
     }
 }

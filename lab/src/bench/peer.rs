@@ -1,20 +1,18 @@
-//! Locks of any kind, as the benches use them.
+//! The lock clients that the benches compare: ours, and rslock.
 
 use std::time::{Duration, Instant};
 
 use fence::ResourceName;
-use lock_client::{Lease, Locks, Order, Terms, Ttl};
+use lock_client::{Lease, Locks, Terms, Ttl};
 
-use super::samples::Samples;
-
-/// How long every lock is granted for: longer than anybody here keeps it, so that nothing is renewed.
+/// The ttl of every lock: longer than anybody here holds one, so that no lease is renewed.
 pub(super) const TTL: Duration = Duration::from_secs(30);
 
-/// Locks of one kind. A clone is the same client, with the same connections.
+/// A lock client. A clone is the same client, with the same connections.
 pub(super) trait Peer: Clone + Send + Sync + 'static {
     type Held: Send;
 
-    /// Waits for the lock, and takes it, with its token if there is one.
+    /// Waits for the lock and acquires it, with its token if there is one.
     fn acquire(
         &self,
         name: &ResourceName,
@@ -22,20 +20,28 @@ pub(super) trait Peer: Clone + Send + Sync + 'static {
 
     fn release(&self, held: Self::Held) -> impl Future<Output = anyhow::Result<()>> + Send;
 
-    /// Waits until nothing goes on in the background.
-    fn settled(&self) -> impl Future<Output = ()> + Send;
+    /// Waits until the client has no requests left in the background.
+    fn finish_background_work(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Acquires and releases a lock of each name, one after the other.
-pub(super) async fn cycles<P: Peer>(peer: &P, names: &[ResourceName]) -> anyhow::Result<Samples> {
-    let mut samples = Samples::default();
+/// Acquires and releases a lock of each name, one after the other, and returns how long each took.
+pub(super) async fn cycles<P: Peer>(
+    peer: &P,
+    names: &[ResourceName],
+) -> anyhow::Result<Vec<Duration>> {
+    let mut times = Vec::new();
     for name in names {
         let begun = Instant::now();
         let held = peer.acquire(name).await?;
         peer.release(held).await?;
-        samples.add(begun.elapsed());
+        times.push(begun.elapsed());
     }
-    Ok(samples)
+    Ok(times)
+}
+
+/// Parses a name that a bench itself has made.
+pub(super) fn name(name: &str) -> ResourceName {
+    name.parse().expect("the benches use valid names")
 }
 
 /// Our own locks.
@@ -43,31 +49,31 @@ pub(super) async fn cycles<P: Peer>(peer: &P, names: &[ResourceName]) -> anyhow:
 pub(super) struct Fenced {
     locks: Locks,
     terms: Terms,
-    order: Order,
+    is_fair: bool,
 }
 
 impl Fenced {
-    /// On one Redis.
+    /// Uses one Redis.
     pub(super) fn open(url: &str) -> anyhow::Result<Self> {
-        Self::of(Locks::new(lock_client::redis::Redis::open(url)?))
+        Self::new(Locks::new(lock_client::redis::Redis::open(url)?))
     }
 
-    /// On a majority of several.
+    /// Uses a majority of several Redis nodes.
     pub(super) fn open_redlock(urls: &[String]) -> anyhow::Result<Self> {
-        Self::of(Locks::from(lock_client::redlock::Redlock::open(urls)?))
+        Self::new(Locks::from(lock_client::redlock::Redlock::open(urls)?))
     }
 
-    fn of(locks: Locks) -> anyhow::Result<Self> {
-        Ok(Self { locks, terms: Terms::new(Ttl::new(TTL)?), order: Order::Unordered })
+    fn new(locks: Locks) -> anyhow::Result<Self> {
+        Ok(Self { locks, terms: Terms::new(Ttl::new(TTL)?), is_fair: false })
     }
 
-    /// The same client, whose waiters stand in a queue.
+    /// Returns the same client, but its waiters queue in Redis.
     pub(super) fn fair(&self) -> Self {
-        Self { locks: self.locks.clone(), terms: self.terms.fair(), order: Order::Fair }
+        Self { locks: self.locks.clone(), terms: self.terms.fair(), is_fair: true }
     }
 
-    pub(super) fn order(&self) -> Order {
-        self.order
+    pub(super) fn is_fair(&self) -> bool {
+        self.is_fair
     }
 }
 
@@ -85,17 +91,17 @@ impl Peer for Fenced {
         Ok(())
     }
 
-    async fn settled(&self) {
+    async fn finish_background_work(&self) {
         self.locks.wait_for_background().await;
     }
 }
 
-/// The crate rslock, which knows no tokens, with the settings that it comes with.
+/// The crate rslock, which has no tokens, with its default settings.
 #[derive(Clone, Debug)]
 pub(super) struct RsLock(rslock::LockManager);
 
 impl RsLock {
-    /// On one Redis, or on a majority of several.
+    /// Uses one Redis, or a majority of several.
     pub(super) fn open(urls: &[String]) -> anyhow::Result<Self> {
         let clients = urls.iter().map(|url| redis::Client::open(url.as_str()));
         Ok(Self(rslock::LockManager::from_clients(clients.collect::<Result<_, _>>()?)))
@@ -114,6 +120,6 @@ impl Peer for RsLock {
         Ok(())
     }
 
-    /// It waits for all nodes, and leaves nothing to the background.
-    async fn settled(&self) {}
+    /// Returns at once: rslock waits for all nodes in the foreground.
+    async fn finish_background_work(&self) {}
 }

@@ -1,5 +1,5 @@
--- Drives wrk: fenced writes of 5 bytes, spread over as many resources as the argument says. Prints a
--- JSON line in the end. wrk itself counts the answers that are no success.
+-- The requests of wrk: fenced writes of 5 bytes. The argument is the number of resources that they
+-- are spread over. Prints a JSON line at the end. wrk itself counts the responses that are errors.
 
 function init(arguments)
     local resources = tonumber(arguments[1])
@@ -14,7 +14,7 @@ function init(arguments)
     current = 0
 end
 
--- A stride without a factor in common with the number of resources visits all of them.
+-- The stride is a prime that doesn't divide the number of resources, so it visits all of them.
 function request()
     current = (current + 7919) % #requests
     return requests[current + 1]

@@ -1,54 +1,51 @@
-//! `lab bench redlock`.
+//! `lab bench redlock`: locks on a majority of independent Redis nodes.
 
 mod cluster;
 mod hung;
-mod lines;
+mod measurements;
 mod report;
 
-use std::process::ExitCode;
+use std::num::NonZeroUsize;
 
 use clap::Args;
 
 use self::{
-    lines::{Clusters, Lines},
+    cluster::Cluster,
+    measurements::{Counts, Measurements},
     report::Report,
 };
-use super::at_least_one;
+use crate::output::Output;
 
 #[derive(Args, Debug)]
 pub struct RedlockBench {
-    /// How often to acquire and release locks of each kind
-    #[arg(long, default_value_t = 5_000, value_parser = at_least_one, value_name = "COUNT")]
-    acquires: usize,
-    /// How often with rslock while a node hangs, which it waits for
-    #[arg(long, default_value_t = 5, value_parser = at_least_one, value_name = "COUNT")]
-    waiting_acquires: usize,
-    /// In how many rounds to measure, one of each after the other, as a machine is now faster and now
-    /// slower
-    #[arg(long, default_value_t = 5, value_parser = at_least_one, value_name = "COUNT")]
-    rounds: usize,
-    /// Print the figures as JSON
-    #[arg(long)]
-    json: bool,
+    /// How often to acquire and release each kind of lock
+    #[arg(long, default_value = "5000", value_name = "COUNT")]
+    acquires: NonZeroUsize,
+    /// How often to do so with rslock while a node hangs: it waits for that node
+    #[arg(long, default_value = "5", value_name = "COUNT")]
+    waiting_acquires: NonZeroUsize,
+    /// How many rounds to split the measurements into: the speed of a machine changes over time
+    #[arg(long, default_value = "5", value_name = "COUNT")]
+    rounds: NonZeroUsize,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl RedlockBench {
-    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let mut clusters = Clusters::start().await?;
-        let (acquires, waiting) = (self.acquires, self.waiting_acquires);
-        let each = (acquires.div_ceil(self.rounds), waiting.div_ceil(self.rounds));
-        // Connections are made, and scripts are loaded, before anything counts.
-        Lines::new().measure_all_up(1, &mut clusters).await?;
-        let mut lines = Lines::new();
-        for round in 1..=self.rounds {
-            lines.measure(round, each, &mut clusters).await?;
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let mut clusters =
+            [Cluster::start(1).await?, Cluster::start(3).await?, Cluster::start(5).await?];
+        // The first use opens connections and loads scripts, and is not counted.
+        Measurements::new().measure_all_up(1, &mut clusters).await?;
+        let mut measurements = Measurements::new();
+        let per_round = |count: NonZeroUsize| count.get().div_ceil(self.rounds.get());
+        let counts = Counts {
+            acquires: per_round(self.acquires),
+            waiting_acquires: per_round(self.waiting_acquires),
+        };
+        for round in 1..=self.rounds.get() {
+            measurements.add_round(round, counts, &mut clusters).await?;
         }
-        let report = Report::of(self.rounds, &lines);
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{}", report.table());
-        }
-        Ok(ExitCode::SUCCESS)
+        self.output.print(&Report::new(self.rounds.get(), &measurements))
     }
 }

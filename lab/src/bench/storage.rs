@@ -1,36 +1,40 @@
-//! `lab bench storage`.
+//! `lab bench storage`: fenced writes over HTTP.
 
-use std::process::ExitCode;
+use std::{fmt, num::NonZeroU32};
 
 use clap::Args;
 use serde::Serialize;
-
-use super::{
-    load::{CONNECTIONS, Length, Load, RESOURCES, WARM_UP_SECONDS, pgbench, psql, wrk},
-    nothing::ServerOfNothing,
-    target::Target,
-};
-use crate::programs::built;
 use testbed::{Postgres, StorageServer};
 
-/// At least so much of the floor of HTTP are the fenced writes on SQLite meant to be.
-const SQLITE_OF_FLOOR: f64 = 0.45;
-/// At least so much of pgbench are the fenced writes on PostgreSQL meant to be.
-const POSTGRES_OF_PGBENCH: f64 = 1.2;
-/// At least so much of the writes spread over many resources are those on one meant to be.
-const HOT_OF_SPREAD: f64 = 0.1;
+use super::{
+    goal::Goal,
+    load::{CONNECTIONS, Length, Load, RESOURCES, WARM_UP_SECONDS, pgbench, psql, wrk},
+    null_server::NullServer,
+};
+use crate::{
+    output::{Output, Table},
+    programs::built,
+};
 
 #[derive(Args, Debug)]
 pub struct StorageBench {
     /// How long to measure each figure
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..), value_name = "SECONDS")]
-    seconds: u32,
-    /// Print the figures as JSON
-    #[arg(long)]
-    json: bool,
+    #[arg(long, default_value = "10", value_name = "SECONDS")]
+    seconds: NonZeroU32,
+    #[command(flatten)]
+    output: Output,
 }
 
-/// What was measured of one subject.
+#[derive(Debug, Serialize)]
+struct Report {
+    bench: &'static str,
+    connections: u32,
+    seconds: u32,
+    figures: Vec<Figure>,
+    #[serde(rename = "targets")]
+    goals: Vec<Goal>,
+}
+
 #[derive(Debug, Serialize)]
 struct Figure {
     subject: &'static str,
@@ -41,48 +45,38 @@ struct Figure {
     of_pgbench: f64,
 }
 
-#[derive(Debug, Serialize)]
-struct Report {
-    bench: &'static str,
-    connections: u32,
-    seconds: u32,
-    figures: Vec<Figure>,
-    targets: Vec<Target>,
-}
-
 impl StorageBench {
-    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let seconds = self.seconds.get();
         let floor = {
-            let nothing = ServerOfNothing::start().await?;
-            wrk(&nothing.url, RESOURCES, self.seconds)?
+            let server = NullServer::start().await?;
+            wrk(&server.url, RESOURCES, seconds)?
         };
         let (sqlite, sqlite_hot) = {
             let server = StorageServer::start(&built("storage-server")?, &[]).await?;
-            (wrk(server.url(), RESOURCES, self.seconds)?, wrk(server.url(), 1, self.seconds)?)
+            (wrk(server.url(), RESOURCES, seconds)?, wrk(server.url(), 1, seconds)?)
         };
         let database = Postgres::start().await?;
-        let pgbench = unfenced_upserts(&database, self.seconds)?;
+        let pgbench = unfenced_upserts(&database, seconds)?;
         let (postgres, postgres_hot) = {
             let server =
                 StorageServer::start_on(&built("storage-server")?, &database.url(), &[]).await?;
-            (wrk(server.url(), RESOURCES, self.seconds)?, wrk(server.url(), 1, self.seconds)?)
+            (wrk(server.url(), RESOURCES, seconds)?, wrk(server.url(), 1, seconds)?)
         };
 
+        let ratio = |part: Load, whole: Load| part.per_second / whole.per_second;
         let figure = |subject, load: Load| Figure {
             subject,
             writes_per_second: load.per_second,
             p50_ms: load.p50_ms,
             p99_ms: load.p99_ms,
-            of_floor: load.per_second / floor.per_second,
-            of_pgbench: load.per_second / pgbench.per_second,
+            of_floor: ratio(load, floor),
+            of_pgbench: ratio(load, pgbench),
         };
-        let target = |ratio, at_least, part: Load, whole: Load| {
-            Target::at_least(ratio, at_least, part.per_second / whole.per_second)
-        };
-        let report = Report {
+        self.output.print(&Report {
             bench: "storage",
             connections: CONNECTIONS,
-            seconds: self.seconds,
+            seconds,
             figures: vec![
                 figure("storage server over a store that does nothing: the floor", floor),
                 figure("storage server over SQLite", sqlite),
@@ -91,49 +85,17 @@ impl StorageBench {
                 figure("storage server over PostgreSQL, one hot resource", postgres_hot),
                 figure("pgbench, unfenced upserts straight into PostgreSQL", pgbench),
             ],
-            targets: vec![
-                target("SQLite of the floor", SQLITE_OF_FLOOR, sqlite, floor),
-                target("PostgreSQL of pgbench", POSTGRES_OF_PGBENCH, postgres, pgbench),
-                target("SQLite, hot of spread", HOT_OF_SPREAD, sqlite_hot, sqlite),
-                target("PostgreSQL, hot of spread", HOT_OF_SPREAD, postgres_hot, postgres),
+            goals: vec![
+                Goal::at_least("SQLite of the floor", 0.45, ratio(sqlite, floor)),
+                Goal::at_least("PostgreSQL of pgbench", 1.2, ratio(postgres, pgbench)),
+                Goal::at_least("SQLite, hot of spread", 0.1, ratio(sqlite_hot, sqlite)),
+                Goal::at_least("PostgreSQL, hot of spread", 0.1, ratio(postgres_hot, postgres)),
             ],
-        };
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{}", report.table());
-        }
-        Ok(ExitCode::SUCCESS)
+        })
     }
 }
 
-impl Report {
-    fn table(&self) -> String {
-        let Self { connections, seconds, .. } = self;
-        let mut text = format!(
-            "Fenced writes of 5 bytes over HTTP, {connections} connections, {seconds} s each\n\n\
-             {:<60} {:>9} {:>8} {:>8} {:>9} {:>11}\n",
-            "", "writes/s", "p50 ms", "p99 ms", "of floor", "of pgbench"
-        );
-        let ms = |ms: Option<f64>| ms.map_or(String::new(), |ms| format!("{ms:.1}"));
-        for figure in &self.figures {
-            let Figure { subject, writes_per_second, p50_ms, p99_ms, of_floor, of_pgbench } =
-                figure;
-            text += &format!(
-                "{subject:<60} {writes_per_second:>9.0} {:>8} {:>8} {of_floor:>9.2} {of_pgbench:>11.2}\n",
-                ms(*p50_ms),
-                ms(*p99_ms),
-            );
-        }
-        text += "\n";
-        for target in &self.targets {
-            text += &target.line();
-        }
-        text
-    }
-}
-
-/// Single upserts straight into the database.
+/// Measures single upserts straight into the database.
 fn unfenced_upserts(database: &Postgres, seconds: u32) -> anyhow::Result<Load> {
     psql(database, "create table unfenced (resource text primary key, value bytea not null)")?;
     let upsert = format!(
@@ -144,4 +106,27 @@ fn unfenced_upserts(database: &Postgres, seconds: u32) -> anyhow::Result<Load> {
     let run = |seconds| pgbench(database, &upsert, CONNECTIONS, Length::Seconds(seconds));
     run(WARM_UP_SECONDS)?;
     Ok(Load { per_second: run(seconds)?, p50_ms: None, p99_ms: None })
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { connections, seconds, figures, goals, .. } = self;
+        let ms = |ms: Option<f64>| ms.map_or(String::new(), |ms| format!("{ms:.1}"));
+        let rows = figures.iter().map(|figure| {
+            [
+                figure.subject.to_owned(),
+                format!("{:.0}", figure.writes_per_second),
+                ms(figure.p50_ms),
+                ms(figure.p99_ms),
+                format!("{:.2}", figure.of_floor),
+                format!("{:.2}", figure.of_pgbench),
+            ]
+        });
+        let header = ["", "writes/s", "p50 ms", "p99 ms", "of floor", "of pgbench"];
+        writeln!(
+            f,
+            "Fenced writes of 5 bytes over HTTP, {connections} connections, {seconds} s each\n"
+        )?;
+        write!(f, "{}\n{}", Table::new(header, rows), Goal::table(goals))
+    }
 }

@@ -1,4 +1,4 @@
-//! What Redis has to do for the locks, counted by Redis itself.
+//! What Redis does for the locks, as counted by Redis itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,22 +8,21 @@ use std::{
 
 use anyhow::Context;
 use redis::{AsyncCommands, aio::MultiplexedConnection};
-
 use testbed::Redis;
 
-/// Redis's own counters.
+/// Reads the counters of one Redis.
 #[derive(Debug)]
 pub(super) struct Meter {
     connection: MultiplexedConnection,
 }
 
-/// How often Redis did what, until a moment or between two.
+/// What Redis did since it started, or between two readings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Work {
-    /// Calls of each command, those that scripts make included.
+    /// How often each command was called, by clients and by scripts.
     calls: BTreeMap<String, u64>,
-    /// How often there was something to read from a connection: an upper bound of the round trips of
-    /// one client that awaits each answer.
+    /// How often Redis read from a connection: an upper bound of the round trips of a client that
+    /// awaits each answer.
     reads: u64,
 }
 
@@ -33,16 +32,16 @@ impl Meter {
         Ok(Self { connection: client.get_multiplexed_async_connection().await? })
     }
 
-    /// The work since Redis started, but for what the meter itself caused.
+    /// Returns the work since Redis started.
     pub(super) async fn read(&mut self) -> anyhow::Result<Work> {
         let info: String = redis::cmd("INFO").arg("all").query_async(&mut self.connection).await?;
         Work::parse(&info)
     }
 
-    /// How many keys match a pattern.
-    pub(super) async fn keys(&mut self, pattern: &str) -> anyhow::Result<usize> {
+    /// Counts the keys that match a pattern.
+    pub(super) async fn count_keys(&mut self, pattern: &str) -> anyhow::Result<usize> {
         let mut found = self.connection.scan_match::<_, String>(pattern).await?;
-        // A scan may come upon a key twice.
+        // A scan may return a key twice.
         let mut keys = BTreeSet::new();
         while let Some(key) = found.next_item().await {
             keys.insert(key?);
@@ -58,7 +57,7 @@ impl Work {
             let Some((key, value)) = line.split_once(':') else { continue };
             if let Some(command) = key.strip_prefix("cmdstat_") {
                 let calls = value.strip_prefix("calls=").and_then(|rest| rest.split(',').next());
-                let calls = calls.context("a command has a number of calls")?.parse()?;
+                let calls = calls.context("INFO shows no number of calls of a command")?.parse()?;
                 work.calls.insert(command.to_owned(), calls);
             } else if key == "total_reads_processed" {
                 work.reads = value.trim().parse()?;
@@ -67,18 +66,18 @@ impl Work {
         Ok(work)
     }
 
-    /// What was done after an earlier reading of the same meter.
+    /// Returns the work after an earlier reading of the same meter, without the meter's own
+    /// requests.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let before = |command| earlier.calls.get(command).copied().unwrap_or_default();
         let calls = self.calls.iter().filter_map(|(command, calls)| {
             let calls = calls - before(command);
-            // That is the meter's own.
             (calls > 0 && command != "info").then(|| (command.clone(), calls))
         });
         Self { calls: calls.collect(), reads: self.reads.saturating_sub(earlier.reads + 1) }
     }
 
-    /// The same without a command of which each was sent by itself.
+    /// Leaves out a command that clients sent one at a time, so that each call was a read.
     pub(super) fn without(mut self, command: &str) -> Self {
         self.reads -= self.calls.remove(command).unwrap_or_default();
         self
@@ -112,9 +111,8 @@ impl AddAssign for Work {
 
 impl Sum for Work {
     fn sum<I: Iterator<Item = Self>>(works: I) -> Self {
-        works.fold(Self::default(), |mut sum, work| {
-            sum += work;
-            sum
-        })
+        let mut sum = Self::default();
+        works.for_each(|work| sum += work);
+        sum
     }
 }

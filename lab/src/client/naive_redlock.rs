@@ -1,129 +1,112 @@
-//! A client of a storage server under a Redlock as it is often made: with no token, so that the storage
-//! has nothing to check. The scenarios drive it, as a process of its own, step by step.
+//! A Redlock as it is often made: without a token, so that the storage has nothing to check.
 //!
-//! One way is the crate rslock, as it is. The others are nobody's code: Redlock as it is described, by
-//! somebody who has left out one of its rules, which is named there.
+//! One is the crate rslock, unchanged. The others are nobody's code: Redlock as it is described,
+//! with one of its rules left out.
 
-use std::{
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use anyhow::Context;
 use fence::{Holder, ResourceName};
 use futures_util::future::join_all;
-use lock_client::storage::Storage;
 use redis::{
     AsyncCommands, Client, ExistenceCheck, Script, SetExpiry, SetOptions,
     aio::MultiplexedConnection,
 };
 use rslock::LockManager;
-use serde_json::json;
 
 use super::{
-    BUSY,
-    steps::{print, step},
-    worker::key,
+    command::{Terms, millis},
+    key_lock::{acquired, key},
+    setup::RedlockKind,
 };
+use crate::record::EventKind;
 
-/// The last step of a client that too few nodes gave the lock.
-pub(crate) const NO_MAJORITY: &str = "no-majority";
-
-/// What a client of a Redlock without tokens is to do.
-#[derive(Args, Debug)]
-pub struct NaiveRedlock {
-    resource: ResourceName,
-    /// What to write
-    value: String,
-    #[arg(long, value_name = "URL", required = true)]
-    redis: Vec<String>,
-    #[arg(long, value_name = "URL")]
-    storage: String,
-    #[arg(long, value_name = "MILLISECONDS")]
-    ttl_ms: u64,
-    #[arg(long)]
-    way: Way,
+pub(super) struct NaiveRedlock {
+    nodes: Vec<String>,
+    key: String,
+    kind: RedlockKind,
+    held: Option<Held>,
 }
 
-/// A way to lock several nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Way {
-    /// The crate rslock.
-    Rslock,
-    /// A majority of the nodes that answer is enough. It has to be one of all nodes.
-    MajorityOfAnswers,
-    /// Without a majority, it releases where it was given the lock. It has to release everywhere.
-    ReleaseWhereGranted,
+/// A lock that was granted.
+struct Held {
+    until: Instant,
+    grant: Grant,
 }
 
-/// A lock that was given, and how to give it back.
-enum Held {
+/// How to release a lock that was granted.
+enum Grant {
     Rslock(rslock::Lock),
     Own { value: String, nodes: Vec<MultiplexedConnection> },
 }
 
 impl NaiveRedlock {
-    /// Takes the lock, reads, checks how long it has it, writes and gives it back; prints each step as
-    /// a JSON line, and waits for a line on stdin before it goes on.
-    ///
-    /// # Errors
-    /// If the storage or stdin fails.
-    pub async fn run(self) -> anyhow::Result<ExitCode> {
-        let begun = Instant::now();
-        let Some(held) = self.lock().await? else {
-            print(&json!({"event": NO_MAJORITY}));
-            return Ok(ExitCode::from(BUSY));
-        };
-        step(&json!({"event": "acquired", "ttl_ms": self.ttl_ms})).await?;
-
-        let before = Storage::new(&self.storage)?.read(&self.resource).await?;
-        let before = before.map(|value| String::from_utf8_lossy(&value.bytes).into_owned());
-        step(&json!({"event": "read", "value": before, "claimed": false})).await?;
-
-        let ttl = Duration::from_millis(self.ttl_ms);
-        let remaining_ms: u64 = ttl.saturating_sub(begun.elapsed()).as_millis().try_into()?;
-        step(&json!({"event": "lease-checked", "remaining_ms": remaining_ms})).await?;
-
-        self.write().await?;
-        step(&json!({"event": "written", "value": self.value})).await?;
-        match held {
-            Held::Rslock(lock) => lock.release().await,
-            Held::Own { value, nodes } => self.unlock(&value, nodes).await,
-        }
-        print(&json!({"event": "released"}));
-        Ok(ExitCode::SUCCESS)
+    pub(super) fn new(nodes: &[String], lock: &ResourceName, kind: RedlockKind) -> Self {
+        Self { nodes: nodes.to_vec(), key: key(lock), kind, held: None }
     }
 
-    /// Takes the lock, if it is free.
-    async fn lock(&self) -> anyhow::Result<Option<Held>> {
-        if self.way == Way::Rslock {
-            let manager = LockManager::new(self.redis.clone());
-            let (key, ttl) = (key(&self.resource), Duration::from_millis(self.ttl_ms));
-            return Ok(manager.lock(&*key, ttl).await.ok().map(Held::Rslock));
+    /// Takes the lock if it is free.
+    pub(super) async fn acquire(&mut self, Terms { ttl_ms, .. }: Terms) -> EventKind {
+        let until = Instant::now() + Duration::from_millis(ttl_ms);
+        let grant = match self.kind {
+            RedlockKind::Rslock => self.lock_by_rslock(ttl_ms).await,
+            RedlockKind::MajorityOfAnswers | RedlockKind::ReleaseWhereGranted => {
+                self.lock(ttl_ms).await
+            }
+        };
+        self.held = grant.map(|grant| Held { until, grant });
+        if self.held.is_some() { acquired(ttl_ms) } else { EventKind::NoMajority }
+    }
+
+    /// How long the client may rely on the lock.
+    pub(super) fn remaining_ms(&self) -> anyhow::Result<u64> {
+        let held = self.held.as_ref().context("there is no lock")?;
+        Ok(millis(held.until.saturating_duration_since(Instant::now())))
+    }
+
+    pub(super) async fn release(&mut self) -> anyhow::Result<EventKind> {
+        match self.held.take().context("there is no lock")?.grant {
+            Grant::Rslock(lock) => lock.release().await,
+            Grant::Own { value, nodes } => self.unlock(&value, nodes).await,
         }
+        Ok(EventKind::Released)
+    }
+
+    async fn lock_by_rslock(&self, ttl_ms: u64) -> Option<Grant> {
+        let manager = LockManager::new(self.nodes.clone());
+        let locked = manager.lock(&*self.key, Duration::from_millis(ttl_ms)).await;
+        locked.ok().map(Grant::Rslock)
+    }
+
+    async fn lock(&self, ttl_ms: u64) -> Option<Grant> {
         let value = Holder::random().as_str().to_owned();
-        let answers = join_all(self.redis.iter().map(|url| self.lock_at(url, &value))).await;
+        let asked = self.nodes.iter().map(|url| self.lock_node(url, &value, ttl_ms));
+        let answers = join_all(asked).await;
         let answered = answers.iter().filter(|answer| answer.is_ok()).count();
         let granted: Vec<_> = answers.into_iter().filter_map(Result::ok).flatten().collect();
-        let of = if self.way == Way::MajorityOfAnswers { answered } else { self.redis.len() };
-        if granted.len() > of / 2 {
-            return Ok(Some(Held::Own { value, nodes: granted }));
+        let counted = match self.kind {
+            RedlockKind::MajorityOfAnswers => answered,
+            _ => self.nodes.len(),
+        };
+        if granted.len() > counted / 2 {
+            return Some(Grant::Own { value, nodes: granted });
         }
         self.unlock(&value, granted).await;
-        Ok(None)
+        None
     }
 
-    /// Takes the lock at one node: the connection, if that gave it.
-    async fn lock_at(
+    /// Takes the lock on one node. Returns the connection if the node granted it.
+    async fn lock_node(
         &self,
         url: &str,
         value: &str,
+        ttl_ms: u64,
     ) -> anyhow::Result<Option<MultiplexedConnection>> {
         let mut node = Client::open(url)?.get_multiplexed_async_connection().await?;
-        let options = SetOptions::default()
+        let if_free = SetOptions::default()
             .conditional_set(ExistenceCheck::NX)
-            .with_expiration(SetExpiry::PX(self.ttl_ms));
-        let set: Option<String> = node.set_options(key(&self.resource), value, options).await?;
+            .with_expiration(SetExpiry::PX(ttl_ms));
+        let set: Option<String> = node.set_options(&self.key, value, if_free).await?;
         Ok(set.map(|_| node))
     }
 
@@ -131,19 +114,10 @@ impl NaiveRedlock {
         let compare_and_delete = Script::new(
             "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end",
         );
-        let key = key(&self.resource);
         for mut node in nodes {
-            let mut call = compare_and_delete.key(&key);
-            // A node that doesn't answer frees the lock after the ttl.
+            let mut call = compare_and_delete.key(&self.key);
+            // On a node that doesn't answer, the lock expires.
             let _: Option<()> = call.arg(value).invoke_async(&mut node).await.ok();
         }
-    }
-
-    /// Writes with no token, which the storage has to be one for that checks none.
-    async fn write(&self) -> anyhow::Result<()> {
-        let url = format!("{}/v1/resources/{}", self.storage, self.resource);
-        let request = reqwest::Client::new().put(url).header("Content-Type", "text/plain");
-        request.body(self.value.clone()).send().await?.error_for_status()?;
-        Ok(())
     }
 }

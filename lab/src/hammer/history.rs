@@ -1,4 +1,4 @@
-//! What the clients of a hammer saw, and what was wrong with it.
+//! The history of a resource under the hammer, and its violations.
 
 use std::collections::HashMap;
 
@@ -9,36 +9,36 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Write {
     pub(super) token: u64,
-    /// The state that it made; no two writes make the same.
+    /// The state that it made. No two writes make the same state.
     pub(super) state: u64,
-    /// The state that it replaced: 0 if it was the first.
+    /// The state that it replaced; 0 for the first write.
     pub(super) replaced: u64,
 }
 
-/// What was read after a claim, in the same transaction.
+/// A read after a claim, in the same transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
     pub(super) token: u64,
     pub(super) state: u64,
 }
 
-/// What happened to one resource.
+/// All acknowledged writes and reads of one resource.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     pub(super) writes: Vec<Write>,
     pub(super) reads: Vec<Read>,
-    /// How many increments the resource has in the end.
+    /// The increments that the resource has at the end.
     pub(super) increments: u64,
 }
 
-/// How often something happened that the fence prevents.
+/// How often each thing happened that the fence must prevent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Violations {
-    /// Writes that were committed after one with a higher token.
+    /// Writes that were committed after a write with a higher token.
     pub(super) stale_writes: usize,
-    /// Reads after a claim, of what an older token's write then changed.
+    /// Reads after a claim whose state was then changed by a write with a lower token.
     pub(super) overtaken_reads: usize,
-    /// Acknowledged increments that are not there in the end.
+    /// Acknowledged increments that are missing at the end.
     pub(super) lost_increments: u64,
 }
 
@@ -57,13 +57,13 @@ impl std::ops::AddAssign for Violations {
 }
 
 impl History {
-    /// Counts what was wrong.
+    /// Counts the violations.
     ///
     /// # Errors
-    /// If the writes don't make one chain, so that their order can't be told.
+    /// If the writes don't form one chain, so that their order is unknown.
     pub(super) fn violations(&self) -> anyhow::Result<Violations> {
         let tokens = self.tokens_in_commit_order()?;
-        // The lowest token of all writes from each place on.
+        // The lowest token of this write and all later ones, for each place in the order.
         let mut lowest_from = vec![u64::MAX; tokens.len() + 1];
         for place in (0..tokens.len()).rev() {
             lowest_from[place] = lowest_from[place + 1].min(tokens[place].1);
@@ -75,7 +75,9 @@ impl History {
         for read in &self.reads {
             let next = match read.state {
                 0 => 0,
-                state => *place_after.get(&state).context("a read saw a write of nobody's")?,
+                state => {
+                    *place_after.get(&state).context("a read saw a state that no write made")?
+                }
             };
             overtaken_reads += usize::from(lowest_from[next] < read.token);
         }
@@ -88,11 +90,11 @@ impl History {
         let acknowledged = tokens.len() as u64;
         let lost_increments = acknowledged
             .checked_sub(self.increments)
-            .context("there are increments that nobody was told of")?;
+            .context("there are increments that were not acknowledged")?;
         Ok(Violations { stale_writes, overtaken_reads, lost_increments })
     }
 
-    /// Each write's state and token, each write after the one whose state it replaced.
+    /// Returns each write's state and token. Each write follows the write whose state it replaced.
     fn tokens_in_commit_order(&self) -> anyhow::Result<Vec<(u64, u64)>> {
         let mut next: HashMap<u64, &Write> = HashMap::new();
         for write in &self.writes {
@@ -104,7 +106,7 @@ impl History {
             tokens.push((write.state, write.token));
             state = write.state;
         }
-        ensure!(next.is_empty(), "there was a write that nobody was told of");
+        ensure!(next.is_empty(), "there was a write that was not acknowledged");
         Ok(tokens)
     }
 }
@@ -118,7 +120,7 @@ mod tests {
             .zip(tokens)
             .map(|(state, &token)| Write { token, state, replaced: state - 1 })
             .collect();
-        // Clients tell of their writes in any order.
+        // Clients report their writes in any order.
         writes.reverse();
         let reads = reads.iter().map(|&(token, state)| Read { token, state });
         History { writes, reads: reads.collect(), increments }

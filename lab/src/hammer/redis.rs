@@ -1,4 +1,4 @@
-//! Redis under the hammer.
+//! A Redis under the hammer.
 
 use std::{
     sync::{
@@ -15,11 +15,12 @@ use fence::{ClaimError, ResourceName, redis::Fenced};
 use tokio::time::sleep;
 
 use super::{
-    Anvil, Attempt, Client, Offer, Seen, Variant, Written,
-    striker::{PAUSE_IN_TRANSACTION_MS, pause},
+    client::{PAUSE_IN_TRANSACTION_MS, pause},
+    database::{Attempt, Connection, Database, Offer, Seen, Variant, Written},
 };
 
-/// The fence's own script. Its SET has the option GET, whose answer tells which state was replaced.
+/// The fence's own script. It is called with a SET that has the option GET, which returns the
+/// replaced state.
 const FENCED: &str = include_str!("../../../migrations/redis/fence/fenced.lua");
 
 /// A wrong way: compares the token with that of the value alone.
@@ -31,7 +32,7 @@ const ROW_TOKEN: &str = r"
     return redis.call('SET', KEYS[1], ARGV[2], 'GET')
 ";
 
-/// A Redis. A value is the number of its state, the increments and the token.
+/// A value is the number of its state, the increments and the token.
 pub(super) struct Redis {
     client: ::redis::Client,
     variant: Option<Variant>,
@@ -42,9 +43,9 @@ impl Redis {
     pub(super) async fn open(url: &str, variant: Option<Variant>) -> anyhow::Result<Self> {
         ensure!(
             variant != Some(Variant::Exists),
-            "Redis has no subqueries; 'select-then-update' is as near as one gets"
+            "Redis has no subqueries; the nearest variant is 'select-then-update'"
         );
-        let client = ::redis::Client::open(url).context("the database URL is no Redis URL")?;
+        let client = ::redis::Client::open(url).context("the database URL is not a Redis URL")?;
         let redis = Self { client, variant, states: Arc::new(AtomicU64::new(1)) };
         redis.connection().await?;
         Ok(redis)
@@ -65,7 +66,7 @@ fn fence_key(resource: &ResourceName) -> String {
 }
 
 #[async_trait]
-impl Anvil for Redis {
+impl Database for Redis {
     fn isolation_levels(&self) -> &'static [&'static str] {
         &["a script at a time"]
     }
@@ -74,8 +75,8 @@ impl Anvil for Redis {
         Ok(())
     }
 
-    async fn connect(&self, _isolation: &str) -> anyhow::Result<Box<dyn Client>> {
-        Ok(Box::new(RedisClient {
+    async fn connect(&self, _isolation: &str) -> anyhow::Result<Box<dyn Connection>> {
+        Ok(Box::new(RedisConnection {
             redis: self.connection().await?,
             variant: self.variant,
             states: self.states.clone(),
@@ -84,7 +85,7 @@ impl Anvil for Redis {
 
     async fn increments(&self, resource: &ResourceName) -> anyhow::Result<u64> {
         let value: Option<String> = self.connection().await?.get(value_key(resource)).await?;
-        Ok(parsed(value.as_deref())?.increments)
+        Ok(parse(value.as_deref())?.increments)
     }
 
     async fn clear(&self, resources: &[ResourceName]) -> anyhow::Result<()> {
@@ -97,20 +98,20 @@ impl Anvil for Redis {
     }
 }
 
-struct RedisClient {
+struct RedisConnection {
     redis: MultiplexedConnection,
     variant: Option<Variant>,
     states: Arc<AtomicU64>,
 }
 
 #[async_trait]
-impl Client for RedisClient {
+impl Connection for RedisConnection {
     async fn read(&mut self, offer: &Offer) -> anyhow::Result<Attempt<Seen>> {
         if !self.claim(offer).await? {
             return Ok(Attempt::Refused);
         }
         let value: Option<String> = self.redis.get(value_key(&offer.resource)).await?;
-        Ok(Attempt::Done(parsed(value.as_deref())?))
+        Ok(Attempt::Committed(parse(value.as_deref())?))
     }
 
     async fn write(&mut self, offer: &Offer, increments: u64) -> anyhow::Result<Attempt<Written>> {
@@ -140,8 +141,8 @@ impl Client for RedisClient {
         };
         match replaced {
             Ok(replaced) => {
-                let replaced = parsed(replaced.as_deref())?.state;
-                Ok(Attempt::Done(Written { state, replaced }))
+                let replaced = parse(replaced.as_deref())?.state;
+                Ok(Attempt::Committed(Written { state, replaced }))
             }
             Err(error) if error.code().is_some_and(|code| code.starts_with("ZF")) => {
                 Ok(Attempt::Refused)
@@ -150,27 +151,27 @@ impl Client for RedisClient {
         }
     }
 
-    /// There are no transactions, so that others come in between here too.
+    /// Redis has no such transactions, so other clients may come in between here too.
     async fn increment(
         &mut self,
         offer: &Offer,
         pause: Duration,
     ) -> anyhow::Result<Attempt<(Seen, Written)>> {
         let seen = match self.read(offer).await? {
-            Attempt::Done(seen) => seen,
+            Attempt::Committed(seen) => seen,
             Attempt::Refused => return Ok(Attempt::Refused),
-            Attempt::Again => return Ok(Attempt::Again),
+            Attempt::TryAgain => return Ok(Attempt::TryAgain),
         };
         sleep(pause).await;
         Ok(match self.write(offer, seen.increments + 1).await? {
-            Attempt::Done(written) => Attempt::Done((seen, written)),
+            Attempt::Committed(written) => Attempt::Committed((seen, written)),
             Attempt::Refused => Attempt::Refused,
-            Attempt::Again => Attempt::Again,
+            Attempt::TryAgain => Attempt::TryAgain,
         })
     }
 }
 
-impl RedisClient {
+impl RedisConnection {
     async fn claim(&mut self, Offer { resource, fence }: &Offer) -> anyhow::Result<bool> {
         match self.variant {
             None => {
@@ -199,11 +200,17 @@ impl RedisClient {
     }
 }
 
-fn parsed(value: Option<&str>) -> anyhow::Result<Seen> {
+fn parse(value: Option<&str>) -> anyhow::Result<Seen> {
     let Some(value) = value else {
         return Ok(Seen { state: 0, increments: 0 });
     };
     let mut parts = value.split(' ');
-    let mut number = || parts.next().context("a value is cut off")?.parse().context("no number");
+    let mut number = || {
+        parts
+            .next()
+            .context("a value is truncated")?
+            .parse()
+            .context("a value has a part that is not a number")
+    };
     Ok(Seen { state: number()?, increments: number()? })
 }

@@ -1,11 +1,14 @@
-//! What a hammer prints.
+//! The report of a hammer.
+
+use std::fmt;
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::{Variant, history::Violations};
+use super::{database::Variant, history::Violations};
+use crate::output::Table;
 
-/// What the clients came to at one isolation level.
+/// The figures of one isolation level.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Figures {
     pub(super) isolation: &'static str,
@@ -22,45 +25,49 @@ pub(super) struct Report {
     pub(super) clients: u16,
     pub(super) seconds: u64,
     pub(super) figures: Vec<Figures>,
-    /// Whether the fence held; or, of a wrong way, whether it was caught.
+    /// Whether the fence held, or whether the wrong way was caught.
     pub(super) holds: bool,
 }
 
-impl Report {
-    pub(super) fn table(&self) -> String {
-        let way = match self.variant {
-            None => "with the fence".to_owned(),
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { variant, clients, seconds, figures, holds } = self;
+        write!(f, "{clients} clients, {seconds} s at each isolation level, ")?;
+        match variant {
+            None => writeln!(f, "with the fence\n")?,
             Some(variant) => {
-                let name = variant.to_possible_value().expect("none is skipped");
-                format!("the wrong way '{}'", name.get_name())
+                let name = variant.to_possible_value().expect("no variant is skipped");
+                writeln!(f, "the wrong way '{}'\n", name.get_name())?;
             }
-        };
-        let mut text = format!(
-            "{} clients, {} s at each isolation level, {way}\n\n\
-             {:<18} {:>8} {:>8} {:>11} {:>13} {:>16} {:>16}\n",
-            self.clients,
-            self.seconds,
+        }
+        let header = [
             "isolation",
             "writes",
             "refused",
             "tried again",
             "stale writes",
             "overtaken reads",
-            "lost increments"
-        );
-        for Figures { isolation, writes, refused, tried_again, violations } in &self.figures {
+            "lost increments",
+        ];
+        let rows = figures.iter().map(|figures| {
+            let Figures { isolation, writes, refused, tried_again, violations } = figures;
             let Violations { stale_writes, overtaken_reads, lost_increments } = violations;
-            text += &format!(
-                "{isolation:<18} {writes:>8} {refused:>8} {tried_again:>11} {stale_writes:>13} \
-                 {overtaken_reads:>16} {lost_increments:>16}\n"
-            );
-        }
-        text += match (self.variant, self.holds) {
-            (None, true) => "\nThe fence held.\n",
-            (None, false) => "\nTHE FENCE DID NOT HOLD.\n",
-            (Some(_), true) => "\nThe wrong way was caught.\n",
-            (Some(_), false) => "\nThe wrong way was NOT caught in this run.\n",
+            [
+                (*isolation).to_owned(),
+                writes.to_string(),
+                refused.to_string(),
+                tried_again.to_string(),
+                stale_writes.to_string(),
+                overtaken_reads.to_string(),
+                lost_increments.to_string(),
+            ]
+        });
+        let verdict = match (variant, holds) {
+            (None, true) => "The fence held.",
+            (None, false) => "THE FENCE DID NOT HOLD.",
+            (Some(_), true) => "The wrong way was caught.",
+            (Some(_), false) => "The wrong way was NOT caught in this run.",
         };
-        text
+        writeln!(f, "{}\n{verdict}", Table::new(header, rows))
     }
 }

@@ -1,18 +1,20 @@
-//! How a world ended: facts with names, and what they have to be.
+//! How a world ended: facts with names, and what they must be.
 
 use std::fmt;
 
 use fence::Token;
-use serde::{Serialize, Serializer};
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
 
-use super::World;
+/// How a run ended in each of its worlds, by name, in the order in which they were replayed.
+pub type Outcomes = IndexMap<String, Outcome>;
 
-/// How a run ended in one world: facts, each with a name in snake case, in the order of telling.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome(Vec<(&'static str, Fact)>);
+/// How a run ended in one world: facts by their names, which are in snake case.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome(IndexMap<String, Fact>);
 
-/// What a server or a client had to tell in the end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// What a server or a client reported in the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Fact {
     /// There is none.
@@ -23,10 +25,10 @@ pub enum Fact {
     Text(String),
 }
 
-/// What a fact has to be for a scenario to have shown what it claims.
+/// What a fact must be for a run to show what its scenario claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// There is to be none.
+    /// None.
     Nothing,
     /// This number.
     Number(u64),
@@ -38,29 +40,33 @@ pub enum Expected {
     AtMost(u64),
 }
 
-/// How a run ended in each of its worlds, in the order in which they were played.
-#[derive(Clone, Debug, Default)]
-pub struct Outcomes(pub Vec<(World, Outcome)>);
-
 impl Outcome {
-    /// The outcome, and one fact more.
+    /// Adds a fact.
     #[must_use]
-    pub fn with(mut self, name: &'static str, fact: impl Into<Fact>) -> Self {
-        self.0.push((name, fact.into()));
+    pub fn with(mut self, name: &str, fact: impl Into<Fact>) -> Self {
+        self.0.insert(name.to_owned(), fact.into());
         self
     }
 
-    /// Whether each fact that is expected is here, and as expected.
-    pub fn is_as(&self, expected: &[(&'static str, Expected)]) -> bool {
-        expected.iter().all(|(name, expected)| {
-            let fact = self.0.iter().find(|(other, _)| other == name);
-            fact.is_some_and(|(_, fact)| expected.holds_of(fact))
-        })
+    /// A fact that is a number.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        match self.0.get(name) {
+            Some(Fact::Number(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Whether every expected fact is here, and as expected.
+    pub fn meets(&self, expected: &[(&str, Expected)]) -> bool {
+        let met = |(name, expected): &(&str, Expected)| {
+            self.0.get(*name).is_some_and(|fact| expected.is_met_by(fact))
+        };
+        expected.iter().all(met)
     }
 }
 
 impl Expected {
-    fn holds_of(self, fact: &Fact) -> bool {
+    fn is_met_by(self, fact: &Fact) -> bool {
         match (self, fact) {
             (Self::Nothing, Fact::Nothing) => true,
             (Self::Number(expected), Fact::Number(number)) => *number == expected,
@@ -74,7 +80,7 @@ impl Expected {
 
 #[cfg(test)]
 impl Expected {
-    /// Whether no fact can be as both expect it.
+    /// Whether no fact can meet both.
     pub(crate) fn excludes(self, other: Self) -> bool {
         let range = |expected| match expected {
             Self::Number(number) => Some((number, number)),
@@ -136,29 +142,15 @@ impl<T: Into<Fact>> From<Option<T>> for Fact {
     }
 }
 
-/// An object, with a member for each fact.
-impl Serialize for Outcome {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, fact)| (name, fact)))
-    }
-}
-
-/// An object, with a member for each world.
-impl Serialize for Outcomes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(world, outcome)| (world.name, outcome)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_outcome_is_as_expected_only_if_every_expected_fact_is() {
+    fn outcome_meets_expectations_only_if_each_expected_fact_does() {
         let outcome = Outcome::default().with("value", "a".to_owned()).with("sold", 20);
-        assert!(outcome.is_as(&[("value", Expected::Text("a")), ("sold", Expected::Number(20))]));
-        assert!(outcome.is_as(&[("sold", Expected::AtLeast(20)), ("sold", Expected::AtMost(20))]));
+        assert!(outcome.meets(&[("value", Expected::Text("a")), ("sold", Expected::Number(20))]));
+        assert!(outcome.meets(&[("sold", Expected::AtLeast(20)), ("sold", Expected::AtMost(20))]));
         for unmet in [
             ("value", Expected::Text("b")),
             ("value", Expected::Nothing),
@@ -168,7 +160,7 @@ mod tests {
             ("sold", Expected::AtMost(19)),
             ("left", Expected::Nothing),
         ] {
-            assert!(!outcome.is_as(&[("sold", Expected::Number(20)), unmet]), "{unmet:?}");
+            assert!(!outcome.meets(&[("sold", Expected::Number(20)), unmet]), "{unmet:?}");
         }
     }
 

@@ -1,47 +1,61 @@
-//! Nobody is paused: client 1 sends its write in time, and the network delivers it late.
-
-use async_trait::async_trait;
+//! No client is paused: client 1 sends its write in time, and the network delivers it late.
 
 use super::{
-    Scenario,
+    definition::Scenario,
     stage::{
-        storage::{CHECKED_OR_NOT, StorageStage},
-        two_clients::{HeldBack, OVERTAKEN},
+        client::write,
+        redis_lock::{LONG_TTL, RedisLock, SHORT_TTL},
+        scene::Scene,
+        stale_writes::{self, VALUE_1, VALUE_2, WITHOUT_AND_WITH_THE_FENCE},
+        storage::Storage,
     },
 };
-use crate::record::{Actor, Outcome, Recorder, World};
-use testbed::Shared;
+use crate::{
+    client::setup::Offer,
+    record::{Actor, Outcome},
+};
 
-#[derive(Debug)]
-pub(super) struct DelayedRequest;
+const INVOICE: &str = "invoice-7";
 
-#[async_trait(?Send)]
-impl Scenario for DelayedRequest {
-    fn name(&self) -> &'static str {
-        "delayed-request"
-    }
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "delayed-request",
+    claim: "A client that never paused, and sent its write in time, overwrites newer data if the \
+            network delivers the write late; a storage that checks tokens rejects it.",
+    worlds: &WITHOUT_AND_WITH_THE_FENCE,
+    lanes: &[Actor::Client1, Actor::Network, Actor::Redis, Actor::Client2, Actor::Storage],
+    story: |scene| Box::pin(story(scene)),
+};
 
-    fn claim(&self) -> &'static str {
-        "A client that never paused, and sent its write in time, overwrites newer data if the network \
-         delivers it late; a storage that checks tokens refuses it."
-    }
+async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
+    let lock = RedisLock::start(INVOICE, scene).await?;
+    let storage = Storage::start(scene).await?;
+    let network = storage.network(scene).await?;
 
-    fn worlds(&self) -> &'static [World] {
-        &CHECKED_OR_NOT
-    }
+    // Client 1 writes with token 33 while its lease is valid, but the network holds the write back.
+    let through_network = network.setup(Offer::TokenAndHolder);
+    let mut client_1 = scene.client(Actor::Client1, INVOICE, lock.setup(), through_network)?;
+    let token_33 = client_1.acquire_token(33, SHORT_TTL).await?;
+    client_1.read().await?;
+    client_1.check_lease().await?;
+    network.hold();
+    client_1.send(&write(VALUE_1))?;
+    network.wait_for_write(token_33).await?;
+    lock.expires(Actor::Client1, token_33).await?;
 
-    fn lanes(&self) -> &'static [Actor] {
-        &[Actor::Client1, Actor::Network, Actor::Redis, Actor::Client2, Actor::Storage]
-    }
+    // Client 2 acquires the lock with token 34, and writes.
+    let directly = storage.setup(Offer::TokenAndHolder);
+    let mut client_2 = scene.client(Actor::Client2, INVOICE, lock.setup(), directly)?;
+    client_2.acquire_token(34, LONG_TTL).await?;
+    client_2.read().await?;
+    client_2.check_lease().await?;
+    client_2.write(VALUE_2).await?;
+    client_2.release().await?;
 
-    async fn play(
-        &self,
-        world: &World,
-        _: &mut Shared,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<Outcome> {
-        let stage = StorageStage::start(world.checks, recorder).await?;
-        let network = stage.network().await?;
-        stage.play(OVERTAKEN, HeldBack::ByNetwork(&network), recorder).await
-    }
+    // The write with token 33 arrives. The storage accepts or rejects it.
+    network.deliver(token_33);
+    client_1.finish_write().await?;
+    client_1.release().await?;
+
+    let stored = storage.stored(INVOICE).await?;
+    Ok(stale_writes::outcome(&scene.recorder.events(), stored.value, stored.token))
 }

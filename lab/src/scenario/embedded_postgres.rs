@@ -1,68 +1,78 @@
-//! Token 33 against token 34 with no storage server: the clients write straight into a table of
+//! Token 33 against token 34 without a storage server: the clients write straight into a table of
 //! PostgreSQL, which checks the tokens itself.
 
-use async_trait::async_trait;
-
 use super::{
-    Scenario,
+    definition::Scenario,
     stage::{
-        shelf::ShelfStage,
-        two_clients::{OVERTAKEN, VALUE_1, VALUE_2, ending_with},
+        client::write,
+        redis_lock::{LONG_TTL, RedisLock, SHORT_TTL},
+        scene::Scene,
+        stale_writes::{self, VALUE_1, VALUE_2, ending_with},
+        table::{Table, last_token},
     },
 };
 use crate::{
-    client::shelf::Guard,
-    record::{Checks, Danger, Outcome, Recorder, World},
+    client::setup::Guard,
+    record::{Actor, Checks, Danger, Outcome, World},
 };
-use testbed::Shared;
 
-const WORLDS: [World; 2] = [
-    World {
-        name: "unfenced",
-        title: "WITHOUT the fence: the table takes every write",
-        danger: Danger::Strikes,
-        checks: Checks::Nothing,
-        end: &ending_with(VALUE_1, 33, [1, 0, 1]),
-    },
-    World {
-        name: "fenced",
-        title: "WITH the fence: the table is protected, and the clients present their tokens",
-        danger: Danger::Averted,
-        checks: Checks::Tokens,
-        end: &ending_with(VALUE_2, 34, [0, 1, 0]),
-    },
-];
+const INVOICE: &str = "invoice-7";
 
-#[derive(Debug)]
-pub(super) struct EmbeddedPostgres;
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "embedded-postgres",
+    claim: "Your own PostgreSQL does it without a storage server: a protected table rejects the \
+            client that was paused past its lease, and that would overwrite newer data.",
+    worlds: &[
+        World {
+            name: "unfenced",
+            title: "WITHOUT the fence: the table accepts every write",
+            danger: Danger::Strikes,
+            checks: Checks::Nothing,
+            end: &ending_with(VALUE_1, 33, [1, 0, 1]),
+        },
+        World {
+            name: "fenced",
+            title: "WITH the fence: the table is protected, and the clients present their tokens",
+            danger: Danger::Averted,
+            checks: Checks::Tokens,
+            end: &ending_with(VALUE_2, 34, [0, 1, 0]),
+        },
+    ],
+    lanes: &[Actor::Client1, Actor::Redis, Actor::Client2, Actor::Storage],
+    story: |scene| Box::pin(story(scene)),
+};
 
-#[async_trait(?Send)]
-impl Scenario for EmbeddedPostgres {
-    fn name(&self) -> &'static str {
-        "embedded-postgres"
-    }
+async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
+    let guard = match scene.world.danger {
+        Danger::Strikes => Guard::None,
+        Danger::Averted => Guard::Present,
+    };
+    let lock = RedisLock::start(INVOICE, scene).await?;
+    let mut table = Table::create(INVOICE, "empty", scene).await?;
+    let client = |actor| scene.client(actor, INVOICE, lock.setup(), table.setup(guard));
 
-    fn claim(&self) -> &'static str {
-        "Your own PostgreSQL can do it without a storage server: a protected table refuses the client \
-         that was paused past its lease, which would overwrite newer data."
-    }
+    // Client 1 is paused just before it writes with token 33.
+    let mut client_1 = client(Actor::Client1)?;
+    let token_33 = client_1.acquire_token(33, SHORT_TTL).await?;
+    client_1.read().await?;
+    client_1.check_lease().await?;
+    client_1.pause().await?;
+    client_1.send(&write(VALUE_1))?;
+    lock.expires(Actor::Client1, token_33).await?;
 
-    fn worlds(&self) -> &'static [World] {
-        &WORLDS
-    }
+    // Client 2 acquires the lock with token 34, and writes.
+    let mut client_2 = client(Actor::Client2)?;
+    client_2.acquire_token(34, LONG_TTL).await?;
+    client_2.read().await?;
+    client_2.check_lease().await?;
+    client_2.write(VALUE_2).await?;
+    client_2.release().await?;
 
-    async fn play(
-        &self,
-        world: &World,
-        shared: &mut Shared,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<Outcome> {
-        let mut table =
-            ShelfStage::start("invoice-7", "empty", world.checks, shared, recorder).await?;
-        let guard = match world.danger {
-            Danger::Strikes => Guard::None,
-            Danger::Averted => Guard::Present,
-        };
-        table.play(OVERTAKEN, guard, [["--write", VALUE_1], ["--write", VALUE_2]], recorder).await
-    }
+    // Client 1 wakes up and writes. The table accepts or rejects that.
+    client_1.resume()?;
+    client_1.finish_write().await?;
+    client_1.release().await?;
+
+    let events = scene.recorder.events();
+    Ok(stale_writes::outcome(&events, table.value().await?, last_token(&events)))
 }

@@ -1,84 +1,79 @@
-//! The lock service fails over to a replica that had not heard of the last grant, and gives its token
-//! again. The old primary is still there, as is the client that got the token from it.
+//! The lock service fails over to a replica that had missed the last grant, and issues its token
+//! again. The old primary is still there, and so is the client that acquired the token from it.
 
-use async_trait::async_trait;
+use testbed::Redis;
 
 use super::{
-    Scenario,
+    definition::Scenario,
     stage::{
-        lock::Lock,
-        two_holders::{Clients, HEALED, OVERWRITTEN, RESOURCE, TwoHolders},
+        issued_twice::{self, OVERWRITTEN, REISSUED},
+        redis_lock::{LONG_TTL, RedisLock},
+        scene::Scene,
+        stale_writes::{VALUE_1, VALUE_2},
+        storage::Storage,
     },
 };
 use crate::{
-    client::writer::Offer,
-    record::{Actor, Checks, Danger, Outcome, Recorder, World},
+    client::setup::{LockSetup, Offer},
+    record::{Actor, Checks, Danger, EventKind, Outcome, World},
 };
-use testbed::{Redis, Shared};
 
-const WORLDS: [World; 2] = [
-    World {
-        name: "token-alone",
-        title: "TOKENS ALONE: the storage checks tokens, and is not told whose they are",
-        danger: Danger::Strikes,
-        checks: Checks::Tokens,
-        end: &OVERWRITTEN,
-    },
-    World {
-        name: "token-and-holder",
-        title: "TOKENS AND HOLDERS: the storage binds each token to its holder",
-        danger: Danger::Averted,
-        checks: Checks::Tokens,
-        end: &HEALED,
-    },
-];
+const INVOICE: &str = "invoice-7";
 
-#[derive(Debug)]
-pub(super) struct Failover;
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "failover",
+    claim: "A failover to a replica that was cut off issues one token to two clients, and one \
+            overwrites what the other wrote. A storage that binds tokens to holders rejects the \
+            second client, which takes a higher token because it has read nothing yet, and the first \
+            client loses its lease.",
+    worlds: &[
+        World {
+            name: "token-alone",
+            title: "TOKENS ALONE: the storage checks tokens, and does not know whose they are",
+            danger: Danger::Strikes,
+            checks: Checks::Tokens,
+            end: &OVERWRITTEN,
+        },
+        World {
+            name: "token-and-holder",
+            title: "TOKENS AND HOLDERS: the storage binds each token to its holder",
+            danger: Danger::Averted,
+            checks: Checks::Tokens,
+            end: &REISSUED,
+        },
+    ],
+    lanes: &[Actor::Client1, Actor::Redis, Actor::Replica, Actor::Client2, Actor::Storage],
+    story: |scene| Box::pin(story(scene)),
+};
 
-#[async_trait(?Send)]
-impl Scenario for Failover {
-    fn name(&self) -> &'static str {
-        "failover"
-    }
+async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
+    let offer = match scene.world.danger {
+        Danger::Strikes => Offer::Token,
+        Danger::Averted => Offer::Reissued,
+    };
+    let storage = Storage::start(scene).await?;
+    let primary = RedisLock::start(INVOICE, scene).await?;
+    let replica = Redis::replica_of(primary.redis()).await?;
+    scene.record(Actor::Replica, None, EventKind::InStep);
 
-    fn claim(&self) -> &'static str {
-        "A failover to a replica that was cut off gives one token to two clients, and one overwrites what \
-         the other wrote; if the storage knows whose a token is, it refuses the second, who goes on with \
-         a higher token as it has read nothing yet, and the first loses its lease."
-    }
+    // The replica is cut off, and misses the grant to client 1. (A replica that is merely stopped
+    // loses nothing: what it has not read yet waits in its socket.)
+    replica.cut().await;
+    scene.record(Actor::Replica, None, EventKind::CutOff);
+    let mut client_1 =
+        scene.client(Actor::Client1, INVOICE, primary.setup(), storage.setup(offer))?;
+    client_1.acquire_read_and_check(LONG_TTL).await?;
 
-    fn worlds(&self) -> &'static [World] {
-        &WORLDS
-    }
+    // The replica is promoted, and grants the lock with the same token to client 2.
+    replica.promote().await?;
+    scene.record(Actor::Replica, None, EventKind::Promoted);
+    let promoted = LockSetup::Redis(replica.redis().url());
+    let mut client_2 = scene.client(Actor::Client2, INVOICE, promoted, storage.setup(offer))?;
+    client_2.acquire_read_and_check(LONG_TTL).await?;
 
-    fn lanes(&self) -> &'static [Actor] {
-        &[Actor::Client1, Actor::Redis, Actor::Replica, Actor::Client2, Actor::Storage]
-    }
-
-    async fn play(
-        &self,
-        world: &World,
-        _: &mut Shared,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<Outcome> {
-        let offer = match world.danger {
-            Danger::Strikes => Offer::Token,
-            Danger::Averted => Offer::TokenAndHolder,
-        };
-        let stage = TwoHolders::start(world.checks, Clients::Offering(offer)).await?;
-        let primary = Lock::start(RESOURCE, recorder).await?;
-        let replica = Redis::replica_of(primary.redis()).await?;
-        recorder.note(Actor::Replica, "in-step", None);
-        // A replica that is stopped loses nothing: what it has not read waits in its socket.
-        replica.cut().await;
-        recorder.note(Actor::Replica, "cut-off", None);
-        let client_1 = stage.about_to_write(Actor::Client1, &[primary.url()], recorder).await?;
-
-        replica.promote().await?;
-        recorder.note(Actor::Replica, "promoted", None);
-        let client_2 =
-            stage.about_to_write(Actor::Client2, &[replica.redis().url()], recorder).await?;
-        stage.write([client_1, client_2], recorder).await
-    }
+    client_1.write(VALUE_1).await?;
+    client_1.release().await?;
+    client_2.write(VALUE_2).await?;
+    client_2.release().await?;
+    Ok(issued_twice::outcome(&scene.recorder.events(), storage.stored(INVOICE).await?))
 }

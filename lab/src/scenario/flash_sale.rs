@@ -3,200 +3,211 @@
 
 use std::{ops::Range, time::Duration};
 
-use async_trait::async_trait;
 use fence::ResourceName;
-use serde_json::Map;
+use testbed::Redis;
 
 use super::{
-    Scenario,
+    definition::Scenario,
     stage::{
-        Work,
-        driver::Client,
-        lock::{LONG_TTL, Lock},
+        crowd::Crowd,
+        redis_lock::{LONG_TTL, RedisLock, SHORT_TTL},
+        scene::Scene,
     },
 };
 use crate::{
-    client::buyers::{self, LEFT, Way},
-    record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
+    client::{
+        command::{Command, Terms},
+        sale::{LEFT, key},
+        setup::{Connections, CrowdSetup, LockSetup, SaleGuard, StoreSetup},
+    },
+    record::{Actor, Checks, Danger, Event, EventKind, Expected, Outcome, World},
 };
-use testbed::{Redis, Shared};
 
 const SALE: &str = "sale";
+const LOCK: &str = "lock";
+const LOCK_AND_FENCE: &str = "lock-and-fence";
 const ITEMS: u64 = 20;
 const BUYERS: u64 = 1_000;
-/// So many are many transactions that were aborted for 20 items.
-const MANY: u64 = 10 * ITEMS;
-/// Whom half of the others are.
+/// Half of the buyers, counting the buyer that is paused.
 const HALF: u64 = BUYERS / 2;
-/// For how long client 1 gets the lock.
-const TTL: Duration = Duration::from_secs(1);
+/// Many aborted transactions, for 20 items.
+const MANY: u64 = 10 * ITEMS;
+/// How long a buyer waits for the lock: as long as the crowd may take.
+const WAIT: Duration = Duration::from_secs(60);
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
-const WORLDS: [World; 3] = [
-    World {
-        name: "lock",
-        title: "A LOCK, without a fence: who has the lock reads what is left, and takes an item",
-        danger: Danger::Strikes,
-        checks: Checks::Nothing,
-        end: &[("sold", Expected::AtLeast(ITEMS + 1)), ("refused", Expected::Number(0))],
-    },
-    World {
-        name: "lock-and-fence",
-        title: "A LOCK AND ITS TOKEN: who has the lock claims, reads what is left, and takes an item \
-                with the token",
-        danger: Danger::Averted,
-        checks: Checks::Tokens,
-        end: &[
-            ("sold", Expected::Number(ITEMS)),
-            ("refused", Expected::Number(1)),
-            ("transactions_aborted", Expected::Number(0)),
-        ],
-    },
-    World {
-        name: "watch-multi-exec",
-        title: "WATCH, MULTI, EXEC: Redis aborts whoever has read what has changed since, to try again",
-        danger: Danger::Averted,
-        checks: Checks::Nothing,
-        end: &[
-            ("sold", Expected::Number(ITEMS)),
-            ("transactions_aborted", Expected::AtLeast(MANY)),
-        ],
-    },
-];
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "flash-sale",
+    claim: "Of 20 items, 1 000 buyers under a lock buy more than 20 if one of them is paused past its \
+            lease; with the lock's tokens they buy 20; with WATCH, MULTI and EXEC they buy 20 too, \
+            after many transactions were aborted.",
+    worlds: &[
+        World {
+            name: LOCK,
+            title: "A LOCK, without a fence: the holder reads what is left, and takes an item",
+            danger: Danger::Strikes,
+            checks: Checks::Nothing,
+            end: &[("sold", Expected::AtLeast(ITEMS + 1)), ("refused", Expected::Number(0))],
+        },
+        World {
+            name: LOCK_AND_FENCE,
+            title: "A LOCK AND ITS TOKEN: the holder claims, reads what is left, and takes an item \
+                    with its token",
+            danger: Danger::Averted,
+            checks: Checks::Tokens,
+            end: &[
+                ("sold", Expected::Number(ITEMS)),
+                ("refused", Expected::Number(1)),
+                ("transactions_aborted", Expected::Number(0)),
+            ],
+        },
+        World {
+            name: "watch-multi-exec",
+            title: "WATCH, MULTI, EXEC: Redis aborts a transaction if what it read has changed, and \
+                    the buyer tries again",
+            danger: Danger::Averted,
+            checks: Checks::Nothing,
+            end: &[
+                ("sold", Expected::Number(ITEMS)),
+                ("transactions_aborted", Expected::AtLeast(MANY)),
+            ],
+        },
+    ],
+    lanes: &[Actor::Client1, Actor::Redis, Actor::Others],
+    story: |scene| Box::pin(story(scene)),
+};
 
-#[derive(Debug)]
-pub(super) struct FlashSale;
+async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
+    let guard = match scene.world.name {
+        LOCK => SaleGuard::Lock,
+        LOCK_AND_FENCE => SaleGuard::Fence,
+        _ => SaleGuard::Watch,
+    };
+    let sale = Sale::open(guard, scene).await?;
 
-#[async_trait(?Send)]
-impl Scenario for FlashSale {
-    fn name(&self) -> &'static str {
-        "flash-sale"
+    // Client 1 reads that 20 items are left, and is paused before it takes one.
+    let mut client_1 = scene.client(Actor::Client1, SALE, sale.lock_setup(), sale.store_setup())?;
+    let token = match guard {
+        SaleGuard::Watch => None,
+        SaleGuard::Lock | SaleGuard::Fence => client_1.acquire_token(33, SHORT_TTL).await?,
+    };
+    client_1.send(&Command::ReadStock)?;
+    client_1.expect(|kind| *kind == EventKind::StockRead { left: ITEMS }).await?;
+    client_1.pause().await?;
+    client_1.send(&Command::TakeItem)?;
+    if guard != SaleGuard::Watch {
+        sale.lock.expires(Actor::Client1, token).await?;
     }
 
-    fn claim(&self) -> &'static str {
-        "Of 20 items, 1 000 buyers under a lock buy more than 20, if one of them is paused past its \
-         lease; with the lock's tokens they buy 20; and by WATCH, MULTI and EXEC they buy 20 too, after \
-         many transactions were aborted."
-    }
+    // Half of the others come, and buy all 20.
+    sale.serve(1..HALF, scene).await?;
 
-    fn worlds(&self) -> &'static [World] {
-        &WORLDS
-    }
-
-    fn lanes(&self) -> &'static [Actor] {
-        &[Actor::Client1, Actor::Redis, Actor::Others]
-    }
-
-    async fn play(
-        &self,
-        world: &World,
-        _: &mut Shared,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<Outcome> {
-        let way = match world.name {
-            "lock" => Way::Lock,
-            "lock-and-fence" => Way::Fence,
-            _ => Way::Watch,
-        };
-        let sale = Sale::start(way, recorder).await?;
-        let mut client_1 = sale.buyers(Actor::Client1, 0..1)?;
-        let token = match way {
-            Way::Watch => None,
-            Way::Lock | Way::Fence => {
-                let token = client_1.expect("acquired", recorder).await?;
-                client_1.go_on()?;
-                token
-            }
-        };
-        client_1.expect("stock-read", recorder).await?;
-        client_1.pause(recorder).await?;
-        // It is told to take an item, and would, if it were not stopped.
-        client_1.go_on()?;
-        if way != Way::Watch {
-            sale.lock.runs_out(Actor::Client1, token, recorder).await?;
+    // Client 1 wakes up, and takes an item.
+    client_1.resume()?;
+    match guard {
+        SaleGuard::Watch => {
+            client_1.expect(|kind| *kind == EventKind::Aborted).await?;
+            client_1.expect(|kind| *kind == EventKind::StockRead { left: 0 }).await?;
         }
-        sale.serve(1..HALF, recorder).await?;
-
-        client_1.resume(recorder)?;
-        if client_1.next(recorder).await? == "aborted" {
-            client_1.take("stock-read", recorder).await?;
-            client_1.go_on()?;
-        } else {
-            client_1.take("lease-lost", recorder).await?;
+        SaleGuard::Lock | SaleGuard::Fence => {
+            let done = |kind: &_| matches!(kind, EventKind::Bought { .. } | EventKind::NotBought);
+            client_1.expect(done).await?;
+            client_1.release().await?;
         }
-        client_1.ends_with(0).await?;
-        sale.note_stock(recorder).await?;
-        sale.serve(HALF..BUYERS, recorder).await?;
-        sale.outcome(recorder).await
     }
+    sale.record_stock(scene).await?;
+
+    // The other half comes.
+    sale.serve(HALF..BUYERS, scene).await?;
+    sale.outcome(&scene.recorder.events()).await
 }
 
 /// The stock and the lock, which are in one Redis.
 struct Sale {
-    lock: Lock,
-    way: Way,
+    lock: RedisLock,
+    guard: SaleGuard,
     key: String,
 }
 
 impl Sale {
-    async fn start(way: Way, recorder: &mut Recorder) -> anyhow::Result<Self> {
-        let lock = Lock::start(SALE, recorder).await?;
-        let key = buyers::key(&SALE.parse::<ResourceName>()?);
+    async fn open(guard: SaleGuard, scene: &Scene) -> anyhow::Result<Self> {
+        let lock = RedisLock::start(SALE, scene).await?;
+        let key = key(&SALE.parse::<ResourceName>()?);
         let () = lock.redis().command(&["HSET", &key, LEFT, &ITEMS.to_string()]).await?;
-        let sale = Self { lock, way, key };
-        sale.note_stock(recorder).await?;
+        let sale = Self { lock, guard, key };
+        sale.record_stock(scene).await?;
         Ok(sale)
+    }
+
+    fn lock_setup(&self) -> LockSetup {
+        match self.guard {
+            SaleGuard::Watch => LockSetup::None,
+            SaleGuard::Lock | SaleGuard::Fence => self.lock.setup(),
+        }
+    }
+
+    fn store_setup(&self) -> StoreSetup {
+        StoreSetup::Sale { url: self.redis().url(), guard: self.guard }
     }
 
     fn redis(&self) -> &Redis {
         self.lock.redis()
     }
 
-    fn buyers(&self, actor: Actor, numbers: Range<u64>) -> anyhow::Result<Client> {
-        let ttl = if actor == Actor::Client1 { TTL } else { LONG_TTL };
-        let (way, redis) = (self.way, &self.redis().url());
-        Client::start(actor, Work::Buyers { sale: SALE, way, ttl, numbers, redis })
+    /// Lets the buyers of these numbers come at once, and waits until all have been served.
+    async fn serve(&self, buyers: Range<u64>, scene: &Scene) -> anyhow::Result<()> {
+        let (first, size) = (buyers.start, buyers.end - buyers.start);
+        let crowd = CrowdSetup { first, size, connections: Connections::Shared };
+        let mut crowd: Crowd = scene.crowd(crowd, SALE, self.lock_setup(), self.store_setup())?;
+        let take_item = [Command::ReadStock, Command::TakeItem];
+        match self.guard {
+            SaleGuard::Watch => crowd.send(&take_item)?,
+            SaleGuard::Lock | SaleGuard::Fence => {
+                let acquire = Command::Acquire(Terms::new(LONG_TTL).wait(WAIT));
+                let [read, take] = take_item;
+                crowd.send(&[acquire, read, take, Command::Release])?;
+            }
+        }
+        crowd.wait(SERVED_WITHIN).await?;
+        self.record_stock(scene).await
     }
 
-    /// Lets these buyers loose at once, and waits until all have been served.
-    async fn serve(&self, numbers: Range<u64>, recorder: &mut Recorder) -> anyhow::Result<()> {
-        let mut crowd = self.buyers(Actor::Others, numbers)?;
-        crowd.expect_within("served", SERVED_WITHIN, recorder).await?;
-        crowd.ends_with(0).await?;
-        self.note_stock(recorder).await
-    }
-
-    /// How many are left, and how many were sold, as Redis has it.
+    /// How many items are left and how many were sold, as Redis has it.
     async fn stock(&self) -> anyhow::Result<(u64, u64)> {
         let left = self.redis().command(&["HGET", &self.key, LEFT]).await?;
         let fields: u64 = self.redis().command(&["HLEN", &self.key]).await?;
         Ok((left, fields - 1))
     }
 
-    async fn note_stock(&self, recorder: &mut Recorder) -> anyhow::Result<()> {
+    async fn record_stock(&self, scene: &Scene) -> anyhow::Result<()> {
         let (left, sold) = self.stock().await?;
-        let stock = [("left", left), ("sold", sold), ("items", ITEMS)];
-        let stock = stock.map(|(name, number)| (name.to_owned(), number.into()));
-        recorder.note_with(Actor::Redis, "stock", None, Map::from_iter(stock));
+        scene.record(Actor::Redis, None, EventKind::Stock { left, sold, items: ITEMS });
         Ok(())
     }
 
-    /// What the sale came to: in Redis, and by what the buyers tell.
-    async fn outcome(&self, recorder: &Recorder) -> anyhow::Result<Outcome> {
+    /// The end of the sale, as Redis has it and as the buyers report it.
+    async fn outcome(&self, events: &[Event]) -> anyhow::Result<Outcome> {
         let (left, sold) = self.stock().await?;
-        let sum = |name: &str, alone: &str| -> u64 {
-            let events = recorder.events().map(|event| match event.event.as_str() {
-                "served" => event.number(name).unwrap_or(0),
-                event => u64::from(event == alone),
-            });
-            events.sum()
-        };
+        let [mut came, mut rejected, mut abortions] = [0; 3];
+        for event in events {
+            match event.kind {
+                EventKind::Paused => came += 1,
+                EventKind::NotBought => rejected += 1,
+                EventKind::Aborted => abortions += 1,
+                EventKind::Served { buyers, refused, aborted, .. } => {
+                    came += buyers;
+                    rejected += refused;
+                    abortions += aborted;
+                }
+                _ => {}
+            }
+        }
         Ok(Outcome::default()
-            .with("buyers", sum("buyers", "paused"))
+            .with("buyers", came)
             .with("items", ITEMS)
             .with("sold", sold)
             .with("left", left)
-            .with("refused", sum("refused", "not-bought"))
-            .with("transactions_aborted", sum("aborted", "aborted")))
+            .with("refused", rejected)
+            .with("transactions_aborted", abortions))
     }
 }

@@ -1,72 +1,79 @@
-//! What a fence can't do: refuse 33 because of a 34 that the storage has never heard of.
-
-use async_trait::async_trait;
+//! What a fence can't do: reject 33 because of a 34 that has not reached the storage yet.
 
 use super::{
-    Scenario,
+    definition::Scenario,
     stage::{
-        storage::StorageStage,
-        two_clients::{Course, HeldBack, VALUE_2, ending_with},
+        client::write,
+        redis_lock::{LONG_TTL, RedisLock, SHORT_TTL},
+        scene::Scene,
+        stale_writes::{self, VALUE_1, VALUE_2, ending_with},
+        storage::Storage,
     },
 };
-use crate::record::{Checks, Danger, Outcome, Recorder, World};
-use testbed::Shared;
-
-const NOT_YET_CLAIMED: Course = Course {
-    before_client_1_goes_on: &[],
-    afterwards: &["read", "lease-checked", "written", "released"],
-};
-const CLAIMED: Course = Course {
-    before_client_1_goes_on: &["read"],
-    afterwards: &["lease-checked", "written", "released"],
+use crate::{
+    client::setup::Offer,
+    record::{Actor, Checks, Danger, Outcome, World},
 };
 
-const WORLDS: [World; 2] = [
-    World {
-        name: "before-claim",
-        title: "BEFORE 34 claims: the storage checks tokens, and has never heard of 34",
-        danger: Danger::Strikes,
-        checks: Checks::Tokens,
-        end: &ending_with(VALUE_2, 34, [0, 0, 0]),
-    },
-    World {
-        name: "after-claim",
-        title: "AFTER 34 has claimed: the storage checks tokens, and has heard of 34",
-        danger: Danger::Averted,
-        checks: Checks::Tokens,
-        end: &ending_with(VALUE_2, 34, [0, 1, 0]),
-    },
-];
+const INVOICE: &str = "invoice-7";
 
-#[derive(Debug)]
-pub(super) struct NeverSaw34;
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "never-saw-34",
+    claim: "A storage that has not seen token 34 yet accepts 33, although its lease is over, and \
+            rightly: nothing is overwritten. As soon as 34 has claimed, 33 is rejected.",
+    worlds: &[
+        World {
+            name: "before-claim",
+            title: "BEFORE 34 claims: the storage checks tokens, and has never seen 34",
+            danger: Danger::Strikes,
+            checks: Checks::Tokens,
+            end: &ending_with(VALUE_2, 34, [0, 0, 0]),
+        },
+        World {
+            name: "after-claim",
+            title: "AFTER 34 has claimed: the storage checks tokens, and has seen 34",
+            danger: Danger::Averted,
+            checks: Checks::Tokens,
+            end: &ending_with(VALUE_2, 34, [0, 1, 0]),
+        },
+    ],
+    lanes: &[Actor::Client1, Actor::Redis, Actor::Client2, Actor::Storage],
+    story: |scene| Box::pin(story(scene)),
+};
 
-#[async_trait(?Send)]
-impl Scenario for NeverSaw34 {
-    fn name(&self) -> &'static str {
-        "never-saw-34"
+async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
+    let lock = RedisLock::start(INVOICE, scene).await?;
+    let storage = Storage::start(scene).await?;
+    let client =
+        |actor| scene.client(actor, INVOICE, lock.setup(), storage.setup(Offer::TokenAndHolder));
+
+    // Client 1 is paused just before it writes with token 33.
+    let mut client_1 = client(Actor::Client1)?;
+    let token_33 = client_1.acquire_token(33, SHORT_TTL).await?;
+    client_1.read().await?;
+    client_1.check_lease().await?;
+    client_1.pause().await?;
+    client_1.send(&write(VALUE_1))?;
+    lock.expires(Actor::Client1, token_33).await?;
+
+    // Client 2 acquires the lock with token 34. In one world it has claimed before client 1 wakes up.
+    let mut client_2 = client(Actor::Client2)?;
+    client_2.acquire_token(34, LONG_TTL).await?;
+    if scene.world.danger == Danger::Averted {
+        client_2.read().await?;
     }
+    client_1.resume()?;
+    client_1.finish_write().await?;
+    client_1.release().await?;
 
-    fn claim(&self) -> &'static str {
-        "A storage that has never heard of token 34 accepts 33, though its lease is over, and rightly: \
-         nothing is overwritten. From the moment that 34 claims, 33 is refused."
+    // Client 2 does the rest.
+    if scene.world.danger == Danger::Strikes {
+        client_2.read().await?;
     }
+    client_2.check_lease().await?;
+    client_2.write(VALUE_2).await?;
+    client_2.release().await?;
 
-    fn worlds(&self) -> &'static [World] {
-        &WORLDS
-    }
-
-    async fn play(
-        &self,
-        world: &World,
-        _: &mut Shared,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<Outcome> {
-        let course = match world.danger {
-            Danger::Strikes => NOT_YET_CLAIMED,
-            Danger::Averted => CLAIMED,
-        };
-        let stage = StorageStage::start(world.checks, recorder).await?;
-        stage.play(course, HeldBack::ByPause, recorder).await
-    }
+    let stored = storage.stored(INVOICE).await?;
+    Ok(stale_writes::outcome(&scene.recorder.events(), stored.value, stored.token))
 }

@@ -1,111 +1,110 @@
-//! Nobody is paused: the work just takes longer than the ttl.
+//! No client is paused: the work just takes longer than the ttl.
 
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use tokio::time::sleep;
-
 use super::{
-    Scenario,
-    stage::{lock::LONG_TTL, workplace::Workplace},
+    definition::Scenario,
+    stage::{
+        findings::most_holders_at_once,
+        redis_lock::{LONG_TTL, RedisLock},
+        scene::Scene,
+    },
 };
 use crate::{
-    client::worker::Way,
-    record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
+    client::{
+        command::{Command, Renewal, Terms},
+        setup::StoreSetup,
+    },
+    record::{Actor, Checks, Danger, EventKind, Expected, Outcome, World},
 };
-use testbed::Shared;
 
-/// Long enough for it to be renewed on a machine that is busy.
+const SEAT: &str = "seat-12";
+/// Long enough to be renewed in time on a busy machine.
 const TTL_MS: u64 = 1_500;
 const WORK_MS: u64 = 3_500;
 
-const WORLDS: [World; 2] = [
-    World {
-        name: "without-renewal",
-        title: "WITHOUT renewal: the lease ends with its ttl",
-        danger: Danger::Strikes,
-        checks: Checks::Nothing,
-        end: &[
-            ("ttl_ms", Expected::Number(TTL_MS)),
-            ("worked_ms", Expected::AtLeast(WORK_MS)),
-            ("at_work_at_once", Expected::Number(2)),
-        ],
-    },
-    World {
-        name: "with-renewal",
-        title: "WITH renewal: the lock client sets the full ttl again, at a third of it",
-        danger: Danger::Averted,
-        checks: Checks::Nothing,
-        end: &[
-            ("ttl_ms", Expected::Number(TTL_MS)),
-            ("worked_ms", Expected::AtLeast(WORK_MS)),
-            ("at_work_at_once", Expected::Number(1)),
-        ],
-    },
-];
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "outlived-lease",
+    claim: "If work takes longer than the ttl, another client acquires the lock while the work still \
+            goes on; if the lease is renewed meanwhile, the other client waits until it is done.",
+    worlds: &[
+        World {
+            name: "without-renewal",
+            title: "WITHOUT renewal: the lease expires after its ttl",
+            danger: Danger::Strikes,
+            checks: Checks::Nothing,
+            end: &ending_with(2),
+        },
+        World {
+            name: "with-renewal",
+            title: "WITH renewal: the lock client sets the full ttl again after a third of it",
+            danger: Danger::Averted,
+            checks: Checks::Nothing,
+            end: &ending_with(1),
+        },
+    ],
+    lanes: &[Actor::Client1, Actor::Redis, Actor::Client2],
+    story: |scene| Box::pin(story(scene)),
+};
 
-#[derive(Debug)]
-pub(super) struct OutlivedLease;
+const fn ending_with(at_work_at_once: u64) -> [(&'static str, Expected); 3] {
+    [
+        ("ttl_ms", Expected::Number(TTL_MS)),
+        ("worked_ms", Expected::AtLeast(WORK_MS)),
+        ("at_work_at_once", Expected::Number(at_work_at_once)),
+    ]
+}
 
-#[async_trait(?Send)]
-impl Scenario for OutlivedLease {
-    fn name(&self) -> &'static str {
-        "outlived-lease"
+async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
+    let renewal = match scene.world.danger {
+        Danger::Strikes => Renewal::Off,
+        Danger::Averted => Renewal::Automatic,
+    };
+    let lock = RedisLock::start(SEAT, scene).await?;
+    let client = |actor| {
+        let client = scene.client(actor, SEAT, lock.setup(), StoreSetup::None)?;
+        anyhow::Ok(client.holding_until(work_done))
+    };
+
+    // Client 1 acquires the lock, and starts to work.
+    let mut client_1 = client(Actor::Client1)?;
+    let ttl = Duration::from_millis(TTL_MS);
+    client_1.send(&Command::Acquire(Terms::new(ttl).renewal(renewal)))?;
+    client_1.finish_acquire().await?;
+    let started = Instant::now();
+    client_1.send(&Command::Work { for_ms: WORK_MS })?;
+
+    // Client 2 waits for the lock.
+    let mut client_2 = client(Actor::Client2)?;
+    let patient = Terms::new(LONG_TTL).wait(LONG_TTL).renewal(renewal);
+    client_2.send(&Command::Acquire(patient))?;
+    client_2.expect_waiting().await?;
+
+    // While client 1 works, its lease expires, or is kept.
+    let rest = Duration::from_millis(WORK_MS).saturating_sub(started.elapsed());
+    let expired = lock.expires_within(rest, Actor::Client1).await?;
+    if expired {
+        client_2.finish_acquire().await?;
+    } else {
+        lock.check_kept_by(Actor::Client1).await?;
     }
+    client_1.expect(work_done).await?;
+    let worked_ms = u64::try_from(started.elapsed().as_millis())?;
+    client_1.release().await?;
 
-    fn claim(&self) -> &'static str {
-        "If work takes longer than the ttl, another client gets the lock while it still goes on; if the \
-         lease is renewed meanwhile, the other one waits until it is done."
+    // Client 2 has the lock by now, or acquires it now.
+    if !expired {
+        client_2.finish_acquire().await?;
     }
+    client_2.work().await?;
+    client_2.release().await?;
 
-    fn worlds(&self) -> &'static [World] {
-        &WORLDS
-    }
+    Ok(Outcome::default()
+        .with("ttl_ms", TTL_MS)
+        .with("worked_ms", worked_ms)
+        .with("at_work_at_once", most_holders_at_once(&scene.recorder.events(), work_done)))
+}
 
-    fn lanes(&self) -> &'static [Actor] {
-        &[Actor::Client1, Actor::Redis, Actor::Client2]
-    }
-
-    async fn play(
-        &self,
-        world: &World,
-        _: &mut Shared,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<Outcome> {
-        let way = match world.danger {
-            Danger::Strikes => Way::Scripts,
-            Danger::Averted => Way::ScriptsAndRenewal,
-        };
-        let work = Duration::from_millis(WORK_MS);
-        let workplace = Workplace::start(way, &["worked"], recorder).await?;
-        let mut client_1 =
-            workplace.worker(Actor::Client1, Duration::from_millis(TTL_MS), Duration::ZERO)?;
-        client_1.expect("acquired", recorder).await?;
-        let (begun, acquired_ms) = (Instant::now(), recorder.now_ms());
-        let lock = workplace.lock().await?;
-        let mut client_2 = workplace.worker(Actor::Client2, LONG_TTL, LONG_TTL)?;
-        client_2.expect("busy", recorder).await?;
-
-        // Until client 1 has done its work, its lease runs out, or doesn't.
-        let rest = work.saturating_sub(begun.elapsed());
-        let ran_out = workplace.runs_out_within(rest, lock, Actor::Client1, recorder).await?;
-        if ran_out {
-            client_2.expect("acquired", recorder).await?;
-        } else {
-            workplace.note_kept(Actor::Client1, recorder).await?;
-        }
-        sleep(work.saturating_sub(begun.elapsed())).await;
-        client_1.take("worked", recorder).await?;
-        let worked_ms = recorder.now_ms() - acquired_ms;
-
-        client_1.finish(recorder).await?;
-        if !ran_out {
-            client_2.expect("acquired", recorder).await?;
-        }
-        client_2.finish(recorder).await?;
-        Ok(Outcome::default()
-            .with("ttl_ms", TTL_MS)
-            .with("worked_ms", worked_ms)
-            .with("at_work_at_once", workplace.most_at_once(recorder)))
-    }
+fn work_done(kind: &EventKind) -> bool {
+    *kind == EventKind::Worked
 }

@@ -1,79 +1,69 @@
-//! The other example by which Redlock was criticised (Kleppmann, "How to do distributed locking", 2016):
-//! the clock of one node jumps. A lock that has long to go is over there, and another client gets it,
-//! with that node's vote.
+//! The other example by which Redlock was criticised (Kleppmann, "How to do distributed locking",
+//! 2016): the clock of a node jumps. There, a lock with a long time to go expires at once, and another
+//! client acquires it with that node's vote.
 
 use std::time::Duration;
 
-use async_trait::async_trait;
+use testbed::NodeKind;
 
 use super::{
-    Scenario,
+    definition::Scenario,
     stage::{
-        lock::LONG_TTL,
-        nodes::{Nodes, these},
-        storage::CHECKED_OR_NOT,
-        two_clients::outcome,
-        two_holders::{Clients, ENDS, TwoHolders, finish},
-        workplace::most_at_once,
+        findings::{lease_over, most_holders_at_once},
+        nodes::Nodes,
+        redis_lock::LONG_TTL,
+        scene::Scene,
+        stale_writes::{self, VALUE_1, VALUE_2, WITHOUT_AND_WITH_THE_FENCE},
+        storage::Storage,
     },
 };
-use crate::record::{Actor, Outcome, Recorder, World};
-use testbed::{NodeKind, Shared};
+use crate::{
+    client::setup::Offer,
+    record::{Actor, Outcome},
+};
 
+const INVOICE: &str = "invoice-7";
 const JUMP: Duration = Duration::from_secs(60);
+const B: usize = 1;
 /// Node B's clock can jump, and node C loses nothing when it is killed.
 const KINDS: [NodeKind<'_>; 3] = [NodeKind::FORGETFUL, NodeKind::OwnClock, NodeKind::DURABLE];
 
-#[derive(Debug)]
-pub(super) struct RedlockClockJump;
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "redlock-clock-jump",
+    claim: "If the clock of one node jumps, and another node was away when the lock was granted, two \
+            clients hold it at once, and the first overwrites what the second wrote. A storage that \
+            checks tokens rejects it, because the second client's token is still the higher one.",
+    worlds: &WITHOUT_AND_WITH_THE_FENCE,
+    lanes: &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage],
+    story: |scene| Box::pin(story(scene)),
+};
 
-#[async_trait(?Send)]
-impl Scenario for RedlockClockJump {
-    fn name(&self) -> &'static str {
-        "redlock-clock-jump"
-    }
+async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
+    let storage = Storage::start(scene).await?;
+    let mut nodes = Nodes::start(INVOICE, &KINDS, scene).await?;
+    nodes.start_cluster(LONG_TTL).await?;
+    let client = |actor, nodes: &Nodes| {
+        scene.client(actor, INVOICE, nodes.setup(), storage.setup(Offer::TokenAndHolder))
+    };
 
-    fn claim(&self) -> &'static str {
-        "If the clock of one node jumps, and another was away when the lock was given, two clients have \
-         it at once, and the first overwrites what the second wrote; a storage that checks tokens refuses it, as the second's is higher all \
-         the same."
-    }
+    // With C away, A and B grant the lock to client 1.
+    nodes.kill(2..3)?;
+    let mut client_1 = client(Actor::Client1, &nodes)?;
+    client_1.acquire_read_and_check(LONG_TTL).await?;
+    nodes.restart(2..3).await?;
 
-    fn worlds(&self) -> &'static [World] {
-        &CHECKED_OR_NOT
-    }
+    // B's clock jumps past the lease: B and C grant the lock to client 2.
+    nodes.jump(B, JUMP)?;
+    let mut client_2 = client(Actor::Client2, &nodes)?;
+    client_2.acquire_read_and_check(LONG_TTL).await?;
+    client_2.write(VALUE_2).await?;
+    client_2.release().await?;
 
-    fn lanes(&self) -> &'static [Actor] {
-        &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage]
-    }
+    // Client 1, whose lease is still valid by its own clock, writes too.
+    client_1.write(VALUE_1).await?;
+    client_1.release().await?;
 
-    async fn play(
-        &self,
-        world: &World,
-        _: &mut Shared,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<Outcome> {
-        let stage = TwoHolders::start(world.checks, Clients::Put).await?;
-        let mut nodes = Nodes::start(&KINDS).await?;
-        nodes.hand_out_tokens(LONG_TTL, recorder).await?;
-        let urls = nodes.urls();
-        // So that it gives the lock to nobody before the clock has jumped.
-        nodes.kill(2..3, recorder)?;
-        let mut client_1 = stage.about_to_write(Actor::Client1, &urls, recorder).await?;
-        nodes.restart(2..3, recorder).await?;
-
-        nodes.node(1).jump(JUMP)?;
-        let mut details = these(1..2);
-        details.insert("seconds".to_owned(), JUMP.as_secs().into());
-        recorder.note_with(Actor::Nodes, "clock-jumped", None, details);
-        let client_2 = stage.about_to_write(Actor::Client2, &urls, recorder).await?;
-        finish(client_2, recorder).await?;
-
-        client_1.go_on()?;
-        let exit_code = client_1.written_or_refused(recorder).await?;
-        client_1.finish_with(exit_code, recorder).await?;
-        let kept = stage.kept().await?;
-        Ok(outcome(recorder.events(), kept.value, kept.token)
-            .with("holders_at_once", most_at_once(recorder, &ENDS)))
-    }
+    let (events, stored) = (scene.recorder.events(), storage.stored(INVOICE).await?);
+    Ok(stale_writes::outcome(&events, stored.value, stored.token)
+        .with("holders_at_once", most_holders_at_once(&events, lease_over)))
 }

@@ -1,103 +1,104 @@
-//! Two of three nodes give a client the lock, and it never hears of it: their replies are lost.
+//! Two of three nodes grant the lock to a client, and their replies are lost.
 
 use std::time::Duration;
 
-use async_trait::async_trait;
+use testbed::{LostReply, NodeKind, wait::until};
 
 use super::{
-    Scenario,
+    definition::Scenario,
     stage::{
-        lock::LONG_TTL,
-        nodes::{Nodes, these},
-        two_holders::{Clients, TwoHolders, finish},
+        client::Client,
+        findings::count,
+        nodes::Nodes,
+        redis_lock::LONG_TTL,
+        scene::Scene,
+        stale_writes::{VALUE_1, VALUE_2},
+        storage::Storage,
     },
 };
 use crate::{
     client::{
-        BUSY,
-        naive_redlock::{NO_MAJORITY, Way},
+        command::{Command, Terms},
+        setup::{LockSetup, Offer, RedlockKind},
     },
-    record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
+    record::{Actor, Checks, Danger, EventKind, Expected, Outcome, World},
 };
-use testbed::{LostReply, NodeKind, Shared, wait::until};
 
-const WORLDS: [World; 2] = [
-    World {
-        name: "where-granted",
-        title: "WHERE IT WAS GRANTED: without a majority, a client releases where it heard of a grant",
-        danger: Danger::Strikes,
-        checks: Checks::Nothing,
-        end: &[("taken_by_nobody", Expected::Number(2)), ("writes", Expected::Number(0))],
-    },
-    World {
-        name: "everywhere",
-        title: "EVERYWHERE: the lock client releases on all nodes, and tries again",
-        danger: Danger::Averted,
-        checks: Checks::Tokens,
-        end: &[("taken_by_nobody", Expected::Number(0)), ("writes", Expected::Number(2))],
-    },
-];
-
+const INVOICE: &str = "invoice-7";
 const LOST_WITHIN: Duration = Duration::from_secs(10);
 
-#[derive(Debug)]
-pub(super) struct RedlockLostReply;
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "redlock-lost-reply",
+    claim: "If the replies of two nodes of three are lost, a client that releases only the nodes \
+            whose grant it received leaves a lock that nobody holds and nobody acquires; a client \
+            that releases all nodes leaves none.",
+    worlds: &[
+        World {
+            name: "where-granted",
+            title: "WHERE IT WAS GRANTED: without a majority, a client releases the nodes whose \
+                    grant it received",
+            danger: Danger::Strikes,
+            checks: Checks::Nothing,
+            end: &[("taken_by_nobody", Expected::Number(2)), ("writes", Expected::Number(0))],
+        },
+        World {
+            name: "everywhere",
+            title: "EVERYWHERE: the lock client releases all nodes, and tries again",
+            danger: Danger::Averted,
+            checks: Checks::Tokens,
+            end: &[("taken_by_nobody", Expected::Number(0)), ("writes", Expected::Number(2))],
+        },
+    ],
+    lanes: &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage],
+    story: |scene| Box::pin(story(scene)),
+};
 
-#[async_trait(?Send)]
-impl Scenario for RedlockLostReply {
-    fn name(&self) -> &'static str {
-        "redlock-lost-reply"
+async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
+    let storage = Storage::start(scene).await?;
+    let nodes = Nodes::start(INVOICE, &[NodeKind::FORGETFUL; 3], scene).await?;
+    let danger = scene.world.danger;
+    if danger == Danger::Averted {
+        nodes.start_cluster(LONG_TTL).await?;
     }
-
-    fn claim(&self) -> &'static str {
-        "If the replies of two nodes of three are lost, a client that releases only where it heard of a \
-         grant leaves a lock that nobody has and nobody gets; one that releases everywhere leaves none."
-    }
-
-    fn worlds(&self) -> &'static [World] {
-        &WORLDS
-    }
-
-    fn lanes(&self) -> &'static [Actor] {
-        &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage]
-    }
-
-    async fn play(
-        &self,
-        world: &World,
-        _: &mut Shared,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<Outcome> {
-        let clients = match world.danger {
-            Danger::Strikes => Clients::Naive(Way::ReleaseWhereGranted),
-            Danger::Averted => Clients::Put,
-        };
-        let stage = TwoHolders::start(world.checks, clients).await?;
-        let nodes = Nodes::start(&[NodeKind::FORGETFUL; 3]).await?;
-        if world.checks == Checks::Tokens {
-            nodes.hand_out_tokens(LONG_TTL, recorder).await?;
+    let client = |actor, nodes| match danger {
+        Danger::Strikes => {
+            let lock = LockSetup::NaiveRedlock { nodes, kind: RedlockKind::ReleaseWhereGranted };
+            scene.client(actor, INVOICE, lock, storage.setup(Offer::Nothing))
         }
-        let urls = nodes.urls();
-        let lossy = [nodes.lossy_way_to(1).await?, nodes.lossy_way_to(2).await?];
-        let [b, c] = [0, 1].map(|way: usize| lossy[way].url());
-
-        let mut taken = 0;
-        let lossy_urls = [urls[0].clone(), b, c];
-        for (actor, urls) in [(Actor::Client1, &lossy_urls[..]), (Actor::Client2, &urls)] {
-            let mut client = stage.client(actor, urls)?;
-            if actor == Actor::Client1 {
-                until(LOST_WITHIN, || Ok(lossy.iter().all(LostReply::has_been_lost))).await?;
-                recorder.note_with(Actor::Nodes, "replies-lost", None, these(1..3));
-            }
-            if client.next(recorder).await? == NO_MAJORITY {
-                client.ends_with(BUSY).await?;
-            } else {
-                client.go_on_to("lease-checked", recorder).await?;
-                finish(client, recorder).await?;
-            }
-            taken = nodes.taken_at(0..3, recorder).await?;
+        Danger::Averted => {
+            let lock = LockSetup::Redlock(nodes);
+            scene.client(actor, INVOICE, lock, storage.setup(Offer::TokenAndHolder))
         }
-        let writes = recorder.events().filter(|event| event.event == "written").count();
-        Ok(Outcome::default().with("taken_by_nobody", taken).with("writes", u64::try_from(writes)?))
+    };
+
+    // B and C grant the lock to client 1, and their replies are lost.
+    let lossy = [nodes.lossy_way(1).await?, nodes.lossy_way(2).await?];
+    let [b, c] = [lossy[0].url(), lossy[1].url()];
+    let mut client_1 = client(Actor::Client1, vec![nodes.urls().remove(0), b, c])?;
+    client_1.send(&Command::Acquire(Terms::new(LONG_TTL)))?;
+    until(LOST_WITHIN, || Ok(lossy.iter().all(LostReply::has_been_lost))).await?;
+    nodes.record_lost_replies(1..3);
+    write_if_acquired(&mut client_1, VALUE_1).await?;
+    nodes.check_taken(0..3).await?;
+
+    // No reply to client 2 is lost.
+    let mut client_2 = client(Actor::Client2, nodes.urls())?;
+    client_2.send(&Command::Acquire(Terms::new(LONG_TTL)))?;
+    write_if_acquired(&mut client_2, VALUE_2).await?;
+    let taken = nodes.check_taken(0..3).await?;
+
+    let events = scene.recorder.events();
+    let writes = count(&events, |event| matches!(event.kind, EventKind::Written { .. }));
+    Ok(Outcome::default().with("taken_by_nobody", taken).with("writes", writes))
+}
+
+/// Waits until a client has acquired the lock or given up. If it has acquired the lock, it writes.
+async fn write_if_acquired(client: &mut Client, value: &str) -> anyhow::Result<()> {
+    if let EventKind::Acquired { .. } = client.finish_try().await?.kind {
+        client.read().await?;
+        client.check_lease().await?;
+        client.write(value).await?;
+        client.release().await?;
     }
+    Ok(())
 }

@@ -1,39 +1,52 @@
-//! Of five nodes, two are dead, and then, while a client has the lock, other three.
+//! Of five nodes, two are dead, and then, while a client holds the lock, the other three.
 
-use async_trait::async_trait;
+use testbed::NodeKind;
 
 use super::{
-    Scenario,
+    definition::Scenario,
     stage::{
-        lock::LONG_TTL,
+        findings::{lease_over, most_holders_at_once, updates_lost},
         nodes::Nodes,
-        two_clients::{VALUE_2, updates_lost},
-        two_holders::{Clients, ENDS, TwoHolders, finish},
-        workplace::most_at_once,
+        redis_lock::LONG_TTL,
+        scene::Scene,
+        stale_writes::{VALUE_1, VALUE_2},
+        storage::Storage,
     },
 };
 use crate::{
-    client::naive_redlock::{NO_MAJORITY, Way},
-    record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
+    client::{
+        command::Terms,
+        setup::{LockSetup, Offer, RedlockKind},
+    },
+    record::{Actor, Checks, Danger, Expected, Outcome, World},
 };
-use testbed::{NodeKind, Shared};
 
-const WORLDS: [World; 2] = [
-    World {
-        name: "majority-of-answers",
-        title: "OF THOSE THAT ANSWER: a client takes the lock if a majority of these gives it",
-        danger: Danger::Strikes,
-        checks: Checks::Nothing,
-        end: &ending_with([2, 2, 1]),
-    },
-    World {
-        name: "majority-of-all",
-        title: "OF ALL: the lock client takes it if a majority of all nodes gives it",
-        danger: Danger::Averted,
-        checks: Checks::Tokens,
-        end: &ending_with([1, 0, 0]),
-    },
-];
+const INVOICE: &str = "invoice-7";
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "redlock-minority-down",
+    claim: "With two nodes of five dead, Redlock goes on. With three dead, a client that counts only \
+            the nodes that answer takes a lock that another client holds, and overwrites what it has \
+            not read; a client that counts all nodes gets no lock, and leaves nothing behind.",
+    worlds: &[
+        World {
+            name: "majority-of-answers",
+            title: "OF THE ANSWERS: a client has the lock if most nodes that answer grant it",
+            danger: Danger::Strikes,
+            checks: Checks::Nothing,
+            end: &ending_with([2, 2, 1]),
+        },
+        World {
+            name: "majority-of-all",
+            title: "OF ALL: the lock client has the lock if most of all nodes grant it",
+            danger: Danger::Averted,
+            checks: Checks::Tokens,
+            end: &ending_with([1, 0, 0]),
+        },
+    ],
+    lanes: &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage],
+    story: |scene| Box::pin(story(scene)),
+};
 
 const fn ending_with([holders, taken, lost]: [u64; 3]) -> [(&'static str, Expected); 4] {
     [
@@ -44,75 +57,51 @@ const fn ending_with([holders, taken, lost]: [u64; 3]) -> [(&'static str, Expect
     ]
 }
 
-/// The exit code of the lock client if there is no majority.
-const UNAVAILABLE: u8 = 69;
-
-#[derive(Debug)]
-pub(super) struct RedlockMinorityDown;
-
-#[async_trait(?Send)]
-impl Scenario for RedlockMinorityDown {
-    fn name(&self) -> &'static str {
-        "redlock-minority-down"
-    }
-
-    fn claim(&self) -> &'static str {
-        "With two nodes of five dead, Redlock goes on. With three dead, a client that counts only those \
-         that answer takes a lock that another has, and overwrites what it has not seen; one that \
-         counts all is told so, and leaves nothing behind."
-    }
-
-    fn worlds(&self) -> &'static [World] {
-        &WORLDS
-    }
-
-    fn lanes(&self) -> &'static [Actor] {
-        &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage]
-    }
-
-    async fn play(
-        &self,
-        world: &World,
-        _: &mut Shared,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<Outcome> {
-        let clients = match world.danger {
-            Danger::Strikes => Clients::Naive(Way::MajorityOfAnswers),
-            Danger::Averted => Clients::Put,
-        };
-        let stage = TwoHolders::start(world.checks, clients).await?;
-        let mut nodes = Nodes::start(&[NodeKind::DURABLE; 5]).await?;
-        if world.checks == Checks::Tokens {
-            nodes.hand_out_tokens(LONG_TTL, recorder).await?;
+async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
+    let storage = Storage::start(scene).await?;
+    let mut nodes = Nodes::start(INVOICE, &[NodeKind::DURABLE; 5], scene).await?;
+    let (lock, offer) = match scene.world.danger {
+        Danger::Strikes => {
+            let kind = RedlockKind::MajorityOfAnswers;
+            (LockSetup::NaiveRedlock { nodes: nodes.urls(), kind }, Offer::Nothing)
         }
-        let urls = nodes.urls();
-        nodes.kill(3..5, recorder)?;
-        let client_1 = stage.about_to_write(Actor::Client1, &urls, recorder).await?;
-        nodes.restart(3..5, recorder).await?;
-        nodes.kill(0..3, recorder)?;
+        Danger::Averted => {
+            nodes.start_cluster(LONG_TTL).await?;
+            (nodes.setup(), Offer::TokenAndHolder)
+        }
+    };
+    let client = |actor| scene.client(actor, INVOICE, lock.clone(), storage.setup(offer));
 
-        let beside = match world.danger {
-            Danger::Strikes => Some(stage.about_to_write(Actor::Client2, &urls, recorder).await?),
-            Danger::Averted => {
-                let mut client_2 = stage.client(Actor::Client2, &urls)?;
-                let why = "no majority of the 5 nodes has voted";
-                client_2.goes_away(UNAVAILABLE, why, NO_MAJORITY, recorder).await?;
-                None
-            }
-        };
-        let taken = nodes.taken_at(3..5, recorder).await?;
-        nodes.restart(0..3, recorder).await?;
+    // With D and E dead, client 1 acquires the lock on A, B and C.
+    nodes.kill(3..5)?;
+    let mut client_1 = client(Actor::Client1)?;
+    client_1.acquire_read_and_check(LONG_TTL).await?;
 
-        finish(client_1, recorder).await?;
-        let client_2 = match beside {
-            Some(client_2) => client_2,
-            None => stage.about_to_write(Actor::Client2, &urls, recorder).await?,
-        };
-        finish(client_2, recorder).await?;
-        Ok(Outcome::default()
-            .with("value", stage.kept().await?.value)
-            .with("holders_at_once", most_at_once(recorder, &ENDS))
-            .with("taken_by_a_minority", taken)
-            .with("updates_lost", updates_lost(recorder.events())))
+    // With A, B and C dead, D and E know nothing of client 1.
+    nodes.restart(3..5).await?;
+    nodes.kill(0..3)?;
+    let mut client_2 = client(Actor::Client2)?;
+    let beside = client_2.try_acquire(Terms::new(LONG_TTL)).await?;
+    if beside {
+        client_2.read().await?;
+        client_2.check_lease().await?;
     }
+    let taken = nodes.check_taken(3..5).await?;
+
+    // When all nodes are back, client 1 writes, and then client 2.
+    nodes.restart(0..3).await?;
+    client_1.write(VALUE_1).await?;
+    client_1.release().await?;
+    if !beside {
+        client_2.acquire_read_and_check(LONG_TTL).await?;
+    }
+    client_2.write(VALUE_2).await?;
+    client_2.release().await?;
+
+    let events = scene.recorder.events();
+    Ok(Outcome::default()
+        .with("value", storage.stored(INVOICE).await?.value)
+        .with("holders_at_once", most_holders_at_once(&events, lease_over))
+        .with("taken_by_a_minority", taken)
+        .with("updates_lost", updates_lost(&events)))
 }

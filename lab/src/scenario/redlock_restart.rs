@@ -1,72 +1,104 @@
-//! An example by which Redlock was criticised (Kleppmann, "How to do distributed locking", 2016), which
-//! its documentation has too: A, B and C of five nodes have given the lock, C is restarted and knows
-//! nothing of it any more, and C, D and E give it again.
+//! An example by which Redlock was criticised (Kleppmann, "How to do distributed locking", 2016), and
+//! which its documentation has too: A, B and C of five nodes have granted the lock, C restarts and
+//! has forgotten it, and C, D and E grant it again.
 
 use std::time::Duration;
 
-use async_trait::async_trait;
+use anyhow::ensure;
+use testbed::NodeKind;
 
 use super::{
-    Scenario,
+    definition::Scenario,
     stage::{
-        driver::Client,
-        lock::LONG_TTL,
+        issued_twice::{self, OVERWRITTEN, REISSUED},
         nodes::Nodes,
-        two_clients::VALUE_2,
-        two_holders::{Clients, HEALED, OVERWRITTEN, TwoHolders, finish},
+        redis_lock::LONG_TTL,
+        scene::Scene,
+        stale_writes::{VALUE_1, VALUE_2},
+        storage::Storage,
     },
 };
 use crate::{
-    client::{BUSY, naive_redlock::Way, writer::Offer},
-    record::{Actor, Checks, Danger, Expected, Outcome, Recorder, World},
+    client::{
+        command::Terms,
+        setup::{LockSetup, Offer, RedlockKind},
+    },
+    record::{Actor, Checks, Danger, Expected, Outcome, World},
 };
-use testbed::{NodeKind, Shared};
 
-const WORLDS: [World; 5] = [
-    World {
-        name: "plain",
-        title: "PLAIN Redlock, the crate rslock: no tokens, and who starts again votes",
-        danger: Danger::Strikes,
-        checks: Checks::Nothing,
-        end: &[
-            ("value", Expected::Text(VALUE_2)),
-            ("version", Expected::Number(2)),
-            ("updates_lost", Expected::Number(1)),
-        ],
-    },
-    World {
-        name: "by-hand",
-        title: "ADMITTED BY HAND, tokens alone: C votes with its old counter, and the storage is not \
-                told whose a token is",
-        danger: Danger::Strikes,
-        checks: Checks::Tokens,
-        end: &OVERWRITTEN,
-    },
-    World {
-        name: "by-hand-with-holders",
-        title: "ADMITTED BY HAND, with holders: the storage binds each token to its holder",
-        danger: Danger::Averted,
-        checks: Checks::Tokens,
-        end: &HEALED,
-    },
-    World {
-        name: "no-vote",
-        title: "NOT ADMITTED: C has no vote, and the lock stays with client 1 until it is released",
-        danger: Danger::Averted,
-        checks: Checks::Tokens,
-        end: &one_after_the_other(2),
-    },
-    World {
-        name: "node-admit",
-        title: "ADMITTED by `lock-client node admit`: C votes when the lock of client 1 has run out, and \
-                with the others' counters",
-        danger: Danger::Averted,
-        checks: Checks::Tokens,
-        end: &one_after_the_other(1),
-    },
+const INVOICE: &str = "invoice-7";
+const PLAIN: &str = "plain";
+const BY_HAND: &str = "by-hand";
+const BY_HAND_WITH_HOLDERS: &str = "by-hand-with-holders";
+const NO_VOTE: &str = "no-vote";
+const NODE_ADMIT: &str = "node-admit";
+
+/// The longest ttl of a cluster that admits C, which takes as long.
+const MAX_TTL: Duration = Duration::from_millis(1_500);
+const C: usize = 2;
+/// Only A, B and C forget. D and E are killed and restarted so that they don't vote at first.
+const KINDS: [NodeKind<'_>; 5] = [
+    NodeKind::FORGETFUL,
+    NodeKind::FORGETFUL,
+    NodeKind::FORGETFUL,
+    NodeKind::DURABLE,
+    NodeKind::DURABLE,
 ];
 
-/// No token was given twice, and so many writes were accepted.
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "redlock-restart",
+    claim: "A node that granted the lock, restarts without it and votes again grants it to a second \
+            client, with the same token if an older snapshot brought its counter back, and an update \
+            is lost. If the node has no vote until it has the counters of the others, one client at a \
+            time holds the lock, and the tokens go on growing.",
+    worlds: &[
+        World {
+            name: PLAIN,
+            title: "PLAIN Redlock, the crate rslock: no tokens, and a node that restarts votes",
+            danger: Danger::Strikes,
+            checks: Checks::Nothing,
+            end: &[
+                ("value", Expected::Text(VALUE_2)),
+                ("version", Expected::Number(2)),
+                ("updates_lost", Expected::Number(1)),
+            ],
+        },
+        World {
+            name: BY_HAND,
+            title: "ADMITTED BY HAND, tokens alone: C votes with its old counter, and the storage \
+                    does not know whose a token is",
+            danger: Danger::Strikes,
+            checks: Checks::Tokens,
+            end: &OVERWRITTEN,
+        },
+        World {
+            name: BY_HAND_WITH_HOLDERS,
+            title: "ADMITTED BY HAND, with holders: the storage binds each token to its holder",
+            danger: Danger::Averted,
+            checks: Checks::Tokens,
+            end: &REISSUED,
+        },
+        World {
+            name: NO_VOTE,
+            title: "NOT ADMITTED: C has no vote, and client 1 keeps the lock until it releases it",
+            danger: Danger::Averted,
+            checks: Checks::Tokens,
+            end: &one_after_the_other(2),
+        },
+        World {
+            name: NODE_ADMIT,
+            title: "ADMITTED by `lock-client node admit`: C votes when client 1's lease has expired, \
+                    and with the counters of the others",
+            danger: Danger::Averted,
+            checks: Checks::Tokens,
+            end: &one_after_the_other(1),
+        },
+    ],
+    lanes: &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage],
+    story: |scene| Box::pin(story(scene)),
+};
+
+/// No token was issued twice, and this many writes were accepted.
 const fn one_after_the_other(version: u64) -> [(&'static str, Expected); 5] {
     [
         ("value", Expected::Text(VALUE_2)),
@@ -77,91 +109,57 @@ const fn one_after_the_other(version: u64) -> [(&'static str, Expected); 5] {
     ]
 }
 
-/// The longest ttl where C is admitted, which takes as long.
-const MAX_TTL: Duration = Duration::from_millis(1_500);
-
-const C: usize = 2;
-/// Only C forgets. D and E are killed and started again so that they aren't asked at first.
-const KINDS: [NodeKind<'_>; 5] = [
-    NodeKind::FORGETFUL,
-    NodeKind::FORGETFUL,
-    NodeKind::FORGETFUL,
-    NodeKind::DURABLE,
-    NodeKind::DURABLE,
-];
-
-#[derive(Debug)]
-pub(super) struct RedlockRestart;
-
-#[async_trait(?Send)]
-impl Scenario for RedlockRestart {
-    fn name(&self) -> &'static str {
-        "redlock-restart"
-    }
-
-    fn claim(&self) -> &'static str {
-        "A node that has given the lock, is restarted without it and votes again gives it to two clients, \
-         with one token if an older snapshot brought its counter back, and an update is lost; if it has no vote until it \
-         has the counters of the others, the lock stays with one, and goes on with higher tokens."
-    }
-
-    fn worlds(&self) -> &'static [World] {
-        &WORLDS
-    }
-
-    fn lanes(&self) -> &'static [Actor] {
-        &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage]
-    }
-
-    async fn play(
-        &self,
-        world: &World,
-        _: &mut Shared,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<Outcome> {
-        let (clients, ttl) = match world.name {
-            "plain" => (Clients::Naive(Way::Rslock), LONG_TTL),
-            "by-hand" => (Clients::Offering(Offer::Token), LONG_TTL),
-            "by-hand-with-holders" => (Clients::Offering(Offer::TokenAndHolder), LONG_TTL),
-            "no-vote" => (Clients::Put, LONG_TTL),
-            _ => (Clients::Put, MAX_TTL),
-        };
-        let stage = TwoHolders::start(world.checks, clients).await?.for_a_ttl_of(ttl);
-        let mut nodes = Nodes::start(&KINDS).await?;
-        if world.checks == Checks::Tokens {
-            nodes.hand_out_tokens(ttl, recorder).await?;
+async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
+    let world = scene.world.name;
+    let ttl = if world == NODE_ADMIT { MAX_TTL } else { LONG_TTL };
+    let storage = Storage::start(scene).await?;
+    let mut nodes = Nodes::start(INVOICE, &KINDS, scene).await?;
+    let (lock, offer) = match world {
+        PLAIN => {
+            let kind = RedlockKind::Rslock;
+            (LockSetup::NaiveRedlock { nodes: nodes.urls(), kind }, Offer::Nothing)
         }
-        // Elsewhere it comes up empty. By hand, it is a vote for what an older snapshot brings back.
-        if world.name.starts_with("by-hand") {
-            nodes.make_snapshot(C).await?;
-        }
-        nodes.kill(3..5, recorder)?;
-        let client_1 = stage.about_to_write(Actor::Client1, &nodes.urls(), recorder).await?;
-        nodes.restart_forgetful(C, recorder).await?;
-        nodes.restart(3..5, recorder).await?;
-
-        match world.name {
-            "plain" => {}
-            "no-vote" => return turned_away(&stage, &nodes, client_1, recorder).await,
-            "node-admit" => nodes.admit(C, Actor::Client1, recorder).await?,
-            _ => nodes.admit_by_hand(C, recorder).await?,
-        }
-        let client_2 = stage.about_to_write(Actor::Client2, &nodes.urls(), recorder).await?;
-        stage.write([client_1, client_2], recorder).await
+        BY_HAND => (nodes.setup(), Offer::Token),
+        BY_HAND_WITH_HOLDERS => (nodes.setup(), Offer::Reissued),
+        _ => (nodes.setup(), Offer::TokenAndHolder),
+    };
+    let client = |actor| scene.client(actor, INVOICE, lock.clone(), storage.setup(offer));
+    if world != PLAIN {
+        nodes.start_cluster(ttl).await?;
     }
-}
+    // A node that is admitted by hand votes with what an older snapshot brings back. In the other
+    // worlds it comes up empty.
+    if let BY_HAND | BY_HAND_WITH_HOLDERS = world {
+        nodes.save_snapshot(C).await?;
+    }
 
-/// Client 2 comes too early, and again when client 1 is done.
-async fn turned_away(
-    stage: &TwoHolders,
-    nodes: &Nodes,
-    client_1: Client,
-    recorder: &mut Recorder,
-) -> anyhow::Result<Outcome> {
-    let mut client_2 = stage.client(Actor::Client2, &nodes.urls())?;
-    client_2.goes_away(BUSY, "somebody else holds the lock", "gave-up", recorder).await?;
-    finish(client_1, recorder).await?;
-    let client_2 = stage.about_to_write(Actor::Client2, &nodes.urls(), recorder).await?;
-    finish(client_2, recorder).await?;
-    stage.outcome(recorder).await
+    // With D and E away, A, B and C grant the lock to client 1. Then C forgets it.
+    nodes.kill(3..5)?;
+    let mut client_1 = client(Actor::Client1)?;
+    client_1.acquire_read_and_check(ttl).await?;
+    nodes.restart_forgetful(C).await?;
+    nodes.restart(3..5).await?;
+
+    let mut client_2 = client(Actor::Client2)?;
+    if world == NO_VOTE {
+        // Without C's vote, D and E are no majority: client 2 waits until client 1 is done.
+        let acquired = client_2.try_acquire(Terms::new(ttl)).await?;
+        ensure!(!acquired, "client 2 acquired the lock beside client 1");
+        client_1.write(VALUE_1).await?;
+        client_1.release().await?;
+        client_2.acquire_read_and_check(ttl).await?;
+    } else {
+        // C votes again: C, D and E grant the lock to client 2.
+        match world {
+            BY_HAND | BY_HAND_WITH_HOLDERS => nodes.admit_by_hand(C).await?,
+            NODE_ADMIT => nodes.admit(C, Actor::Client1).await?,
+            _ => {}
+        }
+        client_2.acquire_read_and_check(ttl).await?;
+        client_1.write(VALUE_1).await?;
+        client_1.release().await?;
+    }
+    client_2.write(VALUE_2).await?;
+    client_2.release().await?;
+    Ok(issued_twice::outcome(&scene.recorder.events(), storage.stored(INVOICE).await?))
 }

@@ -1,19 +1,19 @@
-//! What scenarios are played with: a `lock`, a `storage` server or a table (`shelf`), and clients, each
-//! with some `work` and a `driver`; or a lock alone (`workplace`), or one that several `nodes` keep.
+//! What scenarios use: a [`scene`](scene::Scene) with servers, and clients that are driven.
 //!
-//! Three courses are played again and again: one client overtakes another (`two_clients`); the lock
-//! service loses its counter, and two hold the lock (`two_holders`); a client that was paused past its
-//! lease releases (`late_release`).
+//! The locks are a [`redis_lock`] and several [`nodes`]. The stores are a [`storage`] server and a
+//! [`table`]. [`findings`] are read from the events; [`stale_writes`], [`late_release`] and
+//! [`issued_twice`] are the ends that several scenarios have.
 
-pub(super) mod driver;
+pub(super) mod client;
+pub(super) mod crowd;
+pub(super) mod findings;
+pub(super) mod issued_twice;
 pub(super) mod late_release;
-pub(super) mod lock;
 pub(super) mod nodes;
-pub(super) mod shelf;
+mod process;
+pub(super) mod redis_lock;
+mod reported;
+pub(super) mod scene;
+pub(super) mod stale_writes;
 pub(super) mod storage;
-pub(super) mod two_clients;
-pub(super) mod two_holders;
-mod work;
-pub(super) mod workplace;
-
-pub(super) use self::work::{Work, Write};
+pub(super) mod table;

@@ -1,43 +1,62 @@
 //! The classic (Kleppmann, "How to do distributed locking", 2016): a client is paused past its
-//! lease, another one takes the lock and writes, and the first wakes up and writes too.
-
-use async_trait::async_trait;
+//! lease, another client acquires the lock and writes, and then the first one wakes up and writes.
 
 use super::{
-    Scenario,
+    definition::Scenario,
     stage::{
-        storage::{CHECKED_OR_NOT, StorageStage},
-        two_clients::{HeldBack, OVERTAKEN},
+        client::write,
+        redis_lock::{LONG_TTL, RedisLock, SHORT_TTL},
+        scene::Scene,
+        stale_writes::{self, VALUE_1, VALUE_2, WITHOUT_AND_WITH_THE_FENCE},
+        storage::Storage,
     },
 };
-use crate::record::{Outcome, Recorder, World};
-use testbed::Shared;
+use crate::{
+    client::setup::Offer,
+    record::{Actor, Outcome},
+};
 
-#[derive(Debug)]
-pub(super) struct Token33And34;
+const INVOICE: &str = "invoice-7";
 
-#[async_trait(?Send)]
-impl Scenario for Token33And34 {
-    fn name(&self) -> &'static str {
-        "token-33-34"
-    }
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "token-33-34",
+    claim: "A client that was paused past its lease overwrites newer data; a storage that checks \
+            tokens rejects its write.",
+    worlds: &WITHOUT_AND_WITH_THE_FENCE,
+    lanes: &[Actor::Client1, Actor::Redis, Actor::Client2, Actor::Storage],
+    story: |scene| Box::pin(story(scene)),
+};
 
-    fn claim(&self) -> &'static str {
-        "A client that was paused past its lease overwrites newer data; a storage that checks tokens \
-         refuses it."
-    }
+async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
+    let lock = RedisLock::start(INVOICE, scene).await?;
+    let storage = Storage::start(scene).await?;
+    let client =
+        |actor| scene.client(actor, INVOICE, lock.setup(), storage.setup(Offer::TokenAndHolder));
 
-    fn worlds(&self) -> &'static [World] {
-        &CHECKED_OR_NOT
-    }
+    // Client 1 acquires the lock with token 33, and is about to write.
+    let mut client_1 = client(Actor::Client1)?;
+    let token_33 = client_1.acquire_token(33, SHORT_TTL).await?;
+    client_1.read().await?;
+    client_1.check_lease().await?;
 
-    async fn play(
-        &self,
-        world: &World,
-        _: &mut Shared,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<Outcome> {
-        let stage = StorageStage::start(world.checks, recorder).await?;
-        stage.play(OVERTAKEN, HeldBack::ByPause, recorder).await
-    }
+    // It is paused. The command to write is on its stdin: the write is all that it does next.
+    client_1.pause().await?;
+    client_1.send(&write(VALUE_1))?;
+    lock.expires(Actor::Client1, token_33).await?;
+
+    // Client 2 acquires the lock with token 34, and writes.
+    let mut client_2 = client(Actor::Client2)?;
+    client_2.acquire_token(34, LONG_TTL).await?;
+    client_2.read().await?;
+    client_2.check_lease().await?;
+    client_2.write(VALUE_2).await?;
+    client_2.release().await?;
+
+    // Client 1 wakes up, and writes with token 33. The storage accepts or rejects that.
+    client_1.resume()?;
+    client_1.finish_write().await?;
+    client_1.release().await?;
+
+    let stored = storage.stored(INVOICE).await?;
+    Ok(stale_writes::outcome(&scene.recorder.events(), stored.value, stored.token))
 }

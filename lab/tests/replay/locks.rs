@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{events, outcome, replayed};
 
 #[tokio::test]
-async fn a_lock_without_expiry_outlives_its_dead_client() {
+async fn lock_without_expiry_outlives_its_dead_client() {
     let ends = outcome("setnx-expire").await;
     let left = json!({"locks_without_end": 1, "acquired_after_the_crash": 0});
     let ended = json!({"locks_without_end": 0, "acquired_after_the_crash": 1});
@@ -21,7 +21,7 @@ pub(super) fn kept() -> Value {
 }
 
 #[tokio::test]
-async fn a_del_frees_the_lock_of_another() {
+async fn del_frees_the_lock_of_another_client() {
     let record = replayed("foreign-release").await;
     assert_eq!(record["outcome"], json!({"del": deleted(), "one-script": kept()}));
     let marked: Vec<_> = events(&record, "beside").collect();
@@ -29,7 +29,7 @@ async fn a_del_frees_the_lock_of_another() {
 }
 
 #[tokio::test]
-async fn work_longer_than_the_ttl_is_alone_only_if_the_lease_is_renewed() {
+async fn work_longer_than_the_ttl_is_exclusive_only_if_the_lease_is_renewed() {
     let record = replayed("outlived-lease").await;
     let ends = &record["outcome"];
     for (world, at_work_at_once) in [("without-renewal", 2), ("with-renewal", 1)] {
@@ -42,7 +42,7 @@ async fn work_longer_than_the_ttl_is_alone_only_if_the_lease_is_renewed() {
 }
 
 #[tokio::test]
-async fn a_handover_to_100_waiters_is_dear_if_all_are_woken_and_cheap_if_they_queue() {
+async fn handover_to_100_waiters_is_cheap_only_if_they_queue() {
     let ends = outcome("thundering-herd").await;
     let scripts = ["woken-at-once", "fair"].map(|world| {
         assert_eq!(ends[world]["handovers"], 100, "{world}");

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{TWINS, events, facts, outcome, replayed, tokens::counts};
 
 #[tokio::test]
-async fn majority_of_the_nodes_that_answer_is_none() {
+async fn majority_of_the_nodes_that_answer_is_not_a_majority_of_all() {
     let record = replayed("redlock-minority-down").await;
     let end = |holders: u64, taken: u64, lost: u64| {
         json!({
@@ -20,14 +20,14 @@ async fn majority_of_the_nodes_that_answer_is_none() {
 }
 
 #[tokio::test]
-async fn grant_that_nobody_heard_of_is_released_if_all_nodes_are_told() {
+async fn grant_whose_reply_was_lost_is_released_if_all_nodes_are_released() {
     let end = |taken: u64, writes: u64| json!({"taken_by_nobody": taken, "writes": writes});
     let ends = json!({"where-granted": end(2, 0), "everywhere": end(0, 2)});
     assert_eq!(outcome("redlock-lost-reply").await, ends);
 }
 
 #[tokio::test]
-async fn node_that_was_restarted_gives_the_lock_again_only_if_it_votes_with_what_it_lost() {
+async fn restarted_node_grants_the_lock_again_only_if_it_votes_without_its_counter() {
     let ends = outcome("redlock-restart").await;
     assert_eq!(counts(&ends["plain"]), [2, 0, 0, 0, 1]);
     assert_eq!(counts(&ends["by-hand"]), [2, 1, 0, 0, 1]);
@@ -42,7 +42,7 @@ async fn node_that_was_restarted_gives_the_lock_again_only_if_it_votes_with_what
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn clock_that_jumps_lets_two_in_and_the_storage_refuses_the_first() {
+async fn clock_that_jumps_lets_two_clients_in_and_the_storage_rejects_the_first() {
     let ends = outcome("redlock-clock-jump").await;
     let [unfenced, fenced] = TWINS.map(|world| &ends[world]);
     assert_eq!(facts(unfenced), ("by client 1".to_owned(), 33, [1, 0, 1]));

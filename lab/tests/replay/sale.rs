@@ -3,7 +3,7 @@
 use super::outcome;
 
 #[tokio::test]
-async fn a_sale_is_oversold_under_a_lock_and_not_with_its_tokens() {
+async fn sale_is_oversold_under_a_lock_and_not_with_its_tokens() {
     let ends = outcome("flash-sale").await;
     let facts = |world: &str| {
         ["buyers", "items", "sold", "left", "refused"]

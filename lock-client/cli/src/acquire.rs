@@ -2,25 +2,27 @@
 
 use clap::Args;
 use fence::ResourceName;
-
-use super::{
-    Failure, LockService,
-    events::{cannot_print, print_aside},
-    handle::Handle,
-    name,
-    run::not_held_above,
-    signals::{Signals, ended_by},
-    terms::{TermsArgs, acquire},
-};
 use lock_client::{Lease, Locks, Ttl};
 
-pub(crate) const HELP: &str = "\
-The handle is a JSON object: name, token, holder, grant, ttl_ms, and deadline_ms (Unix time), until when \
-the lock may be relied on. It is the proof of holding: whoever has it can renew and release the lock, \
-and write in its holder's name. So give it to renew and release over stdin, as arguments can be seen.
+use crate::{
+    acquisition::{AcquireOptions, acquire},
+    environment::reject_lock_of_outer_run,
+    failure::{Failure, with_causes},
+    handle::Handle,
+    lock_service::LockService,
+    parse,
+    signals::{FORWARDED, Signals, failure_of_signal},
+    stdout::print_unblocked,
+};
 
-Nothing renews the lock: it is free when its ttl is over, unless renew is called before. Send the token \
-and the holder with every write.
+pub(crate) const HELP: &str = "\
+The handle is a JSON object: name, token, holder, grant, ttl_ms, and deadline_ms, when the lease \
+ends in Unix time. It is the proof of holding: anyone who has it can renew and release the lock, \
+and write in its holder's name. Pass it to renew and release on stdin, because other users can see \
+arguments.
+
+No process renews the lock: it is free when its ttl ends, unless renew is called before. Send the \
+token and the holder with every write.
 
 Example:
   handle=$(lock-client acquire nightly --ttl 10m --wait 1m) || exit
@@ -32,35 +34,35 @@ Example:
 #[derive(Args, Debug)]
 pub(crate) struct Acquire {
     /// The lock's name
-    #[arg(value_parser = name)]
+    #[arg(value_parser = parse::name)]
     name: ResourceName,
 
     #[command(flatten)]
     lock_service: LockService,
 
     #[command(flatten)]
-    terms: TermsArgs,
+    options: AcquireOptions,
 }
 
 impl Acquire {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        not_held_above(&self.name)?;
+        reject_lock_of_outer_run(&self.name)?;
         self.lock_service.with_locks(async |locks| self.acquire(locks).await).await
     }
 
     async fn acquire(&self, locks: &Locks) -> Result<(), Failure> {
-        let mut signals = Signals::forwarded()?;
-        let terms = self.terms.terms().without_renewal();
+        let mut signals = Signals::listen(FORWARDED)?;
+        let terms = self.options.terms().without_renewal();
         let lease = acquire(locks, &self.name, terms, &mut signals).await?;
-        match tell(&lease, self.terms.ttl, &mut signals).await {
+        match print_handle(&lease, self.options.ttl, &mut signals).await {
             Ok(()) => {
                 lease.detach();
                 Ok(())
             }
-            // A lock whose handle nobody has is of no use to anybody.
+            // Nobody could release a lock without its handle.
             Err(failure) => {
                 if let Err(error) = lease.release().await {
-                    eprintln!("lock-client: the lock was not released: {error}");
+                    eprintln!("lock-client: the lock was not released: {}", with_causes(&error));
                 }
                 Err(failure)
             }
@@ -68,11 +70,11 @@ impl Acquire {
     }
 }
 
-async fn tell(lease: &Lease, ttl: Ttl, signals: &mut Signals) -> Result<(), Failure> {
-    let handle = Handle::of(lease, ttl).map_err(|_| Failure::NotOurs)?;
+async fn print_handle(lease: &Lease, ttl: Ttl, signals: &mut Signals) -> Result<(), Failure> {
+    let handle = Handle::new(lease, ttl)?;
     tokio::select! {
         biased;
-        printed = print_aside(&handle) => printed.map_err(|error| cannot_print(&error)),
-        signal = signals.next() => Err(ended_by(signal)),
+        printed = print_unblocked(&handle) => printed.map_err(Failure::CannotPrint),
+        signal = signals.next() => Err(failure_of_signal(signal)),
     }
 }

@@ -3,11 +3,11 @@
 use clap::{Args, Command};
 use clap_complete::{Shell, generate};
 
-use super::{Failure, events::print_bytes};
+use crate::{failure::Failure, stdout::print_bytes};
 
 #[derive(Args, Debug)]
 pub(crate) struct Completions {
-    /// The shell to complete for
+    /// The shell that completes
     shell: Shell,
 }
 
@@ -17,8 +17,8 @@ impl Completions {
         generate(self.shell, &mut command, "lock-client", &mut script);
         let mut script = String::from_utf8(script).expect("scripts are text");
         if self.shell == Shell::Bash {
-            // The script sets one name, and looks for another, where a program has a hyphen in its
-            // name: https://github.com/clap-rs/clap/issues/6421
+            // For a program with a hyphen in its name, the script sets one name and reads another:
+            // https://github.com/clap-rs/clap/issues/6421
             script = script.replace("lock__subcmd__client", "lock__client");
         }
         print_bytes(script.as_bytes())

@@ -1,4 +1,8 @@
-//! `lock-client doctor`.
+//! `lock-client doctor`: checks whether a Redis could lose a token.
+//!
+//! Each check is a module. It looks at `facts` or asks over a `connection`, and returns a
+//! `finding`; `report` prints the findings. `one_server` runs all checks on one Redis, and
+//! `cluster` on each node of a Redlock cluster.
 
 mod clock;
 mod cluster;
@@ -8,6 +12,7 @@ mod facts;
 mod finding;
 mod locking;
 mod membership;
+mod one_server;
 mod persistence;
 mod replication;
 mod report;
@@ -15,16 +20,9 @@ mod version;
 mod waking;
 
 use clap::Args;
-use redis::RedisError;
 
-use self::{
-    connection::Server,
-    facts::Facts,
-    finding::Severity,
-    report::{Report, Tell},
-};
-use super::{Failure, LockService};
-use lock_client::Locks;
+use self::{finding::Severity, report::Print};
+use crate::{failure::Failure, lock_service::LockService};
 
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
@@ -40,41 +38,30 @@ impl Doctor {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let locks = self.lock_service.locks()?;
         let verdict = match &self.lock_service.urls()[..] {
-            [url] => {
-                let mut server = connection::connect(url).await?;
-                let examined = examine(&mut server, &locks).await;
-                examined.map_err(connection::unavailable)?.print(self.json)?
-            }
+            [url] => self.print(&one_server::examine(url, &locks).await?)?,
             urls => {
                 let operator = self.lock_service.operator()?;
-                cluster::examine(urls, &locks, &operator).await?.print(self.json)?
+                self.print(&cluster::examine(urls, &locks, &operator).await?)?
             }
         };
         match verdict {
             Severity::Ok | Severity::Warning => Ok(()),
-            Severity::Unusable => Err(Failure::Unavailable("no locks can be kept here".to_owned())),
-            Severity::Unseen => Err(Failure::TokenUnseen),
-            Severity::TokenLoss => Err(Failure::TokenAtRisk),
+            Severity::Unusable => {
+                Err(Failure::Unavailable("this lock service can't be used".to_owned()))
+            }
+            Severity::Unseen => {
+                Err(Failure::TokensAtRisk("could not check whether a token can be lost"))
+            }
+            Severity::TokenLoss => Err(Failure::TokensAtRisk("a token can be lost")),
         }
     }
-}
 
-/// Runs all checks.
-///
-/// # Errors
-/// If the connection is lost. What the server refuses to tell is a finding.
-async fn examine(server: &mut Server, locks: &Locks) -> Result<Report, RedisError> {
-    let user = server.user();
-    let facts = Facts::of(&mut server.commands, &user).await?;
-    let mut findings = vec![version::version(&facts)];
-    findings.extend(membership::alone(&mut server.commands).await?);
-    findings.extend(persistence::persistence(&facts));
-    findings.push(eviction::eviction(&facts));
-    findings.extend(replication::replication(&mut server.commands, &facts).await?);
-    findings.push(clock::clock(&mut server.commands).await?);
-    let name = locking::throw_away_name(&mut server.commands).await?;
-    findings.push(locking::locking(&mut server.commands, locks, &name, facts.user()).await?);
-    let cure = locking::permissions(facts.user());
-    findings.push(waking::waking(server, &name, facts.user(), cure).await?);
-    Ok(Report::new(&facts, findings))
+    fn print(&self, report: &impl Print) -> Result<Severity, Failure> {
+        if self.json {
+            report.print_json()?
+        } else {
+            report.print_text()?
+        }
+        Ok(report.verdict())
+    }
 }

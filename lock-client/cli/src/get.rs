@@ -3,37 +3,37 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use clap::Args;
 use fence::{ResourceName, Token};
+use lock_client::storage::Value;
 use serde::Serialize;
 
-use super::{
-    Failure,
-    events::{print, print_bytes},
-    name, storage,
+use crate::{
+    failure::Failure,
+    parse,
+    stdout::{print, print_bytes},
+    storage::StorageServer,
 };
-use lock_client::storage::Value;
 
 #[derive(Args, Debug)]
 pub(crate) struct Get {
     /// The resource to read
-    #[arg(value_parser = name)]
+    #[arg(value_parser = parse::name)]
     resource: ResourceName,
 
-    /// The storage server
-    #[arg(long, env = "FENCED_STORAGE", hide_env_values = true, value_name = "URL")]
-    storage: String,
+    #[command(flatten)]
+    storage: StorageServer,
 
-    /// Print a JSON object: resource, version, token, content_type, and value, or value_base64 if it is
-    /// not UTF-8
+    /// Print a JSON object: resource, version, token, content_type, and value, or value_base64 if
+    /// the value is not UTF-8
     #[arg(long)]
     json: bool,
 }
 
-/// What the command prints.
+/// The JSON object of a value.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct Output<'a> {
     resource: &'a ResourceName,
     version: u64,
-    /// What it was written with, if anything.
+    /// The token of the write, if it had one.
     token: Option<Token>,
     content_type: &'a str,
     #[serde(flatten)]
@@ -50,18 +50,24 @@ enum Text<'a> {
 
 impl Get {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let Some(value) = storage(&self.storage)?.read(&self.resource).await? else {
-            return Err(Failure::NotThere(format!("{} has no value", self.resource)));
+        let Some(value) = self.storage.client()?.read(&self.resource).await? else {
+            return Err(Failure::NoValue(format!("resource `{}` has no value", self.resource)));
         };
-        if self.json { print(&shown(&self.resource, &value)) } else { print_bytes(&value.bytes) }
+        if self.json {
+            print(&Output::new(&self.resource, &value))
+        } else {
+            print_bytes(&value.bytes)
+        }
     }
 }
 
-fn shown<'a>(resource: &'a ResourceName, value: &'a Value) -> Shown<'a> {
-    let Value { bytes, content_type, version, token } = value;
-    let value = match std::str::from_utf8(bytes) {
-        Ok(text) => Text::Utf8(text),
-        Err(_) => Text::Base64(BASE64_STANDARD.encode(bytes)),
-    };
-    Shown { resource, version: *version, token: *token, content_type, value }
+impl<'a> Output<'a> {
+    fn new(resource: &'a ResourceName, value: &'a Value) -> Self {
+        let Value { bytes, content_type, version, token } = value;
+        let value = match std::str::from_utf8(bytes) {
+            Ok(text) => Text::Utf8(text),
+            Err(_) => Text::Base64(BASE64_STANDARD.encode(bytes)),
+        };
+        Self { resource, version: *version, token: *token, content_type, value }
+    }
 }

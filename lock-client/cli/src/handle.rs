@@ -1,4 +1,4 @@
-//! A handle: a held lock as JSON, for scripts to go on with.
+//! A handle: a held lock as JSON, which a script passes from one command to the next.
 
 use std::{
     io::{self, Read},
@@ -7,16 +7,16 @@ use std::{
 };
 
 use fence::{Holder, ResourceName, Token};
+use lock_client::{Detached, Lease, Lost, Ttl, backend::Ownership};
 use serde::{Deserialize, Serialize};
 
-use super::Failure;
-use lock_client::{Detached, Lease, Lost, Ttl, backend::Ownership};
+use crate::failure::Failure;
 
-/// How long a handle may be, in bytes: names and holders are short.
-const LONGEST: u64 = 64 * 1024;
+/// The longest handle, in bytes. Names and holders are short.
+const MAX_LENGTH: u64 = 64 * 1024;
 
-/// A held lock that no process keeps: it is free when its ttl is over, unless renewed. Whoever has
-/// the handle has the lock.
+/// A held lock that no process renews. It is free when its ttl ends, unless renewed. The handle is
+/// the proof of holding: any process that has it can renew and release the lock.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct Handle {
     name: ResourceName,
@@ -24,13 +24,13 @@ pub(crate) struct Handle {
     holder: Holder,
     grant: Token,
     ttl_ms: u64,
-    /// Until when the lock may be relied on, in Unix time.
+    /// When the lease ends, in Unix time.
     deadline_ms: u64,
 }
 
 impl Handle {
-    /// The handle of a lease, which goes on to be held.
-    pub(crate) fn of(lease: &Lease, ttl: Ttl) -> Result<Self, Lost> {
+    /// Makes the handle of a lease. The lock stays held.
+    pub(crate) fn new(lease: &Lease, ttl: Ttl) -> Result<Self, Lost> {
         let Ownership { holder, grant } = lease.ownership().clone();
         Ok(Self {
             name: lease.name().clone(),
@@ -42,13 +42,13 @@ impl Handle {
         })
     }
 
-    /// How long the lock is granted for with each renewal.
+    /// How long each renewal grants the lock for.
     pub(crate) fn ttl(&self) -> Result<Ttl, Failure> {
         let ttl = Ttl::new(Duration::from_millis(self.ttl_ms));
         ttl.map_err(|error| Failure::Usage(format!("the handle's ttl_ms is wrong: {error}")))
     }
 
-    /// What a client goes on with.
+    /// Turns the handle into the lock that the library adopts.
     pub(crate) fn into_detached(self, ttl: Ttl) -> Detached {
         let ownership = Ownership { holder: self.holder, grant: self.grant };
         Detached { name: self.name, ownership, ttl }
@@ -63,10 +63,12 @@ impl FromStr for Handle {
     }
 }
 
-/// Where a handle is read from.
+/// A handle as an argument, or on stdin.
 #[derive(Clone, Debug)]
 pub(crate) enum HandleArgument {
+    /// The handle itself.
     Given(Box<Handle>),
+    /// `-`: the handle is on stdin.
     Stdin,
 }
 
@@ -79,23 +81,24 @@ impl FromStr for HandleArgument {
 }
 
 impl HandleArgument {
+    /// Returns the handle, which it reads from stdin if need be.
     pub(crate) fn read(self) -> Result<Handle, Failure> {
         if let Self::Given(handle) = self {
             return Ok(*handle);
         }
         let mut text = String::new();
         io::stdin()
-            .take(LONGEST)
+            .take(MAX_LENGTH)
             .read_to_string(&mut text)
             .map_err(|error| Failure::Usage(format!("can't read stdin: {error}")))?;
         text.parse().map_err(|error| Failure::Usage(format!("stdin has no handle: {error}")))
     }
 }
 
-/// Unix time, so long from now.
-pub(crate) fn unix_millis_after(remaining: Duration) -> u64 {
-    let at = SystemTime::now() + remaining;
-    let since_epoch = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+/// Returns the Unix time, in milliseconds, after a duration from now.
+pub(crate) fn unix_millis_after(duration: Duration) -> u64 {
+    let since_epoch =
+        (SystemTime::now() + duration).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since_epoch.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
@@ -103,10 +106,13 @@ pub(crate) fn unix_millis_after(remaining: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    const HANDLE: &str = r#"{"name":"r","token":35,"holder":"0123456789abcdef","grant":34,"ttl_ms":30000,"deadline_ms":1}"#;
+    const HANDLE: &str = concat!(
+        r#"{"name":"r","token":35,"holder":"0123456789abcdef","grant":34,"#,
+        r#""ttl_ms":30000,"deadline_ms":1}"#
+    );
 
     #[test]
-    fn handle_is_read_as_it_was_written() {
+    fn handle_is_parsed_as_it_was_printed() {
         let handle: Handle = HANDLE.parse().unwrap();
         assert_eq!(serde_json::to_string(&handle).unwrap(), HANDLE);
         assert!(!format!("{handle:?}").contains("0123456789abcdef"), "the holder is redacted");
@@ -115,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_handle_is_refused() {
+    fn malformed_handles_are_rejected() {
         for (from, to) in [("35", "0"), ("\"r\"", "\"a//b\""), ("\"grant\":34,", "")] {
             assert!(HANDLE.replace(from, to).parse::<Handle>().is_err(), "{from} {to}");
         }

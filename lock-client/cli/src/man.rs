@@ -6,12 +6,12 @@ use clap_mangen::{
     roff::{Roff, roman},
 };
 
-use super::{Failure, events::print_bytes};
+use crate::{failure::Failure, stdout::print_bytes};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commands that have a page, to be completed.
-const NAMES: [&str; 15] = [
+/// The commands that have a page, for completions.
+pub(crate) const NAMES: [&str; 15] = [
     "run",
     "put",
     "get",
@@ -31,14 +31,14 @@ const NAMES: [&str; 15] = [
 
 #[derive(Args, Debug)]
 pub(crate) struct Man {
-    /// The command to print the page of [default: the page of them all]
+    /// The command of the page [default: the page of all commands]
     #[arg(value_parser = PossibleValuesParser::new(NAMES))]
     command: Option<String>,
 }
 
 impl Man {
     pub(crate) fn run(self, mut command: Command) -> Result<(), Failure> {
-        // The commands learn their whole names.
+        // This gives the subcommands their whole names.
         command.build();
         let command = match self.command {
             None => command,
@@ -46,7 +46,7 @@ impl Man {
                 let found = name
                     .split('-')
                     .try_fold(&command, |command, name| command.find_subcommand(name));
-                found.expect("only names of commands are taken").clone()
+                found.expect("clap accepts only the names of commands").clone()
             }
         };
         print_bytes(&page(command))
@@ -68,8 +68,8 @@ fn page(command: Command) -> Vec<u8> {
     out
 }
 
-/// The text at the end of a page. What is indented is printed as it is, where the renderer of pages
-/// would fill lines with it.
+/// The text at the end of a page. Indented lines are printed as they are; the renderer of pages
+/// would join them.
 fn notes(text: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["NOTES"]);
@@ -94,22 +94,7 @@ fn notes(text: &str) -> Roff {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-    use crate::Cli;
-
-    #[test]
-    fn every_command_has_a_page() {
-        let command = Cli::command();
-        let names = command.get_subcommands().flat_map(|command| {
-            let name = command.get_name().to_owned();
-            let below =
-                command.get_subcommands().map(|below| format!("{name}-{}", below.get_name()));
-            [vec![name.clone()], below.collect()].concat()
-        });
-        assert_eq!(names.collect::<Vec<_>>(), NAMES);
-    }
 
     #[test]
     fn indented_lines_are_literal() {

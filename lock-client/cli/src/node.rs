@@ -1,4 +1,4 @@
-//! `lock-client node`: the nodes of a cluster (Redlock).
+//! `lock-client node`: the nodes of a Redlock cluster.
 
 mod admit;
 mod init;
@@ -6,20 +6,19 @@ mod status;
 
 use clap::Subcommand;
 
-use super::Failure;
-use lock_client::redlock::operator::OperatorError;
+use crate::failure::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Node {
     /// Starts a cluster
     #[command(after_long_help = init::HELP)]
     Init(init::Init),
-    /// Lets a node in that may have lost what it counted
+    /// Lets a node vote again that may have lost its counters
     #[command(after_long_help = admit::HELP)]
     Admit(admit::Admit),
     /// Shows which nodes may vote
     #[command(after_long_help = status::HELP)]
-    Status(status::StatusOf),
+    Status(status::Status),
 }
 
 impl Node {
@@ -28,15 +27,6 @@ impl Node {
             Self::Init(init) => init.run().await,
             Self::Admit(admit) => admit.run().await,
             Self::Status(status) => status.run().await,
-        }
-    }
-}
-
-impl From<OperatorError> for Failure {
-    fn from(error: OperatorError) -> Self {
-        match error {
-            OperatorError::Invalid(_) => Self::Usage(error.to_string()),
-            _ => Self::Unavailable(error.to_string()),
         }
     }
 }

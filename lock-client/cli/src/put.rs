@@ -1,29 +1,31 @@
 //! `lock-client put`.
 
+mod steps;
+
 use std::time::Duration;
 
 use clap::Args;
 use fence::{Refusal, ResourceName};
-
-use super::{
-    Failure, LockService,
-    events::{Event, Steps},
-    name,
-    run::not_held_above,
-    signals::{Signals, ended_by},
-    storage,
-    terms::acquire,
-    ttl, with_causes,
-};
 use lock_client::{
-    Lease, Locks, Lost, Released, Terms, Ttl,
+    Lease, Locks, Released, Terms, Ttl,
     storage::{Answer, FencedError, Storage, StorageError},
+};
+
+use self::steps::{Event, Steps};
+use crate::{
+    acquisition::acquire,
+    environment::reject_lock_of_outer_run,
+    failure::{Failure, with_causes},
+    lock_service::LockService,
+    parse,
+    signals::{ENDING, Signals, failure_of_signal},
+    storage::StorageServer,
 };
 
 #[derive(Args, Debug)]
 pub(crate) struct Put {
-    /// The resource to write, and the lock that guards it
-    #[arg(value_parser = name)]
+    /// The resource to write, and the name of its lock
+    #[arg(value_parser = parse::name)]
     resource: ResourceName,
 
     /// The value to write
@@ -32,15 +34,14 @@ pub(crate) struct Put {
     #[command(flatten)]
     lock_service: LockService,
 
-    /// The storage server
-    #[arg(long, env = "FENCED_STORAGE", hide_env_values = true, value_name = "URL")]
-    storage: String,
+    #[command(flatten)]
+    storage: StorageServer,
 
     /// How long the lock is granted for, such as 10s or 500ms
-    #[arg(long, default_value = "10s", value_parser = ttl, value_name = "DURATION")]
+    #[arg(long, default_value = "10s", value_parser = parse::ttl, value_name = "DURATION")]
     ttl: Ttl,
 
-    /// How long to keep the lock between reading and writing, such as 2s
+    /// How long to hold the lock between the read and the write, such as 2s
     #[arg(long, value_name = "DURATION")]
     hold: Option<humantime::Duration>,
 
@@ -51,21 +52,21 @@ pub(crate) struct Put {
 
 impl Put {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let storage = storage(&self.storage)?;
-        not_held_above(&self.resource)?;
+        let storage = self.storage.client()?;
+        reject_lock_of_outer_run(&self.resource)?;
         self.lock_service.with_locks(async |locks| self.put(locks, &storage).await).await
     }
 
     async fn put(&self, locks: &Locks, storage: &Storage) -> Result<(), Failure> {
         let steps = if self.step { Steps::Stepwise } else { Steps::Through };
 
-        let mut signals = Signals::to_end()?;
+        let mut signals = Signals::listen(ENDING)?;
         let terms = Terms::new(self.ttl).no_wait().without_renewal();
         let lease = acquire(locks, &self.resource, terms, &mut signals).await?;
         let (written, interrupted) = tokio::select! {
             biased;
             written = self.write_under(&lease, storage, steps) => (written, false),
-            signal = signals.next() => (Err(ended_by(signal)), true),
+            signal = signals.next() => (Err(failure_of_signal(signal)), true),
         };
         let event = match lease.release().await {
             Ok(Released::Released) => Event::Released,
@@ -78,7 +79,7 @@ impl Put {
         if interrupted {
             return written;
         }
-        // What became of the write matters more than what follows it.
+        // The exit code is that of the write, even if this line can't be printed.
         tokio::select! {
             printed = Steps::Through.print(&event) => warn(printed),
             _ = signals.next() => {}
@@ -86,31 +87,33 @@ impl Put {
         written
     }
 
-    /// Reads, holds, checks the lease and writes.
+    /// Reads, holds, checks the lease, and writes.
     async fn write_under(
         &self,
         lease: &Lease,
         storage: &Storage,
         steps: Steps,
     ) -> Result<(), Failure> {
-        let token = lease.token()?;
+        // 1. Report the acquired lock.
+        let acquired = lease.token()?;
         steps
             .print(&Event::Acquired {
                 resource: self.resource.as_str(),
-                token,
+                token: acquired,
                 holder: lease.holder().redacted(),
                 remaining_ms: millis(lease.remaining()),
             })
             .await?;
 
+        // 2. Read, and claim: from here on, the storage rejects older tokens. The library may have
+        //    to take a higher token for that.
         let value = match storage.under(lease, &self.resource).read().await {
             Ok(value) => value,
             Err(FencedError::Lost { refusal: Some(refusal), .. }) => {
-                return Err(refused(steps, refusal).await);
+                return Err(rejected(steps, refusal).await);
             }
             Err(error) => return Err(error.into()),
         };
-        let acquired = token;
         let token = lease.token()?;
         if token > acquired {
             steps.print(&Event::Reissued { token }).await?;
@@ -123,22 +126,25 @@ impl Put {
             })
             .await?;
 
+        // 3. Hold the lock.
         if let Some(hold) = self.hold {
             steps.print(&Event::Holding { token, for_ms: millis(*hold) }).await?;
             tokio::time::sleep(*hold).await;
         }
 
-        // A pause may come after any check of a lease: here it can be seen what then becomes of a write.
+        // 4. Check the lease. A pause may follow any such check: --step shows what happens to a
+        //    write after one.
         let fence = lease.fence()?;
         let remaining_ms = millis(lease.remaining());
         steps.print(&Event::LeaseChecked { token, remaining_ms }).await?;
 
+        // 5. Write.
         match storage.write(&self.resource, &fence, "text/plain", self.value.clone()).await {
             Ok(Answer::Accepted(version)) => {
                 warn(steps.print(&Event::Written { token, version, value: &self.value }).await);
                 Ok(())
             }
-            Ok(Answer::Refused(refusal)) => Err(refused(steps, refusal).await),
+            Ok(Answer::Refused(refusal)) => Err(rejected(steps, refusal).await),
             Err(error @ StorageError::Unknown(_)) => {
                 warn(steps.print(&Event::OutcomeUnknown { token }).await);
                 Err(error.into())
@@ -148,25 +154,20 @@ impl Put {
     }
 }
 
-async fn refused(steps: Steps, refusal: Refusal) -> Failure {
+/// Reports that the storage rejected the token, and returns the failure for it.
+async fn rejected(steps: Steps, refusal: Refusal) -> Failure {
     let Refusal { reason, token, highest_token } = refusal;
     warn(steps.print(&Event::Refused { token, highest_token, reason: reason.slug() }).await);
-    Failure::Refused
+    Failure::TokenRejected
 }
 
-/// Tells of a step that could not be told, where the exit code has something else to tell.
+/// Reports an event that could not be printed, where the exit code reports something else.
 fn warn(printed: Result<(), Failure>) {
-    if let Err(failure) = printed {
-        eprintln!("lock-client: {}", failure.message());
+    if let Some(message) = printed.err().and_then(|failure| failure.message()) {
+        eprintln!("lock-client: {message}");
     }
 }
 
 fn millis(duration: Duration) -> u64 {
     duration.as_millis().try_into().unwrap_or(u64::MAX)
-}
-
-impl From<Lost> for Failure {
-    fn from(_: Lost) -> Self {
-        Self::LeaseLost
-    }
 }

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use clap::Args;
-
-use super::{Failure, LockService, handle::HandleArgument};
 use lock_client::{Locks, Terms};
 
-/// For how long the lock is renewed to find out whether it is ours.
-const SHORT: Duration = Duration::from_secs(2);
+use crate::{failure::Failure, handle::HandleArgument, lock_service::LockService};
+
+/// The ttl of the renewal that checks whether the lock is still held.
+const CHECK_TTL: Duration = Duration::from_secs(2);
 
 #[derive(Args, Debug)]
 pub(crate) struct Release {
-    /// The handle that acquire or renew has printed; - reads it from stdin
+    /// The handle that acquire or renew printed; - reads it from stdin
     #[arg(value_name = "HANDLE")]
     handle: HandleArgument,
 
@@ -24,9 +24,9 @@ impl Release {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let handle = self.handle.read()?;
         let ttl = handle.ttl()?;
-        // To renew it first tells whether it is ours. A release alone can't tell that, if its reply is
-        // lost and it is repeated.
-        let terms = Terms::new(ttl.at_most(SHORT)).without_renewal();
+        // A renewal first shows whether the lock is still held. A release alone can't show that: if
+        // its reply is lost, it is repeated, and then finds the lock free.
+        let terms = Terms::new(ttl.at_most(CHECK_TTL)).without_renewal();
         let release = async |locks: &Locks| {
             locks.adopt(handle.into_detached(ttl), terms).await?.release().await?;
             Ok(())

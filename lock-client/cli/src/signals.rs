@@ -1,4 +1,4 @@
-//! Signals that the command takes.
+//! The signals that the command takes.
 
 use std::{
     fs::File,
@@ -16,10 +16,10 @@ use tokio::{
     task::yield_now,
 };
 
-use super::Failure;
+use crate::{exit_code, failure::Failure};
 
-/// Those that are forwarded, and that end a wait.
-const FORWARDED: [Signal; 7] = [
+/// The signals that `run` forwards to its child, and that end a wait for a lock.
+pub(crate) const FORWARDED: &[Signal] = &[
     Signal::HUP,
     Signal::INT,
     Signal::QUIT,
@@ -29,63 +29,57 @@ const FORWARDED: [Signal; 7] = [
     Signal::ALARM,
 ];
 
-/// Signals that are taken as they come, from when this is made: none of them ends the process.
+/// The signals that end any other command.
+pub(crate) const ENDING: &[Signal] = &[Signal::INT, Signal::TERM];
+
+/// Signals that this process takes itself. From `listen` on, none of them ends the process.
 ///
-/// One that the process was started to ignore, as `nohup` has it ignore SIGHUP, stays ignored, here
-/// and in what it starts. Only Linux tells which those are.
+/// A signal that the process was started to ignore, as `nohup` does with SIGHUP, stays ignored,
+/// here and in the child. Only Linux shows which signals those are.
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
 }
 
 impl Signals {
-    /// Takes the signals that are forwarded.
-    pub(crate) fn forwarded() -> Result<Self, Failure> {
-        Self::of(&FORWARDED)
-    }
-
-    /// Takes SIGINT and SIGTERM.
-    pub(crate) fn to_end() -> Result<Self, Failure> {
-        Self::of(&[Signal::INT, Signal::TERM])
-    }
-
-    fn of(signals: &[Signal]) -> Result<Self, Failure> {
-        let ignored = ignored();
-        let taken = signals.iter().filter(|signal| !is_in(ignored, **signal));
-        let streams = taken.map(|&signal| Ok((signal, listen(signal)?)));
-        let streams = streams.collect::<io::Result<_>>().map_err(|error| {
-            Failure::Unavailable(format!("signals can't be listened for: {error}"))
-        })?;
+    /// Takes these signals from now on.
+    pub(crate) fn listen(signals: &[Signal]) -> Result<Self, Failure> {
+        let ignored = ignored_signals();
+        let taken = signals.iter().filter(|signal| !contains(ignored, **signal));
+        let streams = taken.map(|&signal| Ok((signal, stream(signal)?)));
+        let streams = streams
+            .collect::<io::Result<_>>()
+            .map_err(|error| Failure::Unavailable(format!("can't listen for signals: {error}")))?;
         Ok(Self { streams })
     }
 
-    /// Takes another one from now on.
-    pub(crate) fn listen_for(&mut self, signal: Signal) -> Result<(), Failure> {
-        self.streams.extend(Self::of(&[signal])?.streams);
+    /// Takes one more signal from now on.
+    pub(crate) fn add(&mut self, signal: Signal) -> Result<(), Failure> {
+        self.streams.extend(Self::listen(&[signal])?.streams);
         Ok(())
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     ///
     /// # Cancellation safety
-    /// If this future is dropped, none is missed.
+    /// If this future is dropped, no signal is missed.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| self.poll(context)).await
     }
 
-    /// Those that have come already, and were not taken.
-    pub(crate) async fn come(&mut self) -> Vec<Signal> {
-        // What the operating system has told is looked at first.
+    /// Takes the signals that have come already.
+    pub(crate) async fn pending(&mut self) -> Vec<Signal> {
+        // The runtime first reads the signals that the operating system has delivered.
         yield_now().await;
-        let mut come = Vec::new();
+        let mut pending = Vec::new();
         poll_fn(|context| {
             while let Poll::Ready(signal) = self.poll(context) {
-                come.push(signal);
+                pending.push(signal);
             }
             Poll::Ready(())
         })
         .await;
-        come
+        pending
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
@@ -98,44 +92,39 @@ impl Signals {
     }
 }
 
-/// What a process gives that was ended by a signal, as a shell would tell it.
-pub(crate) fn exit_code_of(signal: i32) -> u8 {
-    u8::try_from(128 + signal).unwrap_or(u8::MAX)
-}
-
-/// What to end with when a signal has ended the work.
-pub(crate) fn ended_by(signal: Signal) -> Failure {
-    if signal == Signal::INT && in_the_foreground() {
+/// Returns the failure with which the command ends when a signal has ended its work.
+pub(crate) fn failure_of_signal(signal: Signal) -> Failure {
+    if signal == Signal::INT && is_in_foreground() {
         Failure::Interrupted
     } else {
-        Failure::Told(exit_code_of(signal.as_raw()))
+        Failure::Reported { code: exit_code::ended_by_signal(signal.as_raw()) }
     }
 }
 
-/// Whether a terminal sends SIGINT and SIGQUIT to our process group.
-pub(crate) fn in_the_foreground() -> bool {
+/// Returns whether the terminal sends SIGINT and SIGQUIT to this process group.
+pub(crate) fn is_in_foreground() -> bool {
     let foreground = File::open("/dev/tty").map(|terminal| tcgetpgrp(&terminal));
     matches!(foreground, Ok(Ok(group)) if group == getpgrp())
 }
 
-fn listen(signal: Signal) -> io::Result<unix::Signal> {
+fn stream(signal: Signal) -> io::Result<unix::Signal> {
     unix::signal(SignalKind::from_raw(signal.as_raw()))
 }
 
-/// The signals that this process ignores, a bit for each. Asked before anything listens.
+/// The signals that this process ignores, one bit each. Correct only before it listens for them.
 #[cfg(target_os = "linux")]
-fn ignored() -> u64 {
+fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn ignored() -> u64 {
+fn ignored_signals() -> u64 {
     0
 }
 
-fn is_in(mask: u64, signal: Signal) -> bool {
+fn contains(mask: u64, signal: Signal) -> bool {
     mask >> (signal.as_raw() - 1) & 1 == 1
 }
 
@@ -146,13 +135,8 @@ mod tests {
     #[test]
     fn ignored_signals_are_bits_counted_from_one() {
         let nohup = 0x1;
-        assert!(is_in(nohup, Signal::HUP) && !is_in(nohup, Signal::INT));
+        assert!(contains(nohup, Signal::HUP) && !contains(nohup, Signal::INT));
         let usr1_and_pipe = 0x1200;
-        assert!(is_in(usr1_and_pipe, Signal::USR1) && !is_in(usr1_and_pipe, Signal::USR2));
-    }
-
-    #[test]
-    fn exit_codes_are_those_of_a_shell() {
-        assert_eq!((exit_code_of(9), exit_code_of(15), exit_code_of(64)), (137, 143, 192));
+        assert!(contains(usr1_and_pipe, Signal::USR1) && !contains(usr1_and_pipe, Signal::USR2));
     }
 }

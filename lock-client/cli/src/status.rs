@@ -2,47 +2,47 @@
 
 use clap::Args;
 use fence::{ResourceName, Token};
+use lock_client::backend;
 use serde::Serialize;
 
-use super::{Failure, LockService, events::print, name};
-use lock_client::backend::Status;
+use crate::{failure::Failure, lock_service::LockService, parse, stdout::print};
 
 #[derive(Args, Debug)]
-pub(crate) struct StatusOf {
+pub(crate) struct Status {
     /// The lock's name
-    #[arg(value_parser = name)]
+    #[arg(value_parser = parse::name)]
     name: ResourceName,
 
     #[command(flatten)]
     lock_service: LockService,
 }
 
-/// What the command prints.
+/// The state of a lock, as `status` and `watch` print it.
 #[derive(Serialize)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct State<'a> {
     name: &'a ResourceName,
     held: bool,
-    /// The owner's token.
+    /// The holder's token.
     token: Option<Token>,
-    /// The owner, redacted.
+    /// The holder, redacted.
     holder: Option<String>,
-    /// What the lock service will let the owner keep it for.
+    /// How much of the ttl remains in the lock service.
     remaining_ms: Option<u64>,
     /// The last token issued.
     last_token: Option<u64>,
-    /// How many stand in the queue.
+    /// How many clients wait in the queue.
     queued: u64,
 }
 
-impl StatusOf {
+impl Status {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let status = self.lock_service.locks()?.status(&self.name).await?;
-        print(&Shown::of(&self.name, &status))
+        print(&State::new(&self.name, &status))
     }
 }
 
-impl<'a> Shown<'a> {
-    pub(crate) fn of(name: &'a ResourceName, status: &Status) -> Self {
+impl<'a> State<'a> {
+    pub(crate) fn new(name: &'a ResourceName, status: &backend::Status) -> Self {
         let held = status.held.as_ref();
         let remaining = held.and_then(|held| held.remaining);
         Self {

@@ -4,37 +4,38 @@ use std::{io, time::Duration};
 
 use clap::Args;
 use fence::ResourceName;
-use tokio::time::sleep;
-
-use super::{
-    Failure, LockService,
-    events::{cannot_print, print_aside, reader_has_gone},
-    name,
-    signals::Signals,
-    status::Shown,
-    voice::Voice,
-    with_causes,
-};
 use lock_client::{
     Locks,
     backend::{Status, Wakeups},
 };
+use tokio::time::sleep;
 
-/// How often to look at a lock of which nothing is heard: only its freeing is told.
+use crate::{
+    failure::{Failure, with_causes},
+    lock_service::LockService,
+    parse,
+    signals::{ENDING, Signals},
+    status::State,
+    stderr::Messages,
+    stdout::{print_unblocked, reader_is_gone},
+};
+
+/// How often to look at the lock. Only a release is notified; a grant is not.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 pub(crate) const HELP: &str = "\
-First comes the lock as it is, then a line whenever it is given to somebody, freed, or somebody joins \
-or leaves its queue. The lines are those of status. Of what lasts for less than half a second, not all \
-may be seen: a last_token that has changed tells that there was something, but not how often.
+The first line is the lock as it is now. Each further line follows when the lock is acquired or \
+freed, or when a client joins or leaves its queue. The lines are those of status. A change that \
+lasts less than half a second may be missed; a higher last_token shows that there was one, but not \
+how many.
 
-If Redis can't be reached at first, the exit code is 69; if it can't later, it is tried again. SIGINT \
-and SIGTERM end the watch, as does the end of who reads it, with 0.";
+If Redis can't be reached at first, the exit code is 69; if it can't be reached later, watch \
+retries. SIGINT, SIGTERM, and the end of the reader of stdout end the watch with 0.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
     /// The lock's name
-    #[arg(value_parser = name)]
+    #[arg(value_parser = parse::name)]
     name: ResourceName,
 
     #[command(flatten)]
@@ -43,7 +44,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let mut signals = Signals::to_end()?;
+        let mut signals = Signals::listen(ENDING)?;
         let locks = self.lock_service.locks()?;
         tokio::select! {
             ended = watch(&locks, &self.name) => ended,
@@ -53,56 +54,57 @@ impl Watch {
 }
 
 async fn watch(locks: &Locks, name: &ResourceName) -> Result<(), Failure> {
-    // What happens after the first look is heard.
+    // Subscribe before the first look, so that no release after it is missed.
     let freed = locks.wakeups(name).await?;
-    let voice = Voice::new();
-    let mut before = None;
+    let messages = Messages::new();
+    let mut printed = None;
     let mut status = locks.status(name).await?;
     loop {
-        if before.as_ref() != Some(&what_counts(&status)) {
-            before = Some(what_counts(&status));
-            match print_aside(&Shown::of(name, &status)).await {
+        let compared = without_remaining(&status);
+        if printed.as_ref() != Some(&compared) {
+            printed = Some(compared);
+            match print_unblocked(&State::new(name, &status)).await {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-                printed => printed.map_err(|error| cannot_print(&error))?,
+                result => result.map_err(Failure::CannotPrint)?,
             }
         }
-        match next_look(locks, name, &freed, &voice).await {
+        match next_status(locks, name, &freed, &messages).await {
             Some(next) => status = next,
             None => return Ok(()),
         }
     }
 }
 
-/// Looks again when the lock may have been freed, or after a while, until there is an answer, or
-/// nobody to tell it to.
-async fn next_look(
+/// Looks again when the lock may have been freed, or after the interval. Retries until the lock
+/// service answers. `None` if the reader of stdout is gone.
+async fn next_status(
     locks: &Locks,
     name: &ResourceName,
     freed: &Wakeups,
-    voice: &Voice,
+    messages: &Messages,
 ) -> Option<Status> {
-    let mut told = false;
+    let mut reported = false;
     loop {
         tokio::select! {
             () = freed.next() => {}
             () = sleep(INTERVAL) => {}
         }
-        if reader_has_gone() {
+        if reader_is_gone() {
             return None;
         }
         match locks.status(name).await {
             Ok(status) => return Some(status),
-            Err(error) if !told => {
-                told = true;
-                voice.say(format!("{}; it is tried again", with_causes(&error)));
+            Err(error) if !reported => {
+                reported = true;
+                messages.print(format!("{}; retrying", with_causes(&error)));
             }
             Err(_) => {}
         }
     }
 }
 
-/// What makes a difference between two looks.
-fn what_counts(status: &Status) -> Status {
+/// The part of a status whose change is printed. The remaining time changes all the time.
+fn without_remaining(status: &Status) -> Status {
     let mut status = status.clone();
     if let Some(held) = &mut status.held {
         held.remaining = None;

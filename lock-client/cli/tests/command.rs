@@ -1,4 +1,4 @@
-//! The `lock-client` command, run to its end or watched as it runs.
+//! Runs the command `lock-client`, to its end or step by step.
 
 use std::{
     ffi::OsStr,
@@ -14,17 +14,24 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testbed::{Redis, process::Process, wait::until};
 
-/// How long anything may take on a machine that is busy.
+/// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The command, with no settings from outside.
+/// The message if another client holds the lock.
+pub(crate) const BUSY: &str = "somebody else holds the lock";
+/// The message if Redis doesn't answer.
+pub(crate) const NO_ANSWER: &str = "no answer from the lock service";
+/// The message of `renew` and `release` if the lock is no longer held.
+pub(crate) const HANDLE_LOST: &str = "the lock of this handle is lost";
+
+/// The command, without settings from the environment.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     without_settings(Command::new(LOCK_CLIENT), arguments)
 }
 
-/// A program in a session without a terminal, where a signal is not taken for one of the terminal that
-/// the tests run in; and which ignores none, though the tests may have been started to do so.
-pub(crate) fn apart(program: impl AsRef<OsStr>) -> Command {
+/// A program without a terminal, so that no signal seems to come from the terminal of the tests. It
+/// ignores no signal, even if the tests were started to ignore some.
+pub(crate) fn without_terminal(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("env");
     if cfg!(target_os = "linux") {
         command.args(["--default-signal", "setsid"]);
@@ -34,7 +41,7 @@ pub(crate) fn apart(program: impl AsRef<OsStr>) -> Command {
 }
 
 fn without_settings(mut command: Command, arguments: &[&str]) -> Command {
-    for variable in ["TOKEN", "HOLDER", "RESOURCE", "DEADLINE_MS", "OUTER"] {
+    for variable in ["TOKEN", "HOLDER", "RESOURCE", "RESOURCE_PATH", "DEADLINE_MS", "OUTER"] {
         command.env_remove(format!("FENCING_{variable}"));
     }
     command.env_remove("FENCED_REDIS").env_remove("FENCED_STORAGE");
@@ -78,7 +85,7 @@ pub(crate) fn unix_millis() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// A `lock-client run` as it runs, which tells its events in a file.
+/// A running `lock-client run`, whose events go to a file.
 pub(crate) struct Run {
     process: Process,
     status: PathBuf,
@@ -100,7 +107,7 @@ impl Run {
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let status = folder.path().join("status");
-        let mut shell = apart("sh");
+        let mut shell = without_terminal("sh");
         shell.args(["-c", r#"exec "$@" 3>> "$0""#]).arg(&status);
         shell.arg(LOCK_CLIENT);
         let url = redis.url();
@@ -116,13 +123,13 @@ impl Run {
         self.process.line(PATIENCE).await.unwrap()
     }
 
-    /// The next line, which is the id of a process.
+    /// The next line, which is a process id.
     pub(crate) async fn pid(&mut self) -> u32 {
         self.line().await.parse().unwrap()
     }
 
-    /// Gives the script a line to read.
-    pub(crate) fn go_on(&mut self) {
+    /// Writes a line to the script's stdin, for which it waits.
+    pub(crate) fn continue_script(&mut self) {
         self.process.write_line("").unwrap();
     }
 
@@ -135,12 +142,12 @@ impl Run {
         self.process.signal(signal).unwrap();
     }
 
-    /// What the wrapper exits with.
+    /// Waits for the exit code of the wrapper.
     pub(crate) async fn exit_code(&mut self) -> i32 {
-        self.process.exit(PATIENCE).await.unwrap().code().expect("it is not killed")
+        self.process.exit(PATIENCE).await.unwrap().code().expect("no signal ended it")
     }
 
-    /// What was told on the status descriptor so far.
+    /// The events on the status descriptor so far.
     pub(crate) fn events(&self) -> Vec<Value> {
         json_lines(&std::fs::read_to_string(&self.status).unwrap_or_default())
     }
@@ -149,15 +156,15 @@ impl Run {
         names(&self.events()).into_iter().map(ToOwned::to_owned).collect()
     }
 
-    /// Waits until an event is told, and returns it.
+    /// Waits for an event, and returns it.
     pub(crate) async fn event(&self, name: &str) -> Value {
-        let told = || self.events().into_iter().find(|event| event["event"] == name);
-        let waited = until(PATIENCE, || Ok(told().is_some())).await;
+        let found = || self.events().into_iter().find(|event| event["event"] == name);
+        let waited = until(PATIENCE, || Ok(found().is_some())).await;
         waited.unwrap_or_else(|_| panic!("{name} is in {:?}; {}", self.events(), self.stderr()));
-        told().unwrap()
+        found().unwrap()
     }
 
-    /// What the wrapper and the script said on stderr so far.
+    /// What the wrapper and the script printed on stderr so far.
     pub(crate) fn stderr(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("run.stderr")).unwrap()
     }

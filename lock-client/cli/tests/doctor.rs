@@ -1,4 +1,4 @@
-//! `lock-client doctor`, on servers that are well, and on servers that have one thing wrong each.
+//! `lock-client doctor`, on healthy servers, and on servers with one problem each.
 
 mod answers;
 mod permissions;
@@ -12,7 +12,7 @@ use crate::programs::LOCK_CLIENT;
 use serde_json::Value;
 use testbed::{Redis, RedisCluster, Sentinels, wait::until_async};
 
-/// What a Redis needs to lose no token.
+/// The settings of a Redis that loses no token.
 const SAFE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 const SOON: Duration = Duration::from_secs(30);
 
@@ -22,7 +22,7 @@ async fn doctor(arguments: &[&str]) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-/// What was found, and the exit code.
+/// The findings, and the exit code.
 struct Report {
     document: Value,
     code: i32,
@@ -55,7 +55,7 @@ impl Report {
         findings.filter(|finding| finding["check"] == check).max_by_key(rank).unwrap()
     }
 
-    /// The checks that have not found everything well.
+    /// The checks with a finding that is not ok.
     fn complaints(&self) -> Vec<&str> {
         let findings = self.document["findings"].as_array().unwrap().iter();
         let bad = findings.filter(|finding| finding["severity"] != "ok");
@@ -70,12 +70,12 @@ impl Report {
     }
 }
 
-/// Does what a finding says cures it.
+/// Applies the cure of a finding.
 async fn cure(redis: &Redis, finding: &Value) {
     for command in finding["cure"]["commands"].as_array().unwrap() {
         let words: Vec<_> = command.as_str().unwrap().split(' ').collect();
         match redis.command::<()>(&words).await {
-            // The advice says so.
+            // As the advice says: a user with all keys needs no pattern.
             Err(error) if error.to_string().contains("does not have any effect") => {}
             result => result.unwrap(),
         }
@@ -83,7 +83,7 @@ async fn cure(redis: &Redis, finding: &Value) {
 }
 
 #[tokio::test]
-async fn redis_that_loses_nothing_is_ok_and_left_as_it_was() {
+async fn redis_that_loses_nothing_is_ok_and_is_left_unchanged() {
     for redis in [Redis::start_with(&SAFE).await, Redis::start_on_tcp(&SAFE).await] {
         let redis = redis.unwrap();
         let report = examine(&redis.url()).await;
@@ -97,7 +97,7 @@ async fn redis_that_loses_nothing_is_ok_and_left_as_it_was() {
 }
 
 #[tokio::test]
-async fn everything_that_a_power_loss_takes_back_is_a_token_loss_and_can_be_cured() {
+async fn settings_that_lose_writes_at_a_power_loss_are_a_token_loss_and_can_be_cured() {
     let snapshots = ["--save", "3600", "1"];
     let every_second = ["--appendonly", "yes", "--appendfsync", "everysec"];
     let whenever = ["--appendonly", "yes", "--appendfsync", "no"];
@@ -120,10 +120,10 @@ async fn everything_that_a_power_loss_takes_back_is_a_token_loss_and_can_be_cure
     }
 }
 
-// Elsewhere there is no device that is always full.
+// Only Linux has a device that is always full.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn append_only_file_that_takes_no_writes_is_a_token_loss() {
+async fn append_only_file_with_failing_writes_is_a_token_loss() {
     let folder = tempfile::tempdir().unwrap();
     let files = folder.path().join("appendonlydir");
     std::fs::create_dir(&files).unwrap();
@@ -143,7 +143,7 @@ async fn append_only_file_that_takes_no_writes_is_a_token_loss() {
 }
 
 #[tokio::test]
-async fn policies_that_evict_are_named_by_what_they_take() {
+async fn eviction_policies_are_rated_by_the_keys_that_they_evict() {
     let cases = [
         ("allkeys-lru", "100mb", "token-loss", 1, "maxmemory 104857600"),
         ("allkeys-random", "0", "token-loss", 1, "maxmemory is 0"),
@@ -165,32 +165,32 @@ async fn policies_that_evict_are_named_by_what_they_take() {
 }
 
 #[tokio::test]
-async fn replicas_are_a_token_loss_and_their_lag_is_told() {
+async fn replicas_are_a_token_loss_and_their_lag_is_reported() {
     let primary = Redis::start_with(&SAFE).await.unwrap();
     let alone = examine(&primary.url()).await;
     alone.assert_finds("replication", "ok", "without replicas");
 
     let replica = Redis::replica_of(&primary).await.unwrap();
     let report = examine(&primary.url()).await;
-    report.assert_finds("replication", "token-loss", "with replicas: 1; nobody was seen");
+    report.assert_finds("replication", "token-loss", "with replicas: 1; no Sentinel was seen");
     assert_eq!((report.code, report.complaints().as_slice()), (1, &["replication"][..]));
     let address = replica.redis().address().unwrap().to_string();
     let lag = |report: &Report| {
         let findings = report.document["findings"].as_array().unwrap().iter();
-        let of_the_replica =
+        let is_of_replica =
             |finding: &&Value| finding["found"].as_str().unwrap().contains(&address);
-        findings.filter(of_the_replica).map(|finding| finding["severity"].clone()).next()
+        findings.filter(is_of_replica).map(|finding| finding["severity"].clone()).next()
     };
     let is_near = async || Ok(lag(&examine(&primary.url()).await) == Some("ok".into()));
     until_async(SOON, is_near).await.unwrap();
 
-    replica.cut().await;
+    replica.cut();
     let is_behind = async || Ok(lag(&examine(&primary.url()).await) == Some("warning".into()));
     until_async(SOON, is_behind).await.unwrap();
 }
 
 #[tokio::test]
-async fn replica_is_no_place_for_locks() {
+async fn replica_is_unusable_for_locks() {
     let primary = Redis::start().await.unwrap();
     let replica = Redis::replica_of(&primary).await.unwrap();
     let report = examine(&replica.redis().url()).await;
@@ -200,7 +200,7 @@ async fn replica_is_no_place_for_locks() {
 
     replica.redis().command::<()>(&["CONFIG", "SET", "replica-read-only", "no"]).await.unwrap();
     let report = examine(&replica.redis().url()).await;
-    report.assert_finds("replication", "token-loss", "takes writes all the same");
+    report.assert_finds("replication", "token-loss", "and it accepts writes");
     report.assert_finds("locking", "ok", "");
 
     replica.promote().await.unwrap();
@@ -208,7 +208,7 @@ async fn replica_is_no_place_for_locks() {
 }
 
 #[tokio::test]
-async fn sentinels_and_clusters_are_named() {
+async fn sentinels_and_redis_clusters_are_recognised() {
     let mut world = Sentinels::start().await.unwrap();
     let report = examine(&world.primary().url()).await;
     report.assert_finds("replication", "token-loss", "a Sentinel promotes one by itself");
@@ -220,11 +220,11 @@ async fn sentinels_and_clusters_are_named() {
 
     let mut cluster = RedisCluster::start().await.unwrap();
     let report = examine(&cluster.url()).await;
-    report.assert_finds("replication", "warning", "one node of a Cluster");
+    report.assert_finds("replication", "warning", "one node of a Redis Cluster");
     report.assert_finds("locking", "ok", "");
     for node in cluster.nodes() {
         let report = examine(&node.url()).await;
-        report.assert_finds("replication", "warning", "one node of a Cluster");
+        report.assert_finds("replication", "warning", "one node of a Redis Cluster");
         report.assert_finds("locking", "ok", "");
         assert_eq!(node.command::<u64>(&["DBSIZE"]).await.unwrap(), 0);
     }

@@ -1,4 +1,4 @@
-//! `lock-client acquire`, `renew` and `release`: a lock that scripts hand on.
+//! `lock-client acquire`, `renew` and `release`: a lock that scripts pass from one to the next.
 
 use std::{
     io::Write,
@@ -15,7 +15,10 @@ use testbed::{
 };
 
 use crate::{
-    command::{PATIENCE, assert_failed, command, events, lock_client, locks, output, unix_millis},
+    command::{
+        BUSY, HANDLE_LOST, PATIENCE, assert_failed, command, events, lock_client, locks, output,
+        unix_millis,
+    },
     names::name,
 };
 
@@ -33,7 +36,7 @@ async fn held(redis: &Redis) -> bool {
 }
 
 #[tokio::test]
-async fn handle_takes_a_lock_from_one_process_to_the_next() {
+async fn handle_passes_a_lock_from_one_process_to_the_next() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
     let url = redis.url();
@@ -48,9 +51,9 @@ async fn handle_takes_a_lock_from_one_process_to_the_next() {
     });
     assert_eq!(handle, expected);
     let lock: String = redis.command(&["GET", "fenced:{r}:lock"]).await.unwrap();
-    assert_eq!(lock, format!("33 33 {holder}"), "the lock is left taken");
+    assert_eq!(lock, format!("33 33 {holder}"), "the lock stays held");
     let busy = lock_client(&["acquire", "r", "--redis", &url, "--no-wait"]).await;
-    assert_failed(&busy, 75, "somebody else holds the lock");
+    assert_failed(&busy, 75, BUSY);
 
     let text = handle.to_string();
     let renewed = lock_client(&["renew", &text, "--redis", &url, "--ttl", "10m"]).await;
@@ -64,7 +67,7 @@ async fn handle_takes_a_lock_from_one_process_to_the_next() {
     assert_eq!(released.status.code(), Some(0), "{released:?}");
     assert!(!held(&redis).await);
     let again = lock_client(&["release", &text, "--redis", &url]).await;
-    assert_failed(&again, 79, "the lock is not ours any more");
+    assert_failed(&again, 79, HANDLE_LOST);
 }
 
 #[tokio::test]
@@ -72,28 +75,28 @@ async fn handle_of_a_lost_lock_is_79_and_touches_nothing() {
     let redis = Redis::start().await.unwrap();
     let url = redis.url();
     let handle = acquire(&redis, &["--ttl", "300ms"]).await.to_string();
-    // The negative control of renewal: nobody renews it, and so it ends.
+    // The negative control of renewal: without one, the lock expires.
     until_async(PATIENCE, || async { Ok(!held(&redis).await) }).await.unwrap();
     for command in ["renew", "release"] {
         let lost = lock_client(&[command, &handle, "--redis", &url]).await;
-        assert_failed(&lost, 79, "the lock is not ours any more");
+        assert_failed(&lost, 79, HANDLE_LOST);
         assert!(lost.stdout.is_empty());
     }
     let other = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
     for command in ["renew", "release"] {
         let lost = lock_client(&[command, &handle, "--redis", &url]).await;
-        assert_failed(&lost, 79, "the lock is not ours any more");
+        assert_failed(&lost, 79, HANDLE_LOST);
     }
-    assert!(other.renew().await.is_ok(), "the other's lock is untouched");
+    assert!(other.renew().await.is_ok(), "the other client's lock is untouched");
 }
 
 #[tokio::test]
-async fn handle_tells_a_token_that_was_swapped_for_a_higher_one() {
+async fn renewed_handle_has_the_token_of_a_reissue() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
     let handle = acquire(&redis, &[]).await;
     let holder = handle["holder"].as_str().unwrap();
-    // As a reissue leaves it.
+    // The lock after a reissue.
     let _: String = redis
         .command(&["SET", "fenced:{r}:lock", &format!("40 33 {holder}"), "KEEPTTL"])
         .await
@@ -105,7 +108,7 @@ async fn handle_tells_a_token_that_was_swapped_for_a_higher_one() {
 }
 
 #[tokio::test]
-async fn handle_is_read_from_stdin_where_nobody_sees_it() {
+async fn handle_is_read_from_stdin_where_other_users_do_not_see_it() {
     let redis = Redis::start().await.unwrap();
     let script = r#"set -e; handle=$("$0" acquire r --redis "$1")
         handle=$(echo "$handle" | "$0" renew - --redis "$1")
@@ -118,7 +121,7 @@ async fn handle_is_read_from_stdin_where_nobody_sees_it() {
 }
 
 #[tokio::test]
-async fn lock_whose_handle_cannot_be_printed_is_not_left_taken() {
+async fn lock_whose_handle_cannot_be_printed_is_released() {
     let redis = Redis::start().await.unwrap();
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut acquire = command(&["acquire", "r", "--redis", &redis.url()]);
@@ -130,7 +133,7 @@ async fn lock_whose_handle_cannot_be_printed_is_not_left_taken() {
     assert!(!held(&redis).await);
 }
 
-/// A stdout that takes nothing more, and who doesn't read it.
+/// A full stdout, and the reader that keeps it open.
 pub(crate) fn full_stdout() -> (Stdio, UnixStream) {
     let (mut stdout, reader) = UnixStream::pair().unwrap();
     stdout.set_nonblocking(true).unwrap();
@@ -140,7 +143,7 @@ pub(crate) fn full_stdout() -> (Stdio, UnixStream) {
 }
 
 #[tokio::test]
-async fn signal_ends_an_acquire_whose_handle_nobody_reads_and_frees_the_lock() {
+async fn signal_ends_an_acquire_whose_handle_nobody_reads_and_releases_the_lock() {
     let redis = Redis::start().await.unwrap();
     let (stdout, _reader) = full_stdout();
     let mut child =
@@ -171,7 +174,7 @@ async fn signal_ends_an_acquire_that_waits_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn what_is_no_handle_is_64() {
+async fn malformed_handle_is_64() {
     for (handle, reason) in
         [("x", "expected value"), ("{}", "missing field"), ("-", "stdin has no handle")]
     {

@@ -1,4 +1,4 @@
-//! The commands for a lock on a majority of nodes.
+//! The commands with a Redlock cluster.
 
 mod admission;
 mod commands;

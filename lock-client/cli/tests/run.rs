@@ -1,4 +1,4 @@
-//! `lock-client run`: what the command is told, and what the exit code tells.
+//! `lock-client run`: the environment of the command, the exit code, and the events.
 
 use std::{
     io::Read,
@@ -12,24 +12,25 @@ use testbed::{Redis, wait::until_async};
 
 use crate::{
     command::{
-        PATIENCE, Run, assert_failed, command, events, lock_client, locks, names, output,
-        unix_millis,
+        BUSY, NO_ANSWER, PATIENCE, Run, assert_failed, command, events, lock_client, locks, names,
+        output, unix_millis,
     },
     names::name,
 };
 
 const PRINT_ENVIRONMENT: &str = r#"
     echo "$FENCING_TOKEN"; echo "$FENCING_HOLDER"; echo "$FENCING_RESOURCE"
-    echo "$FENCING_DEADLINE_MS"; read go"#;
+    echo "$FENCING_RESOURCE_PATH"; echo "$FENCING_DEADLINE_MS"; read go"#;
 
 #[tokio::test]
-async fn command_is_told_its_lease_whatever_was_inherited() {
+async fn command_has_its_lease_in_the_environment_whatever_was_inherited() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
     let inherited = [
         ("FENCING_TOKEN", "999"),
         ("FENCING_HOLDER", "somebody-else-entirely"),
         ("FENCING_RESOURCE", "another"),
+        ("FENCING_RESOURCE_PATH", "another%20path"),
         ("FENCING_DEADLINE_MS", "1"),
     ];
     let before = unix_millis();
@@ -37,24 +38,25 @@ async fn command_is_told_its_lease_whatever_was_inherited() {
     assert_eq!(run.line().await, "33");
     let holder = run.line().await;
     assert_eq!(run.line().await, "r");
+    assert_eq!(run.line().await, "r", "as a path");
     let deadline: u64 = run.line().await.parse().unwrap();
     assert!((before + 50_000..=unix_millis() + 60_000).contains(&deadline), "{deadline}");
     let lock: String = redis.command(&["GET", "fenced:{r}:lock"]).await.unwrap();
     assert_eq!(lock, format!("33 33 {holder}"));
 
-    run.go_on();
+    run.continue_script();
     assert_eq!(run.exit_code().await, 0);
     let acquired =
         json!({"event": "acquired", "resource": "r", "token": 33, "deadline_ms": deadline});
     assert_eq!(run.events()[0], acquired);
     assert_eq!(run.event_names(), ["acquired", "started", "exited", "released"]);
-    assert!(!format!("{:?}", run.events()).contains(&holder), "the holder is told to nobody else");
+    assert!(!format!("{:?}", run.events()).contains(&holder), "no event has the holder");
 
     // The control: without a lock, the same script prints what it inherited.
     let mut plain = std::process::Command::new("sh");
     plain.args(["-c", PRINT_ENVIRONMENT]).envs(inherited);
     let printed = String::from_utf8(output(plain).await.stdout).unwrap();
-    assert_eq!(printed, "999\nsomebody-else-entirely\nanother\n1\n");
+    assert_eq!(printed, "999\nsomebody-else-entirely\nanother\nanother%20path\n1\n");
 }
 
 #[tokio::test]
@@ -71,7 +73,7 @@ async fn command_gets_no_password() {
         assert!(printed.ends_with("end\n") && printed.contains("FENCING_TOKEN="), "{printed}");
         assert!(!printed.contains("secret") && !printed.contains("FENCED_REDIS"), "{printed}");
     }
-    // The control: what has no password is kept, and leads to the same Redis.
+    // The control: a URL without a password is passed on.
     let redis = Redis::start().await.unwrap();
     let url = redis.url();
     let mut run = command(&arguments);
@@ -88,7 +90,7 @@ async fn exit_code_is_the_commands_own() {
         ("exit 7", 7, json!({"event": "exited", "code": 7})),
         ("kill -9 $$", 137, json!({"event": "killed", "signal": 9})),
         ("kill -TERM $$", 143, json!({"event": "killed", "signal": 15})),
-        // Codes of ours, as the command's own: the status tells which they are.
+        // Codes of run, as the command's own: the event shows whose they are.
         ("exit 75", 75, json!({"event": "exited", "code": 75})),
         ("exit 79", 79, json!({"event": "exited", "code": 79})),
         ("exit 127", 127, json!({"event": "exited", "code": 127})),
@@ -100,7 +102,7 @@ async fn exit_code_is_the_commands_own() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_run_is_told_before_the_lock_is_taken() {
+async fn command_that_cannot_be_run_is_reported_before_the_lock_is_acquired() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
     let url = redis.url();
@@ -108,14 +110,14 @@ async fn what_cannot_be_run_is_told_before_the_lock_is_taken() {
         let url = url.clone();
         async move { lock_client(&["run", "r", "--redis", &url, "--", program]).await }
     };
-    assert_failed(&run("no-such-program").await, 127, "there is no no-such-program");
-    assert_failed(&run("/no/such/program").await, 127, "there is no /no/such/program");
+    assert_failed(&run("no-such-program").await, 127, "no-such-program is not in the PATH");
+    assert_failed(&run("/no/such/program").await, 127, "/no/such/program does not exist");
     assert_failed(&run("/etc/passwd").await, 126, "not executable");
     assert_failed(&run("/etc").await, 126, "not a file");
     let counter: String = redis.command(&["GET", "fenced:{r}:token"]).await.unwrap();
-    assert_eq!(counter, "32", "nothing was granted");
+    assert_eq!(counter, "32", "no lock was granted");
 
-    // Only the operating system knows that this can't be run; and the lock is free again.
+    // Only the operating system finds that this can't be run. The lock is free again.
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("script");
     std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
@@ -123,14 +125,14 @@ async fn what_cannot_be_run_is_told_before_the_lock_is_taken() {
     std::os::unix::fs::PermissionsExt::set_mode(&mut executable, 0o755);
     std::fs::set_permissions(&script, executable).unwrap();
     let script = script.to_str().unwrap().to_owned();
-    let refused = lock_client(&["run", "r", "--redis", &url, "--", &script]).await;
-    assert_failed(&refused, 127, "can't be run");
+    let failed = lock_client(&["run", "r", "--redis", &url, "--", &script]).await;
+    assert_failed(&failed, 127, "can't be run");
     let status = locks(&redis).status(&name("r")).await.unwrap();
     assert_eq!((status.last_token, status.held), (Some(33), None));
 }
 
 #[tokio::test]
-async fn busy_is_75_or_what_was_asked_for() {
+async fn busy_is_75_or_the_code_that_was_asked_for() {
     let redis = Redis::start().await.unwrap();
     let ttl = Ttl::from_secs(60).unwrap();
     let lease = locks(&redis).acquire(&name("r"), ttl).await.unwrap();
@@ -145,9 +147,9 @@ async fn busy_is_75_or_what_was_asked_for() {
         let mut run = Run::start(&redis, options, "echo it ran");
         assert_eq!(run.exit_code().await, code, "{options:?}");
         assert_eq!(run.event_names(), ["busy"]);
-        let said = run.stderr().contains("somebody else holds the lock r");
-        assert_eq!(said, code != 0, "what may be skipped is skipped in silence");
-        assert!(run.process().line(PATIENCE).await.is_err(), "nothing is run");
+        let reported = run.stderr().contains(BUSY);
+        assert_eq!(reported, code != 0, "with --skip-if-busy, nothing is printed");
+        assert!(run.process().line(PATIENCE).await.is_err(), "the command is not run");
     }
     lease.release().await.unwrap();
     // The control: the same options, and the lock is free.
@@ -167,13 +169,13 @@ async fn run_waits_until_the_lock_is_free() {
     let both_wait = async || Ok(redis.command::<(String, u64)>(&listening).await?.1 == 2);
     until_async(PATIENCE, both_wait).await.unwrap();
     assert!(limited.events().is_empty() && unlimited.events().is_empty());
-    first.go_on();
+    first.continue_script();
     assert_eq!(first.exit_code().await, 0);
     assert_eq!((limited.exit_code().await, unlimited.exit_code().await), (0, 0));
 }
 
 #[tokio::test]
-async fn fair_runs_come_in_their_order() {
+async fn fair_runs_acquire_in_the_order_of_their_arrival() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
     let locks = locks(&redis);
@@ -184,7 +186,7 @@ async fn fair_runs_come_in_their_order() {
         let queued = || async { Ok(locks.status(&name("r")).await?.queued == place) };
         until_async(PATIENCE, queued).await.unwrap();
     }
-    // One that doesn't queue doesn't come before those who do, either.
+    // A client that doesn't queue can't overtake the queue, either.
     let tried = Terms::new(Ttl::from_secs(60).unwrap()).no_wait();
     assert!(locks.acquire(&name("r"), tried).await.is_err());
     lease.release().await.unwrap();
@@ -195,14 +197,14 @@ async fn fair_runs_come_in_their_order() {
 }
 
 #[tokio::test]
-async fn redis_that_cannot_be_reached_is_69_and_nothing_is_run() {
+async fn unreachable_redis_is_69_and_the_command_is_not_run() {
     let mut redis = Redis::start().await.unwrap();
     redis.process().kill().unwrap();
     let mut run = Run::start(&redis, &["--no-wait"], "echo it ran");
     assert_eq!(run.exit_code().await, 69);
     assert_eq!(run.event_names(), ["unavailable"]);
-    assert!(run.process().line(PATIENCE).await.is_err(), "nothing is run");
-    assert!(run.stderr().contains("no answer from the lock service"));
+    assert!(run.process().line(PATIENCE).await.is_err(), "the command is not run");
+    assert!(run.stderr().contains(NO_ANSWER));
 }
 
 #[tokio::test]
@@ -224,8 +226,9 @@ async fn wrong_usage_of_run_is_64() {
     }
 }
 
-/// Runs a script with the status piped to a reader, and prints what the wrapper exits with. Both find
-/// in `$END` a file that is there when the wrapper has ended, and in `$BEGUN` one for their own use.
+/// Runs a script with the status piped to a reader, and prints the exit code of the wrapper. For
+/// both, `$END` names a file that exists when the wrapper has ended, and `$BEGUN` one that they may
+/// create.
 async fn run_with_status_piped_to(reader: &str, redis: &Redis, script: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let pipe = format!(
@@ -239,20 +242,20 @@ async fn run_with_status_piped_to(reader: &str, redis: &Redis, script: &str) -> 
 }
 
 #[tokio::test]
-async fn status_goes_to_a_pipe_too() {
+async fn status_may_go_to_a_pipe() {
     let redis = Redis::start().await.unwrap();
     let output = run_with_status_piped_to("cat", &redis, "exit 5").await;
     assert_eq!(String::from_utf8_lossy(&output.stderr), "code 5\n");
     assert_eq!(names(&events(&output)), ["acquired", "started", "exited", "released"]);
 }
 
-/// The wrapper neither dies of a reader that has gone, nor is it held up by a full pipe.
+/// Neither a reader that is gone nor a full pipe stops the wrapper.
 #[tokio::test]
-async fn nobody_need_read_the_status() {
+async fn status_needs_no_reader() {
     let redis = Redis::start().await.unwrap();
-    let gone = r#"exec <&-; : > "$BEGUN""#;
+    let no_reader = r#"exec <&-; : > "$BEGUN""#;
     let script = r#"while [ ! -e "$BEGUN" ]; do sleep 0.02; done; exit 5"#;
-    let output = run_with_status_piped_to(gone, &redis, script).await;
+    let output = run_with_status_piped_to(no_reader, &redis, script).await;
     assert_eq!(String::from_utf8_lossy(&output.stderr), "code 5\n");
 
     let reads_nothing = r#"while [ ! -e "$END" ]; do sleep 0.02; done"#;
@@ -261,7 +264,7 @@ async fn nobody_need_read_the_status() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "code 5\n");
 }
 
-/// Such as those that the command has opened for itself.
+/// The command opens descriptors of its own, which must not be mistaken for inherited ones.
 #[tokio::test]
 async fn descriptor_that_is_not_inherited_is_64() {
     let redis = Redis::start().await.unwrap();
@@ -298,14 +301,14 @@ async fn status_overwrites_nothing_in_a_file_that_the_command_writes_to() {
         shell.args(["--status-fd", number, "--", "sh", "-c", script]);
         assert!(output(shell).await.status.success());
         let written = std::fs::read_to_string(&file).unwrap();
-        let (told, said): (Vec<_>, Vec<_>) =
+        let (events, printed): (Vec<_>, Vec<_>) =
             written.lines().partition(|line| line.starts_with(r#"{"event":"#));
-        assert_eq!((told.len(), said), (4, vec!["one", "two"]), "{written}");
+        assert_eq!((events.len(), printed), (4, vec!["one", "two"]), "{written}");
     }
 }
 
 #[tokio::test]
-async fn status_goes_to_a_socket_and_nobody_need_read_it() {
+async fn status_may_go_to_a_socket_and_needs_no_reader() {
     let redis = Redis::start().await.unwrap();
     let run = |script: &str| {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -317,11 +320,11 @@ async fn status_goes_to_a_socket_and_nobody_need_read_it() {
     let (mut ours, mut reported) = run("exit 5");
     let status = tokio::task::spawn_blocking(move || reported.status().unwrap()).await.unwrap();
     assert_eq!(status.code(), Some(5));
-    let mut told = String::new();
-    ours.read_to_string(&mut told).unwrap();
-    assert_eq!(told.lines().count(), 4, "{told}");
+    let mut events = String::new();
+    ours.read_to_string(&mut events).unwrap();
+    assert_eq!(events.lines().count(), 4, "{events}");
 
-    // The command fills the socket, and nobody reads it.
+    // The command fills the socket, which has no reader.
     let (unread, mut filling) = run("dd if=/dev/zero oflag=nonblock bs=1024 2>&-; exit 5");
     let status = tokio::task::spawn_blocking(move || filling.status().unwrap()).await.unwrap();
     assert_eq!(status.code(), Some(5));

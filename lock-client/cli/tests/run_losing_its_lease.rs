@@ -1,4 +1,5 @@
-//! `lock-client run` when its lease is lost: the command is ended, in time, and the exit code tells.
+//! `lock-client run` when its lease is lost: it ends the command in time, and the exit code shows
+//! it.
 
 use std::time::Duration;
 
@@ -18,25 +19,26 @@ use crate::{
 };
 
 const LOCK: &str = "fenced:{r}:lock";
-/// A lease whose loss is noticed soon.
+/// A short lease, so that its loss is noticed soon.
 const SHORT: [&str; 4] = ["--ttl", "3s", "--kill-after", "1s"];
-/// Takes no SIGTERM.
+/// Ignores SIGTERM.
 const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
-/// Ends in an orderly way, and with 0, when it gets SIGTERM.
-const ORDERLY: &str = "trap 'echo terminated; sleep 0.2; echo tidied; exit 0' TERM; echo $$; while :; do sleep 0.05; done";
+/// Cleans up and exits with 0 when it gets SIGTERM.
+const ORDERLY: &str = "trap 'echo terminated; sleep 0.2; echo tidied; exit 0' TERM
+    echo $$; while :; do sleep 0.05; done";
 
-/// A lock that is taken away.
-async fn take_away(redis: &Redis) {
-    let there: u64 = redis.command(&["DEL", LOCK]).await.unwrap();
-    assert_eq!(there, 1);
+/// Deletes the lock.
+async fn delete_lock(redis: &Redis) {
+    let deleted: u64 = redis.command(&["DEL", LOCK]).await.unwrap();
+    assert_eq!(deleted, 1);
 }
 
-/// When Redis will end the lock, in Unix time.
+/// When the ttl ends in Redis, in Unix time.
 async fn end_of_ttl(redis: &Redis) -> u64 {
     redis.command(&["PEXPIRETIME", LOCK]).await.unwrap()
 }
 
-/// Waits until the lock was renewed, just now, and tells when Redis will end it.
+/// Waits for a renewal, and returns when the ttl ends in Redis.
 async fn renewed(redis: &Redis) -> u64 {
     let before = end_of_ttl(redis).await;
     until_async(PATIENCE, || async { Ok(end_of_ttl(redis).await > before) }).await.unwrap();
@@ -54,20 +56,20 @@ async fn lease_is_renewed_as_long_as_the_command_runs() {
 }
 
 #[tokio::test]
-async fn lock_that_was_taken_away_ends_the_command_in_an_orderly_way() {
+async fn deleted_lock_ends_the_command_which_has_time_to_clean_up() {
     let redis = Redis::start().await.unwrap();
     let mut run = Run::start(&redis, &SHORT, ORDERLY);
     let child = run.pid().await;
-    take_away(&redis).await;
+    delete_lock(&redis).await;
     let other = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
     assert_eq!(run.line().await, "terminated");
-    assert_eq!(run.line().await, "tidied", "it has time");
-    assert_eq!(run.exit_code().await, 79, "though the command ended with 0");
+    assert_eq!(run.line().await, "tidied", "the command has time");
+    assert_eq!(run.exit_code().await, 79, "though the command exited with 0");
     assert!(!lives(child));
     assert_eq!(run.event("lost").await["reason"], "not-ours");
     assert_eq!(run.event("exited").await["code"], 0);
     assert_eq!(run.event_names().last().unwrap(), "not-held");
-    assert!(other.renew().await.is_ok(), "the other's lock is untouched");
+    assert!(other.renew().await.is_ok(), "the other client's lock is untouched");
 }
 
 #[tokio::test]
@@ -75,7 +77,7 @@ async fn command_that_ignores_sigterm_is_killed() {
     let redis = Redis::start().await.unwrap();
     let mut run = Run::start(&redis, &SHORT, STUBBORN);
     let child = run.pid().await;
-    take_away(&redis).await;
+    delete_lock(&redis).await;
     run.event("lost").await;
     assert_eq!(run.exit_code().await, 79);
     assert!(!lives(child));
@@ -83,47 +85,47 @@ async fn command_that_ignores_sigterm_is_killed() {
 }
 
 #[tokio::test]
-async fn lock_that_was_taken_away_unnoticed_is_told_at_the_end() {
+async fn unnoticed_loss_is_reported_at_the_end() {
     let redis = Redis::start().await.unwrap();
     // The next renewal is far away.
     let mut run = Run::start(&redis, &["--ttl", "600s"], "echo began; read go");
     assert_eq!(run.line().await, "began");
-    take_away(&redis).await;
-    run.go_on();
-    assert_eq!(run.exit_code().await, 79, "though the command ended with 0");
+    delete_lock(&redis).await;
+    run.continue_script();
+    assert_eq!(run.exit_code().await, 79, "though the command exited with 0");
     assert_eq!(run.event_names(), ["acquired", "started", "exited", "lost", "not-held"]);
 }
 
 #[tokio::test]
-async fn what_is_to_continue_goes_on_and_the_exit_code_tells() {
+async fn command_that_continues_is_not_ended_and_the_exit_code_shows_the_loss() {
     let redis = Redis::start().await.unwrap();
     let continues = [&SHORT[..], &["--on-lost", "continue"]].concat();
     let mut run = Run::start(&redis, &continues, "echo $$; read go; exit 7");
     let child = run.pid().await;
-    take_away(&redis).await;
+    delete_lock(&redis).await;
     run.event("lost").await;
-    // Longer than the ttl, after which a command that is to be ended is killed.
+    // Longer than the ttl. Without --on-lost continue, the command would be killed by then.
     sleep(Duration::from_secs(3)).await;
     assert!(lives(child));
-    run.go_on();
+    run.continue_script();
     assert_eq!(run.exit_code().await, 79);
     assert_eq!(run.event("exited").await["code"], 7);
-    assert!(run.stderr().contains("r: the lock is not ours any more"));
+    assert!(run.stderr().contains("lock `r` is lost: it was deleted"));
 }
 
 #[tokio::test]
-async fn one_signal_is_sent_and_the_command_goes_on() {
+async fn single_signal_is_sent_and_the_command_continues() {
     let redis = Redis::start().await.unwrap();
     let signals = [&SHORT[..], &["--on-lost", "signal:USR1"]].concat();
     let script = "trap 'echo USR1' USR1; trap 'echo TERM' TERM; echo $$
-        while [ -e \"$GO_ON\" ]; do sleep 0.02; done; exit 7";
+        while [ -e \"$CONTINUE\" ]; do sleep 0.02; done; exit 7";
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("go-on");
+    let file = folder.path().join("continue");
     std::fs::write(&file, "").unwrap();
-    let variables = [("GO_ON", file.to_str().unwrap())];
+    let variables = [("CONTINUE", file.to_str().unwrap())];
     let mut run = Run::start_with(&redis, &signals, script, &variables);
     let child = run.pid().await;
-    take_away(&redis).await;
+    delete_lock(&redis).await;
     assert_eq!(run.line().await, "USR1");
     sleep(Duration::from_secs(3)).await;
     assert!(lives(child));
@@ -133,19 +135,19 @@ async fn one_signal_is_sent_and_the_command_goes_on() {
     assert!(run.process().line(PATIENCE).await.is_err(), "and no other signal");
 }
 
-/// What the property below is about: whether the command is dead when the ttl is over in Redis.
-async fn is_dead_when_the_ttl_is_over(on_lost: &str, script: &str) -> bool {
+/// Returns whether the command is dead when the ttl ends in a Redis that hangs.
+async fn is_dead_when_the_ttl_ends(on_lost: &str, script: &str) -> bool {
     let mut redis = Redis::start().await.unwrap();
     let mut run = Run::start(&redis, &[&SHORT[..], &["--on-lost", on_lost]].concat(), script);
     let child = run.pid().await;
-    // The next renewal is a second away, so this is the last one that Redis does.
+    // The next renewal is a second away: Redis is paused before it.
     let end = renewed(&redis).await;
     redis.process().pause().await.unwrap();
     let over = || Ok(unix_millis() >= end || !lives(child));
     until(PATIENCE, over).await.unwrap();
     let dead = !lives(child);
     if dead {
-        assert!(unix_millis() < end, "it was dead before");
+        assert!(unix_millis() < end, "the command died before the end of the ttl");
         assert_eq!(run.exit_code().await, 79);
         assert_eq!(run.event("lost").await["reason"], "not-renewed");
     }
@@ -155,14 +157,14 @@ async fn is_dead_when_the_ttl_is_over(on_lost: &str, script: &str) -> bool {
 
 #[tokio::test]
 async fn command_is_dead_before_the_ttl_ends_in_a_redis_that_hangs() {
-    assert!(is_dead_when_the_ttl_is_over("term", STUBBORN).await);
-    assert!(is_dead_when_the_ttl_is_over("term", ORDERLY).await);
-    // The control: nobody ends the command, and it runs while another may have the lock.
-    assert!(!is_dead_when_the_ttl_is_over("continue", STUBBORN).await);
+    assert!(is_dead_when_the_ttl_ends("term", STUBBORN).await);
+    assert!(is_dead_when_the_ttl_ends("term", ORDERLY).await);
+    // The control: a command that continues still runs when another client may acquire the lock.
+    assert!(!is_dead_when_the_ttl_ends("continue", STUBBORN).await);
 }
 
 #[tokio::test]
-async fn command_is_ended_too_if_redis_has_gone() {
+async fn command_is_ended_in_time_if_redis_is_killed() {
     let mut redis = Redis::start().await.unwrap();
     let mut run = Run::start(&redis, &SHORT, STUBBORN);
     let child = run.pid().await;
@@ -175,7 +177,7 @@ async fn command_is_ended_too_if_redis_has_gone() {
 }
 
 #[tokio::test]
-async fn redis_that_hangs_for_less_than_the_lease_does_no_harm() {
+async fn redis_that_hangs_for_less_than_the_lease_ends_nothing() {
     let mut redis = Redis::start().await.unwrap();
     let mut run = Run::start(&redis, &["--ttl", "6s", "--kill-after", "1s"], "echo $$; read go");
     let child = run.pid().await;
@@ -186,12 +188,12 @@ async fn redis_that_hangs_for_less_than_the_lease_does_no_harm() {
     redis.process().resume().unwrap();
     renewed(&redis).await;
     assert!(lives(child));
-    run.go_on();
+    run.continue_script();
     assert_eq!(run.exit_code().await, 0);
 }
 
 #[tokio::test]
-async fn wrapper_that_was_stopped_past_the_deadline_kills_at_once_when_it_wakes() {
+async fn wrapper_stopped_past_the_deadline_kills_at_once_when_it_continues() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
     let mut run = Run::start(&redis, &SHORT, ORDERLY);
@@ -199,25 +201,25 @@ async fn wrapper_that_was_stopped_past_the_deadline_kills_at_once_when_it_wakes(
     run.process().pause().await.unwrap();
     let other = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
     assert_eq!(other.token().unwrap().as_u64(), 34);
-    // Nobody can end it now. That is what the token is for: its writes come with 33.
+    // Nothing can end the command now. The token protects: its writes have token 33.
     assert!(lives(child));
     run.process().resume().unwrap();
     assert_eq!(run.exit_code().await, 79);
     assert!(!lives(child));
     assert_eq!(run.event("lost").await["reason"], "expired");
     assert_eq!(run.event("killed").await["signal"], 9, "there is no time for SIGTERM");
-    assert!(other.renew().await.is_ok(), "the other's lock is untouched");
+    assert!(other.renew().await.is_ok(), "the other client's lock is untouched");
 }
 
-/// A stderr that nobody reads, and that is full, must not hold up the end of the command.
+/// A full stderr that nobody reads must not delay the end of the command.
 #[tokio::test]
-async fn command_is_ended_in_time_though_nobody_reads_stderr() {
+async fn command_is_ended_in_time_though_stderr_is_full() {
     let redis = Redis::start().await.unwrap();
-    // As much as a pipe takes.
+    // As much as a pipe holds.
     let script = format!("dd if=/dev/zero bs=65536 count=1 status=none >&2; {STUBBORN}");
     let url = redis.url();
     let mut command = std::process::Command::new("sh");
-    // The reader of the pipe sleeps; what is piped is stderr.
+    // Stderr is the pipe, and its reader sleeps.
     let reader = r#"{ echo reader $$ >&3; exec sleep 600; }"#;
     let piped = format!(r#"{{ "$@" 2>&1 >&3 3>&- | sh -c '{reader}'; }} 3>&1"#);
     command.args(["-c", &piped, "sh", "setsid"]).arg(LOCK_CLIENT);
@@ -233,12 +235,12 @@ async fn command_is_ended_in_time_though_nobody_reads_stderr() {
             None => child = Some(line.parse::<u32>().unwrap()),
         }
     }
-    // The loss is noticed 2 seconds later, and the command killed one later.
+    // The loss is noticed after 2 seconds, and the command is killed one second later.
     let end = renewed(&redis).await;
-    take_away(&redis).await;
+    delete_lock(&redis).await;
     let died = until(PATIENCE, || Ok(!lives(child.unwrap()))).await;
     let died_at = unix_millis();
     kill_process(Pid::from_raw(reader.unwrap()).unwrap(), Signal::KILL).unwrap();
     died.unwrap();
-    assert!(died_at < end, "it was dead before the ttl would have ended");
+    assert!(died_at < end, "the command died before the ttl would have ended");
 }

@@ -1,4 +1,4 @@
-//! `lock-client run` under another: the same name re-enters, and only while the lock is held.
+//! `lock-client run` within another: the same name re-enters, and only while the lock is held.
 
 use std::process::Command;
 
@@ -11,7 +11,11 @@ use crate::{
     names::name,
 };
 
-/// The command as a script under `run` calls it.
+/// The message of a run whose outer run has lost its lock.
+const LOST: &str =
+    "lock-client: lock `r` is lost: it was deleted, or another client has acquired it";
+
+/// The command, for a script under `run`.
 fn lock_client() -> String {
     LOCK_CLIENT.to_owned()
 }
@@ -22,7 +26,8 @@ async fn same_name_re_enters_with_the_same_token() {
     redis.set("fenced:{r}:token", "32").await.unwrap();
     let print = "echo $FENCING_TOKEN $FENCING_HOLDER $FENCING_DEADLINE_MS";
     let script = format!(
-        "{print}; {0} run r --no-wait -- {0} run r -- sh -c '{print}; exit 6' || echo $?; {0} status r",
+        "{print}; {0} run r --no-wait -- {0} run r -- sh -c '{print}; exit 6' || echo $?
+        {0} status r",
         lock_client()
     );
     let mut run = Run::start(&redis, &[], &script);
@@ -31,20 +36,27 @@ async fn same_name_re_enters_with_the_same_token() {
     assert_eq!(run.line().await, outer, "the same variables");
     assert_eq!(run.line().await, "6", "and the command's own exit code");
     let status = run.line().await;
-    assert!(status.contains(r#""held":true,"token":33"#), "it is not released within: {status}");
+    assert!(
+        status.contains(r#""held":true,"token":33"#),
+        "the inner run does not release it: {status}"
+    );
     assert_eq!(run.exit_code().await, 0);
     assert_eq!(locks(&redis).status(&name("r")).await.unwrap().last_token, Some(33));
 }
 
-/// They would wait for the lock of the `run` that waits for them.
+/// They would wait for the outer `run`, which waits for them.
 #[tokio::test]
-async fn acquire_and_put_of_a_lock_that_is_held_above_are_refused() {
+async fn acquire_and_put_of_a_lock_of_an_outer_run_are_rejected() {
     let redis = Redis::start().await.unwrap();
     for command in ["acquire r", "put r value --storage http://127.0.0.1:1"] {
         let script = format!("{} {command}", lock_client());
         let mut run = Run::start(&redis, &[], &script);
         assert_eq!(run.exit_code().await, 64, "{command}");
-        assert!(run.stderr().contains("this runs under a run r"), "{}", run.stderr());
+        assert!(
+            run.stderr().contains("an outer `lock-client run r` holds this lock"),
+            "{}",
+            run.stderr()
+        );
     }
 }
 
@@ -52,13 +64,19 @@ async fn acquire_and_put_of_a_lock_that_is_held_above_are_refused() {
 async fn another_name_is_a_lock_of_its_own() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
-    redis.set("fenced:{other}:token", "70").await.unwrap();
-    let print = "echo $FENCING_RESOURCE $FENCING_TOKEN";
-    let script = format!("{print}; {} run other -- sh -c '{print}'; {print}", lock_client());
+    redis.set("fenced:{an other}:token", "70").await.unwrap();
+    let print = "echo $FENCING_RESOURCE $FENCING_RESOURCE_PATH $FENCING_TOKEN";
+    let script = format!(
+        r#"{print}
+        {0} run "an other" -- sh -c '{print}; {0} run r -- sh -c "$0"' '{print}'
+        {print}"#,
+        lock_client()
+    );
     let mut run = Run::start(&redis, &[], &script);
-    assert_eq!(run.line().await, "r 33");
-    assert_eq!(run.line().await, "other 71");
-    assert_eq!(run.line().await, "r 33");
+    assert_eq!(run.line().await, "r r 33");
+    assert_eq!(run.line().await, "an other an%20other 71");
+    assert_eq!(run.line().await, "r r 33", "the inner run re-enters r");
+    assert_eq!(run.line().await, "r r 33");
     assert_eq!(run.exit_code().await, 0);
 }
 
@@ -70,7 +88,7 @@ async fn name_is_re_entered_through_another() {
     let print = "echo $FENCING_RESOURCE $FENCING_TOKEN $FENCING_HOLDER $FENCING_DEADLINE_MS";
     let program = lock_client();
     let again = |name: &str, script: &str| {
-        // What doesn't re-enter is told, instead of waiting for itself.
+        // A run that doesn't re-enter fails, instead of waiting for itself.
         format!("{program} run {name} --no-wait -- sh -c {}", quoted(script))
     };
     let innermost = again("other", &format!("{print}; exit 6"));
@@ -82,7 +100,7 @@ async fn name_is_re_entered_through_another() {
     let other = run.line().await;
     assert!(other.starts_with("other 71 "), "{other}");
     assert_eq!(run.line().await, outer, "as first granted");
-    assert_eq!(run.line().await, other, "which is handed down as well");
+    assert_eq!(run.line().await, other, "which the inner runs pass on as well");
     assert_eq!(run.line().await, "6", "the command's own exit code");
     assert_eq!(run.line().await, outer);
     assert_eq!(run.exit_code().await, 0);
@@ -93,7 +111,7 @@ fn quoted(script: &str) -> String {
 }
 
 #[tokio::test]
-async fn outer_lock_that_was_lost_is_not_re_entered() {
+async fn lost_outer_lock_is_not_re_entered() {
     let redis = Redis::start().await.unwrap();
     let nested = format!("{} run r --no-wait -- echo it ran", lock_client());
     let script = format!("echo began; read go; {nested} 2>&1; echo $?");
@@ -101,26 +119,26 @@ async fn outer_lock_that_was_lost_is_not_re_entered() {
     let mut run = Run::start(&redis, &["--on-lost", "continue"], &other);
     assert_eq!(run.line().await, "began");
     let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
-    run.go_on();
-    assert_eq!(run.line().await, "lock-client: r: the lock is not ours any more");
+    run.continue_script();
+    assert_eq!(run.line().await, LOST);
     assert!(run.line().await.contains("FENCING_OUTER"));
     assert_eq!(run.line().await, "79");
     assert_eq!(run.exit_code().await, 79);
 }
 
 #[tokio::test]
-async fn outer_locks_that_make_no_sense_are_wrong_usage() {
+async fn malformed_outer_locks_are_wrong_usage() {
     for outer in ["", "r", r#"[{"resource":"r"}]"#] {
         let mut command =
             crate::command::command(&["run", "r", "--redis", "redis://127.0.0.1:1", "--", "true"]);
         command.env("FENCING_OUTER", outer);
         let output = crate::command::output(command).await;
-        crate::command::assert_failed(&output, 64, "FENCING_OUTER is wrong");
+        crate::command::assert_failed(&output, 64, "FENCING_OUTER is malformed");
     }
 }
 
 #[tokio::test]
-async fn url_with_a_password_is_to_be_given_again() {
+async fn url_with_a_password_must_be_given_again() {
     let redis = Redis::start_with(&["--requirepass", "secret"]).await.unwrap();
     let url = redis.url_as("default", "secret");
     let program = lock_client();
@@ -133,33 +151,33 @@ async fn url_with_a_password_is_to_be_given_again() {
 }
 
 #[tokio::test]
-async fn nothing_is_run_under_a_lock_that_was_lost() {
+async fn nothing_runs_under_a_lost_lock() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
     let nested = format!("{} run r --no-wait -- echo it ran", lock_client());
     let script = format!("echo began; read go; {nested} 2>&1; echo $?");
     let mut run = Run::start(&redis, &["--on-lost", "continue"], &script);
     assert_eq!(run.line().await, "began");
-    // Somebody else has it, with a token that this one can't know.
+    // Another client holds the lock now, with a token that the outer run can't know.
     let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
     let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
-    run.go_on();
-    assert_eq!(run.line().await, "lock-client: r: the lock is not ours any more");
-    let why = run.line().await;
-    assert!(why.contains("FENCING_RESOURCE") && why.contains("under a run r"), "{why}");
+    run.continue_script();
+    assert_eq!(run.line().await, LOST);
+    let advice = run.line().await;
+    assert!(advice.contains("FENCING_RESOURCE") && advice.contains("run r`"), "{advice}");
     assert_eq!(run.line().await, "79");
     assert_eq!(run.exit_code().await, 79);
-    assert!(lease.renew().await.is_ok(), "the other's lock is untouched");
+    assert!(lease.renew().await.is_ok(), "the other client's lock is untouched");
 }
 
 #[tokio::test]
-async fn stale_variables_don_t_enter() {
+async fn stale_variables_do_not_re_enter() {
     let redis = Redis::start().await.unwrap();
     let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
     let (token, holder) = (lease.token().unwrap().to_string(), lease.holder().as_str().to_owned());
     let (url, program) = (redis.url(), LOCK_CLIENT);
     let run = |token: &str, holder: &str| {
-        let mut command = Command::new(&program);
+        let mut command = Command::new(program);
         command.args(["run", "r", "--no-wait", "--redis", &url, "--", "echo", "it ran"]);
         command.env("FENCING_RESOURCE", "r").env("FENCING_DEADLINE_MS", "1");
         command.env("FENCING_TOKEN", token).env("FENCING_HOLDER", holder);
@@ -167,10 +185,10 @@ async fn stale_variables_don_t_enter() {
     };
     for (token, holder) in [("999", holder.as_str()), (&token, "somebody-else-entirely")] {
         let output = run(token, holder).await;
-        crate::command::assert_failed(&output, 79, "the lock is not ours any more");
-        assert!(output.stdout.is_empty(), "nothing is run");
+        crate::command::assert_failed(&output, 79, "lock `r` is lost");
+        assert!(output.stdout.is_empty(), "the command is not run");
     }
-    crate::command::assert_failed(&run("x", &holder).await, 64, "FENCING_TOKEN is wrong");
-    // The control: those of the lock as it is.
+    crate::command::assert_failed(&run("x", &holder).await, 64, "FENCING_TOKEN is malformed");
+    // The control: the variables of the present lock.
     assert_eq!(run(&token, &holder).await.stdout, b"it ran\n");
 }

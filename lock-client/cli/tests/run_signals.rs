@@ -12,11 +12,11 @@ use testbed::{
 
 use crate::programs::LOCK_CLIENT;
 use crate::{
-    command::{PATIENCE, Run, apart, locks},
+    command::{PATIENCE, Run, locks, without_terminal},
     names::name,
 };
 
-/// Says which signals come, until it is told to end.
+/// Prints each signal that it receives, until the file `$END` exists.
 const LISTEN: &str = r#"
     for signal in HUP INT QUIT TERM USR1 USR2 ALRM; do trap "echo $signal" $signal; done
     echo listening; while [ ! -e "$END" ]; do sleep 0.02; done"#;
@@ -40,7 +40,7 @@ fn kill(pid: u32) {
 }
 
 #[tokio::test]
-async fn signals_are_sent_on_to_the_command() {
+async fn signals_are_forwarded_to_the_command() {
     let redis = Redis::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let end = folder.path().join("end");
@@ -57,7 +57,7 @@ async fn signals_are_sent_on_to_the_command() {
 }
 
 #[tokio::test]
-async fn command_that_a_forwarded_signal_ends_gives_128_and_its_number() {
+async fn command_ended_by_a_forwarded_signal_exits_with_128_and_its_number() {
     let redis = Redis::start().await.unwrap();
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
         let mut run = Run::start(&redis, &[], "echo began; exec sleep 600");
@@ -76,18 +76,18 @@ async fn signal_that_was_ignored_from_the_start_stays_ignored() {
     let folder = tempfile::tempdir().unwrap();
     for (trap, survives) in [(r#"trap "" HUP; "#, true), ("", false)] {
         let script = format!(r#"{trap}exec "$@""#);
-        let mut command = apart("sh");
+        let mut command = without_terminal("sh");
         command.args(["-c", &script, "sh"]).arg(LOCK_CLIENT);
         command.args(["run", "r", "--redis", &redis.url(), "--", "sh", "-c"]);
-        command.arg("echo $$; read go; echo went on");
+        command.arg("echo $$; read go; echo continued");
         let mut run = Process::spawn("run", &command, folder.path()).unwrap();
         let child: u32 = run.line(PATIENCE).await.unwrap().parse().unwrap();
         run.signal(Signal::HUP).unwrap();
         if survives {
-            // To the command itself, too, as a terminal that goes would send it.
+            // Also to the command itself, as a terminal that closes sends it.
             kill_process(Pid::from_raw(child.cast_signed()).unwrap(), Signal::HUP).unwrap();
             run.write_line("").unwrap();
-            assert_eq!(run.line(PATIENCE).await.unwrap(), "went on");
+            assert_eq!(run.line(PATIENCE).await.unwrap(), "continued");
             assert_eq!(run.exit(PATIENCE).await.unwrap().code(), Some(0));
         } else {
             assert_eq!(run.exit(PATIENCE).await.unwrap().code(), Some(129), "the control");
@@ -95,11 +95,11 @@ async fn signal_that_was_ignored_from_the_start_stays_ignored() {
     }
 }
 
-/// Both get SIGINT from a terminal: if the wrapper sent it on, it would come twice. A command in a
-/// session of its own doesn't get it from there.
+/// Wrapper and command both receive SIGINT from a terminal; forwarded, it would come twice. A
+/// command that is detached by `setsid` does not receive it from the terminal.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn interrupt_of_a_terminal_comes_once() {
+async fn interrupt_from_a_terminal_comes_once() {
     let redis = Redis::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let listen = "trap 'echo INT' INT; echo $PPID
@@ -113,12 +113,13 @@ async fn interrupt_of_a_terminal_comes_once() {
             redis.url(),
             script.display()
         );
-        let mut command = apart("script");
+        let mut command = without_terminal("script");
         command.args(["-qec", &run, "/dev/null"]);
         let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
         let wrapper = terminal.line(PATIENCE).await.unwrap().trim().parse().unwrap();
         let wrapper = Pid::from_raw(wrapper).unwrap();
-        // Two signals become one if the second comes before the first is taken: so it comes later.
+        // Two signals become one if the second comes before the first is taken. So the wrapper is
+        // stopped until the command has taken its own.
         kill_process(wrapper, Signal::STOP).unwrap();
         terminal.write_line("\u{3}").unwrap();
         let mut printed = String::new();
@@ -134,10 +135,11 @@ async fn interrupt_of_a_terminal_comes_once() {
     }
 }
 
-/// A shell ends its loop if the signal has ended what ran in it, and goes on if that exits with 130.
+/// A shell ends its loop if SIGINT itself ended the program in it. It continues after an exit with
+/// 130.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn interrupt_of_a_terminal_ends_the_loop_of_a_shell() {
+async fn interrupt_from_a_terminal_ends_the_loop_of_a_shell() {
     let redis = Redis::start().await.unwrap();
     let locks = locks(&redis);
     let lease = locks.acquire(&name("held"), Ttl::from_secs(60).unwrap()).await.unwrap();
@@ -148,7 +150,7 @@ async fn interrupt_of_a_terminal_ends_the_loop_of_a_shell() {
         let round = format!("echo round; {} {run}", program);
         std::fs::write(&script, format!("for i in 1 2 3; do {round}; done")).unwrap();
         let looped = format!("trap : INT; bash {}; echo over $?", script.display());
-        let mut command = apart("script");
+        let mut command = without_terminal("script");
         command.args(["-qec", &looped, "/dev/null"]).env("FENCED_REDIS", redis.url());
         let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
         assert_eq!(terminal.line(PATIENCE).await.unwrap().trim(), "round");
@@ -163,13 +165,17 @@ async fn interrupt_of_a_terminal_ends_the_loop_of_a_shell() {
             printed += &terminal.line(PATIENCE).await.unwrap();
         }
         assert!(printed.contains("over 130") && !printed.contains("round"), "{run}: {printed}");
-        assert_eq!(locks.status(&name("r")).await.unwrap().held, None, "it is released before");
+        assert_eq!(
+            locks.status(&name("r")).await.unwrap().held,
+            None,
+            "the lock is released before"
+        );
     }
     lease.release().await.unwrap();
 }
 
 #[tokio::test]
-async fn signal_ends_a_wait_and_leaves_nothing_behind() {
+async fn signal_ends_the_wait_and_leaves_nothing_behind() {
     let redis = Redis::start().await.unwrap();
     let locks = locks(&redis);
     let lease = locks.acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
@@ -179,10 +185,10 @@ async fn signal_ends_a_wait_and_leaves_nothing_behind() {
         until_async(PATIENCE, || async { Ok(queued().await == 1) }).await.unwrap();
         run.signal(signal);
         assert_eq!(run.exit_code().await, code);
-        assert_eq!(queued().await, 0, "when it has ended, it has left the queue");
+        assert_eq!(queued().await, 0, "a run that has ended has left the queue");
         assert_eq!(run.event_names(), ["interrupted"]);
     }
-    // The control: one that is killed stays in the queue, for a while.
+    // The control: a run that is killed stays in the queue for a while.
     let mut run = Run::start(&redis, &["--fair"], "echo it ran");
     until_async(PATIENCE, || async { Ok(queued().await == 1) }).await.unwrap();
     run.process().kill().unwrap();
@@ -191,7 +197,7 @@ async fn signal_ends_a_wait_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn killed_wrapper_takes_the_command_with_it() {
+async fn command_dies_with_a_killed_wrapper() {
     let redis = Redis::start().await.unwrap();
     let mut run =
         Run::start(&redis, &[], "trap '' HUP INT TERM; echo $$; sleep 600 & echo $!; wait");
@@ -203,9 +209,9 @@ async fn killed_wrapper_takes_the_command_with_it() {
     kill(grandchild);
 }
 
-/// The control of the above: by itself, a child outlives its parent.
+/// The control for the test above: without the wrapper, a child outlives its parent.
 #[tokio::test]
-async fn child_of_a_killed_process_that_is_not_bound_lives_on() {
+async fn ordinary_child_outlives_its_killed_parent() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("sh");
     command.args(["-c", "sleep 600 & echo $!; wait"]);
@@ -218,10 +224,10 @@ async fn child_of_a_killed_process_that_is_not_bound_lives_on() {
 }
 
 #[tokio::test]
-async fn nested_commands_are_killed_with_the_outermost_wrapper() {
+async fn nested_commands_die_with_the_outermost_wrapper() {
     let redis = Redis::start().await.unwrap();
     let program = LOCK_CLIENT;
-    // Without the `exec`, the shell would be the command, and the second wrapper what it started.
+    // Without `exec`, the shell would be the command, and the inner wrapper only its child.
     let inner = format!("{} run other -- sh -c 'echo $$; read go'", program);
     let nested = format!("exec {} run r -- {inner}", program);
     let mut run = Run::start(&redis, &[], &nested);

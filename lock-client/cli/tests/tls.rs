@@ -1,5 +1,4 @@
-//! Encrypted connections. Each command has an environment of its own, which names the certificates to
-//! trust.
+//! Encrypted connections. Each command has its own environment, with the certificates to trust.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! `lock-client watch`: a line whenever a lock's state changes.
+//! `lock-client watch`: a line on every change of a lock's state.
 
 use std::time::Duration;
 
@@ -15,7 +15,9 @@ use testbed::{
 use crate::handle::full_stdout;
 use crate::programs::LOCK_CLIENT;
 use crate::{
-    command::{PATIENCE, apart, assert_failed, command, lock_client, locks, output},
+    command::{
+        NO_ANSWER, PATIENCE, assert_failed, command, lock_client, locks, output, without_terminal,
+    },
     names::name,
 };
 
@@ -27,12 +29,12 @@ struct Watch {
 impl Watch {
     fn start(redis: &Redis) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = apart(LOCK_CLIENT);
+        let mut command = without_terminal(LOCK_CLIENT);
         command.args(["watch", "r", "--redis", &redis.url()]);
         Self { process: Process::spawn("watch", &command, folder.path()).unwrap(), folder }
     }
 
-    /// The next state: the owner's token, the last token, and how many stand in the queue.
+    /// The next state: the holder's token, the last token, and the length of the queue.
     async fn state(&mut self) -> (Option<u64>, u64, u64) {
         let line = self.process.line(PATIENCE).await.unwrap();
         let state: Value = serde_json::from_str(&line).unwrap();
@@ -43,28 +45,28 @@ impl Watch {
 }
 
 #[tokio::test]
-async fn watch_tells_who_has_a_lock_and_that_it_is_free() {
+async fn watch_prints_each_grant_and_release() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
     let locks = locks(&redis);
     let ttl = Ttl::from_secs(60).unwrap();
     let mut watch = Watch::start(&redis);
-    assert_eq!(watch.state().await, (None, 32, 0), "first as it is");
+    assert_eq!(watch.state().await, (None, 32, 0), "first the present state");
 
     let lease = locks.acquire(&name("r"), ttl).await.unwrap();
     assert_eq!(watch.state().await, (Some(33), 33, 0));
-    // A renewal is no change: the next line is about the queue.
+    // A renewal prints no line: the next line shows the queue.
     lease.renew().await.unwrap();
     let r = name("r");
     tokio::select! {
-        had = locks.acquire(&r, Terms::new(ttl).fair()) => panic!("{had:?}"),
+        acquired = locks.acquire(&r, Terms::new(ttl).fair()) => panic!("{acquired:?}"),
         state = watch.state() => assert_eq!(state, (Some(33), 33, 1)),
     }
-    assert_eq!(watch.state().await, (Some(33), 33, 0), "it left the queue");
+    assert_eq!(watch.state().await, (Some(33), 33, 0), "the client has left the queue");
     lease.release().await.unwrap();
     assert_eq!(watch.state().await, (None, 33, 0));
 
-    // One that nobody releases.
+    // A lock that expires.
     let short = Terms::new(Ttl::new(Duration::from_secs(2)).unwrap()).without_renewal();
     let lease = locks.acquire(&name("r"), short).await.unwrap();
     assert_eq!(watch.state().await, (Some(34), 34, 0));
@@ -80,15 +82,15 @@ async fn watch_tells_who_has_a_lock_and_that_it_is_free() {
 }
 
 #[tokio::test]
-async fn watch_outlives_a_redis_that_is_away() {
+async fn watch_retries_while_redis_is_down() {
     let mut redis = Redis::start_with(&["--appendonly", "yes"]).await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
     let mut watch = Watch::start(&redis);
     assert_eq!(watch.state().await, (None, 32, 0));
     redis.process().kill().unwrap();
     let stderr = watch.folder.path().join("watch.stderr");
-    let told = || Ok(std::fs::read_to_string(&stderr)?.contains("it is tried again"));
-    testbed::wait::until(PATIENCE, told).await.unwrap();
+    let reported = || Ok(std::fs::read_to_string(&stderr)?.contains("retrying"));
+    testbed::wait::until(PATIENCE, reported).await.unwrap();
     redis.restart().await.unwrap();
     let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
     assert_eq!(watch.state().await, (Some(33), 33, 0));
@@ -96,13 +98,13 @@ async fn watch_outlives_a_redis_that_is_away() {
 }
 
 #[tokio::test]
-async fn watch_of_a_redis_that_was_never_there_is_69() {
+async fn watch_of_an_unreachable_redis_is_69() {
     let missing = lock_client(&["watch", "r", "--redis", "redis://127.0.0.1:1"]).await;
-    assert_failed(&missing, 69, "no answer from the lock service");
+    assert_failed(&missing, 69, NO_ANSWER);
 }
 
 #[tokio::test]
-async fn signal_ends_a_watch_that_nobody_reads() {
+async fn signal_ends_a_watch_without_a_reader() {
     let redis = Redis::start().await.unwrap();
     let (stdout, _reader) = full_stdout();
     let mut child =
@@ -117,11 +119,11 @@ async fn signal_ends_a_watch_that_nobody_reads() {
 }
 
 #[tokio::test]
-async fn watch_ends_with_who_reads_it() {
+async fn watch_ends_with_its_reader() {
     let redis = Redis::start().await.unwrap();
     let url = redis.url();
     let mut shell = std::process::Command::new("sh");
-    // The lock is quiet meanwhile.
+    // The lock doesn't change meanwhile.
     let script =
         r#"{ timeout -s KILL 20 "$0" watch r --redis "$1"; echo "code $?" >&2; } | head -n 1"#;
     shell.args(["-c", script]).arg(command(&[]).get_program()).arg(&url);

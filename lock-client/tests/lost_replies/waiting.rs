@@ -1,7 +1,7 @@
 //! What a waiter asks for: to stand in the queue, to be woken, and the lock when it is free.
 
 use super::*;
-use testbed::lossy_proxy::Held;
+use testbed::proxy::Hold;
 
 whatever_goes_wrong! {
     waiter_in_the_queue_that_gives_up_leaves_it,
@@ -51,7 +51,7 @@ async fn waiter_that_gave_up_is_not_left_in_the_queue(fault: Fault) {
     let busy =
         service.far.acquire(&name("r"), lasting().wait(Duration::from_millis(200)).fair()).await;
     assert!(matches!(busy, Err(AcquireError::Contended { .. })), "{busy:?}");
-    assert!(service.proxy.has_lost_it());
+    until(PATIENCE, || Ok(service.proxy.has_struck())).await.unwrap();
     drop(hangs);
     // Far less than the 3 seconds after which the queue forgets who isn't heard of.
     let left = async || Ok(service.near.status(&name("r")).await?.queued == 0);
@@ -113,7 +113,7 @@ async fn waiter_whose_wakeup_is_lost_looks_for_itself() {
     // When it has subscribed again, and not only after the 5 seconds for which it may sleep.
     let lease = tokio::time::timeout(Duration::from_secs(4), waiter).await;
     let lease = lease.expect("it looked").unwrap().unwrap();
-    assert!(service.proxy.has_lost_it());
+    assert!(service.proxy.has_struck());
     assert_eq!(lease.token(), Ok(token(34)));
     lease.release().await.unwrap();
     service.assert_nothing_is_left(34).await;
@@ -127,11 +127,11 @@ async fn subscription_is_made(fault: Fault) {
     let held = service.strike(fault, SUBSCRIBE);
     let waiter = tokio::spawn(async move { far.acquire(&name("r"), patient()).await });
     let _hangs = match held {
-        Some(held) => Some(held.caught().await),
+        Some(held) => Some(held.caught().await.unwrap()),
         None => None,
     };
     until_waiting(&service.redis, scripts_before).await;
-    assert!(service.proxy.has_lost_it());
+    until(PATIENCE, || Ok(service.proxy.has_struck())).await.unwrap();
     other.release().await.unwrap();
     let lease = waiter.await.unwrap().unwrap();
     assert_eq!(lease.token(), Ok(token(34)));
@@ -142,7 +142,7 @@ async fn subscription_is_made(fault: Fault) {
 impl Service {
     /// Has this go wrong with the next request that has a text in it. If it hangs, it does so until
     /// what is answered here is dropped, and its connection with it.
-    fn strike(&self, fault: Fault, text: &str) -> Option<Held> {
+    fn strike(&self, fault: Fault, text: &str) -> Option<Hold> {
         match fault {
             Fault::LostRequest => self.proxy.lose_request(text),
             Fault::LostReply => self.proxy.lose_reply_to(text),

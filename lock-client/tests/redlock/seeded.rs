@@ -38,7 +38,7 @@ use self::{
 };
 use crate::names::name;
 use crate::start_cluster::start_cluster;
-use testbed::faults::Odds;
+use testbed::proxy::Odds;
 
 /// The number of runs, unless `FENCED_RUNS` says otherwise; also the repetitions of a single seed.
 const RUNS: usize = 100;
@@ -101,10 +101,10 @@ async fn find_violations(
     violations: fn(&History) -> Vec<Violation>,
 ) -> Vec<Violation> {
     let nodes = start(3).await;
-    let conditions = Conditions { odds: Odds::NONE, disturbance, rule };
+    let conditions = Conditions { odds: Odds::new(), disturbance, rule };
     for first in (0..1000).step_by(AT_ONCE) {
         let seeds = (first..).take(AT_ONCE).collect();
-        let results = run_all(seeds, |_| &nodes, |_| conditions).into_iter();
+        let results = run_all(seeds, |_| &nodes, |_| conditions.clone()).into_iter();
         let found: Vec<_> = results.flat_map(|(_, result)| violations(&result.unwrap())).collect();
         if !found.is_empty() {
             return found;

@@ -1,55 +1,26 @@
-//! One batch: loaded, decided, made durable, answered.
+//! The commit of one batch: load, decide, make durable, answer.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use fence::ResourceName;
 
-use super::{Job, Unavailable, UnavailableOutcome, group, guesses::Guesses};
+use super::{
+    folded::{Fate, Folded, Undecided},
+    guesses::Guesses,
+    job::{Job, JobsByResource, Unavailable, UnavailableOutcome},
+};
 use crate::{
+    causes::with_causes,
     config::Enforcement,
-    operation::{Decided, Outcome},
     row::Row,
-    store::{ApplyError, Change, Store, Wanted, WantedValue},
+    store::{Change, Store, Wanted, WantedValue, error::ApplyError},
 };
 
-/// How long an operation may wait for rivals and for other people's locks.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long an operation is tried again in batches, where a rival may always be faster, before it
-/// goes to the lane in which rivals are kept away.
-const CONTENDED_PATIENCE: Duration = Duration::from_millis(50);
-
-/// What a batch needs to be committed.
+/// Commits batches.
 pub(super) struct GroupCommit {
     store: Arc<dyn Store>,
     enforcement: Enforcement,
     guesses: Guesses,
-}
-
-/// The jobs of a batch that could not be decided yet.
-#[derive(Default)]
-pub(super) struct Left {
-    /// A rival changed the resource.
-    pub(super) contended: Vec<Job>,
-    /// Somebody else's lock was in the way for as long as a statement waits, or rivals have been
-    /// faster for a while.
-    pub(super) blocked: Vec<Job>,
-}
-
-/// The operations on one resource, and what they make of its row.
-struct Folded {
-    resource: ResourceName,
-    decided: Vec<(Job, Decided)>,
-    before: Row,
-    after: Row,
-}
-
-/// What became of a change.
-#[derive(Clone)]
-enum Fate {
-    Applied,
-    Contended,
-    Blocked,
-    Unavailable(Unavailable),
 }
 
 impl GroupCommit {
@@ -57,73 +28,91 @@ impl GroupCommit {
         Self { store, enforcement, guesses: Guesses::default() }
     }
 
-    /// Decides the batch and answers all of it that can be answered.
-    pub(super) async fn commit(&self, batch: Vec<Job>) -> Left {
-        let mut groups = BTreeMap::new();
+    /// Decides the batch, answers all jobs that it can, and returns the others.
+    pub(super) async fn commit(&self, batch: Vec<Job>) -> Undecided {
+        let mut undecided = Undecided::default();
+
+        // 1. Group the jobs by resource, in order of arrival: all jobs on one resource become one
+        //    change of its row.
+        let mut groups = JobsByResource::new();
         for job in batch {
-            group(&mut groups, job);
+            groups.entry(job.operation.resource.clone()).or_default().push(job);
         }
-        let mut left = Left::default();
+
+        // 2. Apply jobs to rows that this server changed last, without loading these. Step 5 proves
+        //    each guess: the store makes a change only if the row still is as guessed.
         let (mut changed, to_load) = self.fold_guesses(groups);
+
+        // 3. Load all other rows, and apply their jobs. Answer jobs that changed nothing, such as
+        //    rejected ones, at once: the loaded row, on which they were decided, is durable. On a
+        //    guess, such an answer could be wrong, as no compare-and-set would prove the guess.
         for folded in self.load_and_fold(to_load).await {
             if folded.is_change() {
                 changed.push(folded);
             } else {
-                // What changes nothing is decided by a row that is durable already.
-                folded.settle(Fate::Applied, &mut left);
+                folded.answer(Fate::Applied, &mut undecided);
             }
         }
+
+        // 4. Sort the changes by name. The database locks rows in this order: with any other, two
+        //    servers that share a database could deadlock.
         changed.sort_by(|a, b| a.resource.cmp(&b.resource));
         let changes: Vec<_> = changed.iter().map(Folded::change).collect();
+
+        // 5. Make all changes durable in one transaction. Each is compared with its row, and left out
+        //    if a rival has changed the row since it was loaded.
         let fates = self.apply(&changes).await;
-        self.guesses.learn(changes.iter().zip(&fates).map(|(change, fate)| {
+
+        // 6. Remember the rows that were changed, and forget those whose state is not known now.
+        self.guesses.update(changes.iter().zip(&fates).map(|(change, fate)| {
             let known = matches!(fate, Fate::Applied).then_some(change.after);
             (change.resource, known)
         }));
+
+        // 7. Answer only now. An answer before step 5 would report a write that a crash can undo.
         for (folded, fate) in changed.into_iter().zip(fates) {
-            folded.settle(fate, &mut left);
+            folded.answer(fate, &mut undecided);
         }
-        left
+        undecided
     }
 
-    /// Decides the operations on one resource while its row is kept from rivals.
-    pub(super) async fn commit_alone(&self, resource: ResourceName, jobs: Vec<Job>) -> Left {
+    /// Decides the jobs on one resource under its row's lock, which keeps rivals away.
+    pub(super) async fn commit_alone(&self, resource: ResourceName, jobs: Vec<Job>) -> Undecided {
         let wanted = Wanted { resource: &resource, value: wanted_value(&jobs) };
-        let mut undecided = Some(jobs);
+        let mut jobs = Some(jobs);
         let mut folded = None;
         let decide = Box::new(|before: &Row| {
-            let jobs = undecided.take().expect("it is decided once");
+            let jobs = jobs.take().expect("a store decides once");
             let folded = folded.insert(self.fold(resource.clone(), jobs, before.clone()));
-            folded.after.clone()
+            folded.after().clone()
         });
         let fate = match self.store.apply_under_lock(wanted, decide).await {
             Ok(true) => Fate::Applied,
             Ok(false) => Fate::Contended,
             Err(ApplyError::Blocked) => Fate::Blocked,
-            Err(error) => Fate::unavailable(&error, 1),
+            Err(error) => self.unavailable(&error, 1),
         };
-        let mut left = Left::default();
-        self.guesses.learn([(&resource, None)].into_iter());
+        let mut undecided = Undecided::default();
+        self.guesses.update([(&resource, None)].into_iter());
         if let Some(folded) = folded {
-            folded.settle(fate, &mut left);
+            folded.answer(fate, &mut undecided);
         } else {
-            for job in undecided.into_iter().flatten() {
-                left.settle(job, &fate);
+            for job in jobs.into_iter().flatten() {
+                undecided.retry_or_answer(job, &fate);
             }
         }
-        left
+        undecided
     }
 
-    /// Folds the groups whose row can be guessed, if that comes to a change: the store makes it only
-    /// if the guess was right. All other groups are to be loaded.
-    fn fold_guesses(
-        &self,
-        groups: BTreeMap<ResourceName, Vec<Job>>,
-    ) -> (Vec<Folded>, BTreeMap<ResourceName, Vec<Job>>) {
+    /// Folds groups whose row can be guessed and would change, and returns the other groups, whose
+    /// rows must be loaded.
+    fn fold_guesses(&self, groups: JobsByResource) -> (Vec<Folded>, JobsByResource) {
         let mut changed = Vec::with_capacity(groups.len());
         let mut to_load = BTreeMap::new();
         for (resource, jobs) in groups {
-            let guess = if jobs.iter().any(Job::reads) { None } else { self.guesses.of(&resource) };
+            // A guess doesn't hold the value, which a read needs.
+            let is_read = jobs.iter().any(Job::is_read);
+            let guess = if is_read { None } else { self.guesses.get(&resource) };
             let Some(row) = guess else {
                 to_load.insert(resource, jobs);
                 continue;
@@ -132,15 +121,14 @@ impl GroupCommit {
             if folded.is_change() {
                 changed.push(folded);
             } else {
-                let jobs = folded.decided.into_iter().map(|(job, _)| job).collect();
-                to_load.insert(folded.resource, jobs);
+                to_load.extend([folded.into_jobs()]);
             }
         }
         (changed, to_load)
     }
 
-    /// Loads and folds the groups. If they can't be loaded, they are told so.
-    async fn load_and_fold(&self, groups: BTreeMap<ResourceName, Vec<Job>>) -> Vec<Folded> {
+    /// Loads and folds the groups. If loading fails, answers their jobs, and returns nothing.
+    async fn load_and_fold(&self, groups: JobsByResource) -> Vec<Folded> {
         match self.load(&groups).await {
             Ok(rows) => groups
                 .into_iter()
@@ -149,17 +137,14 @@ impl GroupCommit {
                 .collect(),
             Err(unavailable) => {
                 for job in groups.into_values().flatten() {
-                    job.tell(Err(unavailable.clone()));
+                    job.answer(Err(unavailable.clone()));
                 }
                 Vec::new()
             }
         }
     }
 
-    async fn load(
-        &self,
-        groups: &BTreeMap<ResourceName, Vec<Job>>,
-    ) -> Result<Vec<Row>, Unavailable> {
+    async fn load(&self, groups: &JobsByResource) -> Result<Vec<Row>, Unavailable> {
         if groups.is_empty() {
             return Ok(Vec::new());
         }
@@ -168,25 +153,19 @@ impl GroupCommit {
             .map(|(resource, jobs)| Wanted { resource, value: wanted_value(jobs) })
             .collect();
         self.store.load(&wanted).await.map_err(|error| {
-            tracing::error!(resources = wanted.len(), "a batch was not loaded: {error}");
-            Unavailable { outcome: UnavailableOutcome::None, reason: error.to_string() }
+            let reason = with_causes(&error);
+            let database = self.store.database();
+            tracing::error!(database, resources = wanted.len(), "a batch was not loaded: {reason}");
+            Unavailable { outcome: UnavailableOutcome::None, reason }
         })
     }
 
     fn fold(&self, resource: ResourceName, jobs: Vec<Job>, before: Row) -> Folded {
-        let mut after = before.clone();
-        let decided = jobs
-            .into_iter()
-            .map(|job| {
-                let decided = after.apply(&job.operation, self.enforcement);
-                (job, decided)
-            })
-            .collect();
-        Folded { resource, decided, before, after }
+        Folded::new(resource, jobs, before, self.enforcement)
     }
 
-    /// Applies the changes. What somebody else's locks are in the way of is split off, and the rest
-    /// goes on.
+    /// Applies the changes. If locks are in the way, splits off the changes that wait for them, and
+    /// applies the others.
     async fn apply(&self, changes: &[Change<'_>]) -> Vec<Fate> {
         let mut fates = vec![Fate::Blocked; changes.len()];
         let mut parts: Vec<Vec<usize>> = vec![(0..changes.len()).collect()];
@@ -206,7 +185,7 @@ impl GroupCommit {
                 }
                 Err(ApplyError::Blocked) => {}
                 Err(error) => {
-                    let fate = Fate::unavailable(&error, changes.len());
+                    let fate = self.unavailable(&error, changes.len());
                     for index in part {
                         fates[index] = fate.clone();
                     }
@@ -216,8 +195,8 @@ impl GroupCommit {
         fates
     }
 
-    /// The part without what is locked; both its halves if nothing is, as it may be a row that
-    /// somebody else inserts which is in the way.
+    /// The part without the changes whose rows are locked. If no row is locked, another transaction
+    /// may be inserting one, which can't be seen: returns both halves of the part, to find it.
     async fn without_blocked(
         &self,
         mut part: Vec<usize>,
@@ -232,68 +211,21 @@ impl GroupCommit {
         let second = part.split_off(part.len() / 2);
         vec![part, second]
     }
-}
 
-impl Folded {
-    fn is_change(&self) -> bool {
-        self.before != self.after
-    }
-
-    fn change(&self) -> Change<'_> {
-        Change { resource: &self.resource, before: &self.before, after: &self.after }
-    }
-
-    /// Tells the decisions, which are durable if the change was applied; leaves the jobs whose turn
-    /// is yet to come.
-    fn settle(self, fate: Fate, left: &mut Left) {
-        for (job, decided) in self.decided {
-            match &fate {
-                Fate::Applied => job.tell(Ok(decided)),
-                // What the rule refused would not have happened in any case.
-                Fate::Unavailable(unavailable)
-                    if matches!(decided.outcome, Outcome::Refused(_)) =>
-                {
-                    let outcome = UnavailableOutcome::None;
-                    job.tell(Err(Unavailable { outcome, ..unavailable.clone() }));
-                }
-                fate => left.settle(job, fate),
-            }
-        }
-    }
-}
-
-impl Left {
-    /// Leaves a job that could not be decided for another try, unless it has waited for too long.
-    fn settle(&mut self, job: Job, fate: &Fate) {
-        let waited = job.queued.elapsed();
-        match fate {
-            Fate::Unavailable(unavailable) => job.tell(Err(unavailable.clone())),
-            Fate::Contended if waited < CONTENDED_PATIENCE => self.contended.push(job),
-            Fate::Contended | Fate::Blocked if waited < PATIENCE => self.blocked.push(job),
-            Fate::Contended | Fate::Blocked => {
-                let reason = "others kept the resource locked for too long";
-                tracing::warn!(resource = %job.operation.resource, "{reason}");
-                let outcome = UnavailableOutcome::None;
-                job.tell(Err(Unavailable { outcome, reason: reason.to_owned() }));
-            }
-            Fate::Applied => unreachable!("what was applied was decided"),
-        }
-    }
-}
-
-impl Fate {
-    fn unavailable(error: &ApplyError, resources: usize) -> Self {
-        tracing::error!(resources, "a batch was not committed: {error}");
+    fn unavailable(&self, error: &ApplyError, resources: usize) -> Fate {
+        let reason = with_causes(error);
+        let database = self.store.database();
+        tracing::error!(database, resources, "a batch was not committed: {reason}");
         let outcome = match error {
             ApplyError::Unknown(_) => UnavailableOutcome::Unknown,
             ApplyError::Unchanged(_) | ApplyError::Blocked => UnavailableOutcome::None,
         };
-        Self::Unavailable(Unavailable { outcome, reason: error.to_string() })
+        Fate::Unavailable(Unavailable { outcome, reason })
     }
 }
 
 fn wanted_value(jobs: &[Job]) -> WantedValue {
-    if jobs.iter().any(Job::reads) { WantedValue::Whole } else { WantedValue::Presence }
+    if jobs.iter().any(Job::is_read) { WantedValue::Whole } else { WantedValue::Presence }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What rows probably are, because this server changed them last.
+//! The probable state of rows that this server changed last.
 
 use std::{collections::HashMap, sync::Mutex};
 
@@ -6,22 +6,22 @@ use fence::ResourceName;
 
 use crate::row::{Row, StoredValue};
 
-/// How many guesses are kept; when there are more, all are forgotten.
+/// How many guesses to keep. When there are more, all are forgotten.
 const MAX_GUESSES: usize = 100_000;
 
-/// What rows probably are, because this server changed them last. A guess saves loading the row, and
-/// decides nothing: the store makes a change only if the row is as it was guessed to be.
+/// The probable state of rows that this server changed last. A guess saves loading the row. It can't
+/// cause a wrong decision: the store makes a change only if the row still is as guessed.
 #[derive(Debug, Default)]
 pub(super) struct Guesses(Mutex<HashMap<ResourceName, Row>>);
 
 impl Guesses {
-    /// The guess at a resource's row, if there is one.
-    pub(super) fn of(&self, resource: &ResourceName) -> Option<Row> {
+    /// The guessed row of a resource, without its value.
+    pub(super) fn get(&self, resource: &ResourceName) -> Option<Row> {
         self.0.lock().expect("no panic while it is held").get(resource).cloned()
     }
 
-    /// Takes the rows as they are known to be now; `None` forgets what was guessed.
-    pub(super) fn learn<'a>(
+    /// Remembers the rows as the next guesses; `None` forgets a resource's guess.
+    pub(super) fn update<'a>(
         &self,
         rows: impl Iterator<Item = (&'a ResourceName, Option<&'a Row>)>,
     ) {

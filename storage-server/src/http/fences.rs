@@ -1,4 +1,4 @@
-//! `/v1/fences/{name}`: a resource's fence, and claims.
+//! `/v1/fences/{name}`: the fence of a resource, and claims.
 
 use std::sync::Arc;
 
@@ -12,9 +12,10 @@ use fence::{ResourceName, Token};
 use serde::Serialize;
 
 use super::{
-    Problem, Service,
+    problem::Problem,
     request::{Fencing, Name, RequiredFencing},
-    resources::{Accepted, shown_to},
+    resources::{Accepted, visible_holder},
+    service::Service,
 };
 use crate::{
     operation::{Action, Operation, Outcome},
@@ -37,11 +38,11 @@ struct ShownFence {
 async fn show(
     State(service): State<Arc<Service>>,
     Name(resource): Name,
-    asked_with: Fencing,
+    fencing: Fencing,
 ) -> Result<Json<ShownFence>, Problem> {
     let row = service.load(&resource, WantedValue::Presence).await?;
     let fence = row.fence.ok_or_else(|| Problem::no_fence(&resource))?;
-    let holder = shown_to(&asked_with.holder, &fence.holder);
+    let holder = visible_holder(&fence.holder, &fencing.holder);
     Ok(Json(ShownFence { resource, token: fence.token, holder, version: row.version }))
 }
 
@@ -56,6 +57,6 @@ async fn claim(
         Outcome::Claimed { version } => {
             Ok(Accepted::new(&resource, &fencing, version).into_response())
         }
-        other => unreachable!("a claim is not answered by {other:?}"),
+        other => unreachable!("{other:?} is not the outcome of a claim"),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{Router, extract::State, routing::get};
 
-use super::{Problem, Service};
+use super::{problem::Problem, service::Service};
 
 pub(super) fn routes() -> Router<Arc<Service>> {
     Router::new().route("/livez", get(alive)).route("/readyz", get(ready))
@@ -14,8 +14,8 @@ async fn alive() -> &'static str {
     "alive\n"
 }
 
-/// Ready if the database answers.
+/// The server is ready if its database answers.
 async fn ready(State(service): State<Arc<Service>>) -> Result<&'static str, Problem> {
-    service.store.ping().await?;
+    service.store.ping().await.map_err(|error| service.unreachable(&error))?;
     Ok("ready\n")
 }

@@ -1,4 +1,4 @@
-//! `/v1/resources`: which resources have a value.
+//! `/v1/resources`: the list of resources that have a value.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use axum::{
 use fence::{ResourceName, Token};
 use serde::{Deserialize, Serialize};
 
-use super::{Problem, Service};
-use crate::store::{Listed, Page};
+use super::{problem::Problem, service::Service};
+use crate::store::list::{Listed, Page};
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
@@ -33,7 +33,7 @@ struct ListQuery {
 #[derive(Serialize)]
 struct List {
     resources: Vec<ListedResource>,
-    /// The name to ask for the next page `after`; none on the last page.
+    /// The parameter `after` of the next page; `None` on the last page.
     next: Option<ResourceName>,
 }
 
@@ -53,13 +53,14 @@ async fn list(
         query.map_err(|rejection| Problem::malformed_request(rejection.body_text()))?;
     let limit = limit.unwrap_or(DEFAULT_LIMIT);
     if !(1..=MAX_LIMIT).contains(&limit) {
-        return Err(Problem::malformed_request(format!("limit is from 1 to {MAX_LIMIT}")));
+        return Err(Problem::malformed_request(format!("the limit must be from 1 to {MAX_LIMIT}")));
     }
     if prefix.chars().chain(after.chars()).any(char::is_control) {
-        return Err(Problem::malformed_request("no name has control characters"));
+        return Err(Problem::malformed_request("prefix and after may not have control characters"));
     }
-    // One more than asked for tells whether there is a next page.
-    let mut listed = service.store.list(&Page { prefix, after, limit: limit + 1 }).await?;
+    // One resource more than requested shows whether there is a next page.
+    let listed = service.store.list(&Page { prefix, after, limit: limit + 1 }).await;
+    let mut listed = listed.map_err(|error| service.unreachable(&error))?;
     let more = listed.len() > limit as usize;
     listed.truncate(limit as usize);
     let next = listed.last().filter(|_| more).map(|last| last.resource.clone());

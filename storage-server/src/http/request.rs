@@ -1,4 +1,4 @@
-//! What requests carry: the name in the path, the fencing headers, conditions and the value.
+//! The parts of a request: the name in the path, the fencing headers, conditions and the value.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use bytes::Bytes;
 use fence::{Fence, Holder, InvalidHolder, InvalidToken, ResourceName, Token};
 use percent_encoding::percent_decode_str;
 
-use super::{Problem, Service};
+use super::{problem::Problem, service::Service};
 use crate::{
-    Enforcement,
+    config::Enforcement,
     operation::{Condition, Content, Versions},
 };
 
 pub(super) static FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 pub(super) static FENCING_HOLDER: HeaderName = HeaderName::from_static("fencing-holder");
 
-/// The resource that the path names, after `/v1/resources/` or `/v1/fences/`.
+/// The resource's name, after `/v1/resources/` or `/v1/fences/` in the path.
 pub(super) struct Name(pub(super) ResourceName);
 
 impl<S: Sync> FromRequestParts<S> for Name {
@@ -38,14 +38,14 @@ impl<S: Sync> FromRequestParts<S> for Name {
     }
 }
 
-/// The fencing headers of a request that may go without a token.
+/// The fencing headers of a request that needs no token.
 pub(super) struct Fencing {
     pub(super) token: Option<Token>,
     pub(super) holder: Holder,
 }
 
 impl Fencing {
-    /// What the request offers, if it has a token.
+    /// The offered token and holder, if there is a token.
     pub(super) fn offered(&self) -> Option<Fence> {
         self.token.map(|token| Fence { token, holder: self.holder.clone() })
     }
@@ -70,7 +70,7 @@ impl<S: Sync> FromRequestParts<S> for Fencing {
     }
 }
 
-/// The fencing headers of a request that needs a token, unless the server does not enforce.
+/// The fencing headers of a request that needs a token, if the server enforces.
 pub(super) struct RequiredFencing(pub(super) Fencing);
 
 impl FromRequestParts<Arc<Service>> for RequiredFencing {
@@ -82,11 +82,11 @@ impl FromRequestParts<Arc<Service>> for RequiredFencing {
     ) -> Result<Self, Problem> {
         let fencing = Fencing::from_request_parts(parts, service).await?;
         if fencing.token.is_none() {
-            match service.enforcement {
+            match service.config.enforcement {
                 Enforcement::Enforce => return Err(Problem::token_required()),
                 Enforcement::Report => {
                     let (method, path) = (&parts.method, parts.uri.path());
-                    tracing::warn!(%method, path, "accepted what has no token");
+                    tracing::warn!(%method, path, "accepted a request that has no token");
                 }
                 Enforcement::Off => {}
             }
@@ -95,7 +95,7 @@ impl FromRequestParts<Arc<Service>> for RequiredFencing {
     }
 }
 
-/// A header was sent more than once.
+/// The header was sent more than once.
 struct Repeated;
 
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, Repeated> {
@@ -106,7 +106,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u
     }
 }
 
-/// What a request demands of the version.
+/// The conditions of a request on the version.
 pub(super) struct Conditional(pub(super) Condition);
 
 impl<S: Sync> FromRequestParts<S> for Conditional {
@@ -120,22 +120,22 @@ impl<S: Sync> FromRequestParts<S> for Conditional {
     }
 }
 
-/// How entity tags compare (RFC 9110, section 8.8.3.2). Ours are strong: a weak one names no version
-/// where the comparison is strong.
+/// How entity tags are compared (RFC 9110, section 8.8.3.2). The server's tags are strong, so a weak
+/// tag matches no version in a strong comparison.
 #[derive(PartialEq)]
 enum Comparison {
     Strong,
     Weak,
 }
 
-/// The versions that a condition's entity tags name; a tag that is none of ours names none.
+/// The versions in a condition's entity tags. A tag that this server can't have made is left out.
 fn versions(
     headers: &HeaderMap,
     name: &HeaderName,
     comparison: Comparison,
 ) -> Result<Option<Versions>, Problem> {
     let malformed =
-        || Problem::malformed_request(format!("{name} is neither * nor a list of entity tags"));
+        || Problem::malformed_request(format!("{name} must be * or a list of entity tags"));
     let mut versions = None;
     for line in headers.get_all(name) {
         let line = line.to_str().map_err(|_| malformed())?;
@@ -155,10 +155,10 @@ fn versions(
             }
         }
     }
-    Ok(versions.map(Versions::These))
+    Ok(versions.map(Versions::Listed))
 }
 
-/// The value that a request brings.
+/// The value in the body of a request.
 pub(super) struct Body(pub(super) Content);
 
 impl FromRequest<Arc<Service>> for Body {
@@ -171,10 +171,12 @@ impl FromRequest<Arc<Service>> for Body {
                 String::from_utf8_lossy(text).into_owned()
             }
             _ => {
-                return Err(Problem::malformed_request("Content-Type is repeated or not ASCII"));
+                return Err(Problem::malformed_request(
+                    "Content-Type was sent more than once, or is not ASCII",
+                ));
             }
         };
-        let limit = service.max_value_bytes;
+        let limit = service.config.max_value_bytes;
         let bytes =
             Bytes::from_request(request, service).await.map_err(|rejection| match rejection {
                 BytesRejection::FailedToBufferBody(failed)
@@ -182,7 +184,9 @@ impl FromRequest<Arc<Service>> for Body {
                 {
                     Problem::value_too_large(limit)
                 }
-                rejection => Problem::malformed_request(format!("the body: {rejection}")),
+                rejection => {
+                    Problem::malformed_request(format!("the body can't be read: {rejection}"))
+                }
             })?;
         Ok(Self(Content { content_type, bytes }))
     }

@@ -13,8 +13,9 @@ use fence::{Holder, ResourceName, Token};
 use serde::Serialize;
 
 use super::{
-    Problem, Service,
+    problem::Problem,
     request::{Body, Conditional, FENCING_HOLDER, FENCING_TOKEN, Fencing, Name, RequiredFencing},
+    service::Service,
 };
 use crate::{
     operation::{Action, Operation, Outcome, Value},
@@ -24,11 +25,11 @@ use crate::{
 
 pub(super) fn routes() -> Router<Arc<Service>> {
     let methods = get(read).put(write).delete(delete);
-    // A path with no name at all is answered by the same handlers: they say what is wrong with it.
+    // A path without a name has the same handlers, which report that the name is malformed.
     Router::new().route("/v1/resources/{*name}", methods.clone()).route("/v1/resources/", methods)
 }
 
-/// An accepted write or claim.
+/// The answer to an accepted write or claim.
 #[derive(Serialize)]
 pub(super) struct Accepted<'a> {
     resource: &'a ResourceName,
@@ -62,7 +63,7 @@ async fn write(
             Ok((status, Accepted::new(&resource, &fencing, version)).into_response())
         }
         Outcome::VersionMismatch { version } => Err(Problem::version_mismatch(&resource, version)),
-        other => unreachable!("a write is not answered by {other:?}"),
+        other => unreachable!("{other:?} is not the outcome of a write"),
     }
 }
 
@@ -76,7 +77,7 @@ async fn delete(
     match service.decide(operation(&resource, &fencing, action)).await? {
         Outcome::Deleted { .. } => Ok(StatusCode::NO_CONTENT),
         Outcome::VersionMismatch { version } => Err(Problem::version_mismatch(&resource, version)),
-        other => unreachable!("a delete is not answered by {other:?}"),
+        other => unreachable!("{other:?} is not the outcome of a delete"),
     }
 }
 
@@ -90,7 +91,7 @@ async fn read(
     let (version, value) = if method == Method::GET && fencing.token.is_some() {
         match service.decide(operation(&resource, &fencing, Action::Read)).await? {
             Outcome::Read { version, value } => (version, value),
-            other => unreachable!("a read is not answered by {other:?}"),
+            other => unreachable!("{other:?} is not the outcome of a read"),
         }
     } else {
         let row = service.load(&resource, WantedValue::Whole).await?;
@@ -107,22 +108,24 @@ fn operation(resource: &ResourceName, fencing: &Fencing, action: Action) -> Oper
     Operation { resource: resource.clone(), offered: fencing.offered(), action }
 }
 
-fn value_response(version: u64, value: Value, asked_by: &Holder) -> Response {
+fn value_response(version: u64, value: Value, reader: &Holder) -> Response {
     let Value { content, written_with } = value;
     let mut response = content.bytes.into_response();
     let headers = response.headers_mut();
-    let ascii = |text: String| HeaderValue::try_from(text).expect("it was ASCII when it came");
+    let ascii = |text: String| {
+        HeaderValue::try_from(text).expect("requests with other characters are rejected")
+    };
     headers.insert(header::CONTENT_TYPE, ascii(content.content_type));
     headers.insert(header::ETAG, ascii(format!("\"{version}\"")));
     if let Some(written_with) = written_with {
         headers.insert(FENCING_TOKEN.clone(), HeaderValue::from(written_with.token.as_u64()));
-        let holder = shown_to(asked_by, &written_with.holder);
+        let holder = visible_holder(&written_with.holder, reader);
         headers.insert(FENCING_HOLDER.clone(), ascii(holder));
     }
     response
 }
 
-/// A holder as the one who asks may see it: whole only if it is the asker's own.
-pub(super) fn shown_to(asked_by: &Holder, holder: &Holder) -> String {
-    if asked_by == holder { holder.as_str().to_owned() } else { holder.redacted() }
+/// A holder as the reader may see it: whole only if the reader sent the same one.
+pub(super) fn visible_holder(holder: &Holder, reader: &Holder) -> String {
+    if holder == reader { holder.as_str().to_owned() } else { holder.redacted() }
 }

@@ -4,7 +4,6 @@ mod statements;
 
 use std::{io::ErrorKind, str::FromStr, time::Duration};
 
-use anyhow::Context;
 use async_trait::async_trait;
 use fence::ResourceName;
 use sqlx::{
@@ -15,22 +14,26 @@ use sqlx::{
 };
 use tokio::time::{error::Elapsed, timeout};
 
-use self::statements::{apply_changes, load_rows, lock_and_load};
+use self::statements::{apply_changes, list_rows, load_rows, lock_and_load, locked_rows};
 use super::{
-    ApplyError, Change, Decide, Listed, Page, Store, Unreachable, Wanted, kept::KeptPool,
-    listed_from_sql,
+    Change, Decide, Store, Wanted,
+    error::{ApplyError, OpenError, Unreachable},
+    kept_pool::KeptPool,
+    list::{Listed, Page},
+    schema::migrate,
 };
 use crate::row::Row;
 
 const CONNECTIONS: u32 = 8;
 /// How long to try to connect, or to wait for a free connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long to wait for the answer to a statement before the connection is given up.
+/// How long to wait for the answer to a statement before the connection is closed.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What every session sets, whatever the database's own defaults are. `lock_timeout` bounds how long
-/// somebody else's lock holds up a batch. The planner plans each statement once, and is kept to the
-/// index, as it doesn't know how few rows a batch has.
+/// The settings of every session, whatever the database's own defaults are.
+///
+/// `lock_timeout` bounds how long another transaction's lock delays a batch. The planner plans each
+/// statement once, without knowing how few rows a batch has, so it is restricted to the index.
 const SESSION: [(&str, &str); 8] = [
     ("synchronous_commit", "on"),
     ("default_transaction_isolation", "read committed"),
@@ -44,51 +47,60 @@ const SESSION: [(&str, &str); 8] = [
 
 /// Resources in a PostgreSQL database that any number of servers may share.
 ///
-/// Nearly every statement is a transaction of its own: a server that is paused between two of them
-/// holds no lock.
+/// Nearly every statement is a transaction of its own, so a server that is paused between two
+/// statements holds no lock.
 #[derive(Debug)]
-pub struct PostgresStore {
+pub(super) struct PostgresStore {
+    address: String,
     connections: KeptPool<Postgres>,
 }
 
 impl PostgresStore {
     /// Connects and applies the migrations.
-    ///
-    /// # Errors
-    /// If the URL or the database can't be used, the database runs with `fsync=off` or is not in
-    /// UTF-8, or its schema is newer than this server knows.
-    pub async fn open(url: &str) -> anyhow::Result<Self> {
+    pub(super) async fn connect(url: &str) -> Result<Self, OpenError> {
         let options = PgConnectOptions::from_str(url)
-            .context("the database URL is no PostgreSQL URL")?
+            .map_err(OpenError::InvalidUrl)?
             .application_name("storage-server")
             .options(SESSION)
             .disable_statement_logging();
-        let mut connection =
-            options.connect().await.context("can't connect to the PostgreSQL database")?;
-        refuse_unsafe(&mut connection).await?;
-        // Another server may be migrating at this moment; its lock is waited for.
-        connection.execute("set lock_timeout = 0; set statement_timeout = 0").await?;
-        super::migrate(&migrator(), &mut connection).await?;
-        connection.close().await?;
+        let address = address(&options);
+        let connect_error = |source| OpenError::Connect { database: address.clone(), source };
 
+        let mut connection = options.connect().await.map_err(connect_error)?;
+        if let Some(reason) = unsafe_setting(&mut connection).await.map_err(connect_error)? {
+            return Err(OpenError::Unsafe { database: address, reason: reason.to_owned() });
+        }
+        // Migrations wait for another server that migrates at this moment.
+        let patient = "set lock_timeout = 0; set statement_timeout = 0";
+        connection.execute(patient).await.map_err(connect_error)?;
+        migrate(&migrator(), &mut connection, &address).await?;
+        connection.close().await.map_err(connect_error)?;
+
+        // The settings are checked again for each connection: the server may have been restarted.
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(CONNECT_TIMEOUT)
-            .after_connect(|connection, _| Box::pin(refuse_unsafe(connection)))
+            .after_connect(|connection, _| {
+                Box::pin(async {
+                    let reason = unsafe_setting(connection).await?;
+                    reason.map_or(Ok(()), |reason| Err(sqlx::Error::Configuration(reason.into())))
+                })
+            })
             .connect_lazy_with(options);
-        Ok(Self { connections: KeptPool::new(pool) })
+        Ok(Self { address, connections: KeptPool::new(pool) })
     }
 
-    /// Keeps a connection whose statement was answered; closes one that may still be busy with it.
-    fn settle<T>(
+    /// Keeps the connection if its statement was answered. Closes it if the statement may still be
+    /// running.
+    fn keep_or_close<T>(
         &self,
         mut connection: PoolConnection<Postgres>,
         answered: Result<Result<T, sqlx::Error>, Elapsed>,
     ) -> Result<T, sqlx::Error> {
         let answer = answered.unwrap_or_else(|_| Err(no_answer()));
         match answer {
-            Ok(_) => self.connections.give_back(connection),
-            // After some errors, the session goes on; whether after this one, the pool finds out.
+            Ok(_) => self.connections.keep(connection),
+            // The session may have survived this error or not: the pool pings it on its return.
             Err(sqlx::Error::Database(_)) => {}
             Err(_) => connection.close_on_drop(),
         }
@@ -96,26 +108,40 @@ impl PostgresStore {
     }
 }
 
-fn no_answer() -> sqlx::Error {
-    sqlx::Error::Io(std::io::Error::new(ErrorKind::TimedOut, "no answer in time"))
+/// The address of the database, without user and password.
+fn address(options: &PgConnectOptions) -> String {
+    let host = match options.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None => options.get_host().to_owned(),
+    };
+    let database = options.get_database().unwrap_or(options.get_username());
+    format!("PostgreSQL database {database} at {host}:{}", options.get_port())
 }
 
-async fn refuse_unsafe(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+fn no_answer() -> sqlx::Error {
+    let timeout = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
+    sqlx::Error::Io(std::io::Error::new(ErrorKind::TimedOut, timeout))
+}
+
+/// Why the database would not keep fences safely, if so.
+async fn unsafe_setting(
+    connection: &mut PgConnection,
+) -> Result<Option<&'static str>, sqlx::Error> {
     let (fsync, encoding): (String, String) =
         sqlx::query_as("select current_setting('fsync'), current_setting('server_encoding')")
             .fetch_one(connection)
             .await?;
-    let reason = match (fsync.as_str(), encoding.as_str()) {
-        ("on", "UTF8") => return Ok(()),
-        ("on", _) => "the database's encoding is not UTF8, and it can't hold every name",
-        _ => "PostgreSQL runs with fsync=off, and would forget fences in a crash",
-    };
-    Err(sqlx::Error::Configuration(reason.into()))
+    Ok(match (fsync.as_str(), encoding.as_str()) {
+        ("on", "UTF8") => None,
+        ("on", _) => Some("its encoding is not UTF8, so it can't hold every name"),
+        _ => Some("PostgreSQL runs with fsync=off, and would lose fences in a crash"),
+    })
 }
 
-/// The migrations, with bookkeeping of their own: a user's may live in the same database.
+/// The migrations. They have a bookkeeping table of their own, because the database may also have a
+/// user's migrations.
 fn migrator() -> Migrator {
-    let mut migrator = sqlx::migrate!("../migrations/postgres/storage");
+    let mut migrator = sqlx::migrate!("migrations/postgres");
     migrator.dangerous_set_table_name("storage.migrations");
     migrator.create_schema("storage");
     migrator
@@ -123,23 +149,25 @@ fn migrator() -> Migrator {
 
 #[async_trait]
 impl Store for PostgresStore {
+    fn database(&self) -> &str {
+        &self.address
+    }
+
     async fn load(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Row>, Unreachable> {
         let mut connection = self.connections.take().await?;
         let answered = timeout(ANSWER_TIMEOUT, load_rows(&mut connection, wanted)).await;
-        Ok(self.settle(connection, answered)?)
+        Ok(self.keep_or_close(connection, answered)?)
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
         let mut connection = self.connections.take().await.map_err(ApplyError::Unchanged)?;
         let answered = timeout(ANSWER_TIMEOUT, apply_changes(&mut connection, changes)).await;
-        match self.settle(connection, answered) {
-            Ok(applied) => Ok(applied),
-            Err(error) => failed(error).map(|()| vec![false; changes.len()]),
-        }
+        self.keep_or_close(connection, answered)
+            .or_else(|error| lost_race(error).map(|LostRace| vec![false; changes.len()]))
     }
 
-    /// A transaction that holds the row from before it is loaded until it is changed. PostgreSQL
-    /// itself ends it soon if this server should be paused in between.
+    /// A transaction that locks the row before it loads it, until it has changed it. If this server
+    /// is paused in between, PostgreSQL itself soon ends the transaction.
     async fn apply_under_lock(
         &self,
         wanted: Wanted<'_>,
@@ -151,10 +179,10 @@ impl Store for PostgresStore {
             Ok(Ok(row)) => row,
             Ok(Err(error)) => {
                 connection.close_on_drop();
-                return match failed(error) {
-                    // Nothing was sent yet that could have changed anything.
+                return match lost_race(error) {
+                    // No statement has been sent yet that could change anything.
                     Err(ApplyError::Unknown(error)) => Err(ApplyError::Unchanged(error)),
-                    failed => failed.map(|()| false),
+                    other => other.map(|LostRace| false),
                 };
             }
             Err(_) => {
@@ -174,50 +202,16 @@ impl Store for PostgresStore {
         if !matches!(answered, Ok(Ok(_))) {
             connection.close_on_drop();
         }
-        self.settle(connection, answered).or_else(|error| failed(error).map(|()| false))
+        self.keep_or_close(connection, answered)
+            .or_else(|error| lost_race(error).map(|LostRace| false))
     }
 
     async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {
-        let resources: Vec<_> = resources.iter().map(|resource| resource.as_str()).collect();
-        let locked = sqlx::query_scalar(
-            r#"
-            with free as materialized (
-                select resource
-                from storage.resource
-                where resource = any($1)
-                for no key update skip locked
-            )
-            select r.resource is not null and free.resource is null
-            from unnest($1) with ordinality as w (resource, ordinal)
-            left join storage.resource r on r.resource = w.resource
-            left join free on free.resource = r.resource
-            order by w.ordinal
-            "#,
-        )
-        .bind(resources)
-        .fetch_all(self.connections.pool())
-        .await?;
-        Ok(locked)
+        Ok(locked_rows(self.connections.pool(), resources).await?)
     }
 
     async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable> {
-        let resources = sqlx::query_as(
-            r#"
-            select resource, value_token, version, length(bytes)::bigint
-            from storage.resource
-            where bytes is not null
-                and resource > $1 and resource >= $2 and ($3 is null or resource < $3)
-            order by resource
-            limit $4
-            "#,
-        )
-        .bind(&page.after)
-        .bind(&page.prefix)
-        .bind(page.prefix_end())
-        .bind(i64::from(page.limit))
-        .fetch_all(self.connections.pool())
-        .await?;
-        Ok(resources.into_iter().map(listed_from_sql).collect::<Result<_, _>>()?)
+        Ok(list_rows(self.connections.pool(), page).await?)
     }
 
     async fn ping(&self) -> Result<(), Unreachable> {
@@ -227,28 +221,31 @@ impl Store for PostgresStore {
         Ok(())
     }
 
-    /// PostgreSQL needs no farewell.
+    /// PostgreSQL needs no cleanup.
     async fn close(&self) {}
 }
 
-/// Tells what a failed statement has left behind, by its SQLSTATE. It is no error that a rival went
-/// first.
-fn failed(error: sqlx::Error) -> Result<(), ApplyError> {
+/// A rival's transaction was faster, and nothing was changed.
+struct LostRace;
+
+/// What a failed statement left behind, by its SQLSTATE. A lost race is no error.
+fn lost_race(error: sqlx::Error) -> Result<LostRace, ApplyError> {
     let sqlstate = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
     match &*sqlstate {
         // lock_not_available
         "55P03" => Err(ApplyError::Blocked),
-        // serialization_failure, deadlock_detected: a rival went first
-        "40001" | "40P01" => Ok(()),
-        // No SQLSTATE, or one of a server that crashed or was shut down, perhaps after its commit.
+        // serialization_failure, deadlock_detected
+        "40001" | "40P01" => Ok(LostRace),
+        // No SQLSTATE: the connection is lost, perhaps after the commit.
         "" => Err(ApplyError::Unknown(error)),
-        // 40003 says so itself: statement_completion_unknown.
+        // The server crashed or was shut down, perhaps after the commit; or 40003, which is
+        // statement_completion_unknown.
         state
             if ["08", "40003", "57P", "58", "XX"].iter().any(|class| state.starts_with(class)) =>
         {
             Err(ApplyError::Unknown(error))
         }
-        // Any other error has rolled the statement back.
+        // Every other error has rolled the statement back.
         _ => Err(ApplyError::Unchanged(error)),
     }
 }

@@ -1,12 +1,14 @@
-//! A library to be preloaded (`LD_PRELOAD`) into a process, whose wall clock it shifts while it runs,
-//! as if an operator, or a wrong NTP server, had set it. The monotonic clocks go on as they are.
+//! A library that shifts the wall clock of a running process into which it is preloaded
+//! (`LD_PRELOAD`), as if an operator or a wrong NTP server had set the clock. The monotonic clocks stay
+//! as they are.
 //!
-//! The file named by the environment's `FENCED_CLOCK_OFFSET_FILE` tells by how much: milliseconds, an
-//! `i64` in the machine's byte order. Whoever writes these 8 bytes at once has the clock jump. Without
-//! the file it is not shifted.
+//! The offset is in the file that the environment's `FENCED_CLOCK_OFFSET_FILE` names: an `i64` of
+//! milliseconds, in the machine's byte order. The clock jumps when these 8 bytes are written at once.
+//! Without the file, the clock is not shifted.
 //!
-//! Made for redis-server, whose allocator reads the clock while it sets itself up: so what stands in
-//! for the C library's functions allocates nothing, looks nothing up, and can't panic. Linux only.
+//! This is made for redis-server, whose allocator reads the clock before it is ready. So the functions
+//! here, which replace those of the C library, don't allocate, don't look up symbols, and can't panic.
+//! Linux only.
 
 #[cfg(target_os = "linux")]
 mod clocks;

@@ -1,4 +1,4 @@
-//! By how much the clock is shifted.
+//! The offset of the clock.
 
 use std::{
     env,
@@ -10,17 +10,17 @@ use std::{
 
 const SIZE: usize = size_of::<i64>();
 
-/// Where the file is mapped; null if there is none, or not yet.
+/// The address at which the file is mapped; null if it is not, or not yet.
 static OFFSET_MS: AtomicPtr<AtomicI64> = AtomicPtr::new(ptr::null_mut());
 
-/// Has the loader map the file before `main`. What asks for the time still earlier sees the true one.
+/// Has the loader map the file before `main`. Callers that are still earlier get the true time.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static MAP: extern "C" fn() = map;
 
-/// The offset, in milliseconds, at this moment.
+/// Returns the offset at this moment, in milliseconds.
 pub(crate) fn millis() -> i64 {
-    // SAFETY: it is null, or points to a mapping of `SIZE` bytes, aligned as pages are, that stays.
+    // SAFETY: it is null, or points to a mapping of `SIZE` bytes that is aligned to a page and stays.
     let offset = unsafe { OFFSET_MS.load(Ordering::Acquire).as_ref() };
     offset.map_or(0, |offset| offset.load(Ordering::Relaxed))
 }
@@ -28,11 +28,11 @@ pub(crate) fn millis() -> i64 {
 extern "C" fn map() {
     let Some(path) = env::var_os("FENCED_CLOCK_OFFSET_FILE") else { return };
     let Ok(file) = File::open(path) else { return };
-    // What is mapped beyond a file's end kills who reads it.
+    // To read a mapping beyond the end of its file would kill the process.
     if !file.metadata().is_ok_and(|metadata| metadata.len() >= SIZE as u64) {
         return;
     }
-    // SAFETY: a new mapping, at an address of the kernel's choice, of an open file.
+    // SAFETY: it is a new mapping of an open file, at an address that the kernel chooses.
     let mapped = unsafe {
         libc::mmap(ptr::null_mut(), SIZE, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)
     };

@@ -1,44 +1,62 @@
-//! A wall clock of its own for a Redis, which can jump.
+//! A wall clock for one Redis, which can jump.
 
 use std::{
+    env,
     fs::{self, File},
     os::unix::fs::FileExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
 use anyhow::{Context, ensure};
 
-use super::{Redis, listener::Door};
-use crate::program::{shared_library, temporary_folder};
-
-/// The file, in the folder of a Redis that has a clock of its own, that tells by how many milliseconds
-/// it is ahead of the machine's.
+/// The library that shifts the clock of a process: the package `clock-jump`, on which this one
+/// depends, so that Cargo builds it for every program that is built with this one.
+const LIBRARY: &str = "libclock_jump.so";
+/// The file, in the folder of a Redis with such a clock, that has the milliseconds by which the clock
+/// is ahead of the machine's.
 const OFFSET: &str = "clock-offset";
 
-impl Redis {
-    /// Starts one with further arguments whose wall clock is its own, and can [`jump`](Self::jump).
-    /// Other clocks, by which Redis measures how long something took, are the machine's.
+/// The clock of a Redis that has one of its own.
+#[derive(Debug)]
+pub(super) struct Clock {
+    offset: PathBuf,
+}
+
+impl Clock {
+    /// Makes a clock for the Redis that will start in a folder. It is not ahead.
     ///
     /// # Errors
-    /// If this is not Linux, the library `clock-jump` isn't built, or `redis-server` isn't installed
-    /// or doesn't start.
-    pub async fn start_with_own_clock(arguments: &[&str]) -> anyhow::Result<Self> {
+    /// If this is not Linux.
+    pub(super) fn new(folder: &Path) -> anyhow::Result<Self> {
         ensure!(cfg!(target_os = "linux"), "only on Linux can a process have a clock of its own");
-        let folder = temporary_folder()?;
-        fs::write(folder.path().join(OFFSET), 0_i64.to_ne_bytes())?;
-        Self::start_in(folder, Door::Socket, arguments).await
+        let offset = folder.join(OFFSET);
+        fs::write(&offset, 0_i64.to_ne_bytes())?;
+        Ok(Self { offset })
     }
 
-    /// Sets its clock forward, at once. It stays so through restarts.
+    /// Returns the clock of the Redis in a folder, or `None` if it has the machine's.
+    pub(super) fn find(folder: &Path) -> Option<Self> {
+        let offset = folder.join(OFFSET);
+        offset.is_file().then_some(Self { offset })
+    }
+
+    /// Gives the clock to a Redis that is about to start.
     ///
     /// # Errors
-    /// If it was not started with a clock of its own.
-    pub fn jump(&self, by: Duration) -> anyhow::Result<()> {
-        let path = self.folder.path().join(OFFSET);
-        let file = File::options().read(true).write(true).open(path);
-        let file = file.context("this Redis has the machine's clock")?;
+    /// If the library isn't built.
+    pub(super) fn preload(&self, command: &mut Command) -> anyhow::Result<()> {
+        command.env("LD_PRELOAD", library()?).env("FENCED_CLOCK_OFFSET_FILE", &self.offset);
+        Ok(())
+    }
+
+    /// Sets the clock forward.
+    ///
+    /// # Errors
+    /// If its file can't be written.
+    pub(super) fn jump(&self, by: Duration) -> anyhow::Result<()> {
+        let file = File::options().read(true).write(true).open(&self.offset)?;
         let mut offset = [0; size_of::<i64>()];
         file.read_exact_at(&mut offset, 0)?;
         let offset = i64::from_ne_bytes(offset) + i64::try_from(by.as_millis())?;
@@ -47,12 +65,12 @@ impl Redis {
     }
 }
 
-/// Gives a Redis that is about to be started in a folder the clock that is there, if any.
-pub(super) fn preload(folder: &Path, command: &mut Command) -> anyhow::Result<()> {
-    let offset = folder.join(OFFSET);
-    if offset.is_file() {
-        command.env("LD_PRELOAD", shared_library("libclock_jump.so")?);
-        command.env("FENCED_CLOCK_OFFSET_FILE", offset);
-    }
-    Ok(())
+/// Returns the path of the library. Cargo builds it into the folder `deps`, which also has the tests;
+/// programs are beside that folder, and examples in another beside it.
+fn library() -> anyhow::Result<PathBuf> {
+    let program = env::current_exe()?;
+    let mut libraries = program.ancestors().map(|folder| folder.join("deps").join(LIBRARY));
+    libraries
+        .find(|library| library.is_file())
+        .with_context(|| format!("{LIBRARY} is not in the folder deps of {}", program.display()))
 }

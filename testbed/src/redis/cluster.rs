@@ -4,13 +4,13 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use anyhow::Context;
 
-use super::{Redis, listener::Door};
-use crate::{program::temporary_folder, wait::until_async};
+use super::{listener::Door, server::Redis};
+use crate::wait::until_async;
 
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a node may say nothing to the others before they take it to have failed.
+/// How long a node may be silent before the others count it as failed.
 const NODE_TIMEOUT_MS: &str = "2000";
-/// What each primary has of the 16 384 hash slots.
+/// The hash slots of each primary, of 16 384.
 const SLOTS: [RangeInclusive<u16>; 3] = [0..=5460, 5461..=10922, 10923..=16383];
 
 /// A Cluster of three primaries without replicas, on free ports of 127.0.0.1.
@@ -20,16 +20,16 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts the three, and waits until each says that the Cluster serves all slots.
+    /// Starts the three, and waits until they serve all slots.
     ///
     /// # Errors
-    /// If `redis-server` isn't installed or doesn't start, or they don't come together.
+    /// If `redis-server` isn't installed or doesn't start, or the three don't become a Cluster.
     pub async fn start() -> anyhow::Result<Self> {
         let mut nodes = Vec::new();
         for (number, slots) in SLOTS.iter().enumerate() {
             let arguments = ["--cluster-node-timeout", NODE_TIMEOUT_MS];
-            let node = Redis::start_in(temporary_folder()?, Door::ClusterNode, &arguments).await?;
-            // Nodes with one epoch would first have to settle who is to have another.
+            let node = Redis::start_at(Door::ClusterNode, &arguments).await?;
+            // Nodes with equal epochs would first have to agree on different ones.
             let epoch = (number + 1).to_string();
             node.command::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).await?;
             let [first, last] = [slots.start(), slots.end()].map(u16::to_string);
@@ -37,7 +37,8 @@ impl RedisCluster {
             nodes.push(node);
         }
         for other in &nodes[1..] {
-            let (port, bus) = other.listener.cluster_ports().context("it is a node")?;
+            let (port, bus) =
+                other.listener.cluster_ports().context("a node of a Cluster has two ports")?;
             let [port, bus] = [port, bus].map(|port| port.to_string());
             nodes[0].command::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await?;
         }
@@ -46,19 +47,19 @@ impl RedisCluster {
         Ok(cluster)
     }
 
-    /// The nodes.
+    /// Returns the nodes.
     pub fn nodes(&mut self) -> &mut [Redis] {
         &mut self.nodes
     }
 
-    /// Its URL.
+    /// Returns its URL.
     pub fn url(&self) -> String {
         let addresses = self.nodes.iter().filter_map(Redis::address);
         let addresses: Vec<_> = addresses.map(|address| address.to_string()).collect();
         format!("redis+cluster://{}", addresses.join(","))
     }
 
-    /// The number, from 0, of the node that a key's slot belongs to.
+    /// Returns the number, from 0, of the node that has a key's slot.
     ///
     /// # Errors
     /// If the first node doesn't answer.
@@ -67,21 +68,20 @@ impl RedisCluster {
         SLOTS.iter().position(|slots| slots.contains(&slot)).context("there are 16 384 slots")
     }
 
-    /// Waits until each node says that the Cluster serves all slots.
+    /// Waits until every node reports that the Cluster serves all slots.
     ///
     /// # Errors
-    /// If it doesn't within half a minute.
+    /// If one doesn't within half a minute.
     pub async fn ready(&self) -> anyhow::Result<()> {
         for node in &self.nodes {
             until_async(READY_TIMEOUT, async || {
                 let info: String = node.command(&["CLUSTER", "INFO"]).await?;
-                let says = |line: &str| info.lines().any(|said| said == line);
-                Ok(says("cluster_state:ok")
-                    && says("cluster_known_nodes:3")
-                    && says("cluster_slots_ok:16384"))
+                let expected =
+                    ["cluster_state:ok", "cluster_known_nodes:3", "cluster_slots_ok:16384"];
+                Ok(expected.iter().all(|expected| info.lines().any(|line| line == *expected)))
             })
             .await
-            .context("the Cluster did not come to serve all slots")?;
+            .context("the Cluster did not start to serve all slots")?;
         }
         Ok(())
     }

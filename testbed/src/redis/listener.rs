@@ -7,20 +7,20 @@ use std::{
 
 use super::tls;
 
-/// What sort of port it is to have.
+/// The kind of port that a Redis has.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Door {
-    /// None.
+    /// No port.
     Socket,
-    /// Plain TCP.
+    /// A port that takes plain TCP.
     Tcp,
-    /// TLS alone.
+    /// A port that takes TLS only.
     Tls,
-    /// Plain TCP, and a port for the other nodes of its Cluster.
+    /// A port that takes plain TCP, and another for the other nodes of the Cluster.
     ClusterNode,
 }
 
-/// The ports that were chosen.
+/// The ports of a Redis.
 #[derive(Debug)]
 pub(super) enum Listener {
     Socket,
@@ -30,7 +30,7 @@ pub(super) enum Listener {
 }
 
 impl Door {
-    /// Chooses ports that nobody listens on. Somebody else may still be faster to take them.
+    /// Chooses free ports. Another process may still take them before Redis does.
     pub(super) fn open(self) -> anyhow::Result<Listener> {
         Ok(match self {
             Self::Socket => Listener::Socket,
@@ -54,7 +54,7 @@ impl Listener {
         }
     }
 
-    /// The port for clients and the one for the other nodes, of a node of a Cluster.
+    /// Returns the port for clients and the port for the other nodes, if it is a node of a Cluster.
     pub(super) fn cluster_ports(&self) -> Option<(u16, u16)> {
         match *self {
             Self::ClusterNode { port, bus } => Some((port, bus)),
@@ -62,7 +62,7 @@ impl Listener {
         }
     }
 
-    /// What redis-server has to be told.
+    /// Returns the arguments of redis-server.
     pub(super) fn arguments(&self, folder: &Path) -> Vec<String> {
         let in_folder = |file: &str| folder.join(file).display().to_string();
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
@@ -80,7 +80,7 @@ impl Listener {
                 &in_folder(tls::CERTIFICATE),
                 "--tls-key-file",
                 &in_folder(tls::KEY),
-                // It shows its certificate, and asks for none.
+                // Clients need no certificate.
                 "--tls-auth-clients",
                 "no",
             ]),
@@ -91,7 +91,7 @@ impl Listener {
                 "yes",
                 "--cluster-port",
                 &bus.to_string(),
-                // Without it a node doesn't know its address until another has met it.
+                // Without this, a node doesn't know its address until another has met it.
                 "--cluster-announce-ip",
                 "127.0.0.1",
             ]),
@@ -99,14 +99,14 @@ impl Listener {
     }
 }
 
-/// Different ports that nobody listens on.
+/// Returns different free ports.
 fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
     let mut ports = [0; N];
     let mut kept = Vec::new();
     for port in &mut ports {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         *port = listener.local_addr()?.port();
-        // Let go only when all have been chosen, so that they differ.
+        // Closed only when all ports are chosen, so that they differ.
         kept.push(listener);
     }
     Ok(ports)

@@ -1,18 +1,18 @@
-//! The nodes of a lock that a majority grants.
+//! The nodes of Redlock, a lock that a majority of them grants.
 
 use futures_util::future::try_join_all;
 
-use super::Redis;
+use super::server::Redis;
 
-/// Independent Redis servers, none of which knows of the others, on Unix sockets.
+/// Independent Redis servers on Unix sockets, which don't know each other.
 ///
-/// They are empty: clients refuse them until somebody starts a cluster of them.
+/// They are empty: clients refuse them until an operator has started a cluster of them.
 #[derive(Debug)]
 pub struct RedlockNodes {
     nodes: Vec<Redis>,
 }
 
-/// How a node is started.
+/// The way in which a node is started.
 #[derive(Clone, Copy, Debug)]
 pub enum NodeKind<'a> {
     /// With further arguments of `redis-server`, each word by itself.
@@ -22,9 +22,9 @@ pub enum NodeKind<'a> {
 }
 
 impl NodeKind<'_> {
-    /// It keeps nothing on disk.
+    /// A node that keeps nothing on disk.
     pub const FORGETFUL: Self = Self::With(&[]);
-    /// It answers only when what it did is on disk.
+    /// A node that answers only when its changes are on disk.
     pub const DURABLE: Self = Self::With(&["--appendonly", "yes", "--appendfsync", "always"]);
 
     async fn start(self) -> anyhow::Result<Redis> {
@@ -36,7 +36,7 @@ impl NodeKind<'_> {
 }
 
 impl RedlockNodes {
-    /// Starts a node of each of these kinds, all at once, and waits until all answer.
+    /// Starts a node of each kind, all at once, and waits until all answer.
     ///
     /// # Errors
     /// If one of them doesn't start.
@@ -45,17 +45,17 @@ impl RedlockNodes {
         Ok(Self { nodes })
     }
 
-    /// Their URLs, in the order of their kinds.
+    /// Returns their URLs, in the order of the kinds.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Redis::url).collect()
     }
 
-    /// The nodes, in the same order.
+    /// Returns the nodes, in the order of the kinds.
     pub fn nodes(&self) -> &[Redis] {
         &self.nodes
     }
 
-    /// The nodes, to pause, kill or restart.
+    /// Returns the nodes, to pause, kill or restart them.
     pub fn nodes_mut(&mut self) -> &mut [Redis] {
         &mut self.nodes
     }

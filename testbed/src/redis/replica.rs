@@ -1,64 +1,64 @@
-//! A replica, whose link to its primary can be cut.
+//! A replica that can be cut off from its primary.
 
 use std::time::Duration;
 
 use anyhow::Context;
 
-use super::{Link, Redis, listener::Door};
-use crate::{program::temporary_folder, wait::until_async};
+use super::{listener::Door, server::Redis};
+use crate::{proxy::Proxy, wait::until_async};
 
 const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A replica on a free port of 127.0.0.1. Its primary is at the other end of a [`Link`].
+/// A replica on a free port of 127.0.0.1. It reaches its primary through a [`Proxy`].
 #[derive(Debug)]
 pub struct Replica {
     redis: Redis,
-    link: Link,
+    proxy: Proxy,
 }
 
 impl Redis {
-    /// Starts a replica of a primary, and waits until it has all that the primary has.
+    /// Starts a replica of a primary, and waits until it has all data of the primary.
     ///
     /// # Errors
-    /// If `redis-server` isn't installed or doesn't start, or the two don't come together.
+    /// If `redis-server` isn't installed or doesn't start, or the replica doesn't reach the primary.
     pub async fn replica_of(primary: &Self) -> anyhow::Result<Replica> {
-        let link = Link::to(primary.socket()).await?;
-        let port = link.address().port().to_string();
+        let proxy = Proxy::start(primary.socket()).await?;
+        let port = proxy.address().port().to_string();
         let mut arguments = vec!["--replicaof", "127.0.0.1", &port];
-        // The primary sees its own end of the link only.
+        // The primary sees the address of the proxy only.
         arguments.extend(["--replica-announce-ip", "127.0.0.1"]);
         if let Some(password) = &primary.password {
             arguments.extend(["--masterauth", password, "--requirepass", password]);
         }
-        let redis = Self::start_in(temporary_folder()?, Door::Tcp, &arguments).await?;
-        let replica = Replica { redis, link };
+        let redis = Self::start_at(Door::Tcp, &arguments).await?;
+        let replica = Replica { redis, proxy };
         replica.catch_up(primary).await?;
         Ok(replica)
     }
 }
 
 impl Replica {
-    /// The replica itself.
+    /// Returns the Redis that is the replica.
     pub fn redis(&self) -> &Redis {
         &self.redis
     }
 
-    /// The replica itself, to pause, kill or restart.
+    /// Returns the Redis that is the replica, to pause, kill or restart it.
     pub fn redis_mut(&mut self) -> &mut Redis {
         &mut self.redis
     }
 
-    /// The link to its primary.
-    pub fn link(&self) -> &Link {
-        &self.link
+    /// Returns the proxy between it and its primary.
+    pub fn proxy(&self) -> &Proxy {
+        &self.proxy
     }
 
-    /// Cuts the link to its primary. Both stay reachable, and hear nothing of each other.
-    pub async fn cut(&self) {
-        self.link.cut().await;
+    /// Cuts the replica off from its primary. Clients still reach both.
+    pub fn cut(&self) {
+        self.proxy.cut();
     }
 
-    /// Makes it a primary, as a failover does. Restarted, it would be a replica again.
+    /// Makes it a primary, as a failover does. After a restart it is a replica again.
     ///
     /// # Errors
     /// If it refuses.
@@ -66,7 +66,7 @@ impl Replica {
         self.redis.command(&["REPLICAOF", "NO", "ONE"]).await
     }
 
-    /// Waits until it has all that its primary has now.
+    /// Waits until it has all data that its primary has now.
     ///
     /// # Errors
     /// If it hasn't within half a minute.
@@ -75,11 +75,11 @@ impl Replica {
     }
 }
 
-/// Waits until a replica has all that its primary has now.
+/// Waits until a replica has all data that its primary has now.
 pub(super) async fn catch_up(replica: &Redis, primary: &Redis) -> anyhow::Result<()> {
     let offset: u64 = primary.info("master_repl_offset").await?.parse()?;
     until_async(SYNC_TIMEOUT, async || {
-        // Until it has synchronised once, it tells an offset of no replication.
+        // Before its first synchronisation, its offset belongs to no replication.
         let is_up = replica.info("master_link_status").await? == "up";
         Ok(is_up && replica.info("slave_repl_offset").await?.parse::<u64>()? >= offset)
     })

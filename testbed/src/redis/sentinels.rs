@@ -4,18 +4,21 @@ use std::{collections::HashMap, fs, time::Duration};
 
 use anyhow::Context;
 
-use super::{Redis, listener::Door, replica};
-use crate::{program::temporary_folder, wait::until_async};
+use super::{
+    launch::SENTINEL_SETTINGS,
+    listener::Door,
+    replica::catch_up,
+    server::{Redis, new_folder},
+};
+use crate::wait::until_async;
 
-/// The file that makes a Redis a Sentinel, in its folder. It rewrites it itself.
-pub(super) const SETTINGS: &str = "sentinel.conf";
-/// What they call the primary.
+/// The name of the primary at the Sentinels.
 const NAME: &str = "locks";
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Three Sentinels, two of which have to agree, that watch a primary and its replica, all on free
-/// ports of 127.0.0.1. After half a second without the primary they promote the replica.
+/// Three Sentinels that watch a primary and its replica, all on free ports of 127.0.0.1. When two of
+/// them have not reached the primary for half a second, they promote the replica.
 #[derive(Debug)]
 pub struct Sentinels {
     sentinels: Vec<Redis>,
@@ -27,13 +30,13 @@ impl Sentinels {
     /// Starts all five, and waits until each Sentinel knows the others, the primary and the replica.
     ///
     /// # Errors
-    /// If `redis-server` isn't installed or doesn't start, or they don't come together.
+    /// If `redis-server` isn't installed or doesn't start, or they don't find each other.
     pub async fn start() -> anyhow::Result<Self> {
         let primary = Redis::start_on_tcp(&[]).await?;
         let port = port(&primary).to_string();
-        // There is no link between them that can be cut: Sentinels would have the replica go round it.
+        // No proxy is between them: Sentinels would tell the replica the primary's own address.
         let replica = Redis::start_on_tcp(&["--replicaof", "127.0.0.1", &port]).await?;
-        replica::catch_up(&replica, &primary).await?;
+        catch_up(&replica, &primary).await?;
         let mut sentinels = Vec::new();
         for _ in 0..3 {
             sentinels.push(start_sentinel(&port).await?);
@@ -41,34 +44,34 @@ impl Sentinels {
         for sentinel in &sentinels {
             until_async(READY_TIMEOUT, || is_ready(sentinel))
                 .await
-                .context("the Sentinels did not come to know each other and the replica")?;
+                .context("the Sentinels did not find each other and the replica")?;
         }
         Ok(Self { sentinels, primary, replica })
     }
 
-    /// The URL of the primary that they know.
+    /// Returns the URL of the primary that the Sentinels name.
     pub fn url(&self) -> String {
         let addresses = self.sentinels.iter().filter_map(Redis::address);
         let addresses: Vec<_> = addresses.map(|address| address.to_string()).collect();
         format!("redis+sentinel://{}/{NAME}", addresses.join(","))
     }
 
-    /// The Sentinels themselves.
+    /// Returns the Sentinels.
     pub fn sentinels(&mut self) -> &mut [Redis] {
         &mut self.sentinels
     }
 
-    /// What was the primary at the start. To kill it is to provoke a failover.
+    /// Returns the Redis that was the primary at the start. A failover follows when it is killed.
     pub fn primary(&mut self) -> &mut Redis {
         &mut self.primary
     }
 
-    /// What was the replica at the start.
+    /// Returns the Redis that was the replica at the start.
     pub fn replica(&mut self) -> &mut Redis {
         &mut self.replica
     }
 
-    /// Waits until all three Sentinels name the former replica as the primary, and it is one.
+    /// Waits until all three Sentinels name the former replica as the primary, and it agrees.
     ///
     /// # Errors
     /// If they don't within a minute.
@@ -89,17 +92,17 @@ impl Sentinels {
 }
 
 async fn start_sentinel(primary_port: &str) -> anyhow::Result<Redis> {
-    let folder = temporary_folder()?;
+    let folder = new_folder()?;
     let settings = format!(
         "sentinel monitor {NAME} 127.0.0.1 {primary_port} 2\n\
          sentinel down-after-milliseconds {NAME} 500\n\
          sentinel failover-timeout {NAME} 3000\n"
     );
-    fs::write(folder.path().join(SETTINGS), settings)?;
+    fs::write(folder.path().join(SENTINEL_SETTINGS), settings)?;
     Redis::start_in(folder, Door::Tcp, &[]).await
 }
 
-/// Whether a Sentinel could do its part in a failover.
+/// Whether a Sentinel knows enough to take part in a failover.
 async fn is_ready(sentinel: &Redis) -> anyhow::Result<bool> {
     type Fields = HashMap<String, String>;
     let primary: Fields = sentinel.command(&["SENTINEL", "MASTER", NAME]).await?;
@@ -117,5 +120,5 @@ async fn is_ready(sentinel: &Redis) -> anyhow::Result<bool> {
 }
 
 fn port(redis: &Redis) -> u16 {
-    redis.address().expect("it was started on a port").port()
+    redis.address().expect("it has a port").port()
 }

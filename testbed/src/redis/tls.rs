@@ -1,10 +1,10 @@
-//! Certificates for one server, from an authority made for it.
+//! Certificates for one server, from an authority that is made for it.
 
 use std::{fs, path::Path, process::Command};
 
 use anyhow::ensure;
 
-use crate::installed;
+use crate::package::installed;
 
 /// The authority's certificate, in the server's folder.
 pub(super) const CA_CERTIFICATE: &str = "ca.pem";
@@ -18,7 +18,7 @@ const SETTINGS: &str = "
 distinguished_name = name
 prompt = no
 [name]
-commonName = fenced lab
+commonName = testbed
 [authority]
 basicConstraints = critical, CA:TRUE
 keyUsage = critical, keyCertSign
@@ -27,11 +27,11 @@ basicConstraints = critical, CA:FALSE
 subjectAltName = IP:127.0.0.1, DNS:localhost
 ";
 
-/// Makes them in a folder. The server's is signed by the authority, because clients refuse one that
-/// is its own authority.
+/// Makes all files in a folder. An authority signs the server's certificate, because clients refuse a
+/// server that is its own authority.
 ///
 /// # Errors
-/// If the program `openssl` isn't installed, or refuses.
+/// If `openssl` isn't installed, or fails.
 pub(super) fn make_certificates(folder: &Path) -> anyhow::Result<()> {
     fs::write(folder.join("openssl.cnf"), SETTINGS)?;
     let key = ["req", "-newkey", "rsa:2048", "-nodes", "-sha256", "-config", "openssl.cnf"];

@@ -1,8 +1,8 @@
-//! The nodes of Redlock know nothing of each other.
+//! The nodes of Redlock don't know each other.
 
 use testbed::{NodeKind, Redis, RedlockNodes};
 
-use super::value;
+use crate::value;
 
 #[tokio::test]
 async fn nodes_are_independent_and_each_is_of_its_own_kind() {
@@ -10,7 +10,7 @@ async fn nodes_are_independent_and_each_is_of_its_own_kind() {
     let mut nodes = RedlockNodes::start(&kinds).await.unwrap();
     for (number, node) in nodes.nodes_mut().iter_mut().enumerate() {
         assert_eq!(node.info("role").await.unwrap(), "master");
-        assert_eq!(value(node, "key").await, None, "what another was told is not known here");
+        assert_eq!(value(node, "key").await, None, "the nodes share no data");
         node.set("key", &number.to_string()).await.unwrap();
         node.restart().await.unwrap();
     }

@@ -1,8 +1,7 @@
-"""The Python client redis, and its Lock, for `lab bench locks`.
+"""Python's package redis, and its Lock, for `lab bench locks`.
 
-Each line of stdin is a request, as JSON: {"what": "pings"|"cycles"|"handovers", "count": N, ...}. It
-is answered by a line with the N times that were measured, in nanoseconds. The argument is the URL of
-Redis.
+Each line of stdin is a request, as JSON: {"what": "pings"|"cycles"|"handovers", "count": N, ...}.
+The answer is a line with the N measured times, in nanoseconds. The argument is the URL of Redis.
 """
 
 import json
@@ -31,12 +30,12 @@ def cycles(client, count, name, ttl):
 
 
 def handovers(client, count, name, ttl, waiters, hold):
-    """As `handover.rs` has it: the first holder keeps the lock until all others wait for it, and each who
-    has let go queues again once the next one has the lock."""
+    """Like `handover.rs`: the first holder keeps the lock until all others wait for it. After a
+    release, a client waits until the next client holds the lock, and then queues again."""
     times = []
-    taken = 0
+    turns = 0
     release_begun = None
-    refused = set()
+    waiting = set()
     changed = threading.Condition()
 
     class Lock(redis.lock.Lock):
@@ -44,35 +43,35 @@ def handovers(client, count, name, ttl, waiters, hold):
             acquired = super().do_acquire(token)
             if not acquired:
                 with changed:
-                    refused.add(threading.get_ident())
+                    waiting.add(threading.get_ident())
                     changed.notify_all()
             return acquired
 
     def take_turns():
-        nonlocal taken, release_begun
+        nonlocal turns, release_begun
         while True:
             lock = client.lock(name, timeout=ttl, lock_class=Lock)
             lock.acquire()
-            had = time.perf_counter_ns()
+            acquired_at = time.perf_counter_ns()
             with changed:
                 if release_begun is not None and len(times) < count:
-                    times.append(had - release_begun)
-                taken += 1
-                turn = taken
+                    times.append(acquired_at - release_begun)
+                turns += 1
+                turn = turns
                 changed.notify_all()
             if turn > count:
                 lock.release()
                 return
             if turn == 1:
                 with changed:
-                    changed.wait_for(lambda: len(refused) == waiters)
+                    changed.wait_for(lambda: len(waiting) == waiters)
             until = time.perf_counter() + hold
             while time.perf_counter() < until:
                 client.ping()
             release_begun = time.perf_counter_ns()
             lock.release()
             with changed:
-                changed.wait_for(lambda: taken > turn)
+                changed.wait_for(lambda: turns > turn)
 
     clients = [threading.Thread(target=take_turns, daemon=True) for _ in range(waiters + 1)]
     for thread in clients:

@@ -1,24 +1,20 @@
-//! The Python client redis, and its Lock, in a process of its own.
+//! Python's package redis, and its `Lock`, in its own process.
 
 use std::{path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-use super::handover::HOLD;
-use crate::bench::{
-    peer::TTL,
-    samples::Samples,
-    work::{Meter, Work},
-};
 use testbed::process::Process;
 
-/// More than any request here takes.
-const PATIENCE: Duration = Duration::from_secs(300);
+use super::hold::HOLD;
+use crate::bench::{peer::TTL, series::Round, work::Meter};
+
+/// Longer than any request here takes.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 const INTERPRETER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/python/bin/python");
 
-/// A Python that measures what it is asked for.
+/// A Python process that measures on request.
 #[derive(Debug)]
 pub(super) struct Python {
     process: Process,
@@ -29,7 +25,7 @@ impl Python {
     pub(super) fn start(url: &str) -> anyhow::Result<Self> {
         ensure!(
             Path::new(INTERPRETER).exists(),
-            "{INTERPRETER} is not here; `make python` makes it"
+            "{INTERPRETER} does not exist; `make python` creates it"
         );
         let folder = TempDir::with_prefix("fenced-")?;
         let mut command = Command::new(INTERPRETER);
@@ -38,52 +34,42 @@ impl Python {
         Ok(Self { process, _folder: folder })
     }
 
-    pub(super) async fn pings(
-        &mut self,
-        count: usize,
-        meter: &mut Meter,
-    ) -> anyhow::Result<(Samples, Work)> {
+    pub(super) async fn pings(&mut self, count: usize, meter: &mut Meter) -> anyhow::Result<Round> {
         self.measure(&json!({ "what": "pings", "count": count }), meter).await
     }
 
-    /// Acquires and releases one lock, again and again.
+    /// Acquires and releases one lock repeatedly.
     pub(super) async fn cycles(
         &mut self,
         count: usize,
         meter: &mut Meter,
-    ) -> anyhow::Result<(Samples, Work)> {
+    ) -> anyhow::Result<Round> {
         let request =
             json!({ "what": "cycles", "count": count, "name": "python", "ttl": TTL.as_secs() });
         self.measure(&request, meter).await
     }
 
-    /// Hands a lock over among threads. The work contains how they come and go.
+    /// Hands a lock over among threads. The work includes the threads' first and last tries.
     pub(super) async fn handovers(
         &mut self,
         waiters: usize,
         count: usize,
         meter: &mut Meter,
-    ) -> anyhow::Result<(Samples, Work)> {
+    ) -> anyhow::Result<Round> {
         let request = json!({
             "what": "handovers", "count": count, "name": "python", "ttl": TTL.as_secs(),
             "waiters": waiters, "hold": HOLD.as_secs_f64(),
         });
-        let (samples, work) = self.measure(&request, meter).await?;
-        Ok((samples, work.without("ping")))
+        let Round { times, work } = self.measure(&request, meter).await?;
+        Ok(Round { times, work: work.without("ping") })
     }
 
-    async fn measure(
-        &mut self,
-        request: &Value,
-        meter: &mut Meter,
-    ) -> anyhow::Result<(Samples, Work)> {
+    async fn measure(&mut self, request: &Value, meter: &mut Meter) -> anyhow::Result<Round> {
         let before = meter.read().await?;
         self.process.write_line(&request.to_string())?;
-        let answer = self.process.line(PATIENCE).await?;
+        let answer = self.process.line(ANSWER_TIMEOUT).await?;
         let work = meter.read().await?.since(&before);
-        let times: Vec<u64> = serde_json::from_str(&answer).context("Python answers with times")?;
-        let mut samples = Samples::default();
-        samples.extend(times.into_iter().map(Duration::from_nanos));
-        Ok((samples, work))
+        let nanos: Vec<u64> = serde_json::from_str(&answer).context("Python returned no times")?;
+        Ok(Round { times: nanos.into_iter().map(Duration::from_nanos).collect(), work })
     }
 }

@@ -1,23 +1,17 @@
-//! What the bench found, as text or as JSON.
+//! The report of the bench, as tables or as JSON.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
 
-use super::{crowd::Crowd, lines::Lines};
-use crate::bench::{line::Line, target::Target};
-
-/// At most so much of rslock's time is acquire, token and release meant to take.
-const OF_RSLOCK: f64 = 1.1;
-/// One EVALSHA to acquire, and one to release.
-const EVALSHAS: f64 = 2.0;
-/// At most so many PINGs is a handover meant to take.
-const HANDOVER_P50: f64 = 10.0;
-const HANDOVER_P99: f64 = 100.0;
-/// At most so much of the commands for few waiters are those for many meant to be, if it is fair.
-const MANY_OF_FEW: f64 = 1.1;
-/// At most so much memory is the process meant to need that holds the leases.
-const PEAK_RSS_MIB: f64 = 100.0;
+use super::{held_leases::HeldLeases, measurements::Measurements};
+use crate::{
+    bench::{
+        goal::Goal,
+        series::{Series, Times},
+    },
+    output::Table,
+};
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -25,20 +19,19 @@ pub(super) struct Report {
     rounds: usize,
     uncontended: Vec<Figure>,
     handovers: Vec<Figure>,
-    leases: Crowd,
-    targets: Vec<Target>,
+    leases: HeldLeases,
+    #[serde(rename = "targets")]
+    goals: Vec<Goal>,
 }
 
 #[derive(Debug, Serialize)]
 struct Figure {
-    subject: &'static str,
-    count: usize,
-    p50_us: f64,
-    p99_us: f64,
-    /// In PINGs, of which half take no longer than one.
+    #[serde(flatten)]
+    times: Times,
+    /// As multiples of the median PING.
     p50_pings: f64,
     p99_pings: f64,
-    /// What Redis did for each, in the mean.
+    /// What Redis did, in the mean of all samples.
     commands: f64,
     evalshas: f64,
     reads: f64,
@@ -46,118 +39,112 @@ struct Figure {
 }
 
 impl Report {
-    pub(super) fn of(rounds: usize, lines: &Lines, leases: Crowd) -> Self {
-        let ping_us = lines.ping.samples.quantile_us(0.5);
-        let figures = |lines: &[&Line]| {
-            lines.iter().map(|line| Figure::of(line, ping_us)).collect::<Vec<_>>()
-        };
+    pub(super) fn new(rounds: usize, measurements: &Measurements, leases: HeldLeases) -> Self {
+        let Measurements { uncontended, busy, idle, polled } = measurements;
+        let ping_us = uncontended[0].quantile_us(0.5);
+        let figure = |series| Figure::new(series, ping_us);
         Self {
             bench: "locks",
             rounds,
-            uncontended: figures(&lines.uncontended()),
-            handovers: figures(&lines.handovers.all()),
-            targets: targets(lines, &leases),
+            uncontended: uncontended.iter().map(figure).collect(),
+            handovers: busy.iter().chain(idle).chain(polled).map(figure).collect(),
+            goals: goals(measurements, &leases),
             leases,
         }
     }
-
-    pub(super) fn table(&self) -> String {
-        let mut text = format!(
-            "Locks in one Redis, over TCP on this machine; all of one kind in one thread; {} rounds\n\n",
-            self.rounds
-        );
-        text += &heading("uncontended, one after the other");
-        text.extend(self.uncontended.iter().map(Figure::line));
-        text += "\n";
-        text += &heading("handover (busy for 1 ms if not told)");
-        text.extend(self.handovers.iter().map(Figure::line));
-        let Crowd { leases, ttl_ms, held_for_ms, taken, relied_on, renewals, .. } = &self.leases;
-        text += &format!(
-            "\n{leases} leases of {ttl_ms} ms in one process: after {held_for_ms} ms and {renewals:.1} \
-             renewals each, {taken} locks are taken and {relied_on} leases relied on\n"
-        );
-        if self.leases.peak_rss_mib.is_none() {
-            text += "how much memory the process had at most, only Linux tells\n";
-        }
-        text += "\n";
-        text.extend(self.targets.iter().map(Target::line));
-        text
-    }
 }
 
-fn targets(lines: &Lines, leases: &Crowd) -> Vec<Target> {
-    let of_rslock = |subject, ours: &Line, theirs: &Line| {
-        let ratio = ours.samples.quantile_us(0.5) / theirs.samples.quantile_us(0.5);
-        Target::at_most(subject, OF_RSLOCK, ratio)
-    };
-    let evalshas = lines.fenced.each(lines.fenced.work.calls_of("evalsha"));
-    let mut targets = vec![
-        of_rslock("acquire, token, release of rslock's", &lines.fenced, &lines.rslock),
-        of_rslock("the same, new names", &lines.fenced_new, &lines.rslock_new),
-        Target::at_most("EVALSHAs to acquire and release", EVALSHAS, evalshas),
+fn goals(
+    Measurements { uncontended, busy, idle, .. }: &Measurements,
+    leases: &HeldLeases,
+) -> Vec<Goal> {
+    let [ping, ping_after_pause, ours, ours_new, rslock, rslock_new, ..] = uncontended;
+    let evalshas = ours.mean(ours.work().calls_of("evalsha"));
+    let mut goals = vec![
+        Goal::at_most("acquire, token, release of rslock's", 1.1, ours.p50_ratio(rslock)),
+        Goal::at_most("the same, new names", 1.1, ours_new.p50_ratio(rslock_new)),
+        // One to acquire, and one to release.
+        Goal::at_most("EVALSHAs to acquire and release", 2.0, evalshas),
     ];
-    let handovers = &lines.handovers;
-    let commands = |line: &Line| line.each(line.work.all_calls());
-    for line in handovers.busy() {
-        targets.extend(in_pings(line, &lines.ping, ""));
-    }
-    for line in handovers.idle() {
-        targets.extend(in_pings(line, &lines.ping_after_pause, " after a pause"));
-    }
-    targets.extend([
-        Target::at_most(
-            "commands per fair handover, 100 wait of 2",
-            MANY_OF_FEW,
-            commands(&handovers.many_fair) / commands(&handovers.few_fair),
-        ),
-        Target::at_least("leases held in the end", 1.0, leases.part_held()),
-    ]);
-    let peak = leases.peak_rss_mib;
-    targets.extend(peak.map(|peak| Target::at_most("peak memory in MiB", PEAK_RSS_MIB, peak)));
-    targets
+    goals.extend(busy.iter().flat_map(|series| handover_goals(series, "PINGs", ping)));
+    let after_pause = |series| handover_goals(series, "PINGs after a pause", ping_after_pause);
+    goals.extend(idle.iter().flat_map(after_pause));
+    let [_, few_fair, _, many_fair, ..] = busy;
+    let commands = |series: &Series| series.mean(series.work().all_calls());
+    let many_of_few = commands(many_fair) / commands(few_fair);
+    goals.push(Goal::at_most("commands per fair handover, 100 wait of 2", 1.1, many_of_few));
+    goals.push(Goal::at_least("leases held in the end", 1.0, leases.part_held()));
+    goals.extend(leases.peak_rss_mib.map(|peak| Goal::at_most("peak memory in MiB", 100.0, peak)));
+    goals
 }
 
-/// A handover in PINGs, of which half take no longer than one.
-fn in_pings(line: &Line, ping: &Line, which: &str) -> [Target; 2] {
-    let ping_us = ping.samples.quantile_us(0.5);
-    [("p50", 0.5, HANDOVER_P50), ("p99", 0.99, HANDOVER_P99)].map(|(quantile, part, bound)| {
-        let subject = format!("handover, {}: {quantile} in PINGs{which}", line.subject);
-        Target::at_most(subject, bound, line.samples.quantile_us(part) / ping_us)
+/// The goals for a handover, in multiples of the median PING.
+fn handover_goals(series: &Series, pings: &str, ping: &Series) -> [Goal; 2] {
+    [("p50", 0.5, 10.0), ("p99", 0.99, 100.0)].map(|(quantile, part, bound)| {
+        let subject = format!("handover, {}: {quantile} in {pings}", series.subject());
+        Goal::at_most(subject, bound, series.quantile_us(part) / ping.quantile_us(0.5))
     })
 }
 
-fn heading(of: &str) -> String {
-    format!(
-        "{of:<42} {:>6} {:>9} {:>9} {:>10} {:>10} {:>9} {:>9} {:>7}\n",
-        "count", "p50 us", "p99 us", "p50 PINGs", "p99 PINGs", "commands", "EVALSHAs", "reads"
-    )
-}
-
 impl Figure {
-    fn of(line: &Line, ping_us: f64) -> Self {
-        let quantile = |part| line.samples.quantile_us(part);
-        let (p50_us, p99_us) = (quantile(0.5), quantile(0.99));
-        let calls = line.work.calls().iter();
+    fn new(series: &Series, ping_us: f64) -> Self {
+        let (times, work) = (series.times(), series.work());
         Self {
-            subject: line.subject,
-            count: line.samples.count(),
-            p50_us,
-            p99_us,
-            p50_pings: p50_us / ping_us,
-            p99_pings: p99_us / ping_us,
-            commands: line.each(line.work.all_calls()),
-            evalshas: line.each(line.work.calls_of("evalsha")),
-            reads: line.each(line.work.reads()),
-            calls: calls.map(|(command, calls)| (command.clone(), line.each(*calls))).collect(),
+            p50_pings: times.p50_us / ping_us,
+            p99_pings: times.p99_us / ping_us,
+            times,
+            commands: series.mean(work.all_calls()),
+            evalshas: series.mean(work.calls_of("evalsha")),
+            reads: series.mean(work.reads()),
+            calls: work.calls().iter().map(|(name, n)| (name.clone(), series.mean(*n))).collect(),
         }
     }
 
-    fn line(&self) -> String {
-        let Self { subject, count, p50_us, p99_us, p50_pings, p99_pings, .. } = self;
-        let Self { commands, evalshas, reads, .. } = self;
-        format!(
-            "{subject:<42} {count:>6} {p50_us:>9.1} {p99_us:>9.1} {p50_pings:>10.1} {p99_pings:>10.1} \
-             {commands:>9.2} {evalshas:>9.2} {reads:>7.2}\n"
-        )
+    fn table(title: &str, figures: &[Self]) -> Table {
+        let header = [
+            title,
+            "count",
+            "p50 us",
+            "p99 us",
+            "p50 PINGs",
+            "p99 PINGs",
+            "commands",
+            "EVALSHAs",
+            "reads",
+        ];
+        let rows = figures.iter().map(|figure| {
+            let [subject, count, p50_us, p99_us] = figure.times.cells();
+            let [p50_pings, p99_pings] =
+                [figure.p50_pings, figure.p99_pings].map(|pings| format!("{pings:.1}"));
+            let [commands, evalshas, reads] =
+                [figure.commands, figure.evalshas, figure.reads].map(|mean| format!("{mean:.2}"));
+            [subject, count, p50_us, p99_us, p50_pings, p99_pings, commands, evalshas, reads]
+        });
+        Table::new(header, rows)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rounds, uncontended, handovers, leases, goals, .. } = self;
+        writeln!(
+            f,
+            "Locks on one Redis, over TCP on this machine; each kind in one thread; \
+             {rounds} rounds\n"
+        )?;
+        writeln!(f, "{}", Figure::table("uncontended, one after the other", uncontended))?;
+        writeln!(f, "{}", Figure::table("handover (busy for 1 ms unless noted)", handovers))?;
+        let HeldLeases { leases, ttl_ms, held_for_ms, taken, relied_on, renewals, peak_rss_mib } =
+            leases;
+        writeln!(
+            f,
+            "{leases} leases of {ttl_ms} ms in one process: after {held_for_ms} ms and \
+             {renewals:.1} renewals each, Redis has {taken} locks and the process relies on \
+             {relied_on} leases"
+        )?;
+        if peak_rss_mib.is_none() {
+            writeln!(f, "the peak memory of the process is known only on Linux")?;
+        }
+        write!(f, "\n{}", Goal::table(goals))
     }
 }

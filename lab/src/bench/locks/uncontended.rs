@@ -1,4 +1,4 @@
-//! What locks take that nobody else wants.
+//! Locks that nobody else wants, and the PINGs that they are compared with.
 
 use std::time::{Duration, Instant};
 
@@ -6,49 +6,31 @@ use fence::ResourceName;
 use redis::aio::MultiplexedConnection;
 use tokio::time::sleep;
 
-use super::handover::PAUSE;
 use crate::bench::{
     peer::{self, Peer},
-    samples::Samples,
-    work::{Meter, Work},
+    series::Round,
+    work::Meter,
 };
 
-/// Sends PING so many times, one after the other.
+/// Sends PINGs, each after a pause. A pause like that of an idle holder lets this process and Redis
+/// go to sleep, so that both have to wake up.
 pub(super) async fn pings(
-    connection: &mut MultiplexedConnection,
-    count: usize,
-    meter: &mut Meter,
-) -> anyhow::Result<(Samples, Work)> {
-    pings_each_after(Duration::ZERO, connection, count, meter).await
-}
-
-/// Sends PING so many times, each after as long a pause as a holder makes before it releases: what
-/// had gone to sleep meanwhile has to wake up.
-pub(super) async fn pings_after_pauses(
-    connection: &mut MultiplexedConnection,
-    count: usize,
-    meter: &mut Meter,
-) -> anyhow::Result<(Samples, Work)> {
-    pings_each_after(PAUSE, connection, count, meter).await
-}
-
-async fn pings_each_after(
     pause: Duration,
     connection: &mut MultiplexedConnection,
     count: usize,
     meter: &mut Meter,
-) -> anyhow::Result<(Samples, Work)> {
+) -> anyhow::Result<Round> {
     let before = meter.read().await?;
-    let mut samples = Samples::default();
+    let mut times = Vec::new();
     for _ in 0..count {
         if !pause.is_zero() {
             sleep(pause).await;
         }
         let begun = Instant::now();
         redis::cmd("PING").exec_async(connection).await?;
-        samples.add(begun.elapsed());
+        times.push(begun.elapsed());
     }
-    Ok((samples, meter.read().await?.since(&before)))
+    Ok(Round { times, work: meter.read().await?.since(&before) })
 }
 
 /// Acquires and releases a lock of each name, one after the other.
@@ -56,8 +38,8 @@ pub(super) async fn cycles<P: Peer>(
     peer: &P,
     names: &[ResourceName],
     meter: &mut Meter,
-) -> anyhow::Result<(Samples, Work)> {
+) -> anyhow::Result<Round> {
     let before = meter.read().await?;
-    let samples = peer::cycles(peer, names).await?;
-    Ok((samples, meter.read().await?.since(&before)))
+    let times = peer::cycles(peer, names).await?;
+    Ok(Round { times, work: meter.read().await?.since(&before) })
 }

@@ -1,24 +1,25 @@
-//! Nodes that keep locks together, and who is measured on them.
+//! Clusters of independent Redis nodes, and the lock clients that are measured on them.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use fence::ResourceName;
+use testbed::Redis;
 use tokio::time::sleep;
 
-use crate::bench::{
-    peer::{self, Fenced, Peer, RsLock},
-    samples::Samples,
-    work::{Meter, Work},
+use crate::{
+    bench::{
+        peer::{self, Fenced, Peer, RsLock},
+        work::{Meter, Work},
+    },
+    programs::built,
 };
-use crate::programs::built;
-use testbed::Redis;
 
-/// How long a node may take, when it goes on, until it is one of those that own a lock.
-const BACK_WITHIN: Duration = Duration::from_secs(10);
+/// How long a resumed node may take until it owns locks again.
+const BACK_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// One Redis, or an odd number of independent ones.
+/// One Redis, or an odd number of independent nodes.
 pub(super) struct Cluster {
     nodes: Vec<Redis>,
     meters: Vec<Meter>,
@@ -50,54 +51,53 @@ impl Cluster {
         self.nodes.len()
     }
 
-    /// Acquires and releases a lock of each name, one after the other. The work is that of each node.
+    /// Acquires and releases a lock of each name, one after the other. Returns the times, and the
+    /// work of each node.
     pub(super) async fn cycles<P: Peer>(
         &mut self,
         peer: &P,
         names: &[ResourceName],
-    ) -> anyhow::Result<(Samples, Vec<Work>)> {
+    ) -> anyhow::Result<(Vec<Duration>, Vec<Work>)> {
         let before = self.work().await?;
-        let samples = peer::cycles(peer, names).await?;
-        // A majority has answered; the others are still asked.
-        peer.settled().await;
+        let times = peer::cycles(peer, names).await?;
+        // A majority has answered; requests to the other nodes may still be under way.
+        peer.finish_background_work().await;
         let after = self.work().await?;
-        Ok((
-            samples,
-            after.iter().zip(&before).map(|(after, before)| after.since(before)).collect(),
-        ))
+        let work = after.iter().zip(&before).map(|(after, before)| after.since(before));
+        Ok((times, work.collect()))
     }
 
-    /// Stops a node where it is.
-    pub(super) async fn hang(&mut self, node: usize) -> anyhow::Result<()> {
+    pub(super) async fn pause(&mut self, node: usize) -> anyhow::Result<()> {
         self.nodes[node].process().pause().await
     }
 
-    /// Lets a node go on, and waits until all nodes own a lock again. Answers how long that took.
-    pub(super) async fn go_on(&mut self, node: usize, round: usize) -> anyhow::Result<Duration> {
+    /// Resumes a node, and waits until all nodes own a lock again. Returns how long that took.
+    pub(super) async fn resume(&mut self, node: usize, round: usize) -> anyhow::Result<Duration> {
         self.nodes[node].process().resume()?;
         let begun = Instant::now();
-        // What was asked of it before the end of its hanging may have left it the lock of a name.
+        // Each attempt uses a new name, because a request that was sent while the node hung may have
+        // locked an earlier name on it.
         for attempt in 0.. {
             if self.all_own(&format!("back/{round}/{node}/{attempt}")).await? {
                 break;
             }
-            ensure!(begun.elapsed() < BACK_WITHIN, "a node that went on owns no lock");
+            ensure!(begun.elapsed() < BACK_TIMEOUT, "a resumed node owns no lock");
             sleep(POLL_INTERVAL).await;
         }
         Ok(begun.elapsed())
     }
 
-    /// Acquires a lock, and tells whether all nodes own it alike.
+    /// Acquires a lock, and returns whether all nodes have it with the same owner.
     async fn all_own(&self, name: &str) -> anyhow::Result<bool> {
         let key = format!("fenced:{{{name}}}:lock");
         let lease = self.fenced.acquire(&name.parse()?).await?;
-        self.fenced.settled().await;
+        self.fenced.finish_background_work().await;
         let mut owners = Vec::new();
         for node in &self.nodes {
             owners.push(node.command::<Option<String>>(&["GET", &key]).await?);
         }
         self.fenced.release(lease).await?;
-        self.fenced.settled().await;
+        self.fenced.finish_background_work().await;
         Ok(owners.iter().all(|owner| owner.is_some() && *owner == owners[0]))
     }
 
@@ -110,7 +110,7 @@ impl Cluster {
     }
 }
 
-/// Makes the nodes a cluster, by the command that a newcomer has for it.
+/// Initialises the nodes as a cluster, with the same command as a user.
 fn initialise(urls: &[String]) -> anyhow::Result<()> {
     let mut command = built("lock-client")?.command();
     command.args(["node", "init"]).args(urls.iter().flat_map(|url| ["--redis", url]));

@@ -1,73 +1,64 @@
-//! What is measured while one of the nodes hangs.
+//! Locks while one of the nodes hangs.
 
 use std::time::Duration;
 
-use super::{cluster::Cluster, lines::name};
+use super::cluster::Cluster;
 use crate::bench::{
-    line::Line,
-    peer::{self, Peer},
+    peer::{self, Peer, name},
+    series::{Round, Series},
+    work::Work,
 };
 
-/// What is measured while one of the nodes hangs.
 #[derive(Debug)]
 pub(super) struct Hung {
-    /// Ours, while the one hangs that was named first.
-    pub(super) first: Line,
-    /// Ours, while the one hangs that was named last.
-    pub(super) last: Line,
-    /// It waits for all nodes.
-    pub(super) rslock: Line,
-    /// How long it took at most until a node that went on was owned again.
+    /// Ours, while the first node of the list hangs.
+    pub(super) first: Series,
+    /// Ours, while the last node of the list hangs.
+    pub(super) last: Series,
+    /// rslock, which waits for all nodes.
+    pub(super) rslock: Series,
+    /// The longest time until a resumed node owned locks again.
     pub(super) back_within: Duration,
 }
 
 impl Hung {
     pub(super) fn new() -> Self {
         Self {
-            first: Line::new("5 nodes, the first hung"),
-            last: Line::new("5 nodes, the last hung"),
-            rslock: Line::new("5 nodes, the last hung, rslock"),
+            first: Series::new("5 nodes, the first hung"),
+            last: Series::new("5 nodes, the last hung"),
+            rslock: Series::new("5 nodes, the last hung, rslock"),
             back_within: Duration::ZERO,
         }
     }
 
-    /// Adds a round: so many acquires of ours, and so many of rslock.
-    pub(super) async fn measure(
+    pub(super) async fn add_round(
         &mut self,
         round: usize,
-        (acquires, waiting): (usize, usize),
+        acquires: usize,
+        waiting_acquires: usize,
         cluster: &mut Cluster,
     ) -> anyhow::Result<()> {
         let last = cluster.len() - 1;
-        let ours = cluster.fenced.clone();
-        cluster.hang(0).await?;
-        measure(&mut self.first, &ours, &format!("first/{round}"), acquires).await?;
-        self.go_on(cluster, 0, round).await?;
-        cluster.hang(last).await?;
-        measure(&mut self.last, &ours, &format!("last/{round}"), acquires).await?;
-        let theirs = cluster.rslock.clone();
-        measure(&mut self.rslock, &theirs, &format!("last/{round}"), waiting).await?;
-        self.go_on(cluster, last, round).await
-    }
-
-    async fn go_on(
-        &mut self,
-        cluster: &mut Cluster,
-        node: usize,
-        round: usize,
-    ) -> anyhow::Result<()> {
-        let back_after = cluster.go_on(node, round).await?;
-        self.back_within = self.back_within.max(back_after);
+        cluster.pause(0).await?;
+        measure(&mut self.first, &cluster.fenced, &format!("first/{round}"), acquires).await?;
+        let first_back_after = cluster.resume(0, round).await?;
+        cluster.pause(last).await?;
+        let name = format!("last/{round}");
+        measure(&mut self.last, &cluster.fenced, &name, acquires).await?;
+        measure(&mut self.rslock, &cluster.rslock, &name, waiting_acquires).await?;
+        let last_back_after = cluster.resume(last, round).await?;
+        self.back_within = self.back_within.max(first_back_after).max(last_back_after);
         Ok(())
     }
 }
 
 async fn measure<P: Peer>(
-    line: &mut Line,
+    series: &mut Series,
     peer: &P,
     same: &str,
     count: usize,
 ) -> anyhow::Result<()> {
-    line.samples.extend(peer::cycles(peer, &vec![name(same); count]).await?);
+    let times = peer::cycles(peer, &vec![name(same); count]).await?;
+    series.add(Round { times, work: Work::default() });
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The lock of a scenario that several nodes keep together, and what is done to them.
+//! A lock that several private nodes keep together, and what happens to the nodes.
 
 use std::{ops::Range, time::Duration};
 
@@ -7,182 +7,174 @@ use fence::{ResourceName, Token};
 use futures_util::future::try_join_all;
 use lock_client::{
     Ttl,
-    redlock::operator::{Admission, Operator},
-};
-use serde_json::{Map, Value};
-
-use super::{
-    lock::{self, LAST_TOKEN, RUNS_OUT_WITHIN},
-    two_holders::{ENDS, RESOURCE},
-    workplace::holders,
-};
-use crate::{
-    client::worker,
-    record::{Actor, Recorder},
+    redlock::operator::{Asked, Operator},
 };
 use testbed::{LostReply, NodeKind, Redis, RedlockNodes, wait::until_async};
+
+use super::{
+    findings::{holders, lease_over, titles},
+    redis_lock::{EXPIRES_WITHIN, LAST_TOKEN, counter_key, lock_key},
+    scene::Scene,
+};
+use crate::{
+    client::{key_lock, setup::LockSetup},
+    record::{Actor, EventKind, Recorder},
+};
 
 pub(crate) struct Nodes {
     nodes: RedlockNodes,
     resource: ResourceName,
+    recorder: Recorder,
 }
 
 impl Nodes {
     /// Starts nodes of these kinds, which are enough for a Redlock without tokens.
-    pub(crate) async fn start(kinds: &[NodeKind<'_>]) -> anyhow::Result<Self> {
-        Ok(Self { nodes: RedlockNodes::start(kinds).await?, resource: RESOURCE.parse()? })
+    pub(crate) async fn start(
+        resource: &str,
+        kinds: &[NodeKind<'_>],
+        scene: &Scene,
+    ) -> anyhow::Result<Self> {
+        let (nodes, resource) = (RedlockNodes::start(kinds).await?, resource.parse()?);
+        Ok(Self { nodes, resource, recorder: scene.recorder.clone() })
     }
 
-    fn operator(&self) -> anyhow::Result<Operator> {
-        Ok(Operator::new(&self.nodes.urls())?)
-    }
-
-    /// Has them hand out tokens, from 33 on, to those who want the lock for no longer than this.
-    pub(crate) async fn hand_out_tokens(
-        &self,
-        max_ttl: Duration,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<()> {
+    /// Makes them a cluster that hands out tokens, from 33 on, for no longer than this ttl.
+    pub(crate) async fn start_cluster(&self, max_ttl: Duration) -> anyhow::Result<()> {
         self.operator()?.start_cluster(Ttl::new(max_ttl)?).await?;
-        let counter = format!("fenced:{{{}}}:token", self.resource);
         for node in self.nodes.nodes() {
-            node.set(&counter, &LAST_TOKEN.to_string()).await?;
+            node.set(&counter_key(&self.resource), &LAST_TOKEN.to_string()).await?;
         }
-        recorder.note(Actor::Nodes, "counter-preset", Token::new(LAST_TOKEN).ok());
+        self.record(Token::new(LAST_TOKEN).ok(), EventKind::CounterPreset);
         Ok(())
+    }
+
+    /// What a client of the lock client needs.
+    pub(crate) fn setup(&self) -> LockSetup {
+        LockSetup::Redlock(self.urls())
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {
         self.nodes.urls()
     }
 
-    pub(crate) fn node(&self, node: usize) -> &Redis {
-        &self.nodes.nodes()[node]
-    }
-
-    /// A way to one of them on which its first reply about the lock is lost.
-    pub(crate) async fn lossy_way_to(&self, node: usize) -> anyhow::Result<LostReply> {
+    /// A way to a node on which its first reply about the lock is lost.
+    pub(crate) async fn lossy_way(&self, node: usize) -> anyhow::Result<LostReply> {
         LostReply::on_the_way_to(self.node(node).socket(), self.resource.as_str()).await
     }
 
-    /// Kills some of them (SIGKILL).
-    pub(crate) fn kill(
-        &mut self,
-        which: Range<usize>,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<()> {
-        for node in &mut self.nodes.nodes_mut()[which.clone()] {
+    /// Records that the replies of these nodes were lost.
+    pub(crate) fn record_lost_replies(&self, nodes: Range<usize>) {
+        self.record(None, EventKind::RepliesLost { nodes: letters(nodes) });
+    }
+
+    /// Kills nodes (SIGKILL).
+    pub(crate) fn kill(&mut self, nodes: Range<usize>) -> anyhow::Result<()> {
+        for node in &mut self.nodes.nodes_mut()[nodes.clone()] {
             node.process().kill()?;
         }
-        recorder.note_with(Actor::Nodes, "killed", None, these(which));
+        self.record(None, EventKind::Killed { nodes: Some(letters(nodes)) });
         Ok(())
     }
 
-    /// Starts some of them again that had every write on disk.
-    pub(crate) async fn restart(
-        &mut self,
-        which: Range<usize>,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<()> {
-        let nodes = &mut self.nodes.nodes_mut()[which.clone()];
-        try_join_all(nodes.iter_mut().map(Redis::restart)).await?;
-        recorder.note_with(Actor::Nodes, "started-again", None, these(which));
+    /// Starts nodes again that had every write on disk.
+    pub(crate) async fn restart(&mut self, nodes: Range<usize>) -> anyhow::Result<()> {
+        let killed = &mut self.nodes.nodes_mut()[nodes.clone()];
+        try_join_all(killed.iter_mut().map(Redis::restart)).await?;
+        self.record(None, EventKind::StartedAgain { nodes: letters(nodes) });
         Ok(())
     }
 
-    /// Has one of them put on disk what it has now, as a Redis does every now and then unless it is told
-    /// otherwise.
-    pub(crate) async fn make_snapshot(&self, node: usize) -> anyhow::Result<()> {
+    /// Puts on disk what a node has now, as Redis does every now and then by default.
+    pub(crate) async fn save_snapshot(&self, node: usize) -> anyhow::Result<()> {
         self.node(node).command(&["SAVE"]).await
     }
 
-    /// Kills one of them (SIGKILL), and starts it again: empty, or with what its snapshot has.
-    pub(crate) async fn restart_forgetful(
-        &mut self,
-        node: usize,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<()> {
+    /// Kills a node (SIGKILL) and starts it again: empty, or with its last snapshot.
+    pub(crate) async fn restart_forgetful(&mut self, node: usize) -> anyhow::Result<()> {
         self.nodes.nodes_mut()[node].restart().await?;
-        let keys: u64 = self.node(node).command(&["DBSIZE"]).await?;
-        let mut details = these(node..node + 1);
-        details.insert("keys".to_owned(), keys.into());
-        recorder.note_with(Actor::Nodes, "forgot", None, details);
+        let keys = self.node(node).command(&["DBSIZE"]).await?;
+        self.record(None, EventKind::Forgot { nodes: letter(node), keys });
         Ok(())
     }
 
-    /// Has one of them vote again that has lost what it counted, as it is to be done. Meanwhile a lock runs
-    /// out, which is this client's.
-    pub(crate) async fn admit(
-        &self,
-        node: usize,
-        whose: Actor,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<()> {
-        recorder.note_with(Actor::Nodes, "admitting", None, these(node..node + 1));
-        let url = self.node(node).url();
+    /// Moves the clock of a node forward.
+    pub(crate) fn jump(&self, node: usize, by: Duration) -> anyhow::Result<()> {
+        self.node(node).jump(by)?;
+        self.record(None, EventKind::ClockJumped { nodes: letter(node), seconds: by.as_secs() });
+        Ok(())
+    }
+
+    /// Admits a node that has lost its counter, as an operator does. Meanwhile the lease of this
+    /// client expires.
+    pub(crate) async fn admit(&self, node: usize, whose: Actor) -> anyhow::Result<()> {
+        self.record(None, EventKind::Admitting { nodes: letter(node) });
         let all = 0..self.nodes.nodes().len();
-        let run_out = async {
+        let expire = async {
             let free = async || Ok(self.count_taken(all.clone()).await? == 0);
-            until_async(RUNS_OUT_WITHIN, free).await.context("the lease did not end")?;
-            recorder.note_with(Actor::Nodes, "lease-expired", None, lock::of(whose));
+            until_async(EXPIRES_WITHIN, free).await.context("the lease did not expire")?;
+            self.record(None, EventKind::LeaseExpired { whose });
             anyhow::Ok(())
         };
-        let operator = self.operator()?;
+        let (operator, url) = (self.operator()?, self.node(node).url());
         let admit = async {
-            if let Admission::Pending(admission) = operator.request_admission(&url).await? {
+            if let Asked::After(admission) = operator.ask_to_admit(&url).await? {
                 admission.finish().await?;
             }
             anyhow::Ok(())
         };
-        tokio::try_join!(admit, run_out)?;
-        recorder.note_with(Actor::Nodes, "admitted", None, these(node..node + 1));
+        tokio::try_join!(admit, expire)?;
+        self.record(None, EventKind::Admitted { nodes: letter(node) });
         Ok(())
     }
 
-    /// Has one of them vote again that has lost what it counted, and still counts from there.
-    pub(crate) async fn admit_by_hand(
-        &self,
-        node: usize,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<()> {
+    /// Lets a node vote again that has lost its counter, and that counts on from there.
+    pub(crate) async fn admit_by_hand(&self, node: usize) -> anyhow::Result<()> {
         let run_id = self.node(node).info("run_id").await?;
         let () = self.node(node).command(&["HSET", "fenced:node", "run_id", &run_id]).await?;
-        recorder.note_with(Actor::Nodes, "admitted-by-hand", None, these(node..node + 1));
+        self.record(None, EventKind::AdmittedByHand { nodes: letter(node) });
         Ok(())
     }
 
-    /// At how many of them the lock is taken.
-    pub(crate) async fn taken_at(
-        &self,
-        which: Range<usize>,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<u64> {
-        let taken = self.count_taken(which.clone()).await?;
-        let mut details = these(which);
-        details.insert("taken".to_owned(), taken.into());
-        let holders = holders(recorder.events(), &ENDS);
-        if !holders.is_empty() {
-            details.insert("held_by".to_owned(), holders.join(" and ").into());
-        }
-        recorder.note_with(Actor::Nodes, "taken", None, details);
+    /// Counts the nodes on which the lock is taken.
+    pub(crate) async fn check_taken(&self, nodes: Range<usize>) -> anyhow::Result<u64> {
+        let taken = self.count_taken(nodes.clone()).await?;
+        let held_by = titles(&holders(&self.recorder.events(), lease_over));
+        self.record(None, EventKind::Taken { nodes: letters(nodes), taken, held_by });
         Ok(taken)
     }
 
-    async fn count_taken(&self, which: Range<usize>) -> anyhow::Result<u64> {
-        let keys = [lock::key(&self.resource), worker::key(&self.resource)];
+    async fn count_taken(&self, nodes: Range<usize>) -> anyhow::Result<u64> {
+        let keys = [lock_key(&self.resource), key_lock::key(&self.resource)];
         let mut taken = 0;
-        for node in &self.nodes.nodes()[which] {
+        for node in &self.nodes.nodes()[nodes] {
             taken += node.command::<u64>(&["EXISTS", &keys[0], &keys[1]]).await?;
         }
         Ok(taken)
     }
+
+    fn node(&self, node: usize) -> &Redis {
+        &self.nodes.nodes()[node]
+    }
+
+    fn operator(&self) -> anyhow::Result<Operator> {
+        Ok(Operator::new(&self.nodes.urls())?)
+    }
+
+    fn record(&self, token: Option<Token>, kind: EventKind) {
+        self.recorder.record(Actor::Nodes, token, kind);
+    }
 }
 
-/// The detail of an event that says which nodes it happened to.
-pub(crate) fn these(which: Range<usize>) -> Map<String, Value> {
-    let letters: Vec<_> = "ABCDE"[which].chars().map(String::from).collect();
-    let [first @ .., last] = &letters[..] else { return Map::new() };
-    let nodes =
-        if first.is_empty() { last.clone() } else { format!("{} and {last}", first.join(", ")) };
-    Map::from_iter([("nodes".to_owned(), nodes.into())])
+/// The letters of nodes, as in `A, B and C`.
+fn letters(nodes: Range<usize>) -> String {
+    let letters: Vec<_> = nodes.map(letter).collect();
+    match &letters[..] {
+        [] => String::new(),
+        [one] => one.clone(),
+        [others @ .., last] => format!("{} and {last}", others.join(", ")),
+    }
+}
+
+fn letter(node: usize) -> String {
+    "ABCDE"[node..=node].to_owned()
 }

@@ -1,102 +1,87 @@
-//! A private storage server, with a lock and clients that write to it.
+//! A private storage server.
 
 use anyhow::Context;
 use fence::Token;
-use lock_client::storage::Storage;
-
-use super::{
-    Work, Write,
-    driver::Client,
-    lock::{LONG_TTL, Lock, TTL},
-    two_clients::{self, Course, HeldBack, VALUE_1, VALUE_2, ending_with},
-};
-use crate::programs::built;
-use crate::record::{Actor, Checks, Danger, Outcome, Recorder, World};
+use lock_client::storage;
 use testbed::{StorageServer, network::Network};
 
-const RESOURCE: &str = "invoice-7";
+use super::scene::Scene;
+use crate::{
+    client::setup::{Offer, StoreSetup},
+    programs,
+    record::{Actor, Checks, EventKind, Recorder},
+};
 
-/// A storage that checks nothing, to which client 1 writes last, and one that checks tokens.
-pub(crate) const CHECKED_OR_NOT: [World; 2] = [
-    World {
-        name: "unfenced",
-        title: "WITHOUT the fence: the storage accepts every write",
-        danger: Danger::Strikes,
-        checks: Checks::Nothing,
-        end: &ending_with(VALUE_1, 33, [1, 0, 1]),
-    },
-    World {
-        name: "fenced",
-        title: "WITH the fence: the storage checks each write's token",
-        danger: Danger::Averted,
-        checks: Checks::Tokens,
-        end: &ending_with(VALUE_2, 34, [0, 1, 0]),
-    },
-];
-
-pub(crate) struct StorageStage {
-    lock: Lock,
+pub(crate) struct Storage {
     server: StorageServer,
 }
 
-impl StorageStage {
-    pub(crate) async fn start(checks: Checks, recorder: &mut Recorder) -> anyhow::Result<Self> {
-        let lock = Lock::start(RESOURCE, recorder).await?;
-        Ok(Self { lock, server: server(checks).await? })
-    }
-
-    /// A network between client 1 and the storage server.
-    pub(crate) async fn network(&self) -> anyhow::Result<Network> {
-        let address = self.server.url().trim_start_matches("http://").parse()?;
-        Network::to(address).await
-    }
-
-    /// Plays a course in which each client writes its value.
-    pub(crate) async fn play(
-        &self,
-        course: Course,
-        held_back: HeldBack<'_>,
-        recorder: &mut Recorder,
-    ) -> anyhow::Result<Outcome> {
-        let client = |actor| {
-            let (value, ttl) =
-                if actor == Actor::Client1 { (VALUE_1, TTL) } else { (VALUE_2, LONG_TTL) };
-            let storage = match (actor, held_back) {
-                (Actor::Client1, HeldBack::ByNetwork(network)) => {
-                    format!("http://{}", network.address())
-                }
-                _ => self.server.url().to_owned(),
-            };
-            let (redis, storage) = (&[self.lock.url()], &*storage);
-            let write = Write { resource: RESOURCE, value, ttl, redis, storage };
-            Client::start(actor, Work::Put { write })
-        };
-        two_clients::play(course, held_back, &self.lock, client, recorder).await?;
-        let Kept { value, token, .. } = kept(&self.server, RESOURCE).await?;
-        Ok(two_clients::outcome(recorder.events(), value, token))
-    }
-}
-
-/// What a storage server has in the end: as the server tells it, and not as the clients do.
-pub(crate) struct Kept {
+/// What the server itself reports in the end.
+pub(crate) struct Stored {
     pub(crate) value: String,
     pub(crate) token: Option<Token>,
-    /// How many writes it has accepted.
+    /// The number of writes that it has accepted.
     pub(crate) version: u64,
 }
 
-/// A storage server that checks tokens, or nothing.
-pub(crate) async fn server(checks: Checks) -> anyhow::Result<StorageServer> {
-    let enforcement = match checks {
-        Checks::Nothing => "off",
-        Checks::Tokens => "enforce",
-    };
-    StorageServer::start(&built("storage-server")?, &["--enforcement", enforcement]).await
+impl Storage {
+    /// Starts a server that checks what this world's storage checks.
+    pub(crate) async fn start(scene: &Scene) -> anyhow::Result<Self> {
+        let enforcement = match scene.world.checks {
+            Checks::Nothing => "off",
+            Checks::Tokens => "enforce",
+        };
+        let program = programs::storage_server()?;
+        let server = StorageServer::start(&program, &["--enforcement", enforcement]).await?;
+        Ok(Self { server })
+    }
+
+    /// What a client needs that writes to the server directly.
+    pub(crate) fn setup(&self, offer: Offer) -> StoreSetup {
+        StoreSetup::Server { url: self.server.url().to_owned(), offer }
+    }
+
+    /// A network on the way to the server.
+    pub(crate) async fn network(&self, scene: &Scene) -> anyhow::Result<SlowNetwork> {
+        let address = self.server.url().trim_start_matches("http://").parse()?;
+        let network = Network::to(address).await?;
+        Ok(SlowNetwork { network, recorder: scene.recorder.clone() })
+    }
+
+    pub(crate) async fn stored(&self, resource: &str) -> anyhow::Result<Stored> {
+        let stored = storage::Storage::new(self.server.url())?.read(&resource.parse()?).await?;
+        let storage::Value { bytes, token, version, .. } = stored.context("nothing was written")?;
+        Ok(Stored { value: String::from_utf8(bytes.into())?, token, version })
+    }
 }
 
-pub(crate) async fn kept(server: &StorageServer, resource: &str) -> anyhow::Result<Kept> {
-    let end = Storage::new(server.url())?.read(&resource.parse()?).await?;
-    let end = end.context("nothing was written")?;
-    let value = String::from_utf8(end.bytes.into())?;
-    Ok(Kept { value, token: end.token, version: end.version })
+/// A network that can hold back what clients send.
+pub(crate) struct SlowNetwork {
+    network: Network,
+    recorder: Recorder,
+}
+
+impl SlowNetwork {
+    /// What a client needs that writes to the server through this network.
+    pub(crate) fn setup(&self, offer: Offer) -> StoreSetup {
+        StoreSetup::Server { url: format!("http://{}", self.network.address()), offer }
+    }
+
+    /// Holds back everything that is sent from now on.
+    pub(crate) fn hold(&self) {
+        self.network.hold();
+    }
+
+    /// Waits until the network holds back a write with this token.
+    pub(crate) async fn wait_for_write(&self, token: Option<Token>) -> anyhow::Result<()> {
+        self.network.holds_something().await?;
+        self.recorder.record(Actor::Network, token, EventKind::RequestHeld);
+        Ok(())
+    }
+
+    /// Delivers the write with this token that the network held back.
+    pub(crate) fn deliver(&self, token: Option<Token>) {
+        self.recorder.record(Actor::Network, token, EventKind::RequestDelivered);
+        self.network.deliver();
+    }
 }

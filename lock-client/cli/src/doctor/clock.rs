@@ -1,4 +1,4 @@
-//! The server's clock against ours.
+//! The server's clock, compared with this machine's.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,37 +13,39 @@ const CHECK: &str = "clock";
 const SAMPLES: usize = 5;
 const TOLERANCE: Duration = Duration::from_secs(1);
 
-/// Compares the server's clock with ours.
+/// Compares the server's clock with this machine's.
 ///
 /// # Errors
 /// If the connection is lost.
 pub(super) async fn clock(connection: &mut impl ConnectionLike) -> RedisResult<Finding> {
     let mut samples = Vec::new();
     for _ in 0..SAMPLES {
-        let (ours, asked) = (SystemTime::now(), Instant::now());
+        let (our_time, sent) = (SystemTime::now(), Instant::now());
         let time = match ask::<(u64, u64)>(connection, &redis::cmd("TIME")).await? {
             Ok(time) => time,
-            Err(refusal) => {
-                return Ok(Finding::unseen(Severity::Warning, CHECK, "its clock", Some(&refusal)));
+            Err(rejection) => {
+                let finding =
+                    Finding::unseen(Severity::Warning, CHECK, "its clock", Some(&rejection));
+                return Ok(finding);
             }
         };
-        samples.push(Sample::new(ours, asked.elapsed(), time));
+        samples.push(Sample::new(our_time, sent.elapsed(), time));
     }
     let best = samples.into_iter().min_by_key(|sample| sample.uncertainty);
-    Ok(best.expect("there are some").finding())
+    Ok(best.expect("there are several samples").finding())
 }
 
 /// One comparison.
 struct Sample {
-    /// By how much the server's clock is ahead of ours, negative if it is behind.
+    /// How far the server's clock is ahead of ours; negative if it is behind.
     ahead_us: i128,
-    /// Half the round trip: the server looked at its clock at some moment of it.
+    /// Half the round trip: the server read its clock at an unknown moment of it.
     uncertainty: Duration,
 }
 
 impl Sample {
-    fn new(ours: SystemTime, round_trip: Duration, (seconds, micros): (u64, u64)) -> Self {
-        let since_epoch = ours.duration_since(SystemTime::UNIX_EPOCH);
+    fn new(our_time: SystemTime, round_trip: Duration, (seconds, micros): (u64, u64)) -> Self {
+        let since_epoch = our_time.duration_since(SystemTime::UNIX_EPOCH);
         let uncertainty = round_trip / 2;
         let ours = since_epoch.expect("the clock is set after 1970") + uncertainty;
         let theirs = i128::from(seconds) * 1_000_000 + i128::from(micros);
@@ -55,7 +57,7 @@ impl Sample {
         let apart =
             Duration::from_micros(self.ahead_us.unsigned_abs().try_into().unwrap_or(u64::MAX));
         let found = format!(
-            "its clock is {:.3} s {side} ours, give or take {:.3} s",
+            "its clock is {:.3} s {side} this machine's, give or take {:.3} s",
             apart.as_secs_f64(),
             self.uncertainty.as_secs_f64()
         );
@@ -66,17 +68,18 @@ impl Sample {
             Severity::Warning,
             CHECK,
             found,
-            "a clock that is set right by a jump ends locks early, or late; and a counter that is \
-             missing starts at the client's clock: below what others have issued, if ours is behind",
+            "a correction by a jump ends locks early or late; and a missing counter starts at the \
+             client's clock, which is below the tokens of other clients if this machine's is \
+             behind",
             Cure::advice(
-                "run an NTP service on both machines that slews the clock, and see which is wrong",
+                "find out which clock is wrong; run an NTP service that slews it on both machines",
             ),
         )
     }
 }
 
 fn signed_micros(duration: Duration) -> i128 {
-    duration.as_micros().try_into().expect("the clock is not set to the end of time")
+    duration.as_micros().try_into().expect("the clock is set to a year that fits")
 }
 
 #[cfg(test)]
@@ -85,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// A server whose clock is so many seconds ahead of ours.
+    /// A server whose clock is this many seconds ahead.
     struct Ahead(i64);
 
     impl ConnectionLike for Ahead {
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clocks_that_are_apart_are_told() {
+    async fn clocks_that_differ_are_reported() {
         for (seconds, expected) in
             [(0, Severity::Ok), (60, Severity::Warning), (-60, Severity::Warning)]
         {
@@ -121,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn slow_answer_is_not_taken_for_a_clock_that_is_apart() {
-        let asked = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+    fn slow_answer_is_not_mistaken_for_a_different_clock() {
+        let sent = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
         let severity = |round_trip: u64, theirs: u64| {
             let round_trip = Duration::from_secs(round_trip);
-            Sample::new(asked, round_trip, (theirs, 0)).finding().severity
+            Sample::new(sent, round_trip, (theirs, 0)).finding().severity
         };
-        assert_eq!(severity(4, 1_000), Severity::Ok, "it may have looked at once");
-        assert_eq!(severity(4, 1_004), Severity::Ok, "or at last");
+        assert_eq!(severity(4, 1_000), Severity::Ok, "the server may have read its clock at once");
+        assert_eq!(severity(4, 1_004), Severity::Ok, "or at the end");
         assert_eq!(severity(4, 1_006), Severity::Warning);
         assert_eq!(severity(4, 998), Severity::Warning);
         assert_eq!(severity(0, 1_002), Severity::Warning);

@@ -1,4 +1,4 @@
-//! The connections of the doctor, and what is asked over them.
+//! The connections of the doctor.
 
 use std::{fmt, io, time::Duration};
 
@@ -8,7 +8,7 @@ use redis::{
 };
 use tokio::time::timeout;
 
-use super::Failure;
+use crate::failure::{Failure, with_causes};
 
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -16,7 +16,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server that answers.
 pub(super) struct Server {
     client: Client,
-    /// The connection for everything but subscriptions.
+    /// The connection for everything except subscriptions.
     pub(super) commands: MultiplexedConnection,
 }
 
@@ -27,78 +27,114 @@ impl Server {
         settings.username().unwrap_or("default").to_owned()
     }
 
-    /// Makes a connection for subscriptions.
+    /// Opens a connection for subscriptions.
     pub(super) async fn subscriber(&self) -> RedisResult<PubSub> {
         let connecting = timeout(CONNECTION_TIMEOUT, self.client.get_async_pubsub());
         connecting.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
+
+    /// The failure that this server does not answer any more.
+    pub(super) fn unavailable(&self, error: &RedisError) -> Failure {
+        unavailable(&address(&self.client), error)
+    }
 }
 
-/// Connects to the server at a URL: behind Sentinels, the primary; of a Cluster, one of the nodes named.
+/// Connects to the server of a URL: behind Sentinels, to the primary; of a Redis Cluster, to one of
+/// the named nodes.
 pub(super) async fn connect(url: &str) -> Result<Server, Failure> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECTION_TIMEOUT))
         .set_response_timeout(Some(RESPONSE_TIMEOUT));
-    let redis =
-        lock_client::redis::Server::open(url).map_err(|error| Failure::Usage(error.to_string()))?;
-    let client = redis.node().await.map_err(unavailable)?;
+    let redis = lock_client::redis::Server::open(url)?;
+    let client = redis.node().await.map_err(|error| unavailable(&without_user(url), &error))?;
+    let address = address(&client);
+    let unavailable = |error| unavailable(&address, &error);
     let connecting = client.get_multiplexed_async_connection_with_config(&config);
     let mut commands = connecting.await.map_err(unavailable)?;
     match ask::<()>(&mut commands, &redis::cmd("PING")).await.map_err(unavailable)? {
-        // Everything else would be refused, too.
-        Err(Refusal { reason, code }) if code == "NOAUTH" => Err(Failure::Unavailable(reason)),
-        // It has answered. If it refuses PING alone, that is no matter.
+        // The server would reject everything else, too.
+        Err(Rejection { reason, code }) if code == "NOAUTH" => {
+            Err(Failure::Unavailable(format!("{address}: {reason}")))
+        }
+        // The server has answered. If it rejects PING alone, it can still be examined.
         _ => Ok(Server { client, commands }),
     }
 }
 
-pub(super) fn unavailable(error: RedisError) -> Failure {
-    Failure::Unavailable(format!("no answer from Redis: {error}"))
+/// The address of a server, without a password.
+fn address(client: &Client) -> String {
+    client.get_connection_info().addr().to_string()
 }
 
-/// What the server said instead of an answer.
+/// A URL without its user and password.
+fn without_user(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
+    let hosts = rest.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{hosts}")
+}
+
+fn unavailable(address: &str, error: &RedisError) -> Failure {
+    Failure::Unavailable(format!("no answer from Redis at {address}: {}", with_causes(error)))
+}
+
+/// An error reply of the server.
 #[derive(Clone, Debug)]
-pub(super) struct Refusal {
+pub(super) struct Rejection {
     code: String,
     reason: String,
 }
 
-impl Refusal {
-    /// Whether this node of a Cluster is the wrong one to ask.
-    pub(super) fn is_of_another_node(&self) -> bool {
+impl Rejection {
+    /// Whether another node of the Redis Cluster has the key.
+    pub(super) fn is_moved(&self) -> bool {
         self.code == "MOVED"
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
 }
 
-/// Asks the server for something that it may refuse to tell.
+/// Sends a command that the server may reject.
 ///
 /// # Errors
-/// If there was no answer at all.
+/// If there was no reply.
 pub(super) async fn ask<T: FromRedisValue>(
     connection: &mut impl ConnectionLike,
     command: &Cmd,
-) -> RedisResult<Result<T, Refusal>> {
-    heard(command.query_async(connection).await)
+) -> RedisResult<Result<T, Rejection>> {
+    separate_rejection(command.query_async(connection).await)
 }
 
-/// Tells a refusal from no answer at all.
-pub(super) fn heard<T>(result: RedisResult<T>) -> RedisResult<Result<T, Refusal>> {
+/// Separates an error reply, the inner error, from a missing reply, the outer one.
+pub(super) fn separate_rejection<T>(result: RedisResult<T>) -> RedisResult<Result<T, Rejection>> {
     match result {
         Ok(answer) => Ok(Ok(answer)),
         Err(error) if error.is_io_error() || error.is_unrecoverable_error() => Err(error),
-        // An answer of another kind than was asked for tells nothing, either.
-        Err(error) => Ok(Err(Refusal {
+        // This includes a reply of an unexpected type.
+        Err(error) => Ok(Err(Rejection {
             code: error.code().unwrap_or_default().to_owned(),
             reason: match (error.code(), error.detail()) {
                 (Some(code), Some(detail)) => format!("{code} {detail}"),
                 _ => error.to_string(),
             },
         })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn url_is_shown_without_its_password() {
+        for (url, shown) in [
+            ("redis+sentinel://bob:p@ss@s1,s2/locks", "redis+sentinel://s1,s2/locks"),
+            ("redis+cluster://n1:7000", "redis+cluster://n1:7000"),
+        ] {
+            assert_eq!(without_user(url), shown);
+        }
     }
 }

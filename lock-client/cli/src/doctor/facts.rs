@@ -1,12 +1,12 @@
-//! What the server tells of itself.
+//! What the server reports about itself.
 
 use std::collections::HashMap;
 
 use redis::{RedisResult, aio::ConnectionLike};
 
-use super::connection::{Refusal, ask};
+use super::connection::{Rejection, ask};
 
-/// The settings that the checks look at.
+/// The settings that the checks need.
 const SETTINGS: [&str; 6] = [
     "appendonly",
     "appendfsync",
@@ -16,41 +16,41 @@ const SETTINGS: [&str; 6] = [
     "maxmemory-policy",
 ];
 
-/// What the server tells of itself, as far as the user may see it.
+/// What the server reports about itself, as far as the user may see it.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     info: HashMap<String, String>,
-    info_refusal: Option<Refusal>,
+    info_rejection: Option<Rejection>,
     settings: HashMap<String, String>,
-    settings_refusal: Option<Refusal>,
+    settings_rejection: Option<Rejection>,
     user: String,
 }
 
 impl Facts {
-    /// Asks for them. The user is the one that was named, unless the server says otherwise.
+    /// Queries the server. The user is the one of the URL if the server doesn't report another.
     ///
     /// # Errors
     /// If the connection is lost.
-    pub(super) async fn of(
+    pub(super) async fn query(
         connection: &mut impl ConnectionLike,
-        named_user: &str,
+        url_user: &str,
     ) -> RedisResult<Self> {
         let mut facts = Self::default();
         match ask::<String>(connection, &redis::cmd("INFO")).await? {
             Ok(info) => facts.info = fields(&info),
-            Err(refusal) => facts.info_refusal = Some(refusal),
+            Err(rejection) => facts.info_rejection = Some(rejection),
         }
-        // One at a time: before 7.0 Redis takes one only.
+        // Before 7.0, CONFIG GET takes one setting.
         for setting in SETTINGS {
             let command = redis::cmd("CONFIG").arg("GET").arg(setting).to_owned();
             match ask::<HashMap<String, String>>(connection, &command).await? {
                 Ok(settings) => facts.settings.extend(settings),
-                Err(refusal) => facts.settings_refusal = Some(refusal),
+                Err(rejection) => facts.settings_rejection = Some(rejection),
             }
         }
-        // Before 6.0 there are no users, and not all of them may ask.
+        // Before 6.0 there are no users, and a user may lack the permission.
         let user = ask(connection, &redis::cmd("ACL").arg("WHOAMI").to_owned()).await?;
-        facts.user = user.unwrap_or_else(|_| named_user.to_owned());
+        facts.user = user.unwrap_or_else(|_| url_user.to_owned());
         Ok(facts)
     }
 
@@ -59,7 +59,7 @@ impl Facts {
         self.info.get(field).map(String::as_str)
     }
 
-    /// All fields of INFO whose names begin so.
+    /// All fields of INFO whose names have this prefix.
     pub(super) fn infos<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let all = self.info.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         all.filter(move |(name, _)| name.starts_with(prefix))
@@ -70,17 +70,17 @@ impl Facts {
         self.settings.get(name).map(String::as_str)
     }
 
-    /// Why INFO tells nothing.
-    pub(super) fn info_refusal(&self) -> Option<&Refusal> {
-        self.info_refusal.as_ref()
+    /// Why there are no fields of INFO.
+    pub(super) fn info_rejection(&self) -> Option<&Rejection> {
+        self.info_rejection.as_ref()
     }
 
-    /// Why no settings are told.
-    pub(super) fn settings_refusal(&self) -> Option<&Refusal> {
-        self.settings_refusal.as_ref()
+    /// Why there are no settings.
+    pub(super) fn settings_rejection(&self) -> Option<&Rejection> {
+        self.settings_rejection.as_ref()
     }
 
-    /// Whom the connection belongs to.
+    /// The user of the connection.
     pub(super) fn user(&self) -> &str {
         &self.user
     }
@@ -93,8 +93,8 @@ fn fields(info: &str) -> HashMap<String, String> {
 
 #[cfg(test)]
 impl Facts {
-    /// The facts of a server that tells these, and nothing else.
-    pub(super) fn told(info: &str, settings: &[(&str, &str)]) -> Self {
+    /// The facts of a server that reports this and nothing else.
+    pub(super) fn new(info: &str, settings: &[(&str, &str)]) -> Self {
         let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
         Self { info: fields(info), settings: settings.collect(), ..Self::default() }
     }

@@ -1,32 +1,33 @@
-//! What a crash or a power loss leaves of the counters.
+//! Which counters survive a crash or a power loss.
+
+use lock_client::redlock::operator::{State, View};
 
 use super::{
     facts::Facts,
     finding::{Cure, Finding, Severity},
 };
-use lock_client::redlock::operator::{State, View};
 
 const CHECK: &str = "persistence";
 
-/// Looks at whether each grant is on disk before it is answered.
+/// Checks whether each grant is on disk before it is answered.
 pub(super) fn persistence(facts: &Facts) -> Vec<Finding> {
-    let mut findings = vec![kept(facts)];
+    let mut findings = vec![storage(facts)];
     findings.extend(loading(facts));
     findings.extend(failed_writes(facts));
     findings
 }
 
-/// The same for a node of a cluster (Redlock), which has no vote after a restart that may have lost
-/// something.
-pub(super) fn of_a_node(facts: &Facts, view: &View) -> Vec<Finding> {
+/// The same for a node of a Redlock cluster. After a restart that may have lost grants, it has no
+/// vote.
+pub(super) fn node_persistence(facts: &Facts, view: &View) -> Vec<Finding> {
     let mut findings = persistence(facts);
     for finding in &mut findings {
         if matches!(finding.severity, Severity::TokenLoss | Severity::Unseen) {
             finding.severity = Severity::Warning;
             finding.endangers = Some(
-                "no token: but after each restart the node has no vote until `lock-client node admit` \
-                 lets it in; and if so many restart at once that no majority is left, the cluster has to \
-                 be started anew",
+                "no token: but after each restart the node has no vote until `lock-client node \
+                 admit`; and if so many restart at once that no majority is left, the cluster must \
+                 be started again",
             );
         }
     }
@@ -38,36 +39,37 @@ pub(super) fn of_a_node(facts: &Facts, view: &View) -> Vec<Finding> {
         findings.push(Finding::bad(
             Severity::Warning,
             CHECK,
-            "it was admitted before it had every write on disk",
-            "no token: but after a restart the node has no vote until `lock-client node admit` lets it in",
-            Cure::advice("run `lock-client node admit` for it, which notes what it is now"),
+            "it was admitted before it wrote every change to disk at once",
+            "no token: but after a restart the node has no vote until `lock-client node admit`",
+            Cure::advice("run `lock-client node admit` for it, which records its present settings"),
         ));
     }
     findings
 }
 
-fn kept(facts: &Facts) -> Finding {
+fn storage(facts: &Facts) -> Finding {
     let appends = match (facts.info("aof_enabled"), facts.setting("appendonly")) {
         (Some(enabled), _) => enabled == "1",
         (None, Some(setting)) => setting == "yes",
         (None, None) => {
-            return Finding::unseen(Severity::Unseen, CHECK, "persistence", facts.info_refusal());
+            return Finding::unseen(Severity::Unseen, CHECK, "persistence", facts.info_rejection());
         }
     };
-    if appends { appended(facts) } else { not_appended(facts) }
+    if appends { append_only_file(facts) } else { no_append_only_file(facts) }
 }
 
-fn not_appended(facts: &Facts) -> Finding {
+fn no_append_only_file(facts: &Facts) -> Finding {
     let (found, endangers) = match facts.setting("save") {
         Some("") => (
             "nothing is kept on disk".to_owned(),
-            "a restart loses counters and locks: a counter that was set by hand issues its tokens \
-             again, any other starts at the client's clock, and grows as long as no clock went back",
+            "a restart loses counters and locks: a counter that was set by hand then issues its \
+             tokens again; any other starts at the client's clock, which is higher unless a clock \
+             went back",
         ),
         Some(save) => (
             format!("snapshots only (save {save}), and no append-only file"),
-            "a crash brings the counters back as the last snapshot has them, and the tokens issued \
-             since then are issued again",
+            "a crash resets the counters to the last snapshot, and the tokens issued since then \
+             are issued again",
         ),
         None => (
             "no append-only file; whether there are snapshots could not be seen".to_owned(),
@@ -77,8 +79,8 @@ fn not_appended(facts: &Facts) -> Finding {
     Finding::bad(Severity::TokenLoss, CHECK, found, endangers, append_always())
 }
 
-fn appended(facts: &Facts) -> Finding {
-    let unseen = |what| Finding::unseen(Severity::Unseen, CHECK, what, facts.settings_refusal());
+fn append_only_file(facts: &Facts) -> Finding {
+    let unseen = |fact| Finding::unseen(Severity::Unseen, CHECK, fact, facts.settings_rejection());
     let policy = match facts.setting("appendfsync") {
         Some("always") => "always",
         Some("everysec") => {
@@ -86,7 +88,7 @@ fn appended(facts: &Facts) -> Finding {
                 Severity::TokenLoss,
                 CHECK,
                 "an append-only file, synchronised once a second (appendfsync everysec)",
-                "a power loss takes back the last second or two: tokens of that time are issued again",
+                "a power loss loses the last second or two: tokens of that time are issued again",
                 append_always(),
             );
         }
@@ -94,8 +96,8 @@ fn appended(facts: &Facts) -> Finding {
             return Finding::bad(
                 Severity::TokenLoss,
                 CHECK,
-                format!("an append-only file, synchronised when it suits (appendfsync {other})"),
-                "a power loss takes back half a minute or more: tokens of that time are issued again",
+                format!("an append-only file, synchronised by the kernel (appendfsync {other})"),
+                "a power loss loses half a minute or more: tokens of that time are issued again",
                 append_always(),
             );
         }
@@ -108,7 +110,7 @@ fn appended(facts: &Facts) -> Finding {
             CHECK,
             "appendfsync always, but not while the file is rewritten or a snapshot is taken \
              (no-appendfsync-on-rewrite yes)",
-            "a power loss in that time takes back tokens, and they are issued again",
+            "a power loss in that time loses tokens, and they are issued again",
             Cure::settings(
                 "synchronise the append-only file at all times",
                 &[("no-appendfsync-on-rewrite", "no")],
@@ -130,8 +132,8 @@ fn loading(facts: &Facts) -> Option<Finding> {
         Finding::bad(
             Severity::Unusable,
             CHECK,
-            "it is still loading what it has on disk",
-            "no lock can be taken until it has",
+            "it is still loading its data from disk",
+            "no lock can be acquired until then",
             Cure::advice("wait, and run this again"),
         )
     })
@@ -145,9 +147,9 @@ fn failed_writes(facts: &Facts) -> Option<Finding> {
             Severity::TokenLoss,
             CHECK,
             "the last write to the append-only file has failed (aof_last_write_status)",
-            "tokens that were issued and not written are issued again after a restart; until the \
-             disk takes writes, no further ones are issued",
-            Cure::advice("make room on the disk, or replace it; Redis goes on by itself"),
+            "tokens that were issued and not written are issued again after a restart; no new ones \
+             are issued until a write succeeds",
+            Cure::advice("make room on the disk, or replace it; Redis then continues by itself"),
         )
     })
 }
@@ -157,9 +159,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn append_only_file_that_nobody_lets_us_look_at_is_no_ok() {
+    fn append_only_file_with_unseen_settings_is_not_ok() {
         let seen =
-            |settings: &[(&str, &str)]| kept(&Facts::told("aof_enabled:1", settings)).severity;
+            |settings: &[(&str, &str)]| storage(&Facts::new("aof_enabled:1", settings)).severity;
         assert_eq!(seen(&[]), Severity::Unseen);
         assert_eq!(seen(&[("appendfsync", "always")]), Severity::Unseen);
         let safe = [("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
@@ -167,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn settings_tell_what_info_does_not() {
+    fn settings_are_used_where_info_is_missing() {
         let severity = |appendonly| {
             let settings = [("appendonly", appendonly), ("save", "")];
-            kept(&Facts::told("", &settings)).severity
+            storage(&Facts::new("", &settings)).severity
         };
         assert_eq!(severity("no"), Severity::TokenLoss);
-        assert_eq!(severity("yes"), Severity::Unseen, "appendfsync is not told");
-        assert_eq!(kept(&Facts::told("", &[])).severity, Severity::Unseen);
+        assert_eq!(severity("yes"), Severity::Unseen, "appendfsync is unknown");
+        assert_eq!(storage(&Facts::new("", &[])).severity, Severity::Unseen);
     }
 
     #[test]
@@ -184,6 +186,6 @@ mod tests {
     }
 
     fn loading_severity(info: &str) -> Option<Severity> {
-        loading(&Facts::told(info, &[])).map(|finding| finding.severity)
+        loading(&Facts::new(info, &[])).map(|finding| finding.severity)
     }
 }

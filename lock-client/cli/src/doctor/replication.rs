@@ -1,5 +1,6 @@
-//! What a failover would leave of the counters.
+//! Which counters would survive a failover.
 
+use lock_client::redlock::operator::View;
 use redis::{RedisResult, aio::ConnectionLike};
 
 use super::{
@@ -7,13 +8,12 @@ use super::{
     facts::Facts,
     finding::{Cure, Finding, Severity},
 };
-use lock_client::redlock::operator::View;
 
 const CHECK: &str = "replication";
-/// Replicas acknowledge once a second.
+/// The longest lag that is normal. Replicas acknowledge once a second.
 const LAG_SECONDS: u64 = 3;
 
-/// Looks at what role it has, and who might take it over.
+/// Checks the server's role, and whether a replica may replace it.
 ///
 /// # Errors
 /// If the connection is lost.
@@ -27,29 +27,30 @@ pub(super) async fn replication(
             let promoter = match facts.info("redis_mode") {
                 Some("cluster") => "the Cluster promotes one by itself",
                 _ if is_watched(connection).await? => "a Sentinel promotes one by itself",
-                _ => "nobody was seen that promotes one by itself",
+                _ => "no Sentinel was seen that promotes one by itself",
             };
             findings.push(replicas(facts, promoter));
             findings.extend(lagging(facts));
         }
         Some("slave") => findings.push(replica(facts)),
-        // A Sentinel is another check's matter.
+        // The version check reports a Sentinel.
         Some(_) => {}
         None => findings.push(Finding::unseen(
             Severity::Unseen,
             CHECK,
             "its role",
-            facts.info_refusal(),
+            facts.info_rejection(),
         )),
     }
     Ok(findings)
 }
 
-/// The same for a node of a cluster (Redlock): a replica that is promoted is another process.
+/// The same for a node of a Redlock cluster. A promoted replica is another process, which has no
+/// vote.
 ///
 /// # Errors
 /// If the connection is lost.
-pub(super) async fn of_a_node(
+pub(super) async fn node_replication(
     connection: &mut impl ConnectionLike,
     facts: &Facts,
     view: &View,
@@ -59,21 +60,21 @@ pub(super) async fn of_a_node(
         return Ok(findings);
     }
     for finding in findings.iter_mut().filter(|finding| finding.severity != Severity::Ok) {
-        // A replica of one that keeps its vote when it restarts may take it over.
+        // The replica of a durable node may take over its vote.
         if view.durable != Some(true) {
             finding.severity = Severity::Warning;
             finding.endangers = Some(
-                "no token: but a replica that is promoted has no vote until `lock-client node admit` \
-                 lets it in, as it may not have heard of all grants",
+                "no token: but a promoted replica has no vote until `lock-client node admit`, \
+                 because it may not have received all grants",
             );
         }
         finding.cure =
-            Some(Cure::advice("run the node without replicas: the other nodes are there instead"));
+            Some(Cure::advice("run the node without replicas: the other nodes replace it"));
     }
     Ok(findings)
 }
 
-/// Whether a Sentinel listens to the channel on which Sentinels find each other.
+/// Returns whether a Sentinel subscribes to the channel on which Sentinels find each other.
 async fn is_watched(connection: &mut impl ConnectionLike) -> RedisResult<bool> {
     let command = redis::cmd("PUBSUB").arg("NUMSUB").arg("__sentinel__:hello").to_owned();
     let listeners = ask::<(String, u64)>(connection, &command).await?;
@@ -82,19 +83,22 @@ async fn is_watched(connection: &mut impl ConnectionLike) -> RedisResult<bool> {
 
 fn replicas(facts: &Facts, promoter: &str) -> Finding {
     match facts.info("connected_slaves") {
-        None => {
-            Finding::unseen(Severity::Unseen, CHECK, "the number of replicas", facts.info_refusal())
-        }
+        None => Finding::unseen(
+            Severity::Unseen,
+            CHECK,
+            "the number of replicas",
+            facts.info_rejection(),
+        ),
         Some("0") => Finding::ok(CHECK, "a primary without replicas"),
         Some(number) => Finding::bad(
             Severity::TokenLoss,
             CHECK,
             format!("a primary with replicas: {number}; {promoter}"),
-            "replicas hear of a grant after its answer: a failover to one that had not heard issues \
-             the token a second time, and min-replicas-to-write does not prevent it",
+            "replicas receive a grant after its answer: a failover to one that has not received it \
+             issues the token a second time, and min-replicas-to-write does not prevent that",
             Cure::advice(
-                "take the locks by a quorum of independent nodes without replicas (Redlock), or \
-                 promote no replica; until then the fence is what helps: the storage refuses the \
+                "keep the locks on a majority of independent nodes without replicas (Redlock), or \
+                 promote no replica; until then, the fence protects: the storage rejects the \
                  second holder of a token as a holder conflict",
             ),
         ),
@@ -113,21 +117,21 @@ fn lagging(facts: &Facts) -> Vec<Finding> {
         if state == "online" && lag < LAG_SECONDS {
             return Finding::ok(CHECK, found);
         }
-        let endangers = "the further behind, the more tokens a failover to it issues again";
-        let cure = Cure::advice("mend the way between it and the primary, or remove it");
+        let endangers = "the further it is behind, the more tokens a failover to it issues again";
+        let cure = Cure::advice("repair its connection to the primary, or remove it");
         Finding::bad(Severity::Warning, CHECK, found, endangers, cure)
     };
     replicas.into_iter().map(finding).collect()
 }
 
-/// What a primary knows of a replica.
+/// A replica, as its primary reports it.
 #[derive(Debug, PartialEq)]
 struct Replica {
     address: String,
     state: String,
-    /// Up to where it has acknowledged.
+    /// The offset that it has acknowledged.
     offset: u64,
-    /// How many seconds ago.
+    /// How many seconds ago it acknowledged.
     lag: u64,
 }
 
@@ -154,12 +158,12 @@ fn replica(facts: &Facts) -> Finding {
     let found = format!("a replica; its primary is {primary}, the link to it is {link}");
     let cure = Cure::advice("name the primary");
     if facts.info("slave_read_only") == Some("0") {
-        let found = format!("{found}, and it takes writes all the same (replica-read-only no)");
-        let endangers = "what is written here is lost when it next synchronises with its primary, \
-                         which issues the same tokens";
+        let found = format!("{found}, and it accepts writes (replica-read-only no)");
+        let endangers = "writes to it are lost when it next synchronises with its primary, which \
+                         issues the same tokens";
         return Finding::bad(Severity::TokenLoss, CHECK, found, endangers, cure);
     }
-    let endangers = "no lock can be taken here, as it takes no writes";
+    let endangers = "no lock can be acquired here, because it accepts no writes";
     Finding::bad(Severity::Unusable, CHECK, found, endangers, cure)
 }
 
@@ -168,9 +172,9 @@ fn one_node_of_a_cluster(facts: &Facts) -> Option<Finding> {
         Finding::bad(
             Severity::Warning,
             CHECK,
-            "one node of a Cluster; the others were not looked at",
-            "what is well here may not be well there",
-            Cure::advice("run this with the URL of each node: CLUSTER NODES names them"),
+            "one node of a Redis Cluster; the others were not examined",
+            "the other nodes may have problems that this one does not have",
+            Cure::advice("run this with the URL of each node: CLUSTER NODES lists them"),
         )
     })
 }
@@ -180,12 +184,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lag_is_told_of_each_replica() {
+    fn lag_of_each_replica_is_reported() {
         let info = "master_repl_offset:150\r\nslave_repl_offset:1\r\n\
                     slave0:ip=10.0.0.1,port=6379,state=online,offset=150,lag=0\r\n\
                     slave1:ip=10.0.0.2,port=6379,state=online,offset=40,lag=9\r\n\
                     slave2:ip=10.0.0.3,port=6379,state=wait_bgsave,offset=0,lag=0";
-        let findings = lagging(&Facts::told(info, &[]));
+        let findings = lagging(&Facts::new(info, &[]));
         let severities: Vec<_> = findings.iter().map(|finding| finding.severity).collect();
         assert_eq!(severities, [Severity::Ok, Severity::Warning, Severity::Warning]);
         assert_eq!(findings[1].found, "replica 10.0.0.2:6379 is online, 110 bytes and 9 s behind");

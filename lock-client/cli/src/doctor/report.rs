@@ -1,44 +1,46 @@
-//! What the doctor prints.
+//! The report of the doctor, as JSON or as text.
 
 use std::io::{self, Write};
 
+use lock_client::redlock::majority;
 use serde::Serialize;
 
 use super::{
-    Failure,
     facts::Facts,
     finding::{Finding, Severity},
     version,
 };
-use crate::events::{print, print_bytes};
-use lock_client::redlock::majority;
+use crate::{
+    failure::Failure,
+    stdout::{print, print_bytes},
+};
 
-/// Everything that was found.
+/// The findings on one server.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     /// The worst severity.
     verdict: Severity,
-    /// The server's name and version, if it tells.
+    /// The server's name and version, if it reports them.
     server: Option<String>,
-    /// Whom the connection belongs to; nobody if there is none.
+    /// The user of the connection, if there is one.
     user: Option<String>,
     findings: Vec<Finding>,
 }
 
-/// Everything that was found of a cluster of nodes.
+/// The findings on a Redlock cluster.
 #[derive(Debug, Serialize)]
 pub(super) struct ClusterReport {
-    /// The worst severity. A node that can't be used is a warning: the others may do without it.
+    /// The worst severity. A node that can't be used counts as a warning: the others are enough.
     verdict: Severity,
-    /// What all of them are together.
+    /// The findings on all nodes together.
     findings: Vec<Finding>,
     nodes: Vec<NodeReport>,
 }
 
-/// Everything that was found of a node.
+/// The findings on a node.
 #[derive(Debug, Serialize)]
 pub(super) struct NodeReport {
-    /// Where it is, without a password.
+    /// Its address, without a password.
     node: String,
     #[serde(flatten)]
     report: Report,
@@ -54,13 +56,13 @@ impl Report {
         }
     }
 
-    /// Of a server that doesn't answer.
-    pub(super) fn of_silence(finding: Finding) -> Self {
+    /// The report on a server that doesn't answer.
+    pub(super) fn unreachable(finding: Finding) -> Self {
         Self { verdict: finding.severity, server: None, user: None, findings: vec![finding] }
     }
 
     fn server(&self) -> String {
-        let server = self.server.as_deref().unwrap_or("a server that does not tell its version");
+        let server = self.server.as_deref().unwrap_or("a server that does not report its version");
         match &self.user {
             Some(user) => format!("{server}, as user {user}"),
             None => "a server that does not answer".to_owned(),
@@ -72,17 +74,17 @@ impl ClusterReport {
     pub(super) fn new(findings: Vec<Finding>, nodes: Vec<NodeReport>) -> Self {
         let unusable = |finding: &Finding| finding.severity == Severity::Unusable;
         let usable = nodes.iter().filter(|node| !node.report.findings.iter().any(unusable)).count();
-        let missed = usable < majority(nodes.len());
-        let of_a_node = |node: &NodeReport| {
+        let lacks_majority = usable < majority(nodes.len());
+        let node_severity = |node: &NodeReport| {
             let findings = node.report.findings.iter().map(|finding| finding.severity);
             let severity = findings.map(|severity| match severity {
-                Severity::Unusable if !missed => Severity::Warning,
+                Severity::Unusable if !lacks_majority => Severity::Warning,
                 severity => severity,
             });
             severity.max()
         };
-        let verdict = nodes.iter().filter_map(of_a_node).chain([worst(&findings)]).max();
-        Self { verdict: verdict.expect("each check finds something"), findings, nodes }
+        let verdict = nodes.iter().filter_map(node_severity).chain([worst(&findings)]).max();
+        Self { verdict: verdict.expect("every check has a finding"), findings, nodes }
     }
 }
 
@@ -92,28 +94,28 @@ impl NodeReport {
     }
 }
 
-/// What can be told of what was found.
-pub(super) trait Tell: Serialize + Sized {
+/// A report that can be printed.
+pub(super) trait Print: Serialize + Sized {
     /// The worst severity.
     fn verdict(&self) -> Severity;
 
-    /// Tells it to people.
+    /// Writes the report as text for people.
     fn write_text(&self, out: &mut Vec<u8>) -> io::Result<()>;
 
-    /// Prints it: as one JSON document, or for people.
-    fn print(&self, as_json: bool) -> Result<Severity, Failure> {
-        if as_json {
-            print(self)?;
-        } else {
-            let mut text = Vec::new();
-            self.write_text(&mut text).expect("memory can be written to");
-            print_bytes(&text)?;
-        }
-        Ok(self.verdict())
+    /// Prints the report as text for people.
+    fn print_text(&self) -> Result<(), Failure> {
+        let mut text = Vec::new();
+        self.write_text(&mut text).expect("memory can be written to");
+        print_bytes(&text)
+    }
+
+    /// Prints the report as one JSON document.
+    fn print_json(&self) -> Result<(), Failure> {
+        print(self)
     }
 }
 
-impl Tell for Report {
+impl Print for Report {
     fn verdict(&self) -> Severity {
         self.verdict
     }
@@ -125,7 +127,7 @@ impl Tell for Report {
     }
 }
 
-impl Tell for ClusterReport {
+impl Print for ClusterReport {
     fn verdict(&self) -> Severity {
         self.verdict
     }
@@ -144,13 +146,13 @@ impl Tell for ClusterReport {
 
 fn worst(findings: &[Finding]) -> Severity {
     let worst = findings.iter().map(|finding| finding.severity).max();
-    worst.expect("each check finds something")
+    worst.expect("every check has a finding")
 }
 
 fn write_findings(findings: &[Finding], out: &mut impl Write) -> io::Result<()> {
     for finding in findings {
         let Finding { check, severity, found, endangers, cure } = finding;
-        writeln!(out, "{:<10}  {check}: {found}", mark(*severity))?;
+        writeln!(out, "{:<10}  {check}: {found}", label(*severity))?;
         if let Some(endangers) = endangers {
             writeln!(out, "{:12}endangers: {endangers}", "")?;
         }
@@ -169,18 +171,18 @@ fn write_findings(findings: &[Finding], out: &mut impl Write) -> io::Result<()> 
 
 fn conclusion(verdict: Severity) -> &'static str {
     match verdict {
-        Severity::Ok => "no token can be lost, as far as this server tells",
-        Severity::Warning => "nothing was seen by which a token could be lost; mind the warnings",
-        Severity::Unseen => "it could not be seen whether a token could be lost",
-        Severity::Unusable => "no locks can be kept here",
+        Severity::Ok => "no token can be lost, as far as this server reports",
+        Severity::Warning => "no danger of losing a token was seen; read the warnings",
+        Severity::Unseen => "could not check whether a token can be lost",
+        Severity::Unusable => "this lock service can't be used",
         Severity::TokenLoss => {
-            "a token could be lost, and issued again: what then stands between two holders is a \
-                 storage that checks the holder, too"
+            "a token can be lost, and issued again: then only a storage that checks the holder too \
+                 keeps two holders apart"
         }
     }
 }
 
-fn mark(severity: Severity) -> &'static str {
+fn label(severity: Severity) -> &'static str {
     match severity {
         Severity::Ok => "ok",
         Severity::Warning => "warning",

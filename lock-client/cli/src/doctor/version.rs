@@ -1,4 +1,4 @@
-//! Which server it is.
+//! The kind and version of the server.
 
 use super::{
     facts::Facts,
@@ -6,15 +6,15 @@ use super::{
 };
 
 const CHECK: &str = "version";
-/// The first with `SET … KEEPTTL`, and with users that can be told apart.
-const OLDEST: (u32, u32) = (6, 0);
-/// The first whose scripts tell errors by their codes, such as READONLY.
-const WHOLE: (u32, u32) = (7, 0);
+/// The first version with `SET … KEEPTTL`, and with users.
+const USABLE: (u32, u32) = (6, 0);
+/// The first version whose scripts return errors with their codes, such as READONLY.
+const GOOD: (u32, u32) = (7, 0);
 
-/// Looks at what sort of server it is, and how old.
+/// Checks the kind and the version of the server.
 pub(super) fn version(facts: &Facts) -> Finding {
     let Some(version) = facts.info("redis_version") else {
-        return Finding::unseen(Severity::Warning, CHECK, "the version", facts.info_refusal());
+        return Finding::unseen(Severity::Warning, CHECK, "the version", facts.info_rejection());
     };
     let server = server(facts).unwrap_or_default();
     if facts.info("redis_mode") == Some("sentinel") {
@@ -22,7 +22,7 @@ pub(super) fn version(facts: &Facts) -> Finding {
             Severity::Unusable,
             CHECK,
             format!("{server} is a Sentinel, which keeps no keys"),
-            "no lock can be taken here",
+            "no lock can be acquired here",
             Cure::advice("name the primary that it watches: SENTINEL GET-MASTER-ADDR-BY-NAME"),
         );
     }
@@ -30,26 +30,26 @@ pub(super) fn version(facts: &Facts) -> Finding {
         return Finding::bad(
             Severity::Warning,
             CHECK,
-            format!("{server} only speaks like Redis"),
-            "it may keep things on disk in another way than its answers to these checks say",
-            Cure::advice("read its own manual on what a crash and a power loss leave"),
+            format!("{server} is not Redis, and only has its protocol"),
+            "it may store data in other ways than its answers to these checks suggest",
+            Cure::advice("read in its own manual what survives a crash and a power loss"),
         );
     }
     match parsed(version) {
-        Some(version) if version >= WHOLE => Finding::ok(CHECK, server),
-        Some(version) if version >= OLDEST => Finding::bad(
+        Some(version) if version >= GOOD => Finding::ok(CHECK, server),
+        Some(version) if version >= USABLE => Finding::bad(
             Severity::Warning,
             CHECK,
-            format!("{server} is older than {}.{}", WHOLE.0, WHOLE.1),
-            "clients don't see in its scripts' errors that it has become a replica, and stay",
-            Cure::advice(format!("update Redis to {}.{} or newer", WHOLE.0, WHOLE.1)),
+            format!("{server} is older than {}.{}", GOOD.0, GOOD.1),
+            "when it becomes a replica, the errors of scripts don't show that, and clients stay",
+            Cure::advice(format!("update Redis to {}.{} or newer", GOOD.0, GOOD.1)),
         ),
         Some(_) => Finding::bad(
             Severity::Unusable,
             CHECK,
-            format!("{server} is older than {}.{}", OLDEST.0, OLDEST.1),
-            "the lock scripts use commands that it doesn't have",
-            Cure::advice(format!("update Redis to {}.{} or newer", OLDEST.0, OLDEST.1)),
+            format!("{server} is older than {}.{}", USABLE.0, USABLE.1),
+            "the lock scripts need commands that it doesn't have",
+            Cure::advice(format!("update Redis to {}.{} or newer", USABLE.0, USABLE.1)),
         ),
         None => {
             Finding::unseen(Severity::Warning, CHECK, &format!("the version in {version:?}"), None)
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     fn severity(info: &str) -> Severity {
-        version(&Facts::told(info, &[])).severity
+        version(&Facts::new(info, &[])).severity
     }
 
     #[test]
@@ -94,8 +94,8 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_only_speak_like_redis_are_named() {
-        let valkey = Facts::told("redis_version:7.2.4\r\nvalkey_version:8.0.1", &[]);
+    fn servers_with_only_the_protocol_of_redis_are_named() {
+        let valkey = Facts::new("redis_version:7.2.4\r\nvalkey_version:8.0.1", &[]);
         assert_eq!(version(&valkey).found, "valkey 8.0.1");
         let dragonfly = "redis_version:7.4.0\r\ndragonfly_version:df-v1.25.0";
         assert_eq!(severity(dragonfly), Severity::Warning);

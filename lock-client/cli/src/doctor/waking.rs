@@ -1,16 +1,16 @@
-//! Whether a waiter can be woken when a lock is freed.
+//! Whether waiting clients are notified when a lock is freed.
 
 use fence::ResourceName;
 use redis::RedisResult;
 
 use super::{
-    connection::{Refusal, Server, ask, heard},
+    connection::{Rejection, Server, ask, separate_rejection},
     finding::{Cure, Finding, Severity},
 };
 
 const CHECK: &str = "waking";
 
-/// Sends a message on a lock's channel, and sees whether it has a receiver.
+/// Publishes a message on a lock's channel, and checks whether it has a receiver.
 ///
 /// # Errors
 /// If the connection is lost.
@@ -21,34 +21,36 @@ pub(super) async fn waking(
     permissions: Cure,
 ) -> RedisResult<Finding> {
     let channel = format!("fenced:{{{}}}:freed", name.as_str());
-    let trouble = match deliver(server, &channel).await? {
+    let problem = match publish_to_self(server, &channel).await? {
         Ok(0) => format!("a message of user {user} on {channel} does not arrive"),
         Ok(_) => return Ok(Finding::ok(CHECK, format!("messages of user {user} arrive"))),
-        Err((what, refusal)) => format!("user {user} may not {what} {channel}: {refusal}"),
+        Err((action, rejection)) => {
+            format!("user {user} may not {action} {channel}: {rejection}")
+        }
     };
     Ok(Finding::bad(
         Severity::Warning,
         CHECK,
-        trouble,
-        "nobody can wait for a lock, or is woken when it is freed",
+        problem,
+        "no client can wait for a lock, or is notified when it is freed",
         permissions,
     ))
 }
 
-/// How many receivers a message has, of which we are one; or what may not be done.
-async fn deliver(
+/// Subscribes and publishes. Returns the number of receivers, or the rejected action.
+async fn publish_to_self(
     server: &mut Server,
     channel: &str,
-) -> RedisResult<Result<u64, (&'static str, Refusal)>> {
-    // It stays until the message has been sent.
-    let mut subscriber = match heard(server.subscriber().await)? {
+) -> RedisResult<Result<u64, (&'static str, Rejection)>> {
+    // The subscription lasts until the message is published.
+    let mut subscriber = match separate_rejection(server.subscriber().await)? {
         Ok(subscriber) => subscriber,
-        Err(refusal) => return Ok(Err(("subscribe to", refusal))),
+        Err(rejection) => return Ok(Err(("subscribe to", rejection))),
     };
-    if let Err(refusal) = heard(subscriber.subscribe(channel).await)? {
-        return Ok(Err(("subscribe to", refusal)));
+    if let Err(rejection) = separate_rejection(subscriber.subscribe(channel).await)? {
+        return Ok(Err(("subscribe to", rejection)));
     }
     let publish = redis::cmd("PUBLISH").arg(channel).arg("").to_owned();
     let published = ask(&mut server.commands, &publish).await?;
-    Ok(published.map_err(|refusal| ("publish on", refusal)))
+    Ok(published.map_err(|rejection| ("publish on", rejection)))
 }

@@ -1,6 +1,6 @@
-//! The command as it runs.
+//! The child of `run`: the command as it runs.
 
-use std::{io, process::ExitStatus};
+use std::{ffi::OsString, io, process::ExitStatus};
 
 use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process};
 use tokio::{
@@ -8,74 +8,86 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-#[cfg(target_os = "linux")]
-use super::bound;
 use super::command;
-use crate::signals::in_the_foreground;
-
-/// How long to wait for word of how it began from a command that has ended.
 #[cfg(target_os = "linux")]
-const LAST_WORD: std::time::Duration = std::time::Duration::from_millis(100);
+use super::launch;
+use crate::signals::is_in_foreground;
 
-/// The command as it runs: our child, on our stdin, stdout and stderr, and in our process group.
+/// How long to wait for the launcher's error when the child has ended.
+#[cfg(target_os = "linux")]
+const ERROR_PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// The command as it runs: it has the stdin, stdout, stderr and process group of this process.
 #[derive(Debug)]
 pub(super) struct Child {
     process: process::Child,
     pid: Pid,
-    start: Start,
+    phase: Phase,
+    /// Keeps SIGCHLD from being ignored.
     _reaping: tokio::signal::unix::Signal,
 }
 
 #[derive(Debug)]
-enum Start {
+enum Phase {
+    /// The launcher runs.
     #[cfg(target_os = "linux")]
-    Awaited(bound::Start),
+    Launching(launch::Launch),
+    /// The command runs, and `next` has not reported it.
     #[cfg(not(target_os = "linux"))]
-    Untold,
-    Over,
+    Spawned,
+    /// The command runs, or has ended.
+    Running,
 }
 
-/// What comes of a command.
+/// The progress of a child.
 #[derive(Debug)]
-pub(super) enum Turn {
-    /// It runs.
+pub(super) enum Progress {
+    /// The command runs.
     Started,
-    /// The operating system did not execute it.
-    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "the spawn tells it there"))]
+    /// The operating system did not execute the command.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "elsewhere, spawning reports this error")
+    )]
     NotRun(io::Error),
-    /// It has ended.
+    /// The command has ended.
     Ended(ExitStatus),
 }
 
 impl Child {
-    /// Starts a command in an environment.
+    /// Starts a command, with changes to its environment.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(unused_variables, reason = "only a launcher takes the leading arguments")
+    )]
     pub(super) fn spawn(
         command: &command::Command,
+        leading: &[OsString],
         set_environment: impl FnOnce(&mut Command),
     ) -> io::Result<Self> {
         // A process that was started to ignore SIGCHLD could not wait for its child.
         let reaping = signal(SignalKind::child())?;
         #[cfg(target_os = "linux")]
-        let (mut starting, start) = {
-            let (starting, start) = bound::prepare(command)?;
-            (starting, Start::Awaited(start))
+        let (mut starting, phase) = {
+            let (starting, launch) = launch::prepare(command, leading)?;
+            (starting, Phase::Launching(launch))
         };
         #[cfg(not(target_os = "linux"))]
-        let (mut starting, start) = {
+        let (mut starting, phase) = {
             let mut starting = Command::new(&command.program);
             starting.arg0(&command.name).args(&command.arguments);
-            (starting, Start::Untold)
+            (starting, Phase::Spawned)
         };
         set_environment(&mut starting);
         let process = starting.spawn()?;
         let pid = process.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
-        let pid = pid.expect("a child that nobody has waited for has a process id");
-        Ok(Self { process, pid, start, _reaping: reaping })
+        let pid = pid.expect("a child that was not waited for has a process id");
+        Ok(Self { process, pid, phase, _reaping: reaping })
     }
 
-    /// Tells whether what has failed to start is the command, and not a step before it.
-    pub(super) fn is_of_the_command(error: &io::Error) -> bool {
-        // The step has the arguments and the environment of the command.
+    /// Returns whether `spawn` failed because of the command, and not because of the launcher.
+    pub(super) fn is_error_of_command(error: &io::Error) -> bool {
+        // The launcher has the arguments and the environment of the command.
         !cfg!(target_os = "linux") || error.kind() == io::ErrorKind::ArgumentListTooLong
     }
 
@@ -84,58 +96,58 @@ impl Child {
         self.pid.as_raw_pid().cast_unsigned()
     }
 
-    /// What comes next.
+    /// Waits for its next progress.
     ///
     /// # Cancellation safety
-    /// If this future is dropped, nothing is missed.
-    pub(super) async fn next(&mut self) -> io::Result<Turn> {
-        match &mut self.start {
-            Start::Over => Ok(Turn::Ended(self.process.wait().await?)),
+    /// If this future is dropped, no progress is missed.
+    pub(super) async fn next(&mut self) -> io::Result<Progress> {
+        match &mut self.phase {
+            Phase::Running => Ok(Progress::Ended(self.process.wait().await?)),
             #[cfg(not(target_os = "linux"))]
-            Start::Untold => {
-                self.start = Start::Over;
-                Ok(Turn::Started)
+            Phase::Spawned => {
+                self.phase = Phase::Running;
+                Ok(Progress::Started)
             }
             #[cfg(target_os = "linux")]
-            Start::Awaited(start) => {
-                let outcome = tokio::select! {
+            Phase::Launching(launch) => {
+                let executed = tokio::select! {
                     biased;
-                    outcome = start.outcome(self.pid) => Some(outcome),
+                    executed = launch.executed(self.pid) => Some(executed),
                     status = self.process.wait() => {
                         status?;
-                        // What it has said is there.
-                        let outcome = start.outcome(self.pid);
-                        tokio::time::timeout(LAST_WORD, outcome).await.ok()
+                        // The launcher wrote its error, if it had one, before it ended.
+                        let executed = launch.executed(self.pid);
+                        tokio::time::timeout(ERROR_PATIENCE, executed).await.ok()
                     }
                 };
-                self.start = Start::Over;
-                match outcome {
-                    Some(Ok(Ok(()))) => Ok(Turn::Started),
-                    Some(Ok(Err(error))) => Ok(Turn::NotRun(error)),
-                    // It was killed before it began; or can't say whether it has.
-                    Some(Err(_)) | None => Ok(Turn::Ended(self.process.wait().await?)),
+                self.phase = Phase::Running;
+                match executed {
+                    Some(Ok(Ok(()))) => Ok(Progress::Started),
+                    Some(Ok(Err(error))) => Ok(Progress::NotRun(error)),
+                    // The launcher was killed, or its socket failed.
+                    Some(Err(_)) | None => Ok(Progress::Ended(self.process.wait().await?)),
                 }
             }
         }
     }
 
-    /// Sends a signal, if it hasn't ended.
+    /// Sends a signal, unless it has ended.
     pub(super) fn signal(&self, signal: Signal) {
         if self.process.id().is_some() {
-            // One that has just ended, and is not waited for yet, is still there to take it; one that
-            // runs as another user may refuse it, and that can't be helped.
+            // The process id is still the child's: it was not waited for yet. A child that runs as
+            // another user may be out of reach, and nothing helps against that.
             let _ = kill_process(self.pid, signal);
         }
     }
 
-    /// Sends a signal on that came to us, unless it has come to the command as well: SIGINT and
-    /// SIGQUIT that a terminal sends go to all who are in its foreground. What came before the command
-    /// ran may have come before there was anybody else to take it.
+    /// Forwards a signal that this process received, unless the child received it too: a terminal
+    /// sends SIGINT and SIGQUIT to all processes in its foreground. A signal that came before the
+    /// command ran is forwarded in any case, because there may have been no child to receive it.
     pub(super) fn forward(&self, received: Signal) {
-        let runs = matches!(self.start, Start::Over);
+        let runs = matches!(self.phase, Phase::Running);
         let by_terminal = matches!(received, Signal::INT | Signal::QUIT);
-        let is_with_us = || getpgid(Some(self.pid)) == Ok(getpgrp());
-        if !(runs && by_terminal && is_with_us() && in_the_foreground()) {
+        let has_our_group = || getpgid(Some(self.pid)) == Ok(getpgrp());
+        if !(runs && by_terminal && has_our_group() && is_in_foreground()) {
             self.signal(received);
         }
     }

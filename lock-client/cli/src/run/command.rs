@@ -1,4 +1,4 @@
-//! The command that is run under a lock, found before the lock is taken.
+//! The program of the command, found before the lock is acquired.
 
 use std::{
     env,
@@ -9,15 +9,17 @@ use std::{
 
 use rustix::fs::{Access, access};
 
-/// Where programs are looked for without a `PATH`.
-const USUAL_PATH: &str = "/bin:/usr/bin";
+use crate::exit_code;
 
-/// A command whose program is there.
+/// The folders of programs if there is no `PATH`.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// A command whose program exists.
 #[derive(Debug)]
 pub(super) struct Command {
     /// The file to execute.
     pub(super) program: PathBuf,
-    /// What the program is told as its name.
+    /// The command's own name, its argument 0.
     pub(super) name: OsString,
     pub(super) arguments: Vec<OsString>,
 }
@@ -25,18 +27,17 @@ pub(super) struct Command {
 /// Why a command can't be run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CannotRun {
-    /// There is no such program.
+    /// The program does not exist.
     NotFound(String),
-    /// It is there, and can't be executed.
+    /// The program exists, and can't be executed.
     NotExecutable(String),
 }
 
 impl CannotRun {
-    /// The exit code that shells have for it.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::NotFound(_) => 127,
-            Self::NotExecutable(_) => 126,
+            Self::NotFound(_) => exit_code::NOT_FOUND,
+            Self::NotExecutable(_) => exit_code::NOT_EXECUTABLE,
         }
     }
 
@@ -47,18 +48,18 @@ impl CannotRun {
 }
 
 impl Command {
-    /// Finds a command's program, as a shell would: a name without a slash in the `PATH`.
+    /// Finds the program as a shell does: a name without a slash is looked for in the `PATH`.
     pub(super) fn find(mut words: Vec<OsString>) -> Result<Self, CannotRun> {
-        assert!(!words.is_empty(), "the arguments ask for a command");
+        assert!(!words.is_empty(), "clap requires a command");
         let name = words.remove(0);
         let program = find(Path::new(&name), env::var_os("PATH"))?;
         Ok(Self { program, name, arguments: words })
     }
 }
 
-/// What it means that the operating system did not execute a program: a file that is there may be of
-/// no kind that it knows, or need an interpreter that is not there.
-pub(super) fn refused(program: &Path, error: &io::Error) -> CannotRun {
+/// The reason why the operating system did not execute a program. A file that exists may have an
+/// unknown format, or need an interpreter that does not exist.
+pub(super) fn exec_error(program: &Path, error: &io::Error) -> CannotRun {
     let message = format!("{} can't be run: {error}", program.display());
     match error.kind() {
         io::ErrorKind::NotFound => CannotRun::NotFound(message),
@@ -74,41 +75,41 @@ fn find(name: &Path, path: Option<OsString>) -> Result<PathBuf, CannotRun> {
             Executable::No(reason) => {
                 Err(CannotRun::NotExecutable(format!("{shown} can't be run: {reason}")))
             }
-            Executable::NotThere => Err(CannotRun::NotFound(format!("there is no {shown}"))),
+            Executable::Missing => Err(CannotRun::NotFound(format!("{shown} does not exist"))),
         };
     }
-    let path = path.unwrap_or_else(|| USUAL_PATH.into());
-    let mut obstacle = None;
+    let path = path.unwrap_or_else(|| DEFAULT_PATH.into());
+    let mut not_executable = None;
     for folder in env::split_paths(&path) {
-        // An empty folder in the path is the current one.
+        // An empty entry means the current folder.
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { &folder };
         let file = folder.join(name);
         match executable(&file) {
             Executable::Yes if !name.as_os_str().is_empty() => return Ok(file),
             Executable::No(reason) if !name.as_os_str().is_empty() => {
-                obstacle.get_or_insert(format!("{} can't be run: {reason}", file.display()));
+                not_executable.get_or_insert(format!("{} can't be run: {reason}", file.display()));
             }
             _ => {}
         }
     }
-    Err(match obstacle {
-        Some(obstacle) => CannotRun::NotExecutable(obstacle),
-        None => CannotRun::NotFound(format!("there is no {shown} in the PATH")),
+    Err(match not_executable {
+        Some(not_executable) => CannotRun::NotExecutable(not_executable),
+        None => CannotRun::NotFound(format!("{shown} is not in the PATH")),
     })
 }
 
 enum Executable {
     Yes,
     No(&'static str),
-    NotThere,
+    Missing,
 }
 
 fn executable(file: &Path) -> Executable {
     match file.metadata() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            Executable::No("its folder may not be searched")
+            Executable::No("no permission to search its folder")
         }
-        Err(_) => Executable::NotThere,
+        Err(_) => Executable::Missing,
         Ok(metadata) if !metadata.is_file() => Executable::No("it is not a file"),
         Ok(_) if access(file, Access::EXEC_OK).is_err() => Executable::No("it is not executable"),
         Ok(_) => Executable::Yes,
@@ -127,18 +128,18 @@ mod tests {
     fn programs_are_found_as_a_shell_finds_them() {
         assert_eq!(found("/bin/sh", Some("")), Ok("/bin/sh".into()));
         assert_eq!(found("sh", Some("/nowhere:/bin")), Ok("/bin/sh".into()));
-        assert!(found("sh", None).is_ok(), "there is a usual path");
+        assert!(found("sh", None).is_ok(), "there is a default path");
     }
 
     #[test]
-    fn what_is_not_there_is_127_and_what_is_no_program_126() {
+    fn missing_program_is_127_and_one_that_is_not_executable_126() {
         let code = |name, path| found(name, Some(path)).unwrap_err().exit_code();
         assert_eq!(code("no-such-program", "/bin:/usr/bin"), 127);
         assert_eq!(code("/no/such/program", ""), 127);
         assert_eq!(code("", "/bin"), 127);
         assert_eq!(code("/etc", ""), 126);
         assert_eq!(code("/etc/passwd", ""), 126);
-        // One in the path that can't be executed is not passed over in silence.
+        // A file in the PATH that can't be executed is reported, and not as missing.
         assert_eq!(code("passwd", "/etc:/nowhere"), 126);
     }
 }

@@ -1,4 +1,4 @@
-//! What the doctor prints, and what it ends with when there is nothing to examine.
+//! The text of the doctor, and its exit codes if there is nothing to examine.
 
 use std::process::Output;
 
@@ -7,7 +7,7 @@ use testbed::Redis;
 use super::doctor;
 
 #[tokio::test]
-async fn redis_that_gives_no_answer_is_69() {
+async fn redis_that_does_not_answer_is_69() {
     let mut redis = Redis::start_with(&["--requirepass", "secret"]).await.unwrap();
     for (url, reason) in [
         (redis.url(), "Authentication required"),
@@ -17,7 +17,7 @@ async fn redis_that_gives_no_answer_is_69() {
         assert_fails(&doctor(&["--redis", &url]).await, 69, reason);
     }
     let url = redis.url_as("default", "secret");
-    assert_eq!(doctor(&["--redis", &url]).await.status.code(), Some(1), "it keeps nothing");
+    assert_eq!(doctor(&["--redis", &url]).await.status.code(), Some(1), "nothing is kept on disk");
     redis.process().pause().await.unwrap();
     assert_fails(&doctor(&["--redis", &url]).await, 69, "no answer from Redis");
     redis.process().kill().unwrap();
@@ -32,7 +32,7 @@ async fn wrong_usage_of_the_doctor_is_64() {
 }
 
 #[tokio::test]
-async fn text_is_for_people_and_shows_no_password() {
+async fn text_shows_cures_and_no_password() {
     let redis = Redis::start_with(&["--requirepass", "open-sesame"]).await.unwrap();
     let output = doctor(&["--redis", &redis.url_as("default", "open-sesame")]).await;
     let text = String::from_utf8(output.stdout).unwrap();
@@ -41,8 +41,8 @@ async fn text_is_for_people_and_shows_no_password() {
         "TOKEN LOSS  persistence: nothing is kept on disk",
         "at once: CONFIG SET appendfsync always",
         "in redis.conf: appendonly yes",
-        "ok          locking: user default took, renewed and released a lock",
-        "a token could be lost",
+        "ok          locking: user default acquired, renewed and released a lock",
+        "a token can be lost",
     ] {
         assert!(text.contains(line), "{line:?} is in {text}");
     }

@@ -1,11 +1,11 @@
-//! What the doctor tells of what its user may not do or see.
+//! What the doctor finds if its user lacks permissions.
 
 use testbed::Redis;
 
 use super::{SAFE, cure, doctor, examine};
 
 #[tokio::test]
-async fn what_a_user_may_not_do_is_told_and_can_be_cured() {
+async fn missing_permissions_are_reported_and_can_be_cured() {
     let redis = Redis::start_with(&SAFE).await.unwrap();
     let url = redis.url_as("bob", "secret");
     let keys = "~* &* +@all";
@@ -21,7 +21,7 @@ async fn what_a_user_may_not_do_is_told_and_can_be_cured() {
         ("", "~orders:* &* +@all", &["locking"]),
     ];
     for (forbidden, allowed, complaints) in cases {
-        // A script that Redis has seen isn't sent again.
+        // Forget the scripts, so that EVAL is needed again.
         redis.command::<()>(&["SCRIPT", "FLUSH"]).await.unwrap();
         let rules = format!("ACL SETUSER bob reset on >secret {allowed} {forbidden}");
         redis.command::<()>(&rules.split_whitespace().collect::<Vec<_>>()).await.unwrap();
@@ -44,17 +44,17 @@ async fn advised_permissions_are_enough_for_locks() {
     let nothing = ["ACL", "SETUSER", "bob", "reset", "on", ">secret"];
     redis.command::<()>(&nothing).await.unwrap();
     let report = examine(&url).await;
-    report.assert_finds("locking", "unusable", "can't take a lock");
+    report.assert_finds("locking", "unusable", "can't acquire a lock");
     report.assert_finds("waking", "warning", "may not subscribe");
     cure(&redis, report.worst("locking")).await;
     let cured = examine(&url).await;
-    cured.assert_finds("locking", "ok", "took, renewed and released");
+    cured.assert_finds("locking", "ok", "acquired, renewed and released");
     cured.assert_finds("waking", "ok", "arrive");
     assert_eq!(redis.command::<u64>(&["DBSIZE"]).await.unwrap(), 0);
 }
 
 #[tokio::test]
-async fn danger_to_tokens_that_could_not_be_seen_is_no_ok() {
+async fn unseen_danger_to_tokens_is_not_ok() {
     let redis = Redis::start_with(&SAFE).await.unwrap();
     let url = redis.url_as("bob", "secret");
     let cases: [(&str, &[&str]); 3] = [
@@ -73,11 +73,11 @@ async fn danger_to_tokens_that_could_not_be_seen_is_no_ok() {
         }
         assert_eq!(report.document["verdict"], "unseen");
         let text = doctor(&["--redis", &url]).await;
-        let conclusion = "\nit could not be seen whether a token could be lost\n";
+        let conclusion = "\ncould not check whether a token can be lost\n";
         assert!(String::from_utf8(text.stdout).unwrap().ends_with(conclusion));
     }
 
-    // As services do that keep it to themselves. What is seen is told all the same.
+    // Hosting services hide CONFIG. What can be seen is still reported.
     let hidden = ["--rename-command", "CONFIG", "hidden"];
     let redis = Redis::start_with(&[&SAFE[..], &hidden].concat()).await.unwrap();
     let report = examine(&redis.url()).await;

@@ -1,4 +1,4 @@
-//! Nodes that were started anew, and what they may.
+//! Nodes that restarted, and their vote.
 
 use std::time::{Duration, Instant};
 
@@ -6,13 +6,13 @@ use rustix::process::Signal;
 use testbed::{Redis, process::Process, wait::until};
 
 use super::nodes::{ALWAYS, Nodes, TTL};
-use crate::command::{PATIENCE, apart, assert_failed, events, lock_client};
+use crate::command::{PATIENCE, assert_failed, events, lock_client, without_terminal};
 use crate::programs::LOCK_CLIENT;
 
-/// Above every clock: a counter that is lost starts below.
+/// Above every clock: a lost counter starts below this.
 const HIGH: u64 = 900_000_000_000_000;
 
-/// Has nodes 0 and 1 issue a token that node 2 doesn't know of; then node 0 is started anew.
+/// A cluster whose nodes 0 and 1 issued a token that node 2 doesn't have; then node 0 restarted.
 async fn restarted(arguments: &[&str]) -> Nodes {
     let mut nodes = Nodes::cluster(arguments).await;
     nodes.set_counters(HIGH).await;
@@ -25,8 +25,8 @@ async fn restarted(arguments: &[&str]) -> Nodes {
     nodes
 }
 
-/// Gives the process of a node the vote that was another's.
-async fn forge(nodes: &Nodes, node: usize) {
+/// Writes a vote for the present process of a node.
+async fn forge_vote(nodes: &Nodes, node: usize) {
     let record: Vec<String> = nodes.0[2].command(&["HGETALL", "fenced:node"]).await.unwrap();
     let run_id = nodes.0[node].info("run_id").await.unwrap();
     let set = |fields: &[&str]| [&["HSET", "fenced:node"], fields].concat().join(" ");
@@ -43,18 +43,18 @@ async fn node_that_lost_its_counters_has_no_vote_until_it_is_admitted() {
         [(&[][..], "no-cluster", None), (&snapshots, "restarted", Some(HIGH))]
     {
         let nodes = restarted(arguments).await;
-        assert_eq!(nodes.counter(0).await, kept, "it has lost the token");
+        assert_eq!(nodes.counter(0).await, kept, "the node has lost the token");
         assert_eq!(nodes.states().await, [state, "voting", "voting"]);
-        let refused = nodes.token_without(1).await.unwrap_err();
-        assert!(refused.contains("node admit"), "{refused}");
-        assert_eq!(nodes.states().await[0], state, "no client has let it in");
+        let rejected = nodes.token_without(1).await.unwrap_err();
+        assert!(rejected.contains("node admit"), "{rejected}");
+        assert_eq!(nodes.states().await[0], state, "no client gives it a vote");
 
         let admitted = nodes.admit(0).await;
         assert!(admitted.status.success(), "{admitted:?}");
         assert_eq!(events(&admitted)[0]["counters_raised"], 1);
         assert_eq!(nodes.counter(0).await, Some(HIGH + 1));
         assert_eq!(nodes.states().await, ["voting"; 3]);
-        assert_eq!(nodes.token_without(1).await, Ok(HIGH + 2), "above all that were issued");
+        assert_eq!(nodes.token_without(1).await, Ok(HIGH + 2), "above all issued tokens");
     }
 }
 
@@ -62,13 +62,13 @@ async fn node_that_lost_its_counters_has_no_vote_until_it_is_admitted() {
 async fn node_that_votes_without_its_counters_issues_a_token_twice() {
     for arguments in [&[][..], &["--save", "3600", "1000"]] {
         let nodes = restarted(arguments).await;
-        forge(&nodes, 0).await;
-        assert_eq!(nodes.token_without(1).await, Ok(HIGH + 1), "that was issued before");
+        forge_vote(&nodes, 0).await;
+        assert_eq!(nodes.token_without(1).await, Ok(HIGH + 1), "a token that was issued before");
     }
 }
 
 #[tokio::test]
-async fn node_that_has_every_write_on_disk_keeps_its_vote() {
+async fn node_with_every_write_on_disk_keeps_its_vote() {
     let mut nodes = restarted(&ALWAYS).await;
     let before = nodes.0[0].command::<String>(&["HGET", "fenced:node", "run_id"]).await.unwrap();
     assert_ne!(before, nodes.0[0].info("run_id").await.unwrap());
@@ -78,8 +78,8 @@ async fn node_that_has_every_write_on_disk_keeps_its_vote() {
 }
 
 #[tokio::test]
-async fn file_that_was_turned_on_too_late_keeps_no_vote() {
-    // Admitted with every write on disk, then started on a snapshot: its settings were not kept.
+async fn append_only_file_that_starts_too_late_keeps_no_vote() {
+    // The node was admitted as durable, and restarted from a snapshot: its settings were not kept.
     let mut nodes = Nodes::cluster(&["--save", "3600", "1000"]).await;
     nodes.set_counters(HIGH).await;
     nodes.0[0].command::<()>(&["HSET", "fenced:node", "durable", "1"]).await.unwrap();
@@ -91,7 +91,7 @@ async fn file_that_was_turned_on_too_late_keeps_no_vote() {
     assert_eq!(nodes.states().await[0], "restarted");
 }
 
-/// Sets what an admission looks for, while it runs.
+/// Makes a running Redis durable, as an admission checks it.
 async fn append_always(redis: &Redis) {
     for [setting, value] in [["appendfsync", "always"], ["appendonly", "yes"]] {
         redis.command::<()>(&["CONFIG", "SET", setting, value]).await.unwrap();
@@ -99,7 +99,7 @@ async fn append_always(redis: &Redis) {
 }
 
 #[tokio::test]
-async fn promoted_replica_does_not_take_the_vote_over() {
+async fn promoted_replica_does_not_take_over_the_vote() {
     let nodes = Nodes::cluster(&ALWAYS).await;
     let replica = Redis::replica_of(&nodes.0[0]).await.unwrap();
     append_always(replica.redis()).await;
@@ -111,7 +111,7 @@ async fn promoted_replica_does_not_take_the_vote_over() {
 }
 
 #[tokio::test]
-async fn tokens_that_are_issued_while_a_node_waits_for_its_admission_are_copied() {
+async fn tokens_issued_during_an_admission_are_copied() {
     let mut nodes = Nodes::cluster(&[]).await;
     nodes.set_counters(HIGH).await;
     nodes.0[0].restart().await.unwrap();
@@ -120,7 +120,7 @@ async fn tokens_that_are_issued_while_a_node_waits_for_its_admission_are_copied(
         let mut last = None;
         while asked.elapsed() < Duration::from_millis(300) {
             last = Some(nodes.token().await.unwrap());
-            assert_eq!(nodes.counter(0).await, None, "nothing is copied yet");
+            assert_eq!(nodes.counter(0).await, None, "no counter is copied yet");
         }
         last
     };
@@ -131,21 +131,21 @@ async fn tokens_that_are_issued_while_a_node_waits_for_its_admission_are_copied(
 }
 
 #[tokio::test]
-async fn node_is_not_admitted_if_it_or_a_source_is_started_anew_meanwhile() {
+async fn node_is_not_admitted_if_it_or_a_source_restarts_meanwhile() {
     for node in [0, 1] {
         let mut nodes = Nodes::cluster_granting("3s", &[]).await;
         nodes.0[0].restart().await.unwrap();
         let (mut admission, folder) = admission(&nodes).await;
         nodes.0[node].restart().await.unwrap();
         let code = admission.exit(PATIENCE).await.unwrap().code();
-        let told = std::fs::read_to_string(folder.path().join("admit.stderr")).unwrap();
-        assert_eq!(code, Some(69), "{told}");
-        assert_eq!(nodes.states().await[0], "no-cluster", "{told}");
+        let stderr = std::fs::read_to_string(folder.path().join("admit.stderr")).unwrap();
+        assert_eq!(code, Some(69), "{stderr}");
+        assert_eq!(nodes.states().await[0], "no-cluster", "{stderr}");
     }
 }
 
 #[tokio::test]
-async fn signal_ends_an_admission_and_nothing_was_changed() {
+async fn signal_ends_an_admission_and_nothing_is_changed() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let mut nodes = Nodes::cluster_granting("60s", &[]).await;
         nodes.set_counters(HIGH).await;
@@ -157,20 +157,20 @@ async fn signal_ends_an_admission_and_nothing_was_changed() {
     }
 }
 
-/// An admission of node 0 that waits.
+/// Starts an admission of node 0, and waits until it waits.
 async fn admission(nodes: &Nodes) -> (Process, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let (urls, node) = (nodes.urls().join(" "), nodes.0[0].url());
-    let mut command = apart(LOCK_CLIENT);
+    let mut command = without_terminal(LOCK_CLIENT);
     command.args(["node", "admit", "--redis", &urls, "--node", &node]);
     let admission = Process::spawn("admit", &command, folder.path()).unwrap();
-    let said = || std::fs::read_to_string(folder.path().join("admit.stderr"));
-    until(PATIENCE, || Ok(said()?.contains("it is admitted in"))).await.unwrap();
+    let stderr = || std::fs::read_to_string(folder.path().join("admit.stderr"));
+    until(PATIENCE, || Ok(stderr()?.contains("waiting "))).await.unwrap();
     (admission, folder)
 }
 
 #[tokio::test]
-async fn too_few_intact_nodes_admit_none() {
+async fn too_few_intact_nodes_admit_no_node() {
     let mut nodes = Nodes::cluster(&[]).await;
     for node in [0, 1] {
         nodes.0[node].restart().await.unwrap();
@@ -179,7 +179,7 @@ async fn too_few_intact_nodes_admit_none() {
     assert_failed(&nodes.admit(0).await, 69, "delete the keys fenced:*");
     let stranger = nodes.command(&["admit", "--node", "redis://localhost:1"]).await;
     assert_failed(&stranger, 64, "none of the nodes");
-    // The way out.
+    // Start the cluster again, as the message says.
     nodes.0[2].command::<()>(&["DEL", "fenced:node"]).await.unwrap();
     assert!(nodes.command(&["init", "--max-ttl", TTL]).await.status.success());
     assert_eq!(nodes.states().await, ["voting"; 3]);

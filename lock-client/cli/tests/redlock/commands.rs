@@ -1,4 +1,4 @@
-//! The `lock-client` command with several nodes.
+//! The commands for locks, on the nodes of a Redlock cluster.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 use testbed::RedlockNodes;
 
 use crate::cluster::{LOCK, cluster_of, set_counters, values};
-use crate::command::{assert_failed, command, events, lock_client, output};
+use crate::command::{BUSY, HANDLE_LOST, assert_failed, command, events, lock_client, output};
 use crate::programs::LOCK_CLIENT;
 
 /// The command, with the nodes as arguments.
@@ -27,7 +27,7 @@ async fn cluster_before(token: u64) -> RedlockNodes {
 }
 
 #[tokio::test]
-async fn runs_under_one_lock_find_the_nodes_and_the_lock_of_the_run_above() {
+async fn inner_runs_find_the_nodes_and_the_lock_of_the_outer_run() {
     let cluster = cluster_before(33).await;
     let lock_client = LOCK_CLIENT;
     let script = r#"
@@ -36,19 +36,19 @@ async fn runs_under_one_lock_find_the_nodes_and_the_lock_of_the_run_above() {
         "$0" status r
         "$0" run r2 --no-wait -- "$0" run r -- sh -c 'echo $FENCING_TOKEN'"#;
     let mut command = command(&["run", "r", "--", "sh", "-c", script]);
-    command.arg(&lock_client).env("FENCED_REDIS", format!("{} ", cluster.urls().join(" ")));
+    command.arg(lock_client).env("FENCED_REDIS", format!("{} ", cluster.urls().join(" ")));
     let output = output(command).await;
-    let said = String::from_utf8(output.stdout).unwrap();
-    let [first, second, status, third] = said.lines().collect::<Vec<_>>().try_into().unwrap();
-    assert_eq!([first, second, third], ["33"; 3], "{said}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let [first, second, status, third] = printed.lines().collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!([first, second, third], ["33"; 3], "{printed}");
     let status: serde_json::Value = serde_json::from_str(status).unwrap();
     assert_eq!((&status["held"], &status["token"]), (&json!(true), &json!(33)));
-    // What it has released on a majority, it has released on all before it ended.
+    // A release succeeds on a majority. The command waits until all nodes have it.
     assert_eq!(values(cluster.nodes(), LOCK).await, vec![None; 3]);
 }
 
 #[tokio::test]
-async fn handle_takes_a_lock_of_several_nodes_from_one_process_to_the_next() {
+async fn handle_passes_a_lock_of_several_nodes_from_one_process_to_the_next() {
     let cluster = cluster_before(33).await;
     let urls = cluster.urls();
     let acquired = with(&urls, &["acquire", "r", "--ttl", "60s"]).await;
@@ -57,18 +57,18 @@ async fn handle_takes_a_lock_of_several_nodes_from_one_process_to_the_next() {
     let holder = handle["holder"].as_str().unwrap();
     assert_eq!(values(cluster.nodes(), LOCK).await, vec![Some(format!("33 33 {holder}")); 3]);
     let busy = with(&urls, &["acquire", "r", "--no-wait"]).await;
-    assert_failed(&busy, 75, "somebody else holds the lock");
+    assert_failed(&busy, 75, BUSY);
     let renewed = with(&urls, &["renew", &handle.to_string()]).await;
     let [renewed] = events(&renewed).try_into().unwrap();
     let released = with(&urls, &["release", &renewed.to_string()]).await;
     assert!(released.status.success(), "{released:?}");
     assert_eq!(values(cluster.nodes(), LOCK).await, vec![None; 3]);
     let late = with(&urls, &["release", &renewed.to_string()]).await;
-    assert_failed(&late, 79, "not ours any more");
+    assert_failed(&late, 79, HANDLE_LOST);
 }
 
 #[tokio::test]
-async fn wrong_nodes_are_told_so() {
+async fn wrong_nodes_are_rejected_with_the_reason() {
     let cluster = cluster_of(3).await;
     let urls = cluster.urls();
     let two = with(&urls[..2], &["status", "r"]).await;
@@ -87,7 +87,7 @@ async fn wrong_nodes_are_told_so() {
 }
 
 #[tokio::test]
-async fn command_is_ended_when_the_majority_is_lost() {
+async fn command_is_ended_when_the_majority_is_gone() {
     let mut cluster = cluster_of(3).await;
     let mut run = Command::new(LOCK_CLIENT);
     run.args(["run", "r", "--ttl", "1s", "--", "sleep", "60"]);
@@ -101,7 +101,7 @@ async fn command_is_ended_when_the_majority_is_lost() {
 }
 
 #[tokio::test]
-async fn help_says_how_nodes_are_named() {
+async fn help_shows_how_to_name_nodes() {
     let help = lock_client(&["run", "--help"]).await;
     let help = String::from_utf8(help.stdout).unwrap();
     assert!(help.contains("separated by spaces"), "{help}");

@@ -1,4 +1,4 @@
-//! `lock-client doctor` on the nodes of a cluster.
+//! `lock-client doctor` on the nodes of a Redlock cluster.
 
 use lock_client::{Locks, redlock::Redlock};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::nodes::{ALWAYS, Nodes, terms};
 use crate::cluster::another_url;
 use crate::command::{assert_failed, lock_client};
 
-/// What was found.
+/// The findings, and the exit code.
 struct Report {
     document: Value,
     code: i32,
@@ -22,26 +22,26 @@ async fn examine(urls: &[String]) -> Report {
 }
 
 impl Report {
-    /// What is not well: of which node, or of all, how bad, and which check.
+    /// Each finding that is not ok, as `NODE SEVERITY CHECK`; the node is `all` for all together.
     fn complaints(&self) -> Vec<String> {
-        let bad = |report: &Value, of: &str| -> Vec<String> {
+        let bad = |report: &Value, node: &str| -> Vec<String> {
             let findings = report["findings"].as_array().unwrap().iter();
             let bad = findings.filter(|finding| finding["severity"] != "ok");
             let word = |word: &Value| word.as_str().unwrap().to_owned();
-            let told =
-                |bad: &Value| format!("{of} {} {}", word(&bad["severity"]), word(&bad["check"]));
-            bad.map(told).collect()
+            let line =
+                |bad: &Value| format!("{node} {} {}", word(&bad["severity"]), word(&bad["check"]));
+            bad.map(line).collect()
         };
         let nodes = self.document["nodes"].as_array().map_or(&[][..], Vec::as_slice).iter();
-        let of_nodes = nodes.enumerate().flat_map(|(n, node)| bad(node, &n.to_string()));
-        of_nodes.chain(bad(&self.document, "all")).collect()
+        let nodes = nodes.enumerate().flat_map(|(n, node)| bad(node, &n.to_string()));
+        nodes.chain(bad(&self.document, "all")).collect()
     }
 
     #[track_caller]
     fn assert(&self, code: i32, complaints: &[&str]) {
         assert_eq!(
             (self.code, self.complaints()),
-            (code, complaints.iter().map(|&told| told.to_owned()).collect()),
+            (code, complaints.iter().map(|&line| line.to_owned()).collect()),
             "{}",
             self.document
         );
@@ -54,7 +54,7 @@ impl Report {
 }
 
 #[tokio::test]
-async fn cluster_that_loses_nothing_is_ok_and_left_as_it_was() {
+async fn cluster_that_loses_nothing_is_ok_and_is_left_unchanged() {
     let nodes = Nodes::cluster(&ALWAYS).await;
     let urls = nodes.urls();
     examine(&urls).await.assert(0, &[]);
@@ -66,7 +66,7 @@ async fn cluster_that_loses_nothing_is_ok_and_left_as_it_was() {
     let member = "\nok          membership: it may vote, and keeps its vote when it restarts\n";
     assert_eq!(text.matches(member).count(), 3, "{text}");
     assert!(
-        text.contains("\nok          majority: 3 of 3 nodes may vote; locks take 2\n"),
+        text.contains("\nok          majority: 3 of 3 nodes may vote; locks need 2\n"),
         "{text}"
     );
 
@@ -81,11 +81,11 @@ async fn cluster_that_loses_nothing_is_ok_and_left_as_it_was() {
 }
 
 #[tokio::test]
-async fn what_one_node_lacks_is_a_warning_and_what_a_majority_lacks_is_not() {
+async fn problem_of_one_node_is_a_warning_and_of_a_majority_is_not() {
     let mut nodes = Nodes::start(5, &ALWAYS).await;
     assert!(nodes.command(&["init", "--max-ttl", "500ms"]).await.status.success());
     let urls = nodes.urls();
-    // It was admitted as one that has every write on disk.
+    // The node was admitted as durable, and no longer is.
     nodes.0[0].command::<()>(&["CONFIG", "SET", "appendfsync", "everysec"]).await.unwrap();
     let report = examine(&urls).await;
     report.assert(1, &["0 token-loss membership", "0 warning persistence"]);
@@ -101,11 +101,11 @@ async fn what_one_node_lacks_is_a_warning_and_what_a_majority_lacks_is_not() {
         .command::<()>(&["HSET", "fenced:node", "run_id", "x", "durable", "0"])
         .await
         .unwrap();
-    let lacking = ["1 warning membership", "2 warning membership"];
-    examine(&urls).await.assert(0, &lacking);
+    let complaints = ["1 warning membership", "2 warning membership"];
+    examine(&urls).await.assert(0, &complaints);
     nodes.0[3].command::<()>(&["HSET", "fenced:node", "cluster", "x"]).await.unwrap();
-    let lacking = [&lacking[..], &["3 warning membership", "all unusable majority"]].concat();
-    examine(&urls).await.assert(69, &lacking);
+    let complaints = [&complaints[..], &["3 warning membership", "all unusable majority"]].concat();
+    examine(&urls).await.assert(69, &complaints);
     let twice = [&urls[..1], &[another_url(&nodes.0[0], "same")], &urls[2..]].concat();
     let report = examine(&twice).await;
     assert!(
@@ -116,14 +116,14 @@ async fn what_one_node_lacks_is_a_warning_and_what_a_majority_lacks_is_not() {
 }
 
 #[tokio::test]
-async fn replicas_of_nodes_are_told() {
+async fn replicas_of_nodes_are_reported() {
     let nodes = Nodes::cluster(&[]).await;
     let replica = Redis::replica_of(&nodes.0[0]).await.unwrap();
     replica.catch_up(&nodes.0[0]).await.unwrap();
     let report = examine(&nodes.urls()).await;
     assert_eq!((report.code, &report.document["verdict"]), (0, &"warning".into()));
     assert!(report.complaints().contains(&"0 warning replication".to_owned()));
-    assert_eq!(report.complaints().iter().filter(|told| told.contains("persistence")).count(), 3);
+    assert_eq!(report.complaints().iter().filter(|line| line.contains("persistence")).count(), 3);
 }
 
 #[tokio::test]
@@ -136,14 +136,14 @@ async fn advised_permissions_are_enough_for_locks_on_nodes() {
     }
     let report = examine(&urls).await;
     assert_eq!(report.code, 69, "{}", report.document);
-    // What the doctor needs besides, to see what is there.
+    // The doctor needs more permissions than a client.
     let besides = ["ACL", "SETUSER", "bob", "+time", "+exists", "+acl|whoami", "+pubsub"];
     for (n, node) in nodes.0.iter().enumerate() {
         allow(node, report.cure(n, "membership")).await;
         node.command::<()>(&besides).await.unwrap();
     }
     examine(&urls).await.assert(0, &[]);
-    // What the scripts alone do is tried on each node.
+    // Commands that only the scripts use are tested on each node.
     nodes.0[0].command::<()>(&["ACL", "SETUSER", "bob", "-pexpire"]).await.unwrap();
     nodes.0[0].command::<()>(&["SCRIPT", "FLUSH"]).await.unwrap();
     examine(&urls).await.assert(0, &["0 unusable locking"]);
@@ -152,7 +152,8 @@ async fn advised_permissions_are_enough_for_locks_on_nodes() {
         node.command::<()>(&nothing).await.unwrap();
         allow(node, report.cure(0, "membership")).await;
     }
-    // The first takes its vote over, without which there is no majority.
+    // Without the vote of the first node, which takes it over after its restart, there is no
+    // majority.
     nodes.0[0].command::<()>(&["HSET", "fenced:node", "run_id", "another"]).await.unwrap();
     nodes.0[1].process().kill().unwrap();
     let locks = Locks::from(Redlock::open(&urls).unwrap());
@@ -165,7 +166,7 @@ async fn advised_permissions_are_enough_for_locks_on_nodes() {
     lease.release().await.unwrap();
 }
 
-/// Does what a cure says.
+/// Applies the commands of a cure.
 async fn allow(node: &Redis, cure: &Value) {
     for command in cure["commands"].as_array().unwrap() {
         let words: Vec<_> = command.as_str().unwrap().split(' ').collect();

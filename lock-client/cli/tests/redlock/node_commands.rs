@@ -27,7 +27,7 @@ async fn size(nodes: &Nodes) -> u64 {
 }
 
 #[tokio::test]
-async fn cluster_is_only_started_on_all_of_an_odd_number_of_servers() {
+async fn cluster_needs_an_odd_number_of_different_servers() {
     let mut nodes = Nodes::start(3, &[]).await;
     let urls = nodes.urls();
     assert_failed(&init(&urls[..2]).await, 64, "3, 5 or another odd number");
@@ -38,17 +38,17 @@ async fn cluster_is_only_started_on_all_of_an_odd_number_of_servers() {
     nodes.0[1].process().kill().unwrap();
     assert_failed(&init(&urls).await, 69, &nodes.0[1].socket().display().to_string());
     nodes.0[1].restart().await.unwrap();
-    assert_eq!(size(&nodes).await, 0, "nothing was changed");
+    assert_eq!(size(&nodes).await, 0, "nothing was written");
 
     let started = events(&init(&urls).await);
     assert_eq!((&started[0]["nodes"], &started[0]["voting"]), (&3.into(), &3.into()));
-    assert_eq!(events(&init(&urls).await), started, "if its end wasn't heard, it is run again");
+    assert_eq!(events(&init(&urls).await), started, "init can be run again");
     assert_failed(&nodes.command(&["init"]).await, 64, "can't be changed");
 }
 
 #[tokio::test]
-async fn start_that_was_interrupted_is_run_again() {
-    // While the nodes were being prepared: it starts over.
+async fn interrupted_start_can_be_run_again() {
+    // Interrupted while nodes were prepared: it starts again.
     let nodes = Nodes::start(3, &[]).await;
     let run_id = nodes.0[0].info("run_id").await.unwrap();
     let prepared = ["cluster", "c", "nodes", "3", "max_ttl_ms", "500", "prepared"];
@@ -57,7 +57,7 @@ async fn start_that_was_interrupted_is_run_again() {
     assert!(nodes.command(&INIT).await.status.success());
     assert_eq!(nodes.states().await, ["voting"; 3]);
 
-    // While they were being admitted: it goes on.
+    // Interrupted while nodes were admitted: it continues.
     let cluster: String = nodes.0[0].command(&["HGET", "fenced:node", "cluster"]).await.unwrap();
     nodes.0[1].command::<()>(&["HDEL", "fenced:node", "run_id"]).await.unwrap();
     let run_id = nodes.0[1].info("run_id").await.unwrap();
@@ -69,14 +69,14 @@ async fn start_that_was_interrupted_is_run_again() {
 }
 
 #[tokio::test]
-async fn start_on_nodes_that_belong_somewhere_is_refused_and_says_where() {
+async fn members_of_a_cluster_are_rejected_with_the_name_of_their_cluster() {
     let mut nodes = Nodes::cluster(&[]).await;
     nodes.0[0].restart().await.unwrap();
-    let refused = nodes.command(&INIT).await;
-    assert_failed(&refused, 69, "belongs to no cluster");
-    assert_failed(&refused, 69, "and may vote");
-    assert_failed(&refused, 69, "lock-client node admit");
-    // A process that was prepared, and is another now, may have come up from a snapshot.
+    let rejected = nodes.command(&INIT).await;
+    assert_failed(&rejected, 69, "belongs to no cluster");
+    assert_failed(&rejected, 69, "and may vote");
+    assert_failed(&rejected, 69, "lock-client node admit");
+    // A node that was prepared and restarted since may have lost writes after a snapshot.
     record(&nodes.0[0], &["cluster", "c", "nodes", "3", "max_ttl_ms", "5", "prepared", "x"]).await;
     for node in [1, 2] {
         nodes.0[node].command::<()>(&["DEL", "fenced:node"]).await.unwrap();
@@ -85,7 +85,7 @@ async fn start_on_nodes_that_belong_somewhere_is_refused_and_says_where() {
 }
 
 #[tokio::test]
-async fn status_tells_each_nodes_state_and_what_it_has_on_disk() {
+async fn status_shows_the_state_and_the_persistence_of_each_node() {
     let mut nodes = Nodes::start(5, &ALWAYS).await;
     assert!(nodes.command(&INIT).await.status.success());
     for n in 0..1_200 {
@@ -105,14 +105,14 @@ async fn status_tells_each_nodes_state_and_what_it_has_on_disk() {
     let output = nodes.command(&["status"]).await;
     assert_failed(&output, 69, "no majority");
     let lines = events(&output);
-    let told =
+    let all =
         |member: &str| -> Vec<_> { lines[..5].iter().map(|node| node[member].clone()).collect() };
     let states = ["voting", "voting", "restarted", "other-cluster", "unreachable"];
-    assert_eq!(told("state"), states);
+    assert_eq!(all("state"), states);
     let behind = [1.into(), 0.into(), 1_200.into(), 1_200.into(), serde_json::Value::Null];
-    assert_eq!(told("counters_behind"), behind);
-    assert_eq!(told("persistence")[..3], ["always"; 3]);
-    assert_eq!(told("durable")[..3], [true, true, false]);
+    assert_eq!(all("counters_behind"), behind);
+    assert_eq!(all("persistence")[..3], ["always"; 3]);
+    assert_eq!(all("durable")[..3], [true, true, false]);
     assert!(lines[4]["lag_ms"].is_null() && lines[4]["reason"].is_string(), "{lines:?}");
     let cluster = &lines[5];
     assert_eq!((&cluster["majority"], &cluster["voting"]), (&3.into(), &2.into()));
@@ -132,7 +132,7 @@ async fn operator_needs_few_permissions() {
     let done = init(&urls).await;
     assert!(done.status.success(), "{done:?}");
     nodes.set_counters(7).await;
-    // As if it had been started anew.
+    // As after a restart.
     nodes.0[0].command::<()>(&["HSET", "fenced:node", "run_id", "another"]).await.unwrap();
     nodes.0[0].command::<()>(&["DEL", "fenced:{r}:token"]).await.unwrap();
     let urls = urls.join(" ");
@@ -145,7 +145,7 @@ async fn operator_needs_few_permissions() {
 }
 
 #[tokio::test]
-async fn clusters_that_are_started_at_once_leave_one_that_can_be_started_to_the_end() {
+async fn concurrent_starts_leave_nodes_that_can_be_started_again() {
     let nodes = Nodes::start(3, &[]).await;
     for round in 0..12 {
         let init = ["init", "--max-ttl", TTL];

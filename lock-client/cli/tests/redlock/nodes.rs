@@ -1,4 +1,4 @@
-//! Nodes that are looked after by the command, and what becomes of the lock `r`.
+//! The nodes of a cluster that the command maintains, and their lock `r`.
 
 use std::{process::Output, time::Duration};
 
@@ -9,32 +9,32 @@ use testbed::Redis;
 
 use crate::command::{events, lock_client};
 
-/// The longest ttl, and the one that is used.
+/// The longest ttl of the cluster, and the ttl of its locks here.
 pub(super) const TTL: &str = "500ms";
 
 pub(super) fn terms() -> Terms {
     Terms::new(Ttl::new(Duration::from_millis(500)).unwrap())
 }
 
-/// What a Redis needs to have every write on disk before it answers.
+/// The settings of a Redis that has every write on disk before it answers.
 pub(super) const ALWAYS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
-/// Nodes of our own.
+/// Private nodes.
 pub(super) struct Nodes(pub(super) Vec<Redis>);
 
 impl Nodes {
-    /// Starts so many, with further arguments of `redis-server`.
+    /// Starts nodes, with further arguments of `redis-server`.
     pub(super) async fn start(number: usize, arguments: &[&str]) -> Self {
         let starting = (0..number).map(|_| Redis::start_with(arguments));
         Self(try_join_all(starting).await.unwrap())
     }
 
-    /// Starts three that are a cluster.
+    /// Starts a cluster of three nodes.
     pub(super) async fn cluster(arguments: &[&str]) -> Self {
         Self::cluster_granting(TTL, arguments).await
     }
 
-    /// The same, with another longest ttl, which is how long an admission waits.
+    /// The same with another longest ttl, for which an admission waits.
     pub(super) async fn cluster_granting(max_ttl: &str, arguments: &[&str]) -> Self {
         let nodes = Self::start(3, arguments).await;
         let started = nodes.command(&["init", "--max-ttl", max_ttl]).await;
@@ -56,7 +56,7 @@ impl Nodes {
         self.command(&["admit", "--node", &self.0[node].url()]).await
     }
 
-    /// What `node status` tells of each node.
+    /// The lines of `node status`, one for each node.
     pub(super) async fn status(&self) -> Vec<Value> {
         let mut lines = events(&self.command(&["status"]).await);
         lines.pop().expect("there is a line for the cluster");
@@ -68,7 +68,7 @@ impl Nodes {
         states.iter().map(|node| node["state"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// The token of a lock that is taken and released while a node has no vote, or why there is none.
+    /// Acquires and releases a lock while a node has no vote. Returns the token or the error.
     pub(super) async fn token_without(&self, node: usize) -> Result<u64, String> {
         let rename = async |from, to| {
             self.0[node].command::<()>(&["RENAME", from, to]).await.unwrap();
@@ -79,7 +79,7 @@ impl Nodes {
         token
     }
 
-    /// The token of a lock that is taken and released, or why there is none.
+    /// Acquires and releases a lock. Returns the token or the error.
     pub(super) async fn token(&self) -> Result<u64, String> {
         let locks = Locks::from(Redlock::open(self.urls()).unwrap());
         let acquired = locks.acquire(&"r".parse().unwrap(), terms().no_wait()).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use fence::ResourceName;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use lock_client::{Locks, Terms};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use testbed::{Redis, RedlockNodes, wait::until_async};
@@ -18,12 +18,12 @@ use super::{
     witness::Witness,
 };
 use crate::lock_service::ttl;
-use testbed::faults::{Decisions, FaultyProxy, Odds};
+use testbed::proxy::{Framing, Odds, Proxy, SeededFaults, rough_odds};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The conditions of a run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Conditions {
     pub(super) odds: Odds,
     pub(super) disturbance: Disturbance,
@@ -35,19 +35,9 @@ impl Conditions {
     pub(super) fn from_seed(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let longest = Duration::from_millis(random.random_range(1..=40));
-        let rough = Odds::rough(longest);
         // Each run leaves some faults out, so that the others become frequent.
-        let mut weighed = |odds| odds * f64::from(random.random_range(0..=2));
-        let odds = Odds {
-            slow_request: weighed(rough.slow_request),
-            slow_reply: weighed(rough.slow_reply),
-            lost_request: weighed(rough.lost_request),
-            lost_reply: weighed(rough.lost_reply),
-            late: weighed(rough.late),
-            twice: weighed(rough.twice),
-            again_later: weighed(rough.again_later),
-            longest,
-        };
+        let weighed = |(odds, fault)| (odds * f64::from(random.random_range(0..=2)), fault);
+        let odds = rough_odds(longest).into_iter().map(weighed).collect();
         let jumps = random.random_bool(0.7);
         let disturbance = if jumps { Disturbance::Jump } else { Disturbance::Uneven };
         Self { odds, disturbance, rule: Rule::Fenced }
@@ -67,12 +57,13 @@ impl Conditions {
         let (witness, storage) = (Witness::new(), Storage::new(self.rule));
         let mut proxies = Vec::new();
         for (node, redis) in (0..).zip(nodes.nodes()) {
-            let decisions = Decisions { seed, node, odds: self.odds };
-            proxies.push(FaultyProxy::to(redis.socket(), decisions).await);
+            let proxy = Proxy::start_framed(redis.socket(), Framing::Resp).await?;
+            proxy.add(SeededFaults::new(seed, node, self.odds.clone()));
+            proxies.push(proxy);
         }
         let mut random = StdRng::seed_from_u64(seed);
         let clients = (0..random.random_range(2..=4)).map(|_| {
-            let urls = proxies.iter().map(FaultyProxy::url);
+            let urls = proxies.iter().map(|proxy| proxy.url("redis"));
             let locks = Locks::from(lock_client::redlock::Redlock::open(urls).unwrap());
             let random = StdRng::from_rng(&mut random);
             Client { locks, name, storage: &storage, witness: &witness, random }.run()
@@ -83,13 +74,13 @@ impl Conditions {
             never = self.disturbance.disturb(nodes, name, random) => match never {},
         };
         join_all(all_locks.iter().map(Locks::wait_for_background)).await;
-        join_all(proxies.iter().map(FaultyProxy::settled)).await;
+        try_join_all(proxies.iter().map(Proxy::all_executed)).await?;
         acquire_afterwards(nodes, name, &witness).await?;
         Ok(witness.into_history(storage.into_value()))
     }
 
     /// Returns the violations of what these conditions promise.
-    pub(super) fn violations(self, history: &History) -> Vec<Violation> {
+    pub(super) fn violations(&self, history: &History) -> Vec<Violation> {
         let mut violations = history.violations();
         if self.disturbance == Disturbance::Uneven {
             violations.extend(history.held_together());

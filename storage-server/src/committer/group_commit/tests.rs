@@ -1,4 +1,4 @@
-//! The batch against a store that answers what it was told to.
+//! Batches against a store that returns scripted results.
 
 use std::{collections::VecDeque, sync::Mutex};
 
@@ -8,21 +8,29 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::*;
 use crate::{
-    operation::{Action, Operation},
-    store::{Decide, Listed, Page, Unreachable},
+    operation::{Action, Decided, Operation, Outcome},
+    store::{
+        Decide,
+        error::Unreachable,
+        list::{Listed, Page},
+    },
 };
 
-/// A store that answers to `apply` what it was told to, and notes which resources it was about.
+/// A store whose `apply` returns scripted results, and records the resources of each call.
 #[derive(Default)]
 struct Scripted {
     row: Mutex<Row>,
-    answers: Mutex<VecDeque<Result<bool, ApplyError>>>,
+    results: Mutex<VecDeque<Result<bool, ApplyError>>>,
     applied: Mutex<Vec<Vec<String>>>,
     loaded: Mutex<usize>,
 }
 
 #[async_trait]
 impl Store for Scripted {
+    fn database(&self) -> &str {
+        "scripted"
+    }
+
     async fn load(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Row>, Unreachable> {
         *self.loaded.lock().unwrap() += wanted.len();
         Ok(vec![self.row.lock().unwrap().clone(); wanted.len()])
@@ -31,8 +39,8 @@ impl Store for Scripted {
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
         let names = changes.iter().map(|change| change.resource.to_string());
         self.applied.lock().unwrap().push(names.collect());
-        let answer = self.answers.lock().unwrap().pop_front().unwrap_or(Ok(true));
-        answer.map(|applied| vec![applied; changes.len()])
+        let result = self.results.lock().unwrap().pop_front().unwrap_or(Ok(true));
+        result.map(|applied| vec![applied; changes.len()])
     }
 
     async fn apply_under_lock(
@@ -72,21 +80,21 @@ fn claim(resource: &str, token: u64) -> (Job, Decision) {
         offered: Some(fence),
         action: Action::Claim,
     };
-    let (answer, decision) = oneshot::channel();
+    let (reply, decision) = oneshot::channel();
     let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-    (Job { operation, answer, queued: std::time::Instant::now(), _place: place }, decision)
+    (Job::new(operation, reply, place), decision)
 }
 
 fn committer(
-    answers: impl IntoIterator<Item = Result<bool, ApplyError>>,
+    results: impl IntoIterator<Item = Result<bool, ApplyError>>,
 ) -> (Arc<Scripted>, GroupCommit) {
-    let answers = Mutex::new(answers.into_iter().collect());
-    let store = Arc::new(Scripted { answers, ..Scripted::default() });
+    let results = Mutex::new(results.into_iter().collect());
+    let store = Arc::new(Scripted { results, ..Scripted::default() });
     (store.clone(), GroupCommit::new(store, Enforcement::Enforce))
 }
 
-fn told(decision: &mut Decision) -> Result<Outcome, UnavailableOutcome> {
-    let decided = decision.try_recv().expect("it was answered");
+fn outcome(decision: &mut Decision) -> Result<Outcome, UnavailableOutcome> {
+    let decided = decision.try_recv().expect("the job was answered");
     decided.map(|decided| decided.outcome).map_err(|unavailable| unavailable.outcome)
 }
 
@@ -98,53 +106,58 @@ async fn operations_on_one_resource_become_one_change() {
     committer.commit(jobs).await;
     assert_eq!(*store.applied.lock().unwrap(), [["r"]]);
     let accepted =
-        decisions.iter_mut().map(|decision| !matches!(told(decision), Ok(Outcome::Refused(_))));
+        decisions.iter_mut().map(|decision| !matches!(outcome(decision), Ok(Outcome::Refused(_))));
     assert_eq!(accepted.collect::<Vec<_>>(), [true, true, false]);
 }
 
 #[tokio::test]
-async fn unknown_outcome_is_never_told_as_a_refusal_nor_the_other_way_round() {
+async fn unknown_outcome_is_never_reported_as_a_rejection_nor_the_other_way_round() {
     let lost = || sqlx::Error::Protocol("lost".to_owned());
     let cases = [
         (ApplyError::Unknown(lost()), UnavailableOutcome::Unknown),
         (ApplyError::Unchanged(lost()), UnavailableOutcome::None),
     ];
-    for (error, outcome) in cases {
+    for (error, expected) in cases {
         let (_, committer) = committer([Err(error)]);
-        let ((accepted, mut of_accepted), (refused, mut of_refused)) =
-            (claim("r", 2), claim("r", 1));
-        committer.commit(vec![accepted, refused]).await;
-        assert_eq!(told(&mut of_accepted), Err(outcome));
-        assert_eq!(told(&mut of_refused), Err(UnavailableOutcome::None));
+        let (accepted, mut accepted_decision) = claim("r", 2);
+        let (rejected, mut rejected_decision) = claim("r", 1);
+        committer.commit(vec![accepted, rejected]).await;
+        assert_eq!(outcome(&mut accepted_decision), Err(expected));
+        assert_eq!(outcome(&mut rejected_decision), Err(UnavailableOutcome::None));
     }
 }
 
 #[tokio::test]
 async fn wrong_guess_is_loaded_and_decided_again() {
     let (store, committer) = committer([Ok(true), Ok(false)]);
-    let (first, mut of_first) = claim("r", 1);
+    let (first, mut first_decision) = claim("r", 1);
     committer.commit(vec![first]).await;
-    assert!(told(&mut of_first).is_ok());
-    // Another server has advanced the fence to 9 meanwhile.
+    assert!(outcome(&mut first_decision).is_ok());
+    // Meanwhile, another server has advanced the fence to 9.
     store.row.lock().unwrap().fence = claim("r", 9).0.operation.offered;
-    let (late, mut of_late) = claim("r", 5);
-    let left = committer.commit(vec![late]).await;
-    assert_eq!((left.contended.len(), *store.loaded.lock().unwrap()), (1, 1), "guessed, in vain");
-    assert!(of_late.try_recv().is_err(), "nothing is told by a guess");
-    committer.commit(left.contended).await;
+    let (late, mut late_decision) = claim("r", 5);
+    let undecided = committer.commit(vec![late]).await;
+    assert_eq!(undecided.contended.len(), 1, "the guess was wrong");
+    assert_eq!(*store.loaded.lock().unwrap(), 1, "the row was guessed, not loaded");
+    assert!(late_decision.try_recv().is_err(), "a wrong guess decides nothing");
+    committer.commit(undecided.contended).await;
     assert_eq!(*store.loaded.lock().unwrap(), 2);
-    assert!(matches!(told(&mut of_late), Ok(Outcome::Refused(_))));
+    assert!(matches!(outcome(&mut late_decision), Ok(Outcome::Refused(_))));
 }
 
 #[tokio::test]
-async fn refusal_is_never_told_by_a_guess() {
+async fn rejection_is_never_reported_from_a_guess() {
     let (store, committer) = committer([]);
     committer.commit(vec![claim("r", 5).0]).await;
-    let (late, mut of_late) = claim("r", 4);
+    let (late, mut late_decision) = claim("r", 4);
     store.row.lock().unwrap().fence = claim("r", 5).0.operation.offered;
     committer.commit(vec![late]).await;
-    assert_eq!(*store.loaded.lock().unwrap(), 2, "the row was loaded before it was refused");
-    assert!(matches!(told(&mut of_late), Ok(Outcome::Refused(_))));
+    assert_eq!(
+        *store.loaded.lock().unwrap(),
+        2,
+        "the row was loaded before the claim was rejected"
+    );
+    assert!(matches!(outcome(&mut late_decision), Ok(Outcome::Refused(_))));
 }
 
 #[tokio::test]
@@ -154,13 +167,13 @@ async fn blocked_resource_is_found_by_halving_and_the_rest_goes_on() {
     let (store, committer) = committer([blocked(), blocked(), Ok(true), blocked(), Ok(true)]);
     let (jobs, mut decisions): (Vec<_>, Vec<_>) =
         ["a", "b", "c", "d"].map(|resource| claim(resource, 1)).into_iter().unzip();
-    let left = committer.commit(jobs).await;
+    let undecided = committer.commit(jobs).await;
     let applied =
         store.applied.lock().unwrap().iter().map(|names| names.concat()).collect::<Vec<_>>();
     assert_eq!(applied, ["abcd", "cd", "d", "c", "ab"]);
-    let blocked = left.blocked.iter().map(|job| job.operation.resource.as_str());
+    let blocked = undecided.blocked.iter().map(|job| job.operation.resource.as_str());
     assert_eq!(blocked.collect::<Vec<_>>(), ["c"]);
     for answered in [0, 1, 3] {
-        assert!(told(&mut decisions[answered]).is_ok());
+        assert!(outcome(&mut decisions[answered]).is_ok());
     }
 }

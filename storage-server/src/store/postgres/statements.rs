@@ -1,9 +1,16 @@
-//! The statements of which the store's transactions are made.
+//! The statements of the PostgreSQL store.
 
-use sqlx::{Executor, PgConnection};
+use fence::ResourceName;
+use sqlx::{Executor, PgConnection, PgPool};
 
-use super::super::{Change, SqlChange, Wanted, WantedValue, row_from_sql};
-use crate::row::Row;
+use crate::{
+    row::Row,
+    store::{
+        Change, Wanted, WantedValue,
+        columns::{ChangedRow, ListedRow, LoadedRow},
+        list::{Listed, Page},
+    },
+};
 
 /// Loads rows, all as of one moment.
 pub(super) async fn load_rows(
@@ -12,10 +19,11 @@ pub(super) async fn load_rows(
 ) -> Result<Vec<Row>, sqlx::Error> {
     let resources: Vec<_> = wanted.iter().map(|wanted| wanted.resource.as_str()).collect();
     let whole: Vec<_> = wanted.iter().map(|wanted| wanted.value == WantedValue::Whole).collect();
-    let rows = sqlx::query_as(
+    let rows: Vec<LoadedRow> = sqlx::query_as(
         r#"
-        select r.token, r.holder, r.version, r.bytes is not null,
-            case when w.whole then r.content_type end, case when w.whole then r.bytes end,
+        select r.token, r.holder, r.version, r.bytes is not null as has_value,
+            case when w.whole then r.content_type end as content_type,
+            case when w.whole then r.bytes end as bytes,
             r.value_token, r.value_holder
         from unnest($1::text[], $2::bool[]) with ordinality as w (resource, whole, ordinal)
         left join storage.resource r on r.resource = w.resource
@@ -26,10 +34,12 @@ pub(super) async fn load_rows(
     .bind(whole)
     .fetch_all(connection)
     .await?;
-    rows.into_iter().map(row_from_sql).collect()
+    rows.into_iter().map(Row::try_from).collect()
 }
 
 /// Begins a transaction, and loads a row under its lock.
+///
+/// If this server is paused before it commits, PostgreSQL ends the transaction and frees the row.
 pub(super) async fn lock_and_load(
     connection: &mut PgConnection,
     wanted: Wanted<'_>,
@@ -47,16 +57,17 @@ pub(super) async fn lock_and_load(
     Ok(rows.pop().expect("one row is wanted"))
 }
 
-/// Applies changes in one statement, which compares each row, under its lock, with what was loaded.
-/// Rows are locked in the order of the arrays, by nested loops over them, and so rivals don't
+/// Applies changes in one statement, which compares each row, under its lock, with its loaded state.
+///
+/// Nested loops over the arrays lock the rows in the order of the arrays, so that servers don't
 /// deadlock.
 pub(super) async fn apply_changes(
     connection: &mut PgConnection,
     changes: &[Change<'_>],
 ) -> Result<Vec<bool>, sqlx::Error> {
-    let rows: Vec<_> = changes.iter().map(SqlChange::from).collect();
-    // All rows are awaited, not the first: the statement is committed only after its last row.
-    let ordinals: Vec<(i64,)> = sqlx::query_as(
+    let rows: Vec<_> = changes.iter().map(ChangedRow::from).collect();
+    // All rows are fetched, not only the first: the statement commits after its last row.
+    let ordinals: Vec<i64> = sqlx::query_scalar(
         r#"
         with change as (
             select * from unnest(
@@ -107,13 +118,60 @@ pub(super) async fn apply_changes(
     .fetch_all(connection)
     .await?;
     let mut applied = vec![false; changes.len()];
-    for (ordinal,) in ordinals {
+    for ordinal in ordinals {
         applied[usize::try_from(ordinal - 1).expect("ordinals count from 1")] = true;
     }
     Ok(applied)
 }
 
-/// One column of the changes, as PostgreSQL takes it.
-fn column<'a, T>(changes: &[SqlChange<'a>], of: fn(&SqlChange<'a>) -> T) -> Vec<T> {
-    changes.iter().map(of).collect()
+/// Whether another transaction holds a lock on the row at this moment, for each resource.
+pub(super) async fn locked_rows(
+    pool: &PgPool,
+    resources: &[&ResourceName],
+) -> Result<Vec<bool>, sqlx::Error> {
+    let resources: Vec<_> = resources.iter().map(|resource| resource.as_str()).collect();
+    sqlx::query_scalar(
+        r#"
+        with free as materialized (
+            select resource
+            from storage.resource
+            where resource = any($1)
+            for no key update skip locked
+        )
+        select r.resource is not null and free.resource is null
+        from unnest($1) with ordinality as w (resource, ordinal)
+        left join storage.resource r on r.resource = w.resource
+        left join free on free.resource = r.resource
+        order by w.ordinal
+        "#,
+    )
+    .bind(resources)
+    .fetch_all(pool)
+    .await
+}
+
+/// Lists resources that have a value, in the byte order of their names.
+pub(super) async fn list_rows(pool: &PgPool, page: &Page) -> Result<Vec<Listed>, sqlx::Error> {
+    let rows: Vec<ListedRow> = sqlx::query_as(
+        r#"
+        select resource, value_token, version, length(bytes)::bigint as size
+        from storage.resource
+        where bytes is not null
+            and resource > $1 and resource >= $2 and ($3 is null or resource < $3)
+        order by resource
+        limit $4
+        "#,
+    )
+    .bind(&page.after)
+    .bind(&page.prefix)
+    .bind(page.prefix_end())
+    .bind(i64::from(page.limit))
+    .fetch_all(pool)
+    .await?;
+    rows.into_iter().map(Listed::try_from).collect()
+}
+
+/// One column of the changed rows, as an array for PostgreSQL.
+fn column<'a, T>(rows: &[ChangedRow<'a>], value: fn(&ChangedRow<'a>) -> T) -> Vec<T> {
+    rows.iter().map(value).collect()
 }

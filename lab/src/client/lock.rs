@@ -1,0 +1,105 @@
+//! The lock of a client: one of several kinds.
+
+use anyhow::{Context, bail};
+use fence::{Fence, Token};
+use lock_client::{Lease, redis::Redis, redlock::Redlock};
+
+use super::{
+    command::Terms,
+    key_lock::KeyLock,
+    lease::LeaseLock,
+    naive_redlock::NaiveRedlock,
+    report::{Report, Reports},
+    setup::{LockSetup, Setup},
+};
+use crate::record::EventKind;
+
+/// The lock of a client, and what the client holds of it.
+pub(super) enum Lock {
+    Lease(LeaseLock),
+    Key(KeyLock),
+    NaiveRedlock(NaiveRedlock),
+    None,
+}
+
+impl Lock {
+    pub(super) async fn connect(
+        Setup { name, resource, lock, .. }: &Setup,
+    ) -> anyhow::Result<Self> {
+        Ok(match lock {
+            LockSetup::Redis(url) => Self::Lease(LeaseLock::new(Redis::open(url)?, 1, resource)),
+            LockSetup::Redlock(nodes) => {
+                Self::Lease(LeaseLock::new(Redlock::open(nodes)?, nodes.len(), resource))
+            }
+            LockSetup::Key(url) => Self::Key(KeyLock::connect(url, resource, name).await?),
+            LockSetup::NaiveRedlock { nodes, kind } => {
+                Self::NaiveRedlock(NaiveRedlock::new(nodes, resource, *kind))
+            }
+            LockSetup::None => Self::None,
+        })
+    }
+
+    pub(super) async fn acquire(
+        &mut self,
+        terms: Terms,
+        reports: &mut Reports,
+    ) -> anyhow::Result<()> {
+        match self {
+            Self::Lease(lock) => lock.acquire(terms, reports).await,
+            Self::Key(lock) => lock.acquire(terms, reports).await,
+            Self::NaiveRedlock(lock) => {
+                reports.add(lock.acquire(terms).await);
+                Ok(())
+            }
+            Self::None => bail!("there is no lock to acquire"),
+        }
+    }
+
+    /// Checks that the client still holds the lock, as far as it knows.
+    pub(super) fn check(&mut self) -> anyhow::Result<Report> {
+        let (token, remaining_ms) = match self {
+            Self::Lease(lock) => lock.check()?,
+            Self::NaiveRedlock(lock) => (None, lock.remaining_ms()?),
+            Self::Key(_) | Self::None => bail!("there is no lease to check"),
+        };
+        Ok((token, EventKind::LeaseChecked { remaining_ms }).into())
+    }
+
+    pub(super) async fn release(&mut self) -> anyhow::Result<EventKind> {
+        match self {
+            Self::Lease(lock) => lock.release().await,
+            Self::NaiveRedlock(lock) => lock.release().await,
+            Self::Key(_) => bail!("a key is not released, but deleted"),
+            Self::None => bail!("there is no lock to release"),
+        }
+    }
+
+    /// The lease, if the lock is one of the lock client.
+    pub(super) fn lease(&self) -> anyhow::Result<&Lease> {
+        match self {
+            Self::Lease(lock) => lock.lease(),
+            _ => bail!("this lock has no leases"),
+        }
+    }
+
+    /// The token and holder as of the last check. The lease may be over by now.
+    pub(super) fn fence(&self) -> anyhow::Result<&Fence> {
+        match self {
+            Self::Lease(lock) => lock.fence(),
+            _ => bail!("this lock has no tokens"),
+        }
+    }
+
+    /// The token as of the last check, if the lock has tokens.
+    pub(super) fn token(&self) -> Option<Token> {
+        self.fence().ok().map(|fence| fence.token)
+    }
+
+    pub(super) fn key(&mut self) -> anyhow::Result<&mut KeyLock> {
+        match self {
+            Self::Key(lock) => Some(lock),
+            _ => None,
+        }
+        .context("this lock is not a key")
+    }
+}

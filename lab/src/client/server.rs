@@ -1,0 +1,134 @@
+//! A storage server, as a client uses it.
+
+use fence::{Fence, Holder, ResourceName};
+use lock_client::{
+    Lease,
+    storage::{Answer, FencedError, Storage, Value},
+};
+
+use super::{lock::Lock, report::Reports, setup::Offer};
+use crate::record::{Content, EventKind};
+
+pub(super) struct Server {
+    storage: Storage,
+    url: String,
+    resource: ResourceName,
+    offer: Offer,
+}
+
+impl Server {
+    pub(super) fn new(url: &str, resource: &ResourceName, offer: Offer) -> anyhow::Result<Self> {
+        let storage = Storage::new(url)?;
+        Ok(Self { storage, url: url.to_owned(), resource: resource.clone(), offer })
+    }
+
+    /// Claims with what the client offers, and reads.
+    pub(super) async fn read(&self, lock: &Lock, reports: &mut Reports) -> anyhow::Result<()> {
+        let (resource, mut token) = (&self.resource, lock.token());
+        let answer = match self.offer {
+            Offer::Nothing => Answer::Accepted(self.storage.read(resource).await?),
+            Offer::Token | Offer::TokenAndHolder => {
+                self.storage.fenced_read(resource, &self.offered(lock)?).await?
+            }
+            Offer::Reissued => {
+                let read = self.read_reissuing(lock.lease()?, reports).await?;
+                token = Some(lock.lease()?.token()?);
+                read
+            }
+        };
+        match answer {
+            Answer::Accepted(value) => {
+                let unfenced = self.offer == Offer::Nothing;
+                let content = Content {
+                    version: (!unfenced).then(|| value.as_ref().map(|value| value.version)),
+                    value: value.map(|value| String::from_utf8_lossy(&value.bytes).into_owned()),
+                    claimed: unfenced.then_some(false),
+                };
+                reports.add((token, EventKind::Read(content)));
+            }
+            Answer::Refused(refusal) => reports.add(refusal),
+        }
+        Ok(())
+    }
+
+    /// Writes with what the client offered as of the last check, without another check.
+    pub(super) async fn write(
+        &self,
+        value: String,
+        lock: &Lock,
+        reports: &mut Reports,
+    ) -> anyhow::Result<()> {
+        let (resource, content_type) = (&self.resource, "text/plain");
+        let answer = match self.offer {
+            Offer::Nothing => return self.write_unfenced(value, reports).await,
+            Offer::Token | Offer::TokenAndHolder => {
+                let offered = self.offered(lock)?;
+                self.storage.write(resource, &offered, content_type, value.clone()).await?
+            }
+            Offer::Reissued => {
+                let fenced = self.storage.under(lock.lease()?, resource);
+                answer(fenced.write(content_type, value.clone()).await)?
+            }
+        };
+        match answer {
+            Answer::Accepted(version) => {
+                let version = Some(Some(version));
+                let content = Content { value: Some(value), version, claimed: None };
+                reports.add((lock.token(), EventKind::Written { content, overwrites_unseen: 0 }));
+            }
+            Answer::Refused(refusal) => {
+                reports.add(refusal);
+                // The lock client concludes from the rejection that somebody else was let in.
+                if self.offer == Offer::Reissued && lock.lease()?.token().is_err() {
+                    reports.add(EventKind::Lost);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn offered(&self, lock: &Lock) -> anyhow::Result<Fence> {
+        let fence = lock.fence()?.clone();
+        let holder = if self.offer == Offer::Token { Holder::EMPTY } else { fence.holder };
+        Ok(Fence { holder, ..fence })
+    }
+
+    /// Reads through the lock client, which reissues the token if its first claim is rejected.
+    async fn read_reissuing(
+        &self,
+        lease: &Lease,
+        reports: &mut Reports,
+    ) -> anyhow::Result<Answer<Option<Value>>> {
+        // The lock client would not report the rejection.
+        if let Answer::Refused(refusal) =
+            self.storage.claim(&self.resource, &lease.fence()?).await?
+        {
+            reports.add((refusal.token, EventKind::ClaimRefused(refusal.into())));
+        }
+        let instead_of = lease.token()?;
+        let read = answer(self.storage.under(lease, &self.resource).read().await)?;
+        let token = lease.token()?;
+        if token > instead_of {
+            reports.add((token, EventKind::Reissued { instead_of }));
+        }
+        Ok(read)
+    }
+
+    /// Writes without a token. Only a storage that checks nothing accepts this.
+    async fn write_unfenced(&self, value: String, reports: &mut Reports) -> anyhow::Result<()> {
+        let url = format!("{}/v1/resources/{}", self.url, self.resource);
+        let request = reqwest::Client::new().put(url).header("Content-Type", "text/plain");
+        request.body(value.clone()).send().await?.error_for_status()?;
+        let content = Content { value: Some(value), ..Content::default() };
+        reports.add(EventKind::Written { content, overwrites_unseen: 0 });
+        Ok(())
+    }
+}
+
+fn answer<T>(answer: Result<T, FencedError>) -> anyhow::Result<Answer<T>> {
+    match answer {
+        Ok(value) => Ok(Answer::Accepted(value)),
+        Err(FencedError::Lost { refusal: Some(refusal) }) => Ok(Answer::Refused(refusal)),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,118 @@
+//! A table of PostgreSQL, with no storage server in between, as a client uses it.
+
+use anyhow::{Context, ensure};
+use fence::{ClaimError, Fence, ResourceName, postgres};
+use sqlx::{Connection, PgConnection};
+
+use super::{lock::Lock, report::Reports, setup::Guard};
+use crate::record::{Content, EventKind};
+
+/// The table that clients work on: a resource is a row.
+pub(crate) const TABLE: &str =
+    "create table shelf (resource text primary key, value text not null)";
+
+pub(super) struct Table {
+    database: PgConnection,
+    resource: ResourceName,
+    guard: Guard,
+    /// What the client read last.
+    value: Option<String>,
+}
+
+impl Table {
+    pub(super) async fn connect(
+        url: &str,
+        resource: &ResourceName,
+        guard: Guard,
+    ) -> anyhow::Result<Self> {
+        let database = PgConnection::connect(url).await?;
+        Ok(Self { database, resource: resource.clone(), guard, value: None })
+    }
+
+    pub(super) async fn read(&mut self, lock: &Lock, reports: &mut Reports) -> anyhow::Result<()> {
+        let fence = lock.fence()?;
+        let value = match self.select(fence).await {
+            Ok(value) => value,
+            Err(error) => return reject(error, reports),
+        };
+        self.value = Some(value.clone());
+        let claimed = Some(self.guard == Guard::Claim);
+        let content = Content { value: Some(value), version: None, claimed };
+        reports.add((fence.token, EventKind::Read(content)));
+        Ok(())
+    }
+
+    pub(super) async fn write(
+        &mut self,
+        value: String,
+        lock: &Lock,
+        reports: &mut Reports,
+    ) -> anyhow::Result<()> {
+        let fence = lock.fence()?;
+        if let Err(error) = self.update(fence, &value).await {
+            return reject(error, reports);
+        }
+        let content = Content { value: Some(value), ..Content::default() };
+        reports.add((fence.token, EventKind::Written { content, overwrites_unseen: 0 }));
+        Ok(())
+    }
+
+    /// The value that was read last, less what is sold.
+    pub(super) fn rest(&self, sold: u64) -> anyhow::Result<String> {
+        let stock: u64 = self.value.as_ref().context("nothing was read")?.parse()?;
+        ensure!(stock >= sold, "only {stock} are left");
+        Ok((stock - sold).to_string())
+    }
+
+    async fn select(
+        &mut self,
+        Fence { token, holder }: &Fence,
+    ) -> Result<String, ClaimError<sqlx::Error>> {
+        let mut transaction = self.database.begin().await?;
+        if self.guard == Guard::Claim {
+            postgres::claim(&mut transaction, &self.resource, *token, holder).await?;
+        }
+        let value = sqlx::query_scalar("select value from shelf where resource = $1")
+            .bind(self.resource.as_str())
+            .fetch_one(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(value)
+    }
+
+    async fn update(
+        &mut self,
+        Fence { token, holder }: &Fence,
+        value: &str,
+    ) -> Result<(), ClaimError<sqlx::Error>> {
+        let mut transaction = self.database.begin().await?;
+        match self.guard {
+            Guard::None => {}
+            Guard::Present => postgres::present(&mut transaction, *token, holder).await?,
+            Guard::Claim => {
+                postgres::claim(&mut transaction, &self.resource, *token, holder).await?;
+            }
+        }
+        let updated = sqlx::query("update shelf set value = $2 where resource = $1")
+            .bind(self.resource.as_str())
+            .bind(value)
+            .execute(&mut *transaction)
+            .await;
+        if let Err(error) = updated {
+            return Err(match postgres::refusal(&error) {
+                Some(refusal) => refusal.into(),
+                None => ClaimError::Database(error),
+            });
+        }
+        Ok(transaction.commit().await?)
+    }
+}
+
+/// Reports a rejection by the table. All other errors end the client.
+fn reject(error: ClaimError<sqlx::Error>, reports: &mut Reports) -> anyhow::Result<()> {
+    let ClaimError::Refused(refusal) = error else {
+        return Err(error.into());
+    };
+    reports.add(refusal);
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! The interface of a database under the hammer.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use clap::ValueEnum;
+use fence::{Fence, ResourceName};
+use serde::Serialize;
+
+/// The well-known wrong ways to check a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Variant {
+    /// Update the data where the fence still has the token, by a subquery
+    Exists,
+    /// Select the fence's token, compare it in the program, then update the data
+    SelectThenUpdate,
+    /// Keep the token in the data's own row, and claim nothing before reading
+    RowToken,
+}
+
+/// A database with resources of this run.
+#[async_trait]
+pub(super) trait Database: Sync {
+    /// The names of its isolation levels.
+    fn isolation_levels(&self) -> &'static [&'static str];
+
+    /// Creates the resources, without any writes.
+    async fn prepare(&self, resources: &[ResourceName]) -> anyhow::Result<()>;
+
+    /// Opens a connection for one client.
+    async fn connect(&self, isolation: &str) -> anyhow::Result<Box<dyn Connection>>;
+
+    /// Returns how many increments a resource has.
+    async fn increments(&self, resource: &ResourceName) -> anyhow::Result<u64>;
+
+    /// Removes everything that [`prepare`](Self::prepare) created, if it was called.
+    async fn clear(&self, resources: &[ResourceName]) -> anyhow::Result<()>;
+}
+
+/// A client's connection. The client increments resources: it reads, adds one and writes.
+#[async_trait]
+pub(super) trait Connection: Send {
+    /// Claims and reads, in its own transaction.
+    async fn read(&mut self, offer: &Offer) -> anyhow::Result<Attempt<Seen>>;
+
+    /// Claims and writes, in its own transaction.
+    async fn write(&mut self, offer: &Offer, increments: u64) -> anyhow::Result<Attempt<Written>>;
+
+    /// Claims, reads, pauses and writes, in one transaction.
+    async fn increment(
+        &mut self,
+        offer: &Offer,
+        pause: Duration,
+    ) -> anyhow::Result<Attempt<(Seen, Written)>>;
+}
+
+/// A resource, and the token and holder that are offered for it.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub(super) resource: ResourceName,
+    pub(super) fence: Fence,
+}
+
+/// The outcome of a transaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Attempt<T> {
+    Committed(T),
+    /// The fence, or the wrong way of checking, refused the token.
+    Refused,
+    /// The database asks to try again, because of a deadlock or a snapshot that is too old.
+    TryAgain,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) state: u64,
+    pub(super) increments: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written {
+    pub(super) state: u64,
+    pub(super) replaced: u64,
+}

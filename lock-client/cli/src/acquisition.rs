@@ -1,0 +1,88 @@
+//! Acquiring a lock: the options for it, and an acquire that a signal ends.
+
+use std::time::Duration;
+
+use clap::Args;
+use fence::ResourceName;
+use lock_client::{AcquireError, Lease, Locks, Terms, Ttl};
+use rustix::process::Signal;
+use tokio::time::timeout;
+
+use crate::{
+    failure::Failure,
+    parse,
+    signals::{Signals, failure_of_signal},
+};
+
+/// How long an interrupted acquire may take to undo itself. The library gives up after 2 seconds.
+const UNDO_PATIENCE: Duration = Duration::from_secs(3);
+
+/// The options for acquiring a lock.
+#[derive(Args, Debug)]
+pub(crate) struct AcquireOptions {
+    /// How long the lock is granted for, such as 30s or 500ms
+    ///
+    /// If its holder dies, the lock is free after this time.
+    #[arg(long, default_value = "30s", value_parser = parse::ttl, value_name = "DURATION")]
+    pub(crate) ttl: Ttl,
+
+    /// How long to wait at most while another client holds the lock [default: until it is free]
+    #[arg(long, value_name = "DURATION", conflicts_with = "no_wait")]
+    pub(crate) wait: Option<humantime::Duration>,
+
+    /// Don't wait while another client holds the lock
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+
+    /// First come, first served, among all clients that ask for this; not with Redlock
+    #[arg(long)]
+    fair: bool,
+}
+
+/// Why a lock was not acquired.
+#[derive(Debug)]
+pub(crate) enum NotAcquired {
+    /// A signal ended the wait. Nothing is left behind.
+    Interrupted(Signal),
+    /// The library's error.
+    Failed(AcquireError),
+}
+
+impl AcquireOptions {
+    pub(crate) fn terms(&self) -> Terms {
+        let terms = Terms::new(self.ttl);
+        let terms = match self.wait {
+            Some(wait) => terms.wait(*wait),
+            None if self.no_wait => terms.no_wait(),
+            None => terms,
+        };
+        if self.fair { terms.fair() } else { terms }
+    }
+}
+
+/// Acquires a lock, unless a signal comes first. Then it waits until the acquire is undone.
+pub(crate) async fn acquire(
+    locks: &Locks,
+    name: &ResourceName,
+    terms: Terms,
+    signals: &mut Signals,
+) -> Result<Lease, NotAcquired> {
+    let signal = tokio::select! {
+        biased;
+        acquired = locks.acquire(name, terms) => return acquired.map_err(NotAcquired::Failed),
+        signal = signals.next() => signal,
+    };
+    if timeout(UNDO_PATIENCE, locks.wait_for_background()).await.is_err() {
+        tracing::debug!(%name, "the lock may still be held until its ttl ends");
+    }
+    Err(NotAcquired::Interrupted(signal))
+}
+
+impl From<NotAcquired> for Failure {
+    fn from(reason: NotAcquired) -> Self {
+        match reason {
+            NotAcquired::Interrupted(signal) => failure_of_signal(signal),
+            NotAcquired::Failed(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The subcommands.
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::{
+    acquire, completions, doctor, exit_code, failure::Failure, get, man, node, put, release, renew,
+    run, status, watch,
+};
+
+/// Locks that hand out fencing tokens.
+#[derive(Debug, Parser)]
+#[command(name = "lock-client", bin_name = "lock-client", version, after_help = exit_code::help())]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs a command under a lock, with its token
+    #[command(after_long_help = run::help())]
+    Run(Box<run::Run>),
+    /// Writes a value under a lock, with its token
+    ///
+    /// Acquires the lock of the resource's name if it is free, reads the value (which claims the
+    /// resource for the token), checks the lease, writes, and releases. SIGINT and SIGTERM end it
+    /// and release the lock; a write that was already sent may still land.
+    Put(put::Put),
+    /// Prints the value of a resource
+    Get(get::Get),
+    /// Acquires a lock, and prints a handle for renew and release
+    #[command(after_long_help = acquire::HELP)]
+    Acquire(acquire::Acquire),
+    /// Renews a lock by its handle, and prints its new handle
+    Renew(renew::Renew),
+    /// Releases a lock by its handle
+    Release(release::Release),
+    /// Shows who holds a lock
+    Status(status::Status),
+    /// Checks whether this Redis could lose a token, and shows how to prevent that
+    Doctor(doctor::Doctor),
+    /// Starts and maintains a cluster of independent Redis nodes (Redlock)
+    #[command(subcommand)]
+    Node(node::Node),
+    /// Prints the lock's state, and again on every change
+    #[command(after_long_help = watch::HELP)]
+    Watch(watch::Watch),
+    /// Prints a script that completes this command in a shell
+    Completions(completions::Completions),
+    /// Prints the manual page
+    Man(man::Man),
+}
+
+impl Cli {
+    /// Runs the subcommand. The leading arguments are those of this process before the command's
+    /// own.
+    pub(crate) async fn run(self, leading: &[OsString]) -> Result<(), Failure> {
+        match self.command {
+            Command::Run(run) => run.run(leading).await,
+            Command::Put(put) => put.run().await,
+            Command::Get(get) => get.run().await,
+            Command::Acquire(acquire) => acquire.run().await,
+            Command::Renew(renew) => renew.run().await,
+            Command::Release(release) => release.run().await,
+            Command::Status(status) => status.run().await,
+            Command::Doctor(doctor) => doctor.run().await,
+            Command::Node(node) => node.run().await,
+            Command::Watch(watch) => watch.run().await,
+            Command::Completions(completions) => completions.run(Self::command()),
+            Command::Man(man) => man.run(Self::command()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_manual_page() {
+        let command = Cli::command();
+        let names = command.get_subcommands().flat_map(|command| {
+            let name = command.get_name().to_owned();
+            let below =
+                command.get_subcommands().map(|below| format!("{name}-{}", below.get_name()));
+            [vec![name.clone()], below.collect()].concat()
+        });
+        assert_eq!(names.collect::<Vec<_>>(), man::NAMES);
+    }
+}

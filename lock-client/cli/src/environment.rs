@@ -1,0 +1,222 @@
+//! The environment variables by which `run` passes its lease to its command, and to a `run`,
+//! `acquire` or `put` within it.
+
+use std::{env, ffi::OsString, fmt::Display};
+
+use fence::{Holder, ResourceName, Token};
+use lock_client::{Lease, Locks, Lost, redis::has_password};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use tokio::process::Command;
+
+use crate::{failure::Failure, handle::unix_millis_after};
+
+const TOKEN: &str = "FENCING_TOKEN";
+const HOLDER: &str = "FENCING_HOLDER";
+const RESOURCE: &str = "FENCING_RESOURCE";
+/// The name again, percent-encoded for the path of a URL.
+const RESOURCE_PATH: &str = "FENCING_RESOURCE_PATH";
+const DEADLINE_MS: &str = "FENCING_DEADLINE_MS";
+/// The leases of the outer `run`s, as JSON.
+const OUTER: &str = "FENCING_OUTER";
+/// The Redis of `--redis`.
+const REDIS: &str = "FENCED_REDIS";
+
+/// The characters that the path of a URL can't have as they are.
+///
+/// The client of the storage encodes these, and the slash, which here separates the segments of the
+/// name. Brackets, `^` and `|` are encoded as well: to curl, `[1-3]` means three URLs.
+const ENCODED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// A lease, as the environment of a command has it.
+#[derive(Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct LeaseRecord {
+    resource: ResourceName,
+    /// The first token, which is also the grant. It stays the same after a reissue.
+    pub(crate) token: Token,
+    holder: Holder,
+    /// The first deadline, in Unix time.
+    pub(crate) deadline_ms: u64,
+}
+
+impl LeaseRecord {
+    /// Records a lease as it is now.
+    pub(crate) fn new(lease: &Lease) -> Result<Self, Lost> {
+        Ok(Self {
+            token: lease.token()?,
+            holder: lease.holder().clone(),
+            resource: lease.name().clone(),
+            deadline_ms: unix_millis_after(lease.remaining()),
+        })
+    }
+
+    /// Sets the variables of the lease. They replace inherited variables of the same names.
+    pub(crate) fn set_variables(&self, command: &mut Command) {
+        command
+            .env(TOKEN, self.token.to_string())
+            .env(HOLDER, self.holder.as_str())
+            .env(RESOURCE, self.resource.as_str())
+            .env(RESOURCE_PATH, percent_encoded(&self.resource))
+            .env(DEADLINE_MS, self.deadline_ms.to_string());
+    }
+
+    /// Asks the lock service whether the lock still belongs to this ownership.
+    pub(crate) async fn is_held(&self, locks: &Locks) -> Result<bool, Failure> {
+        let status = locks.status(&self.resource).await?;
+        Ok(status.held.is_some_and(|held| {
+            held.ownership.holder == self.holder && held.ownership.grant == self.token
+        }))
+    }
+}
+
+/// Encodes a name for the path of a URL.
+fn percent_encoded(name: &ResourceName) -> String {
+    utf8_percent_encode(name.as_str(), ENCODED).to_string()
+}
+
+/// Sets where Redis is, for another `run` or `status` within the command. A password is never
+/// passed on.
+pub(crate) fn set_redis(command: &mut Command, urls: &[&str]) {
+    if urls.iter().any(|url| has_password(url)) {
+        command.env_remove(REDIS);
+    } else {
+        command.env(REDIS, urls.join(" "));
+    }
+}
+
+/// Returns whether this process seems to be the command of a `run`.
+pub(crate) fn is_under_run() -> bool {
+    env::var_os(RESOURCE).is_some()
+}
+
+/// The leases of the outer `run`s, the innermost last. All names are different.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct OuterLeases(Vec<LeaseRecord>);
+
+impl OuterLeases {
+    /// Reads the variables that the next outer `run` has set, if there is one.
+    pub(crate) fn from_environment() -> Result<Self, Failure> {
+        Self::from_variables(env::var_os)
+    }
+
+    fn from_variables(
+        variable: impl Fn(&'static str) -> Option<OsString>,
+    ) -> Result<Self, Failure> {
+        let text = |name| variable(name).map(|value| value.into_string().unwrap_or_default());
+        let mut leases = match text(OUTER) {
+            None => Vec::new(),
+            Some(outer) => {
+                serde_json::from_str(&outer).map_err(|error| malformed(OUTER, &error))?
+            }
+        };
+        if let (Some(resource), Some(token), Some(holder)) =
+            (text(RESOURCE), text(TOKEN), text(HOLDER))
+        {
+            let deadline_ms = text(DEADLINE_MS).unwrap_or_default();
+            leases.push(LeaseRecord {
+                resource: resource.parse().map_err(|error| malformed(RESOURCE, &error))?,
+                token: token.parse().map_err(|error| malformed(TOKEN, &error))?,
+                holder: holder.parse().map_err(|error| malformed(HOLDER, &error))?,
+                deadline_ms: deadline_ms.parse().map_err(|error| malformed(DEADLINE_MS, &error))?,
+            });
+        }
+        Ok(Self(leases))
+    }
+
+    /// Takes the lease of a name out of the list, if there is one.
+    pub(crate) fn take(&mut self, name: &ResourceName) -> Option<LeaseRecord> {
+        let place = self.0.iter().position(|lease| lease.resource == *name)?;
+        Some(self.0.remove(place))
+    }
+
+    /// Sets the variable of these leases, for a command that runs under yet another lease.
+    pub(crate) fn set_variable(&self, command: &mut Command) {
+        if self.0.is_empty() {
+            command.env_remove(OUTER);
+        } else {
+            command.env(OUTER, serde_json::to_string(&self.0).expect("leases are plain JSON"));
+        }
+    }
+}
+
+/// Rejects a name whose lock an outer `run` holds: to acquire it would wait for that `run`, which
+/// waits for this process.
+pub(crate) fn reject_lock_of_outer_run(name: &ResourceName) -> Result<(), Failure> {
+    match OuterLeases::from_environment()?.take(name) {
+        None => Ok(()),
+        Some(_) => Err(Failure::Usage(format!(
+            "an outer `lock-client run {name}` holds this lock: write with its FENCING_TOKEN and \
+             FENCING_HOLDER; if there is no such run, unset {RESOURCE} and {OUTER}"
+        ))),
+    }
+}
+
+fn malformed(variable: &str, error: &dyn Display) -> Failure {
+    Failure::Usage(format!(
+        "{variable} is malformed ({error}): `lock-client run` sets it for commands within it; if \
+         there is no such run, unset it and {RESOURCE}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: [(&str, &str); 4] =
+        [(RESOURCE, "r"), (TOKEN, "34"), (HOLDER, "0123456789abcdef"), (DEADLINE_MS, "7")];
+    const OUTER_LEASES: &str =
+        r#"[{"resource":"outer","token":5,"holder":"fedcba9876543210","deadline_ms":6}]"#;
+
+    fn leases(variables: &[(&str, &str)]) -> Result<OuterLeases, Failure> {
+        OuterLeases::from_variables(|wanted| {
+            let found = variables.iter().rev().find(|(name, _)| *name == wanted);
+            found.map(|(_, value)| value.into())
+        })
+    }
+
+    #[test]
+    fn leases_are_found_by_their_names() {
+        let mut leases_of_two = leases(&[&WHOLE[..], &[(OUTER, OUTER_LEASES)]].concat()).unwrap();
+        assert_eq!(leases_of_two.take(&"other".parse().unwrap()), None);
+        let innermost = leases_of_two.take(&"r".parse().unwrap()).unwrap();
+        assert_eq!((innermost.token.as_u64(), innermost.deadline_ms), (34, 7));
+        assert_eq!(serde_json::to_string(&leases_of_two.0).unwrap(), OUTER_LEASES);
+        assert_eq!(leases(&WHOLE[1..]).unwrap().0, [], "the name is missing");
+        assert_eq!(leases(&WHOLE[..2]).unwrap().0, [], "the holder is missing");
+    }
+
+    #[test]
+    fn variables_that_no_run_has_set_are_wrong_usage() {
+        let tokens = ["", "0", "-1", "034", "1.5", "x"].map(|token| (TOKEN, token));
+        let others = [(RESOURCE, "a//b"), (DEADLINE_MS, "soon"), (OUTER, ""), (OUTER, "[{}]")];
+        for (variable, value) in tokens.into_iter().chain(others) {
+            let failure = leases(&[&WHOLE[..], &[(variable, value)]].concat()).unwrap_err();
+            assert_eq!(failure.exit_code(), 64, "{variable}={value}");
+            assert!(failure.message().unwrap().contains(variable));
+        }
+    }
+
+    #[test]
+    fn name_is_encoded_for_the_path_of_a_url() {
+        let encoded = |name: &str| percent_encoded(&name.parse().unwrap());
+        assert_eq!(encoded("orders/42"), "orders/42");
+        assert_eq!(encoded("a b#c?d%e"), "a%20b%23c%3Fd%25e");
+        assert_eq!(encoded("żółw"), "%C5%BC%C3%B3%C5%82w");
+        assert_eq!(encoded(r#"[1-3]{a}\"<>`^|"#), "%5B1-3%5D%7Ba%7D%5C%22%3C%3E%60%5E%7C");
+    }
+}

@@ -1,0 +1,86 @@
+//! The exit codes of the command.
+//!
+//! Those from 64 to 78 are the codes of `sysexits.h`; those from 126 are the codes of shells.
+
+use std::fmt::Write;
+
+/// The command succeeded.
+pub(crate) const SUCCESS: u8 = 0;
+/// `doctor` found that tokens are at risk, or could not see whether they are.
+pub(crate) const TOKENS_AT_RISK: u8 = 1;
+/// The arguments or the environment are wrong.
+pub(crate) const USAGE: u8 = 64;
+/// `get` found no value.
+pub(crate) const NO_VALUE: u8 = 66;
+/// Redis or the storage did not answer, or rejected the request.
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// The output could not be written to stdout.
+pub(crate) const CANNOT_PRINT: u8 = 74;
+/// Busy: another client holds the lock.
+pub(crate) const BUSY: u8 = 75;
+/// The lease was lost.
+pub(crate) const LEASE_LOST: u8 = 79;
+/// The storage rejected the token.
+pub(crate) const TOKEN_REJECTED: u8 = 80;
+/// The command of `run` exists, and can't be executed.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// The command of `run` does not exist.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// All codes with their meanings, as the help shows them.
+const MEANINGS: [(u8, &str); 11] = [
+    (SUCCESS, "success; run: the command's own exit code"),
+    (TOKENS_AT_RISK, "doctor: tokens may be lost, or doctor could not see whether they may"),
+    (USAGE, "wrong usage"),
+    (NO_VALUE, "get: the resource has no value"),
+    (UNAVAILABLE, "Redis or the storage did not answer, or rejected the request"),
+    (CANNOT_PRINT, "the output could not be written to stdout"),
+    (BUSY, "another client holds the lock"),
+    (LEASE_LOST, "the lease was lost"),
+    (TOKEN_REJECTED, "put: the storage rejected the token"),
+    (NOT_EXECUTABLE, "run: the command can't be executed"),
+    (NOT_FOUND, "run: the command was not found"),
+];
+
+/// Returns the exit code that a shell gives a process that a signal ended.
+pub(crate) fn ended_by_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// Lists all exit codes for the help of the command.
+pub(crate) fn help() -> String {
+    let codes = MEANINGS.map(|(code, _)| code);
+    format!("Exit codes:\n{}", list(&codes))
+}
+
+/// Lists some exit codes, and those of signals, for the help of a subcommand.
+///
+/// # Panics
+/// If a code has no meaning.
+pub(crate) fn list(codes: &[u8]) -> String {
+    let mut lines = String::new();
+    for code in codes {
+        let meaning = MEANINGS.iter().find(|(number, _)| number == code);
+        let (_, meaning) = meaning.expect("every exit code has a meaning");
+        writeln!(lines, " {code:>3}  {meaning}").expect("memory can be written to");
+    }
+    lines + " 128+n  signal n ended the command of run, or lock-client itself"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_of_signals_are_those_of_a_shell() {
+        let codes = [9, 15, 64].map(ended_by_signal);
+        assert_eq!(codes, [137, 143, 192]);
+    }
+
+    #[test]
+    fn codes_are_listed_with_their_meanings() {
+        let expected =
+            "  75  another client holds the lock\n 127  run: the command was not found\n";
+        assert!(list(&[BUSY, NOT_FOUND]).starts_with(expected));
+    }
+}

@@ -1,0 +1,206 @@
+//! Why a command failed, and how each error becomes an exit code and a message.
+
+use std::{error::Error, io};
+
+use lock_client::{
+    AcquireError, LockServiceError, Lost, RenewError,
+    redis::InvalidRedisUrl,
+    redlock::{InvalidNodes, operator::OperatorError},
+    storage::{FencedError, StorageError},
+};
+use signal_hook::consts::SIGINT;
+
+use crate::exit_code;
+
+const LEASE_LOST: &str = "the lease was lost, and nothing was written";
+
+/// Why a command failed. Each variant has an exit code.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Tokens may be lost, or it could not be seen whether they may.
+    TokensAtRisk(&'static str),
+    /// The arguments or the environment are wrong.
+    Usage(String),
+    /// The resource has no value.
+    NoValue(String),
+    /// Redis or the storage did not answer, or rejected the request.
+    Unavailable(String),
+    /// The output could not be written to stdout.
+    CannotPrint(io::Error),
+    /// Another client holds the lock.
+    Busy(String),
+    /// The lease was lost.
+    LeaseLost(&'static str),
+    /// The storage rejected the token.
+    TokenRejected,
+    /// The terminal's SIGINT ended the command.
+    Interrupted,
+    /// The command has printed everything already. Only the exit code is left.
+    Reported {
+        /// The exit code.
+        code: u8,
+    },
+}
+
+impl Failure {
+    /// The exit code of the process.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::TokensAtRisk(_) => exit_code::TOKENS_AT_RISK,
+            Self::Usage(_) => exit_code::USAGE,
+            Self::NoValue(_) => exit_code::NO_VALUE,
+            Self::Unavailable(_) => exit_code::UNAVAILABLE,
+            Self::CannotPrint(_) => exit_code::CANNOT_PRINT,
+            Self::Busy(_) => exit_code::BUSY,
+            Self::LeaseLost(_) => exit_code::LEASE_LOST,
+            Self::TokenRejected => exit_code::TOKEN_REJECTED,
+            Self::Interrupted => exit_code::ended_by_signal(SIGINT),
+            Self::Reported { code } => *code,
+        }
+    }
+
+    /// The message for stderr, if there is something left to print.
+    pub(crate) fn message(&self) -> Option<String> {
+        Some(match self {
+            Self::TokensAtRisk(message) | Self::LeaseLost(message) => (*message).to_owned(),
+            Self::Usage(message)
+            | Self::NoValue(message)
+            | Self::Unavailable(message)
+            | Self::Busy(message) => message.clone(),
+            Self::CannotPrint(error) => format!("can't print: {error}"),
+            Self::TokenRejected => {
+                "the storage rejected the token, and nothing was written".to_owned()
+            }
+            Self::Interrupted | Self::Reported { .. } => return None,
+        })
+    }
+
+    /// A lock service that did not answer, or rejected the request.
+    fn unavailable(error: &dyn Error) -> Self {
+        let error = with_causes(error);
+        // Redis answers a script without a password by an error about the length of the script.
+        let needs_password = [r#""NOAUTH": "#, "Protocol error: unauthenticated"]
+            .iter()
+            .any(|words| error.contains(words));
+        Self::Unavailable(if needs_password {
+            format!("Redis asks for a password: add it to the URL ({error})")
+        } else {
+            error
+        })
+    }
+}
+
+/// An error and its causes in one line. A cause is left out if the text before has it already.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl From<AcquireError> for Failure {
+    fn from(error: AcquireError) -> Self {
+        match error {
+            AcquireError::Contended { .. } => Self::Busy(with_causes(&error)),
+            error => Self::unavailable(&error),
+        }
+    }
+}
+
+impl From<LockServiceError> for Failure {
+    fn from(error: LockServiceError) -> Self {
+        Self::unavailable(&error)
+    }
+}
+
+impl From<RenewError> for Failure {
+    fn from(error: RenewError) -> Self {
+        match error {
+            RenewError::Lost(_) => Self::LeaseLost(
+                "the lock of this handle is lost: its ttl ended, or another client acquired it",
+            ),
+            error => Self::unavailable(&error),
+        }
+    }
+}
+
+impl From<Lost> for Failure {
+    fn from(_: Lost) -> Self {
+        Self::LeaseLost(LEASE_LOST)
+    }
+}
+
+impl From<FencedError> for Failure {
+    fn from(error: FencedError) -> Self {
+        match error {
+            FencedError::Lost { refusal: Some(_), .. } => Self::TokenRejected,
+            FencedError::Lost { refusal: None, .. } => Self::LeaseLost(LEASE_LOST),
+            error => Self::Unavailable(with_causes(&error)),
+        }
+    }
+}
+
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Self {
+        Self::Unavailable(with_causes(&error))
+    }
+}
+
+impl From<InvalidRedisUrl> for Failure {
+    fn from(error: InvalidRedisUrl) -> Self {
+        let error = with_causes(&error);
+        Self::Usage(format!(
+            "{error}; a URL looks like redis://HOST[:PORT], and several are separated by spaces (a \
+             space within a URL is %20): see --help"
+        ))
+    }
+}
+
+impl From<InvalidNodes> for Failure {
+    fn from(error: InvalidNodes) -> Self {
+        match error {
+            InvalidNodes::Url(error) => error.into(),
+            error => Self::Usage(with_causes(&error)),
+        }
+    }
+}
+
+impl From<OperatorError> for Failure {
+    fn from(error: OperatorError) -> Self {
+        match error {
+            OperatorError::Invalid(_) => Self::Usage(with_causes(&error)),
+            _ => Self::Unavailable(with_causes(&error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Failed {
+        text: &'static str,
+        source: Option<Box<Failed>>,
+    }
+
+    fn failed(text: &'static str, source: Option<Failed>) -> Failed {
+        Failed { text, source: source.map(Box::new) }
+    }
+
+    #[test]
+    fn cause_is_printed_once() {
+        let refused = || failed("connection refused", None);
+        let twice = failed("no answer: connection refused", Some(refused()));
+        assert_eq!(with_causes(&twice), "no answer: connection refused");
+        let once = failed("can't renew", Some(failed("no answer", Some(refused()))));
+        assert_eq!(with_causes(&once), "can't renew: no answer: connection refused");
+    }
+}

@@ -1,0 +1,119 @@
+//! The arguments of `run`, and its help.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use fence::ResourceName;
+
+use super::on_lost::OnLost;
+use crate::{acquisition::AcquireOptions, exit_code, lock_service::LockService, parse};
+
+const HELP: &str = "\
+The lock is renewed at a third of its ttl while the command runs, and released when the command \
+has ended. The command has these environment variables:
+
+  FENCING_TOKEN          the fencing token
+  FENCING_HOLDER         the holder: the proof of holding; keep it secret
+  FENCING_RESOURCE       NAME
+  FENCING_RESOURCE_PATH  NAME, percent-encoded for the path of a URL; its slashes stay
+  FENCING_DEADLINE_MS    when the first grant ends, in Unix time
+  FENCING_OUTER          the leases of outer runs with other names, as JSON
+  FENCED_REDIS           the Redis, unless its URL has a password
+
+The token is what protects: send it with every write, to a storage that checks it. When the lease \
+is lost, run also ends the command, but that may come too late: if this process or the whole \
+machine was paused, the command may go on without the lock for a while.
+
+If the lease can't be renewed, the command gets SIGTERM early enough that --kill-after, and then \
+SIGKILL, end it before the ttl ends. If another client has acquired the lock, or the lock was \
+deleted, the command gets SIGTERM at once, and SIGKILL after --kill-after, or when the lease would \
+have ended, if that is sooner. The exit code is then 79, whatever the command did.
+
+SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM and SIGCONT are forwarded to the \
+command. SIGINT and SIGQUIT are forwarded only if the command has not received them from the \
+terminal already: in the foreground of a terminal they are taken to come from it, so a kill that \
+sends one to this process alone has no effect there. While run still waits for the lock, any of \
+these signals except SIGCONT ends the wait. A signal that was ignored when this process started \
+stays ignored. If SIGINT from a terminal ends the command or the wait, this process ends by SIGINT \
+too, so that a shell ends its loop. Ctrl-Z stops both processes, and meanwhile nothing is renewed.
+
+Signals go to the command itself, not to the processes that it has started. If this process is \
+killed, even by SIGKILL, the command is killed with it (on Linux, and unless it is a set-user-ID \
+program). The processes that it has started live on, without the lock.
+
+Within the command, run with the same NAME runs its command at once, under the lock that is \
+already held. If that lock was lost, it runs nothing, and its exit code is 79. This works through \
+runs of other names too; FENCING_OUTER passes on their leases.
+
+--status-fd N writes JSON lines to the descriptor N, which the command inherits too: acquired, \
+re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited (with the command's \
+own code), killed (with the signal), released, not-held, not-released. It never waits for the \
+reader: a line that a pipe or a socket doesn't take at once is dropped.
+
+Exit codes: the command's own, or
+";
+
+const HELP_END: &str = "
+126 and 127 are found before the lock is acquired, as far as possible.
+
+Example:
+  lock-client run invoice-7 --wait 10s -- sh -c '
+    curl -X PUT -H \"Fencing-Token: $FENCING_TOKEN\" \\
+      -H \"Fencing-Holder: $FENCING_HOLDER\" \\
+      -d paid http://127.0.0.1:8034/v1/resources/$FENCING_RESOURCE_PATH'";
+
+const EXIT_CODES: [u8; 6] = [
+    exit_code::USAGE,
+    exit_code::UNAVAILABLE,
+    exit_code::BUSY,
+    exit_code::LEASE_LOST,
+    exit_code::NOT_EXECUTABLE,
+    exit_code::NOT_FOUND,
+];
+
+/// The end of the long help.
+pub(crate) fn help() -> String {
+    format!("{HELP}{}{HELP_END}", exit_code::list(&EXIT_CODES))
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// The lock's name
+    #[arg(value_parser = parse::name)]
+    pub(super) name: ResourceName,
+
+    #[command(flatten)]
+    pub(super) lock_service: LockService,
+
+    #[command(flatten)]
+    pub(super) terms: AcquireOptions,
+
+    /// What to do to the command when the lease is lost: term, continue, or signal:NAME
+    ///
+    /// term sends SIGTERM, and SIGKILL after --kill-after; continue does nothing; signal:USR1 sends
+    /// that one signal, as early as term would. The exit code is 79 in any case.
+    #[arg(long, default_value = "term", value_name = "ACTION")]
+    pub(super) on_lost: OnLost,
+
+    /// How long the command has between SIGTERM and SIGKILL, at most half of the ttl
+    /// [default: 5s, or a third of the ttl if that is shorter]
+    #[arg(long, value_name = "DURATION")]
+    pub(super) kill_after: Option<humantime::Duration>,
+
+    /// The exit code, instead of 75, if another client holds the lock
+    #[arg(long, value_name = "N")]
+    pub(super) conflict_exit_code: Option<u8>,
+
+    /// If another client holds the lock, print nothing and exit with 0; wait only if --wait is
+    /// given
+    #[arg(long, conflicts_with = "conflict_exit_code")]
+    pub(super) skip_if_busy: bool,
+
+    /// Report each step as a JSON line on this open file descriptor
+    #[arg(long, value_name = "N")]
+    pub(super) status_fd: Option<u32>,
+
+    /// The command to run
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(super) command: Vec<OsString>,
+}

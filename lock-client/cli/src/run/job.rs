@@ -1,0 +1,61 @@
+//! The command of `run`, with everything that it needs while it runs.
+
+use std::ffi::OsString;
+
+use rustix::process::Signal;
+
+use super::{
+    child::Child,
+    command::{self, Command},
+    events::Event,
+    reporter::Reporter,
+    supervision::{End, Guard, supervise},
+};
+use crate::{
+    environment::{LeaseRecord, OuterLeases, set_redis},
+    failure::Failure,
+    signals::Signals,
+};
+
+/// The command of `run`, with everything that it needs while it runs.
+#[derive(Debug)]
+pub(super) struct Job<'a> {
+    pub(super) command: Command,
+    /// The arguments of this process before the command's own.
+    pub(super) leading: &'a [OsString],
+    /// The URLs of the lock service.
+    pub(super) urls: Vec<&'a str>,
+    /// The leases of outer `run`s with other names.
+    pub(super) outer: OuterLeases,
+    pub(super) reporter: Reporter,
+    pub(super) signals: Signals,
+}
+
+impl Job<'_> {
+    /// Starts the child with a lease in its environment, and supervises it until it ends. Without a
+    /// guard, an outer `run` watches over the lease.
+    pub(super) async fn run(
+        &mut self,
+        lease: &LeaseRecord,
+        guard: Option<&mut Guard<'_>>,
+    ) -> Result<End, Failure> {
+        let Self { command, leading, urls, outer, reporter, signals } = self;
+        signals.add(Signal::CONT)?;
+        let child = Child::spawn(command, leading, |environment| {
+            lease.set_variables(environment);
+            outer.set_variable(environment);
+            set_redis(environment, urls);
+        });
+        match child {
+            Ok(child) => supervise(child, command, guard, reporter, signals).await,
+            Err(error) if Child::is_error_of_command(&error) => {
+                Ok(End::NotRun(reporter.cannot_run(&command::exec_error(&command.program, &error))))
+            }
+            Err(error) => {
+                let error = format!("can't start a process: {error}");
+                reporter.event(&Event::CannotRun { error: &error });
+                Err(Failure::Unavailable(error))
+            }
+        }
+    }
+}

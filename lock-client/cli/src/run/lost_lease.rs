@@ -1,0 +1,212 @@
+//! What happens to the child of `run` when its lease is lost, and when.
+//!
+//! The child gets SIGTERM so early that SIGKILL, after the grace, still comes before the lease
+//! ends:
+//!
+//! ```text
+//! granted                     SIGTERM          SIGKILL  deadline  end of the ttl
+//! |------------------------------|--- grace ------|-margin-|--------|
+//! ```
+
+use std::time::Duration;
+
+use lock_client::{Moment, Ttl};
+use rustix::process::Signal;
+
+use super::{events::Reason, on_lost::OnLost};
+
+/// The longest pause between two checks. Timers stand still while the machine is suspended; the
+/// deadline does not.
+const MAX_PAUSE: Duration = Duration::from_millis(200);
+/// The shortest pause: the resolution of a timer.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+/// How long before the deadline SIGKILL is sent, at most: it takes time to arrive and to end the
+/// child.
+const MAX_MARGIN: Duration = Duration::from_millis(100);
+/// The margin is at most this part of the ttl.
+const MARGIN_OF_TTL: u32 = 50;
+
+/// What to do to the child now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// The lease is lost, for this reason. Send this signal, if there is one.
+    Lost(Reason, Option<Signal>),
+    /// The grace is over. Kill the child.
+    Kill,
+}
+
+/// Watches a lease, and decides what happens to the child.
+#[derive(Debug)]
+pub(super) struct LeaseWatch {
+    on_lost: OnLost,
+    grace: Duration,
+    margin: Duration,
+    /// The last known deadline. A lost lease has none.
+    deadline: Moment,
+    /// When the loss was noticed, and why the lease was lost.
+    lost: Option<(Moment, Reason)>,
+    killed: bool,
+}
+
+impl LeaseWatch {
+    pub(super) fn new(on_lost: OnLost, grace: Duration, ttl: Ttl, remaining: Duration) -> Self {
+        Self {
+            on_lost,
+            grace,
+            margin: (ttl.as_duration() / MARGIN_OF_TTL).min(MAX_MARGIN),
+            deadline: Moment::now() + remaining,
+            lost: None,
+            killed: false,
+        }
+    }
+
+    /// Why the lease is lost, if `next_action` has found that it is.
+    pub(super) fn lost(&self) -> Option<Reason> {
+        self.lost.map(|(_, reason)| reason)
+    }
+
+    /// Returns the next action, given the remaining time of the lease. Call it until there is none.
+    pub(super) fn next_action(&mut self, remaining: Duration) -> Option<Action> {
+        if !remaining.is_zero() {
+            self.deadline = Moment::now() + remaining;
+        }
+        let left = self.deadline.remaining();
+        let Some((lost_at, _)) = self.lost else {
+            let too_late = left <= self.notice();
+            let reason = self.reason_if_ended(remaining);
+            let reason = reason.or_else(|| too_late.then_some(Reason::NotRenewed))?;
+            self.lost = Some((Moment::now(), reason));
+            return Some(Action::Lost(reason, self.first_signal(left)));
+        };
+        let is_over = left <= self.margin || (lost_at + self.grace).has_passed();
+        if self.on_lost == OnLost::Terminate && !self.killed && is_over {
+            self.killed = true;
+            return Some(Action::Kill);
+        }
+        None
+    }
+
+    fn first_signal(&mut self, left: Duration) -> Option<Signal> {
+        match self.on_lost {
+            // There is no time left for SIGTERM.
+            OnLost::Terminate if left <= self.margin => {
+                self.killed = true;
+                Some(Signal::KILL)
+            }
+            OnLost::Terminate => Some(Signal::TERM),
+            OnLost::Signal(signal) => Some(signal),
+            OnLost::Continue => None,
+        }
+    }
+
+    /// Why the lease has ended, if nothing of it remains.
+    pub(super) fn reason_if_ended(&self, remaining: Duration) -> Option<Reason> {
+        if !remaining.is_zero() {
+            return None;
+        }
+        Some(if self.deadline.has_passed() { Reason::Expired } else { Reason::NotOurs })
+    }
+
+    /// How long before the deadline the child gets its first signal.
+    fn notice(&self) -> Duration {
+        match self.on_lost {
+            OnLost::Terminate | OnLost::Signal(_) => self.grace + self.margin,
+            OnLost::Continue => Duration::ZERO,
+        }
+    }
+
+    /// How long to pause until the next check, unless the lease is lost meanwhile.
+    pub(super) fn pause(&self) -> Duration {
+        let left = self.deadline.remaining();
+        let next = match self.lost {
+            None => left.saturating_sub(self.notice()),
+            Some((lost_at, _)) if self.on_lost == OnLost::Terminate && !self.killed => {
+                left.saturating_sub(self.margin).min((lost_at + self.grace).remaining())
+            }
+            Some(_) => MAX_PAUSE,
+        };
+        next.clamp(MIN_PAUSE, MAX_PAUSE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn ttl() -> Ttl {
+        Ttl::from_secs(30).unwrap()
+    }
+
+    fn watch(on_lost: OnLost) -> LeaseWatch {
+        LeaseWatch::new(on_lost, 5 * SECOND, ttl(), 29 * SECOND)
+    }
+
+    #[test]
+    fn renewed_lease_causes_no_action() {
+        for on_lost in [OnLost::Terminate, OnLost::Signal(Signal::USR1), OnLost::Continue] {
+            let mut watch = watch(on_lost);
+            for remaining in [29, 20, 6, 29] {
+                assert_eq!(watch.next_action(remaining * SECOND), None);
+            }
+            assert_eq!(watch.lost(), None);
+        }
+    }
+
+    #[test]
+    fn child_is_terminated_so_early_that_its_grace_ends_with_the_lease() {
+        let mut watch = watch(OnLost::Terminate);
+        let terminate = Action::Lost(Reason::NotRenewed, Some(Signal::TERM));
+        assert_eq!(watch.next_action(5 * SECOND + MAX_MARGIN), Some(terminate));
+        assert_eq!(watch.next_action(SECOND), None);
+        assert_eq!(watch.next_action(MAX_MARGIN), Some(Action::Kill));
+        assert_eq!(watch.next_action(Duration::ZERO), None, "once is enough");
+    }
+
+    #[test]
+    fn lock_of_another_client_terminates_at_once_and_kills_at_the_old_deadline() {
+        let mut watch = watch(OnLost::Terminate);
+        watch.next_action(2 * MAX_MARGIN + 5 * SECOND);
+        let terminate = Action::Lost(Reason::NotOurs, Some(Signal::TERM));
+        assert_eq!(watch.next_action(Duration::ZERO), Some(terminate));
+        assert_eq!(watch.next_action(Duration::ZERO), None);
+        watch.deadline = Moment::now();
+        assert_eq!(watch.next_action(Duration::ZERO), Some(Action::Kill));
+    }
+
+    #[test]
+    fn terminated_child_is_killed_after_its_grace_though_a_renewal_succeeded() {
+        let mut watch = LeaseWatch::new(OnLost::Terminate, Duration::ZERO, ttl(), 29 * SECOND);
+        let terminate = Action::Lost(Reason::NotOurs, Some(Signal::TERM));
+        assert_eq!(watch.next_action(Duration::ZERO), Some(terminate));
+        assert_eq!(watch.next_action(29 * SECOND), Some(Action::Kill));
+    }
+
+    #[test]
+    fn child_is_killed_at_once_past_the_deadline() {
+        let mut watch = watch(OnLost::Terminate);
+        watch.deadline = Moment::now();
+        let kill = Action::Lost(Reason::Expired, Some(Signal::KILL));
+        assert_eq!(watch.next_action(Duration::ZERO), Some(kill));
+        assert_eq!(watch.next_action(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn single_signal_is_sent_as_early_as_sigterm_and_nothing_after_it() {
+        let mut watch = watch(OnLost::Signal(Signal::USR1));
+        let signal = Action::Lost(Reason::NotRenewed, Some(Signal::USR1));
+        assert_eq!(watch.next_action(5 * SECOND + MAX_MARGIN), Some(signal));
+        watch.deadline = Moment::now();
+        assert_eq!(watch.next_action(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn lease_of_a_child_that_continues_is_lost_at_the_deadline_and_not_before() {
+        let mut watch = watch(OnLost::Continue);
+        assert_eq!(watch.next_action(SECOND), None);
+        watch.deadline = Moment::now();
+        assert_eq!(watch.next_action(Duration::ZERO), Some(Action::Lost(Reason::Expired, None)));
+        assert_eq!(watch.next_action(Duration::ZERO), None);
+    }
+}

@@ -1,0 +1,135 @@
+//! `run` with a lock of its own: acquires it, runs the command, and releases it.
+
+use std::time::Duration;
+
+use lock_client::{AcquireError, Lease, Locks, Released};
+
+use super::{
+    arguments::Run,
+    events::{Event, Reason},
+    job::Job,
+    lost_lease::LeaseWatch,
+    reporter::Reporter,
+    supervision::{End, Guard},
+};
+use crate::{
+    acquisition::{NotAcquired, acquire},
+    environment::LeaseRecord,
+    exit_code,
+    failure::{Failure, with_causes},
+};
+
+const LEASE_LOST: Failure = Failure::Reported { code: exit_code::LEASE_LOST };
+
+/// Acquires the lock, runs the job, and releases the lock.
+pub(super) async fn run(
+    arguments: &Run,
+    grace: Duration,
+    locks: &Locks,
+    mut job: Job<'_>,
+) -> Result<(), Failure> {
+    // 1. Acquire the lock.
+    let Some(lease) = acquire_unless_skipped(arguments, locks, &mut job).await? else {
+        return Ok(());
+    };
+    let Ok(record) = LeaseRecord::new(&lease) else {
+        job.reporter.lost(&arguments.name, Reason::Expired);
+        release(lease, &mut job.reporter).await;
+        return Err(LEASE_LOST);
+    };
+    job.reporter.event(&Event::Acquired {
+        resource: arguments.name.as_str(),
+        token: record.token,
+        deadline_ms: record.deadline_ms,
+    });
+
+    // 2. Run the command. The library renews the lease meanwhile.
+    let ttl = arguments.terms.ttl;
+    let watch = LeaseWatch::new(arguments.on_lost, grace, ttl, lease.remaining());
+    let mut guard = Guard { lease: &lease, watch };
+    let end = job.run(&record, Some(&mut guard)).await;
+
+    // 3. Ask whether the lock was lost since the last renewal: the exit code must report that.
+    let lost = match guard.watch.lost() {
+        None => unnoticed_loss(&guard, locks, &mut job.reporter).await,
+        lost => lost,
+    };
+
+    // 4. Release the lock, whatever happened.
+    release(lease, &mut job.reporter).await;
+    match (end?, lost) {
+        (End::Ran { .. } | End::Interrupted, Some(_)) => Err(LEASE_LOST),
+        (end, _) => end.into_result(),
+    }
+}
+
+/// Acquires the lock. `None` if another client holds it, and `--skip-if-busy` is given.
+async fn acquire_unless_skipped(
+    arguments: &Run,
+    locks: &Locks,
+    job: &mut Job<'_>,
+) -> Result<Option<Lease>, Failure> {
+    let Run { name, terms, skip_if_busy, .. } = arguments;
+    let waits = terms.wait.is_some() || !skip_if_busy;
+    let terms = if waits { terms.terms() } else { terms.terms().no_wait() };
+    let reason = match acquire(locks, name, terms, &mut job.signals).await {
+        Ok(lease) => return Ok(Some(lease)),
+        Err(reason) => reason,
+    };
+    match &reason {
+        NotAcquired::Interrupted(signal) => {
+            job.reporter.event(&Event::Interrupted { signal: signal.as_raw() });
+        }
+        NotAcquired::Failed(error @ AcquireError::Contended { .. }) => {
+            job.reporter.event(&Event::Busy);
+            if *skip_if_busy {
+                return Ok(None);
+            }
+            job.reporter.message(with_causes(error));
+            let code = arguments.conflict_exit_code.unwrap_or(exit_code::BUSY);
+            return Err(Failure::Reported { code });
+        }
+        NotAcquired::Failed(_) => {}
+    }
+    let failure = reason.into();
+    if let Failure::Unavailable(error) = &failure {
+        job.reporter.event(&Event::Unavailable { error });
+    }
+    Err(failure)
+}
+
+/// Finds whether the lease was lost before the command ended, though no renewal has noticed it. If
+/// the lock service doesn't answer, the deadline decides.
+async fn unnoticed_loss(
+    guard: &Guard<'_>,
+    locks: &Locks,
+    reporter: &mut Reporter,
+) -> Option<Reason> {
+    let lease = guard.lease;
+    let reason = match guard.watch.reason_if_ended(lease.remaining()) {
+        None => match locks.status(lease.name()).await {
+            Ok(status) => {
+                let held = status.held.map(|held| held.ownership);
+                (held.as_ref() != Some(lease.ownership())).then_some(Reason::NotOurs)
+            }
+            Err(_) => None,
+        },
+        reason => reason,
+    }?;
+    reporter.lost(lease.name(), reason);
+    Some(reason)
+}
+
+async fn release(lease: Lease, reporter: &mut Reporter) {
+    match lease.release().await {
+        Ok(Released::Released) => reporter.event(&Event::Released),
+        Ok(Released::NotHeld | Released::StillHeld) => reporter.event(&Event::NotHeld),
+        Err(error) => {
+            let error = with_causes(&error);
+            reporter.event(&Event::NotReleased { error: &error });
+            reporter.message(format!(
+                "the lock was not released, and is free when its ttl ends: {error}"
+            ));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The batch lane, through which all operations go, except those on blocked resources.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{blocked_lane::BlockedLane, group_commit::GroupCommit, job::Job};
+
+const MAX_BATCH_OPERATIONS: usize = 256;
+const MAX_BATCH_BYTES: usize = 16 << 20;
+
+/// Commits the queued jobs, batch after batch, until `close` is cancelled and the queue is empty.
+pub(super) async fn commit_batches(
+    group_commit: Arc<GroupCommit>,
+    mut queued: mpsc::UnboundedReceiver<Job>,
+    close: CancellationToken,
+    blocked_lane: BlockedLane,
+) {
+    let mut waiting = VecDeque::new();
+    let mut arrived = Vec::new();
+    loop {
+        // 1. Wait until jobs are queued, and take all of them, unless some wait for another try. Many
+        //    jobs queue during one commit, and all of them share the next one: the slower the
+        //    database, the larger the batch. A closed queue hands out its last jobs, and then 0. By
+        //    then, every job is answered or in the blocked lane, which ends after this function.
+        if waiting.is_empty() {
+            tokio::select! {
+                received = queued.recv_many(&mut arrived, MAX_BATCH_OPERATIONS) => {
+                    if received == 0 {
+                        return;
+                    }
+                }
+                () = close.cancelled(), if !queued.is_closed() => queued.close(),
+            }
+        }
+
+        // 2. If step 1 was skipped, take the new jobs too. Otherwise jobs that wait for another try
+        //    would hold up all others until they are decided.
+        while arrived.len() < MAX_BATCH_OPERATIONS
+            && let Ok(job) = queued.try_recv()
+        {
+            arrived.push(job);
+        }
+        waiting.extend(arrived.drain(..));
+
+        // 3. Leave jobs on blocked resources out of the batch. A locked row would hold up the whole
+        //    statement, and so every other job of the batch.
+        let (blocked, batch) = blocked_lane.split(take_batch(&mut waiting));
+
+        // 4. Decide the batch, make it durable, and answer what can be answered.
+        let undecided = group_commit.commit(batch).await;
+
+        // 5. Hand over the jobs on blocked resources: those that step 3 left out, and those that the
+        //    commit has found blocked.
+        for job in blocked.into_iter().chain(undecided.blocked) {
+            blocked_lane.push(job);
+        }
+
+        // 6. Put jobs that lost to a rival back in front, in order of arrival, and retry them at once.
+        //    The rival's clients need a moment to send their next writes. After a pause, this server
+        //    would lose to those, again and again.
+        for job in undecided.contended.into_iter().rev() {
+            waiting.push_front(job);
+        }
+    }
+}
+
+/// Takes the oldest jobs, as many as fit in one batch. A single job always fits.
+fn take_batch(waiting: &mut VecDeque<Job>) -> Vec<Job> {
+    let mut bytes = 0;
+    let fitting = waiting.iter().take(MAX_BATCH_OPERATIONS).take_while(|job| {
+        let is_first = bytes == 0;
+        bytes += job.bytes();
+        is_first || bytes <= MAX_BATCH_BYTES
+    });
+    let fitting = fitting.count();
+    waiting.drain(..fitting).collect()
+}

@@ -1,0 +1,80 @@
+//! A queued operation, and the answer that its handler waits for.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use fence::ResourceName;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::operation::{Action, Decided, Operation};
+
+/// The assumed size of a value that will be read, before its real size is known.
+const ASSUMED_VALUE_BYTES: usize = 256 << 10;
+
+/// Jobs by resource, in the byte order of the names. The jobs of one resource are in order of
+/// arrival.
+pub(super) type JobsByResource = BTreeMap<ResourceName, Vec<Job>>;
+
+/// A queued operation.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) operation: Operation,
+    reply: oneshot::Sender<Result<Decided, Unavailable>>,
+    queued: Instant,
+    /// The job's place in the queue, which is free again once the job is dropped.
+    _place: OwnedSemaphorePermit,
+}
+
+impl Job {
+    pub(super) fn new(
+        operation: Operation,
+        reply: oneshot::Sender<Result<Decided, Unavailable>>,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
+        Self { operation, reply, queued: Instant::now(), _place: place }
+    }
+
+    pub(super) fn answer(self, decision: Result<Decided, Unavailable>) {
+        // If the client has disconnected, its handler no longer waits for the answer.
+        let _ = self.reply.send(decision);
+    }
+
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.operation.action, Action::Read)
+    }
+
+    /// The size of the value that the operation writes, or may read.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.operation.action {
+            Action::Write { content, .. } => content.bytes.len(),
+            Action::Read => ASSUMED_VALUE_BYTES,
+            Action::Claim | Action::Delete { .. } => 0,
+        }
+    }
+
+    /// How long the operation has been queued.
+    pub(super) fn waited(&self) -> Duration {
+        self.queued.elapsed()
+    }
+}
+
+/// No decision could be made, or none can be reported.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub(crate) struct Unavailable {
+    /// What may have happened nevertheless.
+    pub(crate) outcome: UnavailableOutcome,
+    /// Why there is no decision.
+    pub(crate) reason: String,
+}
+
+/// What may have happened to an operation without a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnavailableOutcome {
+    /// The operation did not take effect, and never will.
+    None,
+    /// The operation may have taken effect.
+    Unknown,
+}

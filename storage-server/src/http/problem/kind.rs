@@ -1,0 +1,84 @@
+//! The problem types, each of which has a page of its own.
+
+use axum::http::StatusCode;
+
+/// A problem type: what all problems of this type have in common.
+#[derive(Debug)]
+pub(super) struct Kind {
+    pub(super) slug: &'static str,
+    pub(super) status: StatusCode,
+    pub(super) title: &'static str,
+    pub(super) explanation: &'static str,
+}
+
+macro_rules! kinds {
+    ($($name:ident = $slug:literal, $status:ident, $title:literal, $explanation:literal;)*) => {
+        $(pub(super) static $name: Kind = Kind {
+            slug: $slug,
+            status: StatusCode::$status,
+            title: $title,
+            explanation: $explanation,
+        };)*
+        /// All problem types.
+        pub(super) static KINDS: &[&Kind] = &[$(&$name),*];
+    };
+}
+
+kinds! {
+    MALFORMED_TOKEN = "malformed-token", BAD_REQUEST, "The fencing token is malformed",
+        "The header Fencing-Token was sent more than once, or its value is not a token: a whole \
+         number from 1 to 999999999999999 in plain digits, without a sign, spaces, decimals or \
+         leading zeros. Send the token exactly as you got it with the lock.";
+    MALFORMED_HOLDER = "malformed-holder", BAD_REQUEST, "The holder is malformed",
+        "The header Fencing-Holder was sent more than once, or its value is not a holder: up to 128 \
+         characters of visible ASCII, without spaces.";
+    MALFORMED_NAME = "malformed-name", BAD_REQUEST, "The resource's name is malformed",
+        "A name is 1 to 512 bytes of UTF-8 without control characters. No segment between slashes \
+         may be empty, '.' or '..', because clients and proxies rewrite such paths to another \
+         resource. Slashes may be sent as they are; percent-encode all other reserved characters.";
+    MALFORMED_REQUEST = "malformed-request", BAD_REQUEST, "The request is malformed",
+        "A header, the query or the body can't be parsed. The detail says which.";
+    NOT_FOUND = "not-found", NOT_FOUND, "There is nothing here",
+        "The resource has no value or no fence, or the server does not serve this path. A fenced \
+         read has claimed the resource even if it has no value.";
+    METHOD_NOT_ALLOWED = "method-not-allowed", METHOD_NOT_ALLOWED, "The method is not allowed here",
+        "The path exists, but does not support this method. The header Allow lists the methods \
+         that it supports.";
+    HOLDER_CONFLICT = "holder-conflict", CONFLICT, "The token belongs to another holder",
+        "The same token was already accepted from another holder: the lock's counter went backwards \
+         and issued the token twice. Nothing was changed. If you have claimed this resource before, \
+         another client has been let in since: discard what you have read, and start again by \
+         acquiring the lock. If not, get a higher token for your lock (reissue) and claim with it.";
+    STALE_TOKEN = "stale-token", PRECONDITION_FAILED, "The token is stale",
+        "A higher token was already accepted for this resource: the lock was granted to another \
+         client after your token was issued. Nothing was changed. Don't send the request again. \
+         Discard what you have read, and start again by acquiring the lock.";
+    VERSION_MISMATCH = "version-mismatch", PRECONDITION_FAILED, "The version is another",
+        "If-Match or If-None-Match was not met by the value's version, so the value was not \
+         changed. The token was accepted, and has claimed the resource.";
+    VALUE_TOO_LARGE = "value-too-large", PAYLOAD_TOO_LARGE, "The value is too large",
+        "The body has more bytes than the server's limit (--max-value-bytes).";
+    TOKEN_REQUIRED = "token-required", PRECONDITION_REQUIRED, "A fencing token is required",
+        "Writes, deletes and claims need the header Fencing-Token, with the token that came with \
+         the lock. Without it, the server could not recognise a late writer.";
+    UNAVAILABLE = "unavailable", SERVICE_UNAVAILABLE, "The server can't decide now",
+        "The database can't be reached, the resource stays locked there, or too many operations \
+         are queued. If outcome is none, the operation did not take effect and never will: try \
+         again. If outcome is unknown, the operation may have taken effect, or still may. Before \
+         anything else, get a higher token and make a fenced read with it. The read shows whether \
+         the operation took effect, and prevents it from doing so later.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readme_lists_every_problem_type() {
+        let readme = include_str!("../../../README.md");
+        for Kind { slug, status, .. } in KINDS {
+            let row = readme.lines().find(|line| line.contains(&format!("`{slug}`")));
+            assert!(row.is_some_and(|row| row.contains(status.as_str())), "{status} {slug}");
+        }
+    }
+}
