@@ -3,8 +3,11 @@
 use std::{future::pending, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use lab::{bench, client::Client, hammer::Hammer, replay::Replay};
-use tokio::signal::unix::{SignalKind, signal};
+use lab::{bench, client::Client, hammer::Hammer, programs::Guest, replay::Replay};
+use tokio::{
+    runtime::Builder,
+    signal::unix::{SignalKind, signal},
+};
 
 /// Shows what goes wrong with locks, on real processes that are really paused and killed.
 #[derive(Debug, Parser)]
@@ -40,11 +43,22 @@ enum Command {
     HoldLeases(bench::HoldLeases),
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    run(Cli::parse().command).await.unwrap_or_else(|error| {
-        eprintln!("lab: {}", with_causes(&error));
-        ExitCode::from(2)
+fn main() -> ExitCode {
+    let guest = Guest::from_arguments();
+    let mut runtime = match guest {
+        Some(Guest::StorageServer) => Builder::new_multi_thread(),
+        // What is measured or driven here is not disturbed by other threads.
+        Some(Guest::LockClient) | None => Builder::new_current_thread(),
+    };
+    let runtime = runtime.enable_all().build().expect("the system has room for a runtime");
+    runtime.block_on(async {
+        match guest {
+            Some(guest) => guest.run().await,
+            None => run(Cli::parse().command).await.unwrap_or_else(|error| {
+                eprintln!("lab: {}", with_causes(&error));
+                ExitCode::from(2)
+            }),
+        }
     })
 }
 

@@ -1,38 +1,62 @@
-//! The programs that the lab runs as processes of their own.
+//! The programs that the lab runs as processes of their own: all are this program, run again, so
+//! that no stale build of them is met.
 
-use std::{env, path::Path};
+use std::{env, ffi::OsString, io, process::ExitCode};
 
-use anyhow::{Context, bail};
 use testbed::Program;
 
-/// The client that scenarios drive: this program, run again.
+const CLIENT: &str = "client";
+const LOCK_CLIENT: &str = "lock-client";
+const STORAGE_SERVER: &str = "storage-server";
+
+/// The client that scenarios drive.
 ///
 /// # Errors
-/// If the operating system does not know this program's path.
-pub fn client() -> anyhow::Result<Program> {
-    Program::this("client")
+/// If the system does not know this program's path.
+pub fn client() -> io::Result<Program> {
+    Program::this(CLIENT)
 }
 
-/// The storage server.
+/// The command `lock-client`.
 ///
 /// # Errors
-/// If it isn't built.
-pub fn storage_server() -> anyhow::Result<Program> {
-    built("storage-server")
+/// If the system does not know this program's path.
+pub fn lock_client() -> io::Result<Program> {
+    Program::this(LOCK_CLIENT)
 }
 
-/// Finds a program that is built beside this one.
+/// The command `storage-server`.
 ///
 /// # Errors
-/// If it isn't there.
-pub fn built(program: &str) -> anyhow::Result<Program> {
-    let this = env::current_exe()?;
-    let folder = this.parent().context("a program is in a folder")?;
-    // Cargo puts tests into a folder of their own, `deps`.
-    let folder = if folder.ends_with("deps") { folder.parent().unwrap_or(folder) } else { folder };
-    let file: &Path = &folder.join(program);
-    if !file.is_file() {
-        bail!("{} is not built; `cargo build` builds it", file.display());
+/// If the system does not know this program's path.
+pub fn storage_server() -> io::Result<Program> {
+    Program::this(STORAGE_SERVER)
+}
+
+/// A command that the lab runs as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guest {
+    /// `lock-client`
+    LockClient,
+    /// `storage-server`
+    StorageServer,
+}
+
+impl Guest {
+    /// The command that this process was started as, by its first argument.
+    pub fn from_arguments() -> Option<Self> {
+        let first = env::args_os().nth(1)?;
+        [(LOCK_CLIENT, Self::LockClient), (STORAGE_SERVER, Self::StorageServer)]
+            .into_iter()
+            .find_map(|(name, guest)| (first == name).then_some(guest))
     }
-    Ok(Program::new(file))
+
+    /// Runs the command with the arguments after its name.
+    pub async fn run(self) -> ExitCode {
+        let arguments = env::args_os().skip(1).collect::<Vec<OsString>>();
+        match self {
+            Self::LockClient => lock_client_cli::run(arguments).await,
+            Self::StorageServer => storage_server::run(arguments).await,
+        }
+    }
 }

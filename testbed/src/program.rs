@@ -1,21 +1,32 @@
 //! Programs of this workspace.
 
-use std::{path::PathBuf, process::Command};
+use std::{env, io, path::PathBuf, process::Command};
 
 /// A program of this workspace, wherever Cargo has put it.
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,
+    subcommand: Option<String>,
 }
 
 impl Program {
     /// Makes one from the path of the program.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self { path: path.into(), subcommand: None }
     }
 
-    /// Returns a command that starts the program, still without arguments.
+    /// This program itself, run again with a subcommand. No other build of it can be met.
+    ///
+    /// # Errors
+    /// If the system does not know this program's path.
+    pub fn this(subcommand: &str) -> io::Result<Self> {
+        Ok(Self { path: env::current_exe()?, subcommand: Some(subcommand.to_owned()) })
+    }
+
+    /// Returns a command that starts the program, still without further arguments.
     pub fn command(&self) -> Command {
-        Command::new(&self.path)
+        let mut command = Command::new(&self.path);
+        command.args(&self.subcommand);
+        command
     }
 }

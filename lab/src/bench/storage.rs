@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     output::{Output, Table},
-    programs::built,
+    programs::storage_server,
 };
 
 #[derive(Args, Debug)]
@@ -53,14 +53,13 @@ impl StorageBench {
             wrk(&server.url, RESOURCES, seconds)?
         };
         let (sqlite, sqlite_hot) = {
-            let server = StorageServer::start(&built("storage-server")?, &[]).await?;
+            let server = StorageServer::start(&storage_server()?, &[]).await?;
             (wrk(server.url(), RESOURCES, seconds)?, wrk(server.url(), 1, seconds)?)
         };
         let database = Postgres::start().await?;
         let pgbench = unfenced_upserts(&database, seconds)?;
         let (postgres, postgres_hot) = {
-            let server =
-                StorageServer::start_on(&built("storage-server")?, &database.url(), &[]).await?;
+            let server = StorageServer::start_on(&storage_server()?, &database.url(), &[]).await?;
             (wrk(server.url(), RESOURCES, seconds)?, wrk(server.url(), 1, seconds)?)
         };
 

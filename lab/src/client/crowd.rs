@@ -1,7 +1,7 @@
 //! Many clients in one process.
 
 use futures_util::future::try_join_all;
-use testbed::process::allow_connections;
+use testbed::open_files;
 
 use super::{
     command::Command,
@@ -20,7 +20,7 @@ pub(super) async fn run(
     setup: &Setup,
     commands: &[Command],
 ) -> anyhow::Result<EventKind> {
-    allow_connections();
+    open_files::raise_limit();
     let shared = match crowd.connections {
         Connections::Shared => Some(Lock::connect(setup).await?),
         Connections::Own => None,

@@ -115,5 +115,6 @@ fn if_free() -> SetOptions {
 
 /// The event of a lock that has no token.
 pub(super) fn acquired(ttl_ms: u64) -> EventKind {
+    let ttl_ms = Some(ttl_ms);
     EventKind::Acquired { ttl_ms, remaining_ms: None, resource: None, holder: None, beside: None }
 }

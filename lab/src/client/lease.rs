@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use fence::{Fence, ResourceName, Token};
-use lock_client::{AcquireError, Backend, Lease, Locks, Released, Ttl};
+use lock_client::{AcquireError, Lease, Locks, Released, Ttl, backend::Backend};
 
 use super::{
     command::{Order, Renewal, Terms, millis},
@@ -60,7 +60,7 @@ impl LeaseLock {
             Ok(lease) => {
                 let fence = lease.fence()?;
                 let acquired = EventKind::Acquired {
-                    ttl_ms: terms.ttl_ms,
+                    ttl_ms: Some(terms.ttl_ms),
                     remaining_ms: Some(millis(lease.remaining())),
                     resource: Some(self.resource.to_string()),
                     holder: Some(fence.holder.redacted()),
@@ -72,7 +72,7 @@ impl LeaseLock {
             Err(AcquireError::Contended { .. }) => {
                 reports.add(EventKind::GaveUp { waited_ms: terms.wait_ms });
             }
-            Err(AcquireError::Unavailable(_)) if self.nodes > 1 => {
+            Err(AcquireError::Unavailable { .. }) if self.nodes > 1 => {
                 reports.add(EventKind::NoMajority);
             }
             Err(error) => return Err(error.into()),

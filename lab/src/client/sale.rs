@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fence::{ClaimError, Fence, ResourceName, redis::Fenced};
+use fence::{ClaimError, ResourceName, redis::Fenced};
 use redis::{AsyncCommands, AsyncConnectionConfig, aio::MultiplexedConnection};
 
 use super::{lock::Lock, report::Reports, setup::SaleGuard};
@@ -43,10 +43,10 @@ impl Sale {
         match self.guard {
             SaleGuard::Lock => {}
             SaleGuard::Fence => {
-                let Fence { token, holder } = lock.fence()?;
-                let fenced = Fenced::new(&self.resource, *token, holder);
+                let fence = lock.fence()?;
+                let fenced = Fenced::new(&self.resource, fence);
                 if !accepted(fenced.claim(&mut self.redis).await)? {
-                    reports.add((*token, EventKind::NotBought));
+                    reports.add((fence.token, EventKind::NotBought));
                     return Ok(());
                 }
             }
@@ -72,10 +72,10 @@ impl Sale {
                     let () = self.redis.hset_multiple(&self.key, &fields).await?;
                 }
                 SaleGuard::Fence => {
-                    let Fence { token, holder } = lock.fence()?;
-                    let fenced = Fenced::new(&self.resource, *token, holder);
+                    let fence = lock.fence()?;
+                    let fenced = Fenced::new(&self.resource, fence);
                     if !accepted(fenced.hset(&mut self.redis, &self.key, &fields).await)? {
-                        reports.add((*token, EventKind::NotBought));
+                        reports.add((fence.token, EventKind::NotBought));
                         return Ok(());
                     }
                 }
@@ -105,7 +105,7 @@ pub(crate) fn key(sale: &ResourceName) -> String {
 fn accepted(answer: Result<(), ClaimError<redis::RedisError>>) -> anyhow::Result<bool> {
     match answer {
         Ok(()) => Ok(true),
-        Err(ClaimError::Refused(_)) => Ok(false),
+        Err(ClaimError::Refused { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

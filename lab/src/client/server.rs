@@ -128,7 +128,7 @@ impl Server {
 fn answer<T>(answer: Result<T, FencedError>) -> anyhow::Result<Answer<T>> {
     match answer {
         Ok(value) => Ok(Answer::Accepted(value)),
-        Err(FencedError::Lost { refusal: Some(refusal) }) => Ok(Answer::Refused(refusal)),
+        Err(FencedError::Lost { refusal: Some(refusal), .. }) => Ok(Answer::Refused(refusal)),
         Err(error) => Err(error.into()),
     }
 }

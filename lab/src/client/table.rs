@@ -1,7 +1,7 @@
 //! A table of PostgreSQL, with no storage server in between, as a client uses it.
 
 use anyhow::{Context, ensure};
-use fence::{ClaimError, Fence, ResourceName, postgres};
+use fence::{ClaimError, Fence, Refusal, ResourceName, postgres};
 use sqlx::{Connection, PgConnection};
 
 use super::{lock::Lock, report::Reports, setup::Guard};
@@ -64,13 +64,11 @@ impl Table {
         Ok((stock - sold).to_string())
     }
 
-    async fn select(
-        &mut self,
-        Fence { token, holder }: &Fence,
-    ) -> Result<String, ClaimError<sqlx::Error>> {
+    /// Reads the row. A rejection is the error [`Refusal`].
+    async fn select(&mut self, fence: &Fence) -> anyhow::Result<String> {
         let mut transaction = self.database.begin().await?;
         if self.guard == Guard::Claim {
-            postgres::claim(&mut transaction, &self.resource, *token, holder).await?;
+            claim(&mut transaction, &self.resource, fence).await?;
         }
         let value = sqlx::query_scalar("select value from shelf where resource = $1")
             .bind(self.resource.as_str())
@@ -80,18 +78,13 @@ impl Table {
         Ok(value)
     }
 
-    async fn update(
-        &mut self,
-        Fence { token, holder }: &Fence,
-        value: &str,
-    ) -> Result<(), ClaimError<sqlx::Error>> {
+    /// Writes the row. A rejection is the error [`Refusal`].
+    async fn update(&mut self, fence: &Fence, value: &str) -> anyhow::Result<()> {
         let mut transaction = self.database.begin().await?;
         match self.guard {
             Guard::None => {}
-            Guard::Present => postgres::present(&mut transaction, *token, holder).await?,
-            Guard::Claim => {
-                postgres::claim(&mut transaction, &self.resource, *token, holder).await?;
-            }
+            Guard::Present => postgres::present(&mut transaction, fence).await?,
+            Guard::Claim => claim(&mut transaction, &self.resource, fence).await?,
         }
         let updated = sqlx::query("update shelf set value = $2 where resource = $1")
             .bind(self.resource.as_str())
@@ -99,20 +92,25 @@ impl Table {
             .execute(&mut *transaction)
             .await;
         if let Err(error) = updated {
-            return Err(match postgres::refusal(&error) {
-                Some(refusal) => refusal.into(),
-                None => ClaimError::Database(error),
-            });
+            return Err(postgres::refusal(&error).map_or_else(|| error.into(), Into::into));
         }
         Ok(transaction.commit().await?)
     }
 }
 
+async fn claim(
+    transaction: &mut PgConnection,
+    resource: &ResourceName,
+    fence: &Fence,
+) -> anyhow::Result<()> {
+    match postgres::claim(transaction, resource, fence).await {
+        Err(ClaimError::Refused { refusal, .. }) => Err(refusal.into()),
+        answer => Ok(answer?),
+    }
+}
+
 /// Reports a rejection by the table. All other errors end the client.
-fn reject(error: ClaimError<sqlx::Error>, reports: &mut Reports) -> anyhow::Result<()> {
-    let ClaimError::Refused(refusal) = error else {
-        return Err(error.into());
-    };
-    reports.add(refusal);
+fn reject(error: anyhow::Error, reports: &mut Reports) -> anyhow::Result<()> {
+    reports.add(error.downcast::<Refusal>()?);
     Ok(())
 }

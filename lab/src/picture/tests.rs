@@ -1,11 +1,10 @@
 //! Pictures of a recorded run, which is in a file, and of changed ones.
 
 use roxmltree::{Document, Node};
-use serde_json::Value;
 
 use super::{draw, text};
 use crate::{
-    record::{Actor, Event, Fact, Outcome, Outcomes, RunRecord},
+    record::{EventKind, RunRecord},
     scenario::{self, Scenario},
 };
 
@@ -103,7 +102,7 @@ fn picture_is_light_or_dark_and_says_in_words_what_it_shows() {
     };
     assert_eq!(document.root_element().attribute("role"), Some("img"));
     assert_eq!(text("title"), "token-33-34");
-    assert!(text("desc").starts_with(scenario().claim()), "{}", text("desc"));
+    assert!(text("desc").starts_with(scenario().claim), "{}", text("desc"));
     assert!(text("desc").ends_with("nothing lost."), "{}", text("desc"));
 }
 
@@ -142,8 +141,11 @@ fn stored_value_is_escaped_and_shortened() {
     let mut record = recorded();
     let value = "<script>\u{1}alert(\"'&'\")</script>";
     for event in &mut record.events {
-        if let Some(stored) = event.details.get_mut("value").filter(|value| value.is_string()) {
-            *stored = value.into();
+        if let EventKind::AcceptedWrite(content)
+        | EventKind::AcceptedStaleWrite(content)
+        | EventKind::Written { content, .. } = &mut event.kind
+        {
+            content.value = Some(value.to_owned());
         }
     }
     let texts = check(&picture(&record));
@@ -162,7 +164,11 @@ fn run_that_did_not_show_its_claim_says_so() {
 #[test]
 fn of_very_many_events_those_in_the_middle_are_left_out() {
     let mut record = recorded();
-    let written = record.events.iter().position(|event| event.event == "written").unwrap();
+    let written = record
+        .events
+        .iter()
+        .position(|event| matches!(event.kind, EventKind::Written { .. }))
+        .unwrap();
     let write = record.events[written..written + 2].to_vec();
     let many = write.iter().cycle().take(2000).cloned();
     record.events.splice(written..written, many);

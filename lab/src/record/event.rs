@@ -107,7 +107,8 @@ pub enum EventKind {
     SetWithoutExpiry,
     /// A client has acquired the lock.
     Acquired {
-        ttl_ms: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ttl_ms: Option<u64>,
         /// How long the lease is valid.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         remaining_ms: Option<u64>,

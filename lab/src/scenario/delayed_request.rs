@@ -37,9 +37,9 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     let token_33 = client_1.acquire_token(33, SHORT_TTL).await?;
     client_1.read().await?;
     client_1.check_lease().await?;
-    network.hold();
+    let hold = network.hold_write();
     client_1.send(&write(VALUE_1))?;
-    network.wait_for_write(token_33).await?;
+    let late_write = network.caught(hold, token_33).await?;
     lock.expires(Actor::Client1, token_33).await?;
 
     // Client 2 acquires the lock with token 34, and writes.
@@ -52,7 +52,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     client_2.release().await?;
 
     // The write with token 33 arrives. The storage accepts or rejects it.
-    network.deliver(token_33);
+    late_write.deliver();
     client_1.finish_write().await?;
     client_1.release().await?;
 

@@ -58,7 +58,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
 
     // The replica is cut off, and misses the grant to client 1. (A replica that is merely stopped
     // loses nothing: what it has not read yet waits in its socket.)
-    replica.cut().await;
+    replica.cut();
     scene.record(Actor::Replica, None, EventKind::CutOff);
     let mut client_1 =
         scene.client(Actor::Client1, INVOICE, primary.setup(), storage.setup(offer))?;

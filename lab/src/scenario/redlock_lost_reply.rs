@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testbed::{LostReply, NodeKind, wait::until};
+use testbed::{NodeKind, Proxy, wait::until};
 
 use super::{
     definition::Scenario,
@@ -72,11 +72,11 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     };
 
     // B and C grant the lock to client 1, and their replies are lost.
-    let lossy = [nodes.lossy_way(1).await?, nodes.lossy_way(2).await?];
-    let [b, c] = [lossy[0].url(), lossy[1].url()];
+    let lossy = [nodes.lossy_proxy(1).await?, nodes.lossy_proxy(2).await?];
+    let [b, c] = [lossy[0].url("redis"), lossy[1].url("redis")];
     let mut client_1 = client(Actor::Client1, vec![nodes.urls().remove(0), b, c])?;
     client_1.send(&Command::Acquire(Terms::new(LONG_TTL)))?;
-    until(LOST_WITHIN, || Ok(lossy.iter().all(LostReply::has_been_lost))).await?;
+    until(LOST_WITHIN, || Ok(lossy.iter().all(Proxy::has_struck))).await?;
     nodes.record_lost_replies(1..3);
     write_if_acquired(&mut client_1, VALUE_1).await?;
     nodes.check_taken(0..3).await?;

@@ -91,7 +91,7 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
         EventKind::Acquired { ttl_ms, beside, .. } => {
             let acquires = match event.token {
                 Some(token) => format!("acquires the lock: token {token}"),
-                None => format!("acquires the lock for {}", seconds(*ttl_ms)),
+                None => format!("acquires the lock for {}", seconds(ttl_ms.unwrap_or(0))),
             };
             match beside {
                 Some(other) => bad(format!("{acquires}, BESIDE {other}")),

@@ -78,6 +78,15 @@ mod tests {
     }
 
     #[test]
+    fn readme_has_all_exit_codes() {
+        let readme = include_str!("../README.md");
+        for (code, meaning) in MEANINGS {
+            let row = format!("\n| {code} | {meaning} |\n");
+            assert!(readme.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
     fn codes_are_listed_with_their_meanings() {
         let expected =
             "  75  another client holds the lock\n 127  run: the command was not found\n";

@@ -123,7 +123,8 @@ impl From<RenewError> for Failure {
     fn from(error: RenewError) -> Self {
         match error {
             RenewError::Lost(_) => Self::LeaseLost(
-                "the lock of this handle is lost: its ttl ended, or another client acquired it",
+                "the lock of this handle is lost: it was released, its ttl ended, or another client has \
+                 acquired it",
             ),
             error => Self::unavailable(&error),
         }

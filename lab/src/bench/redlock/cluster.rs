@@ -12,7 +12,7 @@ use crate::{
         peer::{self, Fenced, Peer, RsLock},
         work::{Meter, Work},
     },
-    programs::built,
+    programs::lock_client,
 };
 
 /// How long a resumed node may take until it owns locks again.
@@ -112,7 +112,7 @@ impl Cluster {
 
 /// Initialises the nodes as a cluster, with the same command as a user.
 fn initialise(urls: &[String]) -> anyhow::Result<()> {
-    let mut command = built("lock-client")?.command();
+    let mut command = lock_client()?.command();
     command.args(["node", "init"]).args(urls.iter().flat_map(|url| ["--redis", url]));
     let output = command.output().context("can't run lock-client")?;
     let error = String::from_utf8_lossy(&output.stderr);

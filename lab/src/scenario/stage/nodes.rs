@@ -7,9 +7,9 @@ use fence::{ResourceName, Token};
 use futures_util::future::try_join_all;
 use lock_client::{
     Ttl,
-    redlock::operator::{Asked, Operator},
+    redlock::operator::{Admission, Operator},
 };
-use testbed::{LostReply, NodeKind, Redis, RedlockNodes, wait::until_async};
+use testbed::{NodeKind, Proxy, Redis, RedlockNodes, wait::until_async};
 
 use super::{
     findings::{holders, lease_over, titles},
@@ -57,9 +57,11 @@ impl Nodes {
         self.nodes.urls()
     }
 
-    /// A way to a node on which its first reply about the lock is lost.
-    pub(crate) async fn lossy_way(&self, node: usize) -> anyhow::Result<LostReply> {
-        LostReply::on_the_way_to(self.node(node).socket(), self.resource.as_str()).await
+    /// Starts a proxy before a node that loses the node's first reply about the lock.
+    pub(crate) async fn lossy_proxy(&self, node: usize) -> anyhow::Result<Proxy> {
+        let proxy = Proxy::start(self.node(node).socket()).await?;
+        proxy.lose_reply_to(self.resource.as_str());
+        Ok(proxy)
     }
 
     /// Records that the replies of these nodes were lost.
@@ -117,7 +119,7 @@ impl Nodes {
         };
         let (operator, url) = (self.operator()?, self.node(node).url());
         let admit = async {
-            if let Asked::After(admission) = operator.ask_to_admit(&url).await? {
+            if let Admission::Pending(admission) = operator.request_admission(&url).await? {
                 admission.finish().await?;
             }
             anyhow::Ok(())

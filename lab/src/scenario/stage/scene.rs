@@ -1,7 +1,7 @@
 //! The world that a scenario is replayed in, and its record.
 
 use fence::Token;
-use testbed::Shared;
+use testbed::Databases;
 
 use super::{client::Client, crowd::Crowd, process::ClientProcess};
 use crate::{
@@ -13,12 +13,12 @@ use crate::{
 pub(crate) struct Scene {
     pub(crate) world: &'static World,
     pub(crate) recorder: Recorder,
-    shared: Shared,
+    databases: Databases,
 }
 
 impl Scene {
     pub(crate) fn new(world: &'static World, recorder: Recorder) -> Self {
-        Self { world, recorder, shared: Shared::default() }
+        Self { world, recorder, databases: Databases::default() }
     }
 
     /// Goes on in another world.
@@ -33,7 +33,7 @@ impl Scene {
 
     /// Makes a database in PostgreSQL, and returns its URL.
     pub(crate) async fn database(&mut self) -> anyhow::Result<String> {
-        self.shared.database().await
+        self.databases.create().await
     }
 
     /// Starts a client that takes a lock and works on a resource of the same name.

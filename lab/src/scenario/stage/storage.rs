@@ -3,7 +3,10 @@
 use anyhow::Context;
 use fence::Token;
 use lock_client::storage;
-use testbed::{StorageServer, network::Network};
+use testbed::{
+    Proxy, StorageServer,
+    proxy::{HeldRequest, Hold},
+};
 
 use super::scene::Scene;
 use crate::{
@@ -41,11 +44,10 @@ impl Storage {
         StoreSetup::Server { url: self.server.url().to_owned(), offer }
     }
 
-    /// A network on the way to the server.
+    /// Starts a network on the way to the server, which can hold back a write.
     pub(crate) async fn network(&self, scene: &Scene) -> anyhow::Result<SlowNetwork> {
-        let address = self.server.url().trim_start_matches("http://").parse()?;
-        let network = Network::to(address).await?;
-        Ok(SlowNetwork { network, recorder: scene.recorder.clone() })
+        let proxy = Proxy::start(self.server.address()).await?;
+        Ok(SlowNetwork { proxy, recorder: scene.recorder.clone() })
     }
 
     pub(crate) async fn stored(&self, resource: &str) -> anyhow::Result<Stored> {
@@ -55,33 +57,46 @@ impl Storage {
     }
 }
 
-/// A network that can hold back what clients send.
+/// A network that can hold back a write.
 pub(crate) struct SlowNetwork {
-    network: Network,
+    proxy: Proxy,
+    recorder: Recorder,
+}
+
+/// A write that the network holds back.
+pub(crate) struct HeldWrite {
+    request: HeldRequest,
+    token: Option<Token>,
     recorder: Recorder,
 }
 
 impl SlowNetwork {
     /// What a client needs that writes to the server through this network.
     pub(crate) fn setup(&self, offer: Offer) -> StoreSetup {
-        StoreSetup::Server { url: format!("http://{}", self.network.address()), offer }
+        StoreSetup::Server { url: self.proxy.url("http"), offer }
     }
 
-    /// Holds back everything that is sent from now on.
-    pub(crate) fn hold(&self) {
-        self.network.hold();
+    /// Holds back the next write.
+    pub(crate) fn hold_write(&self) -> Hold {
+        self.proxy.hold("PUT ")
     }
 
-    /// Waits until the network holds back a write with this token.
-    pub(crate) async fn wait_for_write(&self, token: Option<Token>) -> anyhow::Result<()> {
-        self.network.holds_something().await?;
-        self.recorder.record(Actor::Network, token, EventKind::RequestHeld);
-        Ok(())
+    /// Waits until the network holds back the write, which has this token.
+    pub(crate) async fn caught(
+        &self,
+        hold: Hold,
+        token: Option<Token>,
+    ) -> anyhow::Result<HeldWrite> {
+        let (request, recorder) = (hold.caught().await?, self.recorder.clone());
+        recorder.record(Actor::Network, token, EventKind::RequestHeld);
+        Ok(HeldWrite { request, token, recorder })
     }
+}
 
-    /// Delivers the write with this token that the network held back.
-    pub(crate) fn deliver(&self, token: Option<Token>) {
-        self.recorder.record(Actor::Network, token, EventKind::RequestDelivered);
-        self.network.deliver();
+impl HeldWrite {
+    /// Delivers the write.
+    pub(crate) fn deliver(self) {
+        self.recorder.record(Actor::Network, self.token, EventKind::RequestDelivered);
+        self.request.deliver();
     }
 }
