@@ -21,9 +21,8 @@ demo: redis-server
 	cargo build --workspace
 	target/debug/lab replay
 
-# Most of what a test does is to wait: so there is one more at once than there are cores.
+# Tests mostly wait. So one more runs at once than there are cores.
 test: redis-server openssl curl postgresql mariadb sqlite3 python node
-	cargo build --workspace
 	RUST_TEST_THREADS=$$(($$(getconf _NPROCESSORS_ONLN) + 1)) cargo test --workspace
 
 check:
@@ -33,11 +32,10 @@ check:
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps
 
 seeds: redis-server
-	cargo build --workspace --bins
-	FENCED_RUNS=1000 cargo test --package lock-client --all-features --test main redlock::seeded
+	FENCED_RUNS=1000 cargo test --package lock-client --test main redlock::seeded
 
 bench: redis-server postgresql wrk python
-	cargo build --workspace --bins --release
+	cargo build --package lab --release
 	target/release/lab bench storage
 	target/release/lab bench fence
 	target/release/lab bench locks

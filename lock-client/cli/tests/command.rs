@@ -18,7 +18,7 @@ use testbed::{Redis, process::Process, wait::until};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The message if another client holds the lock.
-pub(crate) const BUSY: &str = "somebody else holds the lock";
+pub(crate) const BUSY: &str = "is held by another client";
 /// The message if Redis doesn't answer.
 pub(crate) const NO_ANSWER: &str = "no answer from the lock service";
 /// The message of `renew` and `release` if the lock is no longer held.
