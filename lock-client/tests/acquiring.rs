@@ -1,4 +1,4 @@
-//! Locks in one Redis: tokens, deadlines, and what is left behind.
+//! Locks in one Redis: tokens, deadlines, and cleaning up.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -96,7 +96,7 @@ async fn lease_past_its_deadline_never_claims_to_be_held() {
     assert!(lease.token().is_err());
     assert_eq!(lease.remaining(), Duration::ZERO);
     assert!(lease.fence().is_err());
-    // It is not taken back, not even if nobody else has taken it.
+    // It is not taken back, even if no other client has acquired it.
     assert!(matches!(lease.renew().await, Err(RenewError::Lost(_))));
 }
 
@@ -117,7 +117,11 @@ async fn renewal_extends_only_what_is_still_ours() {
     let other = locks.acquire(&name("r"), tried(2_000)).await.unwrap();
     assert!(matches!(lease.renew().await, Err(RenewError::Lost(_))));
     assert!(lease.token().is_err());
-    assert_eq!(lease.release().await.unwrap(), Released::NotHeld, "another's lock is left alone");
+    assert_eq!(
+        lease.release().await.unwrap(),
+        Released::NotHeld,
+        "another client's lock is unchanged"
+    );
     let held = locks.status(&name("r")).await.unwrap().held.unwrap();
     assert_eq!(Ok(held.token), other.token());
 }
@@ -176,7 +180,7 @@ async fn scripts_that_redis_has_forgotten_are_sent_again() {
 }
 
 #[tokio::test]
-async fn same_holder_gets_the_same_grant_again_and_the_full_ttl() {
+async fn same_holder_receives_the_same_grant_again_and_the_full_ttl() {
     let redis = Redis::start().await.unwrap();
     let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
     let (name, holder) = (name("r"), fence::Holder::random());
@@ -217,7 +221,7 @@ async fn acquire_that_gave_up_on_a_hung_redis_leaves_no_lock_behind() {
     let tried = locks.acquire(&name("r"), tried(600_000)).await;
     assert!(matches!(tried, Err(AcquireError::Unavailable { .. })), "{tried:?}");
     redis.process().resume().unwrap();
-    // Redis now reads what was sent: the tries, and the release that followed them.
+    // Redis now reads the tries, and the release that followed them.
     let lease = locks
         .acquire(&name("r"), Terms::new(ttl(1_000)).wait(Duration::from_secs(30)))
         .await
@@ -226,7 +230,7 @@ async fn acquire_that_gave_up_on_a_hung_redis_leaves_no_lock_behind() {
 }
 
 #[tokio::test]
-async fn locks_are_settled_when_what_was_dropped_is_undone() {
+async fn wait_for_the_background_ends_when_what_was_dropped_is_undone() {
     let redis = Redis::start().await.unwrap();
     let owner = locks(&redis.url());
     let locks = locks(&redis.url());

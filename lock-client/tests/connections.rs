@@ -26,7 +26,7 @@ fn runtime() -> Runtime {
     runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// The kernel of a server that hangs acknowledges what it is sent, as a proxy before a dead one does.
+/// The kernel of a server that hangs acknowledges its packets, as does a proxy before a dead server.
 #[tokio::test]
 async fn primary_that_hangs_is_left_for_the_one_that_the_sentinels_name() {
     let mut world = Sentinels::start().await.unwrap();
@@ -45,7 +45,7 @@ async fn primary_that_hangs_is_left_for_the_one_that_the_sentinels_name() {
 #[tokio::test]
 async fn short_wait_is_long_enough_to_connect_to_the_second_sentinel() {
     let world = Sentinels::start().await.unwrap();
-    // It takes connections, and never answers.
+    // It accepts connections, and never answers.
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let first = format!("redis+sentinel://{},", mute.local_addr().unwrap());
     let locks = locks(&world.url().replace("redis+sentinel://", &first));
@@ -63,8 +63,8 @@ async fn redis_that_is_busy_with_a_script_is_waited_for() {
     let meanwhile = async {
         let is_busy = async || Ok(redis.command::<String>(&["PING"]).await.is_err());
         until_async(SOON, is_busy).await.unwrap();
-        // Who asks again was told that it is busy. Only an acquire names the counter, and only a
-        // release the channel, before somebody listens there.
+        // A client that tries again was rejected as busy before. Before the first subscription, only an
+        // acquire names the counter, and only a release names the channel.
         let asked =
             ["fenced:{r}:token", "fenced:{r}:freed"].map(|text| (text, proxy.requests(text)));
         let ask_again =
@@ -84,7 +84,7 @@ async fn redis_that_is_busy_with_a_script_is_waited_for() {
 }
 
 #[test]
-fn waiters_hear_in_another_runtime_than_the_first() {
+fn waiters_are_notified_in_another_runtime_than_the_first() {
     let servers = runtime();
     let redis = servers.block_on(Redis::start()).unwrap();
     let (locks, r) = (locks(&redis.url()), name("r"));
@@ -95,8 +95,9 @@ fn waiters_hear_in_another_runtime_than_the_first() {
             let waits = locks.acquire(&r, Terms::new(ttl(60_000)).wait(SOON));
             let releases = async {
                 let channel = ["PUBSUB", "NUMSUB", "fenced:{r}:freed"];
-                let heard = async || Ok(redis.command::<(String, u64)>(&channel).await?.1 == 1);
-                until_async(SOON, heard).await.unwrap();
+                let is_notified =
+                    async || Ok(redis.command::<(String, u64)>(&channel).await?.1 == 1);
+                until_async(SOON, is_notified).await.unwrap();
                 held.release().await.unwrap();
             };
             let (acquired, ()) = tokio::join!(waits, releases);

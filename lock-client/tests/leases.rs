@@ -1,4 +1,4 @@
-//! Leases: their renewal, their end, and what is shared by their clones.
+//! Leases: renewal, end, and what clones share.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::{
 const SOON: Duration = Duration::from_secs(20);
 
 async fn until_passed(lease: &Lease, time: Duration) {
-    // Only so much time passing shows that something does not happen.
+    // Only the passing of time shows that something does not happen.
     sleep(time).await;
     assert!(lease.token().is_ok(), "it is still held");
 }
@@ -32,7 +32,7 @@ async fn lease_renews_itself_as_long_as_it_lives_and_no_longer() {
     let busy = others.acquire(&name("r"), tried(1_000)).await;
     assert!(matches!(busy, Err(AcquireError::Contended { .. })), "{busy:?}");
     assert_eq!(lease.token(), first_token);
-    // Forgotten, and not released: a task that outlived the lease would keep the lock.
+    // The lease is forgotten, not released: a task that outlived it would keep the lock.
     lease.detach().unwrap();
     let next = others.acquire(&name("r"), Terms::new(ttl(1_000)).wait(SOON)).await;
     next.expect("nobody renews it any more").release().await.unwrap();
@@ -52,7 +52,7 @@ async fn lease_without_renewal_ends_with_its_ttl() {
 async fn lease_is_held_no_longer_than_its_cap() {
     let redis = Redis::start().await.unwrap();
     let locks = locks(&redis.url());
-    // Renewed for the rest of the first, and not for that of the second.
+    // The first is renewed for its rest. The second is not renewed.
     for (cap, ttl_ms) in [(2_500, 2_000), (200, 600_000)] {
         let cap = Duration::from_millis(cap);
         let terms = Terms::new(ttl(ttl_ms)).max_hold(cap);
@@ -74,7 +74,7 @@ async fn cap_holds_when_a_renewal_comes_late_and_when_a_lease_is_adopted() {
     let terms = Terms::new(ttl(3_000)).max_hold(cap).no_wait();
     let lease = locks.acquire(&name("r"), terms).await.unwrap();
     redis.process().pause().await.unwrap();
-    // The renewal of the first second gets through after the second.
+    // The renewal of the first second arrives after the second.
     sleep(Duration::from_secs(2)).await;
     redis.process().resume().unwrap();
     while lease.token().is_ok() {
@@ -112,19 +112,19 @@ async fn cap_holds_when_a_renewal_waits_for_a_reissue() {
 }
 
 #[tokio::test]
-async fn lock_that_went_to_somebody_else_is_lost_and_not_taken_back() {
+async fn lock_that_another_client_acquired_is_lost_and_not_taken_back() {
     let redis = Redis::start().await.unwrap();
     let (ours, others) = (locks(&redis.url()), locks(&redis.url()));
     let lease = ours.acquire(&name("r"), Terms::new(ttl(6_000))).await.unwrap();
     let _: i64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
     let other = others.acquire(&name("r"), tried(60_000)).await.unwrap();
-    // At the next renewal, and so before the ttl is over.
+    // The next renewal finds it, and so before the ttl ends.
     timeout(Duration::from_secs(5), lease.lost()).await.expect("a renewal tells");
     assert!(lease.token().is_err(), "and never the successor's token");
     assert!(matches!(lease.renew().await, Err(RenewError::Lost(_))));
     assert_eq!(lease.release().await.unwrap(), Released::NotHeld);
     let held = ours.status(&name("r")).await.unwrap().held.unwrap();
-    assert_eq!(Ok(held.token), other.token(), "the other's lock is left alone");
+    assert_eq!(Ok(held.token), other.token(), "the other client's lock is unchanged");
 }
 
 #[tokio::test]
@@ -133,12 +133,12 @@ async fn renewal_that_comes_too_late_does_not_take_the_lock_back() {
     let locks = locks(&redis.url());
     let lease = locks.acquire(&name("r"), Terms::new(ttl(2_000))).await.unwrap();
     let token_before = lease.token().unwrap();
-    // The lock has no end in Redis, so only the lease's own deadline can make it lost.
+    // The lock never expires in Redis, so only the lease's own deadline can make it lost.
     let _: i64 = redis.command(&["PERSIST", "fenced:{r}:lock"]).await.unwrap();
     redis.process().pause().await.unwrap();
     timeout(SOON, lease.lost()).await.expect("it is past its deadline");
     redis.process().resume().unwrap();
-    // Redis answers in the order of asking: by now, the renewal has been answered too.
+    // Redis answers in order: by now, the renewal was answered too.
     let held = locks.status(&name("r")).await.unwrap().held.unwrap();
     assert!(lease.token().is_err());
     assert!(matches!(lease.renew().await, Err(RenewError::Lost(_))));
@@ -194,7 +194,7 @@ async fn detached_lock_is_adopted_by_another_client() {
 }
 
 #[tokio::test]
-async fn counter_is_kept_for_as_long_as_it_was_told() {
+async fn counter_is_kept_for_the_retention() {
     let redis = Redis::start().await.unwrap();
     let retention = Duration::from_millis(400);
     let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
@@ -212,7 +212,7 @@ async fn counter_is_kept_for_as_long_as_it_was_told() {
     let lease = forgetting.acquire(&name("r"), ttl(2_000)).await.unwrap();
     assert!(lease.token().unwrap() > token(1_000_000_000_000), "it starts at the clock");
 
-    // Without a retention it stays, also one that was to be forgotten.
+    // Without a retention, a counter stays, even one that had a retention before.
     lease.release().await.unwrap();
     let keeping = locks(&redis.url());
     keeping.acquire(&name("r"), ttl(300)).await.unwrap().release().await.unwrap();

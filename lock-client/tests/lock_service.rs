@@ -1,4 +1,4 @@
-//! A private Redis as a lock service: clients of it, and what it shows from outside of the lock `r`.
+//! A private Redis as a lock service: its clients, and the state of the lock `r` as Redis shows it.
 
 use std::{error::Error, time::Duration};
 
@@ -23,7 +23,7 @@ pub(crate) fn tried(millis: u64) -> Terms {
     Terms::new(ttl(millis)).no_wait()
 }
 
-/// The terms of a single try, whose lease does nothing by itself.
+/// The terms of a single try, whose lease is not renewed.
 pub(crate) fn unrenewed(millis: u64) -> Terms {
     tried(millis).without_renewal()
 }
@@ -51,13 +51,13 @@ pub(crate) async fn set_counter(redis: &Redis, last: u64) {
     redis.set("fenced:{r}:token", &last.to_string()).await.unwrap();
 }
 
-/// Waits until no lock of any name is taken.
+/// Waits until every lock is free.
 pub(crate) async fn until_free(redis: &Redis) {
     let is_free = async || Ok(redis.command::<Vec<String>>(&["KEYS", "*:lock"]).await?.is_empty());
     until_async(PATIENCE, is_free).await.unwrap();
 }
 
-/// How many channels of locks are listened on.
+/// The number of lock channels that have subscribers.
 pub(crate) async fn channels(redis: &Redis) -> anyhow::Result<usize> {
     Ok(redis.command::<Vec<String>>(&["PUBSUB", "CHANNELS", "fenced:*"]).await?.len())
 }
@@ -66,7 +66,7 @@ pub(crate) async fn until_listening(redis: &Redis, count: usize) {
     until_async(PATIENCE, async || Ok(channels(redis).await? == count)).await.unwrap();
 }
 
-/// What `INFO commandstats` counts of scripts.
+/// The number of scripts run, from `INFO commandstats`.
 pub(crate) async fn scripts_run(redis: &Redis) -> u64 {
     let info: String = redis.command(&["INFO", "commandstats"]).await.unwrap();
     let calls = |line: &str| line.split_once("calls=")?.1.split_once(',')?.0.parse::<u64>().ok();
@@ -74,7 +74,7 @@ pub(crate) async fn scripts_run(redis: &Redis) -> u64 {
     of("cmdstat_evalsha:").unwrap_or_default() + of("cmdstat_eval:").unwrap_or_default()
 }
 
-/// Starts a waiter for `r`, the only one, and waits until it waits.
+/// Starts the only waiter for `r`, and returns when it waits.
 pub(crate) async fn waiting(
     redis: &Redis,
     locks: &Locks,
@@ -87,8 +87,8 @@ pub(crate) async fn waiting(
     waiter
 }
 
-/// Waits until the only one who runs scripts waits: it has tried, subscribed, and tried once more.
-/// Before that last try, a lock that is freed is not missed for want of a wakeup.
+/// Waits until the only client that runs scripts waits: it has tried, subscribed, and tried once more.
+/// Before that last try, it would not need a notification to acquire a freed lock.
 pub(crate) async fn until_waiting(redis: &Redis, scripts_before: u64) {
     let waits =
         async || Ok(channels(redis).await? == 1 && scripts_run(redis).await >= scripts_before + 2);

@@ -1,4 +1,4 @@
-//! A lock service and a client of it, on whose way something goes wrong.
+//! A lock service, and a client whose connection has faults.
 
 use std::time::Duration;
 
@@ -75,14 +75,14 @@ impl Service {
         outcome
     }
 
-    /// Waits until so many stand in the queue.
+    /// Waits until this many waiters are in the queue.
     pub(crate) async fn queued(&self, count: u64) {
         let queued = async || Ok(self.near.status(&name("r")).await?.queued == count);
         until_async(PATIENCE, queued).await.unwrap();
     }
 
-    /// Checks that the lock is free, that nobody stands in the queue, that nobody listens, and that
-    /// the last token is this one.
+    /// Checks that the lock is free, that there are no waiters and no subscriptions, and that this is the
+    /// last token.
     pub(crate) async fn assert_nothing_is_left(&self, last_token: u64) {
         until_listening(&self.redis, 0).await;
         let keys: Vec<String> = self.redis.command(&["KEYS", "*"]).await.unwrap();

@@ -1,6 +1,5 @@
-//! What goes wrong on the way, at every step: a request that is lost, a reply that is lost, and a
-//! server that hangs for a while. Nothing that may have happened is told as refused, and nothing is
-//! left behind.
+//! Every step with each fault: a lost request, a lost reply, and a server that hangs for a while. No
+//! step that may have been carried out is reported as refused, and nothing is left behind.
 
 mod holding;
 mod waiting;
@@ -19,7 +18,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs each test with each fault.
-macro_rules! whatever_goes_wrong {
+macro_rules! with_every_fault {
     ($($step:ident,)*) => {
         mod lost_request {
             $(#[tokio::test]
@@ -41,4 +40,4 @@ macro_rules! whatever_goes_wrong {
         }
     };
 }
-use whatever_goes_wrong;
+use with_every_fault;

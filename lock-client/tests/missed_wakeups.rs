@@ -1,4 +1,4 @@
-//! Waiters that miss the message which would have woken them.
+//! Waiters that miss the message that should notify them.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -21,17 +21,17 @@ use crate::{
 };
 
 const SOON: Duration = Duration::from_secs(20);
-/// Sooner than a waiter looks for itself, which is after a second where it is fair.
+/// Sooner than a waiter tries by itself. In the fair order, it does so after a second.
 const AT_ONCE: Duration = Duration::from_millis(700);
 
-/// A Redis on which the lock is freed just before a waiter listens: whoever has tried before that, and
-/// doesn't try again, is never woken.
+/// A Redis that releases the lock just before a waiter subscribes. A waiter that tried before that, and
+/// doesn't try again, is never notified.
 #[derive(Debug)]
 struct FreedBeforeSubscribed {
     redis: lock_client::redis::Redis,
     lease: Mutex<Option<Lease>>,
     subscribed: OnceLock<Instant>,
-    /// How long after that it was tried again.
+    /// The time from that release to the next try.
     tried_after: Arc<OnceLock<Duration>>,
 }
 
@@ -101,7 +101,7 @@ impl Backend for FreedBeforeSubscribed {
 }
 
 #[tokio::test]
-async fn lock_that_is_freed_before_a_waiter_listens_is_not_missed() {
+async fn lock_that_is_freed_before_a_waiter_subscribes_is_not_missed() {
     let redis = Redis::start().await.unwrap();
     for terms in [fair(), ttl(600_000).into()] {
         let lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
@@ -114,7 +114,7 @@ async fn lock_that_is_freed_before_a_waiter_listens_is_not_missed() {
         });
         waiting.acquire(&name("r"), terms).await.unwrap().release().await.unwrap();
         let tried_after = *tried_after.get().expect("it tries after it has subscribed");
-        assert!(tried_after < AT_ONCE, "it has slept before it tried: {tried_after:?}");
+        assert!(tried_after < AT_ONCE, "it slept before it tried: {tried_after:?}");
     }
 }
 
@@ -125,7 +125,7 @@ async fn waiters_survive_a_lost_connection_and_a_missed_message() {
         let lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
         let waiter = waiting(&redis, &locks(&redis.url()), terms).await;
         let _: i64 = redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await.unwrap();
-        // As if released at that moment, and nobody had heard.
+        // As if the lock was released at that moment, and nobody was notified.
         let _: i64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
         let had = timeout(SOON, waiter).await.expect("it looks for itself").unwrap();
         had.unwrap().release().await.unwrap();

@@ -1,4 +1,4 @@
-//! Bugs of other people's locks, each of which was seen in one of them.
+//! Bugs that were seen in other lock clients.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ async fn expire(redis: &Redis) {
     assert_eq!(redis.command::<u64>(&["DEL", LOCK]).await.unwrap(), 1);
 }
 
-/// Redisson's RFencedLock increments it.
+/// Redisson's RFencedLock increments the token.
 #[tokio::test]
 async fn reentrant_acquire_does_not_move_the_token() {
     let redis = redis_before(33).await;
@@ -53,7 +53,7 @@ async fn waiter_of_a_redis_that_dies_ends_with_a_clear_error() {
     let limited = unlimited.wait(Duration::from_secs(5));
     let mut waiters = JoinSet::new();
     for (terms, at_most) in [
-        // It may have slept for 5 seconds before it asked, and then asks for 10.
+        // It may sleep for 5 seconds before it tries, and then tries for 10.
         (unlimited, Duration::from_secs(25)),
         (unlimited.fair(), Duration::from_secs(25)),
         (limited, Duration::from_secs(20)),
@@ -64,7 +64,7 @@ async fn waiter_of_a_redis_that_dies_ends_with_a_clear_error() {
             let locks = locks(&redis.url());
             let _other = locks.acquire(&name("r"), lasting()).await.unwrap();
             let first = waiting(&redis, &locks, terms).await;
-            // Others of its process wait behind it.
+            // Other waiters of its process wait behind it.
             let mut all = JoinSet::from_iter([async { first.await.unwrap() }]);
             let tries = scripts_run(&redis).await;
             for _ in 0..3 {
@@ -82,7 +82,7 @@ async fn waiter_of_a_redis_that_dies_ends_with_a_clear_error() {
     waiters.join_all().await;
 }
 
-/// Another crate tries once, whatever the time to wait.
+/// Another crate tries once, however long it may wait.
 #[tokio::test]
 async fn acquire_with_a_wait_tries_until_the_lock_is_free() {
     let in_no_order = unrenewed(60_000).wait(PATIENCE);
@@ -96,7 +96,7 @@ async fn acquire_with_a_wait_tries_until_the_lock_is_free() {
         assert_eq!(second.token(), Ok(token(34)));
         second.release().await.unwrap();
 
-        // Nobody publishes that a lock has run out.
+        // No message is published when a lock expires.
         locks.acquire(&name("r"), unrenewed(1_000)).await.unwrap().detach().unwrap();
         let last = locks.acquire(&name("r"), terms).await.expect("it tries again");
         assert_eq!(last.token(), Ok(token(36)));
@@ -111,7 +111,7 @@ async fn waiter_does_not_poll() {
     let other = locks(&redis.url()).acquire(&name("r"), lasting()).await.unwrap();
     let far = locks(&proxy.url("redis"));
     let waiter = waiting(&redis, &far, unrenewed(60_000).wait(PATIENCE)).await;
-    // A try before it subscribes, and one after.
+    // It tries before it subscribes, and after.
     assert_eq!(proxy.requests(LOCK), 2);
     sleep(Duration::from_secs(2)).await;
     assert_eq!(proxy.requests(LOCK), 2);
@@ -120,7 +120,7 @@ async fn waiter_does_not_poll() {
     assert_eq!(proxy.requests(LOCK), 3);
 }
 
-/// In the queue it has to show that it is alive.
+/// In the queue, a waiter must show that it is alive.
 #[tokio::test]
 async fn fair_waiter_tries_no_more_than_once_a_second() {
     let redis = redis_before(33).await;
@@ -131,14 +131,14 @@ async fn fair_waiter_tries_no_more_than_once_a_second() {
     let waiter = waiting(&redis, &far, unrenewed(60_000).wait(PATIENCE).fair()).await;
     sleep(Duration::from_millis(2_500)).await;
     let tries = proxy.requests(LOCK) as u64;
-    // A try before it subscribes, one after, and one for each second that has passed since.
+    // It tries before it subscribes, after, and once for each second since.
     let allowed = 2 + begun.elapsed().as_secs();
-    assert!(tries <= allowed, "{tries} tries, of {allowed}");
+    assert!(tries <= allowed, "{tries} tries, allowed are {allowed}");
     other.release().await.unwrap();
     assert_eq!(waiter.await.unwrap().unwrap().token(), Ok(token(34)));
 }
 
-/// A lease, and the request for it, which the network has kept a copy of.
+/// A lease, and a copy of its request that the network delivers late.
 async fn acquired_with_a_late_copy(redis: &Redis) -> (Proxy, Lease, LateRequest) {
     let proxy = Proxy::start(redis.socket()).await.unwrap();
     let locks = locks(&proxy.url("redis"));
@@ -150,8 +150,8 @@ async fn acquired_with_a_late_copy(redis: &Redis) -> (Proxy, Lease, LateRequest)
     (proxy, lease.unwrap(), late)
 }
 
-/// The holder's name alone identifies no ownership: seals that compared only the name gave two
-/// holders token 9.
+/// The holder alone identifies no ownership: seals that compared only the holder gave two holders
+/// token 9.
 #[tokio::test]
 async fn late_grant_to_the_same_holder_is_another_ownership() {
     let redis = redis_before(33).await;
@@ -163,7 +163,7 @@ async fn late_grant_to_the_same_holder_is_another_ownership() {
         let next = token_of_lease + 1;
         assert_eq!(late.deliver().await.unwrap(), format!("*3\r\n:1\r\n:{next}\r\n:{next}\r\n"));
 
-        // What compares the holder only would take it for its own.
+        // A comparison of the holder alone would match.
         let held = backend.status(&name("r")).await.unwrap().held.unwrap();
         assert_eq!((&held.ownership.holder, held.token), (lease.holder(), token(next)));
         match lease_asks {
@@ -197,7 +197,7 @@ async fn acquire_that_is_delivered_again_after_the_release_gives_nobody_the_same
     let first = Ownership { holder: lease.holder().clone(), grant: token(33) };
     assert_eq!(lease.release().await.unwrap(), Released::Released);
 
-    // Somebody has the lock.
+    // Another client holds the lock.
     let second = locks.acquire(&name("r"), unrenewed(60_000)).await.unwrap();
     assert_eq!(second.token(), Ok(token(34)));
     let busy = late.deliver().await.unwrap();
@@ -205,7 +205,7 @@ async fn acquire_that_is_delivered_again_after_the_release_gives_nobody_the_same
     assert_eq!(counter(&redis).await, 34);
     assert_eq!(second.release().await.unwrap(), Released::Released);
 
-    // Nobody has it: it is taken for nobody, twice delivered or once, until its ttl is over.
+    // The lock is free: the late request acquires it for a holder that has gone, until its ttl ends.
     for _ in 0..2 {
         assert_eq!(late.deliver().await.unwrap(), "*3\r\n:1\r\n:35\r\n:35\r\n");
         let ttl = Ttl::from_secs(60).unwrap();

@@ -1,4 +1,4 @@
-//! Redis as people run it: with users and passwords, encrypted, behind Sentinels, as a Cluster.
+//! Redis as it is run in production: with users and passwords, encrypted, behind Sentinels, as a Cluster.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::{
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// What a user of locks may do, as `lock-client/README.md` tells it.
+/// The rights of a user, as `lock-client/README.md` lists them.
 const ACL: &str = "resetchannels &fenced:* ~fenced:* -@all +eval +evalsha +ping +publish \
                    +subscribe +unsubscribe +get +set +del +pexpire +pttl +time +zadd +zrem \
                    +zrange +zscore +zcard";
 
-/// Locks, renews, waits in both orders, and releases. These are the servers that may hear the waiter.
+/// Locks, renews, waits in both orders, and releases. The waiter subscribes on one of these servers.
 async fn assert_locks(locks: &Locks, servers: &[&Redis], lock: &str) {
     let listening = async |count| {
         let subscribed = async || {
@@ -48,24 +48,24 @@ async fn assert_locks(locks: &Locks, servers: &[&Redis], lock: &str) {
             token
         });
         listening(1).await;
-        assert!(!waiter.is_finished(), "the lock is not had before it is released");
+        assert!(!waiter.is_finished(), "the lock is not acquired before it is released");
         let token = lease.token().unwrap();
         lease.release().await.unwrap();
-        let next = timeout(SOON, waiter).await.expect("it is had soon").unwrap();
+        let next = timeout(SOON, waiter).await.expect("it is acquired soon").unwrap();
         assert!(token < next && Some(token) > last);
         last = Some(next);
         listening(0).await;
     }
 }
 
-/// Makes a user `locker` who has the documented rights, and these.
+/// Makes a user `locker` that has the documented rights, and further ones.
 async fn make_user(redis: &Redis, further: &[&str]) {
     let user = ["ACL", "SETUSER", "locker", "on", ">secret"];
     let rights: Vec<_> = ACL.split_whitespace().chain(further.iter().copied()).collect();
     let _: String = redis.command(&[&user[..], &rights].concat()).await.unwrap();
 }
 
-/// Takes a lock that another then waits for in the queue, and releases it.
+/// Acquires a lock that another holder then waits for in the queue, and releases it.
 async fn hand_over(url: &str) -> Result<(), BackendError> {
     let backend = lock_client::redis::Redis::open(url).unwrap();
     let (r, owner, next) = (name("r"), Holder::random(), Holder::random());
@@ -90,7 +90,7 @@ async fn user_with_no_more_than_the_documented_rights_can_lock() {
     assert_locks(&locks(&at_socket), &[&redis], "r").await;
     hand_over(&url).await.unwrap();
 
-    // The control: without one of them it is refused.
+    // The negative control: without one of these rights, it is refused.
     let not_needed_here = ["+ping", "+unsubscribe"];
     let needed = |right: &&str| right.starts_with('+') && !not_needed_here.contains(right);
     for right in ACL.split_whitespace().filter(needed) {
@@ -173,13 +173,13 @@ async fn primary_behind_sentinels_is_followed_through_a_failover() {
     assert_locks(&locks, &[world.primary()], "r").await;
     let lease = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
     let token = lease.token().unwrap();
-    // Else the failover may lose the lock: that is what it is asynchronous for.
+    // Otherwise the failover may lose the lock, because replication is asynchronous.
     let lock = ["GET", "fenced:{r}:lock"];
     let held: Option<String> = world.primary().command(&lock).await.unwrap();
     let replica = world.replica();
     let has_it = async || Ok(replica.command::<Option<String>>(&lock).await? == held);
     until_async(SOON, has_it).await.unwrap();
-    // One waits meanwhile.
+    // A waiter waits meanwhile.
     let waiting = locks.clone();
     let waiter = tokio::spawn(async move {
         let lease = waiting.acquire(&name("r"), ttl(60_000)).await.unwrap();
@@ -189,7 +189,7 @@ async fn primary_behind_sentinels_is_followed_through_a_failover() {
     world.fail_over().await.unwrap();
     until_async(SOON, async || Ok(lease.renew().await.is_ok())).await.expect("it is renewed there");
     lease.release().await.unwrap();
-    let next = timeout(SOON, waiter).await.expect("the waiter hears of it").unwrap();
+    let next = timeout(SOON, waiter).await.expect("the waiter is notified").unwrap();
     assert!(next > token);
 }
 
@@ -209,9 +209,9 @@ async fn keys_of_a_lock_share_a_slot_of_a_cluster() {
     }
     nodes.sort_unstable();
     nodes.dedup();
-    assert_eq!(nodes, [0, 1, 2], "they are of all three nodes");
+    assert_eq!(nodes, [0, 1, 2], "the locks are on all three nodes");
 
-    // A node that has forgotten its scripts, and one that was away.
+    // A node that has forgotten its scripts, and one that was down.
     for node in cluster.nodes() {
         let _: () = node.command(&["SCRIPT", "FLUSH"]).await.unwrap();
     }

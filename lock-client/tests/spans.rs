@@ -1,5 +1,5 @@
-//! The spans of locks, as a subscriber sees them: alone in its process, since which spans there are is
-//! decided once for all threads.
+//! The spans of locks, as a subscriber sees them. This test is alone in its process, because spans are
+//! enabled once for all threads.
 
 use std::{fs, sync::Mutex};
 
@@ -7,7 +7,7 @@ use lock_client::{Lease, Locks, Ttl, WithError};
 use testbed::Redis;
 
 #[tokio::test]
-async fn what_is_done_under_a_lock_is_told_with_its_name_and_token() {
+async fn events_under_a_lock_carry_its_name_and_token() {
     let log = tempfile::NamedTempFile::new().unwrap();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::DEBUG)
@@ -49,5 +49,5 @@ async fn what_is_done_under_a_lock_is_told_with_its_name_and_token() {
     for (line, expected) in ours.iter().zip(expected) {
         assert!(line.starts_with(expected), "{ours:#?}");
     }
-    assert!(!log.contains(&holder), "no holder is told whole");
+    assert!(!log.contains(&holder), "no event shows a whole holder");
 }

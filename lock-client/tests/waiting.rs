@@ -1,4 +1,4 @@
-//! Waiting for a lock: woken at once, or first come, first served.
+//! Waiting for a lock: in no order, or first come, first served.
 
 use std::{
     future::poll_fn,
@@ -32,7 +32,7 @@ pub(crate) fn fair() -> Terms {
     Terms::new(ttl(60_000)).fair()
 }
 
-/// How many stand in the queue of `r`.
+/// The number of waiters in the queue of `r`.
 async fn queued(redis: &Redis) -> u64 {
     redis.command(&["ZCARD", "fenced:{r}:queue"]).await.unwrap()
 }
@@ -41,17 +41,17 @@ async fn until_queued(redis: &Redis, count: u64) {
     until_async(SOON, async || Ok(queued(redis).await == count)).await.unwrap();
 }
 
-/// A waiter that tells its number and token when it has the lock, and releases it.
+/// A waiter that sends its number and token when it has acquired the lock, and releases it.
 fn waiter(
     locks: &Locks,
     number: usize,
     terms: Terms,
-    told: mpsc::UnboundedSender<(usize, Token)>,
+    sender: mpsc::UnboundedSender<(usize, Token)>,
 ) -> JoinHandle<()> {
     let locks = locks.clone();
     tokio::spawn(async move {
         let lease = locks.acquire(&name("r"), terms).await.unwrap();
-        told.send((number, lease.token().unwrap())).unwrap();
+        sender.send((number, lease.token().unwrap())).unwrap();
         lease.release().await.unwrap();
     })
 }
@@ -61,28 +61,28 @@ async fn waiters_in_no_order_are_woken_by_the_release() {
     let redis = Redis::start().await.unwrap();
     let (holder, others) = (locks(&redis.url()), locks(&redis.url()));
     let lease = holder.acquire(&name("r"), ttl(600_000)).await.unwrap();
-    let (told, mut heard) = mpsc::unbounded_channel();
+    let (sender, mut acquired) = mpsc::unbounded_channel();
     for (number, locks) in [&others, &others, &holder].into_iter().enumerate() {
-        waiter(locks, number, ttl(600_000).into(), told.clone());
+        waiter(locks, number, ttl(600_000).into(), sender.clone());
     }
     until_listening(&redis, 1).await;
     let scripts_before = scripts_run(&redis).await;
     sleep(Duration::from_millis(300)).await;
     let polls = scripts_run(&redis).await - scripts_before;
-    // Those of two clients that were just about to wait may still have come.
+    // Two clients that were about to wait may still have tried.
     assert!(polls <= 4, "nobody polls: {polls}");
     let mut last = lease.token().unwrap();
     lease.release().await.unwrap();
     for _ in 0..3 {
-        // Long before the ttl or a look of their own.
-        let (_, token) = timeout(Duration::from_secs(4), heard.recv()).await.unwrap().unwrap();
+        // Long before the ttl ends, or before they try by themselves.
+        let (_, token) = timeout(Duration::from_secs(4), acquired.recv()).await.unwrap().unwrap();
         assert!(token > last);
         last = token;
     }
     until_listening(&redis, 0).await;
 }
 
-/// One in the queue looks for itself every second: only a shorter time shows that it was woken.
+/// A waiter in the queue tries every second: only a shorter time shows that it was notified.
 #[tokio::test]
 async fn first_in_the_queue_is_woken_by_the_release() {
     let redis = redis_before(33).await;
@@ -102,21 +102,21 @@ async fn first_in_the_queue_is_woken_by_the_release() {
 }
 
 #[tokio::test]
-async fn fair_waiters_come_in_the_order_of_their_coming_with_growing_tokens() {
+async fn fair_waiters_acquire_in_the_order_of_their_arrival_with_growing_tokens() {
     let redis = Redis::start().await.unwrap();
     let lease = locks(&redis.url()).acquire(&name("r"), ttl(60_000)).await.unwrap();
-    let (told, mut heard) = mpsc::unbounded_channel();
-    // Of one client and of several.
+    let (sender, mut acquired) = mpsc::unbounded_channel();
+    // With one client, and with several.
     let shared = locks(&redis.url());
     for number in 0..10 {
         let locks = if number % 2 == 0 { shared.clone() } else { locks(&redis.url()) };
-        waiter(&locks, number, fair(), told.clone());
+        waiter(&locks, number, fair(), sender.clone());
         until_queued(&redis, number as u64 + 1).await;
     }
     let mut last = lease.token().unwrap();
     lease.release().await.unwrap();
     for number in 0..10 {
-        let (came, token) = timeout(SOON, heard.recv()).await.unwrap().unwrap();
+        let (came, token) = timeout(SOON, acquired.recv()).await.unwrap().unwrap();
         assert_eq!(came, number);
         assert!(token > last, "the token still grows");
         last = token;
@@ -129,7 +129,7 @@ async fn fair_waiters_come_in_the_order_of_their_coming_with_growing_tokens() {
 async fn only_the_next_in_the_queue_is_woken() {
     let redis = Redis::start().await.unwrap();
     let lease = locks(&redis.url()).acquire(&name("r"), ttl(60_000)).await.unwrap();
-    let heard = |order| {
+    let subscribe = |order| {
         let url = redis.url();
         async move {
             let backend = lock_client::redis::Redis::open(&url).unwrap();
@@ -145,20 +145,20 @@ async fn only_the_next_in_the_queue_is_woken() {
             (backend, wakeups)
         }
     };
-    let (_, at_once) = heard(Order::Unordered).await;
-    let (backend, in_queue) = heard(Order::Fair).await;
+    let (_, unordered) = subscribe(Order::Unordered).await;
+    let (backend, in_queue) = subscribe(Order::Fair).await;
     lease.release().await.unwrap();
     timeout(SOON, in_queue[0].0.next()).await.expect("the first of the queue is woken");
-    // Messages come in order, so whatever the release sent to others has come when the next has.
-    for (wakeups, _) in in_queue[1..].iter().chain(&at_once) {
+    // Messages arrive in order: the release's other messages have arrived when the next waiter's has.
+    for (wakeups, _) in in_queue[1..].iter().chain(&unordered) {
         let woken = timeout(Duration::from_millis(50), wakeups.next()).await;
-        assert!(woken.is_err(), "nobody else is woken");
+        assert!(woken.is_err(), "no other waiter is notified");
     }
     for (_, holder) in &in_queue {
         backend.release(&name("r"), holder, None).await.unwrap();
     }
-    // The queue is empty, and the lock free: all others hear of it at once.
-    for (wakeups, _) in &at_once {
+    // The queue is empty and the lock is free: all unordered waiters are notified.
+    for (wakeups, _) in &unordered {
         timeout(SOON, wakeups.next()).await.expect("all are woken at once");
     }
 }
@@ -195,7 +195,7 @@ async fn crashed_waiter_is_skipped_though_the_clock_went_back() {
     .await;
 }
 
-/// Has one stand in the queue of whom nothing is heard any more, and another come after it.
+/// Adds a waiter to the queue that is silent from then on, and lets another one follow it.
 async fn assert_skipped(meanwhile: impl AsyncFn(&Redis, &Holder)) {
     let redis = Redis::start().await.unwrap();
     let lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
@@ -203,11 +203,14 @@ async fn assert_skipped(meanwhile: impl AsyncFn(&Redis, &Holder)) {
     let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
     let _ = backend.try_acquire(&name("r"), &crashed, ttl(600_000), Order::Fair).await.unwrap();
     meanwhile(&redis, &crashed).await;
-    let (told, mut heard) = mpsc::unbounded_channel();
-    waiter(&locks(&redis.url()), 1, fair(), told);
+    let (sender, mut acquired) = mpsc::unbounded_channel();
+    waiter(&locks(&redis.url()), 1, fair(), sender);
     until_queued(&redis, 2).await;
     lease.release().await.unwrap();
-    timeout(SOON, heard.recv()).await.expect("the next has it, long before a ttl is over").unwrap();
+    timeout(SOON, acquired.recv())
+        .await
+        .expect("the next has it, long before a ttl is over")
+        .unwrap();
 }
 
 #[tokio::test]
@@ -216,7 +219,7 @@ async fn waiter_that_gives_up_leaves_nothing_behind() {
     let (held, waiting) = (locks(&redis.url()), locks(&redis.url()));
     let lease = held.acquire(&name("r"), ttl(60_000)).await.unwrap();
     for terms in [fair(), ttl(60_000).into()] {
-        // Its time is over.
+        // Its wait ends.
         let gave_up =
             waiting.acquire(&name("r"), terms.wait(Duration::from_millis(50))).await.unwrap_err();
         assert!(matches!(gave_up, AcquireError::Contended { remaining: Some(_), .. }), "{gave_up}");
@@ -230,7 +233,7 @@ async fn waiter_that_gives_up_leaves_nothing_behind() {
         until_listening(&redis, 0).await;
     }
     lease.release().await.unwrap();
-    // Its future is dropped when it may just have the lock: after any number of its steps.
+    // Its future is dropped when it may just have acquired the lock: after any number of its steps.
     for polls in 1..60 {
         for terms in [fair(), ttl(60_000).into()] {
             let name = name("r");
@@ -251,7 +254,7 @@ async fn waiter_that_gives_up_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn lock_whose_owner_vanished_is_had_when_its_ttl_is_over() {
+async fn lock_whose_owner_vanished_is_acquired_when_its_ttl_ends() {
     let redis = Redis::start().await.unwrap();
     for terms in [fair(), ttl(60_000).into()] {
         let lease = locks(&redis.url()).acquire(&name("r"), unrenewed(700)).await.unwrap();

@@ -17,8 +17,8 @@ use testbed::{Redis, process::Process, wait::until};
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The message if another client holds the lock `r`.
-pub(crate) const BUSY: &str = "lock `r` is held by another client";
+/// The message if another client holds the lock.
+pub(crate) const BUSY: &str = "is held by another client";
 /// The message if Redis doesn't answer.
 pub(crate) const NO_ANSWER: &str = "no answer from the lock service";
 /// The message if the lease of the lock `r` is lost.

@@ -1,8 +1,8 @@
-//! What a holder asks for: the lock, its renewal, a higher token, its release.
+//! The requests of a holder: acquire, renew, reissue, release.
 
 use super::*;
 
-whatever_goes_wrong! {
+with_every_fault! {
     acquire_is_granted_once,
     acquire_of_a_lock_that_another_holds_is_contended,
     renewal_that_was_not_answered_is_repeated,
@@ -11,7 +11,7 @@ whatever_goes_wrong! {
     lock_is_adopted_from_another_process,
     release_frees_the_lock,
     dropped_lease_frees_the_lock,
-    status_is_told,
+    status_is_returned,
 }
 
 async fn acquire_is_granted_once(fault: Fault) {
@@ -31,7 +31,7 @@ async fn acquire_of_a_lock_that_another_holds_is_contended(fault: Fault) {
     let far = service.far.clone();
     let busy = service.during(fault, far.acquire(&name("r"), lasting())).await;
     assert!(matches!(busy, Err(AcquireError::Contended { remaining: Some(_), .. })), "{busy:?}");
-    assert_eq!(other.release().await.unwrap(), Released::Released, "it was left alone");
+    assert_eq!(other.release().await.unwrap(), Released::Released, "its holder keeps it");
     service.assert_nothing_is_left(33).await;
 }
 
@@ -42,7 +42,7 @@ async fn renewal_that_was_not_answered_is_repeated(fault: Fault) {
     let renewed = service.during(fault, lease.renew()).await;
     assert!(matches!(renewed, Err(RenewError::LockService { .. })), "{renewed:?}");
     assert_eq!(lease.token(), Ok(token(33)), "it is not lost");
-    assert!(lease.remaining() < before, "and not longer than what was answered");
+    assert!(lease.remaining() < before, "the deadline is not extended without an answer");
     let full = Ttl::from_secs(600).unwrap().reliable();
     let a_part_has_passed = || Ok(lease.remaining() < full - Duration::from_millis(200));
     until(PATIENCE, a_part_has_passed).await.unwrap();
@@ -76,11 +76,11 @@ async fn reissue_that_was_not_answered_is_repeated(fault: Fault) {
     let lease = service.far.acquire(&name("r"), lasting()).await.unwrap();
     let reissued = service.during(fault, lease.reissue(token(40))).await;
     assert!(matches!(reissued, Err(RenewError::LockService { .. })), "{reissued:?}");
-    assert_eq!(lease.token(), Ok(token(33)), "a higher one was not heard of");
-    // The next renewal tells what became of it.
+    assert_eq!(lease.token(), Ok(token(33)), "a reissue without an answer changes no token");
+    // The next renewal returns the token that the reissue left.
     lease.renew().await.unwrap();
-    let told = if fault == Fault::LostRequest { 33 } else { 41 };
-    assert_eq!(lease.token(), Ok(token(told)));
+    let renewed_token = if fault == Fault::LostRequest { 33 } else { 41 };
+    assert_eq!(lease.token(), Ok(token(renewed_token)));
     assert_eq!(lease.reissue(token(40)).await.unwrap(), token(41));
     let held = service.near.status(&name("r")).await.unwrap().held.unwrap();
     assert_eq!((held.token, held.ownership.grant), (token(41), token(33)));
@@ -102,7 +102,7 @@ async fn release_frees_the_lock(fault: Fault) {
     let mut service = Service::start().await;
     let lease = service.far.acquire(&name("r"), lasting()).await.unwrap();
     let released = service.during(fault, lease.release()).await.unwrap();
-    // If the first try has freed it, the one that is answered finds it free.
+    // If the first request has released it, the second one finds it free.
     let expected = match fault {
         Fault::LostRequest => Released::Released,
         Fault::LostReply | Fault::Hang => Released::NotHeld,
@@ -119,7 +119,7 @@ async fn dropped_lease_frees_the_lock(fault: Fault) {
     let near = service.near.clone();
     let is_free = async {
         drop(lease);
-        // A Redis that hangs doesn't tell.
+        // A Redis that hangs answers no status.
         let is_free = async || Ok(near.status(&name("r")).await.is_ok_and(|it| it.held.is_none()));
         until_async(PATIENCE, is_free).await
     };
@@ -127,7 +127,7 @@ async fn dropped_lease_frees_the_lock(fault: Fault) {
     service.assert_nothing_is_left(33).await;
 }
 
-async fn status_is_told(fault: Fault) {
+async fn status_is_returned(fault: Fault) {
     let mut service = Service::start().await;
     let lease = service.near.acquire(&name("r"), lasting()).await.unwrap();
     let far = service.far.clone();

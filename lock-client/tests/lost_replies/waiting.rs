@@ -1,9 +1,9 @@
-//! What a waiter asks for: to stand in the queue, to be woken, and the lock when it is free.
+//! The requests of a waiter: a place in the queue, a notification, and the lock when it is free.
 
 use super::*;
 use testbed::proxy::Hold;
 
-whatever_goes_wrong! {
+with_every_fault! {
     waiter_in_the_queue_that_gives_up_leaves_it,
     waiter_that_gave_up_is_not_left_in_the_queue,
     waiter_that_is_dropped_leaves_the_queue,
@@ -12,8 +12,8 @@ whatever_goes_wrong! {
     subscription_is_made,
 }
 
-/// What is in the request by which a lock is released, or the queue left, and in no other of those who
-/// queue.
+/// A text of the request that releases a lock or leaves the queue. Waiters in the queue send it in no
+/// other request.
 const RELEASE: &str = "fenced:{r}:freed\r\n";
 const SUBSCRIBE: &str = "$9\r\nSUBSCRIBE\r\n";
 
@@ -21,7 +21,7 @@ fn patient() -> Terms {
     lasting().wait(PATIENCE)
 }
 
-/// Long enough for it to stand in the queue, once what went wrong is over.
+/// Long enough for the waiter to reach the queue once the fault is over.
 fn time_to_wait(fault: Fault) -> Duration {
     Duration::from_secs(if fault == Fault::Hang { 3 } else { 1 })
 }
@@ -53,7 +53,7 @@ async fn waiter_that_gave_up_is_not_left_in_the_queue(fault: Fault) {
     assert!(matches!(busy, Err(AcquireError::Contended { .. })), "{busy:?}");
     until(PATIENCE, || Ok(service.proxy.has_struck())).await.unwrap();
     drop(hangs);
-    // Far less than the 3 seconds after which the queue forgets who isn't heard of.
+    // Far less than the 3 seconds after which the queue removes a silent waiter.
     let left = async || Ok(service.near.status(&name("r")).await?.queued == 0);
     until_async(Duration::from_millis(1_500), left).await.expect("it has left");
     assert_eq!(other.release().await.unwrap(), Released::Released);
@@ -73,7 +73,7 @@ async fn waiter_that_is_dropped_leaves_the_queue(fault: Fault) {
     let leaves = async {
         waiter.abort();
         let left = async || Ok(near.status(&name("r")).await.is_ok_and(|it| it.queued == 0));
-        // Far less than the 3 seconds after which the queue forgets who isn't heard of.
+        // Far less than the 3 seconds after which the queue removes a silent waiter.
         until_async(Duration::from_secs(2), left).await
     };
     service.during(fault, leaves).await.expect("it has left");
@@ -104,13 +104,13 @@ async fn granted_when_freed(fault: Fault, terms: Terms) {
 }
 
 #[tokio::test]
-async fn waiter_whose_wakeup_is_lost_looks_for_itself() {
+async fn waiter_whose_wakeup_is_lost_tries_by_itself() {
     let service = Service::start().await;
     let other = service.near.acquire(&name("r"), lasting()).await.unwrap();
     let waiter = waiting(&service.redis, &service.far, patient()).await;
     service.proxy.lose_message("freed");
     other.release().await.unwrap();
-    // When it has subscribed again, and not only after the 5 seconds for which it may sleep.
+    // It tries when it has subscribed again, and not only after its longest sleep of 5 seconds.
     let lease = tokio::time::timeout(Duration::from_secs(4), waiter).await;
     let lease = lease.expect("it looked").unwrap().unwrap();
     assert!(service.proxy.has_struck());
