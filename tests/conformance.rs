@@ -1,5 +1,5 @@
-//! The storage server, through the lock client's storage client, passes the suite that every datastore
-//! with a fence passes.
+//! The storage server, through the lock client's storage client, passes the suite that every
+//! datastore with a fence passes.
 
 use async_trait::async_trait;
 use fence::{

@@ -1,5 +1,5 @@
-//! What each kind of deployment of Redis guarantees: whether two clients may hold a lock at once after
-//! a fault, and whether data is lost then, with the fence and without.
+//! What each kind of deployment of Redis guarantees: whether two clients may hold a lock at once
+//! after a fault, and whether data is lost then, with the fence and without.
 //!
 //! The table in `lock-client/README.md` names these tests.
 
@@ -32,8 +32,8 @@ enum Then {
     Excluded,
     /// It could not learn who holds the lock, and did not get it.
     NoMajority,
-    /// It got the lock too, with a token that compares so with the first. Then it read and wrote, and
-    /// then the first wrote.
+    /// It got the lock too, with a token that compares so with the first. Then it read and wrote,
+    /// and then the first wrote.
     TwoHolders { token: Ordering, with_the_fence: Write, without: Write },
 }
 
@@ -57,7 +57,8 @@ const TWO_HOLDERS: Then = Then::TwoHolders {
     without: Write::Overwrote,
 };
 
-/// A storage without the fence, and one with it. In this order: a lease that was refused once is over.
+/// A storage without the fence, and one with it. In this order: a lease that was refused once is
+/// over.
 struct Storages([StorageServer; 2]);
 
 /// A client that holds the lock, and has read what it is about to write.

@@ -153,8 +153,8 @@ async fn resource_under_a_lease_reports_what_may_have_happened_and_what_did_not(
     }
 }
 
-/// A write arrived while the storage hung, and its client has gone. The storage may carry it out or not,
-/// but this is decided before the next read is answered.
+/// A write arrived while the storage hung, and its client has gone. The storage may carry it out or
+/// not, but this is decided before the next read is answered.
 #[tokio::test]
 async fn write_to_a_storage_that_hung_is_decided_before_the_next_read() {
     let (mut shelf, service) = (Shelf::start().await, Service::start().await);

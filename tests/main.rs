@@ -1,5 +1,5 @@
-//! What crosses rooms: lock client, storage server and fences together, on real servers, each private
-//! to one test.
+//! What crosses rooms: lock client, storage server and fences together, on real servers, each
+//! private to one test.
 
 #[path = "../lock-client/cli/tests/command.rs"]
 #[expect(dead_code, reason = "each package of tests uses a part of it")]

@@ -1,5 +1,5 @@
-//! Reissue, and writes with unknown outcome: how far a resource under a lease heals itself, and where
-//! it stops.
+//! Reissue, and writes with unknown outcome: how far a resource under a lease heals itself, and
+//! where it stops.
 
 mod late_writes;
 mod lost_counter;

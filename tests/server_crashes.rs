@@ -20,7 +20,8 @@ use crate::{fences::new_fence, names::name, wire};
 const CLIENTS: u64 = 16;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Clients that each write their own resource, again and again with growing tokens, until they are stopped.
+/// Clients that each write their own resource, again and again with growing tokens, until they are
+/// stopped.
 struct Load {
     clients: JoinSet<Written>,
     stop: Arc<AtomicBool>,

@@ -1,5 +1,5 @@
-//! The fence in PostgreSQL from other languages: the programs in `fence/tests/languages`, each of which
-//! asserts what it claims. None of them needs Rust, so `psql` installs the fence.
+//! The fence in PostgreSQL from other languages: the programs in `fence/tests/languages`, each of
+//! which asserts what it claims. None of them needs Rust, so `psql` installs the fence.
 
 use std::{
     fs::File,

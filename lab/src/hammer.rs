@@ -58,7 +58,8 @@ impl Hammer {
     /// Hammers, and prints the figures. The exit code is 0 if the fence held, or if the wrong way
     /// was caught, and otherwise 1.
     ///
-    /// # Errors If the hammer can't be run, or is interrupted. It removes its tables and fences all
+    /// # Errors
+    /// If the hammer can't be run, or is interrupted. It removes its tables and fences all
     /// the same.
     pub async fn run(
         self,

@@ -4,8 +4,8 @@
 //! Start with `scenario/token_33_34.rs`: the story of two tokens, step by step.
 //!
 //! - A [`scenario`] starts private servers, drives [`client`]s, and fills a [`record`]. The
-//!   [`timeline`] prints the record, the [`picture`] draws it, and [`replay`] is the command that does
-//!   all this.
+//!   [`timeline`] prints the record, the [`picture`] draws it, and [`replay`] is the command that
+//!   does all this.
 //! - A [`hammer`] strikes a database with many clients at once.
 //! - A [`bench`](mod@bench) measures.
 //! - [`programs`] finds the programs that these run.

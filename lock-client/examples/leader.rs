@@ -7,8 +7,8 @@
 //! cargo run -p lock-client --example leader -- replica-1
 //! ```
 //!
-//! A leader that was paused may work for a moment after its lease has ended, beside its successor. So
-//! it sends its token with everything that it writes, and the storage refuses the older token.
+//! A leader that was paused may work for a moment after its lease has ended, beside its successor.
+//! So it sends its token with everything that it writes, and the storage refuses the older token.
 
 use std::{env, error::Error, time::Duration};
 
@@ -44,7 +44,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// The leader's work, in steps. A real leader ends by returning `Ok`; this one goes on until it is killed.
+/// The leader's work, in steps. A real leader ends by returning `Ok`; this one goes on until it is
+/// killed.
 async fn lead(replica: &str, lease: Lease) -> Result<(), Lost> {
     println!("{replica}: leading with token {}", lease.token()?);
     loop {

@@ -5,10 +5,10 @@
 //! cargo run -p lock-client --example scheduled_job -- "$(date +%F)"
 //! ```
 //!
-//! The argument names the run, here its day. The first machine runs the job and then leaves the lock
-//! held, so that a machine whose clock is late doesn't run the job again. If the job fails, the next
-//! machine that starts it may run it; if the machine crashes, that is once the ttl has ended. So a job
-//! may begin twice. If that would do harm, send the token with each write.
+//! The argument names the run, here its day. The first machine runs the job and then leaves the
+//! lock held, so that a machine whose clock is late doesn't run the job again. If the job fails,
+//! the next machine that starts it may run it; if the machine crashes, that is once the ttl has
+//! ended. So a job may begin twice. If that would do harm, send the token with each write.
 
 use std::{
     env,
@@ -41,8 +41,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
         Err(error) => return Err(error.into()),
     };
-    // 2. Run the job, until it ends or the lease is lost. If the job fails, the lock is released, and
-    // another machine may try.
+    // 2. Run the job, until it ends or the lease is lost. If the job fails, the lock is released,
+    //    and another machine may try.
     let began = Instant::now();
     tokio::select! {
         result = job(lease.token()?) => result?,

@@ -1,7 +1,7 @@
 //! A worker that updates a shared value: a fenced read-modify-write.
 //!
-//! Start as many as you like, on any machines. No update is lost, even if a worker is paused for longer
-//! than its lease lasts:
+//! Start as many as you like, on any machines. No update is lost, even if a worker is paused for
+//! longer than its lease lasts:
 //!
 //! ```sh
 //! export FENCED_REDIS=redis://127.0.0.1 FENCED_STORAGE=http://127.0.0.1:8034
@@ -44,8 +44,8 @@ async fn update(
         // 2. Read, compute, write: each request carries the lease's token.
         match add_one(&storage.under(&lease, name)).await {
             Ok(count) => {
-                // 3. Release. If this fails, the value is written all the same, and the lock is free
-                // after its ttl.
+                // 3. Release. If this fails, the value is written all the same, and the lock is
+                //    free after its ttl.
                 if let Err(error) = lease.release().await {
                     eprintln!("{error}");
                 }

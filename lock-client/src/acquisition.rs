@@ -34,8 +34,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 /// The same in the queue, where each try also shows that the waiter is alive.
 const LONGEST_SLEEP_IN_QUEUE: Duration = Duration::from_secs(1);
 
-/// One acquire. If it ends without a lease, or is dropped, it releases what it may have acquired, and
-/// leaves the queue.
+/// One acquire. If it ends without a lease, or is dropped, it releases what it may have acquired,
+/// and leaves the queue.
 pub(crate) struct Acquisition<'a> {
     service: &'a LockService,
     name: &'a ResourceName,
@@ -133,8 +133,8 @@ impl<'a> Acquisition<'a> {
             if self.out_of_time() {
                 return Err(AcquireError::contended(self.name, contention));
             }
-            // 5. Wait for a notification, but no longer than until the present lease expires, because
-            // nobody notifies of that. A notification may also be lost.
+            // 5. Wait for a notification, but no longer than until the present lease expires,
+            //    because nobody notifies of that. A notification may also be lost.
             let longest = match self.terms.order {
                 Order::Unordered => LONGEST_SLEEP,
                 Order::Fair => LONGEST_SLEEP_IN_QUEUE,
@@ -195,8 +195,8 @@ impl<'a> Acquisition<'a> {
                 Ok(Try::Acquired(Lease::start(granted, self.terms.renewal)))
             }
             Attempt::Busy(contention) => {
-                // An earlier request without an answer may still be carried out. A fair try has left a
-                // place in the queue.
+                // An earlier request without an answer may still be carried out. A fair try has
+                // left a place in the queue.
                 self.needs_undo = needed_undo || requests > 1 || self.terms.order == Order::Fair;
                 Ok(Try::Busy(contention))
             }
@@ -247,8 +247,8 @@ impl Drop for Acquisition<'_> {
             let release = || service.backend.release(&name, &holder, None);
             let _ = service.retry_until(Moment::now() + TRY_PATIENCE, release).await;
         };
-        // If the runtime has ended, nothing can be sent. Then the lock is free after its ttl, and the
-        // queue removes the holder.
+        // If the runtime has ended, nothing can be sent. Then the lock is free after its ttl, and
+        // the queue removes the holder.
         self.service.background.spawn_on(undo, &self.runtime);
     }
 }

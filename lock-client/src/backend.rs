@@ -1,11 +1,11 @@
 //! What a lock service must do.
 //!
-//! Waiting, deadlines, retries, renewal and leases are written once, above [`Backend`]. A backend only
-//! says how to try, renew, reissue and release, and how a waiter is notified.
+//! Waiting, deadlines, retries, renewal and leases are written once, above [`Backend`]. A backend
+//! only says how to try, renew, reissue and release, and how a waiter is notified.
 //!
-//! A backend for another service needs four things from it: an atomic "take the lock if it is free", a
-//! number that grows with every grant, a time after which the lock is free by itself, and a way to
-//! notify waiters.
+//! A backend for another service needs four things from it: an atomic "take the lock if it is
+//! free", a number that grows with every grant, a time after which the lock is free by itself, and
+//! a way to notify waiters.
 
 use std::{any::Any, error::Error, fmt::Debug, sync::Arc, time::Duration};
 
@@ -17,16 +17,16 @@ use crate::{clock::Moment, terms::Order, ttl::Ttl};
 
 /// A lock service that returns a token with every grant.
 ///
-/// Methods return [`BackendError::Unavailable`] whenever the outcome is unknown. The caller then repeats
-/// the request, as the same holder.
+/// Methods return [`BackendError::Unavailable`] whenever the outcome is unknown. The caller then
+/// repeats the request, as the same holder.
 #[async_trait]
 pub trait Backend: Debug + Send + Sync + 'static {
     /// Tries once to acquire the lock.
     ///
-    /// If the holder already holds it, this returns the same token and grant again and sets the full
-    /// ttl. So an attempt whose reply was lost may be repeated. If another client holds the lock and the
-    /// order is fair, the holder waits in the queue from then on. It keeps its place as long as it
-    /// tries again every second.
+    /// If the holder already holds it, this returns the same token and grant again and sets the
+    /// full ttl. So an attempt whose reply was lost may be repeated. If another client holds the
+    /// lock and the order is fair, the holder waits in the queue from then on. It keeps its place
+    /// as long as it tries again every second.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lock may have been acquired. The caller
@@ -39,8 +39,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
         order: Order,
     ) -> Result<Attempt, BackendError>;
 
-    /// Sets the full ttl if the lock still belongs to this ownership, and returns its present token.
-    /// Returns `None` if the lock does not belong to it.
+    /// Sets the full ttl if the lock still belongs to this ownership, and returns its present
+    /// token. Returns `None` if the lock does not belong to it.
     async fn renew(
         &self,
         name: &ResourceName,
@@ -48,9 +48,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
         ttl: Ttl,
     ) -> Result<Option<Token>, BackendError>;
 
-    /// Swaps the token for one that is higher than before and higher than `above`, if the lock still
-    /// belongs to this ownership, and returns it. Returns `None` if the lock does not belong to it. The
-    /// ttl stays as it is.
+    /// Swaps the token for one that is higher than before and higher than `above`, if the lock
+    /// still belongs to this ownership, and returns it. Returns `None` if the lock does not belong
+    /// to it. The ttl stays as it is.
     async fn reissue(
         &self,
         name: &ResourceName,
@@ -58,11 +58,11 @@ pub trait Backend: Debug + Send + Sync + 'static {
         above: Token,
     ) -> Result<Option<Token>, BackendError>;
 
-    /// Releases the lock if the holder holds it, and returns whether it did. A holder that waits in the
-    /// queue leaves it.
+    /// Releases the lock if the holder holds it, and returns whether it did. A holder that waits in
+    /// the queue leaves it.
     ///
-    /// `token` is the last token that the lease was given. It is `None` to undo an attempt that did not
-    /// return [`Attempt::Granted`].
+    /// `token` is the last token that the lease was given. It is `None` to undo an attempt that did
+    /// not return [`Attempt::Granted`].
     async fn release(
         &self,
         name: &ResourceName,
@@ -70,8 +70,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
         token: Option<Token>,
     ) -> Result<bool, BackendError>;
 
-    /// Subscribes to the notifications that a waiter needs. Once this has returned, no notification is
-    /// missed.
+    /// Subscribes to the notifications that a waiter needs. Once this has returned, no notification
+    /// is missed.
     async fn subscribe(
         &self,
         name: &ResourceName,

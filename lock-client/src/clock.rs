@@ -6,8 +6,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// A moment on a monotonic clock that also counts the time for which the machine was suspended.
 ///
-/// `std::time::Instant` doesn't count it on Linux: after a suspension, a lease that expired long ago
-/// would still look held.
+/// `std::time::Instant` doesn't count it on Linux: after a suspension, a lease that expired long
+/// ago would still look held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Duration);
 

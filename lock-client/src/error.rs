@@ -25,7 +25,8 @@ pub enum AcquireError {
     Contended {
         /// The lock's name.
         lock: ResourceName,
-        /// The time until the lock expires, unless it is renewed or released; `None` if it never does.
+        /// The time until the lock expires, unless it is renewed or released; `None` if it never
+        /// does.
         remaining: Option<Duration>,
     },
     /// There was no answer. The lock may have been acquired. Then it is free after its ttl.

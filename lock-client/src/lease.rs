@@ -28,17 +28,19 @@ const RELEASE_PATIENCE: RangeInclusive<Duration> =
 
 /// A held lock: the right to act on a resource until the deadline, and the token that proves it.
 ///
-/// The deadline counts from before the lock was requested, minus the drift of clocks. A lease past its
-/// deadline never claims to be held, and never becomes valid again. A check of the lease is no
-/// protection, because the holder may be paused right after it. The token, sent with each write, is.
+/// The deadline counts from before the lock was requested, minus the drift of clocks. A lease past
+/// its deadline never claims to be held, and never becomes valid again. A check of the lease is no
+/// protection, because the holder may be paused right after it. The token, sent with each write,
+/// is.
 ///
-/// Unless its [`Terms`](crate::Terms) say otherwise, a lease renews itself at a third of its ttl, by a
-/// task that ends with the lease. A lease can be cloned. Its lock is released with the last clone: by
-/// [`release`](Self::release), which reports the outcome, or in the background when it is dropped.
+/// Unless its [`Terms`](crate::Terms) say otherwise, a lease renews itself at a third of its ttl,
+/// by a task that ends with the lease. A lease can be cloned. Its lock is released with the last
+/// clone: by [`release`](Self::release), which reports the outcome, or in the background when it is
+/// dropped.
 ///
 /// # Lost connections
-/// Renewals are repeated until the deadline. If none is answered until then, the lease is lost, though
-/// the lock service may keep the lock for a little longer.
+/// Renewals are repeated until the deadline. If none is answered until then, the lease is lost,
+/// though the lock service may keep the lock for a little longer.
 #[derive(Clone, Debug)]
 #[must_use = "a lease that is dropped is released"]
 pub struct Lease {
@@ -51,7 +53,8 @@ struct Share {
     held: Arc<Held>,
     renewal: Option<AbortHandle>,
     runtime: Handle,
-    /// Whether the lock was released, or left held for another process. Then a drop releases nothing.
+    /// Whether the lock was released, or left held for another process. Then a drop releases
+    /// nothing.
     given_up: bool,
 }
 
@@ -103,8 +106,8 @@ impl Lease {
 
     /// Waits until the lease is lost, past its deadline, or released.
     ///
-    /// The future does not keep the lease. After the machine was suspended, it may complete late, by as
-    /// much as was left of the lease. [`token`](Self::token) is an error at once.
+    /// The future does not keep the lease. After the machine was suspended, it may complete late,
+    /// by as much as was left of the lease. [`token`](Self::token) is an error at once.
     ///
     /// # Cancellation safety
     /// The future may be dropped and requested again.
@@ -115,8 +118,9 @@ impl Lease {
     /// Sets the full ttl again, counted from now. A lease that renews itself does not need it.
     ///
     /// # Errors
-    /// [`RenewError::Lost`] if the lease is lost or past its deadline: it never becomes valid again.
-    /// [`RenewError::LockService`] if there was no answer: it may be repeated until the deadline.
+    /// [`RenewError::Lost`] if the lease is lost or past its deadline: it never becomes valid
+    /// again. [`RenewError::LockService`] if there was no answer: it may be repeated until the
+    /// deadline.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the ttl may have been set. The deadline stays as it was.
@@ -124,15 +128,17 @@ impl Lease {
         self.held().renew(|| self.held().ttl).await
     }
 
-    /// Reissues the token unless it is above `above` already, and returns it. It is for a storage that
-    /// refused the token because the lock service lost its counter, though the lock is still held.
+    /// Reissues the token unless it is above `above` already, and returns it. It is for a storage
+    /// that refused the token because the lock service lost its counter, though the lock is still
+    /// held.
     ///
     /// Call it only before anything was read with the old token. Afterwards, a refusal means that
-    /// another client was let in, and what was read is void. The storage client decides this itself.
+    /// another client was let in, and what was read is void. The storage client decides this
+    /// itself.
     ///
     /// # Errors
-    /// [`RenewError::Lost`] if the lease is lost or past its deadline, [`RenewError::LockService`] if
-    /// there was no answer: it may be repeated.
+    /// [`RenewError::Lost`] if the lease is lost or past its deadline, [`RenewError::LockService`]
+    /// if there was no answer: it may be repeated.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lock may have a higher token. The next renewal returns it.
@@ -140,13 +146,13 @@ impl Lease {
         self.held().reissue(above).await
     }
 
-    /// Releases the lock, if this is the last clone of the lease. The request is repeated without an
-    /// answer until the deadline, but for 2 seconds at most. A lease past its deadline may be released
-    /// too: then the outcome says whether the lock was still ours.
+    /// Releases the lock, if this is the last clone of the lease. The request is repeated without
+    /// an answer until the deadline, but for 2 seconds at most. A lease past its deadline may be
+    /// released too: then the outcome says whether the lock was still ours.
     ///
     /// # Errors
-    /// [`LockServiceError`] if the lock service did not answer. It is asked for 2 more seconds in the
-    /// background. If it does not answer then either, the lock is free after its ttl.
+    /// [`LockServiceError`] if the lock service did not answer. It is asked for 2 more seconds in
+    /// the background. If it does not answer then either, the lock is free after its ttl.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lock is released in the background.
@@ -227,8 +233,8 @@ impl Drop for Share {
 pub enum Released {
     /// The lock was held by this lease, and is free now.
     Released,
-    /// The lock was no longer held by this lease. It had expired, or an earlier request, whose reply was
-    /// lost, had released it.
+    /// The lock was no longer held by this lease. It had expired, or an earlier request, whose
+    /// reply was lost, had released it.
     NotHeld,
     /// Other clones of the lease keep the lock.
     StillHeld,

@@ -1,9 +1,9 @@
 //! Distributed locks that hand out fencing tokens.
 //!
 //! A lease ends when its time is up, but its holder may not notice: a client that was paused still
-//! believes that it holds the lock. So every lease comes with a token, a number that grows with every
-//! grant. The client sends it with each write, and the storage refuses writes with an older token than
-//! the highest it has seen.
+//! believes that it holds the lock. So every lease comes with a token, a number that grows with
+//! every grant. The client sends it with each write, and the storage refuses writes with an older
+//! token than the highest it has seen.
 //!
 //! ```no_run
 //! use lock_client::{Locks, Ttl};
@@ -19,7 +19,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The README of this crate is the guide: waiting, renewal, loss, and what each deployment guarantees.
+//! The README of this crate is the guide: waiting, renewal, loss, and what each deployment
+//! guarantees.
 //!
 //! # Features
 //! - `redis` (default): locks in one Redis, over TCP or a Unix socket.
@@ -30,9 +31,9 @@
 //! # The code
 //! Start with [`Locks`], which acquires locks, and [`Lease`], a lock that is held. Then read
 //! `acquisition.rs`, one acquire in five steps; `lease/renewal.rs`, when a lease renews itself; and
-//! `reentry.rs`. [`backend`] is what a lock service has to do. The modules `redis` and `redlock` are two
-//! lock services, and explain where their tokens come from. `redis/acquire.lua` is the script that
-//! grants a lock.
+//! `reentry.rs`. [`backend`] is what a lock service has to do. The modules `redis` and `redlock`
+//! are two lock services, and explain where their tokens come from. `redis/acquire.lua` is the
+//! script that grants a lock.
 
 // The terms of an acquire, and its errors.
 mod error;

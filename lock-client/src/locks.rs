@@ -24,13 +24,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The locks of one lock service.
 ///
 /// # Cancellation safety
-/// An acquire that is dropped leaves nothing behind: it leaves the queue, and what it may have acquired
-/// is released in the background. This needs a Tokio runtime that still runs, and a lock service that
-/// can be reached. Otherwise the lock is free after its ttl.
+/// An acquire that is dropped leaves nothing behind: it leaves the queue, and what it may have
+/// acquired is released in the background. This needs a Tokio runtime that still runs, and a lock
+/// service that can be reached. Otherwise the lock is free after its ttl.
 ///
 /// # Lost connections
-/// A request that is not answered is repeated as the same holder, so that a grant whose reply was lost
-/// is not lost.
+/// A request that is not answered is repeated as the same holder, so that a grant whose reply was
+/// lost is not lost.
 #[derive(Clone, Debug)]
 pub struct Locks {
     service: LockService,
@@ -47,17 +47,17 @@ impl Locks {
         Self { service: LockService::new(backend, background) }
     }
 
-    /// Acquires the lock on these terms. A [`Ttl`](crate::Ttl) alone means: wait as long as it takes,
-    /// and renew the lease.
+    /// Acquires the lock on these terms. A [`Ttl`](crate::Ttl) alone means: wait as long as it
+    /// takes, and renew the lease.
     ///
-    /// A lock service that does not answer is asked again. If the wait is unlimited, this goes on for
-    /// 10 seconds, and without a wait for 2. If the wait is limited, it goes on until the wait ends, but
-    /// for at least 2 seconds, or half a second once the service has answered.
+    /// A lock service that does not answer is asked again. If the wait is unlimited, this goes on
+    /// for 10 seconds, and without a wait for 2. If the wait is limited, it goes on until the wait
+    /// ends, but for at least 2 seconds, or half a second once the service has answered.
     ///
     /// # Errors
     /// [`AcquireError::Contended`] if another client still holds the lock after the wait,
-    /// [`AcquireError::Unavailable`] if the lock service did not answer, [`AcquireError::Rejected`] if
-    /// it refused.
+    /// [`AcquireError::Unavailable`] if the lock service did not answer, [`AcquireError::Rejected`]
+    /// if it refused.
     ///
     /// # Cancellation safety
     /// If this future is dropped, nothing is left behind.
@@ -69,13 +69,13 @@ impl Locks {
         Acquisition::new(&self.service, name, terms.into()).run().await
     }
 
-    /// Acquires several locks, all or none. They are acquired in the order of their names, so that no
-    /// two clients wait for each other. The wait is for all together. The leases are returned in the
-    /// order of `names`. A name that is given twice gets two clones of one lease.
+    /// Acquires several locks, all or none. They are acquired in the order of their names, so that
+    /// no two clients wait for each other. The wait is for all together. The leases are returned in
+    /// the order of `names`. A name that is given twice gets two clones of one lease.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), and [`AcquireError::Lost`] if one lease was lost while the other
-    /// locks were acquired.
+    /// As [`acquire`](Self::acquire), and [`AcquireError::Lost`] if one lease was lost while the
+    /// other locks were acquired.
     ///
     /// # Cancellation safety
     /// If this future is dropped, nothing is left behind.
@@ -118,9 +118,9 @@ impl Locks {
 
     /// Runs a body under a lock: acquires the lock, passes the lease to the body, and releases it.
     ///
-    /// The body is cancelled when the lease is lost. Within the body, [`Lease::acquire`] re-enters. The
-    /// lock is released in any case. If the body leaves a clone of the lease elsewhere, the lock is
-    /// released when that clone is dropped. A failed release never hides the body's result.
+    /// The body is cancelled when the lease is lost. Within the body, [`Lease::acquire`] re-enters.
+    /// The lock is released in any case. If the body leaves a clone of the lease elsewhere, the
+    /// lock is released when that clone is dropped. A failed release never hides the body's result.
     ///
     /// # Errors
     /// [`WithError::Acquire`] if the body was not run, [`WithError::Lost`] if it was cancelled, and
@@ -199,8 +199,8 @@ impl Locks {
         self.read(name, || self.service.backend.status(name)).await
     }
 
-    /// Subscribes to the releases of a lock, without a place among its waiters. When this returns, every
-    /// later release is notified.
+    /// Subscribes to the releases of a lock, without a place among its waiters. When this returns,
+    /// every later release is notified.
     ///
     /// # Errors
     /// [`LockServiceError`] if the lock service did not answer for 2 seconds, or refused.
@@ -223,9 +223,9 @@ impl Locks {
         answer.map_err(|source| LockServiceError { lock: name.clone(), source })
     }
 
-    /// Waits until everything that was dropped is undone: acquires have left nothing behind, and leases
-    /// are released. A lock service that does not answer is asked for 2 seconds, so this takes little
-    /// longer. Call it before the process ends, because the background ends with it.
+    /// Waits until everything that was dropped is undone: acquires have left nothing behind, and
+    /// leases are released. A lock service that does not answer is asked for 2 seconds, so this
+    /// takes little longer. Call it before the process ends, because the background ends with it.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the background continues.

@@ -1,8 +1,8 @@
 //! Metrics by the crate `metrics`, and spans and events by `tracing`.
 //!
-//! Each acquire is a span `acquire` with the lock's `name` and the `holder`, shortened because the whole
-//! holder is a secret. Each lease is a span `lease`, which has the present `token` too. The bodies of
-//! [`Locks::with`](crate::Locks::with) run in it. Both spans have the level INFO.
+//! Each acquire is a span `acquire` with the lock's `name` and the `holder`, shortened because the
+//! whole holder is a secret. Each lease is a span `lease`, which has the present `token` too. The
+//! bodies of [`Locks::with`](crate::Locks::with) run in it. Both spans have the level INFO.
 //!
 //! | metric | kind | meaning |
 //! |---|---|---|

@@ -1,28 +1,30 @@
 //! Locks in Redis: one node, a primary that Sentinels know, or a Cluster.
 //!
-//! **Where the token comes from.** Each lock has a counter. One script, `acquire.lua`, takes the lock if
-//! it is free, and increments the counter. The new count is the token.
+//! **Where the token comes from.** Each lock has a counter. One script, `acquire.lua`, takes the
+//! lock if it is free, and increments the counter. The new count is the token.
 //!
-//! **Why it grows.** Redis runs one script at a time, and nothing ever lowers the counter. A missing
-//! counter starts at the client's Unix time in milliseconds. This is above every token that it ever
-//! issued, unless clocks went back or the lock was granted more than 1 000 times a second throughout.
-//! To start it elsewhere, set it before its first use: `SET fenced:{NAME}:token 0`.
+//! **Why it grows.** Redis runs one script at a time, and nothing ever lowers the counter. A
+//! missing counter starts at the client's Unix time in milliseconds. This is above every token that
+//! it ever issued, unless clocks went back or the lock was granted more than 1 000 times a second
+//! throughout. To start it elsewhere, set it before its first use: `SET fenced:{NAME}:token 0`.
 //!
-//! **What breaks that.** A Redis that loses writes: one that restarts without persistence or from an old
-//! snapshot, fails over to a replica that lags behind, or evicts keys. Then a token may be issued
-//! twice. The storage distinguishes the two holders, and refuses the later one. If that holder holds
-//! the lock, it continues with a higher token ([`Lease::reissue`](crate::Lease::reissue)).
-//! `lock-client doctor` reports whether a Redis may lose writes, and which settings prevent it.
+//! **What breaks that.** A Redis that loses writes: one that restarts without persistence or from
+//! an old snapshot, fails over to a replica that lags behind, or evicts keys. Then a token may be
+//! issued twice. The storage distinguishes the two holders, and refuses the later one. If that
+//! holder holds the lock, it continues with a higher token
+//! ([`Lease::reissue`](crate::Lease::reissue)). `lock-client doctor` reports whether a Redis may
+//! lose writes, and which settings prevent it.
 //!
 //! # Keys
 //! `fenced:{NAME}:lock`, `:token`, `:queue` and `:queue:alive`, and the channels `:freed` and
-//! `:freed:HOLDER`. In the name, `%`, `{` and `}` become `%25`, `%7B` and `%7D`: the braces are Redis
-//! Cluster's hash tag, which keeps a lock's keys in one slot.
+//! `:freed:HOLDER`. In the name, `%`, `{` and `}` become `%25`, `%7B` and `%7D`: the braces are
+//! Redis Cluster's hash tag, which keeps a lock's keys in one slot.
 //!
 //! # Waiting
-//! All waiters of a client are notified over one connection. Unordered waiters are all notified of a
-//! release, and one of each client tries. In the fair queue, only the first waiter is notified, and
-//! tries. If a message is lost, waiters try anyway, at the latest when the present owner's ttl ends.
+//! All waiters of a client are notified over one connection. Unordered waiters are all notified of
+//! a release, and one of each client tries. In the fair queue, only the first waiter is notified,
+//! and tries. If a message is lost, waiters try anyway, at the latest when the present owner's ttl
+//! ends.
 //!
 //! # Lost connections
 //! The connection is made when it is first needed, and again after it was lost, to the primary of

@@ -27,16 +27,19 @@
 //! membership. When a node seals a token, the token replaces the grant in the lock's value. So all
 //! sealed nodes know the ownership by the same grant.
 //!
-//! # Waiting Waiters are notified when the lock was freed on a majority of the nodes. There is no
+//! # Waiting
+//! Waiters are notified when the lock was freed on a majority of the nodes. There is no
 //! fair order: the nodes would have to agree on one. If several clients try at once, each may get
 //! some of the nodes and none a majority. Then all of them release what they got, and retry after a
 //! random time.
 //!
-//! # Failed nodes A request returns when a majority has answered. It does not wait for the slowest
+//! # Failed nodes
+//! A request returns when a majority has answered. It does not wait for the slowest
 //! node, or for a node that is down. A node that hangs is asked for its vote at most ten times a
 //! second. After five seconds without an answer, there is a new connection.
 //!
-//! # The code [`Redlock`] asks for rounds, renewals and releases. A round is in `round.rs`, its
+//! # The code
+//! [`Redlock`] asks for rounds, renewals and releases. A round is in `round.rs`, its
 //! votes are counted in `tally.rs`. The scripts that run on the nodes are the `.lua` files:
 //! `grant.lua` grants the lock, `seal.lua` seals a token. `membership.rs` decides whether a node
 //! may vote.
@@ -142,7 +145,8 @@ impl Redlock {
     }
 }
 
-/// Locks whose [`Locks::wait_for_background`] also waits for the releases that Redlock runs in the background.
+/// Locks whose [`Locks::wait_for_background`] also waits for the releases that Redlock runs in the
+/// background.
 impl From<Redlock> for Locks {
     fn from(redlock: Redlock) -> Self {
         let background = redlock.nodes.background().clone();

@@ -6,11 +6,12 @@ use crate::{acquisition::Acquisition, error::AcquireError, lease::Lease, terms::
 
 impl Lease {
     /// Acquires a lock from within this lease. The lease's own name is re-entry: it returns a clone
-    /// with the same token. Another name is acquired as by [`Locks::acquire`](crate::Locks::acquire).
+    /// with the same token. Another name is acquired as by
+    /// [`Locks::acquire`](crate::Locks::acquire).
     ///
     /// # Errors
-    /// [`AcquireError::Lost`] if it is the lease's own name and the lease is lost. For another name, see
-    /// [`Locks::acquire`](crate::Locks::acquire).
+    /// [`AcquireError::Lost`] if it is the lease's own name and the lease is lost. For another
+    /// name, see [`Locks::acquire`](crate::Locks::acquire).
     ///
     /// # Cancellation safety
     /// As [`Locks::acquire`](crate::Locks::acquire).

@@ -22,8 +22,8 @@ pub(crate) fn pauses(longest: Duration) -> impl Iterator<Item = Duration> + Send
     pauses.map(|pause| pause.mul_f64(rand::random_range(0.5..1.5)))
 }
 
-/// Sends a request at least once, and repeats it until it is answered or the deadline passes. The last
-/// attempt is cut off at the deadline.
+/// Sends a request at least once, and repeats it until it is answered or the deadline passes. The
+/// last attempt is cut off at the deadline.
 ///
 /// A rejection that follows an attempt without an answer is returned as
 /// [`BackendError::Unavailable`], because the earlier attempt may have been carried out.

@@ -1,9 +1,9 @@
 //! A client of the storage server, which checks tokens.
 //!
-//! [`FencedResource`] is a resource that is used under a lease. It handles refusals and unknown outcomes
-//! correctly. [`Storage`] sends single requests. There, a refusal is not an error but an [`Answer`]: the
-//! storage has decided, and nothing was changed. An error says whether anything may have happened.
-//! After [`StorageError::Unknown`], a write may still be carried out.
+//! [`FencedResource`] is a resource that is used under a lease. It handles refusals and unknown
+//! outcomes correctly. [`Storage`] sends single requests. There, a refusal is not an error but an
+//! [`Answer`]: the storage has decided, and nothing was changed. An error says whether anything may
+//! have happened. After [`StorageError::Unknown`], a write may still be carried out.
 
 mod answer;
 pub(crate) mod claim;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::ttl::Ttl;
 
-/// The terms of an acquire: the ttl, how long to wait and in which order, and how the lease is renewed.
+/// The terms of an acquire: the ttl, how long to wait and in which order, and how the lease is
+/// renewed.
 ///
 /// A [`Ttl`] alone means: wait as long as it takes, in no order, and renew the lease as long as it
 /// lives.
@@ -73,22 +74,22 @@ impl Terms {
         Self { wait: Wait::AtMost(at_most), ..self }
     }
 
-    /// First come, first served: waiters wait in a queue that the lock service keeps. While the queue is
-    /// not empty, clients that did not ask for this order don't acquire the lock either. A waiter that
-    /// crashed is skipped after 3 seconds. A waiter that was paused for longer has lost its place, and
-    /// starts again at the end. Redlock has no such order, and refuses.
+    /// First come, first served: waiters wait in a queue that the lock service keeps. While the
+    /// queue is not empty, clients that did not ask for this order don't acquire the lock either. A
+    /// waiter that crashed is skipped after 3 seconds. A waiter that was paused for longer has lost
+    /// its place, and starts again at the end. Redlock has no such order, and refuses.
     pub fn fair(self) -> Self {
         Self { order: Order::Fair, ..self }
     }
 
-    /// Renews the lease at most this long, counted from when the lock was requested. Then the lease is
-    /// lost. It is for work that may hang. Undoes [`without_renewal`](Self::without_renewal).
+    /// Renews the lease at most this long, counted from when the lock was requested. Then the lease
+    /// is lost. It is for work that may hang. Undoes [`without_renewal`](Self::without_renewal).
     pub fn max_hold(self, max_hold: Duration) -> Self {
         Self { renewal: Renewal::Automatic { max_hold }, ..self }
     }
 
-    /// Does not renew the lease automatically. It ends with its ttl, unless [`Lease::renew`] is called.
-    /// Undoes [`max_hold`](Self::max_hold).
+    /// Does not renew the lease automatically. It ends with its ttl, unless [`Lease::renew`] is
+    /// called. Undoes [`max_hold`](Self::max_hold).
     ///
     /// [`Lease::renew`]: crate::Lease::renew
     pub fn without_renewal(self) -> Self {

@@ -1,5 +1,5 @@
-//! The connections of a client: to servers that hang, are busy or are slow to answer, and in runtimes
-//! that end.
+//! The connections of a client: to servers that hang, are busy or are slow to answer, and in
+//! runtimes that end.
 
 use std::{pin::pin, time::Duration};
 
@@ -26,7 +26,8 @@ fn runtime() -> Runtime {
     runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// The kernel of a server that hangs acknowledges its packets, as does a proxy before a dead server.
+/// The kernel of a server that hangs acknowledges its packets, as does a proxy before a dead
+/// server.
 #[tokio::test]
 async fn primary_that_hangs_is_left_for_the_one_that_the_sentinels_name() {
     let mut world = Sentinels::start().await.unwrap();
@@ -63,8 +64,8 @@ async fn redis_that_is_busy_with_a_script_is_waited_for() {
     let meanwhile = async {
         let is_busy = async || Ok(redis.command::<String>(&["PING"]).await.is_err());
         until_async(SOON, is_busy).await.unwrap();
-        // A client that tries again was rejected as busy before. Before the first subscription, only an
-        // acquire names the counter, and only a release names the channel.
+        // A client that tries again was rejected as busy before. Before the first subscription,
+        // only an acquire names the counter, and only a release names the channel.
         let asked =
             ["fenced:{r}:token", "fenced:{r}:freed"].map(|text| (text, proxy.requests(text)));
         let ask_again =

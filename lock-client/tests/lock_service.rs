@@ -87,8 +87,8 @@ pub(crate) async fn waiting(
     waiter
 }
 
-/// Waits until the only client that runs scripts waits: it has tried, subscribed, and tried once more.
-/// Before that last try, it would not need a notification to acquire a freed lock.
+/// Waits until the only client that runs scripts waits: it has tried, subscribed, and tried once
+/// more. Before that last try, it would not need a notification to acquire a freed lock.
 pub(crate) async fn until_waiting(redis: &Redis, scripts_before: u64) {
     let waits =
         async || Ok(channels(redis).await? == 1 && scripts_run(redis).await >= scripts_before + 2);

@@ -81,8 +81,8 @@ impl Service {
         until_async(PATIENCE, queued).await.unwrap();
     }
 
-    /// Checks that the lock is free, that there are no waiters and no subscriptions, and that this is the
-    /// last token.
+    /// Checks that the lock is free, that there are no waiters and no subscriptions, and that this
+    /// is the last token.
     pub(crate) async fn assert_nothing_is_left(&self, last_token: u64) {
         until_listening(&self.redis, 0).await;
         let keys: Vec<String> = self.redis.command(&["KEYS", "*"]).await.unwrap();

@@ -24,8 +24,8 @@ const SOON: Duration = Duration::from_secs(20);
 /// Sooner than a waiter tries by itself. In the fair order, it does so after a second.
 const AT_ONCE: Duration = Duration::from_millis(700);
 
-/// A Redis that releases the lock just before a waiter subscribes. A waiter that tried before that, and
-/// doesn't try again, is never notified.
+/// A Redis that releases the lock just before a waiter subscribes. A waiter that tried before that,
+/// and doesn't try again, is never notified.
 #[derive(Debug)]
 struct FreedBeforeSubscribed {
     redis: lock_client::redis::Redis,

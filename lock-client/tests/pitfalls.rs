@@ -205,7 +205,8 @@ async fn acquire_that_is_delivered_again_after_the_release_gives_nobody_the_same
     assert_eq!(counter(&redis).await, 34);
     assert_eq!(second.release().await.unwrap(), Released::Released);
 
-    // The lock is free: the late request acquires it for a holder that has gone, until its ttl ends.
+    // The lock is free: the late request acquires it for a holder that has gone, until its ttl
+    // ends.
     for _ in 0..2 {
         assert_eq!(late.deliver().await.unwrap(), "*3\r\n:1\r\n:35\r\n:35\r\n");
         let ttl = Ttl::from_secs(60).unwrap();

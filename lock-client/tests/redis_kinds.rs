@@ -1,4 +1,5 @@
-//! Redis as it is run in production: with users and passwords, encrypted, behind Sentinels, as a Cluster.
+//! Redis as it is run in production: with users and passwords, encrypted, behind Sentinels, as a
+//! Cluster.
 
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ const ACL: &str = "resetchannels &fenced:* ~fenced:* -@all +eval +evalsha +ping 
                    +subscribe +unsubscribe +get +set +del +pexpire +pttl +time +zadd +zrem \
                    +zrange +zscore +zcard";
 
-/// Locks, renews, waits in both orders, and releases. The waiter subscribes on one of these servers.
+/// Locks, renews, waits in both orders, and releases. The waiter subscribes on one of these
+/// servers.
 async fn assert_locks(locks: &Locks, servers: &[&Redis], lock: &str) {
     let listening = async |count| {
         let subscribed = async || {

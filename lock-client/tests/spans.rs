@@ -1,5 +1,5 @@
-//! The spans of locks, as a subscriber sees them. This test is alone in its process, because spans are
-//! enabled once for all threads.
+//! The spans of locks, as a subscriber sees them. This test is alone in its process, because spans
+//! are enabled once for all threads.
 
 use std::{fs, sync::Mutex};
 

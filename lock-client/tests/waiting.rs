@@ -149,7 +149,8 @@ async fn only_the_next_in_the_queue_is_woken() {
     let (backend, in_queue) = subscribe(Order::Fair).await;
     lease.release().await.unwrap();
     timeout(SOON, in_queue[0].0.next()).await.expect("the first of the queue is woken");
-    // Messages arrive in order: the release's other messages have arrived when the next waiter's has.
+    // Messages arrive in order: the release's other messages have arrived when the next waiter's
+    // has.
     for (wakeups, _) in in_queue[1..].iter().chain(&unordered) {
         let woken = timeout(Duration::from_millis(50), wakeups.next()).await;
         assert!(woken.is_err(), "no other waiter is notified");

@@ -41,8 +41,8 @@ struct Arguments {
 /// Runs the command `storage-server` until SIGTERM or SIGINT, and returns its exit code.
 ///
 /// The first argument is the program's name, as in [`std::env::args_os`]. Once it listens, the
-/// server prints `listening on http://ADDRESS` on stdout. Its log goes to stderr, unless the process
-/// already has a `tracing` subscriber.
+/// server prints `listening on http://ADDRESS` on stdout. Its log goes to stderr, unless the
+/// process already has a `tracing` subscriber.
 ///
 /// The exit code is 0 after a clean stop and after `--help`, 1 if the server can't start or fails,
 /// and 2 if the arguments are wrong.

@@ -15,7 +15,8 @@
 //! # }
 //! ```
 //!
-//! # A map of the code
+//! # A map
+//! of the code
 //! A request passes through the modules in this order. `http` parses it into an operation
 //! (`operation`) and queues that. `committer` takes the queued operations as one batch and applies
 //! each to its resource's row (`row`), where the fencing rule decides. `store` makes the changed

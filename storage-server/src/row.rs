@@ -52,8 +52,8 @@ impl Row {
         (self.value != StoredValue::Absent).then_some(self.version)
     }
 
-    /// Claims: advances the fence to the offer, unless the rule rejects it. Without an offer, there is
-    /// nothing to claim.
+    /// Claims: advances the fence to the offer, unless the rule rejects it. Without an offer, there
+    /// is nothing to claim.
     fn claim(&mut self, offered: Option<&Fence>) -> Result<(), Refusal> {
         let Some(offered) = offered else {
             return Ok(());

@@ -30,8 +30,8 @@ pub enum ServeError {
     Committer(#[source] JoinError),
 }
 
-/// Serves the store over HTTP until `shutdown` completes. Then it accepts no new connection, answers
-/// every queued operation, closes the store and returns.
+/// Serves the store over HTTP until `shutdown` completes. Then it accepts no new connection,
+/// answers every queued operation, closes the store and returns.
 ///
 /// # Errors
 /// [`ServeError`] if the listener fails or the committer panics.

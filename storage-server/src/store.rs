@@ -1,8 +1,8 @@
 //! The databases that persist resources.
 //!
 //! A store knows nothing of the fencing rule. It loads rows, and takes them back changed on one
-//! condition: that they still are as they were loaded. So the rule exists once, in Rust. Nothing that
-//! a server remembers decides anything, and any number of servers may share one database.
+//! condition: that they still are as they were loaded. So the rule exists once, in Rust. Nothing
+//! that a server remembers decides anything, and any number of servers may share one database.
 
 mod columns;
 pub(crate) mod error;
@@ -41,9 +41,9 @@ pub trait Store: Send + Sync + 'static {
     /// The changes are of distinct resources, in the byte order of their names.
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError>;
 
-    /// Loads one resource and changes it as `decide` says, under its row's lock, and returns whether
-    /// the change was made. [`apply`](Self::apply) leaves a change out whenever a rival is faster;
-    /// here, rivals wait until the change is durable.
+    /// Loads one resource and changes it as `decide` says, under its row's lock, and returns
+    /// whether the change was made. [`apply`](Self::apply) leaves a change out whenever a rival is
+    /// faster; here, rivals wait until the change is durable.
     async fn apply_under_lock(
         &self,
         wanted: Wanted<'_>,

@@ -1,4 +1,5 @@
-//! Private servers, processes that are paused and killed, and a proxy that loses, delays and repeats.
+//! Private servers, processes that are paused and killed, and a proxy that loses, delays and
+//! repeats.
 //!
 //! Everything here belongs to one test: a server has a temporary folder and a socket or a free port
 //! of its own, and ends when its value is dropped. What needs a program that is not installed fails
@@ -7,8 +8,8 @@
 //! Start here:
 //! - [`Redis`] is the server that most tests need. [`Replica`], [`Sentinels`], [`RedisCluster`] and
 //!   [`RedlockNodes`] are made of several.
-//! - [`Postgres`], [`MariaDb`] and [`StorageServer`] are the other servers. [`Databases`] shares one
-//!   PostgreSQL.
+//! - [`Postgres`], [`MariaDb`] and [`StorageServer`] are the other servers. [`Databases`] shares
+//!   one PostgreSQL.
 //! - [`Proxy`] stands before any of them, and does to messages what its rules say.
 //! - [`process::Process`] is started, read, paused, resumed and killed; all servers are made of it.
 //! - [`wait::until`](wait::until()) waits for a condition.

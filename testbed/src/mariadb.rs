@@ -35,7 +35,8 @@ impl MariaDb {
         }
         let folders = [
             format!("--datadir={}", folder.path().join("data").display()),
-            // A server that starts removes all temporary tables from this folder, also those of others.
+            // A server that starts removes all temporary tables from this folder, also those of
+            // others.
             format!("--tmpdir={}", folder.path().display()),
         ];
         make_data_folder(&folders, user)?;

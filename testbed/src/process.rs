@@ -27,8 +27,8 @@ use crate::{user::User, wait::until};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A child process. It is killed when this is dropped, and on Linux also when the thread that started
-/// it ends, in whatever way.
+/// A child process. It is killed when this is dropped, and on Linux also when the thread that
+/// started it ends, in whatever way.
 #[derive(Debug)]
 pub struct Process {
     name: String,

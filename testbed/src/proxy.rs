@@ -1,7 +1,7 @@
 //! A proxy before a server, on which messages are lost, delayed, repeated or held back.
 //!
-//! A [`Rule`] sees each message and returns a [`Verdict`]. Most tests need no rule of their own: the
-//! methods of [`Proxy`] set one for a single message, and [`SeededFaults`] decides by a seed.
+//! A [`Rule`] sees each message and returns a [`Verdict`]. Most tests need no rule of their own:
+//! the methods of [`Proxy`] set one for a single message, and [`SeededFaults`] decides by a seed.
 //!
 //! Start here; then `proxy/rule.rs`, and `proxy/connection.rs`, which carries out the verdicts.
 
@@ -111,8 +111,8 @@ impl Proxy {
     }
 
     /// Loses the reply to the next request with this text in it, and its connection. The request is
-    /// executed. An error of Redis, such as that a script is missing, passes: the rule waits for the
-    /// next request.
+    /// executed. An error of Redis, such as that a script is missing, passes: the rule waits for
+    /// the next request.
     pub fn lose_reply_to(&self, text: &str) {
         self.add(Trap::new(text, Target::Reply));
     }
@@ -150,15 +150,15 @@ impl Proxy {
         Ok(())
     }
 
-    /// Cuts all connections, as a network is cut: both ends stay connected, and receive nothing. When
-    /// this returns, nothing passes any more. New connections are accepted, and are silent. Only late
-    /// requests, which have connections of their own, still reach the server.
+    /// Cuts all connections, as a network is cut: both ends stay connected, and receive nothing.
+    /// When this returns, nothing passes any more. New connections are accepted, and are silent.
+    /// Only late requests, which have connections of their own, still reach the server.
     pub fn cut(&self) {
         *self.traffic.is_cut.write().expect("no connection panics") = true;
     }
 
-    /// Lets new connections through again. Those that were cut are closed, so that both ends connect
-    /// again.
+    /// Lets new connections through again. Those that were cut are closed, so that both ends
+    /// connect again.
     pub fn mend(&self) {
         let mut is_cut = self.traffic.is_cut.write().expect("no connection panics");
         if mem::take(&mut *is_cut) {

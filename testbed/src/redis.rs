@@ -1,4 +1,5 @@
-//! Private Redis servers: one alone, a replica, one with Sentinels, a Cluster, the nodes of Redlock.
+//! Private Redis servers: one alone, a replica, one with Sentinels, a Cluster, the nodes of
+//! Redlock.
 //!
 //! Start with `redis/server.rs`; `redis/launch.rs` has the command line of a server.
 

@@ -79,7 +79,8 @@ async fn first_claim_is_made_when_a_lock_service_that_hung_continues() {
     assert_eq!((kept(&server).await, lease.token()), (None, Ok(token(33))));
     redis.process().resume().unwrap();
 
-    // The reissue that was not answered is carried out now, and then another. So one token is skipped.
+    // The reissue that was not answered is carried out now, and then another. So one token is
+    // skipped.
     assert_eq!(resource.write(TEXT, "value").await.unwrap(), 1);
     let healed = lease.token().unwrap();
     assert!(healed > token(40), "{healed}");

@@ -1,5 +1,5 @@
-//! A replica that was cut off and promoted, while both primaries stay reachable: two holders at once,
-//! with the same token.
+//! A replica that was cut off and promoted, while both primaries stay reachable: two holders at
+//! once, with the same token.
 
 use super::*;
 use crate::programs::storage_server;

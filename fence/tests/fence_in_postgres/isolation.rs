@@ -75,7 +75,8 @@ async fn lock_of_the_fences_row_reads_stale_at_repeatable_read() {
     assert_eq!(number(&mut second, BALANCE).await, 100, "it is 70 by now");
 }
 
-/// The claim in between leaves the fence as it was, so only the new version of its row shows the write.
+/// The claim in between leaves the fence as it was, so only the new version of its row shows the
+/// write.
 #[tokio::test]
 async fn claim_after_an_older_snapshot_fails_though_the_fence_is_the_same() {
     for level in LEVELS {

@@ -78,7 +78,8 @@ async fn row_that_changes_its_partition_is_checked() {
     }
 }
 
-/// Also one whose columns are in another order, and in a session where ordinary triggers don't fire.
+/// Also one whose columns are in another order, and in a session where ordinary triggers don't
+/// fire.
 #[tokio::test]
 async fn partition_that_is_added_later_checks_rows_at_once() {
     let (_server, mut database) = fence().await;

@@ -172,8 +172,8 @@ async fn table_with_the_name_of_an_earlier_one_can_be_protected() {
     }
 }
 
-/// Neither in a new session, nor in one that has already planned the checks. There, PostgreSQL may keep
-/// the plan, or fail.
+/// Neither in a new session, nor in one that has already planned the checks. There, PostgreSQL may
+/// keep the plan, or fail.
 #[tokio::test]
 async fn changed_columns_never_open_the_table() {
     let (server, mut database) = fence().await;

@@ -7,8 +7,8 @@ use super::{
     number, roles::WRITER, session, session_of,
 };
 
-/// Shadows the functions that the fence uses, in the caller's own schema and among its temporary objects.
-/// Each shadow fails with EV001 when it is used.
+/// Shadows the functions that the fence uses, in the caller's own schema and among its temporary
+/// objects. Each shadow fails with EV001 when it is used.
 async fn shadow_everything(writer: &mut PgConnection) {
     attempt(writer, "create schema evil").await.unwrap();
     let fails = "language plpgsql as
@@ -188,7 +188,8 @@ async fn views_made_under_a_writable_schema_use_nothing_of_it() {
     for view in ["select * from fence.status", "select * from fence.fences"] {
         attempt(&mut owner, view).await.expect(view);
     }
-    // The negative control: where the catalog has no exact operator, the operator of this path is used.
+    // The negative control: where the catalog has no exact operator, the operator of this path is
+    // used.
     let used = "select 1::oid = 1::int";
     assert_eq!(attempt(&mut owner, used).await.unwrap_err(), "EV001");
     assert!(is_true(&mut owner, "select checks_rows from fence.status").await);

@@ -113,7 +113,8 @@ async fn claim_that_a_savepoint_undoes_leaves_no_lock() {
 #[tokio::test]
 async fn restored_row_with_the_transactions_id_opens_no_table() {
     let (_server, mut database) = accounts().await;
-    // As if claimed by a transaction of another server: the next one's id, if nothing comes between.
+    // As if claimed by a transaction of another server: the next one's id, if nothing comes
+    // between.
     let restore = "
         update fence.fence
         set claimed_by = (pg_current_xact_id()::text::bigint + 1)::text::xid8";

@@ -13,7 +13,8 @@ use super::{
 };
 use crate::record::{Actor, Checks, Event, EventKind, Outcome, World};
 
-/// The story of one world, with at most this many moments. If more happened, the middle is left out.
+/// The story of one world, with at most this many moments. If more happened, the middle is left
+/// out.
 pub(super) fn story<'a>(
     world: &World,
     outcome: &Outcome,

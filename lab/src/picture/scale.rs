@@ -1,7 +1,8 @@
 //! The time axis: how far each moment is from its left end.
 //!
-//! Moments come in bursts of milliseconds with seconds between them, so the axis is not linear. Each
-//! moment gets the room that its texts need; longer times get more room, but not in proportion.
+//! Moments come in bursts of milliseconds with seconds between them, so the axis is not linear.
+//! Each moment gets the room that its texts need; longer times get more room, but not in
+//! proportion.
 
 use super::story::{Span, Story};
 

@@ -1,5 +1,5 @@
-//! The content of a panel: lanes with bars, values and flags, and arrows between the lanes. Times are
-//! numbers of moments, so nothing here depends on coordinates.
+//! The content of a panel: lanes with bars, values and flags, and arrows between the lanes. Times
+//! are numbers of moments, so nothing here depends on coordinates.
 
 use fence::Token;
 

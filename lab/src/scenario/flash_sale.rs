@@ -1,5 +1,5 @@
-//! 1 000 buyers and 20 items. One buyer is paused between reading what is left and taking an item, and
-//! half of the others have been served when it wakes up.
+//! 1 000 buyers and 20 items. One buyer is paused between reading what is left and taking an item,
+//! and half of the others have been served when it wakes up.
 
 use std::{ops::Range, time::Duration};
 

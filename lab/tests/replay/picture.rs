@@ -20,7 +20,8 @@ pub(super) fn drawn(record: &RunRecord) -> String {
     picture::draw(record, scenario::find(&record.scenario).unwrap())
 }
 
-/// Checks that a picture is small, that nothing in it runs, and that its texts are inside and apart.
+/// Checks that a picture is small, that nothing in it runs, and that its texts are inside and
+/// apart.
 #[track_caller]
 pub(super) fn assert_readable(picture: &str) {
     assert!(picture.len() < MOST_BYTES, "{} bytes", picture.len());

@@ -53,10 +53,11 @@ impl Redis {
     /// | a Cluster | `redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],…` | `cluster` |
     /// | any of them over TLS | `rediss…` instead of `redis…` | `tls` |
     ///
-    /// With TLS, the Sentinels' connections are encrypted too. The server's certificate must be signed
-    /// by one that the system trusts. The environment variable `SSL_CERT_FILE` may name a file with
-    /// others. Users and passwords are percent-encoded. They are those of Redis: Sentinels are asked
-    /// without a password. Name several nodes of a Cluster, because waiters subscribe at a named one.
+    /// With TLS, the Sentinels' connections are encrypted too. The server's certificate must be
+    /// signed by one that the system trusts. The environment variable `SSL_CERT_FILE` may name a
+    /// file with others. Users and passwords are percent-encoded. They are those of Redis:
+    /// Sentinels are asked without a password. Name several nodes of a Cluster, because waiters
+    /// subscribe at a named one.
     ///
     /// # Errors
     /// [`InvalidRedisUrl`] if the URL can't be used, or needs a feature that was not compiled.
@@ -70,20 +71,21 @@ impl Redis {
         })
     }
 
-    /// Keeps the counter of a name for this long after the name was last locked, instead of for ever.
-    /// It suits names that are many and short-lived, such as order numbers.
+    /// Keeps the counter of a name for this long after the name was last locked, instead of for
+    /// ever. It suits names that are many and short-lived, such as order numbers.
     ///
     /// # Safety of tokens
     /// A counter that is gone starts again at the client's Unix time in milliseconds. This is above
     /// every token that it ever issued, as long as
     /// - clients' clocks differ, or go back, by less than the retention, and Redis' own clock jumps
     ///   ahead by less,
-    /// - the name was granted no more than 1 000 times a second on average since its first grant, and
-    /// - nobody raised the counter above the clock: by setting it, or by a reissue for a storage that
-    ///   had seen such a token.
+    /// - the name was granted no more than 1 000 times a second on average since its first grant,
+    ///   and
+    /// - nobody raised the counter above the clock: by setting it, or by a reissue for a storage
+    ///   that had seen such a token.
     ///
-    /// Otherwise the storage refuses the lower token. A holder that has not claimed yet continues with
-    /// a higher one. Nothing is lost, but work may have to be repeated.
+    /// Otherwise the storage refuses the lower token. A holder that has not claimed yet continues
+    /// with a higher one. Nothing is lost, but work may have to be repeated.
     pub fn keep_counters_for(self, retention: Duration) -> Self {
         // Lua represents these numbers exactly. The limit is 285 thousand years.
         let millis = retention.as_millis().clamp(1, 1 << 53);

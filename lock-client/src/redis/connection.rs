@@ -7,13 +7,14 @@ use tokio::sync::Mutex;
 
 use super::{keys::Keys, line::Line, script::Call, server::Server, transport::Transport};
 
-/// How long a connection may leave everything unanswered before another is made. It is longer than the
-/// wait for an acquire and its undoing. Otherwise the release that undoes an acquire could go over
-/// another connection and overtake it.
+/// How long a connection may leave everything unanswered before another is made. It is longer than
+/// the wait for an acquire and its undoing. Otherwise the release that undoes an acquire could go
+/// over another connection and overtake it.
 pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(5);
 
-/// The connection that all requests of a client share. It is made when it is first needed, and again
-/// when it was lost, was silent for too long, or leads to a server that no longer takes writes.
+/// The connection that all requests of a client share. It is made when it is first needed, and
+/// again when it was lost, was silent for too long, or leads to a server that no longer takes
+/// writes.
 #[derive(Clone)]
 pub(super) struct Connection {
     server: Arc<Server>,
@@ -42,8 +43,8 @@ impl Connection {
         match &*current {
             Some(line) if line.silence() <= LONGEST_SILENCE => Ok(line.clone()),
             _ => {
-                // A silent connection stays until there is another. The future is boxed, because thousands
-                // of requests may be under way and few of them connect.
+                // A silent connection stays until there is another. The future is boxed, because
+                // thousands of requests may be under way and few of them connect.
                 let transport = Box::pin(self.connect()).await?;
                 Ok(current.insert(Line::new(transport)).clone())
             }

@@ -9,8 +9,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The record of a node's membership in a Redlock cluster. A server that has this key never grants
-    /// a lock alone.
+    /// The record of a node's membership in a Redlock cluster. A server that has this key never
+    /// grants a lock alone.
     pub const NODE: &str = "fenced:node";
     /// A pattern that matches every key here.
     #[cfg(feature = "redlock")]

@@ -37,8 +37,8 @@ impl Line {
 
     /// Runs a script in one round trip, or in two if Redis has forgotten it.
     ///
-    /// The first time, the script is sent in full. If it were sent by its hash alone and then again in
-    /// full, a later request could overtake it.
+    /// The first time, the script is sent in full. If it were sent by its hash alone and then again
+    /// in full, a later request could overtake it.
     pub(crate) async fn run<T: FromRedisValue>(&mut self, call: &Call) -> RedisResult<T> {
         {
             let mut unanswered = self.unanswered();
@@ -91,8 +91,8 @@ impl Line {
         Arc::ptr_eq(&self.unanswered, &other.unanswered)
     }
 
-    /// Whether an error means that a new connection is needed: this one is lost, or its server is not
-    /// the primary. A single answer that is late does not mean that.
+    /// Whether an error means that a new connection is needed: this one is lost, or its server is
+    /// not the primary. A single answer that is late does not mean that.
     pub(crate) fn is_broken_by(&self, error: &RedisError) -> bool {
         let broken = error.is_unrecoverable_error()
             || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);

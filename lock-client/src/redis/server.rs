@@ -85,8 +85,8 @@ impl Server {
         within(CONNECTION_TIMEOUT, node.get_async_pubsub()).await
     }
 
-    /// Returns a client of a single node: the present primary, or the first of a Cluster's named nodes
-    /// that answers.
+    /// Returns a client of a single node: the present primary, or the first of a Cluster's named
+    /// nodes that answers.
     ///
     /// # Errors
     /// If no Sentinel knows a primary, or if none of the named nodes answers.

@@ -18,8 +18,8 @@ pub(super) fn settings() -> AsyncConnectionConfig {
         .set_response_timeout(Some(RESPONSE_TIMEOUT))
 }
 
-/// Small requests are sent at once. A connection fails if the other end has acknowledged nothing for
-/// a while, so that a new one is made.
+/// Small requests are sent at once. A connection fails if the other end has acknowledged nothing
+/// for a while, so that a new one is made.
 pub(super) fn tcp_settings() -> TcpSettings {
     let settings = TcpSettings::default().set_nodelay(true);
     #[cfg(target_os = "linux")]

@@ -32,8 +32,8 @@ impl Transport {
         }
     }
 
-    /// The connection, if it leads to one node. Such a connection must be replaced when it is lost, or
-    /// when its server is no longer the primary.
+    /// The connection, if it leads to one node. Such a connection must be replaced when it is lost,
+    /// or when its server is no longer the primary.
     pub(super) fn single_node(&self) -> Option<&MultiplexedConnection> {
         match self {
             Self::Node(connection) => Some(connection),

@@ -30,8 +30,8 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The subscriptions of a client. Their connection is made with the first one. It lasts as long as the
-/// Tokio runtime in which it was made.
+/// The subscriptions of a client. Their connection is made with the first one. It lasts as long as
+/// the Tokio runtime in which it was made.
 #[derive(Clone)]
 pub(crate) struct Subscriptions {
     server: Arc<Server>,
@@ -84,8 +84,8 @@ impl Subscriptions {
         Ok(Wakeups::new(freed, subscription))
     }
 
-    /// Returns the sender of changes. If the task that received them has ended with its runtime, a new
-    /// one is started in the present runtime.
+    /// Returns the sender of changes. If the task that received them has ended with its runtime, a
+    /// new one is started in the present runtime.
     fn changes(&self) -> mpsc::UnboundedSender<Change> {
         let mut changes = self.changes.lock().expect("nothing panics while it holds this");
         match &*changes {
@@ -128,8 +128,8 @@ impl SubscriptionTask {
         }
     }
 
-    /// Applies changes and forwards messages until the connection is lost, or until the last sender of
-    /// changes is dropped.
+    /// Applies changes and forwards messages until the connection is lost, or until the last sender
+    /// of changes is dropped.
     async fn use_connection(
         &mut self,
         connection: PubSub,
@@ -153,8 +153,8 @@ impl SubscriptionTask {
         }
     }
 
-    /// Subscribes again to all channels. Messages may have been missed meanwhile, so all waiters are
-    /// notified and try.
+    /// Subscribes again to all channels. Messages may have been missed meanwhile, so all waiters
+    /// are notified and try.
     async fn resubscribe(&mut self, sink: &mut PubSubSink) -> RedisResult<()> {
         if !self.channels.is_empty() {
             in_time(sink.subscribe(self.channels.keys().collect::<Vec<_>>())).await?;

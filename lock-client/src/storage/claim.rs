@@ -14,9 +14,9 @@ pub(crate) enum Claim {
     /// No claim was accepted yet, and nothing was read.
     #[default]
     None,
-    /// A claim with this token was accepted. Everything else is sent with it too. The lease may have a
-    /// higher token by now for another resource: with that one, a write would get past a client that was
-    /// let in meanwhile.
+    /// A claim with this token was accepted. Everything else is sent with it too. The lease may
+    /// have a higher token by now for another resource: with that one, a write would get past a
+    /// client that was let in meanwhile.
     Accepted(Token),
     /// A write with this token was sent. It may still be carried out.
     Unknown(Token),

@@ -62,8 +62,8 @@ impl Storage {
         })
     }
 
-    /// Claims the resource and reads its value, in one step: from here on, older tokens are refused. A
-    /// read-modify-write begins with it. Returns `None` if there is no value.
+    /// Claims the resource and reads its value, in one step: from here on, older tokens are
+    /// refused. A read-modify-write begins with it. Returns `None` if there is no value.
     ///
     /// # Errors
     /// See [`StorageError`].

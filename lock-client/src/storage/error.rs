@@ -14,9 +14,9 @@ pub enum StorageError {
     /// Nothing has happened. Try again.
     #[error("resource `{}`: the storage is unavailable, and nothing has happened", .0.resource)]
     Unavailable(#[source] StorageRequestError),
-    /// The request may have been carried out, and a write may still be. Before anything else is sent,
-    /// take a higher token and make a fenced read with it. The read shows whether the write was carried
-    /// out. If it was not, the read makes the storage refuse it.
+    /// The request may have been carried out, and a write may still be. Before anything else is
+    /// sent, take a higher token and make a fenced read with it. The read shows whether the write
+    /// was carried out. If it was not, the read makes the storage refuse it.
     #[error("resource `{}`: the storage did not answer, and may have carried out the request", .0.resource)]
     Unknown(#[source] StorageRequestError),
     /// The request is wrong. Sending it again would not help.
@@ -67,9 +67,10 @@ pub enum FencedError {
         /// The storage's refusal; `None` if it was not asked.
         refusal: Option<Refusal>,
     },
-    /// A write may have been carried out, or may still be. Read before anything else: until then, writes
-    /// are not sent, and end with this error too. If the write was not carried out, compute the value to
-    /// write again from what that read returned, because another client may have written meanwhile.
+    /// A write may have been carried out, or may still be. Read before anything else: until then,
+    /// writes are not sent, and end with this error too. If the write was not carried out, compute
+    /// the value to write again from what that read returned, because another client may have
+    /// written meanwhile.
     #[error("resource `{}`: the outcome of the last write is unknown until the next read", .0.resource)]
     Unknown(#[source] StorageRequestError),
     /// Nothing has happened, or only a claim. Try again.

@@ -19,21 +19,21 @@ use crate::{
 
 /// A resource of the storage that is used under a lease.
 ///
-/// Every read claims, so that older tokens are refused from then on. Every write carries the lease's
-/// token. In case the lock service lost its counter, it follows three rules:
+/// Every read claims, so that older tokens are refused from then on. Every write carries the
+/// lease's token. In case the lock service lost its counter, it follows three rules:
 ///
-/// - **Until the lease's first accepted claim on the resource**, it answers a refusal by a reissue: if
-///   the lease still holds the lock, it continues with a higher token.
-/// - **After it**, a refusal means that another client was let in. What was read is void, the lease is
-///   lost, and the work must start again with an acquire. A resource is used with the token that it was
-///   claimed with, even if the lease has a higher one by now for another resource.
-/// - **It never sends a write twice.** A write with unknown outcome may still be carried out. So the
-///   lease takes a higher token and makes a fenced read with it before anything else. The read shows
-///   whether the write was carried out. If it was not, the read makes the storage refuse it.
+/// - **Until the lease's first accepted claim on the resource**, it answers a refusal by a reissue:
+///   if the lease still holds the lock, it continues with a higher token.
+/// - **After it**, a refusal means that another client was let in. What was read is void, the lease
+///   is lost, and the work must start again with an acquire. A resource is used with the token that
+///   it was claimed with, even if the lease has a higher one by now for another resource.
+/// - **It never sends a write twice.** A write with unknown outcome may still be carried out. So
+///   the lease takes a higher token and makes a fenced read with it before anything else. The read
+///   shows whether the write was carried out. If it was not, the read makes the storage refuse it.
 ///
-/// All values made of one lease and its clones share their claims. Operations on one resource run one
-/// after the other. A `FencedResource` does not keep the lease: the lock is released with the lease's
-/// last clone, and every call fails from then on.
+/// All values made of one lease and its clones share their claims. Operations on one resource run
+/// one after the other. A `FencedResource` does not keep the lease: the lock is released with the
+/// lease's last clone, and every call fails from then on.
 #[derive(Clone, Debug)]
 pub struct FencedResource {
     storage: Storage,
@@ -72,7 +72,8 @@ impl FencedResource {
         self.claiming(&mut claim, read).await
     }
 
-    /// Sets the value, and returns its version. Claims the resource first, if it was not claimed yet.
+    /// Sets the value, and returns its version. Claims the resource first, if it was not claimed
+    /// yet.
     ///
     /// # Errors
     /// See [`FencedError`]. After [`FencedError::Unknown`], read.
@@ -105,7 +106,8 @@ impl FencedResource {
         self.changing(delete).await
     }
 
-    /// Sends a request that claims. Reissues the token after a refusal, as long as nothing was claimed.
+    /// Sends a request that claims. Reissues the token after a refusal, as long as nothing was
+    /// claimed.
     async fn claiming<T>(
         &self,
         claim: &mut Claim,

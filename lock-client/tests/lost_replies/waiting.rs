@@ -12,8 +12,8 @@ with_every_fault! {
     subscription_is_made,
 }
 
-/// A text of the request that releases a lock or leaves the queue. Waiters in the queue send it in no
-/// other request.
+/// A text of the request that releases a lock or leaves the queue. Waiters in the queue send it in
+/// no other request.
 const RELEASE: &str = "fenced:{r}:freed\r\n";
 const SUBSCRIBE: &str = "$9\r\nSUBSCRIBE\r\n";
 

@@ -20,8 +20,8 @@ pub(super) async fn commit_batches(
     let mut waiting = VecDeque::new();
     let mut arrived = Vec::new();
     loop {
-        // 1. Wait until jobs are queued, and take all of them, unless some wait for another try. Many
-        //    jobs queue during one commit, and all of them share the next one: the slower the
+        // 1. Wait until jobs are queued, and take all of them, unless some wait for another try.
+        //    Many jobs queue during one commit, and all of them share the next one: the slower the
         //    database, the larger the batch. A closed queue hands out its last jobs, and then 0. By
         //    then, every job is answered or in the blocked lane, which ends after this function.
         if waiting.is_empty() {
@@ -51,15 +51,15 @@ pub(super) async fn commit_batches(
         // 4. Decide the batch, make it durable, and answer what can be answered.
         let undecided = group_commit.commit(batch).await;
 
-        // 5. Hand over the jobs on blocked resources: those that step 3 left out, and those that the
-        //    commit has found blocked.
+        // 5. Hand over the jobs on blocked resources: those that step 3 left out, and those that
+        //    the commit has found blocked.
         for job in blocked.into_iter().chain(undecided.blocked) {
             blocked_lane.push(job);
         }
 
-        // 6. Put jobs that lost to a rival back in front, in order of arrival, and retry them at once.
-        //    The rival's clients need a moment to send their next writes. After a pause, this server
-        //    would lose to those, again and again.
+        // 6. Put jobs that lost to a rival back in front, in order of arrival, and retry them at
+        //    once. The rival's clients need a moment to send their next writes. After a pause, this
+        //    server would lose to those, again and again.
         for job in undecided.contended.into_iter().rev() {
             waiting.push_front(job);
         }

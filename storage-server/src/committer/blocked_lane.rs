@@ -1,7 +1,7 @@
 //! The blocked lane, for resources that rivals or other people's locks keep from being changed.
 //!
-//! Each resource gets a transaction of its own, in which it is decided under its row's lock, so that
-//! a blocked resource delays no other one.
+//! Each resource gets a transaction of its own, in which it is decided under its row's lock, so
+//! that a blocked resource delays no other one.
 
 use std::{
     collections::{BTreeMap, HashSet},

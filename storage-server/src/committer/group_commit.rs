@@ -59,8 +59,8 @@ impl GroupCommit {
         changed.sort_by(|a, b| a.resource.cmp(&b.resource));
         let changes: Vec<_> = changed.iter().map(Folded::change).collect();
 
-        // 5. Make all changes durable in one transaction. Each is compared with its row, and left out
-        //    if a rival has changed the row since it was loaded.
+        // 5. Make all changes durable in one transaction. Each is compared with its row, and left
+        //    out if a rival has changed the row since it was loaded.
         let fates = self.apply(&changes).await;
 
         // 6. Remember the rows that were changed, and forget those whose state is not known now.

@@ -9,8 +9,8 @@ use crate::row::{Row, StoredValue};
 /// How many guesses to keep. When there are more, all are forgotten.
 const MAX_GUESSES: usize = 100_000;
 
-/// The probable state of rows that this server changed last. A guess saves loading the row. It can't
-/// cause a wrong decision: the store makes a change only if the row still is as guessed.
+/// The probable state of rows that this server changed last. A guess saves loading the row. It
+/// can't cause a wrong decision: the store makes a change only if the row still is as guessed.
 #[derive(Debug, Default)]
 pub(super) struct Guesses(Mutex<HashMap<ResourceName, Row>>);
 

@@ -120,8 +120,8 @@ impl<S: Sync> FromRequestParts<S> for Conditional {
     }
 }
 
-/// How entity tags are compared (RFC 9110, section 8.8.3.2). The server's tags are strong, so a weak
-/// tag matches no version in a strong comparison.
+/// How entity tags are compared (RFC 9110, section 8.8.3.2). The server's tags are strong, so a
+/// weak tag matches no version in a strong comparison.
 #[derive(PartialEq)]
 enum Comparison {
     Strong,

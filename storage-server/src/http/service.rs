@@ -28,8 +28,8 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Queues an operation and waits for its decision. Returns a rejection as a problem, and logs an
-    /// operation that would have been rejected if the server enforced.
+    /// Queues an operation and waits for its decision. Returns a rejection as a problem, and logs
+    /// an operation that would have been rejected if the server enforced.
     pub(super) async fn decide(&self, operation: Operation) -> Result<Outcome, Problem> {
         let (resource, action) = (operation.resource.clone(), operation.action.name());
         let Decided { outcome, overruled } =

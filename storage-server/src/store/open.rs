@@ -7,8 +7,8 @@ use super::{Store, error::OpenError, postgres::PostgresStore, sqlite::SqliteStor
 /// Opens the store at a database URL, and applies its migrations.
 ///
 /// # Errors
-/// [`OpenError`] if the database can't be opened, would not keep fences safely, or has a schema that
-/// is newer than this server knows.
+/// [`OpenError`] if the database can't be opened, would not keep fences safely, or has a schema
+/// that is newer than this server knows.
 pub async fn open_store(url: &str) -> Result<Arc<dyn Store>, OpenError> {
     match url.split_once(':').map(|(scheme, _)| scheme) {
         Some("sqlite") => Ok(Arc::new(SqliteStore::open(url).await?)),

@@ -1,5 +1,6 @@
-//! The functions that replace those of the C library which return the time. Each asks the kernel. None
-//! looks up the function that it replaces: that could allocate, and the caller may be the allocator.
+//! The functions that replace those of the C library which return the time. Each asks the kernel.
+//! None looks up the function that it replaces: that could allocate, and the caller may be the
+//! allocator.
 
 use libc::{
     CLOCK_REALTIME, CLOCK_REALTIME_COARSE, SYS_clock_gettime, c_int, clockid_t, time_t, timespec,

@@ -1,14 +1,14 @@
 //! A library that shifts the wall clock of a running process into which it is preloaded
-//! (`LD_PRELOAD`), as if an operator or a wrong NTP server had set the clock. The monotonic clocks stay
-//! as they are.
+//! (`LD_PRELOAD`), as if an operator or a wrong NTP server had set the clock. The monotonic clocks
+//! stay as they are.
 //!
 //! The offset is in the file that the environment's `FENCED_CLOCK_OFFSET_FILE` names: an `i64` of
-//! milliseconds, in the machine's byte order. The clock jumps when these 8 bytes are written at once.
-//! Without the file, the clock is not shifted.
+//! milliseconds, in the machine's byte order. The clock jumps when these 8 bytes are written at
+//! once. Without the file, the clock is not shifted.
 //!
-//! This is made for redis-server, whose allocator reads the clock before it is ready. So the functions
-//! here, which replace those of the C library, don't allocate, don't look up symbols, and can't panic.
-//! Linux only.
+//! This is made for redis-server, whose allocator reads the clock before it is ready. So the
+//! functions here, which replace those of the C library, don't allocate, don't look up symbols, and
+//! can't panic. Linux only.
 
 #[cfg(target_os = "linux")]
 mod clocks;

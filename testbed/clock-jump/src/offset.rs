@@ -20,7 +20,8 @@ static MAP: extern "C" fn() = map;
 
 /// Returns the offset at this moment, in milliseconds.
 pub(crate) fn millis() -> i64 {
-    // SAFETY: it is null, or points to a mapping of `SIZE` bytes that is aligned to a page and stays.
+    // SAFETY: it is null, or points to a mapping of `SIZE` bytes that is aligned to a page and
+    // stays.
     let offset = unsafe { OFFSET_MS.load(Ordering::Acquire).as_ref() };
     offset.map_or(0, |offset| offset.load(Ordering::Relaxed))
 }

@@ -16,8 +16,8 @@ struct Connection {
     to_client: Outbox,
     replies: Messages,
     to_server: Outbox,
-    /// The requests that are not answered, and what was decided on them. A lost request is the last:
-    /// the connection ends in place of its reply.
+    /// The requests that are not answered, and what was decided on them. A lost request is the
+    /// last: the connection ends in place of its reply.
     unanswered: VecDeque<(Vec<u8>, Verdict)>,
     /// Nothing is read from either end any more.
     is_closing: bool,

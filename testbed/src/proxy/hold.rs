@@ -17,7 +17,8 @@ pub struct Hold {
     request: oneshot::Receiver<HeldRequest>,
 }
 
-/// A request that is held back. Its client waits for the reply, and nothing passes on its connection.
+/// A request that is held back. Its client waits for the reply, and nothing passes on its
+/// connection.
 #[derive(Debug)]
 #[must_use = "if it is dropped, the request is lost"]
 pub struct HeldRequest {
@@ -51,8 +52,8 @@ impl Hold {
 }
 
 impl HeldRequest {
-    /// Makes one. The receiver is notified when the request is delivered, and fails if it is cut off or
-    /// dropped.
+    /// Makes one. The receiver is notified when the request is delivered, and fails if it is cut
+    /// off or dropped.
     pub(super) fn new(
         request: Vec<u8>,
         upstream: Upstream,

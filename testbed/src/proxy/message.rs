@@ -16,8 +16,8 @@ const CHUNK: usize = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// The bytes that arrive at once are a message. This fits every protocol, but a large message
-    /// may arrive in parts, and small ones together. What the server sends first after some requests
-    /// counts as the reply to all of them.
+    /// may arrive in parts, and small ones together. What the server sends first after some
+    /// requests counts as the reply to all of them.
     Chunks,
     /// Messages of Redis' protocol, each whole. Every reply is matched to its request.
     Resp,

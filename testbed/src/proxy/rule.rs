@@ -48,7 +48,8 @@ pub enum Verdict {
     /// The connection ends. The request arrives this long after that, over another connection.
     Late(Duration),
     /// The request arrives twice, one right after the other, and the client gets the first reply.
-    /// This needs [`Framing::Resp`](super::message::Framing::Resp), by which the proxy knows the second.
+    /// This needs [`Framing::Resp`](super::message::Framing::Resp), by which the proxy knows the
+    /// second.
     Duplicate,
     /// The request arrives, and once more after this time, over another connection.
     Repeat(Duration),

@@ -12,8 +12,8 @@ use super::{
     rule::{Rule, Verdict},
 };
 
-/// Faults, each with the part of all requests, from 0 to 1, that it strikes. A time in a fault is the
-/// longest: the seed decides how much of it the message waits.
+/// Faults, each with the part of all requests, from 0 to 1, that it strikes. A time in a fault is
+/// the longest: the seed decides how much of it the message waits.
 pub type Odds = Vec<(f64, Verdict)>;
 
 /// Returns odds at which every fault strikes often.
@@ -32,8 +32,8 @@ pub fn rough_odds(longest: Duration) -> Odds {
 /// A rule for the scripts that clients send to a Redis: a seed decides which fault strikes which.
 /// Other commands, such as those that open a connection, pass.
 ///
-/// The same seed decides the same for the same number of a script on the same node. Clones share the
-/// record of what was decided. Needs [`Framing::Resp`](super::message::Framing::Resp).
+/// The same seed decides the same for the same number of a script on the same node. Clones share
+/// the record of what was decided. Needs [`Framing::Resp`](super::message::Framing::Resp).
 #[derive(Clone, Debug)]
 pub struct SeededFaults {
     seed: u64,

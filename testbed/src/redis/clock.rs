@@ -14,8 +14,8 @@ use anyhow::{Context, ensure};
 /// The library that shifts the clock of a process: the package `clock-jump`, on which this one
 /// depends, so that Cargo builds it for every program that is built with this one.
 const LIBRARY: &str = "libclock_jump.so";
-/// The file, in the folder of a Redis with such a clock, that has the milliseconds by which the clock
-/// is ahead of the machine's.
+/// The file, in the folder of a Redis with such a clock, that has the milliseconds by which the
+/// clock is ahead of the machine's.
 const OFFSET: &str = "clock-offset";
 
 /// The clock of a Redis that has one of its own.
@@ -65,8 +65,8 @@ impl Clock {
     }
 }
 
-/// Returns the path of the library. Cargo builds it into the folder `deps`, which also has the tests;
-/// programs are beside that folder, and examples in another beside it.
+/// Returns the path of the library. Cargo builds it into the folder `deps`, which also has the
+/// tests; programs are beside that folder, and examples in another beside it.
 fn library() -> anyhow::Result<PathBuf> {
     let program = env::current_exe()?;
     let mut libraries = program.ancestors().map(|folder| folder.join("deps").join(LIBRARY));

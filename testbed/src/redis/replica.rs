@@ -20,7 +20,8 @@ impl Redis {
     /// Starts a replica of a primary, and waits until it has all data of the primary.
     ///
     /// # Errors
-    /// If `redis-server` isn't installed or doesn't start, or the replica doesn't reach the primary.
+    /// If `redis-server` isn't installed or doesn't start, or the replica doesn't reach the
+    /// primary.
     pub async fn replica_of(primary: &Self) -> anyhow::Result<Replica> {
         let proxy = Proxy::start(primary.socket()).await?;
         let port = proxy.address().port().to_string();

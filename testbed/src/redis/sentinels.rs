@@ -17,8 +17,8 @@ const NAME: &str = "locks";
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Three Sentinels that watch a primary and its replica, all on free ports of 127.0.0.1. When two of
-/// them have not reached the primary for half a second, they promote the replica.
+/// Three Sentinels that watch a primary and its replica, all on free ports of 127.0.0.1. When two
+/// of them have not reached the primary for half a second, they promote the replica.
 #[derive(Debug)]
 pub struct Sentinels {
     sentinels: Vec<Redis>,
@@ -27,7 +27,8 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Starts all five, and waits until each Sentinel knows the others, the primary and the replica.
+    /// Starts all five, and waits until each Sentinel knows the others, the primary and the
+    /// replica.
     ///
     /// # Errors
     /// If `redis-server` isn't installed or doesn't start, or they don't find each other.

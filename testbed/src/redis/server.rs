@@ -61,8 +61,8 @@ impl Redis {
         Self::start_at(Door::Tcp, arguments).await
     }
 
-    /// Starts one with a port that takes TLS only. Its certificate is for `127.0.0.1` and `localhost`,
-    /// from an authority whose certificate is the [`ca_file`](Self::ca_file).
+    /// Starts one with a port that takes TLS only. Its certificate is for `127.0.0.1` and
+    /// `localhost`, from an authority whose certificate is the [`ca_file`](Self::ca_file).
     ///
     /// # Errors
     /// If `redis-server` or `openssl` isn't installed, or `redis-server` doesn't start.
@@ -71,7 +71,8 @@ impl Redis {
     }
 
     /// Starts one with further arguments and with a wall clock of its own, which can
-    /// [`jump`](Self::jump). Its other clocks, by which Redis measures durations, are the machine's.
+    /// [`jump`](Self::jump). Its other clocks, by which Redis measures durations, are the
+    /// machine's.
     ///
     /// # Errors
     /// If this is not Linux, or `redis-server` isn't installed or doesn't start.
@@ -205,8 +206,8 @@ impl Redis {
         }
     }
 
-    /// Returns the certificate of the authority that a client has to trust, if this one takes TLS. A
-    /// client finds it by the environment's `SSL_CERT_FILE`.
+    /// Returns the certificate of the authority that a client has to trust, if this one takes TLS.
+    /// A client finds it by the environment's `SSL_CERT_FILE`.
     pub fn ca_file(&self) -> Option<PathBuf> {
         matches!(self.listener, Listener::Tls { .. })
             .then(|| self.folder.path().join(tls::CA_CERTIFICATE))

@@ -27,8 +27,8 @@ basicConstraints = critical, CA:FALSE
 subjectAltName = IP:127.0.0.1, DNS:localhost
 ";
 
-/// Makes all files in a folder. An authority signs the server's certificate, because clients refuse a
-/// server that is its own authority.
+/// Makes all files in a folder. An authority signs the server's certificate, because clients refuse
+/// a server that is its own authority.
 ///
 /// # Errors
 /// If `openssl` isn't installed, or fails.

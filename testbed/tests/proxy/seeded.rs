@@ -25,8 +25,8 @@ struct World {
 }
 
 impl World {
-    /// Returns one in which this fault strikes the first script, and none strikes the second. A time
-    /// in the fault is at least half of the longest.
+    /// Returns one in which this fault strikes the first script, and none strikes the second. A
+    /// time in the fault is at least half of the longest.
     async fn with(fault: Verdict) -> Self {
         let is_fit = |faults: &SeededFaults| {
             let is_long = match faults.verdict(0) {

@@ -75,8 +75,8 @@ impl Cluster {
     pub(super) async fn resume(&mut self, node: usize, round: usize) -> anyhow::Result<Duration> {
         self.nodes[node].process().resume()?;
         let begun = Instant::now();
-        // Each attempt uses a new name, because a request that was sent while the node hung may have
-        // locked an earlier name on it.
+        // Each attempt uses a new name, because a request that was sent while the node hung may
+        // have locked an earlier name on it.
         for attempt in 0.. {
             if self.all_own(&format!("back/{round}/{node}/{attempt}")).await? {
                 break;

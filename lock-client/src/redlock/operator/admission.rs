@@ -103,11 +103,13 @@ impl PendingAdmission<'_> {
     /// Waits, copies the counters of a majority of other nodes, and admits the node. Returns how
     /// many counters were raised.
     ///
-    /// # Errors [`OperatorError::Unavailable`] if the node restarted meanwhile, if it does not
+    /// # Errors
+    /// [`OperatorError::Unavailable`] if the node restarted meanwhile, if it does not
     /// answer, or if fewer than a majority of other nodes may vote. Then request the admission
     /// again.
     ///
-    /// # Cancellation safety If this future is dropped, the node is not admitted, unless admission
+    /// # Cancellation safety
+    /// If this future is dropped, the node is not admitted, unless admission
     /// was its last step. Some counters may have been raised, which does no harm.
     pub async fn finish(self) -> Result<u64, OperatorError> {
         while !self.ready_at.has_passed() {
@@ -141,7 +143,8 @@ impl PendingAdmission<'_> {
 impl Peer {
     /// Raises another node's counters to this node's.
     ///
-    /// # Errors Also if this node has no vote at the end. Then it may have lost counters before
+    /// # Errors
+    /// Also if this node has no vote at the end. Then it may have lost counters before
     /// they were copied.
     async fn give_counters(&mut self, to: &mut Self, cluster: &str) -> Result<u64, OperatorError> {
         let raised = counters::copy(self, to).await?;

@@ -57,7 +57,8 @@ pub(super) async fn lock_and_load(
     Ok(rows.pop().expect("one row is wanted"))
 }
 
-/// Applies changes in one statement, which compares each row, under its lock, with its loaded state.
+/// Applies changes in one statement, which compares each row, under its lock, with its loaded
+/// state.
 ///
 /// Nested loops over the arrays lock the rows in the order of the arrays, so that servers don't
 /// deadlock.

@@ -70,8 +70,8 @@ pub(super) async fn load_rows(
 /// Applies changes in one statement, which compares each row with its loaded state: another process
 /// may have written to the file meanwhile.
 ///
-/// All values travel in one blob, out of which each is cut, so that they need no encoding as JSON. An
-/// empty value is not cut, because `substr` of an empty blob is null.
+/// All values travel in one blob, out of which each is cut, so that they need no encoding as JSON.
+/// An empty value is not cut, because `substr` of an empty blob is null.
 pub(super) async fn apply_changes(
     connection: &mut SqliteConnection,
     changes: &[Change<'_>],
