@@ -34,5 +34,6 @@ mod storage_client;
 mod under_a_lock;
 #[path = "../storage-server/tests/wire.rs"]
 mod wire;
+#[expect(dead_code, reason = "each package of tests uses a part of it")]
 #[path = "../storage-server/tests/world.rs"]
 mod world;
