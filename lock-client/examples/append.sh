@@ -4,7 +4,7 @@
 fenced() { curl -sS -H "Fencing-Token: $FENCING_TOKEN" -H "Fencing-Holder: $FENCING_HOLDER" "$@"; }
 url=$FENCED_STORAGE/v1/resources/$FENCING_RESOURCE_PATH # percent-encoded
 text=$(mktemp); trap 'rm -f "$text"' EXIT
-case $(fenced -o "$text" -w '%{http_code}' "$url") in # claims: older tokens are refused from here on
+case $(fenced -o "$text" -w '%{http_code}' "$url") in # claims: from here on, older tokens are rejected
     200) ;; 404) : > "$text" ;; *) cat "$text" >&2; exit 1 ;;
 esac
 printf '%s\n' "$1" >> "$text"

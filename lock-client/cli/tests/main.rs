@@ -18,6 +18,7 @@ mod run;
 mod run_losing_its_lease;
 mod run_nested;
 mod run_signals;
+mod run_status_fd;
 #[path = "../../tests/start_cluster.rs"]
 mod start_cluster;
 mod tls;
