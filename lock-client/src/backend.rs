@@ -4,8 +4,28 @@
 //! only says how to try, renew, reissue and release, and how a waiter is notified.
 //!
 //! A backend for another service needs four things from it: an atomic "take the lock if it is
-//! free", a number that grows with every grant, a time after which the lock is free by itself, and
-//! a way to notify waiters.
+//! free", a counter per lock that grows with every grant and can be raised, a time after which the
+//! lock is free by itself, and a way to notify waiters.
+//!
+//! # What a backend must guarantee
+//! 1. A token is higher than every token that was ever returned for this name, reissued ones
+//!    included.
+//! 2. `Unavailable` is the answer whenever the request may have been carried out. `Rejected` means
+//!    that nothing was changed, and that a repetition would not help: also for an order that the
+//!    service does not have.
+//! 3. Every method limits its own time. A renewal that hangs delays the next one, until the lease
+//!    is lost.
+//! 4. A release is carried out after the attempts that were sent before it. Otherwise it misses the
+//!    grant that it should undo.
+//! 5. `asked` is taken before the request that starts the ttl. The service may keep the lock for
+//!    longer than the ttl, but not for less. A renewal may shorten the ttl.
+//! 6. A release notifies the waiters: in no order all of them, in the fair order the first. So does
+//!    a first waiter that leaves the queue. Expiry needs no notification: waiters know when it
+//!    comes. A lost notification costs time, because waiters also try every few seconds.
+//! 7. A subscription calls [`Notify::notify_one`] on its own `Notify`, also after it was connected
+//!    anew. That remembers a notification until the waiter asks for it.
+//!
+//! Redlock keeps 1 to 7, but it uses a new holder for each round, and undoes by itself.
 
 use std::{any::Any, error::Error, fmt::Debug, sync::Arc, time::Duration};
 
@@ -61,8 +81,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Releases the lock if the holder holds it, and returns whether it did. A holder that waits in
     /// the queue leaves it.
     ///
-    /// `token` is the last token that the lease was given. It is `None` to undo an attempt that did
-    /// not return [`Attempt::Granted`].
+    /// `token` is the last token that the lease was given. It is `None` if the caller never got a
+    /// grant, and undoes what its unanswered attempts may have done.
     async fn release(
         &self,
         name: &ResourceName,
@@ -114,7 +134,8 @@ pub struct Contention {
 pub struct Ownership {
     /// The owner.
     pub holder: Holder,
-    /// The counter when the lock was granted; with several nodes, the highest of their counters.
+    /// The counter when the lock was granted; with several nodes, the highest of their counters. A
+    /// reissue does not change it.
     pub grant: Token,
 }
 
@@ -126,8 +147,8 @@ pub struct Wakeups {
 }
 
 impl Wakeups {
-    /// Makes a subscription. The backend notifies `freed` when the lock may be free, and keeps the
-    /// subscription until its guard is dropped.
+    /// Makes a subscription. The backend notifies `freed` when the lock may be free. It ends the
+    /// subscription when `subscription` is dropped.
     pub fn new(freed: Arc<Notify>, subscription: impl Any + Send + Sync) -> Self {
         Self { freed, _subscription: Box::new(subscription) }
     }

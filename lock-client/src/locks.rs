@@ -200,7 +200,7 @@ impl Locks {
     }
 
     /// Subscribes to the releases of a lock, without a place among its waiters. When this returns,
-    /// every later release is notified.
+    /// every later release is notified, unless the lock goes to the first waiter of its fair queue.
     ///
     /// # Errors
     /// [`LockServiceError`] if the lock service did not answer for 2 seconds, or refused.
