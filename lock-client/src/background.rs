@@ -38,8 +38,14 @@ impl Background {
         generations[generations.len() - 1].spawn_on(task, runtime)
     }
 
-    /// Waits for all tasks that were started before this call.
+    /// Waits for all tasks that were started before this call, and for the tasks that those start:
+    /// the release of a dropped lease asks each node in a task of its own.
     pub(crate) async fn wait(&self) {
+        self.wait_for_started().await;
+        self.wait_for_started().await;
+    }
+
+    async fn wait_for_started(&self) {
         let started = {
             let mut generations = self.generations();
             generations.retain(|generation| !generation.is_empty());
@@ -62,4 +68,30 @@ fn new_generation() -> TaskTracker {
     let tracker = TaskTracker::new();
     tracker.close();
     tracker
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn wait_includes_a_task_that_a_waited_for_task_starts() {
+        let background = Background::default();
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let (children, ended) = (background.clone(), has_ended.clone());
+        background.spawn(async move {
+            // The wait has begun by now.
+            yield_now().await;
+            children.spawn(async move {
+                yield_now().await;
+                ended.store(true, Ordering::Relaxed);
+            });
+        });
+        background.wait().await;
+        assert!(has_ended.load(Ordering::Relaxed));
+    }
 }

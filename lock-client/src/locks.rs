@@ -37,7 +37,8 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Makes the locks of a lock service.
+    /// Makes the locks of a lock service. For Redlock, use `Locks::from`: then
+    /// [`wait_for_background`](Self::wait_for_background) waits for its own tasks too.
     pub fn new(backend: impl Backend) -> Self {
         Self::with_background(backend, Background::default())
     }

@@ -168,7 +168,8 @@ impl Backend for Redlock {
                 "Redlock has no fair order, because its nodes keep no common queue".into(),
             ));
         }
-        let began = Moment::now();
+        // Counted from the first answers: before them, the nodes may have to be connected.
+        let mut first_split = None;
         let mut splits = 0;
         loop {
             let asked = Moment::now();
@@ -185,7 +186,8 @@ impl Backend for Redlock {
                 Outcome::Split(contention) => contention,
                 Outcome::TooFewAnswers(errors) => return Err(self.nodes.no_majority(&errors)),
             };
-            if splits == MOST_SPLITS || began.elapsed() > SPLIT_PATIENCE {
+            let first_split = *first_split.get_or_insert_with(Moment::now);
+            if splits == MOST_SPLITS || first_split.elapsed() > SPLIT_PATIENCE {
                 return Ok(Attempt::Busy(contention));
             }
             // Rivals that meet again wait for random, growing times, until one of them is alone.

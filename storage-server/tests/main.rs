@@ -7,4 +7,5 @@ mod on_both_databases;
 mod programs;
 mod start_and_stop;
 mod wire;
+#[expect(dead_code, reason = "each package of tests uses a part of it")]
 mod world;

@@ -181,10 +181,15 @@ async fn views_made_under_a_writable_schema_use_nothing_of_it() {
     let (server, mut owner) = accounts().await;
     attempt(&mut owner, WRITER).await.unwrap();
     shadow_everything(&mut session_of(&server, "writer").await).await;
-    let again = include_str!("../../../migrations/postgres/fence/0001_fence.sql");
+    let again = [
+        include_str!("../../../migrations/postgres/fence/0001_fence.sql"),
+        include_str!("../../../migrations/postgres/fence/0002_protect.sql"),
+    ];
     attempt(&mut owner, "set search_path = public, evil").await.unwrap();
     attempt(&mut owner, "drop view fence.status, fence.fences").await.unwrap();
-    attempt(&mut owner, again).await.unwrap();
+    for file in again {
+        attempt(&mut owner, file).await.unwrap();
+    }
     for view in ["select * from fence.status", "select * from fence.fences"] {
         attempt(&mut owner, view).await.expect(view);
     }

@@ -161,9 +161,10 @@ impl Held {
 
     /// Releases the lock, and returns whether this lease held it.
     pub(super) async fn release(&self, deadline: Moment) -> Result<bool, LockServiceError> {
-        let token = *self.last_token.lock().expect("nothing panics while it holds this");
         let holder = &self.ownership.holder;
         let released = self.service.retry_until(deadline, || {
+            // A renewal that was just stopped may have returned a higher one.
+            let token = *self.last_token.lock().expect("nothing panics while it holds this");
             self.service.backend.release(&self.name, holder, Some(token))
         });
         released.await.map_err(|source| LockServiceError { lock: self.name.clone(), source })
