@@ -2,15 +2,17 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
-
 /// The identity of one grant's owner: up to 128 bytes of visible ASCII.
 ///
 /// A lock client creates a random one for every acquire. It binds a token to its owner, and knowing
 /// it proves ownership, so its `Debug` form is [redacted](Holder::redacted). Clients without a
 /// holder use the empty one, which equals only itself.
-#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize),
+    serde(try_from = "String", into = "String")
+)]
 pub struct Holder(String);
 
 impl Holder {

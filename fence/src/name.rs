@@ -2,15 +2,17 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
-
 /// The name of a resource: 1 to 512 bytes of UTF-8, without control characters.
 ///
 /// Slashes separate segments. No segment may be empty, `.` or `..`, because clients and proxies
 /// rewrite paths with such segments, and the request would reach another resource. Names are
 /// ordered by their bytes, as in the databases.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize),
+    serde(try_from = "String", into = "String")
+)]
 pub struct ResourceName(String);
 
 impl ResourceName {

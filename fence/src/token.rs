@@ -2,14 +2,16 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
-
 /// A fencing token: 1 to 999 999 999 999 999, strictly growing per lock name.
 ///
 /// The highest token fits exactly into a structured-field integer (RFC 9651), a JSON number and a
 /// number of Lua, which is a double.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "u64", into = "u64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize),
+    serde(try_from = "u64", into = "u64")
+)]
 pub struct Token(u64);
 
 impl Token {
