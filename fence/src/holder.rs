@@ -1,6 +1,6 @@
 //! The identity of one grant's owner.
 
-use std::{fmt, str::FromStr};
+use std::{error::Error, fmt, str::FromStr};
 
 /// The identity of one grant's owner: up to 128 bytes of visible ASCII.
 ///
@@ -87,9 +87,16 @@ impl fmt::Debug for Holder {
 }
 
 /// The text is not a holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a holder is up to {} characters of visible ASCII", Holder::MAX_BYTES)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidHolder;
+
+impl fmt::Display for InvalidHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a holder is up to {} characters of visible ASCII", Holder::MAX_BYTES)
+    }
+}
+
+impl Error for InvalidHolder {}
 
 #[cfg(test)]
 mod tests {

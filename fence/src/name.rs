@@ -1,6 +1,6 @@
 //! The name of a resource, or of the lock that guards it.
 
-use std::{fmt, str::FromStr};
+use std::{error::Error, fmt, str::FromStr};
 
 /// The name of a resource: 1 to 512 bytes of UTF-8, without control characters.
 ///
@@ -74,25 +74,36 @@ impl fmt::Display for ResourceName {
 }
 
 /// Why a text is not a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidName {
     /// It is empty.
-    #[error("a name has at least one character")]
     Empty,
     /// It is longer than [`ResourceName::MAX_BYTES`].
-    #[error("a name has at most {} bytes", ResourceName::MAX_BYTES)]
     TooLong,
     /// Its bytes are not UTF-8.
-    #[error("a name is valid UTF-8")]
     NotUtf8,
     /// It has a control character.
-    #[error("a name has no control characters")]
     ControlCharacter,
     /// A segment between its slashes is empty, `.` or `..`.
-    #[error("no segment of a name, between slashes, may be empty, '.' or '..'")]
     Segment,
 }
+
+impl fmt::Display for InvalidName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("a name has at least one character"),
+            Self::TooLong => write!(f, "a name has at most {} bytes", ResourceName::MAX_BYTES),
+            Self::NotUtf8 => f.write_str("a name is valid UTF-8"),
+            Self::ControlCharacter => f.write_str("a name has no control characters"),
+            Self::Segment => {
+                f.write_str("no segment of a name, between slashes, may be empty, '.' or '..'")
+            }
+        }
+    }
+}
+
+impl Error for InvalidName {}
 
 #[cfg(test)]
 mod tests {

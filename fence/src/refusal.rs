@@ -1,12 +1,11 @@
 //! Refusals by the rule, and errors of claims.
 
-use std::fmt;
+use std::{error::Error, fmt};
 
 use crate::{name::ResourceName, token::Token};
 
 /// The rule refused an offered token and holder. Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}: token {token} was offered, and the fence is at {highest_token}")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Which of the rule's two refusals it is.
     pub reason: RefusalReason,
@@ -15,6 +14,15 @@ pub struct Refusal {
     /// The fence's token.
     pub highest_token: Token,
 }
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reason, token, highest_token } = self;
+        write!(f, "{reason}: token {token} was offered, and the fence is at {highest_token}")
+    }
+}
+
+impl Error for Refusal {}
 
 #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis"))]
 impl Refusal {
@@ -73,11 +81,10 @@ impl fmt::Display for RefusalReason {
 /// Why a claim, or a write that claims, failed.
 ///
 /// `E` is the error type of the datastore's client.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum ClaimError<E> {
     /// The rule refused: roll back, and stop. The lock was granted to another client since.
-    #[error("the claim of `{resource}` was refused: {refusal}")]
     Refused {
         /// The resource that was claimed.
         resource: ResourceName,
@@ -86,7 +93,6 @@ pub enum ClaimError<E> {
     },
     /// Another transaction was faster, or the database resolved a deadlock: roll back, and retry
     /// the whole transaction.
-    #[error("the claim of `{resource}` met another transaction: retry the whole transaction")]
     Contended {
         /// The resource that was claimed.
         resource: ResourceName,
@@ -95,7 +101,6 @@ pub enum ClaimError<E> {
     },
     /// The datastore failed, or its answer was lost: roll back. A claim changes nothing unless its
     /// transaction commits.
-    #[error("the claim of `{resource}` failed")]
     Database {
         /// The resource that was claimed.
         resource: ResourceName,
@@ -104,9 +109,35 @@ pub enum ClaimError<E> {
     },
 }
 
+impl<E> fmt::Display for ClaimError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { resource, refusal } => {
+                write!(f, "the claim of `{resource}` was refused: {refusal}")
+            }
+            Self::Contended { resource, .. } => {
+                write!(
+                    f,
+                    "the claim of `{resource}` met another transaction: retry the whole transaction"
+                )
+            }
+            Self::Database { resource, .. } => write!(f, "the claim of `{resource}` failed"),
+        }
+    }
+}
+
+impl<E: Error + 'static> Error for ClaimError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Refused { .. } => None,
+            Self::Contended { source, .. } | Self::Database { source, .. } => Some(source),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{error::Error, io};
+    use std::io;
 
     use super::*;
 

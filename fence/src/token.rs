@@ -1,6 +1,6 @@
 //! The fencing token.
 
-use std::{fmt, str::FromStr};
+use std::{error::Error, fmt, str::FromStr};
 
 /// A fencing token: 1 to 999 999 999 999 999, strictly growing per lock name.
 ///
@@ -85,9 +85,18 @@ impl From<Token> for u64 {
 }
 
 /// The number or text is not a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a token is a whole number from 1 to 999999999999999, in digits without a leading zero")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidToken;
+
+impl fmt::Display for InvalidToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a token is a whole number from 1 to 999999999999999, in digits without a leading zero",
+        )
+    }
+}
+
+impl Error for InvalidToken {}
 
 #[cfg(test)]
 mod tests {

@@ -3,10 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use fence::{Holder, ResourceName};
-use tokio::{
-    runtime::Handle,
-    time::{sleep, timeout},
-};
+use tokio::{runtime::Handle, time::timeout};
 use tracing::{Instrument, Span};
 
 use crate::{
@@ -143,10 +140,7 @@ impl<'a> Acquisition<'a> {
             let expired = |left: Duration| left + Duration::from_millis(1);
             let until_expired = contention.remaining.map_or(longest, expired);
             let nap = until_expired.min(longest).min(self.time_left());
-            tokio::select! {
-                () = wakeups.next() => {}
-                () = sleep(nap) => {}
-            }
+            let _notified_or_not = timeout(nap, wakeups.next()).await;
         }
     }
 

@@ -27,19 +27,29 @@
 //!
 //! Redlock keeps 1 to 7, but it uses a new holder for each round, and undoes by itself.
 
-use std::{any::Any, error::Error, fmt::Debug, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    error::Error,
+    fmt::{self, Debug},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
-use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
 use tokio::sync::Notify;
 
 use crate::{clock::Moment, terms::Order, ttl::Ttl};
 
+/// The answer of a lock service that is still on its way.
+pub type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
+
 /// A lock service that returns a token with every grant.
+///
+/// The body of each method is `Box::pin(async move { … })`.
 ///
 /// Methods return [`BackendError::Unavailable`] whenever the outcome is unknown. The caller then
 /// repeats the request, as the same holder.
-#[async_trait]
 pub trait Backend: Debug + Send + Sync + 'static {
     /// Tries once to acquire the lock.
     ///
@@ -51,56 +61,56 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// # Cancellation safety
     /// If this future is dropped, the lock may have been acquired. The caller
     /// [releases](Self::release) it, with no token.
-    async fn try_acquire(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
+    fn try_acquire<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
         ttl: Ttl,
         order: Order,
-    ) -> Result<Attempt, BackendError>;
+    ) -> BackendFuture<'a, Attempt>;
 
     /// Sets the full ttl if the lock still belongs to this ownership, and returns its present
     /// token. Returns `None` if the lock does not belong to it.
-    async fn renew(
-        &self,
-        name: &ResourceName,
-        ownership: &Ownership,
+    fn renew<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        ownership: &'a Ownership,
         ttl: Ttl,
-    ) -> Result<Option<Token>, BackendError>;
+    ) -> BackendFuture<'a, Option<Token>>;
 
     /// Swaps the token for one that is higher than before and higher than `above`, if the lock
     /// still belongs to this ownership, and returns it. Returns `None` if the lock does not belong
     /// to it. The ttl stays as it is.
-    async fn reissue(
-        &self,
-        name: &ResourceName,
-        ownership: &Ownership,
+    fn reissue<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        ownership: &'a Ownership,
         above: Token,
-    ) -> Result<Option<Token>, BackendError>;
+    ) -> BackendFuture<'a, Option<Token>>;
 
     /// Releases the lock if the holder holds it, and returns whether it did. A holder that waits in
     /// the queue leaves it.
     ///
     /// `token` is the last token that the lease was given. It is `None` if the caller never got a
     /// grant, and undoes what its unanswered attempts may have done.
-    async fn release(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
+    fn release<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
         token: Option<Token>,
-    ) -> Result<bool, BackendError>;
+    ) -> BackendFuture<'a, bool>;
 
     /// Subscribes to the notifications that a waiter needs. Once this has returned, no notification
     /// is missed.
-    async fn subscribe(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
+    fn subscribe<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
         order: Order,
-    ) -> Result<Wakeups, BackendError>;
+    ) -> BackendFuture<'a, Wakeups>;
 
     /// Returns the lock's present state.
-    async fn status(&self, name: &ResourceName) -> Result<Status, BackendError>;
+    fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status>;
 
     /// Returns the address of the lock service, without a password, for error messages.
     fn address(&self) -> String;
@@ -163,7 +173,7 @@ impl Wakeups {
 }
 
 impl Debug for Wakeups {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wakeups").finish_non_exhaustive()
     }
 }
@@ -191,14 +201,28 @@ pub struct HeldLock {
 }
 
 /// Why a lock service did not do what it was asked. The source names the server.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum BackendError {
     /// There was no answer, or no lasting one. The request may have been carried out. It may be
     /// repeated.
-    #[error("no answer from the lock service")]
-    Unavailable(#[source] Box<dyn Error + Send + Sync>),
+    Unavailable(Box<dyn Error + Send + Sync>),
     /// The service refused, and changed nothing. Repeating the request would not help.
-    #[error("the lock service refused")]
-    Rejected(#[source] Box<dyn Error + Send + Sync>),
+    Rejected(Box<dyn Error + Send + Sync>),
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unavailable(_) => "no answer from the lock service",
+            Self::Rejected(_) => "the lock service refused",
+        })
+    }
+}
+
+impl Error for BackendError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let (Self::Unavailable(source) | Self::Rejected(source)) = self;
+        Some(source.as_ref())
+    }
 }

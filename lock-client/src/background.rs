@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tokio::{runtime::Handle, task::JoinHandle};
-use tokio_util::task::TaskTracker;
+use tokio::{runtime::Handle, sync::watch, task::JoinHandle};
 
 /// The tasks that a client runs in the background. Clones share them.
 ///
@@ -11,8 +10,9 @@ use tokio_util::task::TaskTracker;
 /// started before it, and ends even if new tasks are started all the time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Background {
-    /// The last tracker receives the tasks that start now.
-    generations: Arc<Mutex<Vec<TaskTracker>>>,
+    /// Every task holds a receiver of its generation. A generation has ended when no receiver is
+    /// left. The tasks that start now belong to the last one.
+    generations: Arc<Mutex<Vec<watch::Sender<()>>>>,
 }
 
 impl Background {
@@ -31,11 +31,17 @@ impl Background {
         task: impl Future<Output = T> + Send + 'static,
         runtime: &Handle,
     ) -> JoinHandle<T> {
-        let mut generations = self.generations();
-        if generations.is_empty() {
-            generations.push(new_generation());
-        }
-        generations[generations.len() - 1].spawn_on(task, runtime)
+        let alive = {
+            let mut generations = self.generations();
+            if generations.is_empty() {
+                generations.push(watch::Sender::default());
+            }
+            generations[generations.len() - 1].subscribe()
+        };
+        runtime.spawn(async move {
+            let _alive = alive;
+            task.await
+        })
     }
 
     /// Waits for all tasks that were started before this call, and for the tasks that those start:
@@ -48,26 +54,19 @@ impl Background {
     async fn wait_for_started(&self) {
         let started = {
             let mut generations = self.generations();
-            generations.retain(|generation| !generation.is_empty());
+            generations.retain(|generation| !generation.is_closed());
             let started = generations.clone();
-            generations.push(new_generation());
+            generations.push(watch::Sender::default());
             started
         };
         for generation in started {
-            generation.wait().await;
+            generation.closed().await;
         }
     }
 
-    fn generations(&self) -> MutexGuard<'_, Vec<TaskTracker>> {
+    fn generations(&self) -> MutexGuard<'_, Vec<watch::Sender<()>>> {
         self.generations.lock().expect("nothing panics while it holds this")
     }
-}
-
-/// A tracker is closed from the start, because the wait for an open one never ends.
-fn new_generation() -> TaskTracker {
-    let tracker = TaskTracker::new();
-    tracker.close();
-    tracker
 }
 
 #[cfg(test)]

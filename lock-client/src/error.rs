@@ -9,19 +9,25 @@ use fence::ResourceName;
 use crate::backend::{BackendError, Contention};
 
 /// The lease is lost or past its deadline. Another client may hold the lock.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the lease of lock `{lock}` is lost: another client may hold the lock")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The lock's name.
     pub lock: ResourceName,
 }
 
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the lease of lock `{}` is lost: another client may hold the lock", self.lock)
+    }
+}
+
+impl Error for Lost {}
+
 /// Why a lock was not acquired.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// Another client holds the lock. Try again later.
-    #[error("lock `{lock}` is held by another client{}", for_another(*.remaining))]
     Contended {
         /// The lock's name.
         lock: ResourceName,
@@ -30,7 +36,6 @@ pub enum AcquireError {
         remaining: Option<Duration>,
     },
     /// There was no answer. The lock may have been acquired. Then it is free after its ttl.
-    #[error("lock `{lock}`: no answer from the lock service")]
     Unavailable {
         /// The lock's name.
         lock: ResourceName,
@@ -38,7 +43,6 @@ pub enum AcquireError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The lock service refused. Trying again would not help.
-    #[error("lock `{lock}`: the lock service refused")]
     Rejected {
         /// The lock's name.
         lock: ResourceName,
@@ -46,8 +50,39 @@ pub enum AcquireError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// A lease that this depends on was lost.
-    #[error(transparent)]
-    Lost(#[from] Lost),
+    Lost(Lost),
+}
+
+impl fmt::Display for AcquireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Contended { lock, remaining } => {
+                write!(f, "lock `{lock}` is held by another client{}", for_another(*remaining))
+            }
+            Self::Unavailable { lock, .. } => {
+                write!(f, "lock `{lock}`: no answer from the lock service")
+            }
+            Self::Rejected { lock, .. } => write!(f, "lock `{lock}`: the lock service refused"),
+            Self::Lost(lost) => lost.fmt(f),
+        }
+    }
+}
+
+impl Error for AcquireError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Contended { .. } | Self::Lost(_) => None,
+            Self::Unavailable { source, .. } | Self::Rejected { source, .. } => {
+                Some(source.as_ref())
+            }
+        }
+    }
+}
+
+impl From<Lost> for AcquireError {
+    fn from(lost: Lost) -> Self {
+        Self::Lost(lost)
+    }
 }
 
 impl AcquireError {
@@ -65,15 +100,13 @@ impl AcquireError {
 }
 
 /// Why a lease was not renewed, or its token not reissued.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum RenewError {
     /// Stop: the lease has ended.
-    #[error(transparent)]
-    Lost(#[from] Lost),
+    Lost(Lost),
     /// The lock service did not answer, or refused. The lease may still be valid. After
     /// [`BackendError::Unavailable`], try again until the deadline.
-    #[error("lock `{lock}`: the request failed")]
     LockService {
         /// The lock's name.
         lock: ResourceName,
@@ -82,9 +115,32 @@ pub enum RenewError {
     },
 }
 
+impl fmt::Display for RenewError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(lost) => lost.fmt(f),
+            Self::LockService { lock, .. } => write!(f, "lock `{lock}`: the request failed"),
+        }
+    }
+}
+
+impl Error for RenewError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Lost(_) => None,
+            Self::LockService { source, .. } => Some(source),
+        }
+    }
+}
+
+impl From<Lost> for RenewError {
+    fn from(lost: Lost) -> Self {
+        Self::Lost(lost)
+    }
+}
+
 /// Why a lock was not released, or its state not read.
-#[derive(Debug, thiserror::Error)]
-#[error("lock `{lock}`: the request failed")]
+#[derive(Debug)]
 pub struct LockServiceError {
     /// The lock's name.
     pub lock: ResourceName,
@@ -92,19 +148,54 @@ pub struct LockServiceError {
     pub source: BackendError,
 }
 
+impl fmt::Display for LockServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lock `{}`: the request failed", self.lock)
+    }
+}
+
+impl Error for LockServiceError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
 /// Why work under a lock was not completed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum WithError<E> {
     /// The lock was not acquired. The body was not run.
-    #[error(transparent)]
-    Acquire(#[from] AcquireError),
+    Acquire(AcquireError),
     /// The lease was lost, and the body was cancelled.
-    #[error(transparent)]
     Lost(Lost),
     /// The body's own error.
-    #[error(transparent)]
     Body(E),
+}
+
+impl<E: fmt::Display> fmt::Display for WithError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Acquire(error) => error.fmt(f),
+            Self::Lost(lost) => lost.fmt(f),
+            Self::Body(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: Error + 'static> Error for WithError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Acquire(error) => error.source(),
+            Self::Lost(lost) => lost.source(),
+            Self::Body(error) => error.source(),
+        }
+    }
+}
+
+impl<E> From<AcquireError> for WithError<E> {
+    fn from(error: AcquireError) -> Self {
+        Self::Acquire(error)
+    }
 }
 
 fn for_another(remaining: Option<Duration>) -> impl fmt::Display {

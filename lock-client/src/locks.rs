@@ -1,8 +1,9 @@
 //! The locks of one lock service.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use fence::{Holder, ResourceName};
+use futures_util::future::{Either, select};
 use tracing::{Instrument, Span};
 
 use crate::{
@@ -139,11 +140,13 @@ impl Locks {
         F: Future<Output = Result<T, E>>,
     {
         let lease = self.acquire(name, terms).await?;
-        // The select drops the branch that did not finish: the body, with its clones of the lease.
-        let outcome = tokio::select! {
-            biased;
-            outcome = body(lease.clone()).instrument(lease.span().clone()) => Some(outcome),
-            () = lease.lost() => None,
+        // The body is dropped here with its clones of the lease, whether it finished or not.
+        let outcome = {
+            let body = pin!(body(lease.clone()).instrument(lease.span().clone()));
+            match select(body, pin!(lease.lost())).await {
+                Either::Left((outcome, _)) => Some(outcome),
+                Either::Right(((), _)) => None,
+            }
         };
         if let Err(error) = lease.release().await {
             tracing::warn!(error = &error as &dyn std::error::Error, "a lock was not released");

@@ -69,7 +69,6 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
 use tokio::{sync::oneshot, time::sleep};
 
@@ -84,7 +83,7 @@ use self::{
 };
 use crate::{
     Locks, Moment, Order, Ttl,
-    backend::{Attempt, Backend, BackendError, Ownership, Status, Wakeups},
+    backend::{Attempt, Backend, BackendError, BackendFuture, Ownership, Status, Wakeups},
     redis::{self, keys::Keys, script::STATUS, unix_millis, valid_token, wakeups::Subscriptions},
 };
 
@@ -154,146 +153,159 @@ impl From<Redlock> for Locks {
     }
 }
 
-#[async_trait]
 impl Backend for Redlock {
-    async fn try_acquire(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
+    fn try_acquire<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
         ttl: Ttl,
         order: Order,
-    ) -> Result<Attempt, BackendError> {
-        if order == Order::Fair {
-            return Err(BackendError::Rejected(
-                "Redlock has no fair order, because its nodes keep no common queue".into(),
-            ));
-        }
-        // Counted from the first answers: before them, the nodes may have to be connected.
-        let mut first_split = None;
-        let mut splits = 0;
-        loop {
-            let asked = Moment::now();
-            let holder = self.new_holder(holder);
-            let contention = match self.run_round(name, holder.clone(), ttl).await? {
-                Outcome::Sealed(sealed) => {
-                    let token = sealed.accept();
-                    let token =
-                        token.ok_or_else(|| unavailable("the lock was accepted too late"))?;
-                    let ownership = Ownership { holder, grant: token };
-                    return Ok(Attempt::Granted { token, ownership, asked });
+    ) -> BackendFuture<'a, Attempt> {
+        Box::pin(async move {
+            if order == Order::Fair {
+                return Err(BackendError::Rejected(
+                    "Redlock has no fair order, because its nodes keep no common queue".into(),
+                ));
+            }
+            // Counted from the first answers: before them, the nodes may have to be connected.
+            let mut first_split = None;
+            let mut splits = 0;
+            loop {
+                let asked = Moment::now();
+                let holder = self.new_holder(holder);
+                let contention = match self.run_round(name, holder.clone(), ttl).await? {
+                    Outcome::Sealed(sealed) => {
+                        let token = sealed.accept();
+                        let token =
+                            token.ok_or_else(|| unavailable("the lock was accepted too late"))?;
+                        let ownership = Ownership { holder, grant: token };
+                        return Ok(Attempt::Granted { token, ownership, asked });
+                    }
+                    Outcome::Held(contention) => return Ok(Attempt::Busy(contention)),
+                    Outcome::Split(contention) => contention,
+                    Outcome::TooFewAnswers(errors) => return Err(self.nodes.no_majority(&errors)),
+                };
+                let first_split = *first_split.get_or_insert_with(Moment::now);
+                if splits == MOST_SPLITS || first_split.elapsed() > SPLIT_PATIENCE {
+                    return Ok(Attempt::Busy(contention));
                 }
-                Outcome::Held(contention) => return Ok(Attempt::Busy(contention)),
-                Outcome::Split(contention) => contention,
-                Outcome::TooFewAnswers(errors) => return Err(self.nodes.no_majority(&errors)),
-            };
-            let first_split = *first_split.get_or_insert_with(Moment::now);
-            if splits == MOST_SPLITS || first_split.elapsed() > SPLIT_PATIENCE {
-                return Ok(Attempt::Busy(contention));
+                // Rivals that meet again wait for random, growing times, until one of them is alone.
+                splits += 1;
+                let longest = (asked.elapsed() * 2_u32.pow(splits)).min(LONGEST_SPLIT_PAUSE);
+                sleep(longest.mul_f64(fastrand::f64())).await;
             }
-            // Rivals that meet again wait for random, growing times, until one of them is alone.
-            splits += 1;
-            let longest = (asked.elapsed() * 2_u32.pow(splits)).min(LONGEST_SPLIT_PAUSE);
-            sleep(longest.mul_f64(rand::random_range(0.0..1.0))).await;
-        }
+        })
     }
 
-    async fn renew(
-        &self,
-        name: &ResourceName,
-        ownership: &Ownership,
+    fn renew<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        ownership: &'a Ownership,
         ttl: Ttl,
-    ) -> Result<Option<Token>, BackendError> {
-        let (keys, owner) = (Arc::new(Keys::new(name)), ownership.clone());
-        let renew = {
-            let (keys, owner) = (keys.clone(), owner.clone());
-            move |member: &_| script::renew(&keys, member, &owner, ttl)
-        };
-        let Some(mut tokens) = ask_majority(&self.nodes, renew).await? else { return Ok(None) };
-        tokens.sort_unstable();
-        let (lowest, highest) = (valid_token(tokens[0])?, valid_token(tokens[tokens.len() - 1])?);
-        debug_assert!(lowest >= ownership.grant, "a seal only raises the token: {tokens:?}");
-        if lowest == highest {
-            return Ok(Some(lowest));
-        }
-        // A reissue has sealed its token on some nodes only. Complete it before that token is
-        // returned: until then, a majority has sealed only the lowest.
-        let seal = move |member: &_| script::seal(&keys, member, &owner, owner.grant, highest);
-        Ok(Some(match ask_majority(&self.nodes, seal).await {
-            Ok(Some(_)) => highest,
-            Ok(None) | Err(_) => lowest,
-        }))
+    ) -> BackendFuture<'a, Option<Token>> {
+        Box::pin(async move {
+            let (keys, owner) = (Arc::new(Keys::new(name)), ownership.clone());
+            let renew = {
+                let (keys, owner) = (keys.clone(), owner.clone());
+                move |member: &_| script::renew(&keys, member, &owner, ttl)
+            };
+            let Some(mut tokens) = ask_majority(&self.nodes, renew).await? else { return Ok(None) };
+            tokens.sort_unstable();
+            let (lowest, highest) =
+                (valid_token(tokens[0])?, valid_token(tokens[tokens.len() - 1])?);
+            debug_assert!(lowest >= ownership.grant, "a seal only raises the token: {tokens:?}");
+            if lowest == highest {
+                return Ok(Some(lowest));
+            }
+            // A reissue has sealed its token on some nodes only. Complete it before that token is
+            // returned: until then, a majority has sealed only the lowest.
+            let seal = move |member: &_| script::seal(&keys, member, &owner, owner.grant, highest);
+            Ok(Some(match ask_majority(&self.nodes, seal).await {
+                Ok(Some(_)) => highest,
+                Ok(None) | Err(_) => lowest,
+            }))
+        })
     }
 
-    async fn reissue(
-        &self,
-        name: &ResourceName,
-        ownership: &Ownership,
+    fn reissue<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        ownership: &'a Ownership,
         above: Token,
-    ) -> Result<Option<Token>, BackendError> {
-        let (keys, owner, start) = (Arc::new(Keys::new(name)), ownership.clone(), unix_millis());
-        // 1. Raise the counters of a majority above the token. The highest of them is the new
-        //    token: it is above every token that any majority has issued.
-        let raise = {
-            let (keys, owner) = (keys.clone(), owner.clone());
-            move |member: &_| script::raise(&keys, member, &owner, above, start)
-        };
-        let Some(raised) = ask_majority(&self.nodes, raise).await? else { return Ok(None) };
-        let highest = raised.into_iter().max().expect("a majority is at least one node");
-        let token = valid_token(highest)?;
-        debug_assert!(token > above, "the counters were raised above {above}, not to {token}");
-        // 2. Seal it. Without the seal, the next round could find lower counters, and issue it
-        //    again.
-        let seal = move |member: &_| script::seal(&keys, member, &owner, owner.grant, token);
-        Ok(ask_majority(&self.nodes, seal).await?.map(|_| token))
+    ) -> BackendFuture<'a, Option<Token>> {
+        Box::pin(async move {
+            let (keys, owner, start) =
+                (Arc::new(Keys::new(name)), ownership.clone(), unix_millis());
+            // 1. Raise the counters of a majority above the token. The highest of them is the new
+            //    token: it is above every token that any majority has issued.
+            let raise = {
+                let (keys, owner) = (keys.clone(), owner.clone());
+                move |member: &_| script::raise(&keys, member, &owner, above, start)
+            };
+            let Some(raised) = ask_majority(&self.nodes, raise).await? else { return Ok(None) };
+            let highest = raised.into_iter().max().expect("a majority is at least one node");
+            let token = valid_token(highest)?;
+            debug_assert!(token > above, "the counters were raised above {above}, not to {token}");
+            // 2. Seal it. Without the seal, the next round could find lower counters, and issue it
+            //    again.
+            let seal = move |member: &_| script::seal(&keys, member, &owner, owner.grant, token);
+            Ok(ask_majority(&self.nodes, seal).await?.map(|_| token))
+        })
     }
 
-    async fn release(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
+    fn release<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
         token: Option<Token>,
-    ) -> Result<bool, BackendError> {
-        if token.is_none() {
-            // Each round itself releases what it did not report as granted.
-            return Ok(false);
-        }
-        let (keys, holder) = (Keys::new(name), holder.clone());
-        let release = move |_: &_| script::release(&keys, &holder, token);
-        let answers = self.nodes.ask_all(Request::Release, release);
-        let votes = Votes::collect(&self.nodes, answers).await;
-        if votes.ours.len() + votes.not_ours < self.nodes.majority() {
-            return Err(self.nodes.no_majority(&votes.errors));
-        }
-        // The lock may have been ours on the nodes that did not answer.
-        Ok(!votes.is_lost(&self.nodes))
+    ) -> BackendFuture<'a, bool> {
+        Box::pin(async move {
+            if token.is_none() {
+                // Each round itself releases what it did not report as granted.
+                return Ok(false);
+            }
+            let (keys, holder) = (Keys::new(name), holder.clone());
+            let release = move |_: &_| script::release(&keys, &holder, token);
+            let answers = self.nodes.ask_all(Request::Release, release);
+            let votes = Votes::collect(&self.nodes, answers).await;
+            if votes.ours.len() + votes.not_ours < self.nodes.majority() {
+                return Err(self.nodes.no_majority(&votes.errors));
+            }
+            // The lock may have been ours on the nodes that did not answer.
+            Ok(!votes.is_lost(&self.nodes))
+        })
     }
 
-    async fn subscribe(
-        &self,
-        name: &ResourceName,
-        _: &Holder,
+    fn subscribe<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        _: &'a Holder,
         _: Order,
-    ) -> Result<Wakeups, BackendError> {
-        let subscribed = wakeups::subscribe(&self.subscriptions, Keys::new(name).freed()).await;
-        subscribed.map_err(|errors| self.nodes.no_majority(&errors))
+    ) -> BackendFuture<'a, Wakeups> {
+        Box::pin(async move {
+            let subscribed = wakeups::subscribe(&self.subscriptions, Keys::new(name).freed()).await;
+            subscribed.map_err(|errors| self.nodes.no_majority(&errors))
+        })
     }
 
-    async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
-        let keys = Keys::new(name);
-        let call = move |_: &_| STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
-        let mut answers = self.nodes.ask_all(Request::Vote, call);
-        let (mut states, mut errors) = (Vec::new(), Vec::new());
-        while let Some((node, answer)) = answers.recv().await {
-            match answer {
-                Ok(answer) => states.push(redis::status(name, answer)?),
-                Err(error) => errors.push((node, error)),
+    fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
+        Box::pin(async move {
+            let keys = Keys::new(name);
+            let call = move |_: &_| STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
+            let mut answers = self.nodes.ask_all(Request::Vote, call);
+            let (mut states, mut errors) = (Vec::new(), Vec::new());
+            while let Some((node, answer)) = answers.recv().await {
+                match answer {
+                    Ok(answer) => states.push(redis::status(name, answer)?),
+                    Err(error) => errors.push((node, error)),
+                }
+                let outstanding = self.nodes.len() - states.len() - errors.len();
+                if let Some(status) = status::combine(&states, outstanding, self.nodes.majority()) {
+                    return Ok(status);
+                }
             }
-            let outstanding = self.nodes.len() - states.len() - errors.len();
-            if let Some(status) = status::combine(&states, outstanding, self.nodes.majority()) {
-                return Ok(status);
-            }
-        }
-        Err(self.nodes.no_majority(&errors))
+            Err(self.nodes.no_majority(&errors))
+        })
     }
 
     fn address(&self) -> String {

@@ -19,7 +19,7 @@ pub(crate) fn pauses(longest: Duration) -> impl Iterator<Item = Duration> + Send
         .with_max_delay(longest)
         .without_max_times()
         .build();
-    pauses.map(|pause| pause.mul_f64(rand::random_range(0.5..1.5)))
+    pauses.map(|pause| pause.mul_f64(0.5 + fastrand::f64()))
 }
 
 /// Sends a request at least once, and repeats it until it is answered or the deadline passes. The

@@ -1,6 +1,6 @@
 //! The time for which a lock is granted.
 
-use std::time::Duration;
+use std::{error::Error, fmt, time::Duration};
 
 /// The time for which a lock is granted: 10 milliseconds to 7 days, in whole milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,9 +56,16 @@ impl Ttl {
 }
 
 /// The duration is no valid ttl.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a ttl is from 10 ms to 7 days")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidTtl;
+
+impl fmt::Display for InvalidTtl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a ttl is from 10 ms to 7 days")
+    }
+}
+
+impl Error for InvalidTtl {}
 
 #[cfg(test)]
 mod tests {

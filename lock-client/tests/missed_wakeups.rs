@@ -5,11 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
 use lock_client::{
     Lease, Locks, Order, Ttl,
-    backend::{Attempt, Backend, BackendError, Ownership, Status, Wakeups},
+    backend::{Attempt, Backend, BackendFuture, Ownership, Status, Wakeups},
 };
 use testbed::Redis;
 use tokio::{sync::Mutex, time::timeout};
@@ -35,64 +34,67 @@ struct FreedBeforeSubscribed {
     tried_after: Arc<OnceLock<Duration>>,
 }
 
-#[async_trait]
 impl Backend for FreedBeforeSubscribed {
-    async fn try_acquire(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
+    fn try_acquire<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
         ttl: Ttl,
         order: Order,
-    ) -> Result<Attempt, BackendError> {
-        if let Some(subscribed) = self.subscribed.get() {
-            self.tried_after.get_or_init(|| subscribed.elapsed());
-        }
-        self.redis.try_acquire(name, holder, ttl, order).await
+    ) -> BackendFuture<'a, Attempt> {
+        Box::pin(async move {
+            if let Some(subscribed) = self.subscribed.get() {
+                self.tried_after.get_or_init(|| subscribed.elapsed());
+            }
+            self.redis.try_acquire(name, holder, ttl, order).await
+        })
     }
 
-    async fn renew(
-        &self,
-        name: &ResourceName,
-        ownership: &Ownership,
+    fn renew<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        ownership: &'a Ownership,
         ttl: Ttl,
-    ) -> Result<Option<Token>, BackendError> {
-        self.redis.renew(name, ownership, ttl).await
+    ) -> BackendFuture<'a, Option<Token>> {
+        Box::pin(async move { self.redis.renew(name, ownership, ttl).await })
     }
 
-    async fn reissue(
-        &self,
-        name: &ResourceName,
-        ownership: &Ownership,
+    fn reissue<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        ownership: &'a Ownership,
         above: Token,
-    ) -> Result<Option<Token>, BackendError> {
-        self.redis.reissue(name, ownership, above).await
+    ) -> BackendFuture<'a, Option<Token>> {
+        Box::pin(async move { self.redis.reissue(name, ownership, above).await })
     }
 
-    async fn release(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
+    fn release<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
         grant: Option<Token>,
-    ) -> Result<bool, BackendError> {
-        self.redis.release(name, holder, grant).await
+    ) -> BackendFuture<'a, bool> {
+        Box::pin(async move { self.redis.release(name, holder, grant).await })
     }
 
-    async fn subscribe(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
+    fn subscribe<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
         order: Order,
-    ) -> Result<Wakeups, BackendError> {
-        if let Some(lease) = self.lease.lock().await.take() {
-            lease.release().await.unwrap();
-        }
-        let wakeups = self.redis.subscribe(name, holder, order).await;
-        self.subscribed.get_or_init(Instant::now);
-        wakeups
+    ) -> BackendFuture<'a, Wakeups> {
+        Box::pin(async move {
+            if let Some(lease) = self.lease.lock().await.take() {
+                lease.release().await.unwrap();
+            }
+            let wakeups = self.redis.subscribe(name, holder, order).await;
+            self.subscribed.get_or_init(Instant::now);
+            wakeups
+        })
     }
 
-    async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
-        self.redis.status(name).await
+    fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
+        Box::pin(async move { self.redis.status(name).await })
     }
 
     fn address(&self) -> String {

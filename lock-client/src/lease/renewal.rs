@@ -21,7 +21,7 @@ pub(super) async fn renew_until_lost(held: Arc<Held>, max_hold: Duration) {
     while !last {
         // 1. Sleep for a third of the ttl, or a little less at random: locks that were acquired
         // together are not renewed together.
-        sleep((asked + third.mul_f64(rand::random_range(0.9..1.0))).remaining()).await;
+        sleep((asked + third.mul_f64(0.9 + 0.1 * fastrand::f64())).remaining()).await;
         let mut pauses = pauses(third / 4);
         loop {
             // 2. Renew for the full ttl. The last renewal is only for the rest of `max_hold`.

@@ -2,7 +2,6 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use fence::{Holder, ResourceName, Token};
 use redis::FromRedisValue;
 
@@ -18,7 +17,9 @@ use super::{
     wakeups::Subscriptions,
 };
 use crate::{
-    backend::{Attempt, Backend, BackendError, Contention, Ownership, Status, Wakeups},
+    backend::{
+        Attempt, Backend, BackendError, BackendFuture, Contention, Ownership, Status, Wakeups,
+    },
     clock::Moment,
     terms::Order,
     ttl::Ttl,
@@ -106,104 +107,115 @@ impl Redis {
     }
 }
 
-#[async_trait]
 impl Backend for Redis {
-    async fn try_acquire(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
+    fn try_acquire<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
         ttl: Ttl,
         order: Order,
-    ) -> Result<Attempt, BackendError> {
-        let keys = Keys::new(name);
-        let call = ACQUIRE
-            .with([keys.lock(), keys.counter(), keys.queue(), keys.alive()])
-            .arg(holder.as_str())
-            .arg(ttl.as_millis())
-            .arg(unix_millis())
-            .arg(u8::from(order == Order::Fair))
-            .arg(self.retention_ms);
-        let asked = Moment::now();
-        match self.run::<Vec<i64>>(call).await?[..] {
-            [1, token, grant] => {
-                let valid = |number| valid_token(number).map_err(|error| self.rejected(&error));
-                let ownership = Ownership { holder: holder.clone(), grant: valid(grant)? };
-                Ok(Attempt::Granted { token: valid(token)?, ownership, asked })
+    ) -> BackendFuture<'a, Attempt> {
+        Box::pin(async move {
+            let keys = Keys::new(name);
+            let call = ACQUIRE
+                .with([keys.lock(), keys.counter(), keys.queue(), keys.alive()])
+                .arg(holder.as_str())
+                .arg(ttl.as_millis())
+                .arg(unix_millis())
+                .arg(u8::from(order == Order::Fair))
+                .arg(self.retention_ms);
+            let asked = Moment::now();
+            match self.run::<Vec<i64>>(call).await?[..] {
+                [1, token, grant] => {
+                    let valid = |number| valid_token(number).map_err(|error| self.rejected(&error));
+                    let ownership = Ownership { holder: holder.clone(), grant: valid(grant)? };
+                    Ok(Attempt::Granted { token: valid(token)?, ownership, asked })
+                }
+                [0, remaining] => {
+                    Ok(Attempt::Busy(Contention { remaining: remaining_time(remaining) }))
+                }
+                _ => Err(self.rejected(&InvalidReply::not_a_lock(name))),
             }
-            [0, remaining] => {
-                Ok(Attempt::Busy(Contention { remaining: remaining_time(remaining) }))
-            }
-            _ => Err(self.rejected(&InvalidReply::not_a_lock(name))),
-        }
+        })
     }
 
-    async fn renew(
-        &self,
-        name: &ResourceName,
-        ownership: &Ownership,
+    fn renew<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        ownership: &'a Ownership,
         ttl: Ttl,
-    ) -> Result<Option<Token>, BackendError> {
-        let keys = Keys::new(name);
-        let call = RENEW
-            .with([keys.lock(), keys.counter()])
-            .arg(ownership.holder.as_str())
-            .arg(ownership.grant.as_u64())
-            .arg(ttl.as_millis())
-            .arg(self.retention_ms);
-        self.token_of_owner(self.run(call).await?)
+    ) -> BackendFuture<'a, Option<Token>> {
+        Box::pin(async move {
+            let keys = Keys::new(name);
+            let call = RENEW
+                .with([keys.lock(), keys.counter()])
+                .arg(ownership.holder.as_str())
+                .arg(ownership.grant.as_u64())
+                .arg(ttl.as_millis())
+                .arg(self.retention_ms);
+            self.token_of_owner(self.run(call).await?)
+        })
     }
 
-    async fn reissue(
-        &self,
-        name: &ResourceName,
-        ownership: &Ownership,
+    fn reissue<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        ownership: &'a Ownership,
         above: Token,
-    ) -> Result<Option<Token>, BackendError> {
-        let keys = Keys::new(name);
-        let call = REISSUE
-            .with([keys.lock(), keys.counter()])
-            .arg(ownership.holder.as_str())
-            .arg(ownership.grant.as_u64())
-            .arg(above.as_u64())
-            .arg(unix_millis())
-            .arg(self.retention_ms);
-        self.token_of_owner(self.run(call).await?)
+    ) -> BackendFuture<'a, Option<Token>> {
+        Box::pin(async move {
+            let keys = Keys::new(name);
+            let call = REISSUE
+                .with([keys.lock(), keys.counter()])
+                .arg(ownership.holder.as_str())
+                .arg(ownership.grant.as_u64())
+                .arg(above.as_u64())
+                .arg(unix_millis())
+                .arg(self.retention_ms);
+            self.token_of_owner(self.run(call).await?)
+        })
     }
 
-    async fn release(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
+    fn release<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
         _: Option<Token>,
-    ) -> Result<bool, BackendError> {
-        let keys = Keys::new(name);
-        let call = RELEASE
-            .with([keys.lock(), keys.queue(), keys.alive()])
-            .arg(holder.as_str())
-            .arg(keys.freed());
-        self.run(call).await
+    ) -> BackendFuture<'a, bool> {
+        Box::pin(async move {
+            let keys = Keys::new(name);
+            let call = RELEASE
+                .with([keys.lock(), keys.queue(), keys.alive()])
+                .arg(holder.as_str())
+                .arg(keys.freed());
+            self.run(call).await
+        })
     }
 
-    async fn subscribe(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
+    fn subscribe<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
         order: Order,
-    ) -> Result<Wakeups, BackendError> {
-        let keys = Keys::new(name);
-        let channel = match order {
-            Order::Unordered => keys.freed(),
-            Order::Fair => keys.freed_for(holder),
-        };
-        let subscribed = self.subscriptions.subscribe(channel).await;
-        subscribed.map_err(|error| failed(&self.server, &error))
+    ) -> BackendFuture<'a, Wakeups> {
+        Box::pin(async move {
+            let keys = Keys::new(name);
+            let channel = match order {
+                Order::Unordered => keys.freed(),
+                Order::Fair => keys.freed_for(holder),
+            };
+            let subscribed = self.subscriptions.subscribe(channel).await;
+            subscribed.map_err(|error| failed(&self.server, &error))
+        })
     }
 
-    async fn status(&self, name: &ResourceName) -> Result<Status, BackendError> {
-        let keys = Keys::new(name);
-        let call = STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
-        let status = reply::status(name, self.run::<StatusReply>(call).await?);
-        status.map_err(|invalid| self.rejected(&invalid))
+    fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
+        Box::pin(async move {
+            let keys = Keys::new(name);
+            let call = STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
+            let status = reply::status(name, self.run::<StatusReply>(call).await?);
+            status.map_err(|invalid| self.rejected(&invalid))
+        })
     }
 
     fn address(&self) -> String {

@@ -7,34 +7,19 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use super::server::Server;
 use crate::backend::BackendError;
 
-/// An error of a Redis server, or of the connection to it.
-#[derive(Debug, thiserror::Error)]
-#[error("{server}: {reason}")]
-struct ServerError {
-    server: String,
-    /// The text of the error. It is not a source: the `redis` crate's text has its own cause in it.
-    reason: String,
-}
-
-impl ServerError {
-    fn new(server: &Server, reason: &impl Display) -> Box<Self> {
-        Box::new(Self { server: server.to_string(), reason: reason.to_string() })
-    }
-}
-
-/// Converts an error, and names the server.
+/// Converts an error, and names the server. The error is not kept as a source, because the `redis`
+/// crate's text already has its own cause in it.
 pub(super) fn failed(server: &Server, error: &RedisError) -> BackendError {
-    let error_of_server = ServerError::new(server, error);
     if is_passing(error) {
-        BackendError::Unavailable(error_of_server)
+        BackendError::Unavailable(format!("{server}: {error}").into())
     } else {
-        BackendError::Rejected(error_of_server)
+        rejected(server, error)
     }
 }
 
-/// Reports that the server's answer or data are not usable.
+/// Reports that the server refused, or that its answer or data are not usable.
 pub(super) fn rejected(server: &Server, reason: &impl Display) -> BackendError {
-    BackendError::Rejected(ServerError::new(server, reason))
+    BackendError::Rejected(format!("{server}: {reason}").into())
 }
 
 /// Whether the request may have been carried out, or may succeed if it is repeated.

@@ -1,6 +1,9 @@
 //! The replies of the scripts.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
 
 use fence::{InvalidToken, ResourceName, Token};
 
@@ -8,13 +11,11 @@ use super::keys::Keys;
 use crate::backend::{BackendError, HeldLock, Ownership, Status};
 
 /// A reply, or a lock's value in Redis, that this crate's scripts never make.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub(crate) enum InvalidReply {
     /// A number that is no token.
-    #[error("a reply is not a token: {0}")]
     Token(InvalidToken),
     /// A key holds something else than a lock.
-    #[error("{0} holds no lock of ours")]
     Lock(String),
 }
 
@@ -24,9 +25,18 @@ impl InvalidReply {
     }
 }
 
+impl fmt::Display for InvalidReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token(invalid) => write!(f, "a reply is not a token: {invalid}"),
+            Self::Lock(key) => write!(f, "{key} holds no lock of ours"),
+        }
+    }
+}
+
 impl From<InvalidReply> for BackendError {
     fn from(invalid: InvalidReply) -> Self {
-        Self::Rejected(Box::new(invalid))
+        Self::Rejected(invalid.to_string().into())
     }
 }
 

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     io,
     ops::ControlFlow,
+    pin::pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -11,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use futures_util::StreamExt;
+use futures_util::{
+    StreamExt,
+    future::{Either, select},
+};
 use redis::{
     RedisError, RedisResult,
     aio::{PubSub, PubSubSink},
@@ -138,17 +142,16 @@ impl SubscriptionTask {
         let (mut sink, mut messages) = connection.split();
         self.resubscribe(&mut sink).await?;
         loop {
-            tokio::select! {
-                change = changes.recv() => match change {
-                    Some(change) => self.apply(change, &mut sink).await?,
-                    None => return Ok(()),
-                },
-                message = messages.next() => match message {
-                    Some(message) => self.notify(message.get_channel_name()),
-                    None => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                },
+            let change = pin!(changes.recv());
+            match timeout(PING_INTERVAL, select(change, messages.next())).await {
+                Ok(Either::Left((Some(change), _))) => self.apply(change, &mut sink).await?,
+                Ok(Either::Left((None, _))) => return Ok(()),
+                Ok(Either::Right((Some(message), _))) => self.notify(message.get_channel_name()),
+                Ok(Either::Right((None, _))) => {
+                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                }
                 // A connection that was cut silently looks like an idle one.
-                () = sleep(PING_INTERVAL) => in_time(sink.ping::<()>()).await?,
+                Err(_) => in_time(sink.ping::<()>()).await?,
             }
         }
     }

@@ -1,13 +1,22 @@
 //! The URLs of Redis, as far as they name several servers or need a feature of this crate.
 
+use std::{error::Error, fmt};
+
 use redis::{IntoConnectionInfo, RedisError};
 
 /// The URL can't be used.
-#[derive(Debug, thiserror::Error)]
-#[error("not a usable Redis URL: {reason}")]
+#[derive(Debug)]
 pub struct InvalidRedisUrl {
     reason: String,
 }
+
+impl fmt::Display for InvalidRedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a usable Redis URL: {}", self.reason)
+    }
+}
+
+impl Error for InvalidRedisUrl {}
 
 impl InvalidRedisUrl {
     pub(super) fn new(reason: impl Into<String>) -> Self {
