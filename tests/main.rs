@@ -1,5 +1,5 @@
-//! What crosses rooms: lock client, storage server and fences together, on real servers, each
-//! private to one test.
+//! What crosses rooms: lock client, storage server and fences together, and the fences from other
+//! languages. The servers are real, each private to one test.
 
 #[path = "../lock-client/cli/tests/command.rs"]
 #[expect(dead_code, reason = "each package of tests uses a part of it")]
@@ -12,6 +12,7 @@ mod conformance;
 mod deployments;
 mod examples;
 mod fences;
+mod languages;
 #[path = "../lock-client/tests/lock_service.rs"]
 #[expect(dead_code, reason = "each package of tests uses a part of it")]
 mod lock_service;

@@ -5,5 +5,4 @@ mod fence_in_mariadb;
 mod fence_in_postgres;
 mod fence_in_redis;
 mod fence_in_sqlite;
-mod languages;
 mod names;

@@ -1,4 +1,4 @@
-//! The fence in PostgreSQL from other languages: the programs in `fence/tests/languages`, each of
+//! The fence in PostgreSQL from other languages: the programs in `tests/languages`, each of
 //! which asserts what it claims. None of them needs Rust, so `psql` installs the fence.
 
 use std::{
@@ -160,7 +160,7 @@ fn drivers(language: &str) -> PathBuf {
 }
 
 fn source(program: &str) -> PathBuf {
-    root().join("fence/tests/languages").join(program)
+    root().join("tests/languages").join(program)
 }
 
 fn root() -> &'static Path {
