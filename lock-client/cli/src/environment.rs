@@ -1,13 +1,12 @@
 //! The environment variables by which `run` passes its lease to its command, and to a `run`,
 //! `acquire` or `put` within it.
 
-use std::{env, ffi::OsString, fmt::Display};
+use std::{env, ffi::OsString, fmt::Display, process::Command};
 
 use fence::{Holder, ResourceName, Token};
 use lock_client::{Lease, Locks, Lost, redis::has_password};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
-use tokio::process::Command;
 
 use crate::{failure::Failure, handle::unix_millis_after};
 

@@ -28,7 +28,7 @@ pub async fn main() -> ExitCode {
 /// `lock-client status r`. It must pass all arguments that follow the subcommand's name, as they
 /// are and without other checks: `lock-client run` starts the same executable again with the same
 /// subcommand, to launch its child. It must wait for this on its main thread, because the child
-/// dies with the thread that started it.
+/// dies with the thread that started it. It also waits for every child that this process has.
 pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<_> = arguments.into_iter().collect();
     #[cfg(target_os = "linux")]

@@ -7,6 +7,7 @@
 mod arguments;
 mod child;
 mod command;
+mod descendants;
 mod events;
 mod job;
 #[cfg(target_os = "linux")]
@@ -14,6 +15,7 @@ mod launch;
 mod lost_lease;
 mod new_lock;
 mod on_lost;
+mod reaper;
 mod reentry;
 mod reporter;
 mod status_fd;
@@ -49,9 +51,10 @@ impl Run {
             let command = command::Command::find(self.command.clone())
                 .map_err(|reason| reporter.cannot_run(&reason))?;
             let urls = self.lock_service.urls();
-            let job = Job { command, leading, urls, outer, reporter, signals };
+            let close = self.close;
+            let job = Job { command, close, grace, leading, urls, outer, reporter, signals };
             match same_name {
-                None => new_lock::run(&self, grace, locks, job).await,
+                None => new_lock::run(&self, locks, job).await,
                 Some(lease) => reentry::run(&self.name, &lease, locks, job).await,
             }
         };

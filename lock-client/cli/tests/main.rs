@@ -15,6 +15,7 @@ mod names;
 mod programs;
 mod redlock;
 mod run;
+mod run_descendants;
 mod run_losing_its_lease;
 mod run_nested;
 mod run_signals;

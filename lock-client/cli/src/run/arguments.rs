@@ -9,8 +9,8 @@ use super::on_lost::OnLost;
 use crate::{acquisition::AcquireOptions, exit_code, lock_service::LockService, parse};
 
 const HELP: &str = "\
-The lock is renewed at a third of its ttl while the command runs, and released when the command \
-has ended. The command has these environment variables:
+The lock is renewed at a third of its ttl while the command runs. It is released when the command \
+and all processes that it has started have ended. The command has these environment variables:
 
   FENCING_TOKEN          the fencing token
   FENCING_HOLDER         the holder: the proof of holding; keep it secret
@@ -37,9 +37,17 @@ these signals except SIGCONT ends the wait. A signal that was ignored when this 
 stays ignored. If SIGINT from a terminal ends the command or the wait, this process ends by SIGINT \
 too, so that a shell ends its loop. Ctrl-Z stops both processes, and meanwhile nothing is renewed.
 
-Signals go to the command itself, not to the processes that it has started. If this process is \
-killed, even by SIGKILL, the command is killed with it (on Linux, and unless it is a set-user-ID \
-program). The processes that it has started live on, without the lock.
+As with flock, a process that the command has left behind keeps the lock, even a daemon. run waits \
+for it, and says so after a second. With --close, and elsewhere than on Linux, run waits for the \
+command itself alone.
+
+A process that is left behind gets SIGTERM, and SIGKILL after --kill-after, if a signal ended the \
+command, if run had received SIGTERM, or if run receives a signal while it waits. If the lease is \
+lost, all processes get the command's SIGTERM and SIGKILL at the same time as the command. A run \
+within the command passes SIGTERM on to its own.
+
+If this process is killed, even by SIGKILL, the command is killed with it (on Linux, and unless it \
+is a set-user-ID program). The processes that it has started live on, without the lock.
 
 Within the command, run with the same NAME runs its command at once, under the lock that is \
 already held. If that lock was lost, it runs nothing, and its exit code is 79. This works through \
@@ -108,6 +116,11 @@ pub(crate) struct Run {
     /// given
     #[arg(long, conflicts_with = "conflict_exit_code")]
     pub(super) skip_if_busy: bool,
+
+    /// Release the lock when the command itself has ended, though processes that it has started may
+    /// go on working
+    #[arg(long)]
+    pub(super) close: bool,
 
     /// Report each step as a JSON line on this open file descriptor
     #[arg(long, value_name = "N")]

@@ -21,12 +21,12 @@ use std::{
         },
     },
     path::PathBuf,
-    process,
+    process::Command,
 };
 
 use fence::Holder;
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
-use tokio::{io::AsyncReadExt, process::Command};
+use tokio::io::AsyncReadExt;
 
 use super::command;
 use crate::{exit_code, failure::Failure};
@@ -80,8 +80,7 @@ impl Launched {
             SocketAddr::from_abstract_name(self.socket.as_encoded_bytes()).map_err(failed)?;
         let mut socket = UnixStream::connect_addr(&address).map_err(failed)?;
         // A successful exec closes the socket, and does not return.
-        let error =
-            process::Command::new(&self.program).arg0(&self.name).args(&self.arguments).exec();
+        let error = Command::new(&self.program).arg0(&self.name).args(&self.arguments).exec();
         socket.write_all(&error.raw_os_error().unwrap_or(0).to_ne_bytes()).map_err(failed)?;
         Err(Failure::Reported { code: command::exec_error(&self.program, &error).exit_code() })
     }

@@ -1,7 +1,5 @@
 //! `run` with a lock of its own: acquires it, runs the command, and releases it.
 
-use std::time::Duration;
-
 use lock_client::{AcquireError, Lease, Locks, Released};
 
 use super::{
@@ -22,12 +20,7 @@ use crate::{
 const LEASE_LOST: Failure = Failure::Reported { code: exit_code::LEASE_LOST };
 
 /// Acquires the lock, runs the job, and releases the lock.
-pub(super) async fn run(
-    arguments: &Run,
-    grace: Duration,
-    locks: &Locks,
-    mut job: Job<'_>,
-) -> Result<(), Failure> {
+pub(super) async fn run(arguments: &Run, locks: &Locks, mut job: Job<'_>) -> Result<(), Failure> {
     // 1. Acquire the lock.
     let Some(lease) = acquire_unless_skipped(arguments, locks, &mut job).await? else {
         return Ok(());
@@ -45,7 +38,7 @@ pub(super) async fn run(
 
     // 2. Run the command. The library renews the lease meanwhile.
     let ttl = arguments.terms.ttl;
-    let watch = LeaseWatch::new(arguments.on_lost, grace, ttl, lease.remaining());
+    let watch = LeaseWatch::new(arguments.on_lost, job.grace, ttl, lease.remaining());
     let mut guard = Guard { lease: &lease, watch };
     let end = job.run(&record, Some(&mut guard)).await;
 
