@@ -46,11 +46,11 @@ pub(crate) struct Acquire {
 
 impl Acquire {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        reject_lock_of_outer_run(&self.name)?;
         self.lock_service.with_locks(async |locks| self.acquire(locks).await).await
     }
 
     async fn acquire(&self, locks: &Locks) -> Result<(), Failure> {
+        reject_lock_of_outer_run(&self.name, &self.lock_service, locks).await?;
         let mut signals = Signals::listen(FORWARDED)?;
         let terms = self.options.terms().without_renewal();
         let lease = acquire(locks, &self.name, terms, &mut signals).await?;

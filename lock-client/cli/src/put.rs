@@ -53,11 +53,11 @@ pub(crate) struct Put {
 impl Put {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let storage = self.storage.client()?;
-        reject_lock_of_outer_run(&self.resource)?;
         self.lock_service.with_locks(async |locks| self.put(locks, &storage).await).await
     }
 
     async fn put(&self, locks: &Locks, storage: &Storage) -> Result<(), Failure> {
+        reject_lock_of_outer_run(&self.resource, &self.lock_service, locks).await?;
         let steps = if self.step { Steps::Stepwise } else { Steps::Through };
 
         let mut signals = Signals::listen(ENDING)?;

@@ -44,18 +44,19 @@ impl Run {
         let grace = grace.map_err(Failure::Usage)?;
         let status = StatusFd::open(self.status_fd)?;
         let mut outer = OuterLeases::from_environment()?;
-        let same_name = outer.take(&self.name);
         let signals = Signals::listen(FORWARDED)?;
         let mut reporter = Reporter::new(status);
         let run = async |locks: &Locks| {
             let command = command::Command::find(self.command.clone())
                 .map_err(|reason| reporter.cannot_run(&reason))?;
+            let same_lock = outer.take(&self.name, &self.lock_service, locks).await;
+            let same_lock = same_lock.map_err(|failure| reporter.failed(failure))?;
             let urls = self.lock_service.urls();
             let close = self.close;
             let job = Job { command, close, grace, leading, urls, outer, reporter, signals };
-            match same_name {
+            match same_lock {
                 None => new_lock::run(&self, locks, job).await,
-                Some(lease) => reentry::run(&self.name, &lease, locks, job).await,
+                Some(outer) => reentry::run(&self.name, &outer, job).await,
             }
         };
         self.lock_service.with_locks(run).await

@@ -41,7 +41,9 @@ pub(crate) fn without_terminal(program: impl AsRef<OsStr>) -> Command {
 }
 
 fn without_settings(mut command: Command, arguments: &[&str]) -> Command {
-    for variable in ["TOKEN", "HOLDER", "RESOURCE", "RESOURCE_PATH", "DEADLINE_MS", "OUTER"] {
+    for variable in
+        ["TOKEN", "HOLDER", "RESOURCE", "RESOURCE_PATH", "DEADLINE_MS", "LOCK_SERVICE", "OUTER"]
+    {
         command.env_remove(format!("FENCING_{variable}"));
     }
     command.env_remove("FENCED_REDIS").env_remove("FENCED_STORAGE");

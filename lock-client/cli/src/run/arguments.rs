@@ -17,7 +17,8 @@ and all processes that it has started have ended. The command has these environm
   FENCING_RESOURCE       NAME
   FENCING_RESOURCE_PATH  NAME, percent-encoded for the path of a URL; its slashes stay
   FENCING_DEADLINE_MS    when the first grant ends, in Unix time
-  FENCING_OUTER          the leases of outer runs with other names, as JSON
+  FENCING_LOCK_SERVICE   the servers that keep the lock, without a password
+  FENCING_OUTER          the leases of outer runs of other locks, as JSON
   FENCED_REDIS           the Redis, unless its URL has a password
 
 The token is what protects: send it with every write, to a storage that checks it. When the lease \
@@ -51,7 +52,8 @@ is a set-user-ID program). The processes that it has started live on, without th
 
 Within the command, run with the same NAME runs its command at once, under the lock that is \
 already held. If that lock was lost, it runs nothing, and its exit code is 79. This works through \
-runs of other names too; FENCING_OUTER passes on their leases.
+runs of other locks too; FENCING_OUTER passes on their leases. The same NAME on another Redis is \
+another lock.
 
 --status-fd N writes JSON lines to the descriptor N, which the command inherits too: acquired, \
 re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited (with the command's \

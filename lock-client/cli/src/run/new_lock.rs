@@ -25,7 +25,7 @@ pub(super) async fn run(arguments: &Run, locks: &Locks, mut job: Job<'_>) -> Res
     let Some(lease) = acquire_unless_skipped(arguments, locks, &mut job).await? else {
         return Ok(());
     };
-    let Ok(record) = LeaseRecord::new(&lease) else {
+    let Ok(record) = LeaseRecord::new(&lease, &arguments.lock_service) else {
         job.reporter.lost(&arguments.name, Reason::Expired);
         release(lease, &mut job.reporter).await;
         return Err(LEASE_LOST);
@@ -84,11 +84,7 @@ async fn acquire_unless_skipped(
         }
         NotAcquired::Failed(_) => {}
     }
-    let failure = reason.into();
-    if let Failure::Unavailable(error) = &failure {
-        job.reporter.event(&Event::Unavailable { error });
-    }
-    Err(failure)
+    Err(job.reporter.failed(reason.into()))
 }
 
 /// Finds whether the lease was lost before the command ended, though no renewal has noticed it. If

@@ -26,6 +26,14 @@ impl Reporter {
         self.status.write(event);
     }
 
+    /// Reports the event of a failure, and returns the failure.
+    pub(super) fn failed(&mut self, failure: Failure) -> Failure {
+        if let Failure::Unavailable(error) = &failure {
+            self.event(&Event::Unavailable { error });
+        }
+        failure
+    }
+
     /// Prints a message.
     pub(super) fn message(&self, message: impl Into<String>) {
         self.messages.print(message);
