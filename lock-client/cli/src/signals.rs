@@ -11,10 +11,7 @@ use rustix::{
     process::{Signal, getpgrp},
     termios::tcgetpgrp,
 };
-use tokio::{
-    signal::unix::{self, SignalKind},
-    task::yield_now,
-};
+use tokio::signal::unix::{self, SignalKind};
 
 use crate::{exit_code, failure::Failure};
 
@@ -65,21 +62,6 @@ impl Signals {
     /// If this future is dropped, no signal is missed.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| self.poll(context)).await
-    }
-
-    /// Takes the signals that have come already.
-    pub(crate) async fn pending(&mut self) -> Vec<Signal> {
-        // The runtime first reads the signals that the operating system has delivered.
-        yield_now().await;
-        let mut pending = Vec::new();
-        poll_fn(|context| {
-            while let Poll::Ready(signal) = self.poll(context) {
-                pending.push(signal);
-            }
-            Poll::Ready(())
-        })
-        .await;
-        pending
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Signal> {

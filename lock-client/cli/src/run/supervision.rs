@@ -6,7 +6,7 @@ use std::{
 
 use lock_client::Lease;
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{
     child::{Child, CommandEnd, Progress},
@@ -23,6 +23,9 @@ use crate::{
 
 /// How long to wait for the processes that the command has started, before a message says so.
 const SAY_AFTER: Duration = Duration::from_secs(1);
+
+/// How long to wait for the terminal's SIGINT when it has ended the command already.
+const INTERRUPT_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A lease, and the watch that decides what happens to the child when it is lost.
 #[derive(Debug)]
@@ -87,7 +90,11 @@ impl Supervision<'_, '_> {
             }
         };
         let code = report_end(status, self.reporter);
-        received.extend(self.signals.pending().await);
+        if status.signal() == Some(Signal::INT.as_raw()) && !received.contains(&Signal::INT) {
+            // A terminal has sent it to this process too, if it was a terminal.
+            let signal = timeout(INTERRUPT_PATIENCE, self.signals.next()).await;
+            received.extend(signal);
+        }
         let by_signal = received.iter().any(|signal| status.signal() == Some(signal.as_raw()));
         // A command that takes SIGTERM may exit with any code.
         self.descendants_ended(by_signal || received.contains(&Signal::TERM)).await?;
