@@ -1,5 +1,7 @@
 //! `lock-client acquire`.
 
+use std::io;
+
 use clap::Args;
 use fence::ResourceName;
 use lock_client::{Lease, Locks, Ttl};
@@ -12,7 +14,7 @@ use crate::{
     lock_service::LockService,
     parse,
     signals::{FORWARDED, Signals, failure_of_signal},
-    stdout::print_unblocked,
+    stdout::{self, print_unblocked},
 };
 
 pub(crate) const HELP: &str = "\
@@ -46,6 +48,13 @@ pub(crate) struct Acquire {
 
 impl Acquire {
     pub(crate) async fn run(self) -> Result<(), Failure> {
+        // Nobody could release a lock without its handle.
+        if stdout::is_closed() {
+            return Err(Failure::CannotPrint(io::Error::other(
+                "stdout is closed, or is /dev/null for reading and writing; use > /dev/null to \
+                 throw the handle away",
+            )));
+        }
         self.lock_service.with_locks(async |locks| self.acquire(locks).await).await
     }
 

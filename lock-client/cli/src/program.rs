@@ -51,7 +51,7 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let leading = leading_arguments(&process_arguments, &arguments);
     match Cli::try_parse_from(&arguments) {
         Ok(cli) => exit(cli.run(leading).await),
-        Err(error) => exit_wrong_usage(&error),
+        Err(error) => exit_wrong_usage(&error, &arguments),
     }
 }
 
@@ -63,9 +63,15 @@ fn leading_arguments<'a>(process: &'a [OsString], command: &[OsString]) -> &'a [
     leading.get(1..).unwrap_or_default()
 }
 
-fn exit_wrong_usage(error: &clap::Error) -> ExitCode {
+fn exit_wrong_usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     // The terminal may be gone. There is nowhere else to print.
     let _ = error.print();
+    if let Some(command) = command_without_dashes(error, arguments) {
+        let _ = writeln!(
+            io::stderr(),
+            "To run a command, write -- before the command: lock-client run … -- {command}"
+        );
+    }
     if is_missing_redis(error) && environment::is_under_run() {
         let _ = writeln!(
             io::stderr(),
@@ -84,6 +90,19 @@ fn is_missing_redis(error: &clap::Error) -> bool {
     };
     error.kind() == ErrorKind::MissingRequiredArgument
         && missing.iter().any(|argument| argument.starts_with("--redis"))
+}
+
+/// Returns the command of a `run` without the `--` before it.
+fn command_without_dashes(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    let Some(ContextValue::String(unexpected)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    if arguments.get(1)? != "run" || arguments.iter().any(|argument| argument == "--") {
+        return None;
+    }
+    let start = arguments.iter().position(|argument| **argument == **unexpected)?;
+    let words = arguments[start..].iter().map(|word| word.to_string_lossy());
+    Some(words.collect::<Vec<_>>().join(" ")).filter(|command| !command.starts_with('-'))
 }
 
 fn exit(result: Result<(), Failure>) -> ExitCode {
