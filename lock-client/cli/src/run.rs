@@ -40,7 +40,7 @@ impl Run {
     pub(crate) async fn run(self, leading: &[OsString]) -> Result<(), Failure> {
         #[cfg(target_os = "linux")]
         launch::check_requirements()?;
-        let grace = on_lost::grace(self.kill_after.map(Into::into), self.terms.ttl);
+        let grace = on_lost::grace(self.kill_after.map(Into::into), self.first_ttl());
         let grace = grace.map_err(Failure::Usage)?;
         let status = StatusFd::open(self.status_fd)?;
         let mut outer = OuterLeases::from_environment()?;

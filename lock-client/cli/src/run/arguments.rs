@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 use fence::ResourceName;
+use lock_client::Ttl;
 
 use super::on_lost::OnLost;
 use crate::{acquisition::AcquireOptions, exit_code, lock_service::LockService, parse};
@@ -110,6 +111,13 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION")]
     pub(super) kill_after: Option<humantime::Duration>,
 
+    /// How long the lock may be held; then its lease is lost, and --on-lost applies [default: as
+    /// long as the command runs]
+    ///
+    /// The command gets SIGTERM so early that --kill-after has passed by then.
+    #[arg(long, value_name = "DURATION")]
+    pub(super) max_hold: Option<humantime::Duration>,
+
     /// The exit code, instead of 75, if another client holds the lock
     #[arg(long, value_name = "N")]
     pub(super) conflict_exit_code: Option<u8>,
@@ -131,4 +139,12 @@ pub(crate) struct Run {
     /// The command to run
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(super) command: Vec<OsString>,
+}
+
+impl Run {
+    /// How long the lock is granted for at first.
+    pub(super) fn first_ttl(&self) -> Ttl {
+        let ttl = self.terms.ttl;
+        self.max_hold.map_or(ttl, |max_hold| ttl.at_most(*max_hold))
+    }
 }

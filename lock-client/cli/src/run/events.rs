@@ -44,6 +44,8 @@ pub(super) enum Reason {
     NotOurs,
     /// No renewal succeeded in time. The lock may still be held.
     NotRenewed,
+    /// The lock was held for as long as `--max-hold` allows.
+    MaxHold,
     /// The deadline has passed.
     Expired,
 }
@@ -54,6 +56,7 @@ impl Reason {
         match self {
             Self::NotOurs => "it was deleted, or another client has acquired it",
             Self::NotRenewed => "the lease could not be renewed",
+            Self::MaxHold => "it was held for as long as --max-hold allows",
             Self::Expired => "the lease has expired",
         }
     }

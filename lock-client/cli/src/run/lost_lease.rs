@@ -26,6 +26,10 @@ const MAX_MARGIN: Duration = Duration::from_millis(100);
 /// The margin is at most this part of the ttl.
 const MARGIN_OF_TTL: u32 = 50;
 
+/// By how much the deadline of the last renewal may be too early, because a ttl has whole
+/// milliseconds.
+const LAST_RENEWAL_LOSS: Duration = Duration::from_millis(2);
+
 /// What to do to the child now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
@@ -54,6 +58,8 @@ pub(super) struct LeaseWatch {
     margin: Duration,
     /// The last known deadline. A lost lease has none.
     deadline: Moment,
+    /// The deadline that no renewal extends, if there is one.
+    last_deadline: Option<Moment>,
     /// When the loss was noticed, and why the lease was lost.
     lost: Option<(Moment, Reason)>,
     killed: bool,
@@ -66,9 +72,16 @@ impl LeaseWatch {
             grace,
             margin: (ttl.as_duration() / MARGIN_OF_TTL).min(MAX_MARGIN),
             deadline: Moment::now() + remaining,
+            last_deadline: None,
             lost: None,
             killed: false,
         }
+    }
+
+    /// Lets the lease be extended by this much, and no further.
+    pub(super) fn until(mut self, extension: Duration) -> Self {
+        self.last_deadline = Some(self.deadline + extension.saturating_sub(LAST_RENEWAL_LOSS));
+        self
     }
 
     /// Why the lease is lost, if `next_action` has found that it is.
@@ -79,13 +92,14 @@ impl LeaseWatch {
     /// Returns the next action, given the remaining time of the lease. Call it until there is none.
     pub(super) fn next_action(&mut self, remaining: Duration) -> Option<Action> {
         if !remaining.is_zero() {
-            self.deadline = Moment::now() + remaining;
+            let deadline = Moment::now() + remaining;
+            self.deadline = self.last_deadline.map_or(deadline, |last| last.min(deadline));
         }
         let left = self.deadline.remaining();
         let Some((lost_at, _)) = self.lost else {
             let too_late = left <= self.notice();
             let reason = self.reason_if_ended(remaining);
-            let reason = reason.or_else(|| too_late.then_some(Reason::NotRenewed))?;
+            let reason = reason.or_else(|| too_late.then(|| self.reason_if_too_late()))?;
             self.lost = Some((Moment::now(), reason));
             return Some(Action::Lost(reason, self.response(left)));
         };
@@ -116,6 +130,13 @@ impl LeaseWatch {
             return None;
         }
         Some(if self.deadline.has_passed() { Reason::Expired } else { Reason::NotOurs })
+    }
+
+    fn reason_if_too_late(&self) -> Reason {
+        match self.last_deadline {
+            Some(last) if self.deadline == last => Reason::MaxHold,
+            _ => Reason::NotRenewed,
+        }
     }
 
     /// How long before the deadline the child gets its first signal.
@@ -201,6 +222,15 @@ mod tests {
         let kill = Action::Lost(Reason::Expired, Response::End(Signal::KILL));
         assert_eq!(watch.next_action(Duration::ZERO), Some(kill));
         assert_eq!(watch.next_action(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn lease_that_may_not_be_extended_further_ends_with_its_own_reason() {
+        let mut watch = watch(OnLost::Terminate).until(10 * SECOND);
+        assert_eq!(watch.next_action(29 * SECOND), None);
+        watch.last_deadline = Some(Moment::now() + 5 * SECOND);
+        let terminate = Action::Lost(Reason::MaxHold, Response::End(Signal::TERM));
+        assert_eq!(watch.next_action(29 * SECOND), Some(terminate));
     }
 
     #[test]

@@ -37,8 +37,12 @@ pub(super) async fn run(arguments: &Run, locks: &Locks, mut job: Job<'_>) -> Res
     });
 
     // 2. Run the command. The library renews the lease meanwhile.
-    let ttl = arguments.terms.ttl;
+    let ttl = arguments.first_ttl();
     let watch = LeaseWatch::new(arguments.on_lost, job.grace, ttl, lease.remaining());
+    let watch = match arguments.max_hold {
+        Some(max_hold) => watch.until(max_hold.saturating_sub(ttl.as_duration())),
+        None => watch,
+    };
     let mut guard = Guard { lease: &lease, watch };
     let end = job.run(&record, Some(&mut guard)).await;
 
@@ -62,9 +66,10 @@ async fn acquire_unless_skipped(
     locks: &Locks,
     job: &mut Job<'_>,
 ) -> Result<Option<Lease>, Failure> {
-    let Run { name, terms, skip_if_busy, .. } = arguments;
+    let Run { name, terms, max_hold, skip_if_busy, .. } = arguments;
     let waits = terms.wait.is_some() || !skip_if_busy;
     let terms = if waits { terms.terms() } else { terms.terms().no_wait() };
+    let terms = max_hold.map_or(terms, |max_hold| terms.max_hold(*max_hold));
     let reason = match acquire(locks, name, terms, &mut job.signals).await {
         Ok(lease) => return Ok(Some(lease)),
         Err(reason) => reason,
