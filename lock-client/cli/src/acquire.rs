@@ -14,7 +14,9 @@ use crate::{
     lock_service::LockService,
     parse,
     signals::{FORWARDED, Signals, failure_of_signal},
+    stderr::Messages,
     stdout::{self, print_unblocked},
+    waiting::Waiting,
 };
 
 pub(crate) const HELP: &str = "\
@@ -62,7 +64,10 @@ impl Acquire {
         reject_lock_of_outer_run(&self.name, &self.lock_service, locks).await?;
         let mut signals = Signals::listen(FORWARDED)?;
         let terms = self.options.terms().without_renewal();
-        let lease = acquire(locks, &self.name, terms, &mut signals).await?;
+        let messages = Messages::new();
+        let order = self.options.order();
+        let waiting = Waiting { messages: &messages, order, listener: None };
+        let lease = acquire(locks, &self.name, terms, &mut signals, waiting).await?;
         match print_handle(&lease, self.options.ttl, &mut signals).await {
             Ok(()) => {
                 lease.detach();
@@ -71,7 +76,7 @@ impl Acquire {
             // Nobody could release a lock without its handle.
             Err(failure) => {
                 if let Err(error) = lease.release().await {
-                    eprintln!("lock-client: the lock was not released: {}", with_causes(&error));
+                    messages.print(format!("the lock was not released: {}", with_causes(&error)));
                 }
                 Err(failure)
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use fence::{Refusal, ResourceName};
 use lock_client::{
-    Lease, Locks, Released, Terms, Ttl,
+    Lease, Locks, Order, Released, Terms, Ttl,
     storage::{Answer, FencedError, Storage, StorageError},
 };
 
@@ -19,7 +19,9 @@ use crate::{
     lock_service::LockService,
     parse,
     signals::{ENDING, Signals, failure_of_signal},
+    stderr::Messages,
     storage::StorageServer,
+    waiting::Waiting,
 };
 
 #[derive(Args, Debug)]
@@ -62,7 +64,9 @@ impl Put {
 
         let mut signals = Signals::listen(ENDING)?;
         let terms = Terms::new(self.ttl).no_wait().without_renewal();
-        let lease = acquire(locks, &self.resource, terms, &mut signals).await?;
+        let messages = Messages::new();
+        let waiting = Waiting { messages: &messages, order: Order::Unordered, listener: None };
+        let lease = acquire(locks, &self.resource, terms, &mut signals, waiting).await?;
         let (written, interrupted) = tokio::select! {
             biased;
             written = self.write_under(&lease, storage, steps) => (written, false),

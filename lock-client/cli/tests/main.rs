@@ -23,4 +23,5 @@ mod run_status_fd;
 #[path = "../../tests/start_cluster.rs"]
 mod start_cluster;
 mod tls;
+mod waiting;
 mod watch;

@@ -162,7 +162,7 @@ async fn run_waits_until_the_lock_is_free() {
     let listening = ["PUBSUB", "NUMSUB", "fenced:{r}:freed"];
     let both_wait = async || Ok(redis.command::<(String, u64)>(&listening).await?.1 == 2);
     until_async(PATIENCE, both_wait).await.unwrap();
-    assert!(limited.events().is_empty() && unlimited.events().is_empty());
+    assert!(limited.event_names().is_empty() && unlimited.event_names().is_empty());
     first.continue_script();
     assert_eq!(first.exit_code().await, 0);
     assert_eq!((limited.exit_code().await, unlimited.exit_code().await), (0, 0));

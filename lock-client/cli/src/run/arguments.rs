@@ -56,8 +56,11 @@ already held. If that lock was lost, it runs nothing, and its exit code is 79. T
 runs of other locks too; FENCING_OUTER passes on their leases. The same NAME on another Redis is \
 another lock.
 
---status-fd N writes JSON lines to the descriptor N, which the command inherits too: acquired, \
-re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited (with the command's \
+While run waits for the lock, a terminal shows who holds it, for how long, and how many clients \
+wait before.
+
+--status-fd N writes JSON lines to the descriptor N, which the command inherits too: waiting (after \
+a second), acquired, re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited (with the command's \
 own code), killed (with the signal), released, not-held, not-released. It never waits for the \
 reader: a line that a pipe or a socket doesn't take at once is dropped.
 

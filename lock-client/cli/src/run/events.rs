@@ -3,6 +3,8 @@
 use fence::Token;
 use serde::Serialize;
 
+use crate::status::State;
+
 /// A step of `run`. A reader can tell the command's own exit codes 75 and 79 from those of `run`.
 /// No event has the holder.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -12,6 +14,8 @@ pub(super) enum Event<'a> {
     Acquired { resource: &'a str, token: Token, deadline_ms: u64 },
     /// An outer `run` holds the lock already.
     ReEntered { resource: &'a str, token: Token },
+    /// Another client holds the lock, and this run has waited for a second.
+    Waiting(State<'a>),
     /// Another client holds the lock. The command is not run.
     Busy,
     /// The lock service did not answer, or rejected the request. The command is not run.

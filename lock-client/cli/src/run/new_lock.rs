@@ -1,6 +1,6 @@
 //! `run` with a lock of its own: acquires it, runs the command, and releases it.
 
-use lock_client::{AcquireError, Lease, Locks, Released};
+use lock_client::{Lease, Locks, Released};
 
 use super::{
     arguments::Run,
@@ -70,7 +70,8 @@ async fn acquire_unless_skipped(
     let waits = terms.wait.is_some() || !skip_if_busy;
     let terms = if waits { terms.terms() } else { terms.terms().no_wait() };
     let terms = max_hold.map_or(terms, |max_hold| terms.max_hold(*max_hold));
-    let reason = match acquire(locks, name, terms, &mut job.signals).await {
+    let waiting = job.reporter.waiting(name, arguments.terms.order());
+    let reason = match acquire(locks, name, terms, &mut job.signals, waiting).await {
         Ok(lease) => return Ok(Some(lease)),
         Err(reason) => reason,
     };
@@ -78,12 +79,12 @@ async fn acquire_unless_skipped(
         NotAcquired::Interrupted(signal) => {
             job.reporter.event(&Event::Interrupted { signal: signal.as_raw() });
         }
-        NotAcquired::Failed(error @ AcquireError::Contended { .. }) => {
+        NotAcquired::Busy(message) => {
             job.reporter.event(&Event::Busy);
             if *skip_if_busy {
                 return Ok(None);
             }
-            job.reporter.message(with_causes(error));
+            job.reporter.message(message);
             let code = arguments.conflict_exit_code.unwrap_or(exit_code::BUSY);
             return Err(Failure::Reported { code });
         }

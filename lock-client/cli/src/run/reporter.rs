@@ -1,13 +1,14 @@
 //! Reports of `run`: events on the status descriptor, and messages on stderr.
 
 use fence::ResourceName;
+use lock_client::{Order, backend::Status};
 
 use super::{
     command::CannotRun,
     events::{Event, Reason},
     status_fd::StatusFd,
 };
-use crate::{failure::Failure, stderr::Messages};
+use crate::{failure::Failure, status::State, stderr::Messages, waiting::Waiting};
 
 /// Reports what happens, and never blocks.
 #[derive(Debug)]
@@ -19,6 +20,15 @@ pub(super) struct Reporter {
 impl Reporter {
     pub(super) fn new(status: StatusFd) -> Self {
         Self { status, messages: Messages::new() }
+    }
+
+    /// Returns how the wait for a lock is reported.
+    pub(super) fn waiting<'a>(&'a mut self, name: &'a ResourceName, order: Order) -> Waiting<'a> {
+        let Self { status, messages } = self;
+        let listener = status.is_open().then(|| -> Box<dyn FnOnce(&Status)> {
+            Box::new(|found| status.write(&Event::Waiting(State::new(name, found))))
+        });
+        Waiting { messages, order, listener }
     }
 
     /// Reports an event.
