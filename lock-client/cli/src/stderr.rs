@@ -10,6 +10,8 @@ use std::{
 
 use rustix::termios::tcgetwinsize;
 
+use crate::signals::is_in_foreground;
+
 /// How long to wait at most until everything is printed.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Moves to the start of the line, and clears it.
@@ -55,9 +57,10 @@ impl Messages {
         self.shows_progress
     }
 
-    /// Shows a line in place of the last progress, if stderr is a terminal.
+    /// Shows a line in place of the last progress, if stderr is a terminal, and this process is in
+    /// its foreground.
     pub(crate) fn progress(&self, line: String) {
-        if self.shows_progress {
+        if self.shows_progress && is_in_foreground() {
             self.send(Text::Progress(line));
         }
     }

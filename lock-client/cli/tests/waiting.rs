@@ -63,6 +63,26 @@ async fn wait_is_one_line_on_a_terminal_which_is_cleared_at_its_end() {
     }
 }
 
+/// The terminal belongs to what the user types meanwhile.
+#[tokio::test]
+async fn wait_in_the_background_of_a_terminal_shows_nothing() {
+    let redis = Redis::start().await.unwrap();
+    let lease = held_lease(&redis).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (screen, events) = (folder.path().join("screen"), folder.path().join("events"));
+    let run = format!("{LOCK_CLIENT} run r --redis {} --status-fd 3 -- true", redis.url());
+    let in_background = format!("set -m; {run} 3>> {} & wait", events.display());
+    let mut command = without_terminal("script");
+    command.args(["-qefc", &format!("bash -c '{in_background}'")]).arg(&screen);
+    let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
+    let has_waited = || Ok(fs::read_to_string(&events).is_ok_and(|line| line.contains("waiting")));
+    until(PATIENCE, has_waited).await.unwrap();
+    lease.release().await.unwrap();
+    assert_eq!(terminal.exit(PATIENCE).await.unwrap().code(), Some(0));
+    let shown = fs::read_to_string(&screen).unwrap();
+    assert!(!shown.contains("waiting"), "{shown:?}");
+}
+
 #[tokio::test]
 async fn wait_without_a_terminal_is_an_event_and_nothing_on_stderr() {
     let redis = Redis::start().await.unwrap();
