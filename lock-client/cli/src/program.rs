@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 
 #[cfg(target_os = "linux")]
 use crate::run::Launched;
-use crate::{cli::Cli, environment, exit_code, failure::Failure};
+use crate::{cli::Cli, environment, exit_code, failure::Failure, run::run_as_witness};
 
 /// Runs the command with the arguments of this process.
 pub fn main() -> ExitCode {
@@ -46,6 +46,9 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     #[cfg(target_os = "linux")]
     if let Some(launched) = Launched::parse(&arguments) {
         return exit(launched.execute());
+    }
+    if let Some(result) = run_as_witness(&arguments) {
+        return exit(result);
     }
     let process_arguments: Vec<_> = env::args_os().collect();
     let leading = leading_arguments(&process_arguments, &arguments);

@@ -20,6 +20,7 @@ mod reentry;
 mod reporter;
 mod status_fd;
 mod supervision;
+mod witness;
 
 use std::ffi::OsString;
 
@@ -28,7 +29,8 @@ use lock_client::Locks;
 pub(crate) use self::arguments::{Run, help};
 #[cfg(target_os = "linux")]
 pub(crate) use self::launch::Launched;
-use self::{job::Job, reporter::Reporter, status_fd::StatusFd};
+pub(crate) use self::witness::run_as_witness;
+use self::{job::Job, reporter::Reporter, status_fd::StatusFd, witness::Witness};
 use crate::{
     environment::OuterLeases,
     failure::Failure,
@@ -44,6 +46,9 @@ impl Run {
         let grace = grace.map_err(Failure::Usage)?;
         let status = StatusFd::open(self.status_fd)?;
         let mut outer = OuterLeases::from_environment()?;
+        // Before signals are taken: a witness ignores those that were ignored from the start.
+        let witness = Witness::start(leading)
+            .map_err(|error| Failure::Unavailable(format!("can't start a process: {error}")))?;
         let signals = Signals::listen(FORWARDED)?;
         let mut reporter = Reporter::new(status);
         let run = async |locks: &Locks| {
@@ -53,7 +58,8 @@ impl Run {
             let same_lock = same_lock.map_err(|failure| reporter.failed(failure))?;
             let urls = self.lock_service.urls();
             let close = self.close;
-            let job = Job { command, close, grace, leading, urls, outer, reporter, signals };
+            let job =
+                Job { command, close, grace, leading, urls, outer, reporter, signals, witness };
             match same_lock {
                 None => new_lock::run(&self, locks, job).await,
                 Some(outer) => reentry::run(&self.name, &outer, job).await,

@@ -32,12 +32,12 @@ deleted, the command gets SIGTERM at once, and SIGKILL after --kill-after, or wh
 have ended, if that is sooner. The exit code is then 79, whatever the command did.
 
 SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM and SIGCONT are forwarded to the \
-command. SIGINT and SIGQUIT are forwarded only if the command has not received them from the \
-terminal already: in the foreground of a terminal they are taken to come from it, so a kill that \
-sends one to this process alone has no effect there. While run still waits for the lock, any of \
-these signals except SIGCONT ends the wait. A signal that was ignored when this process started \
-stays ignored. If SIGINT from a terminal ends the command or the wait, this process ends by SIGINT \
-too, so that a shell ends its loop. Ctrl-Z stops both processes, and meanwhile nothing is renewed.
+command, unless the whole process group received them: a terminal, a service manager or timeout \
+has then signalled the command as well. A second process of lock-client, a member of the group, \
+shows that. While run still waits for the lock, any of these signals except SIGCONT ends the wait. \
+A signal that was ignored when this process started stays ignored. If SIGINT from a terminal ends \
+the command or the wait, this process ends by SIGINT too, so that a shell ends its loop. Ctrl-Z \
+stops both processes, and meanwhile nothing is renewed.
 
 As with flock, a process that the command has left behind keeps the lock, even a daemon. run waits \
 for it, and says so after a second. With --close, and elsewhere than on Linux, run waits for the \

@@ -11,7 +11,6 @@ use rustix::process::{Signal, getpgid, getpgrp, kill_process};
 #[cfg(target_os = "linux")]
 use super::launch;
 use super::{command, descendants::Descendants, reaper::Reaper};
-use crate::signals::is_in_foreground;
 
 /// How long to wait for the launcher's error when the child has ended.
 #[cfg(target_os = "linux")]
@@ -176,15 +175,13 @@ impl Child {
         }
     }
 
-    /// Forwards a signal that this process received, unless the command received it too: a terminal
-    /// sends SIGINT and SIGQUIT to all processes in its foreground. A signal that came before the
-    /// command ran is forwarded in any case, because there may have been no command to receive it.
-    pub(super) fn forward(&self, received: Signal) {
-        let runs = matches!(self.phase, Phase::Running);
-        let by_terminal = matches!(received, Signal::INT | Signal::QUIT);
-        let has_our_group = || getpgid(Some(self.reaper.command())) == Ok(getpgrp());
-        if !(runs && by_terminal && has_our_group() && is_in_foreground()) {
-            self.signal(received);
-        }
+    /// Whether the command runs, or has run, so that it receives the signals of its process group.
+    pub(super) fn runs(&self) -> bool {
+        matches!(self.phase, Phase::Running)
+    }
+
+    /// Whether the command is in the process group of this process.
+    pub(super) fn has_our_group(&self) -> bool {
+        !self.reaper.has_ended() && getpgid(Some(self.reaper.command())) == Ok(getpgrp())
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! This process is their subreaper (`PR_SET_CHILD_SUBREAPER`, see `prctl(2)`): if the parent of one
 //! ends, it becomes a child of this process. A daemon does too. So they all have ended when this
-//! process has no child left. Elsewhere than on Linux, this process adopts nobody, and waits for the
-//! command alone.
+//! process has no child left but those that it had before. A `/proc` that is mounted with `hidepid`
+//! hides processes of other users.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,8 +21,8 @@ const SHOWN: usize = 60;
 /// The processes that the command has started, and those that they have started.
 #[derive(Debug)]
 pub(super) struct Descendants {
-    /// The children that this process had before: a shell may have started them, and then executed
-    /// this program in its own place.
+    /// The children that this process had before: the witness, and others if a shell has started
+    /// them and then executed this program in its own place.
     earlier: HashSet<Process>,
     /// The signal that ends the descendants, once one was sent.
     ending: Option<Signal>,
@@ -60,18 +60,16 @@ impl Descendants {
 
     /// Returns whether any is left, after it has waited for those that have ended.
     pub(super) fn any_left(&self, reaper: &mut Reaper) -> io::Result<bool> {
-        let mut reaped = reaper.reap()?;
-        while reaped.has_more {
-            if self.earlier.is_empty() || !self.living().is_empty() {
+        reaper.reap()?;
+        loop {
+            if !self.living().is_empty() {
                 return Ok(true);
             }
             // A parent that ends during the look hides its children. Then it is a zombie now.
-            reaped = reaper.reap()?;
-            if !reaped.any {
+            if !reaper.reap()? {
                 return Ok(false);
             }
         }
-        Ok(false)
     }
 
     /// Sends all descendants but the command SIGTERM, or SIGKILL.

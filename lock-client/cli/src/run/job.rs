@@ -11,6 +11,7 @@ use super::{
     events::Event,
     reporter::Reporter,
     supervision::{End, Guard, Supervision},
+    witness::Witness,
 };
 use crate::{
     environment::{LeaseRecord, OuterLeases, set_redis},
@@ -34,6 +35,7 @@ pub(super) struct Job<'a> {
     pub(super) outer: OuterLeases,
     pub(super) reporter: Reporter,
     pub(super) signals: Signals,
+    pub(super) witness: Witness,
 }
 
 impl Job<'_> {
@@ -44,9 +46,11 @@ impl Job<'_> {
         lease: &LeaseRecord,
         guard: Option<&mut Guard<'_>>,
     ) -> Result<End, Failure> {
-        let Self { command, close, grace, leading, urls, outer, reporter, signals } = self;
+        let Self { command, close, grace, leading, urls, outer, reporter, signals, witness } = self;
         signals.add(Signal::CONT)?;
-        let descendants = if *close { None } else { Some(Descendants::adopt()?) };
+        // Only Linux lets a process adopt its descendants.
+        let waits = !*close && cfg!(target_os = "linux");
+        let descendants = if waits { Some(Descendants::adopt()?) } else { None };
         let child = Child::spawn(command, leading, descendants, |environment| {
             lease.set_variables(environment);
             outer.set_variable(environment);
@@ -55,7 +59,7 @@ impl Job<'_> {
         match child {
             Ok(child) => {
                 let grace = *grace;
-                Supervision { child, command, guard, grace, reporter, signals }.run().await
+                Supervision { child, command, guard, grace, reporter, signals, witness }.run().await
             }
             Err(error) if Child::is_error_of_command(&error) => {
                 Ok(End::NotRun(reporter.cannot_run(&command::exec_error(&command.program, &error))))

@@ -28,14 +28,11 @@ use fence::Holder;
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 use tokio::io::AsyncReadExt;
 
-use super::command;
+use super::{command, witness::THIS_PROGRAM};
 use crate::{exit_code, failure::Failure};
 
 /// The first argument of a launcher. It is in no help and no completion.
 const LAUNCHER: &str = "__launch";
-
-/// The file of this very program, even if it was replaced meanwhile.
-const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// This process as a launcher: it becomes the command.
 #[derive(Debug)]

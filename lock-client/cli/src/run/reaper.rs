@@ -23,15 +23,6 @@ pub(super) struct Reaper {
     ended: Signal,
 }
 
-/// What a look at the children has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reaped {
-    /// Whether at least one child had ended.
-    pub(super) any: bool,
-    /// Whether this process has more children.
-    pub(super) has_more: bool,
-}
-
 impl Reaper {
     /// Starts the command.
     pub(super) fn spawn(mut command: Command) -> io::Result<Self> {
@@ -56,11 +47,10 @@ impl Reaper {
     /// If this future is dropped, it can be called again.
     pub(super) async fn status(&mut self) -> io::Result<ExitStatus> {
         loop {
-            let reaped = self.reap()?;
+            self.reap()?;
             if let Some(status) = self.status {
                 return Ok(status);
             }
-            assert!(reaped.has_more, "the command is a child until it is waited for");
             self.child_ended().await;
         }
     }
@@ -73,8 +63,8 @@ impl Reaper {
         self.ended.recv().await;
     }
 
-    /// Waits for each child that has ended already.
-    pub(super) fn reap(&mut self) -> io::Result<Reaped> {
+    /// Waits for each child that has ended already, and returns whether there was one.
+    pub(super) fn reap(&mut self) -> io::Result<bool> {
         let mut any = false;
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -84,8 +74,7 @@ impl Reaper {
                         self.status.get_or_insert(ExitStatus::from_raw(status.as_raw()));
                     }
                 }
-                Ok(None) => return Ok(Reaped { any, has_more: true }),
-                Err(Errno::CHILD) => return Ok(Reaped { any, has_more: false }),
+                Ok(None) | Err(Errno::CHILD) => return Ok(any),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -14,6 +14,7 @@ use super::{
     events::Event,
     lost_lease::{Action, LeaseWatch, Response},
     reporter::Reporter,
+    witness::Witness,
 };
 use crate::{
     exit_code,
@@ -24,6 +25,9 @@ use crate::{
 /// How long to wait for the processes that the command has started, before a message says so.
 const SAY_AFTER: Duration = Duration::from_secs(1);
 
+/// How long after a signal to ask whether the whole group has received it. `timeout` signals its
+/// child first, and then the group; a service manager signals one process after the other.
+const GROUP_PATIENCE: Duration = Duration::from_millis(20);
 /// How long to wait for the terminal's SIGINT when it has ended the command already.
 const INTERRUPT_PATIENCE: Duration = Duration::from_millis(100);
 
@@ -68,6 +72,7 @@ pub(super) struct Supervision<'a, 'l> {
     pub(super) grace: Duration,
     pub(super) reporter: &'a mut Reporter,
     pub(super) signals: &'a mut Signals,
+    pub(super) witness: &'a mut Witness,
 }
 
 impl Supervision<'_, '_> {
@@ -105,16 +110,13 @@ impl Supervision<'_, '_> {
     /// Waits until the command has ended, and collects the signals that this process receives
     /// meanwhile.
     async fn command_ended(&mut self, received: &mut Vec<Signal>) -> io::Result<CommandEnd> {
-        let mut to_forward = None;
+        let mut to_forward = Vec::new();
+        let mut forward_at = None;
         loop {
             // 1. Look at the lease. After SIGSTOP and SIGCONT, this comes before the SIGCONT is
             //    forwarded: a child whose lease has expired must not continue.
             self.look_at_lease();
-            // 2. Forward the signal of the last round.
-            if let Some(signal) = to_forward.take() {
-                self.child.forward(signal);
-            }
-            // 3. Wait for the command, a signal, or the next look at the lease.
+            // 2. Wait for the command, a signal, or the next look at the lease.
             tokio::select! {
                 biased;
                 progress = self.child.next() => match progress? {
@@ -125,9 +127,30 @@ impl Supervision<'_, '_> {
                 },
                 signal = self.signals.next() => {
                     received.push(signal);
-                    to_forward = Some(signal);
+                    if !self.child.runs() {
+                        // There may have been no command yet to receive it.
+                        self.child.signal(signal);
+                    } else if !to_forward.contains(&signal) {
+                        to_forward.push(signal);
+                    }
+                    forward_at.get_or_insert(Instant::now() + GROUP_PATIENCE);
+                }
+                // 3. Forward signals, when it has shown whether they went to the whole group.
+                () = moment(forward_at) => {
+                    forward_at = None;
+                    self.forward(mem::take(&mut to_forward)).await;
                 }
                 () = next_look(self.guard.as_deref()) => {}
+            }
+        }
+    }
+
+    /// Forwards signals, unless the command has received them as a member of this process group.
+    async fn forward(&mut self, signals: Vec<Signal>) {
+        let of_group = self.witness.received().await;
+        for signal in signals {
+            if !(of_group.contains(signal) && self.child.has_our_group()) {
+                self.child.signal(signal);
             }
         }
     }
