@@ -1,5 +1,7 @@
 //! The child of `run`: the command as it runs.
 
+#[cfg(not(target_os = "linux"))]
+use std::os::unix::process::CommandExt;
 use std::{
     ffi::OsString,
     io,
