@@ -6,7 +6,8 @@
 //! is lost. `exit_code` lists the exit codes, and `failure` maps errors to them. `lock_service` and
 //! `storage` name the servers.
 //!
-//! Results go to stdout, one JSON object per line. Messages go to stderr.
+//! Results go to stdout, one JSON object per line. Messages, logs and, on a terminal, the progress of
+//! a wait go to stderr.
 
 mod cli;
 mod exit_code;

@@ -3,6 +3,8 @@
 //! `new_lock` acquires the lock, runs the command and releases the lock; `reentry` runs the command
 //! under a lock that an outer `run` holds. Both pass a `job` to `supervision`, which watches over
 //! the child and the lease. `lost_lease` decides what happens to the child when the lease is lost.
+//! `descendants` are the processes that the command has started; they keep the lock. `witness` shows
+//! which signals they have received already.
 
 mod arguments;
 mod child;

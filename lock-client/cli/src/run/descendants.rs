@@ -74,6 +74,9 @@ impl Descendants {
 
     /// Sends all descendants but the command SIGTERM, or SIGKILL.
     pub(super) fn end(&mut self, signal: Signal, command: Pid) {
+        if self.ending == Some(Signal::KILL) {
+            return;
+        }
         if self.ending != Some(signal) {
             self.ending = Some(signal);
             self.signalled.clear();

@@ -164,7 +164,7 @@ impl Supervision<'_, '_> {
             self.look_at_lease();
             if mem::take(&mut ending) {
                 self.child.end(Signal::TERM);
-                kill_at = Some(Instant::now() + self.grace);
+                kill_at.get_or_insert(Instant::now() + self.grace);
             }
             tokio::select! {
                 biased;
