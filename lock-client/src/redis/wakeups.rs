@@ -17,7 +17,7 @@ use futures_util::{
     future::{Either, select},
 };
 use redis::{
-    RedisError, RedisResult,
+    Msg, RedisError, RedisResult,
     aio::{PubSub, PubSubSink},
 };
 use tokio::{
@@ -146,7 +146,7 @@ impl SubscriptionTask {
             match timeout(PING_INTERVAL, select(change, messages.next())).await {
                 Ok(Either::Left((Some(change), _))) => self.apply(change, &mut sink).await?,
                 Ok(Either::Left((None, _))) => return Ok(()),
-                Ok(Either::Right((Some(message), _))) => self.notify(message.get_channel_name()),
+                Ok(Either::Right((Some(message), _))) => self.notify(&message),
                 Ok(Either::Right((None, _))) => {
                     return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
                 }
@@ -204,9 +204,20 @@ impl SubscriptionTask {
         last
     }
 
-    fn notify(&self, channel: &str) {
-        for waiter in self.channels.get(channel).into_iter().flatten() {
-            waiter.freed.notify_one();
+    /// Notifies the waiters of a message's channel, at once or after the milliseconds that the
+    /// message names.
+    fn notify(&self, message: &Msg) {
+        let delay = message.get_payload::<String>().ok().and_then(|text| text.parse().ok());
+        let delay = delay.map(Duration::from_millis);
+        for waiter in self.channels.get(message.get_channel_name()).into_iter().flatten() {
+            let freed = waiter.freed.clone();
+            match delay {
+                None => freed.notify_one(),
+                Some(delay) => drop(tokio::spawn(async move {
+                    sleep(delay).await;
+                    freed.notify_one();
+                })),
+            }
         }
     }
 
