@@ -11,7 +11,7 @@ use lock_client::{
 use rustix::system::uname;
 use tokio::time::timeout;
 
-use crate::failure::Failure;
+use crate::{environment::is_under_run, failure::Failure};
 
 /// How long the end of a command waits for the library's work in the background.
 const BACKGROUND_PATIENCE: Duration = Duration::from_millis(100);
@@ -39,8 +39,7 @@ pub(crate) struct LockService {
         verbatim_doc_comment,
         env = "FENCED_REDIS",
         hide_env_values = true,
-        value_name = "URL",
-        required = true
+        value_name = "URL"
     )]
     redis: Vec<String>,
 
@@ -53,6 +52,11 @@ impl LockService {
     /// Makes a client of the lock service. It connects with its first request.
     pub(crate) fn locks(&self) -> Result<Locks, Failure> {
         match &self.urls()[..] {
+            [] if is_under_run() => Err(Failure::Usage(
+                "no Redis is named: this runs under lock-client run, which passes on no URL with a \
+                 password; set FENCED_REDIS again, or give --redis"
+                    .into(),
+            )),
             [] => {
                 Err(Failure::Usage("no Redis is named: set FENCED_REDIS, or give --redis".into()))
             }

@@ -7,15 +7,12 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{
-    Parser,
-    error::{ContextKind, ContextValue, ErrorKind},
-};
+use clap::Parser;
 use signal_hook::{consts::SIGINT, low_level::emulate_default_handler};
 
 #[cfg(target_os = "linux")]
 use crate::run::Launched;
-use crate::{cli::Cli, environment, exit_code, failure::Failure};
+use crate::{cli::Cli, exit_code, failure::Failure};
 
 /// Runs the command with the arguments of this process.
 pub async fn main() -> ExitCode {
@@ -54,24 +51,8 @@ fn leading_arguments<'a>(process: &'a [OsString], command: &[OsString]) -> &'a [
 fn exit_wrong_usage(error: &clap::Error) -> ExitCode {
     // The terminal may be gone. There is nowhere else to print.
     let _ = error.print();
-    if is_missing_redis(error) && environment::is_under_run() {
-        let _ = writeln!(
-            io::stderr(),
-            "This runs under lock-client run, which passes on no URL with a password: set \
-             FENCED_REDIS again, or give --redis."
-        );
-    }
     // --help and --version are errors to clap as well, and go to stdout.
     ExitCode::from(if error.use_stderr() { exit_code::USAGE } else { exit_code::SUCCESS })
-}
-
-fn is_missing_redis(error: &clap::Error) -> bool {
-    let missing = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::Strings(arguments)) => arguments.as_slice(),
-        _ => &[],
-    };
-    error.kind() == ErrorKind::MissingRequiredArgument
-        && missing.iter().any(|argument| argument.starts_with("--redis"))
 }
 
 fn exit(result: Result<(), Failure>) -> ExitCode {

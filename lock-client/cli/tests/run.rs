@@ -219,3 +219,13 @@ async fn wrong_usage_of_run_is_64() {
         assert_failed(&lock_client(&[&to[..], options].concat()).await, 64, reason);
     }
 }
+
+#[tokio::test]
+async fn missing_server_is_wrong_usage_that_names_the_variable() {
+    let no_redis = lock_client(&["status", "r"]).await;
+    assert_failed(&no_redis, 64, "set FENCED_REDIS, or give --redis");
+    let no_storage = lock_client(&["get", "r"]).await;
+    assert_failed(&no_storage, 64, "set FENCED_STORAGE, or give --storage");
+    let no_handle = lock_client(&["release", "r", "--redis", "redis://127.0.0.1"]).await;
+    assert_failed(&no_handle, 64, "a handle is the JSON that acquire or renew printed");
+}
