@@ -13,5 +13,6 @@ mod names;
 mod pitfalls;
 mod redis_kinds;
 mod redlock;
+mod redlock_node_alone;
 mod start_cluster;
 mod waiting;

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use redis::{ErrorKind, FromRedisValue, RedisError, RedisResult};
+use redis::{
+    ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, aio::MultiplexedConnection,
+};
 use tokio::sync::Mutex;
 
 use super::{keys::Keys, line::Line, script::Call, server::Server, transport::Transport};
@@ -54,17 +56,13 @@ impl Connection {
     /// Connects, but refuses a node of Redlock: a lock on one node excludes nobody.
     async fn connect(&self) -> RedisResult<Transport> {
         let transport = self.server.connect().await?;
-        if let Some(connection) = transport.single_node() {
-            let mut ttl = redis::cmd("PTTL");
-            ttl.arg(Keys::NODE);
-            // A client without the right to ask continues.
-            let has_none = ttl.query_async::<i64>(&mut connection.clone()).await.unwrap_or(-2);
-            if has_none != -2 {
-                return Err(RedisError::from((
-                    ErrorKind::InvalidClientConfig,
-                    "this is a node of Redlock: name all nodes of its cluster",
-                )));
-            }
+        if let Some(connection) = transport.single_node()
+            && is_redlock_node(connection.clone()).await?
+        {
+            return Err(RedisError::from((
+                ErrorKind::InvalidClientConfig,
+                "this is a node of Redlock: name all nodes of its cluster",
+            )));
         }
         Ok(transport)
     }
@@ -75,5 +73,18 @@ impl Connection {
         if current.as_ref().is_some_and(|current| current.is_same(line)) {
             *current = None;
         }
+    }
+}
+
+/// Whether a server has the record of a node. A node that just restarted may answer `-LOADING`, and
+/// then votes for nobody: any error but one fails the connection.
+async fn is_redlock_node(mut connection: MultiplexedConnection) -> RedisResult<bool> {
+    let mut ttl = redis::cmd("PTTL");
+    ttl.arg(Keys::NODE);
+    match ttl.query_async::<i64>(&mut connection).await {
+        Ok(ttl) => Ok(ttl != -2),
+        // A client without the right to ask continues.
+        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => Ok(false),
+        Err(error) => Err(error),
     }
 }
