@@ -15,4 +15,5 @@ mod redis_kinds;
 mod redlock;
 mod redlock_node_alone;
 mod start_cluster;
+mod subscriptions;
 mod waiting;
