@@ -2,6 +2,7 @@
 
 mod acquiring;
 mod connections;
+mod idle_connections;
 mod leases;
 mod lock_service;
 mod lossy_service;

@@ -15,29 +15,54 @@ use super::{keys::Keys, line::Line, script::Call, server::Server, transport::Tra
 pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(5);
 
 /// The connection that all requests of a client share. It is made when it is first needed, and
-/// again when it was lost, was silent for too long, or leads to a server that no longer takes
-/// writes.
+/// again when it was lost, was silent for too long or after an idle time, or leads to a server that
+/// no longer takes writes.
 #[derive(Clone)]
 pub(super) struct Connection {
     server: Arc<Server>,
     current: Arc<Mutex<Option<Line>>>,
+    /// Held while an idle connection is replaced, so that one request does it.
+    replacing: Arc<Mutex<()>>,
 }
 
 impl Connection {
     pub(super) fn new(server: Arc<Server>) -> Self {
-        Self { server, current: Arc::default() }
+        Self { server, current: Arc::default(), replacing: Arc::default() }
     }
 
     /// Runs a script.
     pub(super) async fn run<T: FromRedisValue>(&self, call: &Call) -> RedisResult<T> {
         let mut line = self.line().await?;
         let answer = line.run(call).await;
-        if let Err(error) = &answer
-            && line.is_broken_by(error)
-        {
-            self.discard(&line).await;
+        if let Err(error) = &answer {
+            if line.is_broken_by(error) {
+                self.discard(&line).await;
+            } else if error.is_timeout() && line.is_silent_since_idle() {
+                // Boxed, because it is rare.
+                Box::pin(self.replace_idle(&line)).await;
+            }
         }
         answer
+    }
+
+    /// Replaces a connection whose first request after an idle time was not answered. A NAT may
+    /// have dropped it in silence.
+    ///
+    /// An acquire that was sent over it is undone over the new one, and must not be executed later.
+    /// So it is kept until the server answers over the new one, and if it answers itself by then.
+    /// The server has then executed all that had reached it before. Only a request that the network
+    /// still delays may come later. Over a connection that answered just now, such a delay is
+    /// likelier than a drop: that connection is not replaced here.
+    async fn replace_idle(&self, idle: &Line) {
+        let Ok(_replacing) = self.replacing.try_lock() else { return };
+        if let Ok(transport) = self.connect().await {
+            let mut current = self.current.lock().await;
+            if current.as_ref().is_some_and(|current| current.is_same(idle))
+                && idle.is_silent_since_idle()
+            {
+                *current = Some(Line::new(transport));
+            }
+        }
     }
 
     async fn line(&self) -> RedisResult<Line> {
