@@ -7,7 +7,7 @@ use tokio::{runtime::Handle, time::timeout};
 use tracing::{Instrument, Span};
 
 use crate::{
-    backend::{Attempt, Contention, Wakeups},
+    backend::{Attempt, BackendError, Contention, Wakeups},
     clock::Moment,
     error::AcquireError,
     lease::Lease,
@@ -170,7 +170,7 @@ impl<'a> Acquisition<'a> {
         let mut requests = 0;
         let attempt = self.service.retry_until(self.answer_by(), || {
             requests += 1;
-            self.service.backend.try_acquire(self.name, &self.holder, self.ttl, self.terms.order)
+            self.request()
         });
         let attempt = attempt.await;
         self.answered |= attempt.is_ok();
@@ -194,6 +194,20 @@ impl<'a> Acquisition<'a> {
                 self.needs_undo = needed_undo || requests > 1 || self.terms.order == Order::Fair;
                 Ok(Try::Busy(contention))
             }
+        }
+    }
+
+    /// Sends one request. A grant that arrives after its deadline counts as no answer: the next
+    /// request sets the full ttl again, or finds that another client holds the lock.
+    async fn request(&self) -> Result<Attempt, BackendError> {
+        let backend = &self.service.backend;
+        let (holder, ttl, order) = (&self.holder, self.ttl, self.terms.order);
+        match backend.try_acquire(self.name, holder, ttl, order).await? {
+            Attempt::Granted { asked, .. } if (asked + ttl.reliable()).has_passed() => {
+                let reason = format!("{}: granted too late for this ttl", backend.address());
+                Err(BackendError::Unavailable(reason.into()))
+            }
+            attempt => Ok(attempt),
         }
     }
 

@@ -15,6 +15,7 @@ mod pitfalls;
 mod redis_kinds;
 mod redlock;
 mod redlock_node_alone;
+mod slow_network;
 mod start_cluster;
 mod subscriptions;
 mod waiting;

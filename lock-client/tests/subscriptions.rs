@@ -14,11 +14,7 @@ use lock_client::{
     AcquireError, Order,
     backend::{Backend, BackendError},
 };
-use testbed::{
-    Proxy, Redis,
-    proxy::{Rule, Verdict},
-    wait::until,
-};
+use testbed::{Proxy, Redis, proxy::Latency, wait::until};
 use tokio::{
     net::TcpListener,
     time::{sleep, timeout},
@@ -30,16 +26,6 @@ use crate::{
 };
 
 const SOON: Duration = Duration::from_secs(20);
-
-/// A long way to the server.
-#[derive(Debug)]
-struct Latency(Duration);
-
-impl Rule for Latency {
-    fn on_request(&mut self, _: &[u8]) -> Verdict {
-        Verdict::Delay(self.0)
-    }
-}
 
 #[tokio::test]
 async fn waiters_for_many_locks_subscribe_in_one_round_trip() {

@@ -14,8 +14,8 @@ use super::{keys::Keys, line::Line, script::Call, server::Server, transport::Tra
 /// over another connection and overtake it.
 pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(5);
 
-/// The connection that all requests of a client share. It is made when it is first needed, and
-/// again when it was lost, was silent for too long or after an idle time, or leads to a server that
+/// The connection that all requests of a client share. It is made when it is first needed. It is
+/// replaced when it is lost, is silent for too long or after an idle time, or leads to a server that
 /// no longer takes writes.
 #[derive(Clone)]
 pub(super) struct Connection {
