@@ -28,8 +28,6 @@ const TRY_PATIENCE: Duration = Duration::from_secs(2);
 const LAST_TRY_PATIENCE: Duration = Duration::from_millis(500);
 /// How long a waiter waits for a notification before it tries without one.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
-/// The same in the queue, where each try also shows that the waiter is alive.
-const LONGEST_SLEEP_IN_QUEUE: Duration = Duration::from_secs(1);
 
 /// One acquire. If it ends without a lease, or is dropped, it releases what it may have acquired,
 /// and leaves the queue.
@@ -130,16 +128,8 @@ impl<'a> Acquisition<'a> {
             if self.out_of_time() {
                 return Err(AcquireError::contended(self.name, contention));
             }
-            // 5. Wait for a notification, but no longer than until the present lease expires,
-            //    because nobody notifies of that. A notification may also be lost.
-            let longest = match self.terms.order {
-                Order::Unordered => LONGEST_SLEEP,
-                Order::Fair => LONGEST_SLEEP_IN_QUEUE,
-            };
-            // One millisecond more, so that the lease has expired by then.
-            let expired = |left: Duration| left + Duration::from_millis(1);
-            let until_expired = contention.remaining.map_or(longest, expired);
-            let nap = until_expired.min(longest).min(self.time_left());
+            // 5. Wait for a notification. It may be lost, so try from time to time without one.
+            let nap = longest_nap(contention).min(self.time_left());
             let _notified_or_not = timeout(nap, wakeups.next()).await;
         }
     }
@@ -236,6 +226,14 @@ impl<'a> Acquisition<'a> {
     fn out_of_time(&self) -> bool {
         self.time_left().is_zero()
     }
+}
+
+/// How long a waiter sleeps without a notification.
+fn longest_nap(contention: Contention) -> Duration {
+    // Nobody notifies when a lease expires. One millisecond more, so that it has expired by then.
+    let expired = |left: Duration| left + Duration::from_millis(1);
+    let own = || contention.remaining.map_or(LONGEST_SLEEP, expired).min(LONGEST_SLEEP);
+    contention.nap.unwrap_or_else(own)
 }
 
 /// How the wait for the first place in this process ended.

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use fence::{Holder, ResourceName};
+use fence::{Holder, ResourceName, Token};
 use futures_util::future::{Either, select};
 use tracing::{Instrument, Span};
 
@@ -201,6 +201,29 @@ impl Locks {
     /// [`LockServiceError`] if the lock service did not answer for 2 seconds, or refused.
     pub async fn status(&self, name: &ResourceName) -> Result<Status, LockServiceError> {
         self.read(name, || self.service.backend.status(name)).await
+    }
+
+    /// Releases a lock that its owner left held, if this is still the owner's token, and notifies the
+    /// waiters. Returns whether it was. An owner that lives loses its lease, and its token protects
+    /// the resource.
+    ///
+    /// # Errors
+    /// [`LockServiceError`] if the lock service did not answer for 2 seconds, or refused.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, the lock may have been released.
+    pub async fn break_lock(
+        &self,
+        name: &ResourceName,
+        token: Token,
+    ) -> Result<bool, LockServiceError> {
+        let held = self.status(name).await?.held;
+        let Some(held) = held.filter(|held| held.token == token) else { return Ok(false) };
+        let holder = held.ownership.holder;
+        // No other grant has this holder. If the release finds the lock free, an earlier try of it
+        // was carried out, or the owner itself has released the lock.
+        self.read(name, || self.service.backend.release(name, &holder, Some(token))).await?;
+        Ok(true)
     }
 
     /// Subscribes to the releases of a lock, without a place among its waiters. When this returns,

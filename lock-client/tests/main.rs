@@ -11,6 +11,7 @@ mod metrics;
 mod missed_wakeups;
 #[path = "../../fence/tests/names.rs"]
 mod names;
+mod owners;
 mod pitfalls;
 mod redis_kinds;
 mod redlock;

@@ -47,7 +47,8 @@ pub(crate) struct Acquire {
 impl Acquire {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         reject_lock_of_outer_run(&self.name)?;
-        self.lock_service.with_locks(async |locks| self.acquire(locks).await).await
+        let lock_service = self.lock_service.clone().with_label(self.options.label.clone());
+        lock_service.with_locks(async |locks| self.acquire(locks).await).await
     }
 
     async fn acquire(&self, locks: &Locks) -> Result<(), Failure> {

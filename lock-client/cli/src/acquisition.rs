@@ -37,6 +37,10 @@ pub(crate) struct AcquireOptions {
     /// First come, first served, among all clients that ask for this; not with Redlock
     #[arg(long)]
     fair: bool,
+
+    /// A text that status and list show beside the lock, before the host and the process id
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
 }
 
 /// Why a lock was not acquired.

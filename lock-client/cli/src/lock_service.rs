@@ -1,6 +1,6 @@
 //! The lock service, as an argument.
 
-use std::time::Duration;
+use std::{process, time::Duration};
 
 use clap::Args;
 use lock_client::{
@@ -8,6 +8,7 @@ use lock_client::{
     redis::Redis,
     redlock::{Redlock, operator::Operator},
 };
+use rustix::system::uname;
 use tokio::time::timeout;
 
 use crate::failure::Failure;
@@ -42,6 +43,10 @@ pub(crate) struct LockService {
         required = true
     )]
     redis: Vec<String>,
+
+    /// The text that `status` shows beside a lock of this process.
+    #[arg(skip)]
+    label: Option<String>,
 }
 
 impl LockService {
@@ -51,8 +56,22 @@ impl LockService {
             [] => {
                 Err(Failure::Usage("no Redis is named: set FENCED_REDIS, or give --redis".into()))
             }
-            [url] => Ok(Locks::new(Redis::open(url)?)),
+            [url] => Ok(Locks::new(Redis::open(url)?.label(&self.label()))),
             urls => Ok(Locks::from(Redlock::open(urls)?)),
+        }
+    }
+
+    /// Puts a text before the host and the process id, which label the locks of this process.
+    pub(crate) fn with_label(self, label: Option<String>) -> Self {
+        Self { label, ..self }
+    }
+
+    fn label(&self) -> String {
+        let system = uname();
+        let process = format!("{} (pid {})", system.nodename().to_string_lossy(), process::id());
+        match &self.label {
+            Some(label) => format!("{label} on {process}"),
+            None => process,
         }
     }
 

@@ -55,6 +55,7 @@ impl Run {
                 Some(lease) => reentry::run(&self.name, &lease, locks, job).await,
             }
         };
-        self.lock_service.with_locks(run).await
+        let lock_service = self.lock_service.clone().with_label(self.terms.label.clone());
+        lock_service.with_locks(run).await
     }
 }

@@ -9,6 +9,7 @@ use super::{
     connection::Connection,
     failure::{failed, rejected},
     keys::Keys,
+    names::HeldNames,
     reply::{
         self, InvalidReply, StatusReply, remaining_time, token_of_owner, unix_millis, valid_token,
     },
@@ -32,6 +33,7 @@ pub struct Redis {
     connection: Connection,
     subscriptions: Subscriptions,
     retention_ms: u64,
+    label: String,
 }
 
 impl fmt::Debug for Redis {
@@ -39,6 +41,7 @@ impl fmt::Debug for Redis {
         f.debug_struct("Redis")
             .field("server", &self.server.to_string())
             .field("retention_ms", &self.retention_ms)
+            .field("label", &self.label)
             .finish_non_exhaustive()
     }
 }
@@ -69,6 +72,7 @@ impl Redis {
             subscriptions: Subscriptions::new(server.clone()),
             server,
             retention_ms: 0,
+            label: String::new(),
         })
     }
 
@@ -91,6 +95,24 @@ impl Redis {
         // Lua represents these numbers exactly. The limit is 285 thousand years.
         let millis = retention.as_millis().clamp(1, 1 << 53);
         Self { retention_ms: millis.try_into().expect("it is at most 2^53"), ..self }
+    }
+
+    /// Sets a label, such as a host's name, that [`Locks::status`](crate::Locks::status) shows beside
+    /// the locks that this client holds. It proves nothing. Control characters become spaces, and a
+    /// label is cut after 200 characters.
+    pub fn label(self, label: &str) -> Self {
+        let printable = |character: char| if character.is_control() { ' ' } else { character };
+        Self { label: label.chars().take(200).map(printable).collect(), ..self }
+    }
+
+    /// Connects, to read the names of the locks that are held and whose names have this prefix. It
+    /// works on a node of Redlock too.
+    ///
+    /// # Errors
+    /// [`BackendError`] if Redis does not answer, or refuses.
+    pub async fn held_names(&self, prefix: &str) -> Result<HeldNames, BackendError> {
+        let connecting = HeldNames::connect(&self.server, prefix);
+        connecting.await.map_err(|error| failed(&self.server, &error))
     }
 
     async fn run<T: FromRedisValue>(&self, call: Call) -> Result<T, BackendError> {
@@ -123,7 +145,8 @@ impl Backend for Redis {
                 .arg(ttl.as_millis())
                 .arg(unix_millis())
                 .arg(u8::from(order == Order::Fair))
-                .arg(self.retention_ms);
+                .arg(self.retention_ms)
+                .arg(&self.label);
             let asked = Moment::now();
             match self.run::<Vec<i64>>(call).await?[..] {
                 [1, token, grant] => {
@@ -131,9 +154,11 @@ impl Backend for Redis {
                     let ownership = Ownership { holder: holder.clone(), grant: valid(grant)? };
                     Ok(Attempt::Granted { token: valid(token)?, ownership, asked })
                 }
-                [0, remaining] => {
-                    Ok(Attempt::Busy(Contention { remaining: remaining_time(remaining) }))
-                }
+                [0, remaining, ref in_queue @ ..] => Ok(Attempt::Busy(Contention {
+                    remaining: remaining_time(remaining),
+                    ahead: in_queue.first().and_then(|&ahead| ahead.try_into().ok()),
+                    nap: in_queue.get(1).and_then(|&nap| remaining_time(nap)),
+                })),
                 _ => Err(self.rejected(&InvalidReply::not_a_lock(name))),
             }
         })

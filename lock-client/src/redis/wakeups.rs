@@ -289,12 +289,22 @@ impl SubscriptionTask {
         });
     }
 
-    /// Notifies the waiters of a message's channel. Without a message, the connection is lost.
+    /// Notifies the waiters of a message's channel, at once or after the milliseconds that the
+    /// message names. Without a message, the connection is lost.
     fn notify(&self, message: Option<Msg>) -> RedisResult<()> {
         let message = message.ok_or_else(|| closed("the connection of the waiters was lost"))?;
+        let delay = message.get_payload::<String>().ok().and_then(|text| text.parse().ok());
+        let delay = delay.map(Duration::from_millis);
         let channel = self.channels.get(message.get_channel_name());
         for waiter in channel.into_iter().flat_map(|channel| &channel.waiters) {
-            waiter.freed.notify_one();
+            let freed = waiter.freed.clone();
+            match delay {
+                None => freed.notify_one(),
+                Some(delay) => drop(tokio::spawn(async move {
+                    sleep(delay).await;
+                    freed.notify_one();
+                })),
+            }
         }
         Ok(())
     }
