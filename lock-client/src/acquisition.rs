@@ -19,13 +19,14 @@ use crate::{
     ttl::Ttl,
 };
 
-/// How long a request is repeated without an answer, if the caller set no limit.
-const UNAVAILABLE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a request is repeated without an answer, if the caller set no limit: so many times the
+/// backend's answer time-out.
+const UNAVAILABLE_PATIENCE: u32 = 20;
 /// The same for a single try, and for the first of a limited wait. A single try is repeated only
 /// because its reply may be lost. The first try may have to connect.
-const TRY_PATIENCE: Duration = Duration::from_secs(2);
+const TRY_PATIENCE: u32 = 4;
 /// The same at the end of a limited wait: enough for one answer.
-const LAST_TRY_PATIENCE: Duration = Duration::from_millis(500);
+const LAST_TRY_PATIENCE: u32 = 1;
 /// How long a waiter waits for a notification before it tries without one.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
@@ -85,7 +86,7 @@ impl<'a> Acquisition<'a> {
             if result.is_err() && self.needs_undo {
                 let undo = self.service.backend.release(self.name, &self.holder, None);
                 // Without an answer, the drop of this value repeats it in the background.
-                if let Ok(Ok(_)) = timeout(LAST_TRY_PATIENCE, undo).await {
+                if let Ok(Ok(_)) = timeout(self.service.patience(LAST_TRY_PATIENCE), undo).await {
                     self.needs_undo = false;
                 }
             }
@@ -215,7 +216,7 @@ impl<'a> Acquisition<'a> {
             Wait::AtMost(_) if self.answered => LAST_TRY_PATIENCE,
             Wait::AtMost(_) | Wait::No => TRY_PATIENCE,
         };
-        let answer_by = Moment::now() + patience;
+        let answer_by = Moment::now() + self.service.patience(patience);
         self.wait_until.map_or(answer_by, |end| end.max(answer_by))
     }
 
@@ -251,7 +252,8 @@ impl Drop for Acquisition<'_> {
             (self.service.clone(), self.name.clone(), self.holder.clone());
         let undo = async move {
             let release = || service.backend.release(&name, &holder, None);
-            let _ = service.retry_until(Moment::now() + TRY_PATIENCE, release).await;
+            let _ =
+                service.retry_until(Moment::now() + service.patience(TRY_PATIENCE), release).await;
         };
         // If the runtime has ended, nothing can be sent. Then the lock is free after its ttl, and
         // the queue removes the holder.

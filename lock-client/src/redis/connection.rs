@@ -1,18 +1,16 @@
 //! The connection that all requests of a client share.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use redis::{
     ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, aio::MultiplexedConnection,
 };
 use tokio::sync::Mutex;
 
-use super::{keys::Keys, line::Line, script::Call, server::Server, transport::Transport};
-
-/// How long a connection may leave everything unanswered before another is made. It is longer than
-/// the wait for an acquire and its undoing. Otherwise the release that undoes an acquire could go
-/// over another connection and overtake it.
-pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(5);
+use super::{
+    keys::Keys, line::Line, script::Call, server::Server, settings::TimeLimits,
+    transport::Transport,
+};
 
 /// The connection that all requests of a client share. It is made when it is first needed. It is
 /// replaced when it is lost, is silent for too long or after an idle time, or leads to a server that
@@ -20,14 +18,15 @@ pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(super) struct Connection {
     server: Arc<Server>,
+    limits: TimeLimits,
     current: Arc<Mutex<Option<Line>>>,
     /// Held while an idle connection is replaced, so that one request does it.
     replacing: Arc<Mutex<()>>,
 }
 
 impl Connection {
-    pub(super) fn new(server: Arc<Server>) -> Self {
-        Self { server, current: Arc::default(), replacing: Arc::default() }
+    pub(super) fn new(server: Arc<Server>, limits: TimeLimits) -> Self {
+        Self { server, limits, current: Arc::default(), replacing: Arc::default() }
     }
 
     /// Runs a script.
@@ -68,7 +67,7 @@ impl Connection {
     async fn line(&self) -> RedisResult<Line> {
         let mut current = self.current.lock().await;
         match &*current {
-            Some(line) if line.silence() <= LONGEST_SILENCE => Ok(line.clone()),
+            Some(line) if line.silence() <= self.limits.longest_silence() => Ok(line.clone()),
             _ => {
                 // A silent connection stays until there is another. The future is boxed, because
                 // thousands of requests may be under way and few of them connect.
@@ -80,7 +79,7 @@ impl Connection {
 
     /// Connects, but refuses a node of Redlock: a lock on one node excludes nobody.
     async fn connect(&self) -> RedisResult<Transport> {
-        let transport = self.server.connect().await?;
+        let transport = self.server.connect(self.limits).await?;
         if let Some(connection) = transport.single_node()
             && is_redlock_node(connection.clone()).await?
         {

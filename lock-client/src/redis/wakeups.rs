@@ -24,20 +24,23 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{server::Server, settings::closed};
+use super::{
+    server::Server,
+    settings::{TimeLimits, closed},
+};
 use crate::{backend::Wakeups, clock::Moment, retry::pauses};
 
 /// The longest pause before a lost connection is made again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How often an idle connection is checked.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The subscriptions of a client. Their connection is made with the first one. It lasts as long as
 /// the Tokio runtime in which it was made.
 #[derive(Clone)]
 pub(crate) struct Subscriptions {
     server: Arc<Server>,
+    limits: TimeLimits,
     changes: Arc<Mutex<Option<mpsc::UnboundedSender<Change>>>>,
     next_id: Arc<AtomicU64>,
 }
@@ -71,8 +74,8 @@ impl Drop for Subscription {
 }
 
 impl Subscriptions {
-    pub(crate) fn new(server: Arc<Server>) -> Self {
-        Self { server, changes: Arc::default(), next_id: Arc::default() }
+    pub(crate) fn new(server: Arc<Server>, limits: TimeLimits) -> Self {
+        Self { server, limits, changes: Arc::default(), next_id: Arc::default() }
     }
 
     /// Subscribes to a channel. When this returns, Redis has confirmed it.
@@ -98,7 +101,7 @@ impl Subscriptions {
             Some(open) if !open.is_closed() => open.clone(),
             _ => {
                 let (sender, incoming) = mpsc::unbounded_channel();
-                tokio::spawn(SubscriptionTask::new(self.server.clone()).run(incoming));
+                tokio::spawn(SubscriptionTask::new(self.server.clone(), self.limits).run(incoming));
                 changes.insert(sender).clone()
             }
         }
@@ -108,6 +111,7 @@ impl Subscriptions {
 /// The task that keeps the connection and its subscriptions.
 struct SubscriptionTask {
     server: Arc<Server>,
+    limits: TimeLimits,
     channels: HashMap<String, Channel>,
     /// The channels to subscribe to, as far as they still have waiters.
     wanted: Vec<String>,
@@ -132,8 +136,9 @@ struct Waiter {
 type Changes = mpsc::UnboundedReceiver<Change>;
 
 impl SubscriptionTask {
-    fn new(server: Arc<Server>) -> Self {
-        Self { server, channels: HashMap::new(), wanted: Vec::new(), unneeded: Vec::new() }
+    fn new(server: Arc<Server>, limits: TimeLimits) -> Self {
+        let (channels, wanted, unneeded) = Default::default();
+        Self { server, limits, channels, wanted, unneeded }
     }
 
     /// Keeps a connection until the last sender of changes is dropped. Replaces it when it is lost.
@@ -151,7 +156,7 @@ impl SubscriptionTask {
             // 2. Connect, and use the connection until it is lost.
             let begun = Moment::now();
             let used = async {
-                let connection = self.server.connect_for_messages().await?;
+                let connection = self.server.connect_for_messages(self.limits).await?;
                 self.use_connection(connection, &mut changes).await
             };
             let Err(error) = used.await else { return };
@@ -189,7 +194,7 @@ impl SubscriptionTask {
                 Ok(Either::Left((None, _))) => return Ok(()),
                 Ok(Either::Right((message, _))) => self.notify(message)?,
                 // A connection that was cut silently looks like an idle one.
-                Err(_) => in_time(sink.ping::<()>()).await?,
+                Err(_) => in_time(self.limits, sink.ping::<()>()).await?,
             }
         }
     }
@@ -212,7 +217,8 @@ impl SubscriptionTask {
             let subscribed = sink.clone().subscribe(&channel).await;
             (channel, subscribed)
         }));
-        let mut answers = pin!(in_time(async { Ok(join(unsubscribing, subscribing).await) }));
+        let mut answers =
+            pin!(in_time(self.limits, async { Ok(join(unsubscribing, subscribing).await) }));
         let (unsubscribed, subscribed) = loop {
             match select(answers.as_mut(), messages.next()).await {
                 Either::Left((answers, _)) => break answers?,
@@ -325,8 +331,11 @@ impl Waiter {
 }
 
 /// Treats a connection that doesn't answer in time as lost.
-async fn in_time<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    timeout(ANSWER_TIMEOUT, answer)
+async fn in_time<T>(
+    limits: TimeLimits,
+    answer: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    timeout(limits.subscribing(), answer)
         .await
         .unwrap_or_else(|_| Err(closed("the connection of the waiters answers nothing")))
 }
