@@ -7,7 +7,7 @@ use tokio::{runtime::Handle, time::timeout};
 use tracing::{Instrument, Span};
 
 use crate::{
-    backend::{Attempt, Contention, Wakeups},
+    backend::{Attempt, BackendError, Contention, Wakeups},
     clock::Moment,
     error::AcquireError,
     lease::Lease,
@@ -19,13 +19,14 @@ use crate::{
     ttl::Ttl,
 };
 
-/// How long a request is repeated without an answer, if the caller set no limit.
-const UNAVAILABLE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a request is repeated without an answer, if the caller set no limit: so many times the
+/// backend's answer time-out.
+const UNAVAILABLE_PATIENCE: u32 = 20;
 /// The same for a single try, and for the first of a limited wait. A single try is repeated only
 /// because its reply may be lost. The first try may have to connect.
-const TRY_PATIENCE: Duration = Duration::from_secs(2);
+const TRY_PATIENCE: u32 = 4;
 /// The same at the end of a limited wait: enough for one answer.
-const LAST_TRY_PATIENCE: Duration = Duration::from_millis(500);
+const LAST_TRY_PATIENCE: u32 = 1;
 /// How long a waiter waits for a notification before it tries without one.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
@@ -85,7 +86,7 @@ impl<'a> Acquisition<'a> {
             if result.is_err() && self.needs_undo {
                 let undo = self.service.backend.release(self.name, &self.holder, None);
                 // Without an answer, the drop of this value repeats it in the background.
-                if let Ok(Ok(_)) = timeout(LAST_TRY_PATIENCE, undo).await {
+                if let Ok(Ok(_)) = timeout(self.service.patience(LAST_TRY_PATIENCE), undo).await {
                     self.needs_undo = false;
                 }
             }
@@ -160,7 +161,7 @@ impl<'a> Acquisition<'a> {
         let mut requests = 0;
         let attempt = self.service.retry_until(self.answer_by(), || {
             requests += 1;
-            self.service.backend.try_acquire(self.name, &self.holder, self.ttl, self.terms.order)
+            self.request()
         });
         let attempt = attempt.await;
         self.answered |= attempt.is_ok();
@@ -187,6 +188,20 @@ impl<'a> Acquisition<'a> {
         }
     }
 
+    /// Sends one request. A grant that arrives after its deadline counts as no answer: the next
+    /// request sets the full ttl again, or finds that another client holds the lock.
+    async fn request(&self) -> Result<Attempt, BackendError> {
+        let backend = &self.service.backend;
+        let (holder, ttl, order) = (&self.holder, self.ttl, self.terms.order);
+        match backend.try_acquire(self.name, holder, ttl, order).await? {
+            Attempt::Granted { asked, .. } if (asked + ttl.reliable()).has_passed() => {
+                let reason = format!("{}: granted too late for this ttl", backend.address());
+                Err(BackendError::Unavailable(reason.into()))
+            }
+            attempt => Ok(attempt),
+        }
+    }
+
     async fn subscribe(&self) -> Result<Wakeups, AcquireError> {
         let subscribed = self.service.retry_until(self.answer_by(), || {
             self.service.backend.subscribe(self.name, &self.holder, self.terms.order)
@@ -201,7 +216,7 @@ impl<'a> Acquisition<'a> {
             Wait::AtMost(_) if self.answered => LAST_TRY_PATIENCE,
             Wait::AtMost(_) | Wait::No => TRY_PATIENCE,
         };
-        let answer_by = Moment::now() + patience;
+        let answer_by = Moment::now() + self.service.patience(patience);
         self.wait_until.map_or(answer_by, |end| end.max(answer_by))
     }
 
@@ -237,7 +252,8 @@ impl Drop for Acquisition<'_> {
             (self.service.clone(), self.name.clone(), self.holder.clone());
         let undo = async move {
             let release = || service.backend.release(&name, &holder, None);
-            let _ = service.retry_until(Moment::now() + TRY_PATIENCE, release).await;
+            let _ =
+                service.retry_until(Moment::now() + service.patience(TRY_PATIENCE), release).await;
         };
         // If the runtime has ended, nothing can be sent. Then the lock is free after its ttl, and
         // the queue removes the holder.

@@ -41,6 +41,9 @@ use tokio::sync::Notify;
 
 use crate::{clock::Moment, terms::Order, ttl::Ttl};
 
+/// How long one request may take, if the backend does not say otherwise.
+pub(crate) const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// The answer of a lock service that is still on its way.
 pub type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
 
@@ -111,6 +114,11 @@ pub trait Backend: Debug + Send + Sync + 'static {
 
     /// Returns the lock's present state.
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status>;
+
+    /// How long one request may take. A request without an answer is repeated for a multiple of it.
+    fn answer_timeout(&self) -> Duration {
+        DEFAULT_ANSWER_TIMEOUT
+    }
 
     /// Returns the address of the lock service, without a password, for error messages.
     fn address(&self) -> String;

@@ -52,7 +52,7 @@ pub use self::server::{InvalidRedisUrl, Server, has_password};
 
 #[cfg(feature = "redlock")]
 pub(crate) use self::{
-    connection::LONGEST_SILENCE,
     failure::is_passing,
     reply::{InvalidReply, remaining_time, status, unix_millis, valid_token},
+    settings::TimeLimits,
 };

@@ -2,6 +2,7 @@
 
 mod acquiring;
 mod connections;
+mod idle_connections;
 mod leases;
 mod lock_service;
 mod lossy_service;
@@ -14,5 +15,8 @@ mod owners;
 mod pitfalls;
 mod redis_kinds;
 mod redlock;
+mod redlock_node_alone;
+mod slow_network;
 mod start_cluster;
+mod subscriptions;
 mod waiting;

@@ -48,6 +48,7 @@ impl Acquire {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         reject_lock_of_outer_run(&self.name)?;
         let lock_service = self.lock_service.clone().with_label(self.options.label.clone());
+        let lock_service = lock_service.keep_counter_for(self.options.keep_counter_for);
         lock_service.with_locks(async |locks| self.acquire(locks).await).await
     }
 

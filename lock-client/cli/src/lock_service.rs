@@ -43,6 +43,17 @@ pub(crate) struct LockService {
     )]
     redis: Vec<String>,
 
+    /// How long one answer of Redis may take [default: 500ms]; not with Redlock
+    ///
+    /// For a Redis that is far away, take twice the time of a round trip, or more. All other time
+    /// limits grow with it.
+    #[arg(long, value_name = "DURATION")]
+    answer_timeout: Option<humantime::Duration>,
+
+    /// How long the counters of this process' locks are kept.
+    #[arg(skip)]
+    keep_counter_for: Option<humantime::Duration>,
+
     /// The text that `status` shows beside a lock of this process.
     #[arg(skip)]
     label: Option<String>,
@@ -60,9 +71,34 @@ impl LockService {
             [] => {
                 Err(Failure::Usage("no Redis is named: set FENCED_REDIS, or give --redis".into()))
             }
-            [url] => Ok(Locks::new(Redis::open(url)?.label(&self.label()))),
-            urls => Ok(Locks::from(Redlock::open(urls)?)),
+            [url] => {
+                let mut redis = Redis::open(url)?.label(&self.label());
+                if let Some(timeout) = self.answer_timeout {
+                    redis = redis.answer_within(*timeout);
+                }
+                if let Some(retention) = self.keep_counter_for {
+                    redis = redis.keep_counters_for(*retention);
+                }
+                Ok(Locks::new(redis))
+            }
+            urls => {
+                self.reject_options_of_one_redis()?;
+                Ok(Locks::from(Redlock::open(urls)?))
+            }
         }
+    }
+
+    fn reject_options_of_one_redis(&self) -> Result<(), Failure> {
+        if self.answer_timeout.is_none() && self.keep_counter_for.is_none() {
+            return Ok(());
+        }
+        let reason = "--answer-timeout and --keep-counter-for are for one Redis, not for Redlock";
+        Err(Failure::Usage(reason.into()))
+    }
+
+    /// Keeps the counters of this process' locks for so long after the locks.
+    pub(crate) fn keep_counter_for(self, retention: Option<humantime::Duration>) -> Self {
+        Self { keep_counter_for: retention, ..self }
     }
 
     /// Puts a text before the host and the process id, which label the locks of this process.
@@ -86,6 +122,7 @@ impl LockService {
 
     /// Makes an operator of the nodes of a Redlock cluster.
     pub(crate) fn operator(&self) -> Result<Operator, Failure> {
+        self.reject_options_of_one_redis()?;
         Ok(Operator::new(&self.urls())?)
     }
 

@@ -56,6 +56,7 @@ impl Run {
             }
         };
         let lock_service = self.lock_service.clone().with_label(self.terms.label.clone());
+        let lock_service = lock_service.keep_counter_for(self.terms.keep_counter_for);
         lock_service.with_locks(run).await
     }
 }

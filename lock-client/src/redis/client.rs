@@ -15,6 +15,7 @@ use super::{
     },
     script::{ACQUIRE, Call, REISSUE, RELEASE, RENEW, STATUS},
     server::{InvalidRedisUrl, Server},
+    settings::TimeLimits,
     wakeups::Subscriptions,
 };
 use crate::{
@@ -32,6 +33,7 @@ pub struct Redis {
     server: Arc<Server>,
     connection: Connection,
     subscriptions: Subscriptions,
+    limits: TimeLimits,
     retention_ms: u64,
     label: String,
 }
@@ -40,6 +42,7 @@ impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
             .field("server", &self.server.to_string())
+            .field("answer_timeout", &self.limits.answer)
             .field("retention_ms", &self.retention_ms)
             .field("label", &self.label)
             .finish_non_exhaustive()
@@ -66,14 +69,31 @@ impl Redis {
     /// # Errors
     /// [`InvalidRedisUrl`] if the URL can't be used, or needs a feature that was not compiled.
     pub fn open(url: &str) -> Result<Self, InvalidRedisUrl> {
-        let server = Arc::new(Server::open(url)?);
+        let (server, limits) = (Arc::new(Server::open(url)?), TimeLimits::default());
         Ok(Self {
-            connection: Connection::new(server.clone()),
-            subscriptions: Subscriptions::new(server.clone()),
+            connection: Connection::new(server.clone(), limits),
+            subscriptions: Subscriptions::new(server.clone(), limits),
             server,
+            limits,
             retention_ms: 0,
             label: String::new(),
         })
+    }
+
+    /// Waits this long for each answer of Redis, instead of half a second. It suits a Redis that is
+    /// far away: take twice the time of a round trip, or more. All other time limits grow with it. A
+    /// lease whose ttl is not several times longer is lost with one lost reply.
+    ///
+    /// It is 1 millisecond at least, and 1 hour at most.
+    pub fn answer_within(self, timeout: Duration) -> Self {
+        let answer = timeout.clamp(Duration::from_millis(1), Duration::from_secs(3600));
+        let limits = TimeLimits { answer };
+        Self {
+            connection: Connection::new(self.server.clone(), limits),
+            subscriptions: Subscriptions::new(self.server.clone(), limits),
+            limits,
+            ..self
+        }
     }
 
     /// Keeps the counter of a name for this long after the name was last locked, instead of for
@@ -111,7 +131,7 @@ impl Redis {
     /// # Errors
     /// [`BackendError`] if Redis does not answer, or refuses.
     pub async fn held_names(&self, prefix: &str) -> Result<HeldNames, BackendError> {
-        let connecting = HeldNames::connect(&self.server, prefix);
+        let connecting = HeldNames::connect(&self.server, self.limits, prefix);
         connecting.await.map_err(|error| failed(&self.server, &error))
     }
 
@@ -246,6 +266,10 @@ impl Backend for Redis {
             let status = reply::status(name, self.run::<StatusReply>(call).await?);
             status.map_err(|invalid| self.rejected(&invalid))
         })
+    }
+
+    fn answer_timeout(&self) -> Duration {
+        self.limits.answer
     }
 
     fn address(&self) -> String {

@@ -8,7 +8,7 @@ use redis::{
     cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
 };
 
-use super::{keys::Keys, server::Server, transport::Transport};
+use super::{keys::Keys, server::Server, settings::TimeLimits, transport::Transport};
 
 /// How many keys one SCAN looks at. Redis does nothing else meanwhile.
 const PAGE: usize = 1_000;
@@ -36,8 +36,12 @@ enum Shard {
 
 impl HeldNames {
     /// Connects to a Redis, of a Cluster to all primaries.
-    pub(super) async fn connect(server: &Server, prefix: &str) -> RedisResult<Self> {
-        let shards = match server.connect().await? {
+    pub(super) async fn connect(
+        server: &Server,
+        limits: TimeLimits,
+        prefix: &str,
+    ) -> RedisResult<Self> {
+        let shards = match server.connect(limits).await? {
             Transport::Node(connection) => vec![Shard::Node(connection)],
             #[cfg(feature = "cluster")]
             Transport::Cluster(cluster) => primaries(cluster).await?,

@@ -19,7 +19,7 @@ use self::sentinel::Sentinels;
 pub use self::url::{InvalidRedisUrl, has_password};
 use self::url::{RedisUrl, UrlKind};
 use super::{
-    settings::{CONNECTION_TIMEOUT, settings, tcp_settings, within},
+    settings::{TimeLimits, tcp_settings, within},
     transport::Transport,
 };
 
@@ -65,24 +65,24 @@ impl Server {
     }
 
     /// Connects; through Sentinels, to the present primary.
-    pub(super) async fn connect(&self) -> RedisResult<Transport> {
+    pub(super) async fn connect(&self, limits: TimeLimits) -> RedisResult<Transport> {
         match &self.0 {
             Kind::Node(client) => {
-                let settings = settings();
+                let settings = limits.settings();
                 let connecting = client.get_multiplexed_async_connection_with_config(&settings);
                 Ok(Transport::Node(connecting.await?))
             }
             #[cfg(feature = "sentinel")]
-            Kind::Primary(sentinels) => Ok(Transport::Node(sentinels.connect().await?)),
+            Kind::Primary(sentinels) => Ok(Transport::Node(sentinels.connect(limits).await?)),
             #[cfg(feature = "cluster")]
-            Kind::Cluster(cluster) => Ok(Transport::Cluster(cluster.connect().await?)),
+            Kind::Cluster(cluster) => Ok(Transport::Cluster(cluster.connect(limits).await?)),
         }
     }
 
     /// Connects for subscriptions.
-    pub(super) async fn connect_for_messages(&self) -> RedisResult<PubSub> {
-        let node = self.node().await?;
-        within(CONNECTION_TIMEOUT, node.get_async_pubsub()).await
+    pub(super) async fn connect_for_messages(&self, limits: TimeLimits) -> RedisResult<PubSub> {
+        let node = self.find_node(limits).await?;
+        within(limits.connecting(), node.get_async_pubsub()).await
     }
 
     /// Returns a client of a single node: the present primary, or the first of a Cluster's named
@@ -91,12 +91,20 @@ impl Server {
     /// # Errors
     /// If no Sentinel knows a primary, or if none of the named nodes answers.
     pub async fn node(&self) -> RedisResult<Client> {
+        self.find_node(TimeLimits::default()).await
+    }
+
+    #[cfg_attr(
+        not(any(feature = "cluster", feature = "sentinel")),
+        expect(unused_variables, reason = "one node needs not be found")
+    )]
+    async fn find_node(&self, limits: TimeLimits) -> RedisResult<Client> {
         match &self.0 {
             Kind::Node(client) => Ok(Client::clone(client)),
             #[cfg(feature = "sentinel")]
-            Kind::Primary(sentinels) => sentinels.primary().await,
+            Kind::Primary(sentinels) => sentinels.primary(limits).await,
             #[cfg(feature = "cluster")]
-            Kind::Cluster(cluster) => cluster.node().await,
+            Kind::Cluster(cluster) => cluster.node(limits).await,
         }
     }
 }

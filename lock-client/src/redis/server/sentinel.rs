@@ -1,6 +1,6 @@
 //! A primary that Redis Sentinels know.
 
-use std::{fmt, time::Duration};
+use std::fmt;
 
 use redis::{
     Client, IntoConnectionInfo, RedisResult, TlsMode,
@@ -10,13 +10,11 @@ use redis::{
 use tokio::sync::Mutex;
 
 use super::{
-    super::settings::{settings, tcp_settings, within},
+    super::settings::{TimeLimits, tcp_settings, within},
     hosts::Hosts,
     url::{InvalidRedisUrl, RedisUrl},
 };
 
-/// The time to ask some Sentinels and the primary, and to connect to it.
-const FINDING_TIMEOUT: Duration = Duration::from_secs(3);
 const SENTINEL_PORT: u16 = 26379;
 
 /// A primary that Sentinels know.
@@ -54,16 +52,17 @@ impl Sentinels {
     }
 
     /// Connects to the present primary.
-    pub(super) async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+    pub(super) async fn connect(&self, limits: TimeLimits) -> RedisResult<MultiplexedConnection> {
+        let settings = limits.settings();
         let connecting =
-            async { self.client.lock().await.get_async_connection_with_config(&settings()).await };
-        within(FINDING_TIMEOUT, connecting).await
+            async { self.client.lock().await.get_async_connection_with_config(&settings).await };
+        within(limits.finding(), connecting).await
     }
 
     /// Returns a client of the present primary.
-    pub(super) async fn primary(&self) -> RedisResult<Client> {
+    pub(super) async fn primary(&self, limits: TimeLimits) -> RedisResult<Client> {
         let finding = async { self.client.lock().await.async_get_client().await };
-        within(FINDING_TIMEOUT, finding).await
+        within(limits.finding(), finding).await
     }
 }
 
