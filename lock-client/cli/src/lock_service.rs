@@ -2,6 +2,7 @@
 
 use std::{process, time::Duration};
 
+use ::redis::IntoConnectionInfo;
 use clap::Args;
 use lock_client::{
     Locks,
@@ -120,6 +121,11 @@ impl LockService {
         self.redis.iter().flat_map(|urls| urls.split_whitespace()).collect()
     }
 
+    /// The identity of the lock service: its servers, sorted, without users and passwords.
+    pub(crate) fn identity(&self) -> String {
+        servers(&self.urls())
+    }
+
     /// Makes an operator of the nodes of a Redlock cluster.
     pub(crate) fn operator(&self) -> Result<Operator, Failure> {
         self.reject_options_of_one_redis()?;
@@ -137,5 +143,45 @@ impl LockService {
         // A lock service that is slower than this does not hold up the end.
         let _ = timeout(BACKGROUND_PATIENCE, locks.wait_for_background()).await;
         result
+    }
+}
+
+fn servers(urls: &[&str]) -> String {
+    let mut servers: Vec<_> = urls.iter().map(|url| server(url)).collect();
+    servers.sort();
+    servers.join(" ")
+}
+
+/// The server or servers that a URL names, without the user and the password.
+fn server(url: &str) -> String {
+    match url.into_connection_info() {
+        Ok(info) => format!("{}/{}", info.addr(), info.redis_settings().db()),
+        // Sentinels, or the nodes of a Cluster.
+        Err(_) => {
+            let (_, rest) = url.split_once("://").unwrap_or_default();
+            let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+            let hosts = hosts.rsplit('@').next().unwrap_or_default();
+            let mut hosts: Vec<_> = hosts.split(',').collect();
+            hosts.sort_unstable();
+            format!("{}/{path}", hosts.join(","))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identity_has_no_password_and_no_order() {
+        for (urls, identity) in [
+            ("redis://user:secret@host/3", "host:6379/3"),
+            ("redis+unix:///tmp/redis.sock?db=1&pass=secret", "/tmp/redis.sock/1"),
+            ("redis+sentinel://u:secret@s2,s1:7/locks/3", "s1:7,s2/locks/3"),
+            ("redis+cluster://:secret@n1:7000,n2", "n1:7000,n2/"),
+            ("redis://n2 redis://:secret@n1", "n1:6379/0 n2:6379/0"),
+        ] {
+            assert_eq!(servers(&urls.split(' ').collect::<Vec<_>>()), identity);
+        }
     }
 }

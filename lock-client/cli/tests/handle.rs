@@ -133,6 +133,22 @@ async fn lock_whose_handle_cannot_be_printed_is_released() {
     assert!(!held(&redis).await);
 }
 
+#[tokio::test]
+async fn acquire_without_stdout_fails_and_leaves_the_lock_free() {
+    let redis = Redis::start().await.unwrap();
+    let acquire = |redirection: &str| {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &format!(r#""$0" acquire r --redis "$1" {redirection}"#)]);
+        shell.arg(command(&[]).get_program()).arg(redis.url());
+        output(shell)
+    };
+    assert_failed(&acquire(">&-").await, 74, "stdout is closed");
+    assert!(!held(&redis).await);
+    // The control: a handle may be thrown away, for a lock that stays until its ttl ends.
+    assert_eq!(acquire("> /dev/null").await.status.code(), Some(0));
+    assert!(held(&redis).await);
+}
+
 /// A full stdout, and the reader that keeps it open.
 pub(crate) fn full_stdout() -> (Stdio, UnixStream) {
     let (mut stdout, reader) = UnixStream::pair().unwrap();

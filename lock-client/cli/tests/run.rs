@@ -162,7 +162,7 @@ async fn run_waits_until_the_lock_is_free() {
     let listening = ["PUBSUB", "NUMSUB", "fenced:{r}:freed"];
     let both_wait = async || Ok(redis.command::<(String, u64)>(&listening).await?.1 == 2);
     until_async(PATIENCE, both_wait).await.unwrap();
-    assert!(limited.events().is_empty() && unlimited.events().is_empty());
+    assert!(limited.event_names().is_empty() && unlimited.event_names().is_empty());
     first.continue_script();
     assert_eq!(first.exit_code().await, 0);
     assert_eq!((limited.exit_code().await, unlimited.exit_code().await), (0, 0));
@@ -204,9 +204,10 @@ async fn unreachable_redis_is_69_and_the_command_is_not_run() {
 #[tokio::test]
 async fn wrong_usage_of_run_is_64() {
     let to = ["run", "r", "--redis", "redis://127.0.0.1:1"];
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 10] = [
         (&[], "required"),
         (&["true"], "unexpected argument"),
+        (&["echo", "hi"], "write -- before the command: lock-client run … -- echo hi"),
         (&["--on-lost", "pray", "--", "true"], "it is term, continue, or signal:NAME"),
         (&["--on-lost", "signal:9", "--", "true"], "the signals are ALRM"),
         (&["--ttl", "3s", "--kill-after", "1960ms", "--", "true"], "may be half of the ttl"),
