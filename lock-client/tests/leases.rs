@@ -256,21 +256,3 @@ async fn counter_is_kept_for_the_retention() {
     let ttl_ms: i64 = redis.command(&["PTTL", "fenced:{other}:token"]).await.unwrap();
     assert_eq!(ttl_ms, -1);
 }
-
-#[tokio::test]
-async fn counter_outlives_the_lock_of_a_client_without_a_retention() {
-    let redis = Redis::start().await.unwrap();
-    let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
-    let forgetting =
-        lock_client::Locks::new(backend.keep_counters_for(Duration::from_millis(1_000)));
-    let first = forgetting.acquire(&name("r"), ttl(1_000)).await.unwrap();
-    first.release().await.unwrap();
-    let lease = locks(&redis.url()).acquire(&name("r"), ttl(60_000)).await.unwrap();
-    for _ in 0..2 {
-        let counter: i64 = redis.command(&["PTTL", "fenced:{r}:token"]).await.unwrap();
-        let lock: i64 = redis.command(&["PTTL", "fenced:{r}:lock"]).await.unwrap();
-        assert!(counter > lock, "the counter: {counter} ms, the lock: {lock} ms");
-        lease.renew().await.unwrap();
-    }
-    lease.release().await.unwrap();
-}

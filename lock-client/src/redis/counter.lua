@@ -19,12 +19,9 @@ local function last_token(counter, start)
 end
 
 -- Keeps the counter for the retention after the ttl. A retention of 0 leaves the counter's expiry as it
--- is: another client may have set it. But the counter outlives the lock.
+-- is: another client may have set it.
 local function keep(counter, ttl, retention)
     if tonumber(retention) > 0 then
         redis.call('PEXPIRE', counter, ttl + retention)
-    else
-        -- GT: only an expiry that would come sooner is changed.
-        redis.call('PEXPIRE', counter, ttl + 1000, 'GT')
     end
 end
