@@ -3,6 +3,11 @@
 use std::{ops::Add, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
+use tokio::time::sleep;
+
+/// The longest time for which a timer is set. Timers stand still while the machine is suspended:
+/// after a suspension, a timer is late by as much as was left of it.
+pub(crate) const LONGEST_TIMER: Duration = Duration::from_secs(1);
 
 /// A moment on a monotonic clock that also counts the time for which the machine was suspended.
 ///
@@ -33,6 +38,13 @@ impl Moment {
     /// Whether this moment has passed.
     pub fn has_passed(self) -> bool {
         self.remaining().is_zero()
+    }
+
+    /// Waits until this moment. After the machine was suspended, it may take up to a second longer.
+    pub(crate) async fn passed(self) {
+        while !self.has_passed() {
+            sleep(self.remaining().min(LONGEST_TIMER)).await;
+        }
     }
 
     /// The time until this moment; zero if it has passed.

@@ -107,7 +107,7 @@ impl Lease {
     /// Waits until the lease is lost, past its deadline, or released.
     ///
     /// The future does not keep the lease. After the machine was suspended, it may complete late,
-    /// by as much as was left of the lease. [`token`](Self::token) is an error at once.
+    /// by up to a second. [`token`](Self::token) is an error at once.
     ///
     /// # Cancellation safety
     /// The future may be dropped and requested again.

@@ -65,6 +65,39 @@ async fn lease_is_held_no_longer_than_its_cap() {
     }
 }
 
+/// Suspends the machine, as far as this runtime can see: its timers stand still.
+fn suspend(time: Duration) {
+    tokio::time::pause();
+    std::thread::sleep(time);
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn lease_is_renewed_at_once_after_a_suspension() {
+    let redis = Redis::start().await.unwrap();
+    let lease = locks(&redis.url()).acquire(&name("r"), ttl(12_000)).await.unwrap();
+    // The renewal begins to wait: for at least 3.6 seconds.
+    until_passed(&lease, Duration::from_millis(100)).await;
+    suspend(Duration::from_secs(5));
+    let left = lease.remaining();
+    assert!(!left.is_zero(), "it is still held");
+    let renewed = until(SOON, || Ok(lease.remaining() > left));
+    let first_timer = Duration::from_secs(3);
+    timeout(first_timer, renewed).await.expect("it does not wait for its first timer").unwrap();
+    lease.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn lease_that_expired_during_a_suspension_is_lost_at_once() {
+    let redis = Redis::start().await.unwrap();
+    let lease = locks(&redis.url()).acquire(&name("r"), unrenewed(4_000)).await.unwrap();
+    let lost = tokio::spawn(lease.lost());
+    until_passed(&lease, Duration::from_millis(100)).await;
+    suspend(Duration::from_secs(4));
+    let first_timer = Duration::from_secs(3);
+    timeout(first_timer, lost).await.expect("it does not wait for its first timer").unwrap();
+}
+
 #[tokio::test]
 async fn cap_holds_when_a_renewal_comes_late_and_when_a_lease_is_adopted() {
     let mut redis = Redis::start().await.unwrap();

@@ -1,5 +1,7 @@
 //! `lock-client acquire`.
 
+use std::io;
+
 use clap::Args;
 use fence::ResourceName;
 use lock_client::{Lease, Locks, Ttl};
@@ -12,7 +14,9 @@ use crate::{
     lock_service::LockService,
     parse,
     signals::{FORWARDED, Signals, failure_of_signal},
-    stdout::print_unblocked,
+    stderr::Messages,
+    stdout::{self, print_unblocked},
+    waiting::Waiting,
 };
 
 pub(crate) const HELP: &str = "\
@@ -46,16 +50,26 @@ pub(crate) struct Acquire {
 
 impl Acquire {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        reject_lock_of_outer_run(&self.name)?;
+        // Nobody could release a lock without its handle.
+        if stdout::is_closed() {
+            return Err(Failure::CannotPrint(io::Error::other(
+                "stdout is closed, or is /dev/null for reading and writing; use > /dev/null to \
+                 throw the handle away",
+            )));
+        }
         let lock_service = self.lock_service.clone().with_label(self.options.label.clone());
         let lock_service = lock_service.keep_counter_for(self.options.keep_counter_for);
         lock_service.with_locks(async |locks| self.acquire(locks).await).await
     }
 
     async fn acquire(&self, locks: &Locks) -> Result<(), Failure> {
+        reject_lock_of_outer_run(&self.name, &self.lock_service, locks).await?;
         let mut signals = Signals::listen(FORWARDED)?;
         let terms = self.options.terms().without_renewal();
-        let lease = acquire(locks, &self.name, terms, &mut signals).await?;
+        let messages = Messages::new();
+        let order = self.options.order();
+        let waiting = Waiting { messages: &messages, order, listener: None };
+        let lease = acquire(locks, &self.name, terms, &mut signals, waiting).await?;
         match print_handle(&lease, self.options.ttl, &mut signals).await {
             Ok(()) => {
                 lease.detach();
@@ -64,7 +78,7 @@ impl Acquire {
             // Nobody could release a lock without its handle.
             Err(failure) => {
                 if let Err(error) = lease.release().await {
-                    eprintln!("lock-client: the lock was not released: {}", with_causes(&error));
+                    messages.print(format!("the lock was not released: {}", with_causes(&error)));
                 }
                 Err(failure)
             }

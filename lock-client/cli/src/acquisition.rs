@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use clap::Args;
 use fence::ResourceName;
-use lock_client::{AcquireError, Lease, Locks, Terms, Ttl};
+use lock_client::{AcquireError, Lease, Locks, Order, Terms, Ttl};
 use rustix::process::Signal;
 use tokio::time::timeout;
 
 use crate::{
-    failure::Failure,
+    failure::{Failure, with_causes},
     parse,
     signals::{Signals, failure_of_signal},
+    waiting::{self, Waiting},
 };
 
 /// How long an interrupted acquire may take to undo itself. The library gives up after 2 seconds.
@@ -57,6 +58,8 @@ pub(crate) struct AcquireOptions {
 pub(crate) enum NotAcquired {
     /// A signal ended the wait. Nothing is left behind.
     Interrupted(Signal),
+    /// Another client holds the lock: a message about it.
+    Busy(String),
     /// The library's error.
     Failed(AcquireError),
 }
@@ -69,7 +72,14 @@ impl AcquireOptions {
             None if self.no_wait => terms.no_wait(),
             None => terms,
         };
-        if self.fair { terms.fair() } else { terms }
+        match self.order() {
+            Order::Fair => terms.fair(),
+            Order::Unordered => terms,
+        }
+    }
+
+    pub(crate) fn order(&self) -> Order {
+        if self.fair { Order::Fair } else { Order::Unordered }
     }
 }
 
@@ -79,22 +89,38 @@ pub(crate) async fn acquire(
     name: &ResourceName,
     terms: Terms,
     signals: &mut Signals,
+    mut waiting: Waiting<'_>,
 ) -> Result<Lease, NotAcquired> {
-    let signal = tokio::select! {
+    let acquired = tokio::select! {
         biased;
-        acquired = locks.acquire(name, terms) => return acquired.map_err(NotAcquired::Failed),
-        signal = signals.next() => signal,
+        acquired = locks.acquire(name, terms) => Ok(acquired),
+        signal = signals.next() => Err(signal),
+        never = waiting.report(locks, name) => match never {},
     };
-    if timeout(UNDO_PATIENCE, locks.wait_for_background()).await.is_err() {
-        tracing::debug!(%name, "the lock may still be held until its ttl ends");
+    waiting.messages.end_progress();
+    match acquired {
+        Ok(Ok(lease)) => Ok(lease),
+        Ok(Err(error @ AcquireError::Contended { .. })) => {
+            let status = locks.status(name).await.ok();
+            let holder = status.and_then(|status| waiting::describe(&status));
+            let holder = holder.map(|holder| format!(" ({holder})")).unwrap_or_default();
+            Err(NotAcquired::Busy(format!("{}{holder}", with_causes(&error))))
+        }
+        Ok(Err(error)) => Err(NotAcquired::Failed(error)),
+        Err(signal) => {
+            if timeout(UNDO_PATIENCE, locks.wait_for_background()).await.is_err() {
+                tracing::debug!(%name, "the lock may still be held until its ttl ends");
+            }
+            Err(NotAcquired::Interrupted(signal))
+        }
     }
-    Err(NotAcquired::Interrupted(signal))
 }
 
 impl From<NotAcquired> for Failure {
     fn from(reason: NotAcquired) -> Self {
         match reason {
             NotAcquired::Interrupted(signal) => failure_of_signal(signal),
+            NotAcquired::Busy(message) => Self::Busy(message),
             NotAcquired::Failed(error) => error.into(),
         }
     }

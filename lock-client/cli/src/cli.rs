@@ -5,14 +5,18 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
-    acquire, break_lock, completions, doctor, exit_code, failure::Failure, get, list, man, node,
-    put, release, renew, run, status, watch,
+    acquire, break_lock, completions, doctor, exit_code, failure::Failure, get, list, logs, man,
+    node, put, release, renew, run, status, watch,
 };
 
 /// Locks that hand out fencing tokens.
 #[derive(Debug, Parser)]
 #[command(name = "lock-client", bin_name = "lock-client", version, after_help = exit_code::help())]
 pub(crate) struct Cli {
+    /// Log what the lock client does, on stderr; RUST_LOG chooses more finely
+    #[arg(short, long, global = true)]
+    verbose: bool,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -63,6 +67,7 @@ impl Cli {
     /// Runs the subcommand. The leading arguments are those of this process before the command's
     /// own.
     pub(crate) async fn run(self, leading: &[OsString]) -> Result<(), Failure> {
+        let _logs = logs::start(self.verbose);
         match self.command {
             Command::Run(run) => run.run(leading).await,
             Command::Put(put) => put.run().await,

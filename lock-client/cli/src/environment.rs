@@ -1,15 +1,14 @@
 //! The environment variables by which `run` passes its lease to its command, and to a `run`,
 //! `acquire` or `put` within it.
 
-use std::{env, ffi::OsString, fmt::Display};
+use std::{env, ffi::OsString, fmt::Display, process::Command};
 
 use fence::{Holder, ResourceName, Token};
-use lock_client::{Lease, Locks, Lost, redis::has_password};
+use lock_client::{Lease, Locks, Lost, backend::Ownership, redis::has_password};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
-use tokio::process::Command;
 
-use crate::{failure::Failure, handle::unix_millis_after};
+use crate::{failure::Failure, handle::unix_millis_after, lock_service::LockService};
 
 const TOKEN: &str = "FENCING_TOKEN";
 const HOLDER: &str = "FENCING_HOLDER";
@@ -17,6 +16,8 @@ const RESOURCE: &str = "FENCING_RESOURCE";
 /// The name again, percent-encoded for the path of a URL.
 const RESOURCE_PATH: &str = "FENCING_RESOURCE_PATH";
 const DEADLINE_MS: &str = "FENCING_DEADLINE_MS";
+/// The lock service, without passwords.
+const LOCK_SERVICE: &str = "FENCING_LOCK_SERVICE";
 /// The leases of the outer `run`s, as JSON.
 const OUTER: &str = "FENCING_OUTER";
 /// The Redis of `--redis`.
@@ -52,16 +53,28 @@ pub(crate) struct LeaseRecord {
     holder: Holder,
     /// The first deadline, in Unix time.
     pub(crate) deadline_ms: u64,
+    /// The identity of the lock service. `None` if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lock_service: Option<String>,
+}
+
+/// The lease of an outer `run`.
+#[derive(Debug)]
+pub(crate) struct OuterLease {
+    pub(crate) record: LeaseRecord,
+    /// Whether the lock still belongs to it.
+    pub(crate) is_held: bool,
 }
 
 impl LeaseRecord {
     /// Records a lease as it is now.
-    pub(crate) fn new(lease: &Lease) -> Result<Self, Lost> {
+    pub(crate) fn new(lease: &Lease, lock_service: &LockService) -> Result<Self, Lost> {
         Ok(Self {
             token: lease.token()?,
             holder: lease.holder().clone(),
             resource: lease.name().clone(),
             deadline_ms: unix_millis_after(lease.remaining()),
+            lock_service: Some(lock_service.identity()),
         })
     }
 
@@ -73,14 +86,10 @@ impl LeaseRecord {
             .env(RESOURCE, self.resource.as_str())
             .env(RESOURCE_PATH, percent_encoded(&self.resource))
             .env(DEADLINE_MS, self.deadline_ms.to_string());
-    }
-
-    /// Asks the lock service whether the lock still belongs to this ownership.
-    pub(crate) async fn is_held(&self, locks: &Locks) -> Result<bool, Failure> {
-        let status = locks.status(&self.resource).await?;
-        Ok(status.held.is_some_and(|held| {
-            held.ownership.holder == self.holder && held.ownership.grant == self.token
-        }))
+        match &self.lock_service {
+            Some(lock_service) => command.env(LOCK_SERVICE, lock_service),
+            None => command.env_remove(LOCK_SERVICE),
+        };
     }
 }
 
@@ -104,7 +113,7 @@ pub(crate) fn is_under_run() -> bool {
     env::var_os(RESOURCE).is_some()
 }
 
-/// The leases of the outer `run`s, the innermost last. All names are different.
+/// The leases of the outer `run`s, the innermost last. All locks are different.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OuterLeases(Vec<LeaseRecord>);
 
@@ -133,15 +142,50 @@ impl OuterLeases {
                 token: token.parse().map_err(|error| malformed(TOKEN, &error))?,
                 holder: holder.parse().map_err(|error| malformed(HOLDER, &error))?,
                 deadline_ms: deadline_ms.parse().map_err(|error| malformed(DEADLINE_MS, &error))?,
+                lock_service: text(LOCK_SERVICE),
             });
         }
         Ok(Self(leases))
     }
 
-    /// Takes the lease of a name out of the list, if there is one.
-    pub(crate) fn take(&mut self, name: &ResourceName) -> Option<LeaseRecord> {
-        let place = self.0.iter().position(|lease| lease.resource == *name)?;
-        Some(self.0.remove(place))
+    /// Takes the lease of this lock out of the list, if there is one.
+    ///
+    /// A lock of the same name in another lock service is another lock. A service may have several
+    /// URLs, so the lock's present ownership decides first: nobody can guess its holder. If no
+    /// lease is held, the lock of the service that is named alike was lost.
+    pub(crate) async fn take(
+        &mut self,
+        name: &ResourceName,
+        lock_service: &LockService,
+        locks: &Locks,
+    ) -> Result<Option<OuterLease>, Failure> {
+        if self.0.iter().all(|lease| lease.resource != *name) {
+            return Ok(None);
+        }
+        let held = locks.status(name).await?.held.map(|held| held.ownership);
+        Ok(self.take_from(name, &lock_service.identity(), held.as_ref()))
+    }
+
+    fn take_from(
+        &mut self,
+        name: &ResourceName,
+        lock_service: &str,
+        held: Option<&Ownership>,
+    ) -> Option<OuterLease> {
+        let place = |is_it: &dyn Fn(&LeaseRecord) -> bool| {
+            self.0.iter().position(|lease| lease.resource == *name && is_it(lease))
+        };
+        let owns = |lease: &LeaseRecord| {
+            held.is_some_and(|held| held.holder == lease.holder && held.grant == lease.token)
+        };
+        let is_named_alike = |lease: &LeaseRecord| {
+            lease.lock_service.as_deref().is_none_or(|named| named == lock_service)
+        };
+        let (place, is_held) = match place(&owns) {
+            Some(place) => (place, true),
+            None => (place(&is_named_alike)?, false),
+        };
+        Some(OuterLease { record: self.0.remove(place), is_held })
     }
 
     /// Sets the variable of these leases, for a command that runs under yet another lease.
@@ -154,10 +198,14 @@ impl OuterLeases {
     }
 }
 
-/// Rejects a name whose lock an outer `run` holds: to acquire it would wait for that `run`, which
-/// waits for this process.
-pub(crate) fn reject_lock_of_outer_run(name: &ResourceName) -> Result<(), Failure> {
-    match OuterLeases::from_environment()?.take(name) {
+/// Rejects a lock that an outer `run` holds: to acquire it would wait for that `run`, which waits
+/// for this process.
+pub(crate) async fn reject_lock_of_outer_run(
+    name: &ResourceName,
+    lock_service: &LockService,
+    locks: &Locks,
+) -> Result<(), Failure> {
+    match OuterLeases::from_environment()?.take(name, lock_service, locks).await? {
         None => Ok(()),
         Some(_) => Err(Failure::Usage(format!(
             "an outer `lock-client run {name}` holds this lock: write with its FENCING_TOKEN and \
@@ -192,12 +240,36 @@ mod tests {
     #[test]
     fn leases_are_found_by_their_names() {
         let mut leases_of_two = leases(&[&WHOLE[..], &[(OUTER, OUTER_LEASES)]].concat()).unwrap();
-        assert_eq!(leases_of_two.take(&"other".parse().unwrap()), None);
-        let innermost = leases_of_two.take(&"r".parse().unwrap()).unwrap();
+        assert!(leases_of_two.take_from(&"other".parse().unwrap(), "redis/0", None).is_none());
+        let innermost =
+            leases_of_two.take_from(&"r".parse().unwrap(), "redis/0", None).unwrap().record;
         assert_eq!((innermost.token.as_u64(), innermost.deadline_ms), (34, 7));
         assert_eq!(serde_json::to_string(&leases_of_two.0).unwrap(), OUTER_LEASES);
         assert_eq!(leases(&WHOLE[1..]).unwrap().0, [], "the name is missing");
         assert_eq!(leases(&WHOLE[..2]).unwrap().0, [], "the holder is missing");
+    }
+
+    #[test]
+    fn lock_of_the_same_name_is_found_by_its_ownership_or_its_lock_service() {
+        let found = |service: &str, held: Option<(&str, u64)>| {
+            let named = [&WHOLE[..], &[(LOCK_SERVICE, "a:6379/0")]].concat();
+            let held = held.map(|(holder, grant)| Ownership {
+                holder: holder.parse().unwrap(),
+                grant: Token::new(grant).unwrap(),
+            });
+            let found =
+                leases(&named).unwrap().take_from(&"r".parse().unwrap(), service, held.as_ref());
+            found.map(|lease| lease.is_held)
+        };
+        let ours = Some(("0123456789abcdef", 34));
+        let others = Some(("fedcba9876543210", 34));
+        assert_eq!(found("a:6379/0", ours), Some(true));
+        assert_eq!(found("alias:6379/0", ours), Some(true), "the same, by another name");
+        assert_eq!(found("a:6379/0", others), Some(false), "it was lost");
+        assert_eq!(found("a:6379/0", Some(("0123456789abcdef", 35))), Some(false));
+        assert_eq!(found("a:6379/0", None), Some(false));
+        assert_eq!(found("b:6379/0", None), None, "another lock");
+        assert_eq!(found("b:6379/0", others), None);
     }
 
     #[test]

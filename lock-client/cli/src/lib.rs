@@ -32,10 +32,12 @@ mod acquisition;
 mod environment;
 mod handle;
 mod lock_service;
+mod logs;
 mod parse;
 mod signals;
 mod stderr;
 mod stdout;
 mod storage;
+mod waiting;
 
 pub use program::{main, run};

@@ -2,6 +2,7 @@
 
 use std::{process, time::Duration};
 
+use ::redis::IntoConnectionInfo;
 use clap::Args;
 use lock_client::{
     Locks,
@@ -11,7 +12,7 @@ use lock_client::{
 use rustix::system::uname;
 use tokio::time::timeout;
 
-use crate::failure::Failure;
+use crate::{environment::is_under_run, failure::Failure};
 
 /// How long the end of a command waits for the library's work in the background.
 const BACKGROUND_PATIENCE: Duration = Duration::from_millis(100);
@@ -43,8 +44,7 @@ pub(crate) struct LockService {
         verbatim_doc_comment,
         env = "FENCED_REDIS",
         hide_env_values = true,
-        value_name = "URL",
-        required = true
+        value_name = "URL"
     )]
     redis: Vec<String>,
 
@@ -68,6 +68,11 @@ impl LockService {
     /// Makes a client of the lock service. It connects with its first request.
     pub(crate) fn locks(&self) -> Result<Locks, Failure> {
         match &self.urls()[..] {
+            [] if is_under_run() => Err(Failure::Usage(
+                "no Redis is named: this runs under lock-client run, which passes on no URL with a \
+                 password; set FENCED_REDIS again, or give --redis"
+                    .into(),
+            )),
             [] => {
                 Err(Failure::Usage("no Redis is named: set FENCED_REDIS, or give --redis".into()))
             }
@@ -120,6 +125,11 @@ impl LockService {
         self.redis.iter().flat_map(|urls| urls.split_whitespace()).collect()
     }
 
+    /// The identity of the lock service: its servers, sorted, without users and passwords.
+    pub(crate) fn identity(&self) -> String {
+        servers(&self.urls())
+    }
+
     /// Makes an operator of the nodes of a Redlock cluster.
     pub(crate) fn operator(&self) -> Result<Operator, Failure> {
         self.reject_options_of_one_redis()?;
@@ -137,5 +147,45 @@ impl LockService {
         // A lock service that is slower than this does not hold up the end.
         let _ = timeout(BACKGROUND_PATIENCE, locks.wait_for_background()).await;
         result
+    }
+}
+
+fn servers(urls: &[&str]) -> String {
+    let mut servers: Vec<_> = urls.iter().map(|url| server(url)).collect();
+    servers.sort();
+    servers.join(" ")
+}
+
+/// The server or servers that a URL names, without the user and the password.
+fn server(url: &str) -> String {
+    match url.into_connection_info() {
+        Ok(info) => format!("{}/{}", info.addr(), info.redis_settings().db()),
+        // Sentinels, or the nodes of a Cluster.
+        Err(_) => {
+            let (_, rest) = url.split_once("://").unwrap_or_default();
+            let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+            let hosts = hosts.rsplit('@').next().unwrap_or_default();
+            let mut hosts: Vec<_> = hosts.split(',').collect();
+            hosts.sort_unstable();
+            format!("{}/{path}", hosts.join(","))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identity_has_no_password_and_no_order() {
+        for (urls, identity) in [
+            ("redis://user:secret@host/3", "host:6379/3"),
+            ("redis+unix:///tmp/redis.sock?db=1&pass=secret", "/tmp/redis.sock/1"),
+            ("redis+sentinel://u:secret@s2,s1:7/locks/3", "s1:7,s2/locks/3"),
+            ("redis+cluster://:secret@n1:7000,n2", "n1:7000,n2/"),
+            ("redis://n2 redis://:secret@n1", "n1:6379/0 n2:6379/0"),
+        ] {
+            assert_eq!(servers(&urls.split(' ').collect::<Vec<_>>()), identity);
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    lock_client_cli::main().await
+fn main() -> ExitCode {
+    lock_client_cli::main()
 }

@@ -9,17 +9,28 @@ use std::{
 
 use clap::{
     Parser,
-    error::{ContextKind, ContextValue, ErrorKind},
+    error::{ContextKind, ContextValue},
 };
 use signal_hook::{consts::SIGINT, low_level::emulate_default_handler};
+use tokio::runtime::Runtime;
 
 #[cfg(target_os = "linux")]
 use crate::run::Launched;
-use crate::{cli::Cli, environment, exit_code, failure::Failure};
+use crate::{cli::Cli, exit_code, failure::Failure, run::run_as_witness};
 
 /// Runs the command with the arguments of this process.
-pub async fn main() -> ExitCode {
-    run(env::args_os()).await
+pub fn main() -> ExitCode {
+    match runtime() {
+        Ok(runtime) => runtime.block_on(run(env::args_os())),
+        Err(error) => {
+            exit(Err(Failure::Unavailable(format!("can't start the Tokio runtime: {error}"))))
+        }
+    }
+}
+
+/// Makes a runtime that renews leases on a thread of its own, which the main thread can't block.
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
 }
 
 /// Runs the command with these arguments, of which the first is the program's name.
@@ -28,18 +39,22 @@ pub async fn main() -> ExitCode {
 /// `lock-client status r`. It must pass all arguments that follow the subcommand's name, as they
 /// are and without other checks: `lock-client run` starts the same executable again with the same
 /// subcommand, to launch its child. It must wait for this on its main thread, because the child
-/// dies with the thread that started it.
+/// dies with the thread that started it. Its runtime should have another thread, so that nothing
+/// here delays a renewal. This also waits for every child that this process has.
 pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<_> = arguments.into_iter().collect();
     #[cfg(target_os = "linux")]
     if let Some(launched) = Launched::parse(&arguments) {
         return exit(launched.execute());
     }
+    if let Some(result) = run_as_witness(&arguments) {
+        return exit(result);
+    }
     let process_arguments: Vec<_> = env::args_os().collect();
     let leading = leading_arguments(&process_arguments, &arguments);
     match Cli::try_parse_from(&arguments) {
         Ok(cli) => exit(cli.run(leading).await),
-        Err(error) => exit_wrong_usage(&error),
+        Err(error) => exit_wrong_usage(&error, &arguments),
     }
 }
 
@@ -51,27 +66,30 @@ fn leading_arguments<'a>(process: &'a [OsString], command: &[OsString]) -> &'a [
     leading.get(1..).unwrap_or_default()
 }
 
-fn exit_wrong_usage(error: &clap::Error) -> ExitCode {
+fn exit_wrong_usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     // The terminal may be gone. There is nowhere else to print.
     let _ = error.print();
-    if is_missing_redis(error) && environment::is_under_run() {
+    if let Some(command) = command_without_dashes(error, arguments) {
         let _ = writeln!(
             io::stderr(),
-            "This runs under lock-client run, which passes on no URL with a password: set \
-             FENCED_REDIS again, or give --redis."
+            "To run a command, write -- before the command: lock-client run … -- {command}"
         );
     }
     // --help and --version are errors to clap as well, and go to stdout.
     ExitCode::from(if error.use_stderr() { exit_code::USAGE } else { exit_code::SUCCESS })
 }
 
-fn is_missing_redis(error: &clap::Error) -> bool {
-    let missing = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::Strings(arguments)) => arguments.as_slice(),
-        _ => &[],
+/// Returns the command of a `run` without the `--` before it.
+fn command_without_dashes(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    let Some(ContextValue::String(unexpected)) = error.get(ContextKind::InvalidArg) else {
+        return None;
     };
-    error.kind() == ErrorKind::MissingRequiredArgument
-        && missing.iter().any(|argument| argument.starts_with("--redis"))
+    if arguments.get(1)? != "run" || arguments.iter().any(|argument| argument == "--") {
+        return None;
+    }
+    let start = arguments.iter().position(|argument| **argument == **unexpected)?;
+    let words = arguments[start..].iter().map(|word| word.to_string_lossy());
+    Some(words.collect::<Vec<_>>().join(" ")).filter(|command| !command.starts_with('-'))
 }
 
 fn exit(result: Result<(), Failure>) -> ExitCode {
@@ -91,7 +109,27 @@ fn exit(result: Result<(), Failure>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use std::{thread, time::Duration};
+
+    use lock_client::{Locks, Ttl, redis::Redis};
+
     use super::*;
+
+    #[test]
+    fn lease_is_renewed_while_the_main_thread_is_blocked() {
+        let one_thread = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        // The control: on one thread, it is lost.
+        for (runtime, is_renewed) in [(runtime(), true), (one_thread, false)] {
+            runtime.unwrap().block_on(async {
+                let redis = testbed::Redis::start().await.unwrap();
+                let locks = Locks::new(Redis::open(&redis.url()).unwrap());
+                let ttl = Ttl::from_secs(2).unwrap();
+                let lease = locks.acquire(&"r".parse().unwrap(), ttl).await.unwrap();
+                thread::sleep(Duration::from_secs(4));
+                assert_eq!(lease.token().is_ok(), is_renewed);
+            });
+        }
+    }
 
     fn leading(process: &[&str], command: &[&str]) -> Vec<OsString> {
         let [process, command] = [process, command]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use fence::{Refusal, ResourceName};
 use lock_client::{
-    Lease, Locks, Released, Terms, Ttl,
+    Lease, Locks, Order, Released, Terms, Ttl,
     storage::{Answer, FencedError, Storage, StorageError},
 };
 
@@ -19,7 +19,9 @@ use crate::{
     lock_service::LockService,
     parse,
     signals::{ENDING, Signals, failure_of_signal},
+    stderr::Messages,
     storage::StorageServer,
+    waiting::Waiting,
 };
 
 #[derive(Args, Debug)]
@@ -53,16 +55,18 @@ pub(crate) struct Put {
 impl Put {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let storage = self.storage.client()?;
-        reject_lock_of_outer_run(&self.resource)?;
         self.lock_service.with_locks(async |locks| self.put(locks, &storage).await).await
     }
 
     async fn put(&self, locks: &Locks, storage: &Storage) -> Result<(), Failure> {
+        reject_lock_of_outer_run(&self.resource, &self.lock_service, locks).await?;
         let steps = if self.step { Steps::Stepwise } else { Steps::Through };
 
         let mut signals = Signals::listen(ENDING)?;
         let terms = Terms::new(self.ttl).no_wait().without_renewal();
-        let lease = acquire(locks, &self.resource, terms, &mut signals).await?;
+        let messages = Messages::new();
+        let waiting = Waiting { messages: &messages, order: Order::Unordered, listener: None };
+        let lease = acquire(locks, &self.resource, terms, &mut signals, waiting).await?;
         let (written, interrupted) = tokio::select! {
             biased;
             written = self.write_under(&lease, storage, steps) => (written, false),

@@ -7,6 +7,7 @@
 mod arguments;
 mod child;
 mod command;
+mod descendants;
 mod events;
 mod job;
 #[cfg(target_os = "linux")]
@@ -14,10 +15,12 @@ mod launch;
 mod lost_lease;
 mod new_lock;
 mod on_lost;
+mod reaper;
 mod reentry;
 mod reporter;
 mod status_fd;
 mod supervision;
+mod witness;
 
 use std::ffi::OsString;
 
@@ -26,7 +29,8 @@ use lock_client::Locks;
 pub(crate) use self::arguments::{Run, help};
 #[cfg(target_os = "linux")]
 pub(crate) use self::launch::Launched;
-use self::{job::Job, reporter::Reporter, status_fd::StatusFd};
+pub(crate) use self::witness::run_as_witness;
+use self::{job::Job, reporter::Reporter, status_fd::StatusFd, witness::Witness};
 use crate::{
     environment::OuterLeases,
     failure::Failure,
@@ -38,21 +42,27 @@ impl Run {
     pub(crate) async fn run(self, leading: &[OsString]) -> Result<(), Failure> {
         #[cfg(target_os = "linux")]
         launch::check_requirements()?;
-        let grace = on_lost::grace(self.kill_after.map(Into::into), self.terms.ttl);
+        let grace = on_lost::grace(self.kill_after.map(Into::into), self.first_ttl());
         let grace = grace.map_err(Failure::Usage)?;
         let status = StatusFd::open(self.status_fd)?;
         let mut outer = OuterLeases::from_environment()?;
-        let same_name = outer.take(&self.name);
+        // Before signals are taken: a witness ignores those that were ignored from the start.
+        let witness = Witness::start(leading)
+            .map_err(|error| Failure::Unavailable(format!("can't start a process: {error}")))?;
         let signals = Signals::listen(FORWARDED)?;
         let mut reporter = Reporter::new(status);
         let run = async |locks: &Locks| {
             let command = command::Command::find(self.command.clone())
                 .map_err(|reason| reporter.cannot_run(&reason))?;
+            let same_lock = outer.take(&self.name, &self.lock_service, locks).await;
+            let same_lock = same_lock.map_err(|failure| reporter.failed(failure))?;
             let urls = self.lock_service.urls();
-            let job = Job { command, leading, urls, outer, reporter, signals };
-            match same_name {
-                None => new_lock::run(&self, grace, locks, job).await,
-                Some(lease) => reentry::run(&self.name, &lease, locks, job).await,
+            let close = self.close;
+            let job =
+                Job { command, close, grace, leading, urls, outer, reporter, signals, witness };
+            match same_lock {
+                None => new_lock::run(&self, locks, job).await,
+                Some(outer) => reentry::run(&self.name, &outer, job).await,
             }
         };
         let lock_service = self.lock_service.clone().with_label(self.terms.label.clone());

@@ -11,10 +11,7 @@ use rustix::{
     process::{Signal, getpgrp},
     termios::tcgetpgrp,
 };
-use tokio::{
-    signal::unix::{self, SignalKind},
-    task::yield_now,
-};
+use tokio::signal::unix::{self, SignalKind};
 
 use crate::{exit_code, failure::Failure};
 
@@ -44,9 +41,7 @@ pub(crate) struct Signals {
 impl Signals {
     /// Takes these signals from now on.
     pub(crate) fn listen(signals: &[Signal]) -> Result<Self, Failure> {
-        let ignored = ignored_signals();
-        let taken = signals.iter().filter(|signal| !contains(ignored, **signal));
-        let streams = taken.map(|&signal| Ok((signal, stream(signal)?)));
+        let streams = not_ignored(signals).into_iter().map(|signal| Ok((signal, stream(signal)?)));
         let streams = streams
             .collect::<io::Result<_>>()
             .map_err(|error| Failure::Unavailable(format!("can't listen for signals: {error}")))?;
@@ -65,21 +60,6 @@ impl Signals {
     /// If this future is dropped, no signal is missed.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| self.poll(context)).await
-    }
-
-    /// Takes the signals that have come already.
-    pub(crate) async fn pending(&mut self) -> Vec<Signal> {
-        // The runtime first reads the signals that the operating system has delivered.
-        yield_now().await;
-        let mut pending = Vec::new();
-        poll_fn(|context| {
-            while let Poll::Ready(signal) = self.poll(context) {
-                pending.push(signal);
-            }
-            Poll::Ready(())
-        })
-        .await;
-        pending
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
@@ -107,25 +87,43 @@ pub(crate) fn is_in_foreground() -> bool {
     matches!(foreground, Ok(Ok(group)) if group == getpgrp())
 }
 
+/// Returns those of some signals that this process was not started to ignore. Correct only before
+/// it listens for them.
+pub(crate) fn not_ignored(signals: &[Signal]) -> Vec<Signal> {
+    let ignored = ignored_signals();
+    signals.iter().copied().filter(|signal| !ignored.contains(*signal)).collect()
+}
+
+/// Signals, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SignalMask(pub(crate) u64);
+
+impl SignalMask {
+    pub(crate) fn contains(self, signal: Signal) -> bool {
+        self.0 >> (signal.as_raw() - 1) & 1 == 1
+    }
+
+    pub(crate) fn insert(&mut self, signal: Signal) {
+        self.0 |= 1 << (signal.as_raw() - 1);
+    }
+}
+
 fn stream(signal: Signal) -> io::Result<unix::Signal> {
     unix::signal(SignalKind::from_raw(signal.as_raw()))
 }
 
-/// The signals that this process ignores, one bit each. Correct only before it listens for them.
+/// The signals that this process ignores.
 #[cfg(target_os = "linux")]
-fn ignored_signals() -> u64 {
+fn ignored_signals() -> SignalMask {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    SignalMask(mask.unwrap_or_default())
 }
 
 #[cfg(not(target_os = "linux"))]
-fn ignored_signals() -> u64 {
-    0
-}
-
-fn contains(mask: u64, signal: Signal) -> bool {
-    mask >> (signal.as_raw() - 1) & 1 == 1
+fn ignored_signals() -> SignalMask {
+    SignalMask::default()
 }
 
 #[cfg(test)]
@@ -133,10 +131,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ignored_signals_are_bits_counted_from_one() {
-        let nohup = 0x1;
-        assert!(contains(nohup, Signal::HUP) && !contains(nohup, Signal::INT));
-        let usr1_and_pipe = 0x1200;
-        assert!(contains(usr1_and_pipe, Signal::USR1) && !contains(usr1_and_pipe, Signal::USR2));
+    fn signals_are_bits_counted_from_one() {
+        let nohup = SignalMask(0x1);
+        assert!(nohup.contains(Signal::HUP) && !nohup.contains(Signal::INT));
+        let usr1_and_pipe = SignalMask(0x1200);
+        assert!(usr1_and_pipe.contains(Signal::USR1) && !usr1_and_pipe.contains(Signal::USR2));
+        let mut mask = SignalMask::default();
+        mask.insert(Signal::USR1);
+        mask.insert(Signal::PIPE);
+        assert_eq!(mask, usr1_and_pipe);
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Status {
 }
 
 /// The state of a lock, as `status` and `watch` print it.
-#[derive(Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct State<'a> {
     name: &'a ResourceName,
     held: bool,

@@ -5,7 +5,11 @@ use std::{
     thread,
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{OFlags, fcntl_getfl, fstat, stat},
+    io::Errno,
+};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
@@ -34,6 +38,17 @@ pub(crate) async fn print_unblocked(object: &impl Serialize) -> io::Result<()> {
 /// Waits for a line on stdin, on a thread of its own. Returns the length of the line; 0 at the end.
 pub(crate) async fn read_line_unblocked() -> io::Result<usize> {
     on_own_thread(|| io::stdin().read_line(&mut String::new())).await
+}
+
+/// Returns whether stdout was closed when this process started.
+///
+/// The Rust runtime then opens `/dev/null` in its place, for reading and writing. A shell's
+/// `> /dev/null` opens it for writing only.
+pub(crate) fn is_closed() -> bool {
+    let stdout = io::stdout();
+    let is_null = || Ok::<_, Errno>(fstat(&stdout)?.st_rdev == stat("/dev/null")?.st_rdev);
+    let for_both = || Ok::<_, Errno>(fcntl_getfl(&stdout)? & OFlags::ACCMODE == OFlags::RDWR);
+    is_null() == Ok(true) && for_both() == Ok(true)
 }
 
 /// Returns whether the reader of stdout has closed its end.

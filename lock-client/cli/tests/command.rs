@@ -41,10 +41,12 @@ pub(crate) fn without_terminal(program: impl AsRef<OsStr>) -> Command {
 }
 
 fn without_settings(mut command: Command, arguments: &[&str]) -> Command {
-    for variable in ["TOKEN", "HOLDER", "RESOURCE", "RESOURCE_PATH", "DEADLINE_MS", "OUTER"] {
+    for variable in
+        ["TOKEN", "HOLDER", "RESOURCE", "RESOURCE_PATH", "DEADLINE_MS", "LOCK_SERVICE", "OUTER"]
+    {
         command.env_remove(format!("FENCING_{variable}"));
     }
-    command.env_remove("FENCED_REDIS").env_remove("FENCED_STORAGE");
+    command.env_remove("FENCED_REDIS").env_remove("FENCED_STORAGE").env_remove("RUST_LOG");
     command.args(arguments);
     command
 }
@@ -152,8 +154,11 @@ impl Run {
         json_lines(&std::fs::read_to_string(&self.status).unwrap_or_default())
     }
 
+    /// The names of the events so far, but for a wait: only one that lasts is reported.
     pub(crate) fn event_names(&self) -> Vec<String> {
-        names(&self.events()).into_iter().map(ToOwned::to_owned).collect()
+        let events = self.events();
+        let names = names(&events).into_iter().filter(|name| *name != "waiting");
+        names.map(ToOwned::to_owned).collect()
     }
 
     /// Waits for an event, and returns it.

@@ -51,7 +51,7 @@ async fn handle_passes_a_lock_from_one_process_to_the_next() {
     });
     assert_eq!(handle, expected);
     let lock: String = redis.command(&["GET", "fenced:{r}:lock"]).await.unwrap();
-    assert_eq!(lock, format!("33 33 {holder}"), "the lock stays held");
+    assert!(lock.starts_with(&format!("33 33 {holder} ")), "the lock stays held: {lock}");
     let busy = lock_client(&["acquire", "r", "--redis", &url, "--no-wait"]).await;
     assert_failed(&busy, 75, BUSY);
 
@@ -131,6 +131,22 @@ async fn lock_whose_handle_cannot_be_printed_is_released() {
         tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
     assert_failed(&output, 74, "can't print");
     assert!(!held(&redis).await);
+}
+
+#[tokio::test]
+async fn acquire_without_stdout_fails_and_leaves_the_lock_free() {
+    let redis = Redis::start().await.unwrap();
+    let acquire = |redirection: &str| {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &format!(r#""$0" acquire r --redis "$1" {redirection}"#)]);
+        shell.arg(command(&[]).get_program()).arg(redis.url());
+        output(shell)
+    };
+    assert_failed(&acquire(">&-").await, 74, "stdout is closed");
+    assert!(!held(&redis).await);
+    // The control: a handle may be thrown away, for a lock that stays until its ttl ends.
+    assert_eq!(acquire("> /dev/null").await.status.code(), Some(0));
+    assert!(held(&redis).await);
 }
 
 /// A full stdout, and the reader that keeps it open.

@@ -17,6 +17,7 @@ mod owners;
 mod programs;
 mod redlock;
 mod run;
+mod run_descendants;
 mod run_losing_its_lease;
 mod run_nested;
 mod run_signals;
@@ -24,4 +25,5 @@ mod run_status_fd;
 #[path = "../../tests/start_cluster.rs"]
 mod start_cluster;
 mod tls;
+mod waiting;
 mod watch;

@@ -162,7 +162,7 @@ async fn run_waits_until_the_lock_is_free() {
     let listening = ["PUBSUB", "NUMSUB", "fenced:{r}:freed"];
     let both_wait = async || Ok(redis.command::<(String, u64)>(&listening).await?.1 == 2);
     until_async(PATIENCE, both_wait).await.unwrap();
-    assert!(limited.events().is_empty() && unlimited.events().is_empty());
+    assert!(limited.event_names().is_empty() && unlimited.event_names().is_empty());
     first.continue_script();
     assert_eq!(first.exit_code().await, 0);
     assert_eq!((limited.exit_code().await, unlimited.exit_code().await), (0, 0));
@@ -204,9 +204,10 @@ async fn unreachable_redis_is_69_and_the_command_is_not_run() {
 #[tokio::test]
 async fn wrong_usage_of_run_is_64() {
     let to = ["run", "r", "--redis", "redis://127.0.0.1:1"];
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 10] = [
         (&[], "required"),
         (&["true"], "unexpected argument"),
+        (&["echo", "hi"], "write -- before the command: lock-client run … -- echo hi"),
         (&["--on-lost", "pray", "--", "true"], "it is term, continue, or signal:NAME"),
         (&["--on-lost", "signal:9", "--", "true"], "the signals are ALRM"),
         (&["--ttl", "3s", "--kill-after", "1960ms", "--", "true"], "may be half of the ttl"),
@@ -218,4 +219,14 @@ async fn wrong_usage_of_run_is_64() {
     for (options, reason) in cases {
         assert_failed(&lock_client(&[&to[..], options].concat()).await, 64, reason);
     }
+}
+
+#[tokio::test]
+async fn missing_server_is_wrong_usage_that_names_the_variable() {
+    let no_redis = lock_client(&["status", "r"]).await;
+    assert_failed(&no_redis, 64, "set FENCED_REDIS, or give --redis");
+    let no_storage = lock_client(&["get", "r"]).await;
+    assert_failed(&no_storage, 64, "set FENCED_STORAGE, or give --storage");
+    let no_handle = lock_client(&["release", "r", "--redis", "redis://127.0.0.1"]).await;
+    assert_failed(&no_handle, 64, "a handle is the JSON that acquire or renew printed");
 }

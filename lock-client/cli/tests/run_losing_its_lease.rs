@@ -56,6 +56,30 @@ async fn lease_is_renewed_as_long_as_the_command_runs() {
 }
 
 #[tokio::test]
+async fn command_is_ended_when_the_lock_was_held_for_as_long_as_it_may_be() {
+    let redis = Redis::start().await.unwrap();
+    let options = ["--ttl", "1500ms", "--kill-after", "500ms", "--max-hold", "4s"];
+    let before = unix_millis();
+    let mut run = Run::start(&redis, &options, ORDERLY);
+    run.pid().await;
+    renewed(&redis).await;
+    assert_eq!(run.line().await, "terminated");
+    assert!(unix_millis() >= before + 3_000, "and not much earlier");
+    assert_eq!(run.line().await, "tidied");
+    assert_eq!(run.exit_code().await, 79);
+    assert_eq!(run.event("lost").await["reason"], "max-hold");
+    assert_eq!(run.event_names().last().unwrap(), "released", "it is still held at the end");
+
+    // It may be shorter than the ttl.
+    let options = ["--ttl", "60s", "--kill-after", "500ms", "--max-hold", "1s"];
+    let mut run = Run::start(&redis, &options, STUBBORN);
+    let child = run.pid().await;
+    assert_eq!(run.exit_code().await, 79);
+    assert!(!lives(child));
+    assert_eq!(run.event("lost").await["reason"], "max-hold");
+}
+
+#[tokio::test]
 async fn deleted_lock_ends_the_command_which_has_time_to_clean_up() {
     let redis = Redis::start().await.unwrap();
     let mut run = Run::start(&redis, &SHORT, ORDERLY);

@@ -127,6 +127,47 @@ async fn lost_outer_lock_is_not_re_entered() {
 }
 
 #[tokio::test]
+async fn same_name_on_another_redis_is_another_lock() {
+    let (redis, other) = (Redis::start().await.unwrap(), Redis::start().await.unwrap());
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    other.set("fenced:{r}:token", "70").await.unwrap();
+    let (program, here, there) = (lock_client(), redis.url(), other.url());
+    let again = |url: &str, script: &str| {
+        format!("{program} run r --redis {url} --no-wait -- sh -c {}", quoted(script))
+    };
+    let print = "echo $FENCING_RESOURCE $FENCING_TOKEN $FENCING_HOLDER $FENCING_DEADLINE_MS";
+    let innermost = again(&there, &format!("{print}; exit 6"));
+    let third = again(&here, &format!("{print}; {innermost}"));
+    let second = again(&there, &format!("{print}; {third}"));
+    let mut run = Run::start(&redis, &[], &format!("{print}; {second}; echo $?"));
+    let outer = run.line().await;
+    assert!(outer.starts_with("r 33 "), "{outer}");
+    let second = run.line().await;
+    assert!(second.starts_with("r 71 "), "{second}");
+    assert_eq!(run.line().await, outer, "it re-enters each of them");
+    assert_eq!(run.line().await, second);
+    assert_eq!(run.line().await, "6");
+    assert_eq!(run.exit_code().await, 0);
+
+    let acquire = format!("{program} acquire r --no-wait --redis {there}");
+    let mut run = Run::start(&redis, &[], &acquire);
+    assert!(run.line().await.contains(r#""token":72"#));
+    assert_eq!(run.exit_code().await, 0);
+}
+
+#[tokio::test]
+async fn redis_by_another_name_is_the_same_lock_service() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let alias = redis.url().replace("/redis.sock", "/./redis.sock");
+    assert_ne!(alias, redis.url());
+    let inner = format!("{} run r --redis {alias} --no-wait --", lock_client());
+    let mut run = Run::start(&redis, &[], &format!("{inner} sh -c 'echo $FENCING_TOKEN'"));
+    assert_eq!(run.line().await, "33");
+    assert_eq!(run.exit_code().await, 0);
+}
+
+#[tokio::test]
 async fn malformed_outer_locks_are_wrong_usage() {
     for outer in ["", "r", r#"[{"resource":"r"}]"#] {
         let mut command =
@@ -146,7 +187,7 @@ async fn url_with_a_password_must_be_given_again() {
     let nested = crate::command::lock_client(&outer).await;
     crate::command::assert_failed(&nested, 64, "set FENCED_REDIS again, or give --redis");
     let alone = crate::command::lock_client(&outer[5..][1..]).await;
-    crate::command::assert_failed(&alone, 64, "--redis <URL>");
+    crate::command::assert_failed(&alone, 64, "set FENCED_REDIS, or give --redis");
     assert!(!String::from_utf8_lossy(&alone.stderr).contains("again"), "the control");
 }
 

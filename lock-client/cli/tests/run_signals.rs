@@ -3,12 +3,13 @@
 use std::{process::Command, time::Duration};
 
 use lock_client::Ttl;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use testbed::{
     Redis,
     process::{Process, lives},
     wait::{until, until_async},
 };
+use tokio::time::sleep;
 
 use crate::programs::LOCK_CLIENT;
 use crate::{
@@ -54,6 +55,46 @@ async fn signals_are_forwarded_to_the_command() {
     std::fs::write(&end, "").unwrap();
     assert_eq!(run.exit_code().await, 0, "none of them ended the wrapper");
     assert_eq!(run.event_names(), ["acquired", "started", "exited", "released"]);
+}
+
+/// A service manager, or `timeout`, signals all processes of a group.
+#[tokio::test]
+async fn signal_to_the_whole_group_comes_once() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let end = folder.path().join("end");
+    let variables = [("END", end.to_str().unwrap())];
+    // `wait` is interrupted at once, so that two signals are two.
+    let listen = LISTEN.replace("sleep 0.02", "sleep 0.02 & wait") + "; exit 0";
+    let mut run = Run::start_with(&redis, &[], &listen, &variables);
+    assert_eq!(run.line().await, "listening");
+    run.event("started").await;
+    for (signal_name, signal) in FORWARDED {
+        kill_process_group(run.process().pid(), signal).unwrap();
+        assert_eq!(run.line().await, signal_name);
+        sleep(Duration::from_millis(200)).await;
+        // The control: a signal to run alone is forwarded. It comes next.
+        run.signal(Signal::ALARM);
+        assert_eq!(run.line().await, "ALRM", "{signal_name} comes once");
+    }
+    std::fs::write(&end, "").unwrap();
+    assert_eq!(run.exit_code().await, 0);
+}
+
+/// It signals its child, and then its group.
+#[tokio::test]
+async fn signal_of_timeout_comes_once() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    // `wait` is interrupted at once, so that two signals are two.
+    let script = "trap 'echo TERM' TERM; sleep 600 & wait; sleep 0.5 & wait";
+    let mut command = without_terminal("timeout");
+    command.args(["1", LOCK_CLIENT, "run", "r", "--redis", &redis.url(), "--close"]);
+    command.args(["--", "bash", "-c", script]);
+    let mut timeout = Process::spawn("timeout", &command, folder.path()).unwrap();
+    assert_eq!(timeout.line(PATIENCE).await.unwrap(), "TERM");
+    assert_eq!(timeout.exit(PATIENCE).await.unwrap().code(), Some(124));
+    assert!(timeout.line(PATIENCE).await.is_err(), "and not once more");
 }
 
 #[tokio::test]
@@ -132,6 +173,39 @@ async fn interrupt_from_a_terminal_comes_once() {
         }
         assert_eq!(printed.matches("INT").count(), 1, "{session}: {printed}");
         assert_eq!(terminal.exit(PATIENCE).await.unwrap().code(), Some(0));
+    }
+}
+
+/// In the foreground of a terminal, but not from the terminal.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn interrupt_to_run_alone_is_forwarded() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("listen");
+    let listen = "trap 'echo INT; exit' INT; echo $PPID; while :; do sleep 0.02; done";
+    std::fs::write(&script, listen).unwrap();
+    let run = format!("{LOCK_CLIENT} run r --redis {} -- sh {}", redis.url(), script.display());
+    let mut command = without_terminal("script");
+    command.args(["-qec", &run, "/dev/null"]);
+    let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
+    let wrapper = terminal.line(PATIENCE).await.unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_raw(wrapper).unwrap(), Signal::INT).unwrap();
+    assert_eq!(terminal.line(PATIENCE).await.unwrap().trim(), "INT");
+}
+
+/// The Rust runtime ignores SIGPIPE. A command must not, because it may rely on its end by it.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn command_does_not_ignore_sigpipe() {
+    let redis = Redis::start().await.unwrap();
+    for (trap, ignores) in [("", false), ("trap '' PIPE; ", true)] {
+        let script = format!("{trap}exec grep SigIgn /proc/self/status");
+        let mut run = Run::start(&redis, &[], &script);
+        let line = run.line().await;
+        let mask = u64::from_str_radix(line.rsplit('\t').next().unwrap(), 16).unwrap();
+        assert_eq!(mask >> (Signal::PIPE.as_raw() - 1) & 1 == 1, ignores, "{line}");
+        assert_eq!(run.exit_code().await, 0);
     }
 }
 

@@ -12,7 +12,7 @@ use tracing::Span;
 use crate::storage::{claim::SharedClaim, server_url::ServerUrl};
 use crate::{
     backend::{BackendError, Ownership},
-    clock::Moment,
+    clock::{LONGEST_TIMER, Moment},
     error::{LockServiceError, Lost, RenewError},
     observe::{self, Loss},
     service::LockService,
@@ -111,7 +111,8 @@ impl Held {
                     return;
                 }
                 // Without a sender, no clone of the lease is left to renew it.
-                if let Ok(Err(_)) = timeout(deadline.remaining(), state.changed()).await {
+                let pause = deadline.remaining().min(LONGEST_TIMER);
+                if let Ok(Err(_)) = timeout(pause, state.changed()).await {
                     return;
                 }
             }

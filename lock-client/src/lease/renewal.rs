@@ -2,8 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::sleep;
-
 use super::held::Held;
 use crate::{
     clock::Moment,
@@ -20,8 +18,8 @@ pub(super) async fn renew_until_lost(held: Arc<Held>, max_hold: Duration) {
     let mut last = held.ttl.as_duration() >= max_hold;
     while !last {
         // 1. Sleep for a third of the ttl, or a little less at random: locks that were acquired
-        // together are not renewed together.
-        sleep((asked + third.mul_f64(0.9 + 0.1 * fastrand::f64())).remaining()).await;
+        // together are not renewed together. After a suspension of the machine, this ends soon.
+        (asked + third.mul_f64(0.9 + 0.1 * fastrand::f64())).passed().await;
         let mut pauses = pauses(third / 4);
         loop {
             // 2. Renew for the full ttl. The last renewal is only for the rest of `max_hold`.
@@ -38,10 +36,10 @@ pub(super) async fn renew_until_lost(held: Arc<Held>, max_hold: Duration) {
             }
             // 3. Without an answer, try again after a pause, until the deadline.
             let pause = pauses.next().expect("the pauses never end");
-            sleep(pause.min(held.remaining())).await;
+            (Moment::now() + pause.min(held.remaining())).passed().await;
         }
     }
     // 4. After the last renewal, the lease ends by itself.
-    sleep(held.remaining()).await;
+    (Moment::now() + held.remaining()).passed().await;
     held.lose(Loss::Expired);
 }

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
-use redis::FromRedisValue;
+use redis::{FromRedisValue, Value, from_redis_value};
 
 use super::{
     connection::Connection,
@@ -178,12 +178,17 @@ impl Backend for Redis {
                 .arg(self.retention_ms)
                 .arg(&self.label);
             let asked = Moment::now();
-            match self.run::<Vec<i64>>(call).await?[..] {
-                [1, token, grant] => {
-                    let valid = |number| valid_token(number).map_err(|error| self.rejected(&error));
-                    let ownership = Ownership { holder: holder.clone(), grant: valid(grant)? };
-                    Ok(Attempt::Granted { token: valid(token)?, ownership, asked })
-                }
+            let granted = |token, grant| {
+                let valid = |number| valid_token(number).map_err(|error| self.rejected(&error));
+                let ownership = Ownership { holder: holder.clone(), grant: valid(grant)? };
+                Ok(Attempt::Granted { token: valid(token)?, ownership, asked })
+            };
+            let numbers = match self.run::<Value>(call).await? {
+                Value::Int(token) => return granted(token, token),
+                reply => from_redis_value::<Vec<i64>>(reply).unwrap_or_default(),
+            };
+            match numbers[..] {
+                [1, token, grant] => granted(token, grant),
                 [0, remaining, ref in_queue @ ..] => Ok(Attempt::Busy(Contention {
                     remaining: remaining_time(remaining),
                     ahead: in_queue.first().and_then(|&ahead| ahead.try_into().ok()),

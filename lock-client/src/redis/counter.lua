@@ -28,23 +28,3 @@ local function keep(counter, ttl, retention)
         redis.call('PEXPIRE', counter, ttl + 1000, 'GT')
     end
 end
-
--- Creates a missing counter, and returns its first token.
-local function first_token(counter, start)
-    redis.call('SET', counter, digits(start + 1))
-    return start + 1
-end
-
--- Increments the counter, and returns the next token, or an error that has changed nothing.
-local function next_token(counter)
-    local token = redis.pcall('INCR', counter)
-    if type(token) == 'table' then
-        local wrong = string.find(token.err, 'not an integer', 1, true)
-        return wrong and redis.error_reply('FENCED the counter is not a whole number: ' .. counter) or token
-    end
-    if token < 1 or token > 999999999999999 then
-        redis.call('SET', counter, digits(token - 1), 'KEEPTTL')
-        return redis.error_reply('FENCED the counter has no next token: ' .. counter)
-    end
-    return token
-end

@@ -1,5 +1,5 @@
 -- Releases the lock if the holder holds it, removes the holder from the queue, and notifies the next
--- waiter.
+-- waiter. Here is the usual case, without functions; release_else.lua is for all others.
 --
 -- KEYS  1 the lock, "<token> <grant> <holder> <since> <label>"
 --       2 the queue
@@ -10,13 +10,10 @@
 
 local held = redis.call('GET', KEYS[1])
 local owned = string.match(held or '', '^%d+ %d+ (%S*)') == ARGV[1]
--- A holder has left the queue when it was granted the lock.
-if owned or dequeue(KEYS[2], KEYS[3], ARGV[1]) then
-    local first = first_waiter(KEYS[2], KEYS[3], ARGV[2])
-    if owned or not held then
-        -- Publishing comes first: a user without the right to publish releases nothing. Waiters can't
-        -- run before this script ends.
-        redis.call('PUBLISH', first and ARGV[2] .. ':' .. first or ARGV[2], '')
-    end
+-- Publishing comes first: a user without the right to publish releases nothing. Waiters can't run before
+-- this script ends.
+if owned and redis.call('EXISTS', KEYS[2]) == 0 then
+    redis.call('PUBLISH', ARGV[2], '')
+    return redis.call('DEL', KEYS[1])
 end
-return owned and redis.call('DEL', KEYS[1]) or 0
+

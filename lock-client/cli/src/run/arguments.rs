@@ -4,20 +4,22 @@ use std::ffi::OsString;
 
 use clap::Args;
 use fence::ResourceName;
+use lock_client::Ttl;
 
 use super::on_lost::OnLost;
 use crate::{acquisition::AcquireOptions, exit_code, lock_service::LockService, parse};
 
 const HELP: &str = "\
-The lock is renewed at a third of its ttl while the command runs, and released when the command \
-has ended. The command has these environment variables:
+The lock is renewed at a third of its ttl while the command runs. It is released when the command \
+and all processes that it has started have ended. The command has these environment variables:
 
   FENCING_TOKEN          the fencing token
   FENCING_HOLDER         the holder: the proof of holding; keep it secret
   FENCING_RESOURCE       NAME
   FENCING_RESOURCE_PATH  NAME, percent-encoded for the path of a URL; its slashes stay
   FENCING_DEADLINE_MS    when the first grant ends, in Unix time
-  FENCING_OUTER          the leases of outer runs with other names, as JSON
+  FENCING_LOCK_SERVICE   the servers that keep the lock, without a password
+  FENCING_OUTER          the leases of outer runs of other locks, as JSON
   FENCED_REDIS           the Redis, unless its URL has a password
 
 The token is what protects: send it with every write, to a storage that checks it. When the lease \
@@ -30,23 +32,35 @@ deleted, the command gets SIGTERM at once, and SIGKILL after --kill-after, or wh
 have ended, if that is sooner. The exit code is then 79, whatever the command did.
 
 SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM and SIGCONT are forwarded to the \
-command. SIGINT and SIGQUIT are forwarded only if the command has not received them from the \
-terminal already: in the foreground of a terminal they are taken to come from it, so a kill that \
-sends one to this process alone has no effect there. While run still waits for the lock, any of \
-these signals except SIGCONT ends the wait. A signal that was ignored when this process started \
-stays ignored. If SIGINT from a terminal ends the command or the wait, this process ends by SIGINT \
-too, so that a shell ends its loop. Ctrl-Z stops both processes, and meanwhile nothing is renewed.
+command, unless the whole process group received them: a terminal, a service manager or timeout \
+has then signalled the command as well. A second process of lock-client, a member of the group, \
+shows that. While run still waits for the lock, any of these signals except SIGCONT ends the wait. \
+A signal that was ignored when this process started stays ignored. If SIGINT from a terminal ends \
+the command or the wait, this process ends by SIGINT too, so that a shell ends its loop. Ctrl-Z \
+stops both processes, and meanwhile nothing is renewed.
 
-Signals go to the command itself, not to the processes that it has started. If this process is \
-killed, even by SIGKILL, the command is killed with it (on Linux, and unless it is a set-user-ID \
-program). The processes that it has started live on, without the lock.
+As with flock, a process that the command has left behind keeps the lock, even a daemon. run waits \
+for it, and says so after a second. With --close, and elsewhere than on Linux, run waits for the \
+command itself alone.
+
+A process that is left behind gets SIGTERM, and SIGKILL after --kill-after, if a signal ended the \
+command, if run had received SIGTERM, or if run receives a signal while it waits. If the lease is \
+lost, all processes get the command's SIGTERM and SIGKILL at the same time as the command. A run \
+within the command passes SIGTERM on to its own.
+
+If this process is killed, even by SIGKILL, the command is killed with it (on Linux, and unless it \
+is a set-user-ID program). The processes that it has started live on, without the lock.
 
 Within the command, run with the same NAME runs its command at once, under the lock that is \
 already held. If that lock was lost, it runs nothing, and its exit code is 79. This works through \
-runs of other names too; FENCING_OUTER passes on their leases.
+runs of other locks too; FENCING_OUTER passes on their leases. The same NAME on another Redis is \
+another lock.
 
---status-fd N writes JSON lines to the descriptor N, which the command inherits too: acquired, \
-re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited (with the command's \
+While run waits for the lock, a terminal shows who holds it, for how long, and how many clients \
+wait before.
+
+--status-fd N writes JSON lines to the descriptor N, which the command inherits too: waiting (after \
+a second), acquired, re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited (with the command's \
 own code), killed (with the signal), released, not-held, not-released. It never waits for the \
 reader: a line that a pipe or a socket doesn't take at once is dropped.
 
@@ -100,6 +114,13 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION")]
     pub(super) kill_after: Option<humantime::Duration>,
 
+    /// How long the lock may be held; then its lease is lost, and --on-lost applies [default: as
+    /// long as the command runs]
+    ///
+    /// The command gets SIGTERM so early that --kill-after has passed by then.
+    #[arg(long, value_name = "DURATION")]
+    pub(super) max_hold: Option<humantime::Duration>,
+
     /// The exit code, instead of 75, if another client holds the lock
     #[arg(long, value_name = "N")]
     pub(super) conflict_exit_code: Option<u8>,
@@ -109,6 +130,11 @@ pub(crate) struct Run {
     #[arg(long, conflicts_with = "conflict_exit_code")]
     pub(super) skip_if_busy: bool,
 
+    /// Release the lock when the command itself has ended, though processes that it has started may
+    /// go on working
+    #[arg(long)]
+    pub(super) close: bool,
+
     /// Report each step as a JSON line on this open file descriptor
     #[arg(long, value_name = "N")]
     pub(super) status_fd: Option<u32>,
@@ -116,4 +142,12 @@ pub(crate) struct Run {
     /// The command to run
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(super) command: Vec<OsString>,
+}
+
+impl Run {
+    /// How long the lock is granted for at first.
+    pub(super) fn first_ttl(&self) -> Ttl {
+        let ttl = self.terms.ttl;
+        self.max_hold.map_or(ttl, |max_hold| ttl.at_most(*max_hold))
+    }
 }

@@ -1,17 +1,16 @@
 //! The child of `run`: the command as it runs.
 
-use std::{ffi::OsString, io, process::ExitStatus};
-
-use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process};
-use tokio::{
-    process::{self, Command},
-    signal::unix::{SignalKind, signal},
+use std::{
+    ffi::OsString,
+    io,
+    process::{Command, ExitStatus},
 };
 
-use super::command;
+use rustix::process::{Signal, getpgid, getpgrp, kill_process};
+
 #[cfg(target_os = "linux")]
 use super::launch;
-use crate::signals::is_in_foreground;
+use super::{command, descendants::Descendants, reaper::Reaper};
 
 /// How long to wait for the launcher's error when the child has ended.
 #[cfg(target_os = "linux")]
@@ -20,11 +19,10 @@ const ERROR_PATIENCE: std::time::Duration = std::time::Duration::from_millis(100
 /// The command as it runs: it has the stdin, stdout, stderr and process group of this process.
 #[derive(Debug)]
 pub(super) struct Child {
-    process: process::Child,
-    pid: Pid,
+    reaper: Reaper,
     phase: Phase,
-    /// Keeps SIGCHLD from being ignored.
-    _reaping: tokio::signal::unix::Signal,
+    /// The processes that it has started; `None` if they don't keep the lock.
+    descendants: Option<Descendants>,
 }
 
 #[derive(Debug)]
@@ -44,18 +42,26 @@ enum Phase {
 pub(super) enum Progress {
     /// The command runs.
     Started,
-    /// The operating system did not execute the command.
+    /// The command is over.
+    Over(CommandEnd),
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(super) enum CommandEnd {
+    /// The operating system did not execute it.
     #[cfg_attr(
         not(target_os = "linux"),
         expect(dead_code, reason = "elsewhere, spawning reports this error")
     )]
     NotRun(io::Error),
-    /// The command has ended.
+    /// It ran, and has ended.
     Ended(ExitStatus),
 }
 
 impl Child {
-    /// Starts a command, with changes to its environment.
+    /// Starts a command, with changes to its environment. Its descendants keep the lock, if there
+    /// are any.
     #[cfg_attr(
         not(target_os = "linux"),
         expect(unused_variables, reason = "only a launcher takes the leading arguments")
@@ -63,10 +69,9 @@ impl Child {
     pub(super) fn spawn(
         command: &command::Command,
         leading: &[OsString],
+        descendants: Option<Descendants>,
         set_environment: impl FnOnce(&mut Command),
     ) -> io::Result<Self> {
-        // A process that was started to ignore SIGCHLD could not wait for its child.
-        let reaping = signal(SignalKind::child())?;
         #[cfg(target_os = "linux")]
         let (mut starting, phase) = {
             let (starting, launch) = launch::prepare(command, leading)?;
@@ -79,10 +84,7 @@ impl Child {
             (starting, Phase::Spawned)
         };
         set_environment(&mut starting);
-        let process = starting.spawn()?;
-        let pid = process.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
-        let pid = pid.expect("a child that was not waited for has a process id");
-        Ok(Self { process, pid, phase, _reaping: reaping })
+        Ok(Self { reaper: Reaper::spawn(starting)?, phase, descendants })
     }
 
     /// Returns whether `spawn` failed because of the command, and not because of the launcher.
@@ -93,7 +95,7 @@ impl Child {
 
     /// Its process id.
     pub(super) fn id(&self) -> u32 {
-        self.pid.as_raw_pid().cast_unsigned()
+        self.reaper.command().as_raw_pid().cast_unsigned()
     }
 
     /// Waits for its next progress.
@@ -102,7 +104,7 @@ impl Child {
     /// If this future is dropped, no progress is missed.
     pub(super) async fn next(&mut self) -> io::Result<Progress> {
         match &mut self.phase {
-            Phase::Running => Ok(Progress::Ended(self.process.wait().await?)),
+            Phase::Running => self.ended().await,
             #[cfg(not(target_os = "linux"))]
             Phase::Spawned => {
                 self.phase = Phase::Running;
@@ -110,45 +112,76 @@ impl Child {
             }
             #[cfg(target_os = "linux")]
             Phase::Launching(launch) => {
+                let pid = self.reaper.command();
                 let executed = tokio::select! {
                     biased;
-                    executed = launch.executed(self.pid) => Some(executed),
-                    status = self.process.wait() => {
+                    executed = launch.executed(pid) => Some(executed),
+                    status = self.reaper.status() => {
                         status?;
                         // The launcher wrote its error, if it had one, before it ended.
-                        let executed = launch.executed(self.pid);
+                        let executed = launch.executed(pid);
                         tokio::time::timeout(ERROR_PATIENCE, executed).await.ok()
                     }
                 };
                 self.phase = Phase::Running;
                 match executed {
                     Some(Ok(Ok(()))) => Ok(Progress::Started),
-                    Some(Ok(Err(error))) => Ok(Progress::NotRun(error)),
+                    Some(Ok(Err(error))) => Ok(Progress::Over(CommandEnd::NotRun(error))),
                     // The launcher was killed, or its socket failed.
-                    Some(Err(_)) | None => Ok(Progress::Ended(self.process.wait().await?)),
+                    Some(Err(_)) | None => self.ended().await,
                 }
             }
         }
     }
 
-    /// Sends a signal, unless it has ended.
+    async fn ended(&mut self) -> io::Result<Progress> {
+        Ok(Progress::Over(CommandEnd::Ended(self.reaper.status().await?)))
+    }
+
+    /// Waits until no process that the command has started is left. The command has ended before.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, it can be called again.
+    pub(super) async fn descendants_ended(&mut self) -> io::Result<()> {
+        let Self { reaper, descendants: Some(descendants), .. } = self else {
+            return Ok(());
+        };
+        while descendants.any_left(reaper)? {
+            descendants.end_new();
+            reaper.child_ended().await;
+        }
+        Ok(())
+    }
+
+    /// Describes the processes that are left.
+    pub(super) fn describe_descendants(&self) -> String {
+        self.descendants.as_ref().map(Descendants::describe).unwrap_or_default()
+    }
+
+    /// Sends a signal to the command, unless it has ended.
     pub(super) fn signal(&self, signal: Signal) {
-        if self.process.id().is_some() {
-            // The process id is still the child's: it was not waited for yet. A child that runs as
-            // another user may be out of reach, and nothing helps against that.
-            let _ = kill_process(self.pid, signal);
+        if !self.reaper.has_ended() {
+            // The process id is still the command's: it was not waited for yet. A command that runs
+            // as another user may be out of reach, and nothing helps against that.
+            let _ = kill_process(self.reaper.command(), signal);
         }
     }
 
-    /// Forwards a signal that this process received, unless the child received it too: a terminal
-    /// sends SIGINT and SIGQUIT to all processes in its foreground. A signal that came before the
-    /// command ran is forwarded in any case, because there may have been no child to receive it.
-    pub(super) fn forward(&self, received: Signal) {
-        let runs = matches!(self.phase, Phase::Running);
-        let by_terminal = matches!(received, Signal::INT | Signal::QUIT);
-        let has_our_group = || getpgid(Some(self.pid)) == Ok(getpgrp());
-        if !(runs && by_terminal && has_our_group() && is_in_foreground()) {
-            self.signal(received);
+    /// Sends SIGTERM or SIGKILL to the command, and to the processes that it has started.
+    pub(super) fn end(&mut self, signal: Signal) {
+        self.signal(signal);
+        if let Some(descendants) = &mut self.descendants {
+            descendants.end(signal, self.reaper.command());
         }
+    }
+
+    /// Whether the command runs, or has run, so that it receives the signals of its process group.
+    pub(super) fn runs(&self) -> bool {
+        matches!(self.phase, Phase::Running)
+    }
+
+    /// Whether the command is in the process group of this process.
+    pub(super) fn has_our_group(&self) -> bool {
+        !self.reaper.has_ended() && getpgid(Some(self.reaper.command())) == Ok(getpgrp())
     }
 }

@@ -3,6 +3,8 @@
 use fence::Token;
 use serde::Serialize;
 
+use crate::status::State;
+
 /// A step of `run`. A reader can tell the command's own exit codes 75 and 79 from those of `run`.
 /// No event has the holder.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -12,6 +14,8 @@ pub(super) enum Event<'a> {
     Acquired { resource: &'a str, token: Token, deadline_ms: u64 },
     /// An outer `run` holds the lock already.
     ReEntered { resource: &'a str, token: Token },
+    /// Another client holds the lock, and this run has waited for a second.
+    Waiting(State<'a>),
     /// Another client holds the lock. The command is not run.
     Busy,
     /// The lock service did not answer, or rejected the request. The command is not run.
@@ -44,6 +48,8 @@ pub(super) enum Reason {
     NotOurs,
     /// No renewal succeeded in time. The lock may still be held.
     NotRenewed,
+    /// The lock was held for as long as `--max-hold` allows.
+    MaxHold,
     /// The deadline has passed.
     Expired,
 }
@@ -54,6 +60,7 @@ impl Reason {
         match self {
             Self::NotOurs => "it was deleted, or another client has acquired it",
             Self::NotRenewed => "the lease could not be renewed",
+            Self::MaxHold => "it was held for as long as --max-hold allows",
             Self::Expired => "the lease has expired",
         }
     }

@@ -1,15 +1,17 @@
 //! The command of `run`, with everything that it needs while it runs.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, time::Duration};
 
 use rustix::process::Signal;
 
 use super::{
     child::Child,
     command::{self, Command},
+    descendants::Descendants,
     events::Event,
     reporter::Reporter,
-    supervision::{End, Guard, supervise},
+    supervision::{End, Guard, Supervision},
+    witness::Witness,
 };
 use crate::{
     environment::{LeaseRecord, OuterLeases, set_redis},
@@ -21,6 +23,10 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Job<'a> {
     pub(super) command: Command,
+    /// Whether the lock is released when the command itself has ended.
+    pub(super) close: bool,
+    /// The time between SIGTERM and SIGKILL.
+    pub(super) grace: Duration,
     /// The arguments of this process before the command's own.
     pub(super) leading: &'a [OsString],
     /// The URLs of the lock service.
@@ -29,6 +35,7 @@ pub(super) struct Job<'a> {
     pub(super) outer: OuterLeases,
     pub(super) reporter: Reporter,
     pub(super) signals: Signals,
+    pub(super) witness: Witness,
 }
 
 impl Job<'_> {
@@ -39,15 +46,21 @@ impl Job<'_> {
         lease: &LeaseRecord,
         guard: Option<&mut Guard<'_>>,
     ) -> Result<End, Failure> {
-        let Self { command, leading, urls, outer, reporter, signals } = self;
+        let Self { command, close, grace, leading, urls, outer, reporter, signals, witness } = self;
         signals.add(Signal::CONT)?;
-        let child = Child::spawn(command, leading, |environment| {
+        // Only Linux lets a process adopt its descendants.
+        let waits = !*close && cfg!(target_os = "linux");
+        let descendants = if waits { Some(Descendants::adopt()?) } else { None };
+        let child = Child::spawn(command, leading, descendants, |environment| {
             lease.set_variables(environment);
             outer.set_variable(environment);
             set_redis(environment, urls);
         });
         match child {
-            Ok(child) => supervise(child, command, guard, reporter, signals).await,
+            Ok(child) => {
+                let grace = *grace;
+                Supervision { child, command, guard, grace, reporter, signals, witness }.run().await
+            }
             Err(error) if Child::is_error_of_command(&error) => {
                 Ok(End::NotRun(reporter.cannot_run(&command::exec_error(&command.program, &error))))
             }

@@ -21,21 +21,18 @@ use std::{
         },
     },
     path::PathBuf,
-    process,
+    process::Command,
 };
 
 use fence::Holder;
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
-use tokio::{io::AsyncReadExt, process::Command};
+use tokio::io::AsyncReadExt;
 
-use super::command;
+use super::{command, witness::THIS_PROGRAM};
 use crate::{exit_code, failure::Failure};
 
 /// The first argument of a launcher. It is in no help and no completion.
 const LAUNCHER: &str = "__launch";
-
-/// The file of this very program, even if it was replaced meanwhile.
-const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// This process as a launcher: it becomes the command.
 #[derive(Debug)]
@@ -80,8 +77,7 @@ impl Launched {
             SocketAddr::from_abstract_name(self.socket.as_encoded_bytes()).map_err(failed)?;
         let mut socket = UnixStream::connect_addr(&address).map_err(failed)?;
         // A successful exec closes the socket, and does not return.
-        let error =
-            process::Command::new(&self.program).arg0(&self.name).args(&self.arguments).exec();
+        let error = Command::new(&self.program).arg0(&self.name).args(&self.arguments).exec();
         socket.write_all(&error.raw_os_error().unwrap_or(0).to_ne_bytes()).map_err(failed)?;
         Err(Failure::Reported { code: command::exec_error(&self.program, &error).exit_code() })
     }

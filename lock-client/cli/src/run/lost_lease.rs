@@ -26,13 +26,28 @@ const MAX_MARGIN: Duration = Duration::from_millis(100);
 /// The margin is at most this part of the ttl.
 const MARGIN_OF_TTL: u32 = 50;
 
+/// By how much the deadline of the last renewal may be too early, because a ttl has whole
+/// milliseconds.
+const LAST_RENEWAL_LOSS: Duration = Duration::from_millis(2);
+
 /// What to do to the child now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// The lease is lost, for this reason. Send this signal, if there is one.
-    Lost(Reason, Option<Signal>),
-    /// The grace is over. Kill the child.
+    /// The lease is lost, for this reason.
+    Lost(Reason, Response),
+    /// The grace is over. Kill the child, and the processes that it has started.
     Kill,
+}
+
+/// What to do to the child when its lease is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Response {
+    /// Send SIGTERM or SIGKILL to it, and to the processes that it has started.
+    End(Signal),
+    /// Send a signal to it alone.
+    Signal(Signal),
+    /// Let it continue.
+    Nothing,
 }
 
 /// Watches a lease, and decides what happens to the child.
@@ -43,6 +58,8 @@ pub(super) struct LeaseWatch {
     margin: Duration,
     /// The last known deadline. A lost lease has none.
     deadline: Moment,
+    /// The deadline that no renewal extends, if there is one.
+    last_deadline: Option<Moment>,
     /// When the loss was noticed, and why the lease was lost.
     lost: Option<(Moment, Reason)>,
     killed: bool,
@@ -55,9 +72,16 @@ impl LeaseWatch {
             grace,
             margin: (ttl.as_duration() / MARGIN_OF_TTL).min(MAX_MARGIN),
             deadline: Moment::now() + remaining,
+            last_deadline: None,
             lost: None,
             killed: false,
         }
+    }
+
+    /// Lets the lease be extended by this much, and no further.
+    pub(super) fn until(mut self, extension: Duration) -> Self {
+        self.last_deadline = Some(self.deadline + extension.saturating_sub(LAST_RENEWAL_LOSS));
+        self
     }
 
     /// Why the lease is lost, if `next_action` has found that it is.
@@ -68,15 +92,16 @@ impl LeaseWatch {
     /// Returns the next action, given the remaining time of the lease. Call it until there is none.
     pub(super) fn next_action(&mut self, remaining: Duration) -> Option<Action> {
         if !remaining.is_zero() {
-            self.deadline = Moment::now() + remaining;
+            let deadline = Moment::now() + remaining;
+            self.deadline = self.last_deadline.map_or(deadline, |last| last.min(deadline));
         }
         let left = self.deadline.remaining();
         let Some((lost_at, _)) = self.lost else {
             let too_late = left <= self.notice();
             let reason = self.reason_if_ended(remaining);
-            let reason = reason.or_else(|| too_late.then_some(Reason::NotRenewed))?;
+            let reason = reason.or_else(|| too_late.then(|| self.reason_if_too_late()))?;
             self.lost = Some((Moment::now(), reason));
-            return Some(Action::Lost(reason, self.first_signal(left)));
+            return Some(Action::Lost(reason, self.response(left)));
         };
         let is_over = left <= self.margin || (lost_at + self.grace).has_passed();
         if self.on_lost == OnLost::Terminate && !self.killed && is_over {
@@ -86,16 +111,16 @@ impl LeaseWatch {
         None
     }
 
-    fn first_signal(&mut self, left: Duration) -> Option<Signal> {
+    fn response(&mut self, left: Duration) -> Response {
         match self.on_lost {
             // There is no time left for SIGTERM.
             OnLost::Terminate if left <= self.margin => {
                 self.killed = true;
-                Some(Signal::KILL)
+                Response::End(Signal::KILL)
             }
-            OnLost::Terminate => Some(Signal::TERM),
-            OnLost::Signal(signal) => Some(signal),
-            OnLost::Continue => None,
+            OnLost::Terminate => Response::End(Signal::TERM),
+            OnLost::Signal(signal) => Response::Signal(signal),
+            OnLost::Continue => Response::Nothing,
         }
     }
 
@@ -105,6 +130,13 @@ impl LeaseWatch {
             return None;
         }
         Some(if self.deadline.has_passed() { Reason::Expired } else { Reason::NotOurs })
+    }
+
+    fn reason_if_too_late(&self) -> Reason {
+        match self.last_deadline {
+            Some(last) if self.deadline == last => Reason::MaxHold,
+            _ => Reason::NotRenewed,
+        }
     }
 
     /// How long before the deadline the child gets its first signal.
@@ -157,7 +189,7 @@ mod tests {
     #[test]
     fn child_is_terminated_so_early_that_its_grace_ends_with_the_lease() {
         let mut watch = watch(OnLost::Terminate);
-        let terminate = Action::Lost(Reason::NotRenewed, Some(Signal::TERM));
+        let terminate = Action::Lost(Reason::NotRenewed, Response::End(Signal::TERM));
         assert_eq!(watch.next_action(5 * SECOND + MAX_MARGIN), Some(terminate));
         assert_eq!(watch.next_action(SECOND), None);
         assert_eq!(watch.next_action(MAX_MARGIN), Some(Action::Kill));
@@ -168,7 +200,7 @@ mod tests {
     fn lock_of_another_client_terminates_at_once_and_kills_at_the_old_deadline() {
         let mut watch = watch(OnLost::Terminate);
         watch.next_action(2 * MAX_MARGIN + 5 * SECOND);
-        let terminate = Action::Lost(Reason::NotOurs, Some(Signal::TERM));
+        let terminate = Action::Lost(Reason::NotOurs, Response::End(Signal::TERM));
         assert_eq!(watch.next_action(Duration::ZERO), Some(terminate));
         assert_eq!(watch.next_action(Duration::ZERO), None);
         watch.deadline = Moment::now();
@@ -178,7 +210,7 @@ mod tests {
     #[test]
     fn terminated_child_is_killed_after_its_grace_though_a_renewal_succeeded() {
         let mut watch = LeaseWatch::new(OnLost::Terminate, Duration::ZERO, ttl(), 29 * SECOND);
-        let terminate = Action::Lost(Reason::NotOurs, Some(Signal::TERM));
+        let terminate = Action::Lost(Reason::NotOurs, Response::End(Signal::TERM));
         assert_eq!(watch.next_action(Duration::ZERO), Some(terminate));
         assert_eq!(watch.next_action(29 * SECOND), Some(Action::Kill));
     }
@@ -187,15 +219,24 @@ mod tests {
     fn child_is_killed_at_once_past_the_deadline() {
         let mut watch = watch(OnLost::Terminate);
         watch.deadline = Moment::now();
-        let kill = Action::Lost(Reason::Expired, Some(Signal::KILL));
+        let kill = Action::Lost(Reason::Expired, Response::End(Signal::KILL));
         assert_eq!(watch.next_action(Duration::ZERO), Some(kill));
         assert_eq!(watch.next_action(Duration::ZERO), None);
     }
 
     #[test]
+    fn lease_that_may_not_be_extended_further_ends_with_its_own_reason() {
+        let mut watch = watch(OnLost::Terminate).until(10 * SECOND);
+        assert_eq!(watch.next_action(29 * SECOND), None);
+        watch.last_deadline = Some(Moment::now() + 5 * SECOND);
+        let terminate = Action::Lost(Reason::MaxHold, Response::End(Signal::TERM));
+        assert_eq!(watch.next_action(29 * SECOND), Some(terminate));
+    }
+
+    #[test]
     fn single_signal_is_sent_as_early_as_sigterm_and_nothing_after_it() {
         let mut watch = watch(OnLost::Signal(Signal::USR1));
-        let signal = Action::Lost(Reason::NotRenewed, Some(Signal::USR1));
+        let signal = Action::Lost(Reason::NotRenewed, Response::Signal(Signal::USR1));
         assert_eq!(watch.next_action(5 * SECOND + MAX_MARGIN), Some(signal));
         watch.deadline = Moment::now();
         assert_eq!(watch.next_action(Duration::ZERO), None);
@@ -206,7 +247,10 @@ mod tests {
         let mut watch = watch(OnLost::Continue);
         assert_eq!(watch.next_action(SECOND), None);
         watch.deadline = Moment::now();
-        assert_eq!(watch.next_action(Duration::ZERO), Some(Action::Lost(Reason::Expired, None)));
+        assert_eq!(
+            watch.next_action(Duration::ZERO),
+            Some(Action::Lost(Reason::Expired, Response::Nothing))
+        );
         assert_eq!(watch.next_action(Duration::ZERO), None);
     }
 }

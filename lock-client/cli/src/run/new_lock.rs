@@ -1,8 +1,6 @@
 //! `run` with a lock of its own: acquires it, runs the command, and releases it.
 
-use std::time::Duration;
-
-use lock_client::{AcquireError, Lease, Locks, Released};
+use lock_client::{Lease, Locks, Released};
 
 use super::{
     arguments::Run,
@@ -22,17 +20,12 @@ use crate::{
 const LEASE_LOST: Failure = Failure::Reported { code: exit_code::LEASE_LOST };
 
 /// Acquires the lock, runs the job, and releases the lock.
-pub(super) async fn run(
-    arguments: &Run,
-    grace: Duration,
-    locks: &Locks,
-    mut job: Job<'_>,
-) -> Result<(), Failure> {
+pub(super) async fn run(arguments: &Run, locks: &Locks, mut job: Job<'_>) -> Result<(), Failure> {
     // 1. Acquire the lock.
     let Some(lease) = acquire_unless_skipped(arguments, locks, &mut job).await? else {
         return Ok(());
     };
-    let Ok(record) = LeaseRecord::new(&lease) else {
+    let Ok(record) = LeaseRecord::new(&lease, &arguments.lock_service) else {
         job.reporter.lost(&arguments.name, Reason::Expired);
         release(lease, &mut job.reporter).await;
         return Err(LEASE_LOST);
@@ -44,8 +37,12 @@ pub(super) async fn run(
     });
 
     // 2. Run the command. The library renews the lease meanwhile.
-    let ttl = arguments.terms.ttl;
-    let watch = LeaseWatch::new(arguments.on_lost, grace, ttl, lease.remaining());
+    let ttl = arguments.first_ttl();
+    let watch = LeaseWatch::new(arguments.on_lost, job.grace, ttl, lease.remaining());
+    let watch = match arguments.max_hold {
+        Some(max_hold) => watch.until(max_hold.saturating_sub(ttl.as_duration())),
+        None => watch,
+    };
     let mut guard = Guard { lease: &lease, watch };
     let end = job.run(&record, Some(&mut guard)).await;
 
@@ -69,10 +66,12 @@ async fn acquire_unless_skipped(
     locks: &Locks,
     job: &mut Job<'_>,
 ) -> Result<Option<Lease>, Failure> {
-    let Run { name, terms, skip_if_busy, .. } = arguments;
+    let Run { name, terms, max_hold, skip_if_busy, .. } = arguments;
     let waits = terms.wait.is_some() || !skip_if_busy;
     let terms = if waits { terms.terms() } else { terms.terms().no_wait() };
-    let reason = match acquire(locks, name, terms, &mut job.signals).await {
+    let terms = max_hold.map_or(terms, |max_hold| terms.max_hold(*max_hold));
+    let waiting = job.reporter.waiting(name, arguments.terms.order());
+    let reason = match acquire(locks, name, terms, &mut job.signals, waiting).await {
         Ok(lease) => return Ok(Some(lease)),
         Err(reason) => reason,
     };
@@ -80,22 +79,18 @@ async fn acquire_unless_skipped(
         NotAcquired::Interrupted(signal) => {
             job.reporter.event(&Event::Interrupted { signal: signal.as_raw() });
         }
-        NotAcquired::Failed(error @ AcquireError::Contended { .. }) => {
+        NotAcquired::Busy(message) => {
             job.reporter.event(&Event::Busy);
             if *skip_if_busy {
                 return Ok(None);
             }
-            job.reporter.message(with_causes(error));
+            job.reporter.message(message);
             let code = arguments.conflict_exit_code.unwrap_or(exit_code::BUSY);
             return Err(Failure::Reported { code });
         }
         NotAcquired::Failed(_) => {}
     }
-    let failure = reason.into();
-    if let Failure::Unavailable(error) = &failure {
-        job.reporter.event(&Event::Unavailable { error });
-    }
-    Err(failure)
+    Err(job.reporter.failed(reason.into()))
 }
 
 /// Finds whether the lease was lost before the command ended, though no renewal has noticed it. If

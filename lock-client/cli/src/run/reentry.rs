@@ -1,26 +1,20 @@
 //! `run` within a `run` of the same name: it re-enters the lock that the outer one holds.
 
 use fence::ResourceName;
-use lock_client::Locks;
 
 use super::{
     events::{Event, Reason},
     job::Job,
 };
-use crate::{environment::LeaseRecord, exit_code, failure::Failure};
+use crate::{environment::OuterLease, exit_code, failure::Failure};
 
 /// Runs the job under the lease of an outer `run`, if that lease is still held.
 pub(super) async fn run(
     name: &ResourceName,
-    lease: &LeaseRecord,
-    locks: &Locks,
+    outer: &OuterLease,
     mut job: Job<'_>,
 ) -> Result<(), Failure> {
-    let is_held = lease.is_held(locks).await;
-    if let Err(Failure::Unavailable(error)) = &is_held {
-        job.reporter.event(&Event::Unavailable { error });
-    }
-    if !is_held? {
+    if !outer.is_held {
         job.reporter.lost(name, Reason::NotOurs);
         job.reporter.message(format!(
             "FENCING_RESOURCE or FENCING_OUTER names an outer `lock-client run {name}`, which has \
@@ -28,6 +22,7 @@ pub(super) async fn run(
         ));
         return Err(Failure::Reported { code: exit_code::LEASE_LOST });
     }
+    let lease = &outer.record;
     job.reporter.event(&Event::ReEntered { resource: name.as_str(), token: lease.token });
     job.run(lease, None).await?.into_result()
 }

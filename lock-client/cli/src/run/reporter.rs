@@ -1,13 +1,14 @@
 //! Reports of `run`: events on the status descriptor, and messages on stderr.
 
 use fence::ResourceName;
+use lock_client::{Order, backend::Status};
 
 use super::{
     command::CannotRun,
     events::{Event, Reason},
     status_fd::StatusFd,
 };
-use crate::{failure::Failure, stderr::Messages};
+use crate::{failure::Failure, status::State, stderr::Messages, waiting::Waiting};
 
 /// Reports what happens, and never blocks.
 #[derive(Debug)]
@@ -21,9 +22,26 @@ impl Reporter {
         Self { status, messages: Messages::new() }
     }
 
+    /// Returns how the wait for a lock is reported.
+    pub(super) fn waiting<'a>(&'a mut self, name: &'a ResourceName, order: Order) -> Waiting<'a> {
+        let Self { status, messages } = self;
+        let listener = status.is_open().then(|| -> Box<dyn FnOnce(&Status)> {
+            Box::new(|found| status.write(&Event::Waiting(State::new(name, found))))
+        });
+        Waiting { messages, order, listener }
+    }
+
     /// Reports an event.
     pub(super) fn event(&mut self, event: &Event<'_>) {
         self.status.write(event);
+    }
+
+    /// Reports the event of a failure, and returns the failure.
+    pub(super) fn failed(&mut self, failure: Failure) -> Failure {
+        if let Failure::Unavailable(error) = &failure {
+            self.event(&Event::Unavailable { error });
+        }
+        failure
     }
 
     /// Prints a message.

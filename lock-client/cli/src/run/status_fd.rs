@@ -64,6 +64,11 @@ impl StatusFd {
         })
     }
 
+    /// Whether events are written.
+    pub(super) fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Writes an event, in one write. If the descriptor doesn't take it, it is dropped.
     pub(super) fn write(&mut self, event: &Event<'_>) {
         let Some(outlet) = &mut self.0 else {

@@ -1,23 +1,35 @@
 //! The supervision of a running child and its lease.
 
-use std::{future::pending, os::unix::process::ExitStatusExt, process::ExitStatus};
+use std::{
+    future::pending, io, mem, os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration,
+};
 
 use lock_client::Lease;
 use rustix::process::Signal;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{
-    child::{Child, Progress},
+    child::{Child, CommandEnd, Progress},
     command::{self, Command},
     events::Event,
-    lost_lease::{Action, LeaseWatch},
+    lost_lease::{Action, LeaseWatch, Response},
     reporter::Reporter,
+    witness::Witness,
 };
 use crate::{
     exit_code,
     failure::Failure,
     signals::{Signals, failure_of_signal},
 };
+
+/// How long to wait for the processes that the command has started, before a message says so.
+const SAY_AFTER: Duration = Duration::from_secs(1);
+
+/// How long after a signal to ask whether the whole group has received it. `timeout` signals its
+/// child first, and then the group; a service manager signals one process after the other.
+const GROUP_PATIENCE: Duration = Duration::from_millis(20);
+/// How long to wait for the terminal's SIGINT when it has ended the command already.
+const INTERRUPT_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A lease, and the watch that decides what happens to the child when it is lost.
 #[derive(Debug)]
@@ -49,56 +61,152 @@ impl End {
     }
 }
 
-/// Supervises a child until it ends: forwards signals to it, and acts when its lease is lost.
-pub(super) async fn supervise(
-    mut child: Child,
-    command: &Command,
-    mut guard: Option<&mut Guard<'_>>,
-    reporter: &mut Reporter,
-    signals: &mut Signals,
-) -> Result<End, Failure> {
-    let mut received = None;
-    let mut interrupted = false;
-    loop {
-        // 1. Look at the lease. After SIGSTOP and SIGCONT, this comes before the SIGCONT is
-        //    forwarded: a child whose lease has expired must not continue.
-        if let Some(guard) = &mut guard {
-            guard.act(&child, reporter);
-        }
-        // 2. Forward the signal of the last round.
-        if let Some(signal) = received.take() {
-            child.forward(signal);
-        }
-        // 3. Wait for the child, a signal, or the next look at the lease.
-        tokio::select! {
-            biased;
-            progress = child.next() => match progress {
-                Ok(Progress::Started) => reporter.event(&Event::Started { pid: child.id() }),
-                Ok(Progress::NotRun(error)) => {
-                    let reason = command::exec_error(&command.program, &error);
-                    return Ok(End::NotRun(reporter.cannot_run(&reason)));
-                }
-                Ok(Progress::Ended(status)) => {
-                    let code = report_end(status, reporter);
-                    interrupted |= signals.pending().await.contains(&Signal::INT);
-                    let by_interrupt = status.signal() == Some(Signal::INT.as_raw());
-                    return Ok(if interrupted && by_interrupt {
-                        End::Interrupted
-                    } else {
-                        End::Ran { code }
-                    });
-                }
-                Err(error) => {
-                    child.signal(Signal::KILL);
-                    let error = format!("can't wait for the command: {error}");
-                    return Err(Failure::Unavailable(error));
-                }
-            },
-            signal = signals.next() => {
-                interrupted |= signal == Signal::INT;
-                received = Some(signal);
+/// The supervision of a running child: it forwards signals, and acts when the lease is lost.
+#[derive(Debug)]
+pub(super) struct Supervision<'a, 'l> {
+    pub(super) child: Child,
+    pub(super) command: &'a Command,
+    /// `None` if an outer `run` watches over the lease.
+    pub(super) guard: Option<&'a mut Guard<'l>>,
+    /// The time between SIGTERM and SIGKILL.
+    pub(super) grace: Duration,
+    pub(super) reporter: &'a mut Reporter,
+    pub(super) signals: &'a mut Signals,
+    pub(super) witness: &'a mut Witness,
+}
+
+impl Supervision<'_, '_> {
+    /// Supervises the command until it has ended, and the processes that it has started.
+    pub(super) async fn run(mut self) -> Result<End, Failure> {
+        let ended = self.wait().await;
+        ended.map_err(|error| {
+            self.child.end(Signal::KILL);
+            Failure::Unavailable(format!("can't wait for the command: {error}"))
+        })
+    }
+
+    async fn wait(&mut self) -> io::Result<End> {
+        let mut received = Vec::new();
+        let status = match self.command_ended(&mut received).await? {
+            CommandEnd::Ended(status) => status,
+            CommandEnd::NotRun(error) => {
+                let reason = command::exec_error(&self.command.program, &error);
+                return Ok(End::NotRun(self.reporter.cannot_run(&reason)));
             }
-            () = next_look(guard.as_deref()) => {}
+        };
+        let code = report_end(status, self.reporter);
+        if status.signal() == Some(Signal::INT.as_raw()) && !received.contains(&Signal::INT) {
+            // A terminal has sent it to this process too, if it was a terminal.
+            let signal = timeout(INTERRUPT_PATIENCE, self.signals.next()).await;
+            received.extend(signal);
+        }
+        let by_signal = received.iter().any(|signal| status.signal() == Some(signal.as_raw()));
+        // A command that takes SIGTERM may exit with any code.
+        self.descendants_ended(by_signal || received.contains(&Signal::TERM)).await?;
+        let interrupted = by_signal && status.signal() == Some(Signal::INT.as_raw());
+        Ok(if interrupted { End::Interrupted } else { End::Ran { code } })
+    }
+
+    /// Waits until the command has ended, and collects the signals that this process receives
+    /// meanwhile.
+    async fn command_ended(&mut self, received: &mut Vec<Signal>) -> io::Result<CommandEnd> {
+        let mut to_forward = Vec::new();
+        let mut forward_at = None;
+        loop {
+            // 1. Look at the lease. After SIGSTOP and SIGCONT, this comes before the SIGCONT is
+            //    forwarded: a child whose lease has expired must not continue.
+            self.look_at_lease();
+            // 2. Wait for the command, a signal, or the next look at the lease.
+            tokio::select! {
+                biased;
+                progress = self.child.next() => match progress? {
+                    Progress::Started => {
+                        self.reporter.event(&Event::Started { pid: self.child.id() });
+                    }
+                    Progress::Over(end) => return Ok(end),
+                },
+                signal = self.signals.next() => {
+                    received.push(signal);
+                    if !self.child.runs() {
+                        // There may have been no command yet to receive it.
+                        self.child.signal(signal);
+                    } else if !to_forward.contains(&signal) {
+                        to_forward.push(signal);
+                    }
+                    forward_at.get_or_insert(Instant::now() + GROUP_PATIENCE);
+                }
+                // 3. Forward signals, when it has shown whether they went to the whole group.
+                () = moment(forward_at) => {
+                    forward_at = None;
+                    self.forward(mem::take(&mut to_forward)).await;
+                }
+                () = next_look(self.guard.as_deref()) => {}
+            }
+        }
+    }
+
+    /// Forwards signals, unless the command has received them as a member of this process group.
+    async fn forward(&mut self, signals: Vec<Signal>) {
+        let of_group = self.witness.received().await;
+        for signal in signals {
+            if !(of_group.contains(signal) && self.child.has_our_group()) {
+                self.child.signal(signal);
+            }
+        }
+    }
+
+    /// Waits until no process that the command has started is left. If this is to end them, or a
+    /// signal asks for that, they get SIGTERM, and SIGKILL after the grace.
+    async fn descendants_ended(&mut self, mut ending: bool) -> io::Result<()> {
+        let mut kill_at = None;
+        let mut say_at = Some(Instant::now() + SAY_AFTER);
+        loop {
+            self.look_at_lease();
+            if mem::take(&mut ending) {
+                self.child.end(Signal::TERM);
+                kill_at = Some(Instant::now() + self.grace);
+            }
+            tokio::select! {
+                biased;
+                ended = self.child.descendants_ended() => return ended,
+                signal = self.signals.next() => ending = signal != Signal::CONT,
+                () = moment(kill_at) => {
+                    self.child.end(Signal::KILL);
+                    kill_at = None;
+                }
+                () = moment(say_at) => {
+                    self.reporter.message(format!(
+                        "the command has ended, and run waits for {}, which it has started; \
+                         run --close does not wait",
+                        self.child.describe_descendants(),
+                    ));
+                    say_at = None;
+                }
+                () = next_look(self.guard.as_deref()) => {}
+            }
+        }
+    }
+
+    /// Does everything that the lease's watch asks for now. The signal comes before the report.
+    fn look_at_lease(&mut self) {
+        let Some(Guard { lease, watch }) = &mut self.guard else {
+            return;
+        };
+        while let Some(action) = watch.next_action(lease.remaining()) {
+            match action {
+                Action::Lost(reason, response) => {
+                    match response {
+                        Response::End(signal) => self.child.end(signal),
+                        Response::Signal(signal) => self.child.signal(signal),
+                        Response::Nothing => {}
+                    }
+                    self.reporter.lost(lease.name(), reason);
+                }
+                Action::Kill => {
+                    self.child.end(Signal::KILL);
+                    self.reporter.message("the command did not end in time, and was killed");
+                }
+            }
         }
     }
 }
@@ -133,22 +241,10 @@ async fn next_look(guard: Option<&Guard<'_>>) {
     }
 }
 
-impl Guard<'_> {
-    /// Does everything that the watch asks for now. The signal comes before the report.
-    fn act(&mut self, child: &Child, reporter: &mut Reporter) {
-        while let Some(action) = self.watch.next_action(self.lease.remaining()) {
-            match action {
-                Action::Lost(reason, signal) => {
-                    if let Some(signal) = signal {
-                        child.signal(signal);
-                    }
-                    reporter.lost(self.lease.name(), reason);
-                }
-                Action::Kill => {
-                    child.signal(Signal::KILL);
-                    reporter.message("the command did not end in time, and was killed");
-                }
-            }
-        }
+/// Waits for a moment, if there is one.
+async fn moment(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => pending().await,
     }
 }

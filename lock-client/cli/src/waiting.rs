@@ -1,0 +1,105 @@
+//! The wait for a lock, as users see it: who holds the lock, for how long, and who waits before.
+
+use std::{convert::Infallible, time::Duration};
+
+use fence::ResourceName;
+use lock_client::{
+    Locks, Order,
+    backend::{HeldLock, Status},
+};
+use tokio::time::sleep;
+
+use crate::stderr::Messages;
+
+/// How long a wait lasts before it is reported, and between two reports.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Reports a wait for a lock: on the terminal, and to a listener.
+pub(crate) struct Waiting<'a> {
+    pub(crate) messages: &'a Messages,
+    pub(crate) order: Order,
+    /// Takes the first report; `None` if nobody listens.
+    pub(crate) listener: Option<Listener<'a>>,
+}
+
+type Listener<'a> = Box<dyn FnOnce(&Status) + 'a>;
+
+impl Waiting<'_> {
+    /// Reports until it is dropped.
+    pub(crate) async fn report(&mut self, locks: &Locks, name: &ResourceName) -> Infallible {
+        let mut ahead = u64::MAX;
+        loop {
+            sleep(INTERVAL).await;
+            if !self.messages.shows_progress() && self.listener.is_none() {
+                continue;
+            }
+            let Ok(status) = locks.status(name).await else {
+                self.messages.progress(format!("waiting for {name}: no answer"));
+                continue;
+            };
+            if let Some(listener) = self.listener.take() {
+                listener(&status);
+            }
+            // In the queue, this process is one of those that wait. Later ones wait behind it.
+            ahead = ahead.min(match self.order {
+                Order::Fair => status.queued.saturating_sub(1),
+                Order::Unordered => status.queued,
+            });
+            self.messages.progress(line(name, &status, ahead));
+        }
+    }
+}
+
+fn line(name: &ResourceName, status: &Status, ahead: u64) -> String {
+    let mut line = format!("waiting for {name}");
+    if let Some(held) = &status.held {
+        line = format!("{line}: held by {}", holder(held));
+        if let Some(left) = held.remaining {
+            line = format!("{line}, {:.0} s left", left.as_secs_f64().ceil());
+        }
+    }
+    if ahead > 0 { format!("{line}, {ahead} ahead") } else { line }
+}
+
+/// Describes the holder, and the queue, of a lock that was not acquired.
+pub(crate) fn describe(status: &Status) -> Option<String> {
+    let holder = holder(status.held.as_ref()?);
+    Some(match status.queued {
+        0 => format!("holder {holder}"),
+        queued => format!("holder {holder}, {queued} in the queue"),
+    })
+}
+
+/// Names a holder: by its label, or else by a part of the holder, which as a whole is the proof of
+/// holding.
+fn holder(held: &HeldLock) -> String {
+    if held.label.is_empty() { held.ownership.holder.redacted() } else { held.label.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_client::backend::Ownership;
+
+    use super::*;
+
+    #[test]
+    fn holder_remaining_time_and_queue_are_in_one_line() {
+        let name = "deploy".parse().unwrap();
+        let holder = "0123456789abcdef".parse().unwrap();
+        let token = fence::Token::new(34).unwrap();
+        let remaining = Some(Duration::from_millis(24_100));
+        let ownership = Ownership { holder, grant: token };
+        let held = HeldLock { token, ownership, remaining, since_ms: None, label: String::new() };
+        let labelled = HeldLock { label: "web-3 (pid 812)".to_owned(), ..held.clone() };
+        let status = Status { held: Some(held), last_token: Some(34), queued: 2 };
+        let expected = "waiting for deploy: held by 01234567..., 25 s left, 2 ahead";
+        assert_eq!(line(&name, &status, 2), expected);
+        assert_eq!(describe(&status).unwrap(), "holder 01234567..., 2 in the queue");
+        let status = Status { held: Some(labelled), ..status };
+        let expected = "waiting for deploy: held by web-3 (pid 812), 25 s left, 2 ahead";
+        assert_eq!(line(&name, &status, 2), expected);
+        let free = Status { held: None, ..status };
+        assert_eq!(line(&name, &free, 0), "waiting for deploy");
+        assert_eq!(describe(&free), None);
+    }
+}

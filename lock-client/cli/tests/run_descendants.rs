@@ -1,0 +1,254 @@
+//! `lock-client run` and the processes that its command has started: the lock is kept until none of
+//! them is left.
+
+use std::{fs, path::Path, time::Duration};
+
+use rustix::process::Signal;
+use testbed::{
+    Redis,
+    process::{Process, lives},
+    wait::{until, until_async},
+};
+use tokio::time::sleep;
+
+use crate::{
+    command::{PATIENCE, Run, locks, unix_millis, without_terminal},
+    names::name,
+    programs::LOCK_CLIENT,
+};
+
+/// Starts a worker as a process of its own. It says when it gets SIGTERM, and ends after that.
+const WORKER: &str = "trap 'echo worker terminated; exit' TERM
+    echo $$; while [ -e \"$WORK\" ]; do sleep 0.02; done; echo worker over";
+/// A worker that ignores SIGTERM.
+const STUBBORN: &str = "trap '' TERM; echo $$; while [ -e \"$WORK\" ]; do sleep 0.02; done";
+/// Without a terminal, a shell gives its background jobs another stdin and ignores SIGINT for them.
+const IN_BACKGROUND: &str = r#"sh -c "$WORKER" & echo $$; exit 5"#;
+const IN_FOREGROUND: &str = r#"sh -c "$WORKER"; echo the script continues"#;
+
+async fn held(redis: &Redis) -> bool {
+    locks(redis).status(&name("r")).await.unwrap().held.is_some()
+}
+
+/// A script that starts a worker, which works as long as a file exists.
+struct Work {
+    run: Run,
+    folder: tempfile::TempDir,
+}
+
+impl Work {
+    fn start(redis: &Redis, options: &[&str], script: &str, worker: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let work = folder.path().join("work");
+        fs::write(&work, "").unwrap();
+        let variables = [("WORK", work.to_str().unwrap()), ("WORKER", worker)];
+        let run = Run::start_with(redis, options, script, &variables);
+        Self { run, folder }
+    }
+
+    fn end(&self) {
+        fs::remove_file(self.folder.path().join("work")).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn lock_is_held_until_no_process_that_the_command_started_is_left() {
+    let redis = Redis::start().await.unwrap();
+    for script in [
+        IN_BACKGROUND,
+        // A daemon: another session, and its parent has ended.
+        r#"setsid sh -c '(sh -c "$WORKER" &) &'; echo $$; exit 5"#,
+    ] {
+        let mut work = Work::start(&redis, &[], script, WORKER);
+        let pids = [work.run.pid().await, work.run.pid().await];
+        assert_eq!(work.run.event("exited").await["code"], 5);
+        let says = || Ok(work.run.stderr().contains("waits for process"));
+        until(PATIENCE, says).await.unwrap();
+        let stderr = work.run.stderr();
+        let waits_for = pids.iter().filter(|pid| stderr.contains(&format!("process {pid} (")));
+        assert_eq!(waits_for.filter(|pid| lives(**pid)).count(), 1, "{pids:?}: {stderr}");
+        assert!(stderr.contains("--close"), "{stderr}");
+        assert!(held(&redis).await, "the worker works");
+        work.end();
+        assert_eq!(work.run.line().await, "worker over");
+        assert_eq!(work.run.exit_code().await, 5, "the command's own");
+        assert!(!held(&redis).await);
+        assert_eq!(work.run.event_names(), ["acquired", "started", "exited", "released"]);
+    }
+}
+
+/// The control for the test above.
+#[tokio::test]
+async fn closed_lock_is_released_when_the_command_itself_has_ended() {
+    let redis = Redis::start().await.unwrap();
+    let mut work = Work::start(&redis, &["--close"], IN_BACKGROUND, WORKER);
+    let pids = [work.run.pid().await, work.run.pid().await];
+    assert_eq!(work.run.exit_code().await, 5);
+    assert!(!held(&redis).await);
+    assert_eq!(pids.into_iter().filter(|pid| lives(*pid)).count(), 1, "the worker works");
+    work.end();
+}
+
+#[tokio::test]
+async fn signal_that_ends_the_command_ends_what_it_has_started_before_the_lock_is_released() {
+    let redis = Redis::start().await.unwrap();
+    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+        let mut work = Work::start(&redis, &[], IN_FOREGROUND, WORKER);
+        let worker = work.run.pid().await;
+        work.run.event("started").await;
+        work.run.signal(signal);
+        assert_eq!(work.run.line().await, "worker terminated");
+        assert_eq!(work.run.exit_code().await, code);
+        assert!(!lives(worker));
+        assert!(!held(&redis).await);
+        assert_eq!(work.run.event_names(), ["acquired", "started", "killed", "released"]);
+    }
+}
+
+#[tokio::test]
+async fn process_that_ignores_sigterm_holds_the_lock_until_it_is_killed() {
+    let redis = Redis::start().await.unwrap();
+    let mut work = Work::start(&redis, &["--kill-after", "500ms"], IN_FOREGROUND, STUBBORN);
+    let worker = work.run.pid().await;
+    work.run.event("started").await;
+    work.run.signal(Signal::TERM);
+    work.run.event("killed").await;
+    while held(&redis).await {
+        assert!(!work.run.event_names().contains(&"released".to_owned()));
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert!(!lives(worker));
+    assert_eq!(work.run.exit_code().await, 143, "the command's own");
+}
+
+/// The command has ended by itself, and run waits: a signal that comes then is not forwarded.
+#[tokio::test]
+async fn signal_that_comes_after_the_command_ends_what_is_left() {
+    let redis = Redis::start().await.unwrap();
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut work = Work::start(&redis, &[], IN_BACKGROUND, WORKER);
+        work.run.pid().await;
+        work.run.pid().await;
+        work.run.event("exited").await;
+        assert!(held(&redis).await);
+        work.run.signal(signal);
+        assert_eq!(work.run.line().await, "worker terminated");
+        assert_eq!(work.run.exit_code().await, 5);
+    }
+}
+
+#[tokio::test]
+async fn lost_lease_ends_what_the_command_has_started() {
+    let redis = Redis::start().await.unwrap();
+    let short = ["--ttl", "3s", "--kill-after", "1s"];
+    for script in [IN_FOREGROUND, r#"sh -c "$WORKER" & trap '' TERM; wait"#, IN_BACKGROUND] {
+        let mut work = Work::start(&redis, &short, script, WORKER);
+        work.run.pid().await;
+        work.run.event("started").await;
+        let deleted: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+        assert_eq!(deleted, 1);
+        while work.run.line().await != "worker terminated" {}
+        assert_eq!(work.run.exit_code().await, 79);
+        assert_eq!(work.run.event_names().last().unwrap(), "not-held");
+    }
+}
+
+/// Returns whether the worker is dead when the ttl ends in a Redis that hangs.
+async fn worker_is_dead_when_the_ttl_ends(options: &[&str]) -> bool {
+    let mut redis = Redis::start().await.unwrap();
+    let options = [&["--ttl", "3s", "--kill-after", "1s"], options].concat();
+    let mut work = Work::start(&redis, &options, IN_FOREGROUND, STUBBORN);
+    let worker = work.run.pid().await;
+    work.run.event("started").await;
+    redis.process().pause().await.unwrap();
+    let end = work.run.event("acquired").await["deadline_ms"].as_u64().unwrap();
+    until(PATIENCE, || Ok(unix_millis() >= end || !lives(worker))).await.unwrap();
+    let dead = !lives(worker);
+    work.end();
+    redis.process().resume().unwrap();
+    assert_eq!(work.run.exit_code().await, 79);
+    dead
+}
+
+#[tokio::test]
+async fn what_the_command_has_started_is_dead_before_the_ttl_ends() {
+    assert!(worker_is_dead_when_the_ttl_ends(&[]).await);
+    assert!(!worker_is_dead_when_the_ttl_ends(&["--close"]).await, "the control");
+}
+
+/// Each process starts the next one and ends: it forks while it is being killed.
+#[tokio::test]
+async fn process_that_forks_while_it_is_killed_does_not_escape() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("hop");
+    fs::write(&script, "[ -e \"$WORK\" ] || exit; echo > \"$WORK.hops\"; sh $0 &").unwrap();
+    let hop = format!("trap '' TERM; sh {}; echo hopping; exit 5", script.display());
+    // The control: with --close, it lives on.
+    for (close, escapes) in [(&[][..], false), (&["--close"], true)] {
+        let work = folder.path().join(format!("work {escapes}"));
+        let hops = folder.path().join(format!("work {escapes}.hops"));
+        fs::write(&work, "").unwrap();
+        let options = [&["--kill-after", "100ms"], close].concat();
+        let variables = [("WORK", work.to_str().unwrap())];
+        let mut run = Run::start_with(&redis, &options, &hop, &variables);
+        assert_eq!(run.line().await, "hopping");
+        run.event("exited").await;
+        if !escapes {
+            run.signal(Signal::TERM);
+        }
+        assert_eq!(run.exit_code().await, 5);
+        fs::remove_file(&hops).unwrap();
+        sleep(Duration::from_millis(300)).await;
+        assert_eq!(hops.exists(), escapes);
+        fs::remove_file(&work).unwrap();
+    }
+}
+
+/// A process that was not started by the command is none of its descendants.
+#[tokio::test]
+async fn earlier_child_of_this_process_is_not_waited_for() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let script = r#"sleep 600 & echo $!; exec "$@""#;
+    let mut command = without_terminal("sh");
+    command.args(["-c", script, "sh", LOCK_CLIENT, "run", "r", "--redis", &redis.url()]);
+    command.args(["--", "sh", "-c", "sleep 0.1 & exit 5"]);
+    let mut run = Process::spawn("run", &command, folder.path()).unwrap();
+    let earlier: i32 = run.line(PATIENCE).await.unwrap().parse().unwrap();
+    assert_eq!(run.exit(PATIENCE).await.unwrap().code(), Some(5));
+    assert!(lives(earlier.cast_unsigned()));
+    let earlier = rustix::process::Pid::from_raw(earlier).unwrap();
+    rustix::process::kill_process(earlier, Signal::KILL).unwrap();
+}
+
+#[tokio::test]
+async fn adopted_orphans_do_not_stay_zombies() {
+    let redis = Redis::start().await.unwrap();
+    let mut run = Run::start(&redis, &[], "(sleep 0.1 & echo $!); read go");
+    let orphan = run.pid().await;
+    let gone = || Ok(!Path::new(&format!("/proc/{orphan}")).exists());
+    until(PATIENCE, gone).await.unwrap();
+    run.continue_script();
+    assert_eq!(run.exit_code().await, 0);
+}
+
+/// The inner run passes SIGTERM on to its own command.
+#[tokio::test]
+async fn command_of_an_inner_run_gets_sigterm_once() {
+    let redis = Redis::start().await.unwrap();
+    let worker = "trap 'echo TERM' TERM; echo $$; while [ -e \"$WORK\" ]; do sleep 0.02; done";
+    let script = format!(r#"{LOCK_CLIENT} run other -- sh -c "$WORKER" & echo $$; wait"#);
+    let mut work = Work::start(&redis, &[], &script, worker);
+    work.run.pid().await;
+    work.run.pid().await;
+    work.run.event("started").await;
+    let inner = async || Ok(locks(&redis).status(&name("other")).await?.held.is_some());
+    until_async(PATIENCE, inner).await.unwrap();
+    work.run.signal(Signal::TERM);
+    assert_eq!(work.run.line().await, "TERM");
+    sleep(Duration::from_millis(300)).await;
+    work.end();
+    assert_eq!(work.run.exit_code().await, 143);
+    assert!(work.run.process().line(PATIENCE).await.is_err(), "and not once more");
+}

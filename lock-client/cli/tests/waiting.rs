@@ -1,0 +1,138 @@
+//! What `lock-client run` and `acquire` say while they wait for a lock, when they give up, and in
+//! their logs.
+
+use std::{fs, time::Duration};
+
+use lock_client::{Lease, Ttl};
+use testbed::{
+    Redis,
+    process::Process,
+    wait::{until, until_async},
+};
+use tokio::time::sleep;
+
+use crate::{
+    command::{
+        PATIENCE, Run, assert_failed, command, lock_client, locks, output, without_terminal,
+    },
+    names::name,
+    programs::LOCK_CLIENT,
+};
+
+async fn held_lease(redis: &Redis) -> Lease {
+    locks(redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap()
+}
+
+/// Waits until the queue of the lock has this length.
+async fn until_queued(redis: &Redis, queued: u64) {
+    let is_queued = async || Ok(locks(redis).status(&name("r")).await?.queued == queued);
+    until_async(PATIENCE, is_queued).await.unwrap();
+}
+
+#[tokio::test]
+async fn wait_is_one_line_on_a_terminal_which_is_cleared_at_its_end() {
+    let redis = Redis::start().await.unwrap();
+    let url = redis.url();
+    for waiting in [
+        format!("{LOCK_CLIENT} run r --redis {url} --fair -- echo began"),
+        format!("{LOCK_CLIENT} acquire r --redis {url} --fair --ttl 1s"),
+    ] {
+        let lease = held_lease(&redis).await;
+        let holder = lease.holder().redacted();
+        let mut first = Run::start(&redis, &["--fair"], "true");
+        until_queued(&redis, 1).await;
+        let folder = tempfile::tempdir().unwrap();
+        let screen = folder.path().join("screen");
+        let mut command = without_terminal("script");
+        command.args(["-qefc", &waiting]).arg(&screen);
+        let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
+        let shown = || fs::read_to_string(&screen).unwrap_or_default();
+        let expected = format!("\r\u{1b}[Kwaiting for r: held by {holder}, ");
+        let shows = |text: &str| Ok(shown().contains(text));
+        until(PATIENCE, || shows(&expected)).await.unwrap();
+        until(PATIENCE, || shows(" s left, 1 ahead\r\u{1b}[K")).await.unwrap();
+        lease.release().await.unwrap();
+        assert_eq!(first.exit_code().await, 0);
+        assert_eq!(terminal.exit(PATIENCE).await.unwrap().code(), Some(0));
+        let shown = shown();
+        let after = shown.rsplit_once("\r\u{1b}[K").unwrap().1;
+        assert!(after.contains("began") || after.contains("\"token\""), "{shown:?}");
+        assert!(!after.contains("waiting for"), "{shown:?}");
+        let free = async || Ok(locks(&redis).status(&name("r")).await?.held.is_none());
+        until_async(PATIENCE, free).await.unwrap();
+    }
+}
+
+/// The terminal belongs to what the user types meanwhile.
+#[tokio::test]
+async fn wait_in_the_background_of_a_terminal_shows_nothing() {
+    let redis = Redis::start().await.unwrap();
+    let lease = held_lease(&redis).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (screen, events) = (folder.path().join("screen"), folder.path().join("events"));
+    let run = format!("{LOCK_CLIENT} run r --redis {} --status-fd 3 -- true", redis.url());
+    let in_background = format!("set -m; {run} 3>> {} & wait", events.display());
+    let mut command = without_terminal("script");
+    command.args(["-qefc", &format!("bash -c '{in_background}'")]).arg(&screen);
+    let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
+    let has_waited = || Ok(fs::read_to_string(&events).is_ok_and(|line| line.contains("waiting")));
+    until(PATIENCE, has_waited).await.unwrap();
+    lease.release().await.unwrap();
+    assert_eq!(terminal.exit(PATIENCE).await.unwrap().code(), Some(0));
+    let shown = fs::read_to_string(&screen).unwrap();
+    assert!(!shown.contains("waiting"), "{shown:?}");
+}
+
+#[tokio::test]
+async fn wait_without_a_terminal_is_an_event_and_nothing_on_stderr() {
+    let redis = Redis::start().await.unwrap();
+    let lease = held_lease(&redis).await;
+    let mut run = Run::start(&redis, &[], "true");
+    let waiting = run.event("waiting").await;
+    assert_eq!(waiting["name"], "r");
+    assert_eq!(waiting["holder"], lease.holder().redacted());
+    assert!((1..=60_000).contains(&waiting["remaining_ms"].as_u64().unwrap()), "{waiting}");
+    sleep(Duration::from_millis(1_500)).await;
+    lease.release().await.unwrap();
+    assert_eq!(run.exit_code().await, 0);
+    let waits = run.events().iter().filter(|event| event["event"] == "waiting").count();
+    assert_eq!((waits, run.stderr().as_str()), (1, ""));
+}
+
+#[tokio::test]
+async fn failure_names_the_holder_and_the_queue() {
+    let redis = Redis::start().await.unwrap();
+    let url = redis.url();
+    let lease = held_lease(&redis).await;
+    let holder = lease.holder().redacted();
+    let mut queued = Run::start(&redis, &["--fair"], "true");
+    until_queued(&redis, 1).await;
+    let expected = format!(" s (holder {holder}, 1 in the queue)");
+    for arguments in [&["run", "r", "--no-wait"][..], &["acquire", "r", "--no-wait"]] {
+        let command = if arguments[0] == "run" { &["--", "true"][..] } else { &[] };
+        let failed = lock_client(&[arguments, &["--redis", &url], command].concat()).await;
+        assert_failed(&failed, 75, "lock `r` is held by another client for another ");
+        assert_failed(&failed, 75, &expected);
+        assert!(!String::from_utf8_lossy(&failed.stderr).contains(lease.holder().as_str()));
+    }
+    lease.release().await.unwrap();
+    assert_eq!(queued.exit_code().await, 0);
+}
+
+#[tokio::test]
+async fn logs_are_printed_if_they_are_asked_for() {
+    let redis = Redis::start().await.unwrap();
+    let url = redis.url();
+    let run = |arguments: &[&str], log: Option<&str>| {
+        let mut run = command(arguments);
+        run.args(["run", "r", "--redis", &url, "--", "true"]);
+        run.envs(log.map(|log| ("RUST_LOG", log)));
+        async move { String::from_utf8(output(run).await.stderr).unwrap() }
+    };
+    assert_eq!(run(&[], None).await, "", "the control");
+    for logged in [run(&["-v"], None).await, run(&[], Some("lock_client=debug")).await] {
+        assert!(logged.contains("acquired") && logged.contains("released"), "{logged}");
+        assert!(logged.contains("name=r") && logged.contains("holder=\""), "{logged}");
+    }
+    assert_eq!(run(&["-v"], Some("error")).await, "", "RUST_LOG decides");
+}
