@@ -1,6 +1,7 @@
 //! The library of locks, on Redis servers of its own.
 
 mod acquiring;
+mod client_certificates;
 mod connections;
 mod idle_connections;
 mod leases;
@@ -20,3 +21,4 @@ mod slow_network;
 mod start_cluster;
 mod subscriptions;
 mod waiting;
+mod wrong_addresses;

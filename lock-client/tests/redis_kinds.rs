@@ -19,7 +19,7 @@ use crate::{
 const SOON: Duration = Duration::from_secs(30);
 
 /// The rights of a user, as `lock-client/README.md` lists them.
-const ACL: &str = "resetchannels &fenced:* ~fenced:* -@all +eval +evalsha +ping +publish \
+pub(crate) const ACL: &str = "resetchannels &fenced:* ~fenced:* -@all +eval +evalsha +ping +publish \
                    +subscribe +unsubscribe +exists +get +set +incr +del +pexpire +pttl +time \
                    +zadd +zrem +zrange +zrank +zscore +zcard";
 

@@ -29,8 +29,12 @@ pub(crate) struct LockService {
     /// - a Cluster: redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],...
     ///
     /// With rediss instead of redis, the connections are encrypted (TLS); SSL_CERT_FILE names
-    /// the certificates to trust. Set a password in the environment rather than in an
-    /// argument, which ps shows.
+    /// the certificates to trust. Settings follow a ?, with & between them:
+    /// - tls-ca=FILE, tls-cert=FILE, tls-key=FILE: the authority to trust instead, and the
+    ///   client's certificate and key
+    /// - sentinel-user=USER, sentinel-password=PASSWORD: the user at the Sentinels
+    ///
+    /// Set a password in the environment rather than in an argument, which ps shows.
     ///
     /// Redlock: give --redis once for each node of the cluster that `node init` started. Each
     /// node is one Redis, on a host or a Unix socket. In the environment, the URLs are

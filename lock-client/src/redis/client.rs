@@ -62,12 +62,22 @@ impl Redis {
     ///
     /// With TLS, the Sentinels' connections are encrypted too. The server's certificate must be
     /// signed by one that the system trusts. The environment variable `SSL_CERT_FILE` may name a
-    /// file with others. Users and passwords are percent-encoded. They are those of Redis:
-    /// Sentinels are asked without a password. Name several nodes of a Cluster, because waiters
-    /// subscribe at a named one.
+    /// file with others. Users and passwords are those of Redis. Name several nodes of a Cluster,
+    /// because waiters subscribe at a named one.
+    ///
+    /// Settings follow a `?`, with `&` between them. All parts of a URL are percent-encoded.
+    ///
+    /// | setting | meaning |
+    /// |---|---|
+    /// | `tls-ca=FILE` | certificates to trust, not the system's |
+    /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
+    /// | `sentinel-user=USER&sentinel-password=PASSWORD` | the user at the Sentinels |
+    ///
+    /// The files are PEM. They are read once, here.
     ///
     /// # Errors
-    /// [`InvalidRedisUrl`] if the URL can't be used, or needs a feature that was not compiled.
+    /// [`InvalidRedisUrl`] if the URL can't be used, needs a feature that was not compiled, or names
+    /// a file that can't be read.
     pub fn open(url: &str) -> Result<Self, InvalidRedisUrl> {
         let (server, limits) = (Arc::new(Server::open(url)?), TimeLimits::default());
         Ok(Self {

@@ -77,16 +77,11 @@ impl Connection {
         }
     }
 
-    /// Connects, but refuses a node of Redlock: a lock on one node excludes nobody.
+    /// Connects, but refuses a server that is a part of something larger.
     async fn connect(&self) -> RedisResult<Transport> {
         let transport = self.server.connect(self.limits).await?;
-        if let Some(connection) = transport.single_node()
-            && is_redlock_node(connection.clone()).await?
-        {
-            return Err(RedisError::from((
-                ErrorKind::InvalidClientConfig,
-                "this is a node of Redlock: name all nodes of its cluster",
-            )));
+        if let Some(connection) = transport.single_node() {
+            refuse_part(connection.clone()).await?;
         }
         Ok(transport)
     }
@@ -100,15 +95,24 @@ impl Connection {
     }
 }
 
-/// Whether a server has the record of a node. A node that just restarted may answer `-LOADING`, and
-/// then votes for nobody: any error but one fails the connection.
-async fn is_redlock_node(mut connection: MultiplexedConnection) -> RedisResult<bool> {
-    let mut ttl = redis::cmd("PTTL");
-    ttl.arg(Keys::NODE);
-    match ttl.query_async::<i64>(&mut connection).await {
-        Ok(ttl) => Ok(ttl != -2),
+/// Refuses a node of Redlock, because a lock on one node excludes nobody, and a node of a Cluster,
+/// because it has only some of the locks.
+///
+/// A node of Redlock that just restarted may answer `-LOADING`, and then votes for nobody: any error
+/// but one fails the connection.
+async fn refuse_part(mut connection: MultiplexedConnection) -> RedisResult<()> {
+    let refused = |reason| Err(RedisError::from((ErrorKind::InvalidClientConfig, reason)));
+    let mut exist = redis::cmd("EXISTS");
+    // A node of a Cluster refuses two keys of different slots, whichever slots it has.
+    exist.arg(Keys::NODE).arg(Keys::NOTHING);
+    match exist.query_async::<u64>(&mut connection).await.map_err(|error| (error.kind(), error)) {
+        Ok(0) => Ok(()),
+        Ok(_) => refused("this is a node of Redlock: name all nodes of its cluster"),
+        Err((ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::ClusterDown), _)) => {
+            refused("this is a node of a Redis Cluster: name it by redis+cluster://")
+        }
         // A client without the right to ask continues.
-        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => Ok(false),
-        Err(error) => Err(error),
+        Err((ErrorKind::Server(ServerErrorKind::NoPerm), _)) => Ok(()),
+        Err((_, error)) => Err(error),
     }
 }

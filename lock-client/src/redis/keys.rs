@@ -12,6 +12,8 @@ impl Keys {
     /// The record of a node's membership in a Redlock cluster. A server that has this key never
     /// grants a lock alone.
     pub const NODE: &str = "fenced:node";
+    /// A key that never exists, and is in another slot of a Cluster than [`NODE`](Self::NODE).
+    pub(super) const NOTHING: &str = "fenced:nothing";
     /// A pattern that matches every key here.
     #[cfg(feature = "redlock")]
     pub(crate) const ALL: &str = "fenced:*";
