@@ -97,6 +97,9 @@ impl Replay {
         let verdict = if record.holds { "Shown" } else { "NOT shown, in this run" };
         let verdict = paragraph(&format!("{verdict}: {}", scenario.claim), width);
         print(&format!("\n{verdict}\n"))?;
+        if let Some(file) = &self.svg {
+            print(&format!("The picture is in {}.\n", file.display()))?;
+        }
         if is_demo {
             let others = scenario::ALL.len() - 1;
             print(&format!(

@@ -7,7 +7,7 @@ use tokio::{runtime::Handle, time::timeout};
 use tracing::{Instrument, Span};
 
 use crate::{
-    backend::{Attempt, Contention, Wakeups},
+    backend::{Attempt, BackendError, Contention, Wakeups},
     clock::Moment,
     error::AcquireError,
     lease::Lease,
@@ -19,17 +19,16 @@ use crate::{
     ttl::Ttl,
 };
 
-/// How long a request is repeated without an answer, if the caller set no limit.
-const UNAVAILABLE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a request is repeated without an answer, if the caller set no limit: so many times the
+/// backend's answer time-out.
+const UNAVAILABLE_PATIENCE: u32 = 20;
 /// The same for a single try, and for the first of a limited wait. A single try is repeated only
 /// because its reply may be lost. The first try may have to connect.
-const TRY_PATIENCE: Duration = Duration::from_secs(2);
+const TRY_PATIENCE: u32 = 4;
 /// The same at the end of a limited wait: enough for one answer.
-const LAST_TRY_PATIENCE: Duration = Duration::from_millis(500);
+const LAST_TRY_PATIENCE: u32 = 1;
 /// How long a waiter waits for a notification before it tries without one.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
-/// The same in the queue, where each try also shows that the waiter is alive.
-const LONGEST_SLEEP_IN_QUEUE: Duration = Duration::from_secs(1);
 
 /// One acquire. If it ends without a lease, or is dropped, it releases what it may have acquired,
 /// and leaves the queue.
@@ -87,7 +86,7 @@ impl<'a> Acquisition<'a> {
             if result.is_err() && self.needs_undo {
                 let undo = self.service.backend.release(self.name, &self.holder, None);
                 // Without an answer, the drop of this value repeats it in the background.
-                if let Ok(Ok(_)) = timeout(LAST_TRY_PATIENCE, undo).await {
+                if let Ok(Ok(_)) = timeout(self.service.patience(LAST_TRY_PATIENCE), undo).await {
                     self.needs_undo = false;
                 }
             }
@@ -130,16 +129,8 @@ impl<'a> Acquisition<'a> {
             if self.out_of_time() {
                 return Err(AcquireError::contended(self.name, contention));
             }
-            // 5. Wait for a notification, but no longer than until the present lease expires,
-            //    because nobody notifies of that. A notification may also be lost.
-            let longest = match self.terms.order {
-                Order::Unordered => LONGEST_SLEEP,
-                Order::Fair => LONGEST_SLEEP_IN_QUEUE,
-            };
-            // One millisecond more, so that the lease has expired by then.
-            let expired = |left: Duration| left + Duration::from_millis(1);
-            let until_expired = contention.remaining.map_or(longest, expired);
-            let nap = until_expired.min(longest).min(self.time_left());
+            // 5. Wait for a notification. It may be lost, so try from time to time without one.
+            let nap = longest_nap(contention).min(self.time_left());
             let _notified_or_not = timeout(nap, wakeups.next()).await;
         }
     }
@@ -170,7 +161,7 @@ impl<'a> Acquisition<'a> {
         let mut requests = 0;
         let attempt = self.service.retry_until(self.answer_by(), || {
             requests += 1;
-            self.service.backend.try_acquire(self.name, &self.holder, self.ttl, self.terms.order)
+            self.request()
         });
         let attempt = attempt.await;
         self.answered |= attempt.is_ok();
@@ -197,6 +188,20 @@ impl<'a> Acquisition<'a> {
         }
     }
 
+    /// Sends one request. A grant that arrives after its deadline counts as no answer: the next
+    /// request sets the full ttl again, or finds that another client holds the lock.
+    async fn request(&self) -> Result<Attempt, BackendError> {
+        let backend = &self.service.backend;
+        let (holder, ttl, order) = (&self.holder, self.ttl, self.terms.order);
+        match backend.try_acquire(self.name, holder, ttl, order).await? {
+            Attempt::Granted { asked, .. } if (asked + ttl.reliable()).has_passed() => {
+                let reason = format!("{}: granted too late for this ttl", backend.address());
+                Err(BackendError::Unavailable(reason.into()))
+            }
+            attempt => Ok(attempt),
+        }
+    }
+
     async fn subscribe(&self) -> Result<Wakeups, AcquireError> {
         let subscribed = self.service.retry_until(self.answer_by(), || {
             self.service.backend.subscribe(self.name, &self.holder, self.terms.order)
@@ -211,7 +216,7 @@ impl<'a> Acquisition<'a> {
             Wait::AtMost(_) if self.answered => LAST_TRY_PATIENCE,
             Wait::AtMost(_) | Wait::No => TRY_PATIENCE,
         };
-        let answer_by = Moment::now() + patience;
+        let answer_by = Moment::now() + self.service.patience(patience);
         self.wait_until.map_or(answer_by, |end| end.max(answer_by))
     }
 
@@ -222,6 +227,14 @@ impl<'a> Acquisition<'a> {
     fn out_of_time(&self) -> bool {
         self.time_left().is_zero()
     }
+}
+
+/// How long a waiter sleeps without a notification.
+fn longest_nap(contention: Contention) -> Duration {
+    // Nobody notifies when a lease expires. One millisecond more, so that it has expired by then.
+    let expired = |left: Duration| left + Duration::from_millis(1);
+    let own = || contention.remaining.map_or(LONGEST_SLEEP, expired).min(LONGEST_SLEEP);
+    contention.nap.unwrap_or_else(own)
 }
 
 /// How the wait for the first place in this process ended.
@@ -239,7 +252,8 @@ impl Drop for Acquisition<'_> {
             (self.service.clone(), self.name.clone(), self.holder.clone());
         let undo = async move {
             let release = || service.backend.release(&name, &holder, None);
-            let _ = service.retry_until(Moment::now() + TRY_PATIENCE, release).await;
+            let _ =
+                service.retry_until(Moment::now() + service.patience(TRY_PATIENCE), release).await;
         };
         // If the runtime has ended, nothing can be sent. Then the lock is free after its ttl, and
         // the queue removes the holder.

@@ -41,6 +41,9 @@ use tokio::sync::Notify;
 
 use crate::{clock::Moment, terms::Order, ttl::Ttl};
 
+/// How long one request may take, if the backend does not say otherwise.
+pub(crate) const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// The answer of a lock service that is still on its way.
 pub type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
 
@@ -56,7 +59,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// If the holder already holds it, this returns the same token and grant again and sets the
     /// full ttl. So an attempt whose reply was lost may be repeated. If another client holds the
     /// lock and the order is fair, the holder waits in the queue from then on. It keeps its place
-    /// as long as it tries again every second.
+    /// as long as it tries again when its [nap](Contention::nap) ends, and when it is notified.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lock may have been acquired. The caller
@@ -112,6 +115,11 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Returns the lock's present state.
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status>;
 
+    /// How long one request may take. A request without an answer is repeated for a multiple of it.
+    fn answer_timeout(&self) -> Duration {
+        DEFAULT_ANSWER_TIMEOUT
+    }
+
     /// Returns the address of the lock service, without a password, for error messages.
     fn address(&self) -> String;
 }
@@ -137,6 +145,10 @@ pub enum Attempt {
 pub struct Contention {
     /// The time until the lock expires, unless it is renewed or released; `None` if it never does.
     pub remaining: Option<Duration>,
+    /// The number of waiters before this one in the queue; `None` in no order.
+    pub ahead: Option<u64>,
+    /// How long this waiter may sleep until it must try again; `None` if it may choose.
+    pub nap: Option<Duration>,
 }
 
 /// One ownership of a lock. The grant distinguishes it from another ownership of the same holder.
@@ -198,6 +210,11 @@ pub struct HeldLock {
     pub ownership: Ownership,
     /// The time until the lock expires, unless it is renewed or released; `None` if it never does.
     pub remaining: Option<Duration>,
+    /// The time of the grant by the client's clock, in milliseconds of Unix time; `None` if the lock
+    /// service does not record it.
+    pub since_ms: Option<u64>,
+    /// The owner's label; empty without one. It proves nothing.
+    pub label: String,
 }
 
 /// Why a lock service did not do what it was asked. The source names the server.

@@ -215,7 +215,9 @@ mod tests {
     #[test]
     fn errors_name_the_lock_and_print_each_cause_once() {
         let lock: ResourceName = "deploy".parse().unwrap();
-        let contended = |remaining| AcquireError::contended(&lock, Contention { remaining });
+        let contended = |remaining| {
+            AcquireError::contended(&lock, Contention { remaining, ahead: None, nap: None })
+        };
         for (remaining, text) in [
             (None, "lock `deploy` is held by another client"),
             (

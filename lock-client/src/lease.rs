@@ -22,9 +22,9 @@ use crate::{
     terms::Renewal,
 };
 
-/// How long a release waits for an answer: as long as the lease lasts, within these bounds.
-const RELEASE_PATIENCE: RangeInclusive<Duration> =
-    Duration::from_millis(500)..=Duration::from_secs(2);
+/// How long a release waits for an answer: as long as the lease lasts, within these numbers of the
+/// backend's answer time-outs.
+const RELEASE_PATIENCE: RangeInclusive<u32> = 1..=4;
 
 /// A held lock: the right to act on a resource until the deadline, and the token that proves it.
 ///
@@ -195,6 +195,7 @@ impl Share {
         self.stop_renewing();
         let held = &self.held;
         let (least, most) = RELEASE_PATIENCE.into_inner();
+        let (least, most) = (held.service.patience(least), held.service.patience(most));
         let deadline = Moment::now() + held.remaining().clamp(least, most);
         // From here on, another client may hold the lock.
         held.end();
@@ -219,7 +220,8 @@ impl Drop for Share {
         let held = self.held.clone();
         held.end();
         let release = async move {
-            if let Err(error) = held.release(Moment::now() + *RELEASE_PATIENCE.end()).await {
+            let patience = held.service.patience(*RELEASE_PATIENCE.end());
+            if let Err(error) = held.release(Moment::now() + patience).await {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(parent: &held.span, error, "a lock was not released");
             }

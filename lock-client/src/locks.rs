@@ -1,8 +1,8 @@
 //! The locks of one lock service.
 
-use std::{pin::pin, time::Duration};
+use std::pin::pin;
 
-use fence::{Holder, ResourceName};
+use fence::{Holder, ResourceName, Token};
 use futures_util::future::{Either, select};
 use tracing::{Instrument, Span};
 
@@ -19,8 +19,9 @@ use crate::{
     terms::{Order, Terms, Wait},
 };
 
-/// How long a request is repeated without an answer, if it is not part of an acquire.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a request is repeated without an answer, if it is not part of an acquire: so many times
+/// the backend's answer time-out.
+const PATIENCE: u32 = 4;
 
 /// The locks of one lock service.
 ///
@@ -55,6 +56,8 @@ impl Locks {
     /// A lock service that does not answer is asked again. If the wait is unlimited, this goes on
     /// for 10 seconds, and without a wait for 2. If the wait is limited, it goes on until the wait
     /// ends, but for at least 2 seconds, or half a second once the service has answered.
+    /// These times grow with [`answer_timeout`](Backend::answer_timeout) of the backend, which is half
+    /// a second here.
     ///
     /// # Errors
     /// [`AcquireError::Contended`] if another client still holds the lock after the wait,
@@ -174,7 +177,7 @@ impl Locks {
         let ttl = terms.first_ttl();
         let Detached { name, ownership, .. } = detached;
         let mut asked = Moment::now();
-        let renewed = self.service.retry_until(asked + PATIENCE, || {
+        let renewed = self.service.retry_until(asked + self.service.patience(PATIENCE), || {
             asked = Moment::now();
             self.service.backend.renew(&name, &ownership, ttl)
         });
@@ -203,6 +206,29 @@ impl Locks {
         self.read(name, || self.service.backend.status(name)).await
     }
 
+    /// Releases a lock that its owner left held, if this is still the owner's token, and notifies the
+    /// waiters. Returns whether it was. An owner that lives loses its lease, and its token protects
+    /// the resource.
+    ///
+    /// # Errors
+    /// [`LockServiceError`] if the lock service did not answer for 2 seconds, or refused.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, the lock may have been released.
+    pub async fn break_lock(
+        &self,
+        name: &ResourceName,
+        token: Token,
+    ) -> Result<bool, LockServiceError> {
+        let held = self.status(name).await?.held;
+        let Some(held) = held.filter(|held| held.token == token) else { return Ok(false) };
+        let holder = held.ownership.holder;
+        // No other grant has this holder. If the release finds the lock free, an earlier try of it
+        // was carried out, or the owner itself has released the lock.
+        self.read(name, || self.service.backend.release(name, &holder, Some(token))).await?;
+        Ok(true)
+    }
+
     /// Subscribes to the releases of a lock, without a place among its waiters. When this returns,
     /// every later release is notified, unless the lock goes to the first waiter of its fair queue.
     ///
@@ -223,7 +249,10 @@ impl Locks {
     where
         F: Future<Output = Result<T, BackendError>>,
     {
-        let answer = self.service.retry_until(Moment::now() + PATIENCE, request).await;
+        let answer = self
+            .service
+            .retry_until(Moment::now() + self.service.patience(PATIENCE), request)
+            .await;
         answer.map_err(|source| LockServiceError { lock: name.clone(), source })
     }
 

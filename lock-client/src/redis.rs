@@ -6,7 +6,7 @@
 //! **Why it grows.** Redis runs one script at a time, and nothing ever lowers the counter. A
 //! missing counter starts at the client's Unix time in milliseconds. This is above every token that
 //! it ever issued, unless clocks went back or the lock was granted more than 1 000 times a second
-//! throughout. To start it elsewhere, set it before its first use: `SET fenced:{NAME}:token 0`.
+//! throughout. To start it elsewhere, set it before its first use: `SET fenced:{NAME}:token 32`.
 //!
 //! **What breaks that.** A Redis that loses writes: one that restarts without persistence or from
 //! an old snapshot, fails over to a replica that lags behind, or evicts keys. Then a token may be
@@ -37,6 +37,7 @@ mod connection;
 mod failure;
 pub(crate) mod keys;
 pub(crate) mod line;
+mod names;
 mod reply;
 pub(crate) mod script;
 mod server;
@@ -46,11 +47,12 @@ pub(crate) mod wakeups;
 
 pub use self::client::Redis;
 pub use self::keys::Keys;
+pub use self::names::HeldNames;
 pub use self::server::{InvalidRedisUrl, Server, has_password};
 
 #[cfg(feature = "redlock")]
 pub(crate) use self::{
-    connection::LONGEST_SILENCE,
     failure::is_passing,
     reply::{InvalidReply, remaining_time, status, unix_millis, valid_token},
+    settings::TimeLimits,
 };

@@ -84,7 +84,10 @@ use self::{
 use crate::{
     Locks, Moment, Order, Ttl,
     backend::{Attempt, Backend, BackendError, BackendFuture, Ownership, Status, Wakeups},
-    redis::{self, keys::Keys, script::STATUS, unix_millis, valid_token, wakeups::Subscriptions},
+    redis::{
+        self, TimeLimits, keys::Keys, script::STATUS, unix_millis, valid_token,
+        wakeups::Subscriptions,
+    },
 };
 
 pub use self::{majority::majority, node_urls::InvalidNodes};
@@ -119,7 +122,10 @@ impl Redlock {
     /// [`InvalidNodes`] if the URLs do not name such nodes.
     pub fn open<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self, InvalidNodes> {
         let nodes: Vec<_> = NodeUrl::parse_all(urls)?.into_iter().map(Node::new).collect();
-        let subscriptions = nodes.iter().map(|node| Subscriptions::new(node.server())).collect();
+        let subscriptions = nodes
+            .iter()
+            .map(|node| Subscriptions::new(node.server(), TimeLimits::default()))
+            .collect();
         Ok(Self { nodes: Arc::new(Nodes::new(nodes)), subscriptions, rounds: Arc::default() })
     }
 

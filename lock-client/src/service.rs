@@ -1,6 +1,6 @@
 //! A lock service, and what the locks of one client share.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     backend::{Backend, BackendError},
@@ -23,6 +23,11 @@ pub(crate) struct LockService {
 impl LockService {
     pub(crate) fn new(backend: impl Backend, background: Background) -> Self {
         Self { backend: Arc::new(backend), queues: LocalQueues::default(), background }
+    }
+
+    /// The duration of so many answer time-outs of the backend.
+    pub(crate) fn patience(&self, answers: u32) -> Duration {
+        self.backend.answer_timeout() * answers
     }
 
     /// Sends a request, and repeats it until it is answered or the deadline passes.

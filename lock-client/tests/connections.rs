@@ -84,6 +84,20 @@ async fn redis_that_is_busy_with_a_script_is_waited_for() {
     assert!(killed.unwrap_err().to_string().contains("SCRIPT KILL"));
 }
 
+#[tokio::test]
+async fn redis_whose_memory_is_full_is_waited_for() {
+    let redis = Redis::start_with(&["--maxmemory", "1"]).await.unwrap();
+    let proxy = Proxy::start(redis.socket()).await.unwrap();
+    let (locks, r) = (locks(&proxy.url("redis")), name("r"));
+    let waits = locks.acquire(&r, Terms::new(ttl(60_000)).wait(SOON));
+    let (acquired, ()) = tokio::join!(waits, async {
+        let asks_again = || Ok(proxy.requests("fenced:{r}:token") >= 2);
+        until(SOON, asks_again).await.expect("a full Redis is asked again");
+        let _: String = redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
+    });
+    acquired.expect("it was full, and did not refuse").release().await.unwrap();
+}
+
 #[test]
 fn waiters_are_notified_in_another_runtime_than_the_first() {
     let servers = runtime();

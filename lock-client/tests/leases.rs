@@ -245,10 +245,14 @@ async fn counter_is_kept_for_the_retention() {
     let lease = forgetting.acquire(&name("r"), ttl(2_000)).await.unwrap();
     assert!(lease.token().unwrap() > token(1_000_000_000_000), "it starts at the clock");
 
-    // Without a retention, a counter stays, even one that had a retention before.
+    // A client without a retention leaves the retention of another as it is.
     lease.release().await.unwrap();
     let keeping = locks(&redis.url());
     keeping.acquire(&name("r"), ttl(300)).await.unwrap().release().await.unwrap();
     let ttl_ms: i64 = redis.command(&["PTTL", "fenced:{r}:token"]).await.unwrap();
+    assert!(ttl_ms > 0, "{ttl_ms}");
+    redis.set("fenced:{other}:token", "32").await.unwrap();
+    keeping.acquire(&name("other"), ttl(300)).await.unwrap().release().await.unwrap();
+    let ttl_ms: i64 = redis.command(&["PTTL", "fenced:{other}:token"]).await.unwrap();
     assert_eq!(ttl_ms, -1);
 }

@@ -1,7 +1,9 @@
 //! The library of locks, on Redis servers of its own.
 
 mod acquiring;
+mod client_certificates;
 mod connections;
+mod idle_connections;
 mod leases;
 mod lock_service;
 mod lossy_service;
@@ -10,8 +12,13 @@ mod metrics;
 mod missed_wakeups;
 #[path = "../../fence/tests/names.rs"]
 mod names;
+mod owners;
 mod pitfalls;
 mod redis_kinds;
 mod redlock;
+mod redlock_node_alone;
+mod slow_network;
 mod start_cluster;
+mod subscriptions;
 mod waiting;
+mod wrong_addresses;

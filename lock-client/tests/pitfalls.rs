@@ -161,7 +161,7 @@ async fn late_grant_to_the_same_holder_is_another_ownership() {
         assert_eq!(lease.token(), Ok(token(token_of_lease)));
         expire(&redis).await;
         let next = token_of_lease + 1;
-        assert_eq!(late.deliver().await.unwrap(), format!("*3\r\n:1\r\n:{next}\r\n:{next}\r\n"));
+        assert_eq!(late.deliver().await.unwrap(), format!(":{next}\r\n"));
 
         // A comparison of the holder alone would match.
         let held = backend.status(&name("r")).await.unwrap().held.unwrap();
@@ -207,8 +207,8 @@ async fn acquire_that_is_delivered_again_after_the_release_gives_nobody_the_same
 
     // The lock is free: the late request acquires it for a holder that has gone, until its ttl
     // ends.
-    for _ in 0..2 {
-        assert_eq!(late.deliver().await.unwrap(), "*3\r\n:1\r\n:35\r\n:35\r\n");
+    for reply in [":35\r\n", "*3\r\n:1\r\n:35\r\n:35\r\n"] {
+        assert_eq!(late.deliver().await.unwrap(), reply);
         let ttl = Ttl::from_secs(60).unwrap();
         assert_eq!(backend.renew(&name("r"), &first, ttl).await.unwrap(), None);
         assert_eq!(backend.reissue(&name("r"), &first, token(99)).await.unwrap(), None);

@@ -214,6 +214,48 @@ async fn assert_skipped(meanwhile: impl AsyncFn(&Redis, &Holder)) {
         .unwrap();
 }
 
+/// Waiters that crash together are the first of the queue, or are all that wait.
+#[tokio::test]
+async fn crowd_of_crashed_waiters_is_skipped() {
+    let redis = Redis::start().await.unwrap();
+    let lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
+    let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
+    for _ in 0..10 {
+        let crashed = Holder::random();
+        let _ = backend.try_acquire(&name("r"), &crashed, ttl(600_000), Order::Fair).await.unwrap();
+    }
+    let (sender, mut acquired) = mpsc::unbounded_channel();
+    waiter(&locks(&redis.url()), 1, fair(), sender);
+    until_queued(&redis, 11).await;
+    lease.release().await.unwrap();
+    timeout(SOON, acquired.recv()).await.expect("it is not kept out by the dead").unwrap();
+}
+
+/// Only the waiters near the head show that they are alive.
+#[tokio::test]
+async fn fair_waiters_that_idle_cost_the_same_however_many_they_are() {
+    let redis = Redis::start().await.unwrap();
+    let lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
+    let waiting = locks(&redis.url());
+    let (sender, _acquired) = mpsc::unbounded_channel();
+    let mut waiters = 0;
+    for count in [20_usize, 200] {
+        for number in waiters..count {
+            waiter(&waiting, number, fair(), sender.clone());
+        }
+        waiters = count;
+        until_queued(&redis, count as u64).await;
+        until_listening(&redis, count).await;
+        // Those that have just come try once more.
+        sleep(Duration::from_secs(1)).await;
+        let before = scripts_run(&redis).await;
+        sleep(Duration::from_secs(5)).await;
+        let tries = scripts_run(&redis).await - before;
+        assert!((10..60).contains(&tries), "{count} waiters tried {tries} times");
+    }
+    lease.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn waiter_that_gives_up_leaves_nothing_behind() {
     let redis = Redis::start().await.unwrap();

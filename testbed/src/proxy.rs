@@ -33,7 +33,7 @@ use self::{
 pub use self::{
     hold::{HeldRequest, Hold, LateRequest},
     message::Framing,
-    rule::{Rule, Verdict},
+    rule::{Latency, Rule, Verdict},
     seeded::{Odds, SeededFaults, rough_odds},
     upstream::Upstream,
 };

@@ -125,7 +125,7 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
         EventKind::Written { content, overwrites_unseen } => {
             let writes = format!("writes {}", value_or_nothing(content.value.as_deref()));
             if *overwrites_unseen > 0 {
-                bad(format!("{writes}: OVERWRITES what it has not read"))
+                bad(format!("{writes}: OVERWRITES a value that it has not read"))
             } else {
                 plain(writes)
             }

@@ -57,7 +57,9 @@ impl Acquire {
                  throw the handle away",
             )));
         }
-        self.lock_service.with_locks(async |locks| self.acquire(locks).await).await
+        let lock_service = self.lock_service.clone().with_label(self.options.label.clone());
+        let lock_service = lock_service.keep_counter_for(self.options.keep_counter_for);
+        lock_service.with_locks(async |locks| self.acquire(locks).await).await
     }
 
     async fn acquire(&self, locks: &Locks) -> Result<(), Failure> {

@@ -38,6 +38,19 @@ pub(crate) struct AcquireOptions {
     /// First come, first served, among all clients that ask for this; not with Redlock
     #[arg(long)]
     fair: bool,
+
+    /// How long to keep the lock's counter after the lock [default: as it is kept, or for ever]
+    ///
+    /// It suits names that are many and short-lived. A counter that is gone starts again at the
+    /// client's Unix time in milliseconds. This is above every token that it issued, unless clocks
+    /// differ by more than this time, or the lock is granted more than 1 000 times a second
+    /// throughout. Not with Redlock.
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) keep_counter_for: Option<humantime::Duration>,
+
+    /// A text that status and list show beside the lock, before the host and the process id
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
 }
 
 /// Why a lock was not acquired.

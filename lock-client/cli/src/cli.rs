@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
-    acquire, completions, doctor, exit_code, failure::Failure, get, logs, man, node, put, release,
-    renew, run, status, watch,
+    acquire, break_lock, completions, doctor, exit_code, failure::Failure, get, list, logs, man,
+    node, put, release, renew, run, status, watch,
 };
 
 /// Locks that hand out fencing tokens.
@@ -43,6 +43,12 @@ enum Command {
     Release(release::Release),
     /// Shows who holds a lock
     Status(status::Status),
+    /// Lists the locks that are held
+    #[command(after_long_help = list::HELP)]
+    List(list::List),
+    /// Frees a lock that its holder left, if it still has this token
+    #[command(name = "break", after_long_help = break_lock::HELP)]
+    Break(break_lock::Break),
     /// Checks whether this Redis could lose a token, and shows how to prevent that
     Doctor(doctor::Doctor),
     /// Starts and maintains a cluster of independent Redis nodes (Redlock)
@@ -70,6 +76,8 @@ impl Cli {
             Command::Renew(renew) => renew.run().await,
             Command::Release(release) => release.run().await,
             Command::Status(status) => status.run().await,
+            Command::List(list) => list.run().await,
+            Command::Break(breaking) => breaking.run().await,
             Command::Doctor(doctor) => doctor.run().await,
             Command::Node(node) => node.run().await,
             Command::Watch(watch) => watch.run().await,

@@ -80,7 +80,12 @@ impl Failure {
             .iter()
             .any(|words| error.contains(words));
         Self::Unavailable(if needs_password {
-            format!("Redis asks for a password: add it to the URL ({error})")
+            let (who, setting) = if error.contains("of the Sentinels ") {
+                ("Redis or a Sentinel", ", or as ?sentinel-password=PASSWORD")
+            } else {
+                ("Redis", "")
+            };
+            format!("{who} asks for a password: add it to the URL{setting} ({error})")
         } else {
             error
         })

@@ -73,10 +73,16 @@ pub(crate) enum HandleArgument {
 }
 
 impl FromStr for HandleArgument {
-    type Err = serde_json::Error;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, serde_json::Error> {
-        if text == "-" { Ok(Self::Stdin) } else { text.parse().map(Box::new).map(Self::Given) }
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "-" {
+            return Ok(Self::Stdin);
+        }
+        let handle = text.parse().map_err(|error| {
+            format!("a handle is the JSON that acquire or renew printed, not a name: {error}")
+        })?;
+        Ok(Self::Given(Box::new(handle)))
     }
 }
 

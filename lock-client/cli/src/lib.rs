@@ -15,9 +15,11 @@ mod failure;
 mod program;
 
 mod acquire;
+mod break_lock;
 mod completions;
 mod doctor;
 mod get;
+mod list;
 mod man;
 mod node;
 mod put;

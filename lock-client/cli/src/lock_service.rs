@@ -1,6 +1,6 @@
 //! The lock service, as an argument.
 
-use std::time::Duration;
+use std::{process, time::Duration};
 
 use ::redis::IntoConnectionInfo;
 use clap::Args;
@@ -9,9 +9,10 @@ use lock_client::{
     redis::Redis,
     redlock::{Redlock, operator::Operator},
 };
+use rustix::system::uname;
 use tokio::time::timeout;
 
-use crate::failure::Failure;
+use crate::{environment::is_under_run, failure::Failure};
 
 /// How long the end of a command waits for the library's work in the background.
 const BACKGROUND_PATIENCE: Duration = Duration::from_millis(100);
@@ -28,8 +29,12 @@ pub(crate) struct LockService {
     /// - a Cluster: redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],...
     ///
     /// With rediss instead of redis, the connections are encrypted (TLS); SSL_CERT_FILE names
-    /// the certificates to trust. Set a password in the environment rather than in an
-    /// argument, which ps shows.
+    /// the certificates to trust. Settings follow a ?, with & between them:
+    /// - tls-ca=FILE, tls-cert=FILE, tls-key=FILE: the authority to trust instead, and the
+    ///   client's certificate and key
+    /// - sentinel-user=USER, sentinel-password=PASSWORD: the user at the Sentinels
+    ///
+    /// Set a password in the environment rather than in an argument, which ps shows.
     ///
     /// Redlock: give --redis once for each node of the cluster that `node init` started. Each
     /// node is one Redis, on a host or a Unix socket. In the environment, the URLs are
@@ -39,21 +44,79 @@ pub(crate) struct LockService {
         verbatim_doc_comment,
         env = "FENCED_REDIS",
         hide_env_values = true,
-        value_name = "URL",
-        required = true
+        value_name = "URL"
     )]
     redis: Vec<String>,
+
+    /// How long one answer of Redis may take [default: 500ms]; not with Redlock
+    ///
+    /// For a Redis that is far away, take twice the time of a round trip, or more. All other time
+    /// limits grow with it.
+    #[arg(long, value_name = "DURATION")]
+    answer_timeout: Option<humantime::Duration>,
+
+    /// How long the counters of this process' locks are kept.
+    #[arg(skip)]
+    keep_counter_for: Option<humantime::Duration>,
+
+    /// The text that `status` shows beside a lock of this process.
+    #[arg(skip)]
+    label: Option<String>,
 }
 
 impl LockService {
     /// Makes a client of the lock service. It connects with its first request.
     pub(crate) fn locks(&self) -> Result<Locks, Failure> {
         match &self.urls()[..] {
+            [] if is_under_run() => Err(Failure::Usage(
+                "no Redis is named: this runs under lock-client run, which passes on no URL with a \
+                 password; set FENCED_REDIS again, or give --redis"
+                    .into(),
+            )),
             [] => {
                 Err(Failure::Usage("no Redis is named: set FENCED_REDIS, or give --redis".into()))
             }
-            [url] => Ok(Locks::new(Redis::open(url)?)),
-            urls => Ok(Locks::from(Redlock::open(urls)?)),
+            [url] => {
+                let mut redis = Redis::open(url)?.label(&self.label());
+                if let Some(timeout) = self.answer_timeout {
+                    redis = redis.answer_within(*timeout);
+                }
+                if let Some(retention) = self.keep_counter_for {
+                    redis = redis.keep_counters_for(*retention);
+                }
+                Ok(Locks::new(redis))
+            }
+            urls => {
+                self.reject_options_of_one_redis()?;
+                Ok(Locks::from(Redlock::open(urls)?))
+            }
+        }
+    }
+
+    fn reject_options_of_one_redis(&self) -> Result<(), Failure> {
+        if self.answer_timeout.is_none() && self.keep_counter_for.is_none() {
+            return Ok(());
+        }
+        let reason = "--answer-timeout and --keep-counter-for are for one Redis, not for Redlock";
+        Err(Failure::Usage(reason.into()))
+    }
+
+    /// Keeps the counters of this process' locks for so long after the locks.
+    pub(crate) fn keep_counter_for(self, retention: Option<humantime::Duration>) -> Self {
+        Self { keep_counter_for: retention, ..self }
+    }
+
+    /// Puts a text before the host and the process id, which label the locks of this process.
+    pub(crate) fn with_label(self, label: Option<String>) -> Self {
+        Self { label, ..self }
+    }
+
+    fn label(&self) -> String {
+        let system = uname();
+        let process = format!("{} (pid {})", system.nodename().to_string_lossy(), process::id());
+        match &self.label {
+            Some(label) => format!("{label} on {process}"),
+            None => process,
         }
     }
 
@@ -69,6 +132,7 @@ impl LockService {
 
     /// Makes an operator of the nodes of a Redlock cluster.
     pub(crate) fn operator(&self) -> Result<Operator, Failure> {
+        self.reject_options_of_one_redis()?;
         Ok(Operator::new(&self.urls())?)
     }
 

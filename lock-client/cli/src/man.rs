@@ -11,7 +11,7 @@ use crate::{failure::Failure, stdout::print_bytes};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The commands that have a page, for completions.
-pub(crate) const NAMES: [&str; 15] = [
+pub(crate) const NAMES: [&str; 17] = [
     "run",
     "put",
     "get",
@@ -19,6 +19,8 @@ pub(crate) const NAMES: [&str; 15] = [
     "renew",
     "release",
     "status",
+    "list",
+    "break",
     "doctor",
     "node",
     "node-init",

@@ -9,14 +9,14 @@ use std::{
 
 use clap::{
     Parser,
-    error::{ContextKind, ContextValue, ErrorKind},
+    error::{ContextKind, ContextValue},
 };
 use signal_hook::{consts::SIGINT, low_level::emulate_default_handler};
 use tokio::runtime::Runtime;
 
 #[cfg(target_os = "linux")]
 use crate::run::Launched;
-use crate::{cli::Cli, environment, exit_code, failure::Failure, run::run_as_witness};
+use crate::{cli::Cli, exit_code, failure::Failure, run::run_as_witness};
 
 /// Runs the command with the arguments of this process.
 pub fn main() -> ExitCode {
@@ -75,24 +75,8 @@ fn exit_wrong_usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
             "To run a command, write -- before the command: lock-client run … -- {command}"
         );
     }
-    if is_missing_redis(error) && environment::is_under_run() {
-        let _ = writeln!(
-            io::stderr(),
-            "This runs under lock-client run, which passes on no URL with a password: set \
-             FENCED_REDIS again, or give --redis."
-        );
-    }
     // --help and --version are errors to clap as well, and go to stdout.
     ExitCode::from(if error.use_stderr() { exit_code::USAGE } else { exit_code::SUCCESS })
-}
-
-fn is_missing_redis(error: &clap::Error) -> bool {
-    let missing = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::Strings(arguments)) => arguments.as_slice(),
-        _ => &[],
-    };
-    error.kind() == ErrorKind::MissingRequiredArgument
-        && missing.iter().any(|argument| argument.starts_with("--redis"))
 }
 
 /// Returns the command of a `run` without the `--` before it.

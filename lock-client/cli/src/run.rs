@@ -67,6 +67,8 @@ impl Run {
                 Some(outer) => reentry::run(&self.name, &outer, job).await,
             }
         };
-        self.lock_service.with_locks(run).await
+        let lock_service = self.lock_service.clone().with_label(self.terms.label.clone());
+        let lock_service = lock_service.keep_counter_for(self.terms.keep_counter_for);
+        lock_service.with_locks(run).await
     }
 }

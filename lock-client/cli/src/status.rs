@@ -26,6 +26,10 @@ pub(crate) struct State<'a> {
     token: Option<Token>,
     /// The holder, redacted.
     holder: Option<String>,
+    /// The holder's label: who it says that it is.
+    label: Option<&'a str>,
+    /// When the lock was granted, in Unix time by the holder's clock.
+    since_ms: Option<u64>,
     /// How much of the ttl remains in the lock service.
     remaining_ms: Option<u64>,
     /// The last token issued.
@@ -42,7 +46,7 @@ impl Status {
 }
 
 impl<'a> State<'a> {
-    pub(crate) fn new(name: &'a ResourceName, status: &backend::Status) -> Self {
+    pub(crate) fn new(name: &'a ResourceName, status: &'a backend::Status) -> Self {
         let held = status.held.as_ref();
         let remaining = held.and_then(|held| held.remaining);
         Self {
@@ -50,6 +54,8 @@ impl<'a> State<'a> {
             held: held.is_some(),
             token: held.map(|held| held.token),
             holder: held.map(|held| held.ownership.holder.redacted()),
+            label: held.map(|held| held.label.as_str()).filter(|label| !label.is_empty()),
+            since_ms: held.and_then(|held| held.since_ms),
             remaining_ms: remaining.and_then(|remaining| remaining.as_millis().try_into().ok()),
             last_token: status.last_token,
             queued: status.queued,

@@ -70,9 +70,10 @@ pub(crate) fn describe(status: &Status) -> Option<String> {
     })
 }
 
-/// Names a holder. The whole holder is the proof of holding.
+/// Names a holder: by its label, or else by a part of the holder, which as a whole is the proof of
+/// holding.
 fn holder(held: &HeldLock) -> String {
-    held.ownership.holder.redacted()
+    if held.label.is_empty() { held.ownership.holder.redacted() } else { held.label.clone() }
 }
 
 #[cfg(test)]
@@ -88,11 +89,15 @@ mod tests {
         let token = fence::Token::new(34).unwrap();
         let remaining = Some(Duration::from_millis(24_100));
         let ownership = Ownership { holder, grant: token };
-        let held = HeldLock { token, ownership, remaining };
+        let held = HeldLock { token, ownership, remaining, since_ms: None, label: String::new() };
+        let labelled = HeldLock { label: "web-3 (pid 812)".to_owned(), ..held.clone() };
         let status = Status { held: Some(held), last_token: Some(34), queued: 2 };
         let expected = "waiting for deploy: held by 01234567..., 25 s left, 2 ahead";
         assert_eq!(line(&name, &status, 2), expected);
         assert_eq!(describe(&status).unwrap(), "holder 01234567..., 2 in the queue");
+        let status = Status { held: Some(labelled), ..status };
+        let expected = "waiting for deploy: held by web-3 (pid 812), 25 s left, 2 ahead";
+        assert_eq!(line(&name, &status, 2), expected);
         let free = Status { held: None, ..status };
         assert_eq!(line(&name, &free, 0), "waiting for deploy");
         assert_eq!(describe(&free), None);

@@ -225,7 +225,7 @@ async fn sentinels_and_redis_clusters_are_recognised() {
     for node in cluster.nodes() {
         let report = examine(&node.url()).await;
         report.assert_finds("replication", "warning", "one node of a Redis Cluster");
-        report.assert_finds("locking", "ok", "");
+        report.assert_finds("locking", "unusable", "name it by redis+cluster://");
         assert_eq!(node.command::<u64>(&["DBSIZE"]).await.unwrap(), 0);
     }
 }

@@ -12,6 +12,8 @@ mod lock_service;
 #[path = "../../../fence/tests/names.rs"]
 #[expect(dead_code, reason = "each package of tests uses a part of it")]
 mod names;
+mod options;
+mod owners;
 mod programs;
 mod redlock;
 mod run;

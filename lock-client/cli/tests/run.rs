@@ -36,7 +36,7 @@ async fn command_has_its_lease_in_the_environment_whatever_was_inherited() {
     let deadline: u64 = run.line().await.parse().unwrap();
     assert!((before + 50_000..=unix_millis() + 60_000).contains(&deadline), "{deadline}");
     let lock: String = redis.command(&["GET", "fenced:{r}:lock"]).await.unwrap();
-    assert_eq!(lock, format!("33 33 {holder}"));
+    assert!(lock.starts_with(&format!("33 33 {holder} ")), "{lock}");
 
     run.continue_script();
     assert_eq!(run.exit_code().await, 0);
@@ -219,4 +219,14 @@ async fn wrong_usage_of_run_is_64() {
     for (options, reason) in cases {
         assert_failed(&lock_client(&[&to[..], options].concat()).await, 64, reason);
     }
+}
+
+#[tokio::test]
+async fn missing_server_is_wrong_usage_that_names_the_variable() {
+    let no_redis = lock_client(&["status", "r"]).await;
+    assert_failed(&no_redis, 64, "set FENCED_REDIS, or give --redis");
+    let no_storage = lock_client(&["get", "r"]).await;
+    assert_failed(&no_storage, 64, "set FENCED_STORAGE, or give --storage");
+    let no_handle = lock_client(&["release", "r", "--redis", "redis://127.0.0.1"]).await;
+    assert_failed(&no_handle, 64, "a handle is the JSON that acquire or renew printed");
 }

@@ -187,7 +187,7 @@ async fn url_with_a_password_must_be_given_again() {
     let nested = crate::command::lock_client(&outer).await;
     crate::command::assert_failed(&nested, 64, "set FENCED_REDIS again, or give --redis");
     let alone = crate::command::lock_client(&outer[5..][1..]).await;
-    crate::command::assert_failed(&alone, 64, "--redis <URL>");
+    crate::command::assert_failed(&alone, 64, "set FENCED_REDIS, or give --redis");
     assert!(!String::from_utf8_lossy(&alone.stderr).contains("again"), "the control");
 }
 

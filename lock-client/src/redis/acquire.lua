@@ -1,51 +1,32 @@
 -- Grants the lock with the next token, if it is free and no other holder is before this one in the
--- queue.
+-- queue. Here is the usual case; what follows in acquire_else.lua is for all others.
 --
--- KEYS  1 the lock, "<token> <grant> <holder>"
+-- KEYS  1 the lock, "<token> <grant> <holder> <since> <label>"
 --       2 the counter
 --       3 the queue
---       4 the queue's deadlines
+--       4 the times until which waiters must show that they are alive
 -- ARGV  1 holder
 --       2 ttl in milliseconds
---       3 the value at which a missing counter starts
+--       3 the client's Unix time in milliseconds, at which a missing counter starts
 --       4 1 if the holder waits in the queue when the lock is not free, else 0
---       5 how many milliseconds an unused counter is kept; 0 for ever
--- Returns {1, token, grant} if this holder holds the lock, else {0, remaining ms, or -1 if the present
--- lock never expires}.
+--       5 how many milliseconds an unused counter is kept; 0 leaves its expiry as it is
+--       6 the label
+-- Returns the token if it has granted the lock, which is then the grant too; {1, token, grant} if this
+-- holder held the lock already; else {0, ms until the lock may be free, or -1 if the present lock never
+-- expires}. If the holder is in the queue, this is followed by the number of waiters before it, and the
+-- ms that it may sleep.
 
-local fair = ARGV[4] == '1'
-local held = redis.call('GET', KEYS[1])
-if held then
-    local token, grant, holder = string.match(held, '^(%d+) (%d+) (.*)$')
-    if holder == ARGV[1] then
-        -- A retry after a lost reply.
-        redis.call('PEXPIRE', KEYS[1], ARGV[2])
-        keep(KEYS[2], ARGV[2], ARGV[5])
-        return {1, tonumber(token), tonumber(grant)}
+-- Usually the lock is free, nobody waits, and only the counter exists. Then this is INCR alongside
+-- SET NX PX, and defines no functions, because Lua takes longer for those than for the rest.
+local existing = redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3])
+local token = existing == 1 and redis.pcall('INCR', KEYS[2])
+if type(token) == 'number' and token > 1 and token <= 999999999999999 then
+    local number = string.format('%.0f', token)
+    local lock = number .. ' ' .. number .. ' ' .. ARGV[1] .. ' ' .. ARGV[3] .. ' ' .. ARGV[6]
+    redis.call('SET', KEYS[1], lock, 'NX', 'PX', ARGV[2])
+    if ARGV[5] ~= '0' then
+        redis.call('PEXPIRE', KEYS[2], ARGV[2] + ARGV[5])
     end
-    if fair then
-        enqueue(KEYS[3], KEYS[4], ARGV[1])
-    end
-    return {0, redis.call('PTTL', KEYS[1])}
-end
-
-local first, left = first_alive(KEYS[3], KEYS[4])
-if first and first ~= ARGV[1] then
-    if fair then
-        enqueue(KEYS[3], KEYS[4], ARGV[1])
-    end
-    return {0, left}
+    return token
 end
 
-local last, problem = last_token(KEYS[2], ARGV[3])
-if not last then
-    return redis.error_reply(problem)
-end
-local token = digits(last + 1)
-redis.call('SET', KEYS[2], token)
-keep(KEYS[2], ARGV[2], ARGV[5])
-redis.call('SET', KEYS[1], token .. ' ' .. token .. ' ' .. ARGV[1], 'NX', 'PX', ARGV[2])
-if first then
-    dequeue(KEYS[3], KEYS[4], ARGV[1])
-end
-return {1, last + 1, last + 1}

@@ -3,17 +3,19 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
-use redis::FromRedisValue;
+use redis::{FromRedisValue, Value, from_redis_value};
 
 use super::{
     connection::Connection,
     failure::{failed, rejected},
     keys::Keys,
+    names::HeldNames,
     reply::{
         self, InvalidReply, StatusReply, remaining_time, token_of_owner, unix_millis, valid_token,
     },
     script::{ACQUIRE, Call, REISSUE, RELEASE, RENEW, STATUS},
     server::{InvalidRedisUrl, Server},
+    settings::TimeLimits,
     wakeups::Subscriptions,
 };
 use crate::{
@@ -31,14 +33,18 @@ pub struct Redis {
     server: Arc<Server>,
     connection: Connection,
     subscriptions: Subscriptions,
+    limits: TimeLimits,
     retention_ms: u64,
+    label: String,
 }
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
             .field("server", &self.server.to_string())
+            .field("answer_timeout", &self.limits.answer)
             .field("retention_ms", &self.retention_ms)
+            .field("label", &self.label)
             .finish_non_exhaustive()
     }
 }
@@ -56,20 +62,48 @@ impl Redis {
     ///
     /// With TLS, the Sentinels' connections are encrypted too. The server's certificate must be
     /// signed by one that the system trusts. The environment variable `SSL_CERT_FILE` may name a
-    /// file with others. Users and passwords are percent-encoded. They are those of Redis:
-    /// Sentinels are asked without a password. Name several nodes of a Cluster, because waiters
-    /// subscribe at a named one.
+    /// file with others. Users and passwords are those of Redis. Name several nodes of a Cluster,
+    /// because waiters subscribe at a named one.
+    ///
+    /// Settings follow a `?`, with `&` between them. All parts of a URL are percent-encoded.
+    ///
+    /// | setting | meaning |
+    /// |---|---|
+    /// | `tls-ca=FILE` | certificates to trust, not the system's |
+    /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
+    /// | `sentinel-user=USER&sentinel-password=PASSWORD` | the user at the Sentinels |
+    ///
+    /// The files are PEM. They are read once, here.
     ///
     /// # Errors
-    /// [`InvalidRedisUrl`] if the URL can't be used, or needs a feature that was not compiled.
+    /// [`InvalidRedisUrl`] if the URL can't be used, needs a feature that was not compiled, or names
+    /// a file that can't be read.
     pub fn open(url: &str) -> Result<Self, InvalidRedisUrl> {
-        let server = Arc::new(Server::open(url)?);
+        let (server, limits) = (Arc::new(Server::open(url)?), TimeLimits::default());
         Ok(Self {
-            connection: Connection::new(server.clone()),
-            subscriptions: Subscriptions::new(server.clone()),
+            connection: Connection::new(server.clone(), limits),
+            subscriptions: Subscriptions::new(server.clone(), limits),
             server,
+            limits,
             retention_ms: 0,
+            label: String::new(),
         })
+    }
+
+    /// Waits this long for each answer of Redis, instead of half a second. It suits a Redis that is
+    /// far away: take twice the time of a round trip, or more. All other time limits grow with it. A
+    /// lease whose ttl is not several times longer is lost with one lost reply.
+    ///
+    /// It is 1 millisecond at least, and 1 hour at most.
+    pub fn answer_within(self, timeout: Duration) -> Self {
+        let answer = timeout.clamp(Duration::from_millis(1), Duration::from_secs(3600));
+        let limits = TimeLimits { answer };
+        Self {
+            connection: Connection::new(self.server.clone(), limits),
+            subscriptions: Subscriptions::new(self.server.clone(), limits),
+            limits,
+            ..self
+        }
     }
 
     /// Keeps the counter of a name for this long after the name was last locked, instead of for
@@ -91,6 +125,24 @@ impl Redis {
         // Lua represents these numbers exactly. The limit is 285 thousand years.
         let millis = retention.as_millis().clamp(1, 1 << 53);
         Self { retention_ms: millis.try_into().expect("it is at most 2^53"), ..self }
+    }
+
+    /// Sets a label, such as a host's name, that [`Locks::status`](crate::Locks::status) shows beside
+    /// the locks that this client holds. It proves nothing. Control characters become spaces, and a
+    /// label is cut after 200 characters.
+    pub fn label(self, label: &str) -> Self {
+        let printable = |character: char| if character.is_control() { ' ' } else { character };
+        Self { label: label.chars().take(200).map(printable).collect(), ..self }
+    }
+
+    /// Connects, to read the names of the locks that are held and whose names have this prefix. It
+    /// works on a node of Redlock too.
+    ///
+    /// # Errors
+    /// [`BackendError`] if Redis does not answer, or refuses.
+    pub async fn held_names(&self, prefix: &str) -> Result<HeldNames, BackendError> {
+        let connecting = HeldNames::connect(&self.server, self.limits, prefix);
+        connecting.await.map_err(|error| failed(&self.server, &error))
     }
 
     async fn run<T: FromRedisValue>(&self, call: Call) -> Result<T, BackendError> {
@@ -123,17 +175,25 @@ impl Backend for Redis {
                 .arg(ttl.as_millis())
                 .arg(unix_millis())
                 .arg(u8::from(order == Order::Fair))
-                .arg(self.retention_ms);
+                .arg(self.retention_ms)
+                .arg(&self.label);
             let asked = Moment::now();
-            match self.run::<Vec<i64>>(call).await?[..] {
-                [1, token, grant] => {
-                    let valid = |number| valid_token(number).map_err(|error| self.rejected(&error));
-                    let ownership = Ownership { holder: holder.clone(), grant: valid(grant)? };
-                    Ok(Attempt::Granted { token: valid(token)?, ownership, asked })
-                }
-                [0, remaining] => {
-                    Ok(Attempt::Busy(Contention { remaining: remaining_time(remaining) }))
-                }
+            let granted = |token, grant| {
+                let valid = |number| valid_token(number).map_err(|error| self.rejected(&error));
+                let ownership = Ownership { holder: holder.clone(), grant: valid(grant)? };
+                Ok(Attempt::Granted { token: valid(token)?, ownership, asked })
+            };
+            let numbers = match self.run::<Value>(call).await? {
+                Value::Int(token) => return granted(token, token),
+                reply => from_redis_value::<Vec<i64>>(reply).unwrap_or_default(),
+            };
+            match numbers[..] {
+                [1, token, grant] => granted(token, grant),
+                [0, remaining, ref in_queue @ ..] => Ok(Attempt::Busy(Contention {
+                    remaining: remaining_time(remaining),
+                    ahead: in_queue.first().and_then(|&ahead| ahead.try_into().ok()),
+                    nap: in_queue.get(1).and_then(|&nap| remaining_time(nap)),
+                })),
                 _ => Err(self.rejected(&InvalidReply::not_a_lock(name))),
             }
         })
@@ -216,6 +276,10 @@ impl Backend for Redis {
             let status = reply::status(name, self.run::<StatusReply>(call).await?);
             status.map_err(|invalid| self.rejected(&invalid))
         })
+    }
+
+    fn answer_timeout(&self) -> Duration {
+        self.limits.answer
     }
 
     fn address(&self) -> String {

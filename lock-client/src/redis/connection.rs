@@ -1,47 +1,73 @@
 //! The connection that all requests of a client share.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use redis::{ErrorKind, FromRedisValue, RedisError, RedisResult};
+use redis::{
+    ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, aio::MultiplexedConnection,
+};
 use tokio::sync::Mutex;
 
-use super::{keys::Keys, line::Line, script::Call, server::Server, transport::Transport};
+use super::{
+    keys::Keys, line::Line, script::Call, server::Server, settings::TimeLimits,
+    transport::Transport,
+};
 
-/// How long a connection may leave everything unanswered before another is made. It is longer than
-/// the wait for an acquire and its undoing. Otherwise the release that undoes an acquire could go
-/// over another connection and overtake it.
-pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(5);
-
-/// The connection that all requests of a client share. It is made when it is first needed, and
-/// again when it was lost, was silent for too long, or leads to a server that no longer takes
-/// writes.
+/// The connection that all requests of a client share. It is made when it is first needed. It is
+/// replaced when it is lost, is silent for too long or after an idle time, or leads to a server that
+/// no longer takes writes.
 #[derive(Clone)]
 pub(super) struct Connection {
     server: Arc<Server>,
+    limits: TimeLimits,
     current: Arc<Mutex<Option<Line>>>,
+    /// Held while an idle connection is replaced, so that one request does it.
+    replacing: Arc<Mutex<()>>,
 }
 
 impl Connection {
-    pub(super) fn new(server: Arc<Server>) -> Self {
-        Self { server, current: Arc::default() }
+    pub(super) fn new(server: Arc<Server>, limits: TimeLimits) -> Self {
+        Self { server, limits, current: Arc::default(), replacing: Arc::default() }
     }
 
     /// Runs a script.
     pub(super) async fn run<T: FromRedisValue>(&self, call: &Call) -> RedisResult<T> {
         let mut line = self.line().await?;
         let answer = line.run(call).await;
-        if let Err(error) = &answer
-            && line.is_broken_by(error)
-        {
-            self.discard(&line).await;
+        if let Err(error) = &answer {
+            if line.is_broken_by(error) {
+                self.discard(&line).await;
+            } else if error.is_timeout() && line.is_silent_since_idle() {
+                // Boxed, because it is rare.
+                Box::pin(self.replace_idle(&line)).await;
+            }
         }
         answer
+    }
+
+    /// Replaces a connection whose first request after an idle time was not answered. A NAT may
+    /// have dropped it in silence.
+    ///
+    /// An acquire that was sent over it is undone over the new one, and must not be executed later.
+    /// So it is kept until the server answers over the new one, and if it answers itself by then.
+    /// The server has then executed all that had reached it before. Only a request that the network
+    /// still delays may come later. Over a connection that answered just now, such a delay is
+    /// likelier than a drop: that connection is not replaced here.
+    async fn replace_idle(&self, idle: &Line) {
+        let Ok(_replacing) = self.replacing.try_lock() else { return };
+        if let Ok(transport) = self.connect().await {
+            let mut current = self.current.lock().await;
+            if current.as_ref().is_some_and(|current| current.is_same(idle))
+                && idle.is_silent_since_idle()
+            {
+                *current = Some(Line::new(transport));
+            }
+        }
     }
 
     async fn line(&self) -> RedisResult<Line> {
         let mut current = self.current.lock().await;
         match &*current {
-            Some(line) if line.silence() <= LONGEST_SILENCE => Ok(line.clone()),
+            Some(line) if line.silence() <= self.limits.longest_silence() => Ok(line.clone()),
             _ => {
                 // A silent connection stays until there is another. The future is boxed, because
                 // thousands of requests may be under way and few of them connect.
@@ -51,20 +77,11 @@ impl Connection {
         }
     }
 
-    /// Connects, but refuses a node of Redlock: a lock on one node excludes nobody.
+    /// Connects, but refuses a server that is a part of something larger.
     async fn connect(&self) -> RedisResult<Transport> {
-        let transport = self.server.connect().await?;
+        let transport = self.server.connect(self.limits).await?;
         if let Some(connection) = transport.single_node() {
-            let mut ttl = redis::cmd("PTTL");
-            ttl.arg(Keys::NODE);
-            // A client without the right to ask continues.
-            let has_none = ttl.query_async::<i64>(&mut connection.clone()).await.unwrap_or(-2);
-            if has_none != -2 {
-                return Err(RedisError::from((
-                    ErrorKind::InvalidClientConfig,
-                    "this is a node of Redlock: name all nodes of its cluster",
-                )));
-            }
+            refuse_part(connection.clone()).await?;
         }
         Ok(transport)
     }
@@ -75,5 +92,27 @@ impl Connection {
         if current.as_ref().is_some_and(|current| current.is_same(line)) {
             *current = None;
         }
+    }
+}
+
+/// Refuses a node of Redlock, because a lock on one node excludes nobody, and a node of a Cluster,
+/// because it has only some of the locks.
+///
+/// A node of Redlock that just restarted may answer `-LOADING`, and then votes for nobody: any error
+/// but one fails the connection.
+async fn refuse_part(mut connection: MultiplexedConnection) -> RedisResult<()> {
+    let refused = |reason| Err(RedisError::from((ErrorKind::InvalidClientConfig, reason)));
+    let mut exist = redis::cmd("EXISTS");
+    // A node of a Cluster refuses two keys of different slots, whichever slots it has.
+    exist.arg(Keys::NODE).arg(Keys::NOTHING);
+    match exist.query_async::<u64>(&mut connection).await.map_err(|error| (error.kind(), error)) {
+        Ok(0) => Ok(()),
+        Ok(_) => refused("this is a node of Redlock: name all nodes of its cluster"),
+        Err((ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::ClusterDown), _)) => {
+            refused("this is a node of a Redis Cluster: name it by redis+cluster://")
+        }
+        // A client without the right to ask continues.
+        Err((ErrorKind::Server(ServerErrorKind::NoPerm), _)) => Ok(()),
+        Err((_, error)) => Err(error),
     }
 }

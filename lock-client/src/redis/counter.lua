@@ -1,5 +1,10 @@
 -- The counter of a lock, which is its last token.
 
+-- Returns a number in plain digits: '..' would print numbers from 1e14 on with an exponent.
+local function digits(number)
+    return string.format('%.0f', number)
+end
+
 -- Returns the last token, or the value at which a missing counter starts, or an error. Scripts check
 -- everything before they change anything, because a script that fails half way leaves its changes.
 local function last_token(counter, start)
@@ -13,16 +18,10 @@ local function last_token(counter, start)
     return last
 end
 
--- Keeps the counter for the retention after the ttl. A retention of 0 means for ever: setting the
--- counter has ended any expiry.
+-- Keeps the counter for the retention after the ttl. A retention of 0 leaves the counter's expiry as it
+-- is: another client may have set it.
 local function keep(counter, ttl, retention)
     if tonumber(retention) > 0 then
         redis.call('PEXPIRE', counter, ttl + retention)
     end
 end
-
--- Returns a number in plain digits: '..' would print numbers from 1e14 on with an exponent.
-local function digits(number)
-    return string.format('%.0f', number)
-end
-

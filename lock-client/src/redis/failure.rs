@@ -43,5 +43,5 @@ pub(crate) fn is_passing(error: &RedisError) -> bool {
                     | ServerErrorKind::Ask
             )
     );
-    passing || matches!(error.code(), Some("BUSY" | "MISCONF" | "NOREPLICAS"))
+    passing || matches!(error.code(), Some("BUSY" | "MISCONF" | "NOREPLICAS" | "OOM"))
 }

@@ -12,6 +12,8 @@ impl Keys {
     /// The record of a node's membership in a Redlock cluster. A server that has this key never
     /// grants a lock alone.
     pub const NODE: &str = "fenced:node";
+    /// A key that never exists, and is in another slot of a Cluster than [`NODE`](Self::NODE).
+    pub(super) const NOTHING: &str = "fenced:nothing";
     /// A pattern that matches every key here.
     #[cfg(feature = "redlock")]
     pub(crate) const ALL: &str = "fenced:*";
@@ -22,9 +24,25 @@ impl Keys {
 
     /// Makes the keys of the lock of this name.
     pub fn new(name: &ResourceName) -> Self {
-        // Without characters that would end the hash tag.
-        let name = name.as_str().replace('%', "%25").replace('{', "%7B").replace('}', "%7D");
-        Self { tagged: format!("fenced:{{{name}}}") }
+        Self { tagged: format!("fenced:{{{}}}", encode(name.as_str())) }
+    }
+
+    /// A pattern that matches the keys of all locks whose names have this prefix.
+    pub(super) fn held_pattern(prefix: &str) -> String {
+        let mut pattern = "fenced:{".to_owned();
+        for character in encode(prefix).chars() {
+            if matches!(character, '*' | '?' | '[' | ']' | '\\') {
+                pattern.push('\\');
+            }
+            pattern.push(character);
+        }
+        pattern + "*}:lock"
+    }
+
+    /// Returns the name whose lock has this key.
+    pub(super) fn name_of_lock(key: &str) -> Option<ResourceName> {
+        let name = key.strip_prefix("fenced:{")?.strip_suffix("}:lock")?;
+        name.replace("%7D", "}").replace("%7B", "{").replace("%25", "%").parse().ok()
     }
 
     /// The key of the lock itself.
@@ -58,6 +76,11 @@ impl Keys {
     }
 }
 
+/// Replaces the characters that would end the hash tag.
+fn encode(name: &str) -> String {
+    name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +92,16 @@ mod tests {
         assert_eq!(keys("a}{b").lock(), "fenced:{a%7D%7Bb}:lock");
         assert_eq!(keys("a%7Db").lock(), "fenced:{a%257Db}:lock");
         assert_eq!(keys("a/b").counter(), "fenced:{a/b}:token");
+    }
+
+    #[test]
+    fn name_is_found_in_the_key_of_its_lock() {
+        for name in ["invoice-7", "a}{b", "a%7Db", "%257D", "a/b"] {
+            let name: ResourceName = name.parse().unwrap();
+            assert_eq!(Keys::name_of_lock(&Keys::new(&name).lock()), Some(name));
+        }
+        assert_eq!(Keys::name_of_lock("fenced:{r}:token"), None);
+        assert_eq!(Keys::held_pattern("a*{"), r"fenced:{a\*%7B*}:lock");
     }
 
     #[cfg(feature = "redlock")]

@@ -13,26 +13,39 @@ use super::{
 };
 use crate::clock::Moment;
 
+/// How long a connection is without answers before it counts as idle. TCP gives up what it sent
+/// before that: see the settings.
+const IDLE: Duration = Duration::from_secs(2);
+
 /// One connection. Its clones share the record of what it has sent and left unanswered.
 #[derive(Clone)]
 pub(crate) struct Line {
     transport: Transport,
-    unanswered: Arc<Mutex<Unanswered>>,
+    record: Arc<Mutex<Record>>,
     /// The scripts that were sent in full.
     sent: Arc<Mutex<Vec<&'static Script>>>,
 }
 
-/// The requests since the last answer.
-#[derive(Clone, Copy, Default)]
-struct Unanswered {
-    requests: u32,
+/// The last answer, and the requests since.
+#[derive(Clone, Copy)]
+struct Record {
+    /// When the last answer came, or the connection was made.
+    answered: Moment,
+    unanswered: u32,
     /// When the first of them was sent.
     since: Option<Moment>,
 }
 
+impl Record {
+    fn new() -> Self {
+        Self { answered: Moment::now(), unanswered: 0, since: None }
+    }
+}
+
 impl Line {
     pub(crate) fn new(transport: Transport) -> Self {
-        Self { transport, unanswered: Arc::default(), sent: Arc::default() }
+        let record = Arc::new(Mutex::new(Record::new()));
+        Self { transport, record, sent: Arc::default() }
     }
 
     /// Runs a script in one round trip, or in two if Redis has forgotten it.
@@ -41,9 +54,9 @@ impl Line {
     /// in full, a later request could overtake it.
     pub(crate) async fn run<T: FromRedisValue>(&mut self, call: &Call) -> RedisResult<T> {
         {
-            let mut unanswered = self.unanswered();
-            unanswered.requests += 1;
-            unanswered.since.get_or_insert_with(Moment::now);
+            let mut record = self.record();
+            record.unanswered += 1;
+            record.since.get_or_insert_with(Moment::now);
         }
         let answer = if self.was_sent(call.script()) {
             match self.transport.query(call.by_hash()).await {
@@ -56,7 +69,7 @@ impl Line {
             self.transport.query(&call.in_full()).await
         };
         if !matches!(&answer, Err(error) if error.kind() == ErrorKind::Io) {
-            *self.unanswered() = Unanswered::default();
+            *self.record() = Record::new();
         }
         answer
     }
@@ -73,22 +86,28 @@ impl Line {
 
     /// The time since the first request that was sent after the last answer.
     pub(crate) fn silence(&self) -> Duration {
-        self.unanswered().since.map_or(Duration::ZERO, Moment::elapsed)
+        self.record().since.map_or(Duration::ZERO, Moment::elapsed)
+    }
+
+    /// Whether it has not answered since it was idle. Then it may have been dropped in silence.
+    pub(super) fn is_silent_since_idle(&self) -> bool {
+        let record = self.record();
+        record.since.is_some_and(|since| record.answered + IDLE <= since)
     }
 
     /// The number of requests since the last answer.
     #[cfg(feature = "redlock")]
     pub(crate) fn unanswered_requests(&self) -> u32 {
-        self.unanswered().requests
+        self.record().unanswered
     }
 
-    fn unanswered(&self) -> MutexGuard<'_, Unanswered> {
-        self.unanswered.lock().expect("nothing panics while it holds this")
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().expect("nothing panics while it holds this")
     }
 
     /// Whether both are clones of one connection.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.unanswered, &other.unanswered)
+        Arc::ptr_eq(&self.record, &other.record)
     }
 
     /// Whether an error means that a new connection is needed: this one is lost, or its server is

@@ -1,9 +1,17 @@
+
 -- The queue of a lock's fair waiters.
 --
--- Two sorted sets contain the waiting holders: `queue` by their arrival, `alive` by the server's time in
--- milliseconds until which they count as alive. Each try of a waiter extends that time.
+-- Two sorted sets contain holders: `queue` all that wait, by their arrival; `alive` those that must show
+-- that they are alive, by the server's time in milliseconds until which they must. Each try of a waiter
+-- shows it. The waiters near the head must show it all the time, so that a dead one is removed before
+-- its turn comes. The others try the less often, the further back they are: however many wait, they try
+-- a few times a second together. When a dead waiter is removed, all others are asked once.
 
--- How many milliseconds a waiter counts as alive after its last try.
+-- How many waiters are near the head.
+local near = 3
+-- How many milliseconds a waiter near the head may sleep; another one, for each waiter before it.
+local nap = 1000
+-- How many milliseconds a waiter has to show that it is alive.
 local patience = 3000
 
 local function now_ms()
@@ -13,34 +21,58 @@ end
 
 -- Removes a holder, and returns whether it was in the queue.
 local function dequeue(queue, alive, holder)
-    return redis.call('ZREM', queue, holder) == 1 and redis.call('ZREM', alive, holder) == 1
+    redis.call('ZREM', alive, holder)
+    return redis.call('ZREM', queue, holder) == 1
 end
 
--- Adds a holder at the end, unless it is in the queue already, and extends its time.
+-- Adds a holder at the end, unless it is in the queue already, and notes that it is alive. Returns how
+-- many waiters are before it, and how many milliseconds it may sleep until it must try again.
 local function enqueue(queue, alive, holder)
     local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
     redis.call('ZADD', queue, 'NX', (last[2] or 0) + 1, holder)
-    redis.call('ZADD', alive, now_ms() + patience, holder)
+    local ahead = redis.call('ZRANK', queue, holder)
+    if ahead < near then
+        redis.call('ZADD', alive, now_ms() + patience, holder)
+    else
+        redis.call('ZREM', alive, holder)
+    end
     -- A queue whose waiters have all crashed disappears.
-    redis.call('PEXPIRE', queue, patience)
-    redis.call('PEXPIRE', alive, patience)
+    redis.call('PEXPIRE', queue, 10 * patience)
+    redis.call('PEXPIRE', alive, 10 * patience)
+    return ahead, nap * math.max(ahead + 1 - near, 1)
 end
 
--- Returns the first waiter that is alive, and for how many more milliseconds. Removes those before it.
-local function first_alive(queue, alive)
-    local first = redis.call('ZRANGE', queue, 0, 0)[1]
-    while first do
-        local left = (redis.call('ZSCORE', alive, first) or 0) - now_ms()
-        if left > patience then
-            -- The clock went back.
-            redis.call('ZADD', alive, now_ms() + patience, first)
-            left = patience
-        end
-        if left > 0 then
-            return first, left
-        end
-        dequeue(queue, alive, first)
-        first = redis.call('ZRANGE', queue, 0, 0)[1]
+-- Removes the dead waiters. Returns the first of the others, and in how many milliseconds it counts as
+-- dead.
+local function first_waiter(queue, alive, channel)
+    local holders = redis.call('ZRANGE', queue, 0, near - 1)
+    if not holders[1] then
+        return
     end
+    local now = now_ms()
+    local dead = redis.call('ZRANGE', alive, '-inf', now, 'BYSCORE')
+    for _, holder in ipairs(dead) do
+        dequeue(queue, alive, holder)
+    end
+    if dead[1] then
+        holders = redis.call('ZRANGE', queue, 0, -1)
+        if not holders[1] then
+            return
+        end
+        redis.call('PUBLISH', channel .. ':' .. holders[1], '')
+    end
+    for _, holder in ipairs(holders) do
+        if redis.call('ZADD', alive, 'NX', now + patience, holder) == 1 then
+            -- It has come near the head: it tries after this time, unless its turn comes before.
+            redis.call('PUBLISH', channel .. ':' .. holder, nap)
+        end
+    end
+    local left = redis.call('ZSCORE', alive, holders[1]) - now
+    if left > patience then
+        -- The clock went back.
+        redis.call('ZADD', alive, now + patience, holders[1])
+        left = patience
+    end
+    return holders[1], left
 end
 

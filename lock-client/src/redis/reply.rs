@@ -71,11 +71,20 @@ pub(crate) fn status(
     Ok(Status { held, last_token, queued })
 }
 
-/// Parses the value of a lock's key: `TOKEN GRANT HOLDER`.
+/// Parses the value of a lock's key: `TOKEN GRANT HOLDER SINCE LABEL`. The last two are missing on the
+/// nodes of Redlock, and from older clients.
 fn held_lock(lock: &str, remaining: i64) -> Option<HeldLock> {
-    let [token, grant, holder] = lock.splitn(3, ' ').collect::<Vec<_>>().try_into().ok()?;
-    let ownership = Ownership { holder: holder.parse().ok()?, grant: grant.parse().ok()? };
-    Some(HeldLock { token: token.parse().ok()?, ownership, remaining: remaining_time(remaining) })
+    let mut parts = lock.splitn(5, ' ');
+    let token = parts.next()?.parse().ok()?;
+    let grant = parts.next()?.parse().ok()?;
+    let holder = parts.next()?.parse().ok()?;
+    Some(HeldLock {
+        token,
+        ownership: Ownership { holder, grant },
+        remaining: remaining_time(remaining),
+        since_ms: parts.next().and_then(|since| since.parse().ok()),
+        label: parts.next().unwrap_or_default().to_owned(),
+    })
 }
 
 /// The Unix time in milliseconds, at which a missing counter starts.

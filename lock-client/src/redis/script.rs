@@ -19,10 +19,11 @@ macro_rules! script {
 #[cfg(feature = "redlock")]
 pub(crate) use script;
 
-pub(super) static ACQUIRE: Script = script!("counter.lua", "queue.lua", "acquire.lua");
+pub(super) static ACQUIRE: Script =
+    script!("acquire.lua", "counter.lua", "queue.lua", "acquire_else.lua");
 pub(super) static RENEW: Script = script!("counter.lua", "renew.lua");
 pub(super) static REISSUE: Script = script!("counter.lua", "reissue.lua");
-pub(super) static RELEASE: Script = script!("queue.lua", "release.lua");
+pub(super) static RELEASE: Script = script!("release.lua", "queue.lua", "release_else.lua");
 pub(crate) static STATUS: Script = script!("status.lua");
 
 /// A script with its keys and arguments.

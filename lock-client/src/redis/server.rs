@@ -1,25 +1,30 @@
 //! A Redis that a URL names: one node, a primary that Sentinels know, or a Cluster.
 
+mod certificates;
 #[cfg(feature = "cluster")]
 mod cluster;
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
 mod hosts;
+mod node;
+mod protocol;
+mod query;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 mod url;
 
 use std::fmt;
 
-use redis::{Client, IntoConnectionInfo, RedisResult, aio::PubSub};
+use redis::{Client, RedisResult, aio::PubSub};
 
 #[cfg(feature = "cluster")]
 use self::cluster::Cluster;
+use self::node::Node;
 #[cfg(feature = "sentinel")]
 use self::sentinel::Sentinels;
 pub use self::url::{InvalidRedisUrl, has_password};
 use self::url::{RedisUrl, UrlKind};
 use super::{
-    settings::{CONNECTION_TIMEOUT, settings, tcp_settings, within},
+    settings::{TimeLimits, within},
     transport::Transport,
 };
 
@@ -30,7 +35,7 @@ use super::{
 pub struct Server(Kind);
 
 enum Kind {
-    Node(Box<Client>),
+    Node(Box<Node>),
     #[cfg(feature = "sentinel")]
     Primary(Box<Sentinels>),
     #[cfg(feature = "cluster")]
@@ -45,10 +50,7 @@ impl Server {
     pub fn open(url: &str) -> Result<Self, InvalidRedisUrl> {
         let parsed = RedisUrl::parse(url)?;
         Ok(Self(match parsed.kind {
-            UrlKind::Node => {
-                let info = url.into_connection_info()?.set_tcp_settings(tcp_settings());
-                Kind::Node(Box::new(Client::open(info)?))
-            }
+            UrlKind::Node => Kind::Node(Box::new(Node::parse(url, &parsed)?)),
             #[cfg(feature = "sentinel")]
             UrlKind::Sentinel => Kind::Primary(Box::new(Sentinels::parse(&parsed)?)),
             #[cfg(feature = "cluster")]
@@ -65,24 +67,20 @@ impl Server {
     }
 
     /// Connects; through Sentinels, to the present primary.
-    pub(super) async fn connect(&self) -> RedisResult<Transport> {
+    pub(super) async fn connect(&self, limits: TimeLimits) -> RedisResult<Transport> {
         match &self.0 {
-            Kind::Node(client) => {
-                let settings = settings();
-                let connecting = client.get_multiplexed_async_connection_with_config(&settings);
-                Ok(Transport::Node(connecting.await?))
-            }
+            Kind::Node(node) => Ok(Transport::Node(node.connect(limits).await?)),
             #[cfg(feature = "sentinel")]
-            Kind::Primary(sentinels) => Ok(Transport::Node(sentinels.connect().await?)),
+            Kind::Primary(sentinels) => Ok(Transport::Node(sentinels.connect(limits).await?)),
             #[cfg(feature = "cluster")]
-            Kind::Cluster(cluster) => Ok(Transport::Cluster(cluster.connect().await?)),
+            Kind::Cluster(cluster) => Ok(Transport::Cluster(cluster.connect(limits).await?)),
         }
     }
 
     /// Connects for subscriptions.
-    pub(super) async fn connect_for_messages(&self) -> RedisResult<PubSub> {
-        let node = self.node().await?;
-        within(CONNECTION_TIMEOUT, node.get_async_pubsub()).await
+    pub(super) async fn connect_for_messages(&self, limits: TimeLimits) -> RedisResult<PubSub> {
+        let node = self.find_node(limits).await?;
+        within(limits.connecting(), node.get_async_pubsub()).await
     }
 
     /// Returns a client of a single node: the present primary, or the first of a Cluster's named
@@ -91,12 +89,20 @@ impl Server {
     /// # Errors
     /// If no Sentinel knows a primary, or if none of the named nodes answers.
     pub async fn node(&self) -> RedisResult<Client> {
+        self.find_node(TimeLimits::default()).await
+    }
+
+    #[cfg_attr(
+        not(any(feature = "cluster", feature = "sentinel")),
+        expect(unused_variables, reason = "one node needs not be found")
+    )]
+    async fn find_node(&self, limits: TimeLimits) -> RedisResult<Client> {
         match &self.0 {
-            Kind::Node(client) => Ok(Client::clone(client)),
+            Kind::Node(node) => Ok(node.client.clone()),
             #[cfg(feature = "sentinel")]
-            Kind::Primary(sentinels) => sentinels.primary().await,
+            Kind::Primary(sentinels) => sentinels.primary(limits).await,
             #[cfg(feature = "cluster")]
-            Kind::Cluster(cluster) => cluster.node().await,
+            Kind::Cluster(cluster) => cluster.node(limits).await,
         }
     }
 }
@@ -104,7 +110,7 @@ impl Server {
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Node(client) => client.get_connection_info().addr().fmt(f),
+            Kind::Node(node) => node.fmt(f),
             #[cfg(feature = "sentinel")]
             Kind::Primary(sentinels) => sentinels.fmt(f),
             #[cfg(feature = "cluster")]

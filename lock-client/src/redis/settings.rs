@@ -2,26 +2,73 @@
 
 use std::time::Duration;
 
-use redis::{AsyncConnectionConfig, ErrorKind, RedisError, RedisResult, io::tcp::TcpSettings};
+use redis::{
+    AsyncConnectionConfig, ErrorKind, RedisError, RedisResult,
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
+};
 use tokio::time::timeout;
 
-pub(super) const CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a request may take. A later answer counts as none.
-pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
+use crate::backend::DEFAULT_ANSWER_TIMEOUT;
+
+/// The time limits of a client. All are multiples of the time in which a request is answered, so that
+/// they fit each other on a slow network.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeLimits {
+    /// How long a request may take. A later answer counts as none.
+    pub(super) answer: Duration,
+}
+
+impl Default for TimeLimits {
+    fn default() -> Self {
+        Self { answer: DEFAULT_ANSWER_TIMEOUT }
+    }
+}
+
+impl TimeLimits {
+    /// How long a connection may take: two round trips, and one more with TLS.
+    pub(super) fn connecting(self) -> Duration {
+        self.answer * 2
+    }
+
+    /// The time to ask Sentinels or the nodes of a Cluster, and to connect to what they name.
+    #[cfg(any(feature = "cluster", feature = "sentinel"))]
+    pub(super) fn finding(self) -> Duration {
+        self.answer * 6
+    }
+
+    /// How long the connection of the waiters may leave a request unanswered.
+    pub(super) fn subscribing(self) -> Duration {
+        self.answer * 4
+    }
+
+    /// How long a connection may leave everything unanswered before another is made. It is longer
+    /// than the wait for an acquire and its undoing. Otherwise the release that undoes an acquire
+    /// could go over another connection and overtake it.
+    pub(crate) fn longest_silence(self) -> Duration {
+        self.answer * 10
+    }
+
+    /// The settings of a connection to a single node.
+    pub(super) fn settings(self) -> AsyncConnectionConfig {
+        AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connecting()))
+            .set_response_timeout(Some(self.answer))
+    }
+}
+
+/// How long a connection is idle before it is probed.
+const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
+/// The time between probes.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The settings of a connection to a single node.
-pub(super) fn settings() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECTION_TIMEOUT))
-        .set_response_timeout(Some(RESPONSE_TIMEOUT))
-}
-
 /// Small requests are sent at once. A connection fails if the other end has acknowledged nothing
-/// for a while, so that a new one is made.
+/// for a while, so that a new one is made. Probes show that of an idle connection, and keep a NAT
+/// from forgetting it.
 pub(super) fn tcp_settings() -> TcpSettings {
-    let settings = TcpSettings::default().set_nodelay(true);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_INTERVAL);
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(target_os = "linux")]
     let settings = settings.set_user_timeout(UNACKNOWLEDGED_TIMEOUT);
     settings

@@ -2,8 +2,7 @@
 
 use std::{
     collections::HashMap,
-    io,
-    ops::ControlFlow,
+    mem,
     pin::pin,
     sync::{
         Arc, Mutex,
@@ -14,43 +13,49 @@ use std::{
 
 use futures_util::{
     StreamExt,
-    future::{Either, select},
+    future::{Either, join, join_all, select},
 };
 use redis::{
-    RedisError, RedisResult,
-    aio::{PubSub, PubSubSink},
+    Msg, RedisError, RedisResult,
+    aio::{PubSub, PubSubSink, PubSubStream},
 };
 use tokio::{
     sync::{Notify, mpsc, oneshot},
     time::{sleep, timeout},
 };
 
-use super::{server::Server, settings::closed};
-use crate::backend::Wakeups;
+use super::{
+    server::Server,
+    settings::{TimeLimits, closed},
+};
+use crate::{backend::Wakeups, clock::Moment, retry::pauses};
 
-/// The pause before a lost connection is made again.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause before a lost connection is made again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How often an idle connection is checked.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The subscriptions of a client. Their connection is made with the first one. It lasts as long as
 /// the Tokio runtime in which it was made.
 #[derive(Clone)]
 pub(crate) struct Subscriptions {
     server: Arc<Server>,
+    limits: TimeLimits,
     changes: Arc<Mutex<Option<mpsc::UnboundedSender<Change>>>>,
     next_id: Arc<AtomicU64>,
 }
 
 enum Change {
-    Subscribe { channel: String, waiter: Waiter, done: oneshot::Sender<RedisResult<()>> },
-    Unsubscribe { channel: String, id: u64 },
-}
-
-struct Waiter {
-    id: u64,
-    freed: Arc<Notify>,
+    Subscribe {
+        channel: String,
+        id: u64,
+        freed: Arc<Notify>,
+        done: oneshot::Sender<RedisResult<()>>,
+    },
+    Unsubscribe {
+        channel: String,
+        id: u64,
+    },
 }
 
 /// Ends a subscription when it is dropped.
@@ -69,8 +74,8 @@ impl Drop for Subscription {
 }
 
 impl Subscriptions {
-    pub(crate) fn new(server: Arc<Server>) -> Self {
-        Self { server, changes: Arc::default(), next_id: Arc::default() }
+    pub(crate) fn new(server: Arc<Server>, limits: TimeLimits) -> Self {
+        Self { server, limits, changes: Arc::default(), next_id: Arc::default() }
     }
 
     /// Subscribes to a channel. When this returns, Redis has confirmed it.
@@ -78,10 +83,10 @@ impl Subscriptions {
         let changes = self.changes();
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let freed = Arc::new(Notify::new());
-        let waiter = Waiter { id, freed: freed.clone() };
         let (done, confirmed) = oneshot::channel();
         let ended = || closed("the connection for subscriptions has ended");
-        let subscribe = Change::Subscribe { channel: channel.clone(), waiter, done };
+        let subscribe =
+            Change::Subscribe { channel: channel.clone(), id, freed: freed.clone(), done };
         let subscription = Subscription { channel, id, changes: changes.clone() };
         changes.send(subscribe).map_err(|_| ended())?;
         confirmed.await.map_err(|_| ended())??;
@@ -96,9 +101,7 @@ impl Subscriptions {
             Some(open) if !open.is_closed() => open.clone(),
             _ => {
                 let (sender, incoming) = mpsc::unbounded_channel();
-                let task =
-                    SubscriptionTask { server: self.server.clone(), channels: HashMap::new() };
-                tokio::spawn(task.run(incoming));
+                tokio::spawn(SubscriptionTask::new(self.server.clone(), self.limits).run(incoming));
                 changes.insert(sender).clone()
             }
         }
@@ -108,31 +111,66 @@ impl Subscriptions {
 /// The task that keeps the connection and its subscriptions.
 struct SubscriptionTask {
     server: Arc<Server>,
-    channels: HashMap<String, Vec<Waiter>>,
+    limits: TimeLimits,
+    channels: HashMap<String, Channel>,
+    /// The channels to subscribe to, as far as they still have waiters.
+    wanted: Vec<String>,
+    /// The channels that have lost their last waiter.
+    unneeded: Vec<String>,
+}
+
+#[derive(Default)]
+struct Channel {
+    /// Whether Redis has confirmed it on the present connection.
+    is_confirmed: bool,
+    waiters: Vec<Waiter>,
+}
+
+struct Waiter {
+    id: u64,
+    freed: Arc<Notify>,
+    /// Reports that the subscription is made. `None` once it was.
+    done: Option<oneshot::Sender<RedisResult<()>>>,
 }
 
 type Changes = mpsc::UnboundedReceiver<Change>;
 
 impl SubscriptionTask {
+    fn new(server: Arc<Server>, limits: TimeLimits) -> Self {
+        let (channels, wanted, unneeded) = Default::default();
+        Self { server, limits, channels, wanted, unneeded }
+    }
+
     /// Keeps a connection until the last sender of changes is dropped. Replaces it when it is lost.
     async fn run(mut self, mut changes: Changes) {
+        let mut backoff = pauses(LONGEST_PAUSE);
         loop {
-            match self.server.connect_for_messages().await {
-                Ok(connection) => match self.use_connection(connection, &mut changes).await {
-                    Ok(()) => return,
-                    Err(error) => tracing::debug!(%error, "lost the connection of the waiters"),
-                },
-                Err(error) => {
-                    if self.fail_changes(&error, &mut changes).is_break() {
-                        return;
-                    }
+            // 1. While nobody waits, no connection is made.
+            self.record_all(&mut changes);
+            while self.channels.is_empty() {
+                match changes.recv().await {
+                    Some(change) => self.record(change),
+                    None => return,
                 }
             }
-            sleep(RECONNECT_PAUSE).await;
+            // 2. Connect, and use the connection until it is lost.
+            let begun = Moment::now();
+            let used = async {
+                let connection = self.server.connect_for_messages(self.limits).await?;
+                self.use_connection(connection, &mut changes).await
+            };
+            let Err(error) = used.await else { return };
+            tracing::debug!(%error, "there is no connection of the waiters");
+            self.fail_unconfirmed(&error);
+            // 3. Pause, and longer each time, unless the connection lasted.
+            if begun.elapsed() > LONGEST_PAUSE {
+                backoff = pauses(LONGEST_PAUSE);
+            }
+            sleep(backoff.next().expect("the pauses never end")).await;
         }
     }
 
-    /// Applies changes and forwards messages until the connection is lost, or until the last sender
+    /// Makes changes and forwards messages until the connection is lost, or until the last sender
     /// of changes is dropped.
     async fn use_connection(
         &mut self,
@@ -140,96 +178,164 @@ impl SubscriptionTask {
         changes: &mut Changes,
     ) -> RedisResult<()> {
         let (mut sink, mut messages) = connection.split();
-        self.resubscribe(&mut sink).await?;
+        for channel in self.channels.values_mut() {
+            channel.is_confirmed = false;
+        }
+        self.wanted = self.channels.keys().cloned().collect();
+        self.unneeded.clear();
         loop {
+            self.record_all(changes);
+            if !(self.wanted.is_empty() && self.unneeded.is_empty()) {
+                self.exchange(&sink, &mut messages).await?;
+            }
             let change = pin!(changes.recv());
             match timeout(PING_INTERVAL, select(change, messages.next())).await {
-                Ok(Either::Left((Some(change), _))) => self.apply(change, &mut sink).await?,
+                Ok(Either::Left((Some(change), _))) => self.record(change),
                 Ok(Either::Left((None, _))) => return Ok(()),
-                Ok(Either::Right((Some(message), _))) => self.notify(message.get_channel_name()),
-                Ok(Either::Right((None, _))) => {
-                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-                }
+                Ok(Either::Right((message, _))) => self.notify(message)?,
                 // A connection that was cut silently looks like an idle one.
-                Err(_) => in_time(sink.ping::<()>()).await?,
+                Err(_) => in_time(self.limits, sink.ping::<()>()).await?,
             }
         }
     }
 
-    /// Subscribes again to all channels. Messages may have been missed meanwhile, so all waiters
-    /// are notified and try.
-    async fn resubscribe(&mut self, sink: &mut PubSubSink) -> RedisResult<()> {
-        if !self.channels.is_empty() {
-            in_time(sink.subscribe(self.channels.keys().collect::<Vec<_>>())).await?;
+    /// Subscribes to all wanted channels and unsubscribes from all that are not needed, in one
+    /// round trip. Meanwhile it forwards messages.
+    async fn exchange(
+        &mut self,
+        sink: &PubSubSink,
+        messages: &mut PubSubStream,
+    ) -> RedisResult<()> {
+        let (unneeded, mut wanted) = (mem::take(&mut self.unneeded), mem::take(&mut self.wanted));
+        wanted.retain(|channel| self.channels.contains_key(channel));
+        // Sent first, because a channel may be wanted again.
+        let unsubscribing = async {
+            if unneeded.is_empty() { Ok(()) } else { sink.clone().unsubscribe(unneeded).await }
+        };
+        // A command for each channel, because Redis refuses a command as a whole.
+        let subscribing = join_all(wanted.into_iter().map(|channel| async move {
+            let subscribed = sink.clone().subscribe(&channel).await;
+            (channel, subscribed)
+        }));
+        let mut answers =
+            pin!(in_time(self.limits, async { Ok(join(unsubscribing, subscribing).await) }));
+        let (unsubscribed, subscribed) = loop {
+            match select(answers.as_mut(), messages.next()).await {
+                Either::Left((answers, _)) => break answers?,
+                Either::Right((message, _)) => self.notify(message)?,
+            }
+        };
+        for (channel, subscribed) in subscribed {
+            match subscribed {
+                Ok(()) => self.confirm(&channel),
+                Err(error) if error.is_unrecoverable_error() => return Err(error),
+                Err(error) => self.refuse(&channel, &error),
+            }
         }
-        for waiter in self.channels.values().flatten() {
+        unsubscribed
+    }
+
+    /// Records a change, which the next exchange makes.
+    fn record(&mut self, change: Change) {
+        match change {
+            Change::Subscribe { channel, id, freed, done } => {
+                let entry = self.channels.entry(channel.clone()).or_insert_with(|| {
+                    self.wanted.push(channel);
+                    Channel::default()
+                });
+                let mut waiter = Waiter { id, freed, done: Some(done) };
+                if entry.is_confirmed {
+                    waiter.report(Ok(()));
+                }
+                entry.waiters.push(waiter);
+            }
+            Change::Unsubscribe { channel, id } => {
+                let Some(entry) = self.channels.get_mut(&channel) else { return };
+                entry.waiters.retain(|waiter| waiter.id != id);
+                if entry.waiters.is_empty() {
+                    self.channels.remove(&channel);
+                    self.unneeded.push(channel);
+                }
+            }
+        }
+    }
+
+    /// Records all changes that were requested so far.
+    fn record_all(&mut self, changes: &mut Changes) {
+        while let Ok(change) = changes.try_recv() {
+            self.record(change);
+        }
+    }
+
+    fn confirm(&mut self, channel: &str) {
+        let Some(channel) = self.channels.get_mut(channel) else { return };
+        channel.is_confirmed = true;
+        for waiter in &mut channel.waiters {
+            if !waiter.report(Ok(())) {
+                // It was subscribed over a connection that was lost, and may have missed a message.
+                waiter.freed.notify_one();
+            }
+        }
+    }
+
+    /// Ends the subscriptions to a channel that the user has no right to.
+    fn refuse(&mut self, channel: &str, error: &RedisError) {
+        for mut waiter in self.channels.remove(channel).unwrap_or_default().waiters {
+            waiter.report(Err(error.clone()));
             waiter.freed.notify_one();
+        }
+    }
+
+    /// Fails the subscriptions that were requested and not made. The others are made again over the
+    /// next connection.
+    fn fail_unconfirmed(&mut self, error: &RedisError) {
+        self.channels.retain(|_, channel| {
+            channel.waiters.retain_mut(|waiter| !waiter.report(Err(error.clone())));
+            !channel.waiters.is_empty()
+        });
+    }
+
+    /// Notifies the waiters of a message's channel, at once or after the milliseconds that the
+    /// message names. Without a message, the connection is lost.
+    fn notify(&self, message: Option<Msg>) -> RedisResult<()> {
+        let message = message.ok_or_else(|| closed("the connection of the waiters was lost"))?;
+        let delay = message.get_payload::<String>().ok().and_then(|text| text.parse().ok());
+        let delay = delay.map(Duration::from_millis);
+        let channel = self.channels.get(message.get_channel_name());
+        for waiter in channel.into_iter().flat_map(|channel| &channel.waiters) {
+            let freed = waiter.freed.clone();
+            match delay {
+                None => freed.notify_one(),
+                Some(delay) => drop(tokio::spawn(async move {
+                    sleep(delay).await;
+                    freed.notify_one();
+                })),
+            }
         }
         Ok(())
     }
+}
 
-    async fn apply(&mut self, change: Change, sink: &mut PubSubSink) -> RedisResult<()> {
-        match change {
-            Change::Subscribe { channel, waiter, done } => {
-                if !self.channels.contains_key(&channel)
-                    && let Err(error) = in_time(sink.subscribe(&channel)).await
-                {
-                    let lost = error.is_unrecoverable_error();
-                    let _ = done.send(Err(error.clone()));
-                    return if lost { Err(error) } else { Ok(()) };
-                }
-                self.channels.entry(channel).or_default().push(waiter);
-                let _ = done.send(Ok(()));
-                Ok(())
+impl Waiter {
+    /// Reports the outcome of the subscription, and returns whether it was still open.
+    fn report(&mut self, outcome: RedisResult<()>) -> bool {
+        match self.done.take() {
+            Some(done) => {
+                // The waiter may have gone.
+                let _ = done.send(outcome);
+                true
             }
-            Change::Unsubscribe { channel, id } => {
-                if self.remove(&channel, id) {
-                    in_time(sink.unsubscribe(&channel)).await?;
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Removes a waiter, and returns whether it was the last one of its channel.
-    fn remove(&mut self, channel: &str, id: u64) -> bool {
-        let Some(waiters) = self.channels.get_mut(channel) else {
-            return false;
-        };
-        waiters.retain(|waiter| waiter.id != id);
-        let last = waiters.is_empty();
-        if last {
-            self.channels.remove(channel);
-        }
-        last
-    }
-
-    fn notify(&self, channel: &str) {
-        for waiter in self.channels.get(channel).into_iter().flatten() {
-            waiter.freed.notify_one();
-        }
-    }
-
-    /// Fails the subscriptions that were requested while there is no connection.
-    fn fail_changes(&mut self, error: &RedisError, changes: &mut Changes) -> ControlFlow<()> {
-        loop {
-            match changes.try_recv() {
-                Ok(Change::Subscribe { done, .. }) => {
-                    let _ = done.send(Err(error.clone()));
-                }
-                Ok(Change::Unsubscribe { channel, id }) => {
-                    self.remove(&channel, id);
-                }
-                Err(mpsc::error::TryRecvError::Empty) => return ControlFlow::Continue(()),
-                Err(mpsc::error::TryRecvError::Disconnected) => return ControlFlow::Break(()),
-            }
+            None => false,
         }
     }
 }
 
 /// Treats a connection that doesn't answer in time as lost.
-async fn in_time<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    timeout(ANSWER_TIMEOUT, answer)
+async fn in_time<T>(
+    limits: TimeLimits,
+    answer: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    timeout(limits.subscribing(), answer)
         .await
-        .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()))
+        .unwrap_or_else(|_| Err(closed("the connection of the waiters answers nothing")))
 }

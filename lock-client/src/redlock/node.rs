@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::{membership::Membership, node_error::NodeError, node_urls::NodeUrl, request::Request};
 use crate::{
     clock::Moment,
-    redis::{LONGEST_SILENCE, Server, line::Line, script::Call, transport::Transport},
+    redis::{Server, TimeLimits, line::Line, script::Call, transport::Transport},
 };
 
 /// How long a node may answer nothing before it is asked less often. Requests to a node that hangs
@@ -157,7 +157,7 @@ impl Node {
             Connection::Established { voter, probed } => {
                 let silence = voter.line.silence();
                 let silent = || NodeError::NoAnswer(format!("no answer for {silence:.1?}"));
-                if silence > LONGEST_SILENCE {
+                if silence > TimeLimits::default().longest_silence() {
                     Availability::NeedsConnection(Some(silent()))
                 } else if silence <= PATIENCE {
                     Availability::Ready(voter.clone())

@@ -28,6 +28,8 @@ pub(super) fn combine(answers: &[Status], outstanding: usize, majority: usize) -
             token: token.expect("a majority is at least one node"),
             ownership: most[0].ownership.clone(),
             remaining: remaining[majority - 1],
+            since_ms: most[0].since_ms,
+            label: most[0].label.clone(),
         }
     });
     let last_token = answers.iter().filter_map(|status| status.last_token).max();

@@ -171,7 +171,7 @@ impl Tally {
             }
         }
         free_in.sort_by_key(|free_in| free_in.unwrap_or(Duration::MAX));
-        let contention = Contention { remaining: free_in[majority - 1] };
+        let contention = Contention { remaining: free_in[majority - 1], ahead: None, nap: None };
         if self.most_of_another() >= majority {
             Outcome::Held(contention)
         } else {

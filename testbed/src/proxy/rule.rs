@@ -56,3 +56,13 @@ pub enum Verdict {
     /// The connection stands still, and the rule receives the request.
     Hold,
 }
+
+/// A long way to the server: each request takes this time.
+#[derive(Clone, Copy, Debug)]
+pub struct Latency(pub Duration);
+
+impl Rule for Latency {
+    fn on_request(&mut self, _: &[u8]) -> Verdict {
+        Verdict::Delay(self.0)
+    }
+}

@@ -16,6 +16,8 @@ pub(super) enum Door {
     Tcp,
     /// A port that takes TLS only.
     Tls,
+    /// The same, and clients need a certificate.
+    MutualTls,
     /// A port that takes plain TCP, and another for the other nodes of the Cluster.
     ClusterNode,
 }
@@ -25,7 +27,7 @@ pub(super) enum Door {
 pub(super) enum Listener {
     Socket,
     Tcp { port: u16 },
-    Tls { port: u16 },
+    Tls { port: u16, auth_clients: &'static str },
     ClusterNode { port: u16, bus: u16 },
 }
 
@@ -35,7 +37,8 @@ impl Door {
         Ok(match self {
             Self::Socket => Listener::Socket,
             Self::Tcp => Listener::Tcp { port: free_ports::<1>()?[0] },
-            Self::Tls => Listener::Tls { port: free_ports::<1>()?[0] },
+            Self::Tls => Listener::Tls { port: free_ports::<1>()?[0], auth_clients: "no" },
+            Self::MutualTls => Listener::Tls { port: free_ports::<1>()?[0], auth_clients: "yes" },
             Self::ClusterNode => {
                 let [port, bus] = free_ports()?;
                 Listener::ClusterNode { port, bus }
@@ -48,7 +51,7 @@ impl Listener {
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match *self {
             Self::Socket => None,
-            Self::Tcp { port } | Self::Tls { port } | Self::ClusterNode { port, .. } => {
+            Self::Tcp { port } | Self::Tls { port, .. } | Self::ClusterNode { port, .. } => {
                 Some((Ipv4Addr::LOCALHOST, port).into())
             }
         }
@@ -69,7 +72,7 @@ impl Listener {
         match self {
             Self::Socket => words(&["--port", "0"]),
             Self::Tcp { port } => words(&["--port", &port.to_string()]),
-            Self::Tls { port } => words(&[
+            Self::Tls { port, auth_clients } => words(&[
                 "--port",
                 "0",
                 "--tls-port",
@@ -80,9 +83,8 @@ impl Listener {
                 &in_folder(tls::CERTIFICATE),
                 "--tls-key-file",
                 &in_folder(tls::KEY),
-                // Clients need no certificate.
                 "--tls-auth-clients",
-                "no",
+                auth_clients,
             ]),
             Self::ClusterNode { port, bus } => words(&[
                 "--port",

@@ -33,14 +33,32 @@ impl Sentinels {
     /// # Errors
     /// If `redis-server` isn't installed or doesn't start, or they don't find each other.
     pub async fn start() -> anyhow::Result<Self> {
-        let primary = Redis::start_on_tcp(&[]).await?;
+        Self::start_at(Door::Tcp, &[]).await
+    }
+
+    /// Starts all five with ports that take TLS only, and whose clients need a certificate. All have
+    /// the certificate of the primary.
+    ///
+    /// # Errors
+    /// If `redis-server` or `openssl` isn't installed, or `redis-server` doesn't start, or they
+    /// don't find each other.
+    pub async fn start_mutual_tls() -> anyhow::Result<Self> {
+        Self::start_at(Door::MutualTls, &["--tls-replication", "yes"]).await
+    }
+
+    async fn start_at(door: Door, arguments: &[&str]) -> anyhow::Result<Self> {
+        let primary = Redis::start_at(door, arguments).await?;
+        let certificates = certificates(&primary);
+        let certificates = certificates.iter().map(String::as_str);
+        let arguments: Vec<_> = arguments.iter().copied().chain(certificates).collect();
         let port = port(&primary).to_string();
         // No proxy is between them: Sentinels would tell the replica the primary's own address.
-        let replica = Redis::start_on_tcp(&["--replicaof", "127.0.0.1", &port]).await?;
+        let replica = [&arguments[..], &["--replicaof", "127.0.0.1", &port]].concat();
+        let replica = Redis::start_at(door, &replica).await?;
         catch_up(&replica, &primary).await?;
         let mut sentinels = Vec::new();
         for _ in 0..3 {
-            sentinels.push(start_sentinel(&port).await?);
+            sentinels.push(start_sentinel(&port, door, &arguments).await?);
         }
         for sentinel in &sentinels {
             until_async(READY_TIMEOUT, || is_ready(sentinel))
@@ -54,7 +72,8 @@ impl Sentinels {
     pub fn url(&self) -> String {
         let addresses = self.sentinels.iter().filter_map(Redis::address);
         let addresses: Vec<_> = addresses.map(|address| address.to_string()).collect();
-        format!("redis+sentinel://{}/{NAME}", addresses.join(","))
+        let scheme = if self.primary.ca_file().is_some() { "rediss" } else { "redis" };
+        format!("{scheme}+sentinel://{}/{NAME}", addresses.join(","))
     }
 
     /// Returns the Sentinels.
@@ -92,7 +111,23 @@ impl Sentinels {
     }
 }
 
-async fn start_sentinel(primary_port: &str) -> anyhow::Result<Redis> {
+/// The arguments of a server that has the certificate of another, if that has one.
+fn certificates(other: &Redis) -> Vec<String> {
+    let (Some(authority), Some((certificate, key))) = (other.ca_file(), other.client_certificate())
+    else {
+        return Vec::new();
+    };
+    let files =
+        [("tls-ca-cert-file", authority), ("tls-cert-file", certificate), ("tls-key-file", key)];
+    let words = files.map(|(name, file)| [format!("--{name}"), file.display().to_string()]);
+    words.concat()
+}
+
+async fn start_sentinel(
+    primary_port: &str,
+    door: Door,
+    arguments: &[&str],
+) -> anyhow::Result<Redis> {
     let folder = new_folder()?;
     let settings = format!(
         "sentinel monitor {NAME} 127.0.0.1 {primary_port} 2\n\
@@ -100,7 +135,7 @@ async fn start_sentinel(primary_port: &str) -> anyhow::Result<Redis> {
          sentinel failover-timeout {NAME} 3000\n"
     );
     fs::write(folder.path().join(SENTINEL_SETTINGS), settings)?;
-    Redis::start_in(folder, Door::Tcp, &[]).await
+    Redis::start_in(folder, door, arguments).await
 }
 
 /// Whether a Sentinel knows enough to take part in a failover.

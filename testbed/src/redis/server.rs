@@ -70,6 +70,15 @@ impl Redis {
         Self::start_at(Door::Tls, &[]).await
     }
 
+    /// Starts one like [`start_tls`](Self::start_tls), with further arguments, whose clients need a
+    /// [certificate](Self::client_certificate), as they do by default.
+    ///
+    /// # Errors
+    /// If `redis-server` or `openssl` isn't installed, or `redis-server` doesn't start.
+    pub async fn start_mutual_tls(arguments: &[&str]) -> anyhow::Result<Self> {
+        Self::start_at(Door::MutualTls, arguments).await
+    }
+
     /// Starts one with further arguments and with a wall clock of its own, which can
     /// [`jump`](Self::jump). Its other clocks, by which Redis measures durations, are the
     /// machine's.
@@ -95,7 +104,7 @@ impl Redis {
         let arguments: Vec<_> = arguments.iter().map(|&word| word.to_owned()).collect();
         let password = arguments.iter().position(|word| word == "--requirepass");
         let password = password.and_then(|position| arguments.get(position + 1).cloned());
-        if let Door::Tls = door {
+        if let Door::Tls | Door::MutualTls = door {
             tls::make_certificates(folder.path())?;
         }
         let listener = door.open()?;
@@ -211,6 +220,14 @@ impl Redis {
     pub fn ca_file(&self) -> Option<PathBuf> {
         matches!(self.listener, Listener::Tls { .. })
             .then(|| self.folder.path().join(tls::CA_CERTIFICATE))
+    }
+
+    /// Returns a certificate that it accepts from clients, and the key, if it takes TLS. They are its
+    /// own: any certificate of the authority will do.
+    pub fn client_certificate(&self) -> Option<(PathBuf, PathBuf)> {
+        let file = |name: &str| self.folder.path().join(name);
+        matches!(self.listener, Listener::Tls { .. })
+            .then(|| (file(tls::CERTIFICATE), file(tls::KEY)))
     }
 
     /// Returns its log so far.

@@ -3,7 +3,7 @@
 use std::{fmt, io, time::Duration};
 
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError, RedisResult,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult,
     aio::{ConnectionLike, MultiplexedConnection, PubSub},
 };
 use tokio::time::timeout;
@@ -67,7 +67,12 @@ fn address(client: &Client) -> String {
 }
 
 fn unavailable(server: &impl fmt::Display, error: &RedisError) -> Failure {
-    Failure::Unavailable(format!("no answer from Redis at {server}: {}", with_causes(error)))
+    let text = with_causes(error);
+    Failure::Unavailable(if error.kind() == ErrorKind::AuthenticationFailed {
+        format!("{server} rejected the password: {text}")
+    } else {
+        format!("no answer from Redis at {server}: {text}")
+    })
 }
 
 /// An error reply of the server.

@@ -11,7 +11,7 @@ async fn redis_that_does_not_answer_is_69() {
     let mut redis = Redis::start_with(&["--requirepass", "secret"]).await.unwrap();
     for (url, reason) in [
         (redis.url(), "Authentication required"),
-        (redis.url_as("default", "wrong"), "no answer from Redis"),
+        (redis.url_as("default", "wrong"), "rejected the password"),
         ("redis://127.0.0.1:1".to_owned(), "no answer from Redis at 127.0.0.1:1"),
         (
             "redis+sentinel://bob:secret@127.0.0.1:1/locks".to_owned(),

@@ -1,8 +1,8 @@
 //! The hosts that the URL of Sentinels or of a Cluster names.
 
-use redis::{ConnectionInfo, IntoConnectionInfo, RedisResult};
+use redis::{Client, IntoConnectionInfo, RedisResult};
 
-use super::{super::settings::tcp_settings, url::InvalidRedisUrl};
+use super::{super::settings::tcp_settings, certificates::Certificates, url::InvalidRedisUrl};
 
 /// `[USER:PASSWORD@]HOST[:PORT],…[/PATH]`
 pub(super) struct Hosts<'a> {
@@ -28,20 +28,21 @@ impl<'a> Hosts<'a> {
         self.hosts.join(",")
     }
 
-    /// Returns how to connect to each host.
-    pub(super) fn connection_infos(
+    /// Returns a client of each host.
+    pub(super) fn clients(
         &self,
         scheme: &str,
         user: &str,
         default_port: u16,
-    ) -> RedisResult<Vec<ConnectionInfo>> {
-        let info = |host: &&str| {
+        certificates: &Certificates,
+    ) -> RedisResult<Vec<Client>> {
+        let client = |host: &&str| {
             // The colons of an IPv6 address are inside brackets.
             let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
             let port = if has_port { String::new() } else { format!(":{default_port}") };
             let info = format!("{scheme}://{user}{host}{port}").into_connection_info()?;
-            Ok(info.set_tcp_settings(tcp_settings()))
+            certificates.client(info.set_tcp_settings(tcp_settings()))
         };
-        self.hosts.iter().map(info).collect()
+        self.hosts.iter().map(client).collect()
     }
 }

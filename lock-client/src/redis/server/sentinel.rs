@@ -1,23 +1,24 @@
 //! A primary that Redis Sentinels know.
 
-use std::{fmt, time::Duration};
+use std::fmt;
 
 use redis::{
     Client, IntoConnectionInfo, RedisResult, TlsMode,
     aio::MultiplexedConnection,
-    sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType},
+    sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
 };
 use tokio::sync::Mutex;
 
 use super::{
-    super::settings::{settings, tcp_settings, within},
+    super::settings::{TimeLimits, tcp_settings, within},
+    certificates::{self, Certificates},
     hosts::Hosts,
-    url::{InvalidRedisUrl, RedisUrl},
+    url::{InvalidRedisUrl, RedisUrl, SENTINEL_PASSWORD},
 };
 
-/// The time to ask some Sentinels and the primary, and to connect to it.
-const FINDING_TIMEOUT: Duration = Duration::from_secs(3);
 const SENTINEL_PORT: u16 = 26379;
+/// The setting with the user at the Sentinels.
+const SENTINEL_USER: &str = "sentinel-user";
 
 /// A primary that Sentinels know.
 pub(super) struct Sentinels {
@@ -37,33 +38,56 @@ impl Sentinels {
             ));
         }
         let primary = primary.to_owned();
+        let own = [SENTINEL_USER, SENTINEL_PASSWORD];
+        if let Some(other) = url.query.other_than(&[&own[..], &certificates::SETTINGS].concat()) {
+            return Err(InvalidRedisUrl::unknown_setting(other));
+        }
+        let certificates = Certificates::read(&url.query, scheme)?;
+        let sentinels = hosts.clients(scheme, "", SENTINEL_PORT, &certificates)?;
+        let addresses = sentinels.iter().map(|client| client.get_connection_info().addr().clone());
+        let master = SentinelServerType::Master;
+        let mut builder = SentinelClientBuilder::new(addresses, &primary, master)?
+            .set_client_to_sentinel_tcp_settings(tcp_settings())
+            .set_client_to_redis_tcp_settings(tcp_settings());
         // Only the user, the password and the database of this URL are used.
         let redis =
             format!("{scheme}://{}primary/{database}", hosts.user).into_connection_info()?;
-        let mut node = SentinelNodeConnectionInfo::default()
-            .set_redis_connection_info(redis.redis_settings().clone())
-            .set_tcp_settings(tcp_settings());
-        if scheme == "rediss" {
-            node = node.set_tls_mode(TlsMode::Secure);
+        let redis = redis.redis_settings();
+        builder = builder.set_client_to_redis_db(redis.db());
+        if let Some(user) = redis.username() {
+            builder = builder.set_client_to_redis_username(user);
         }
-        // The password is Redis'. The Sentinels are asked without one.
-        let sentinels = hosts.connection_infos(scheme, "", SENTINEL_PORT)?;
-        let master = SentinelServerType::Master;
-        let client = SentinelClient::build(sentinels, primary.clone(), Some(node), master)?;
-        Ok(Self { client: Mutex::new(client), primary: primary.to_owned(), hosts: hosts.names() })
+        if let Some(password) = redis.password() {
+            builder = builder.set_client_to_redis_password(password);
+        }
+        if let Some(user) = url.query.get(SENTINEL_USER) {
+            builder = builder.set_client_to_sentinel_username(user);
+        }
+        if let Some(password) = url.query.get(SENTINEL_PASSWORD) {
+            builder = builder.set_client_to_sentinel_password(password);
+        }
+        if scheme == "rediss" {
+            builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
+        }
+        #[cfg(feature = "tls")]
+        if let Some(named) = certificates.named {
+            builder = builder.set_client_to_redis_certificates(named);
+        }
+        Ok(Self { client: Mutex::new(builder.build()?), primary, hosts: hosts.names() })
     }
 
     /// Connects to the present primary.
-    pub(super) async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+    pub(super) async fn connect(&self, limits: TimeLimits) -> RedisResult<MultiplexedConnection> {
+        let settings = limits.settings();
         let connecting =
-            async { self.client.lock().await.get_async_connection_with_config(&settings()).await };
-        within(FINDING_TIMEOUT, connecting).await
+            async { self.client.lock().await.get_async_connection_with_config(&settings).await };
+        within(limits.finding(), connecting).await
     }
 
     /// Returns a client of the present primary.
-    pub(super) async fn primary(&self) -> RedisResult<Client> {
+    pub(super) async fn primary(&self, limits: TimeLimits) -> RedisResult<Client> {
         let finding = async { self.client.lock().await.async_get_client().await };
-        within(FINDING_TIMEOUT, finding).await
+        within(limits.finding(), finding).await
     }
 }
 

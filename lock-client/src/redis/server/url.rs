@@ -4,6 +4,11 @@ use std::{error::Error, fmt};
 
 use redis::{IntoConnectionInfo, RedisError};
 
+use super::query::Query;
+
+/// The setting with the password of the Sentinels.
+pub(super) const SENTINEL_PASSWORD: &str = "sentinel-password";
+
 /// The URL can't be used.
 #[derive(Debug)]
 pub struct InvalidRedisUrl {
@@ -23,6 +28,11 @@ impl InvalidRedisUrl {
         Self { reason: reason.into() }
     }
 
+    #[cfg(any(feature = "cluster", feature = "sentinel"))]
+    pub(super) fn unknown_setting(name: &str) -> Self {
+        Self::new(format!("`{name}` is no setting here"))
+    }
+
     fn needs_feature(url: &str, feature: &str) -> Self {
         Self::new(format!("{url} URLs need the feature `{feature}` of the crate lock-client"))
     }
@@ -39,8 +49,9 @@ pub(super) struct RedisUrl<'a> {
     pub(super) kind: UrlKind,
     /// The scheme of one node: `redis`, or `rediss` for an encrypted connection.
     pub(super) node_scheme: &'static str,
-    /// Everything after `://`.
+    /// What is between `://` and the query.
     pub(super) rest: &'a str,
+    pub(super) query: Query,
 }
 
 /// The kind of server that a URL names.
@@ -87,13 +98,14 @@ impl<'a> RedisUrl<'a> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let known = SCHEMES.into_iter().find(|(known, ..)| *known == scheme);
         let (_, kind, node_scheme) = known.unwrap_or(("redis", UrlKind::Node, "redis"));
-        Self { kind, node_scheme, rest }
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        Self { kind, node_scheme, rest, query: Query::parse(query) }
     }
 }
 
 /// Returns whether a URL contains a password. A URL that can't be parsed may contain one.
 pub fn has_password(url: &str) -> bool {
-    let RedisUrl { kind, rest, .. } = RedisUrl::split(url);
+    let RedisUrl { kind, rest, query, .. } = RedisUrl::split(url);
     match kind {
         UrlKind::Node => url
             .into_connection_info()
@@ -101,6 +113,7 @@ pub fn has_password(url: &str) -> bool {
         UrlKind::Sentinel | UrlKind::Cluster => {
             let authority = rest.split('/').next().unwrap_or_default();
             authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+                || query.get(SENTINEL_PASSWORD).is_some()
         }
     }
 }
@@ -119,6 +132,7 @@ mod tests {
             "redis+unix:///tmp/redis.sock?db=1&pass=secret",
             "redis+unix:///tmp/redis.sock?p%61ss=secret",
             "redis+sentinel://u:secret@s1,s2/locks",
+            "redis+sentinel://s1,s2/locks?sentinel-password=secret",
             "redis+cluster://:secret@n1:7000,n2",
             "what may be a secret",
         ] {
@@ -127,7 +141,10 @@ mod tests {
         for url in [
             "redis://localhost:6379/3",
             "redis+unix:///tmp/a:b@c/redis.sock?db=1",
-            "redis+sentinel://s1:26379,s2/locks/3",
+            "redis+sentinel://s1:26379,s2/locks/3?sentinel-user=u",
+            "rediss+cluster://n1:7000,n2?tls-key=/etc/redis/client.key",
+            #[cfg(feature = "tls")]
+            "rediss://n1:7000?tls-cert=/c.pem&tls-key=/c.key",
             "rediss+cluster://n1:7000,[::1]:7001",
         ] {
             assert!(!has_password(url), "{url}");
@@ -136,9 +153,21 @@ mod tests {
 
     #[test]
     fn wrong_urls_are_rejected_with_the_reason() {
-        for url in ["nonsense", "http://localhost"] {
+        for (url, reason) in [
+            ("nonsense", "not a usable Redis URL"),
+            ("http://localhost", "not a usable Redis URL"),
+            ("redis://localhost?tls-ca=/ca.pem", "certificates are for rediss URLs"),
+            #[cfg(feature = "tls")]
+            ("rediss://localhost?tls-ca=/no/such/file", "tls-ca: can't read /no/such/file"),
+            #[cfg(feature = "tls")]
+            ("rediss://localhost?tls-key=/dev/null", "tls-cert and tls-key belong together"),
+            #[cfg(feature = "sentinel")]
+            ("redis+sentinel://s1/locks?sentinel-pass=x", "`sentinel-pass` is no setting here"),
+            #[cfg(feature = "cluster")]
+            ("redis+cluster://n1?sentinel-password=x", "`sentinel-password` is no setting here"),
+        ] {
             let error = Server::open(url).expect_err("the URL is rejected").to_string();
-            assert!(error.contains("not a usable Redis URL"), "{error}");
+            assert!(error.contains(reason), "{url}: {error}");
         }
     }
 

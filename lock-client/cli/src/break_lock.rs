@@ -1,0 +1,43 @@
+//! `lock-client break`.
+
+use clap::Args;
+use fence::{ResourceName, Token};
+
+use crate::{failure::Failure, lock_service::LockService, parse};
+
+pub(crate) const HELP: &str = "\
+It is for a lock whose holder is gone, or hangs, and whose ttl is long. Look at status or list \
+first: the token names the holder that you mean, so that a lock which somebody else has acquired \
+meanwhile stays. The waiters are notified. A holder that still lives loses its lease at its next \
+renewal; until then, the storage rejects its writes once the next holder has written.
+
+Example:
+  lock-client break deploy --token 1790000000033";
+
+#[derive(Args, Debug)]
+pub(crate) struct Break {
+    /// The lock's name
+    #[arg(value_parser = parse::name)]
+    name: ResourceName,
+
+    /// The holder's token, as status prints it
+    #[arg(long, value_name = "TOKEN")]
+    token: Token,
+
+    #[command(flatten)]
+    lock_service: LockService,
+}
+
+impl Break {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let Self { name, token, lock_service } = self;
+        let locks = lock_service.locks()?;
+        if locks.break_lock(&name, token).await? {
+            return Ok(());
+        }
+        Err(Failure::Busy(match locks.status(&name).await?.held {
+            Some(held) => format!("lock `{name}` has another token: {}", held.token),
+            None => format!("lock `{name}` is free"),
+        }))
+    }
+}

@@ -1,0 +1,69 @@
+//! `lock-client list`.
+
+use std::collections::HashSet;
+
+use clap::Args;
+use fence::ResourceName;
+use lock_client::{Locks, redis::Redis};
+use tokio::task::JoinSet;
+
+use crate::{
+    failure::{Failure, with_causes},
+    lock_service::LockService,
+    status::State,
+    stdout::print,
+};
+
+pub(crate) const HELP: &str = "\
+Each line is the state of one lock, as status prints it: name, token, holder, label, since when, \
+remaining time, queue. Redis is read by SCAN, a page at a time, on all primaries of a Cluster and \
+on all nodes of Redlock. A lock that is acquired or released meanwhile may be missing.
+
+Example:
+  lock-client list orders/ | jq -r '[.name, .label] | @tsv'";
+
+#[derive(Args, Debug)]
+pub(crate) struct List {
+    /// Only locks whose names have this prefix
+    #[arg(default_value = "")]
+    prefix: String,
+
+    #[command(flatten)]
+    lock_service: LockService,
+}
+
+impl List {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let locks = self.lock_service.locks()?;
+        let mut seen = HashSet::new();
+        for url in self.lock_service.urls() {
+            let unavailable =
+                |error: &dyn std::error::Error| Failure::Unavailable(with_causes(error));
+            let names = Redis::open(url)?.held_names(&self.prefix).await;
+            let mut names = names.map_err(|error| unavailable(&error))?;
+            while let Some(page) = names.next_page().await.map_err(|error| unavailable(&error))? {
+                let new = page.into_iter().filter(|name| seen.insert(name.clone())).collect();
+                print_held(&locks, new).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Asks for the states of a page of locks at once, and prints those that are still held.
+async fn print_held(locks: &Locks, names: Vec<ResourceName>) -> Result<(), Failure> {
+    let mut states = JoinSet::new();
+    for name in names {
+        let locks = locks.clone();
+        states.spawn(async move { (locks.status(&name).await, name) });
+    }
+    let mut states = states.join_all().await;
+    states.sort_by(|(_, one), (_, other)| one.cmp(other));
+    for (status, name) in states {
+        let status = status?;
+        if status.held.is_some() {
+            print(&State::new(&name, &status))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,10 @@
+-- Releases the lock when there is a queue, or removes a waiter from it. It continues release.lua.
+
+-- A holder has left the queue when it was granted the lock.
+if owned or dequeue(KEYS[2], KEYS[3], ARGV[1]) then
+    local first = first_waiter(KEYS[2], KEYS[3], ARGV[2])
+    if owned or not held then
+        redis.call('PUBLISH', first and ARGV[2] .. ':' .. first or ARGV[2], '')
+    end
+end
+return owned and redis.call('DEL', KEYS[1]) or 0

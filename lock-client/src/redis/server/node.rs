@@ -1,0 +1,53 @@
+//! One Redis, at a port or a Unix socket.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use redis::{Client, IntoConnectionInfo, RedisResult, aio::MultiplexedConnection};
+
+use super::{
+    super::settings::{TimeLimits, tcp_settings},
+    certificates::Certificates,
+    protocol::other_protocol,
+    url::{InvalidRedisUrl, RedisUrl},
+};
+
+/// One Redis.
+pub(super) struct Node {
+    pub(super) client: Client,
+    was_reached: AtomicBool,
+}
+
+impl Node {
+    pub(super) fn parse(whole: &str, url: &RedisUrl<'_>) -> Result<Self, InvalidRedisUrl> {
+        let certificates = Certificates::read(&url.query, url.node_scheme)?;
+        let info = whole.into_connection_info()?.set_tcp_settings(tcp_settings());
+        Ok(Self { client: certificates.client(info)?, was_reached: AtomicBool::new(false) })
+    }
+
+    /// Connects. If that fails the first time, something else than a Redis may be there.
+    pub(super) async fn connect(&self, limits: TimeLimits) -> RedisResult<MultiplexedConnection> {
+        let settings = limits.settings();
+        let error = match self.client.get_multiplexed_async_connection_with_config(&settings).await
+        {
+            Ok(connection) => {
+                self.was_reached.store(true, Ordering::Relaxed);
+                return Ok(connection);
+            }
+            Err(error) => error,
+        };
+        if self.was_reached.load(Ordering::Relaxed) || error.is_connection_refusal() {
+            return Err(error);
+        }
+        let address = self.client.get_connection_info().addr();
+        Err(other_protocol(address, limits.answer).await.unwrap_or(error))
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.client.get_connection_info().addr().fmt(f)
+    }
+}

@@ -1,0 +1,91 @@
+//! Who holds a lock: labels, the list of held locks, and locks that an operator breaks.
+
+use std::{collections::BTreeSet, time::SystemTime};
+
+use lock_client::{Locks, Terms};
+use testbed::{Redis, RedisCluster};
+
+use crate::{
+    lock_service::{lasting, locks, tried, ttl},
+    names::name,
+};
+
+async fn held_names(url: &str, prefix: &str) -> BTreeSet<String> {
+    let redis = lock_client::redis::Redis::open(url).unwrap();
+    let mut names = redis.held_names(prefix).await.unwrap();
+    let mut held = BTreeSet::new();
+    while let Some(page) = names.next_page().await.unwrap() {
+        held.extend(page.iter().map(ToString::to_string));
+    }
+    held
+}
+
+#[tokio::test]
+async fn label_and_time_of_the_grant_stand_beside_the_lock() {
+    let redis = Redis::start().await.unwrap();
+    let labelled =
+        lock_client::redis::Redis::open(&redis.url()).unwrap().label("web-3\n (pid 812)");
+    let labelled = Locks::new(labelled);
+    let unix_ms = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
+    let before = unix_ms();
+    let lease = labelled.acquire(&name("r"), tried(60_000)).await.unwrap();
+    // A reissue and a renewal leave them as they are.
+    lease.reissue(lease.token().unwrap()).await.unwrap();
+    lease.renew().await.unwrap();
+    let held = locks(&redis.url()).status(&name("r")).await.unwrap().held.unwrap();
+    assert_eq!(held.label, "web-3  (pid 812)");
+    let since = held.since_ms.unwrap();
+    assert!((before..=unix_ms()).contains(&since), "{since}");
+    assert_eq!(&held.ownership, lease.ownership(), "the label is no part of the holder");
+    lease.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn held_locks_are_listed_by_their_prefix() {
+    let redis = Redis::start().await.unwrap();
+    let locks = locks(&redis.url());
+    let mut leases = Vec::new();
+    for lock in ["orders/1", "orders/{2}%", "orders*", "invoices/1"] {
+        leases.push(locks.acquire(&name(lock), lasting()).await.unwrap());
+    }
+    // A counter is left of this one.
+    locks.acquire(&name("orders/3"), lasting()).await.unwrap().release().await.unwrap();
+    let url = redis.url();
+    let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    assert_eq!(held_names(&url, "orders/").await, set(&["orders/1", "orders/{2}%"]));
+    assert_eq!(held_names(&url, "orders*").await, set(&["orders*"]));
+    assert_eq!(held_names(&url, "").await.len(), 4);
+    assert_eq!(held_names(&url, "none").await.len(), 0);
+}
+
+#[tokio::test]
+async fn held_locks_of_a_cluster_are_listed_from_all_primaries() {
+    let cluster = RedisCluster::start().await.unwrap();
+    let locks = locks(&cluster.url());
+    let mut leases = Vec::new();
+    for number in 0..50 {
+        leases.push(locks.acquire(&name(&format!("r{number}")), lasting()).await.unwrap());
+    }
+    assert_eq!(held_names(&cluster.url(), "r").await.len(), 50);
+}
+
+#[tokio::test]
+async fn lock_is_broken_only_with_its_owners_token() {
+    let redis = Redis::start().await.unwrap();
+    let (owner, other) = (locks(&redis.url()), locks(&redis.url()));
+    let lease = owner.acquire(&name("r"), lasting()).await.unwrap();
+    let token = lease.token().unwrap();
+    let waiting = other.clone();
+    let waiter = tokio::spawn(async move { waiting.acquire(&name("r"), ttl(60_000)).await });
+    let before: fence::Token = (token.as_u64() - 1).to_string().parse().unwrap();
+    assert!(!other.break_lock(&name("r"), before).await.unwrap());
+    lease.renew().await.expect("another token's lock is left alone");
+    assert!(other.break_lock(&name("r"), token).await.unwrap());
+    let next = waiter.await.unwrap().expect("the waiter is notified");
+    assert!(next.token().unwrap() > token);
+    lease.renew().await.expect_err("the former owner has lost the lease");
+    assert!(!other.break_lock(&name("r"), token).await.unwrap());
+    next.release().await.unwrap();
+    let free = other.acquire(&name("r"), Terms::new(ttl(60_000)).no_wait()).await.unwrap();
+    free.release().await.unwrap();
+}
