@@ -71,9 +71,10 @@ pub(crate) fn describe(status: &Status) -> Option<String> {
 }
 
 /// Names a holder: by its label, or else by a part of the holder, which as a whole is the proof of
-/// holding.
+/// holding. The label comes from another client: its control characters don't reach the terminal.
 fn holder(held: &HeldLock) -> String {
-    if held.label.is_empty() { held.ownership.holder.redacted() } else { held.label.clone() }
+    let label: String = held.label.chars().filter(|c| !c.is_control()).collect();
+    if label.is_empty() { held.ownership.holder.redacted() } else { label }
 }
 
 #[cfg(test)]
@@ -98,6 +99,9 @@ mod tests {
         let status = Status { held: Some(labelled), ..status };
         let expected = "waiting for deploy: held by web-3 (pid 812), 25 s left, 2 ahead";
         assert_eq!(line(&name, &status, 2), expected);
+        let mut labelled = status.clone();
+        labelled.held.as_mut().unwrap().label = "web-3 \u{1b}[2J(pid 812)".to_owned();
+        assert_eq!(describe(&labelled).unwrap(), "holder web-3 [2J(pid 812), 2 in the queue");
         let free = Status { held: None, ..status };
         assert_eq!(line(&name, &free, 0), "waiting for deploy");
         assert_eq!(describe(&free), None);
