@@ -39,7 +39,7 @@ async fn put_writes_under_a_lock_and_prints_each_step() {
     let status = lock_client(&["status", "orders/42", "--redis", &redis]).await;
     let free = json!({
         "name": "orders/42", "held": false, "token": null, "holder": null,
-        "remaining_ms": null, "last_token": 34, "queued": 0,
+        "label": null, "since_ms": null, "remaining_ms": null, "last_token": 34, "queued": 0,
     });
     assert_eq!(events(&status), [free]);
 }
@@ -48,7 +48,8 @@ async fn put_writes_under_a_lock_and_prints_each_step() {
 async fn busy_lock_is_75_and_its_status_shows_the_holder() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "34").await.unwrap();
-    redis.set("fenced:{r}:lock", "34 34 0123456789abcdef0123456789abcdef").await.unwrap();
+    let lock = "34 34 0123456789abcdef0123456789abcdef 1790000000000 web-3 (pid 812)";
+    redis.set("fenced:{r}:lock", lock).await.unwrap();
     let url = redis.url();
     let to = ["--redis", &url, "--storage", "http://127.0.0.1:1"];
     let busy = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
@@ -57,7 +58,7 @@ async fn busy_lock_is_75_and_its_status_shows_the_holder() {
     let status = lock_client(&["status", "r", "--redis", &url]).await;
     let held = json!({
         "name": "r", "held": true, "token": 34, "holder": "01234567...",
-        "remaining_ms": null, "last_token": 34, "queued": 0,
+        "label": "web-3 (pid 812)", "since_ms": 1_790_000_000_000_u64, "remaining_ms": null, "last_token": 34, "queued": 0,
     });
     assert_eq!(events(&status), [held]);
 
