@@ -143,7 +143,8 @@ pub enum Attempt {
 /// Another client holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contention {
-    /// The time until the lock expires, unless it is renewed or released; `None` if it never does.
+    /// The time until the lock may be free, unless it is renewed or released; `None` if it never
+    /// expires.
     pub remaining: Option<Duration>,
     /// The number of waiters before this one in the queue; `None` in no order.
     pub ahead: Option<u64>,

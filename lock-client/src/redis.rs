@@ -23,8 +23,8 @@
 //! # Waiting
 //! All waiters of a client are notified over one connection. Unordered waiters are all notified of
 //! a release, and one of each client tries. In the fair queue, only the first waiter is notified,
-//! and tries. If a message is lost, waiters try anyway, at the latest when the present owner's ttl
-//! ends.
+//! and tries. If a message is lost, or the owner crashed, waiters try anyway: those near the head
+//! every second or when the owner's ttl ends, the others every ten seconds at the latest.
 //!
 //! # Lost connections
 //! The connection is made when it is first needed, and again after it was lost, to the primary of

@@ -38,8 +38,9 @@ if first and first ~= ARGV[1] then
     if ARGV[4] ~= '1' then
         return {0, left}
     end
-    -- If the first waiter is dead, somebody has to find that out.
-    return {0, left, enqueue(KEYS[3], KEYS[4], ARGV[1]), left + 1}
+    -- If the first waiter is dead, somebody has to find that out, and to stay alive meanwhile.
+    local ahead = enqueue(KEYS[3], KEYS[4], ARGV[1])
+    return {0, left, ahead, ahead < near and math.min(left + 1, nap) or left + 1}
 end
 
 -- 4. Grant the lock.

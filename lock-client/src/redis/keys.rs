@@ -60,7 +60,7 @@ impl Keys {
         format!("{}:queue", self.tagged)
     }
 
-    /// The key of the times at which clients in the queue last asked.
+    /// The key of the times until which waiters must show that they are alive.
     pub fn alive(&self) -> String {
         format!("{}:queue:alive", self.tagged)
     }

@@ -19,7 +19,7 @@ const PAGE: usize = 1_000;
 pub struct HeldNames {
     pattern: String,
     shards: Vec<Shard>,
-    /// Where the first of the shards goes on.
+    /// Where the last of the shards goes on. Those before it are not read yet.
     cursor: u64,
 }
 
@@ -60,12 +60,13 @@ impl HeldNames {
         let Some(shard) = self.shards.last_mut() else { return Ok(None) };
         let mut scan = redis::cmd("SCAN");
         scan.arg(self.cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(PAGE);
-        let (cursor, keys): (u64, Vec<String>) = shard.query(&scan).await?;
+        let (cursor, keys): (u64, Vec<Vec<u8>>) = shard.query(&scan).await?;
         self.cursor = cursor;
         if cursor == 0 {
             self.shards.pop();
         }
-        Ok(Some(keys.iter().filter_map(|key| Keys::name_of_lock(key)).collect()))
+        let name = |key: &Vec<u8>| Keys::name_of_lock(std::str::from_utf8(key).ok()?);
+        Ok(Some(keys.iter().filter_map(name).collect()))
     }
 }
 

@@ -4,13 +4,16 @@
 -- Two sorted sets contain holders: `queue` all that wait, by their arrival; `alive` those that must show
 -- that they are alive, by the server's time in milliseconds until which they must. Each try of a waiter
 -- shows it. The waiters near the head must show it all the time, so that a dead one is removed before
--- its turn comes. The others try the less often, the further back they are: however many wait, they try
--- a few times a second together. When a dead waiter is removed, all others are asked once.
+-- its turn comes. The others try the less often, the further back they are. When a dead waiter is
+-- removed, all others are asked once.
 
 -- How many waiters are near the head.
 local near = 3
 -- How many milliseconds a waiter near the head may sleep; another one, for each waiter before it.
 local nap = 1000
+-- How many times that a waiter sleeps at most. Nobody is notified when a lease expires: if its holder and
+-- all waiters near the head have crashed together, another waiter has to find that out.
+local naps = 10
 -- How many milliseconds a waiter has to show that it is alive.
 local patience = 3000
 
@@ -39,7 +42,7 @@ local function enqueue(queue, alive, holder)
     -- A queue whose waiters have all crashed disappears.
     redis.call('PEXPIRE', queue, 10 * patience)
     redis.call('PEXPIRE', alive, 10 * patience)
-    return ahead, nap * math.max(ahead + 1 - near, 1)
+    return ahead, nap * math.min(math.max(ahead + 1 - near, 1), naps)
 end
 
 -- Removes the dead waiters. Returns the first of the others, and in how many milliseconds it counts as
@@ -61,10 +64,10 @@ local function first_waiter(queue, alive, channel)
         end
         redis.call('PUBLISH', channel .. ':' .. holders[1], '')
     end
-    for _, holder in ipairs(holders) do
+    for place, holder in ipairs(holders) do
         if redis.call('ZADD', alive, 'NX', now + patience, holder) == 1 then
-            -- It has come near the head: it tries after this time, unless its turn comes before.
-            redis.call('PUBLISH', channel .. ':' .. holder, nap)
+            -- It tries after this time, unless its turn comes before. Not all try at the same moment.
+            redis.call('PUBLISH', channel .. ':' .. holder, math.floor(nap * place / #holders))
         end
     end
     local left = redis.call('ZSCORE', alive, holders[1]) - now

@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use redis::{Client, IntoConnectionInfo, RedisResult, aio::MultiplexedConnection};
+use redis::{Client, ErrorKind, IntoConnectionInfo, RedisResult, aio::MultiplexedConnection};
 
 use super::{
     super::settings::{TimeLimits, tcp_settings},
@@ -38,7 +38,8 @@ impl Node {
             }
             Err(error) => error,
         };
-        if self.was_reached.load(Ordering::Relaxed) || error.is_connection_refusal() {
+        let answered = error.code().is_some() || error.kind() == ErrorKind::AuthenticationFailed;
+        if answered || self.was_reached.load(Ordering::Relaxed) || error.is_connection_refusal() {
             return Err(error);
         }
         let address = self.client.get_connection_info().addr();
