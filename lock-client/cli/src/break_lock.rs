@@ -8,7 +8,7 @@ use crate::{failure::Failure, lock_service::LockService, parse};
 pub(crate) const HELP: &str = "\
 It is for a lock whose holder is gone, or hangs, and whose ttl is long. Look at status or list \
 first: the token names the holder that you mean, so that a lock which somebody else has acquired \
-meanwhile stays. The waiters are notified. A holder that still lives loses its lease at its next \
+meanwhile stays: then the exit code is 75. A lock that is free already is a success. The waiters are notified. A holder that still lives loses its lease at its next \
 renewal; until then, the storage rejects its writes once the next holder has written.
 
 Example:
@@ -35,9 +35,11 @@ impl Break {
         if locks.break_lock(&name, token).await? {
             return Ok(());
         }
-        Err(Failure::Busy(match locks.status(&name).await?.held {
-            Some(held) => format!("lock `{name}` has another token: {}", held.token),
-            None => format!("lock `{name}` is free"),
-        }))
+        match locks.status(&name).await?.held {
+            Some(held) => {
+                Err(Failure::Busy(format!("lock `{name}` has another token: {}", held.token)))
+            }
+            None => Ok(()),
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use clap::Args;
 use fence::ResourceName;
-use lock_client::{Locks, redis::Redis};
+use lock_client::{Locks, redis::HeldNames};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -35,16 +35,34 @@ pub(crate) struct List {
 impl List {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let locks = self.lock_service.locks()?;
-        let mut seen = HashSet::new();
-        for url in self.lock_service.urls() {
-            let unavailable =
-                |error: &dyn std::error::Error| Failure::Unavailable(with_causes(error));
-            let names = Redis::open(url)?.held_names(&self.prefix).await;
-            let mut names = names.map_err(|error| unavailable(&error))?;
-            while let Some(page) = names.next_page().await.map_err(|error| unavailable(&error))? {
-                let new = page.into_iter().filter(|name| seen.insert(name.clone())).collect();
-                print_held(&locks, new).await?;
+        let (mut seen, mut errors) = (HashSet::new(), Vec::new());
+        let urls = self.lock_service.urls();
+        for url in &urls {
+            let redis = self.lock_service.redis(url)?;
+            match redis.held_names(&self.prefix).await {
+                Ok(mut names) => self.print_pages(&locks, &mut names, &mut seen).await?,
+                Err(error) => errors.push(error),
             }
+        }
+        // A majority of Redlock's nodes has every lock that is held.
+        match errors.pop() {
+            Some(error) if errors.len() + 1 > (urls.len() - 1) / 2 => {
+                Err(Failure::Unavailable(with_causes(&error)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn print_pages(
+        &self,
+        locks: &Locks,
+        names: &mut HeldNames,
+        seen: &mut HashSet<ResourceName>,
+    ) -> Result<(), Failure> {
+        let unavailable = |error| Failure::Unavailable(with_causes(&error));
+        while let Some(page) = names.next_page().await.map_err(unavailable)? {
+            let new = page.into_iter().filter(|name| seen.insert(name.clone())).collect();
+            print_held(locks, new).await?;
         }
         Ok(())
     }

@@ -77,10 +77,7 @@ impl LockService {
                 Err(Failure::Usage("no Redis is named: set FENCED_REDIS, or give --redis".into()))
             }
             [url] => {
-                let mut redis = Redis::open(url)?.label(&self.label());
-                if let Some(timeout) = self.answer_timeout {
-                    redis = redis.answer_within(*timeout);
-                }
+                let mut redis = self.redis(url)?.label(&self.label());
                 if let Some(retention) = self.keep_counter_for {
                     redis = redis.keep_counters_for(*retention);
                 }
@@ -91,6 +88,15 @@ impl LockService {
                 Ok(Locks::from(Redlock::open(urls)?))
             }
         }
+    }
+
+    /// Makes a client of one Redis.
+    pub(crate) fn redis(&self, url: &str) -> Result<Redis, Failure> {
+        let redis = Redis::open(url)?;
+        Ok(match self.answer_timeout {
+            Some(timeout) => redis.answer_within(*timeout),
+            None => redis,
+        })
     }
 
     fn reject_options_of_one_redis(&self) -> Result<(), Failure> {
@@ -163,6 +169,8 @@ fn server(url: &str) -> String {
         // Sentinels, or the nodes of a Cluster.
         Err(_) => {
             let (_, rest) = url.split_once("://").unwrap_or_default();
+            // The settings may have a password.
+            let rest = rest.split('?').next().unwrap_or_default();
             let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
             let hosts = hosts.rsplit('@').next().unwrap_or_default();
             let mut hosts: Vec<_> = hosts.split(',').collect();
@@ -183,6 +191,8 @@ mod tests {
             ("redis+unix:///tmp/redis.sock?db=1&pass=secret", "/tmp/redis.sock/1"),
             ("redis+sentinel://u:secret@s2,s1:7/locks/3", "s1:7,s2/locks/3"),
             ("redis+cluster://:secret@n1:7000,n2", "n1:7000,n2/"),
+            ("redis+sentinel://s1/locks?sentinel-password=secret", "s1/locks"),
+            ("redis+cluster://n1,n2?tls-ca=/a/b", "n1,n2/"),
             ("redis://n2 redis://:secret@n1", "n1:6379/0 n2:6379/0"),
         ] {
             assert_eq!(servers(&urls.split(' ').collect::<Vec<_>>()), identity);

@@ -11,6 +11,7 @@ use clap::{
     Parser,
     error::{ContextKind, ContextValue},
 };
+use rustix::process::{Pid, getpid};
 use signal_hook::{consts::SIGINT, low_level::emulate_default_handler};
 use tokio::runtime::Runtime;
 
@@ -21,7 +22,12 @@ use crate::{cli::Cli, exit_code, failure::Failure, run::run_as_witness};
 /// Runs the command with the arguments of this process.
 pub fn main() -> ExitCode {
     match runtime() {
-        Ok(runtime) => runtime.block_on(run(env::args_os())),
+        Ok(runtime) => {
+            let code = runtime.block_on(run(env::args_os()));
+            // A name that is still being resolved must not hold up the end.
+            runtime.shutdown_background();
+            code
+        }
         Err(error) => {
             exit(Err(Failure::Unavailable(format!("can't start the Tokio runtime: {error}"))))
         }
@@ -100,8 +106,9 @@ fn exit(result: Result<(), Failure>) -> ExitCode {
         // If stderr is closed, the exit code must still be right.
         let _ = writeln!(io::stderr(), "lock-client: {message}");
     }
-    if matches!(failure, Failure::Interrupted) {
-        // A shell ends its script or loop only if SIGINT itself ended this process.
+    if matches!(failure, Failure::Interrupted) && getpid() != Pid::INIT {
+        // A shell ends its script or loop only if SIGINT itself ended this process. Linux does not
+        // end the first process of a container by it.
         let _ = emulate_default_handler(SIGINT);
     }
     ExitCode::from(failure.exit_code())

@@ -1,7 +1,6 @@
 //! `lock-client list` and `break`, and the labels that they and `status` show.
 
 use lock_client::Ttl;
-use serde_json::Value;
 use testbed::Redis;
 
 use crate::{
@@ -78,7 +77,5 @@ async fn break_frees_a_lock_that_still_has_the_token() {
     assert_eq!(next.token().unwrap().as_u64(), 34);
     assert_failed(&break_lock("33").await, 75, "lock `r` has another token: 34");
     next.release().await.unwrap();
-    assert_failed(&break_lock("34").await, 75, "lock `r` is free");
-    let wrong: Value = events(&lock_client(&["status", "r", "--redis", &url]).await)[0].clone();
-    assert_eq!(wrong["held"], false);
+    assert!(break_lock("34").await.status.success(), "it is free already");
 }

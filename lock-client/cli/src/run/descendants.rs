@@ -15,14 +15,11 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 use super::reaper::Reaper;
 use crate::failure::Failure;
 
-/// How many characters of a command line are shown.
-const SHOWN: usize = 60;
-
 /// The processes that the command has started, and those that they have started.
 #[derive(Debug)]
 pub(super) struct Descendants {
-    /// The children that this process had before: the witness, and others if a shell has started
-    /// them and then executed this program in its own place.
+    /// The processes that there were before: the witness, and children of a shell that has executed
+    /// this program in its own place, with theirs.
     earlier: HashSet<Process>,
     /// The signal that ends the descendants, once one was sent.
     ending: Option<Signal>,
@@ -54,7 +51,16 @@ impl Descendants {
             let error = format!("can't adopt processes ({error}); run --close does not need that");
             Failure::Unavailable(error)
         })?;
-        let earlier = processes().into_iter().filter(Stat::is_child).map(|stat| stat.process);
+        let of_ours = fs::read_link("/proc/self").is_ok_and(|this| {
+            this.to_str().and_then(|pid| pid.parse().ok()) == Some(getpid().as_raw_pid())
+        });
+        let earlier = processes().ok().filter(|_| of_ours).ok_or_else(|| {
+            Failure::Unavailable(
+                "/proc can't be read, or shows another PID namespace; run --close does not need it"
+                    .to_owned(),
+            )
+        })?;
+        let earlier = earlier.into_iter().map(|stat| stat.process);
         Ok(Self { earlier: earlier.collect(), ending: None, signalled: HashSet::new() })
     }
 
@@ -62,7 +68,8 @@ impl Descendants {
     pub(super) fn any_left(&self, reaper: &mut Reaper) -> io::Result<bool> {
         reaper.reap()?;
         loop {
-            if !self.living().is_empty() {
+            // If that can't be seen, some may be left.
+            if self.living().map_or(true, |living| !living.is_empty()) {
                 return Ok(true);
             }
             // A parent that ends during the look hides its children. Then it is a zombie now.
@@ -97,14 +104,13 @@ impl Descendants {
         }
     }
 
-    /// Returns whether there was a new one.
+    /// Returns whether a new one was signalled.
     fn signal_new(&mut self, signal: Signal, is_meant: impl Fn(&Stat) -> bool) -> bool {
         let mut any = false;
-        for stat in self.living().into_iter().filter(is_meant) {
+        for stat in self.living().unwrap_or_default().into_iter().filter(is_meant) {
             if self.signalled.insert(stat.process) {
-                any = true;
                 // It may run as another user, and nothing helps against that.
-                let _ = kill_process(stat.process.pid, signal);
+                any |= kill_process(stat.process.pid, signal).is_ok();
             }
         }
         any
@@ -112,11 +118,11 @@ impl Descendants {
 
     /// Describes those that are left: the first one, and how many more there are.
     pub(super) fn describe(&self) -> String {
-        let living = self.living();
+        let living = self.living().unwrap_or_default();
         let Some(first) = living.first() else {
             return "a process".to_owned();
         };
-        let text = format!("process {} ({})", first.process.pid, command_line(first.process.pid));
+        let text = format!("process {} ({})", first.process.pid, program_name(first.process.pid));
         match living.len() - 1 {
             0 => text,
             more => format!("{text} and {more} more"),
@@ -125,9 +131,9 @@ impl Descendants {
 
     /// The living descendants, parents before their children. Once SIGTERM was sent, those of a `run`
     /// within are left out, because it passes SIGTERM on to them.
-    fn living(&self) -> Vec<Stat> {
+    fn living(&self) -> io::Result<Vec<Stat>> {
         let mut children: HashMap<_, Vec<_>> = HashMap::new();
-        for stat in processes() {
+        for stat in processes()? {
             children.entry(stat.parent).or_default().push(stat);
         }
         let this_program = fs::read_link("/proc/self/exe").ok();
@@ -144,7 +150,7 @@ impl Descendants {
             }
         }
         found.retain(|stat| !stat.is_zombie);
-        found
+        Ok(found)
     }
 }
 
@@ -171,19 +177,17 @@ impl Stat {
     }
 }
 
-fn processes() -> Vec<Stat> {
-    let folders = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = folders.filter_map(|folder| folder.file_name().to_str()?.parse().ok());
-    pids.filter_map(Pid::from_raw).filter_map(Stat::read).collect()
+fn processes() -> io::Result<Vec<Stat>> {
+    let mut processes = Vec::new();
+    for folder in fs::read_dir("/proc")? {
+        let pid = folder?.file_name().to_str().and_then(|name| name.parse().ok());
+        processes.extend(pid.and_then(Pid::from_raw).and_then(Stat::read));
+    }
+    Ok(processes)
 }
 
-fn command_line(pid: Pid) -> String {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let line = String::from_utf8_lossy(&line).replace(|c: char| c.is_control(), " ");
-    let line = line.trim();
-    let mut shown: String = line.chars().take(SHOWN).collect();
-    if shown.len() < line.len() {
-        shown.push('…');
-    }
-    shown
+/// The name of a process's program, without its arguments, which may have secrets.
+fn program_name(pid: Pid) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.replace(|c: char| c.is_control(), " ").trim().to_owned()
 }

@@ -64,7 +64,8 @@ impl Witness {
         let mut witness = Command::new(THIS_PROGRAM);
         #[cfg(not(target_os = "linux"))]
         let mut witness = Command::new(std::env::current_exe()?);
-        witness.arg0("lock-client").args(leading).arg(WITNESS);
+        // Another name than this program's: a signal to all processes of that name is not the group's.
+        witness.arg0("signal-witness").args(leading).arg(WITNESS);
         witness.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         // It is waited for with all other children.
         drop(witness.spawn()?);
