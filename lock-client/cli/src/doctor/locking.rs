@@ -161,8 +161,8 @@ pub(super) fn is_forbidden(problem: &str) -> bool {
 pub(super) fn permissions(user: &str) -> Cure {
     allowed(
         user,
-        "+eval +evalsha +ping +publish +subscribe +unsubscribe +exists +get +set +incr +del +pexpire \
-         +pttl +time +zadd +zrem +zrange +zrank +zscore +zcard",
+        "+eval +evalsha +ping +publish +subscribe +unsubscribe +exists +get +set +incr +del \
+         +pexpire +pttl +time +zadd +zrem +zrange +zrank +zscore +zcard",
     )
 }
 

@@ -60,9 +60,9 @@ While run waits for the lock, a terminal shows who holds it, for how long, and h
 wait before.
 
 --status-fd N writes JSON lines to the descriptor N, which the command inherits too: waiting (after \
-a second), acquired, re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited (with the command's \
-own code), killed (with the signal), released, not-held, not-released. It never waits for the \
-reader: a line that a pipe or a socket doesn't take at once is dropped.
+a second), acquired, re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited \
+(with the command's own code), killed (with the signal), released, not-held, not-released. It never \
+waits for the reader: a line that a pipe or a socket doesn't take at once is dropped.
 
 Exit codes: the command's own, or
 ";
