@@ -17,6 +17,7 @@ mod pitfalls;
 mod redis_kinds;
 mod redlock;
 mod redlock_node_alone;
+mod silent_waiters;
 mod slow_network;
 mod start_cluster;
 mod subscriptions;

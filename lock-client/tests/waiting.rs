@@ -33,16 +33,16 @@ pub(crate) fn fair() -> Terms {
 }
 
 /// The number of waiters in the queue of `r`.
-async fn queued(redis: &Redis) -> u64 {
+pub(crate) async fn queued(redis: &Redis) -> u64 {
     redis.command(&["ZCARD", "fenced:{r}:queue"]).await.unwrap()
 }
 
-async fn until_queued(redis: &Redis, count: u64) {
+pub(crate) async fn until_queued(redis: &Redis, count: u64) {
     until_async(SOON, async || Ok(queued(redis).await == count)).await.unwrap();
 }
 
 /// A waiter that sends its number and token when it has acquired the lock, and releases it.
-fn waiter(
+pub(crate) fn waiter(
     locks: &Locks,
     number: usize,
     terms: Terms,
@@ -180,110 +180,6 @@ async fn nobody_gets_past_the_queue() {
     assert!(matches!(barging, Err(AcquireError::Contended { .. })), "{barging:?}");
     assert!(matches!(fair_try(&second).await, backend::Attempt::Busy { .. }));
     assert!(matches!(fair_try(&first).await, backend::Attempt::Granted { .. }));
-}
-
-#[tokio::test]
-async fn crashed_waiter_is_skipped() {
-    assert_skipped(async |_, _| ()).await;
-}
-
-#[tokio::test]
-async fn crashed_waiter_is_skipped_though_the_clock_went_back() {
-    assert_skipped(async |redis, crashed| {
-        let alive_until = ["ZADD", "fenced:{r}:queue:alive", "9999999999999", crashed.as_str()];
-        let _: u64 = redis.command(&alive_until).await.unwrap();
-    })
-    .await;
-}
-
-/// Adds a waiter to the queue that is silent from then on, and lets another one follow it.
-async fn assert_skipped(meanwhile: impl AsyncFn(&Redis, &Holder)) {
-    let redis = Redis::start().await.unwrap();
-    let lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
-    let crashed = Holder::random();
-    let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
-    let _ = backend.try_acquire(&name("r"), &crashed, ttl(600_000), Order::Fair).await.unwrap();
-    meanwhile(&redis, &crashed).await;
-    let (sender, mut acquired) = mpsc::unbounded_channel();
-    waiter(&locks(&redis.url()), 1, fair(), sender);
-    until_queued(&redis, 2).await;
-    lease.release().await.unwrap();
-    timeout(SOON, acquired.recv())
-        .await
-        .expect("the next has it, long before a ttl is over")
-        .unwrap();
-}
-
-/// Waiters that crash together are the first of the queue, or are all that wait.
-#[tokio::test]
-async fn crowd_of_crashed_waiters_is_skipped() {
-    let redis = Redis::start().await.unwrap();
-    let lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
-    let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
-    for _ in 0..10 {
-        let crashed = Holder::random();
-        let _ = backend.try_acquire(&name("r"), &crashed, ttl(600_000), Order::Fair).await.unwrap();
-    }
-    let (sender, mut acquired) = mpsc::unbounded_channel();
-    waiter(&locks(&redis.url()), 1, fair(), sender);
-    until_queued(&redis, 11).await;
-    lease.release().await.unwrap();
-    timeout(SOON, acquired.recv()).await.expect("it is not kept out by the dead").unwrap();
-}
-
-/// The holder crashes with the waiters near the head: no release asks the others.
-#[tokio::test]
-async fn holder_that_crashes_with_the_first_waiters_keeps_nobody_out_for_long() {
-    let redis = Redis::start().await.unwrap();
-    let lease = locks(&redis.url()).acquire(&name("r"), unrenewed(2_000)).await.unwrap();
-    lease.detach().unwrap();
-    let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
-    for _ in 0..30 {
-        let crashed = Holder::random();
-        let _ = backend.try_acquire(&name("r"), &crashed, ttl(600_000), Order::Fair).await.unwrap();
-    }
-    let (sender, mut acquired) = mpsc::unbounded_channel();
-    waiter(&locks(&redis.url()), 1, fair(), sender);
-    timeout(SOON, acquired.recv()).await.expect("the dead are found out").unwrap();
-}
-
-#[tokio::test]
-async fn redis_that_is_full_releases_a_lock_for_which_others_wait() {
-    let redis = Redis::start_with(&["--maxmemory-policy", "noeviction"]).await.unwrap();
-    let holder = locks(&redis.url());
-    let lease = holder.acquire(&name("r"), ttl(60_000)).await.unwrap();
-    let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
-    let waits = Holder::random();
-    let _ = backend.try_acquire(&name("r"), &waits, ttl(60_000), Order::Fair).await.unwrap();
-    let _: String = redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
-    lease.release().await.expect("a release needs no memory");
-    let _: String = redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
-    assert_eq!(holder.status(&name("r")).await.unwrap().held, None);
-}
-
-/// Only the waiters near the head show every second that they are alive.
-#[tokio::test]
-async fn fair_waiters_that_idle_try_rarely() {
-    let redis = Redis::start().await.unwrap();
-    let lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
-    let waiting = locks(&redis.url());
-    let (sender, _acquired) = mpsc::unbounded_channel();
-    let mut waiters = 0;
-    for (count, most) in [(20_usize, 60), (200, 200)] {
-        for number in waiters..count {
-            waiter(&waiting, number, fair(), sender.clone());
-        }
-        waiters = count;
-        until_queued(&redis, count as u64).await;
-        until_listening(&redis, count).await;
-        // Those that have just come try once more.
-        sleep(Duration::from_secs(1)).await;
-        let before = scripts_run(&redis).await;
-        sleep(Duration::from_secs(5)).await;
-        let tries = scripts_run(&redis).await - before;
-        assert!((10..most).contains(&tries), "{count} waiters tried {tries} times");
-    }
-    lease.release().await.unwrap();
 }
 
 #[tokio::test]
