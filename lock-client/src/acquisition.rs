@@ -19,8 +19,7 @@ use crate::{
     ttl::Ttl,
 };
 
-/// How long a request is repeated without an answer, if the caller set no limit: so many times the
-/// backend's answer time-out.
+/// How long a request without an answer is repeated in an unlimited wait, in answer time-outs.
 const UNAVAILABLE_PATIENCE: u32 = 20;
 /// The same for a single try, and for the first of a limited wait. A single try is repeated only
 /// because its reply may be lost. The first try may have to connect.

@@ -21,7 +21,7 @@
 //!    longer than the ttl, but not for less. A renewal may shorten the ttl.
 //! 6. A release notifies the waiters: in no order all of them, in the fair order the first. So does
 //!    a first waiter that leaves the queue. Expiry needs no notification: waiters know when it
-//!    comes. A lost notification costs time, because waiters also try every few seconds.
+//!    comes. A lost notification only costs time, because waiters also try without one.
 //! 7. A subscription calls [`Notify::notify_one`] on its own `Notify`, also after it was connected
 //!    anew. That remembers a notification until the waiter asks for it.
 //!

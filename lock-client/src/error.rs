@@ -35,7 +35,8 @@ pub enum AcquireError {
         /// does.
         remaining: Option<Duration>,
     },
-    /// There was no answer. The lock may have been acquired. Then it is free after its ttl.
+    /// There was no answer. If the lock was acquired, it is released in the background, or
+    /// expires with its ttl.
     Unavailable {
         /// The lock's name.
         lock: ResourceName,

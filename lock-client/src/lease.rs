@@ -146,13 +146,15 @@ impl Lease {
         self.held().reissue(above).await
     }
 
-    /// Releases the lock, if this is the last clone of the lease. The request is repeated without
-    /// an answer until the deadline, but for 2 seconds at most. A lease past its deadline may be
+    /// Releases the lock, if this is the last clone of the lease. A request without
+    /// an answer is repeated until the deadline, for 1 to 4 [answer
+    /// time-outs](crate::backend::Backend::answer_timeout). A lease past its deadline may be
     /// released too: then the outcome says whether the lock was still ours.
     ///
     /// # Errors
-    /// [`LockServiceError`] if the lock service did not answer. It is asked for 2 more seconds in
-    /// the background. If it does not answer then either, the lock is free after its ttl.
+    /// [`LockServiceError`] if the lock service did not answer. The release is then repeated in the
+    /// background, for 4 more answer time-outs. If it does not answer then either, the lock is free
+    /// after its ttl.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lock is released in the background.

@@ -19,8 +19,8 @@ use crate::{
     terms::{Order, Terms, Wait},
 };
 
-/// How long a request is repeated without an answer, if it is not part of an acquire: so many times
-/// the backend's answer time-out.
+/// How long a request without an answer is repeated that is not part of an acquire, in answer
+/// time-outs.
 const PATIENCE: u32 = 4;
 
 /// The locks of one lock service.
@@ -54,10 +54,9 @@ impl Locks {
     /// takes, and renew the lease.
     ///
     /// A lock service that does not answer is asked again. If the wait is unlimited, this goes on
-    /// for 10 seconds, and without a wait for 2. If the wait is limited, it goes on until the wait
-    /// ends, but for at least 2 seconds, or half a second once the service has answered.
-    /// These times grow with [`answer_timeout`](Backend::answer_timeout) of the backend, which is half
-    /// a second here.
+    /// for 20 [answer time-outs](Backend::answer_timeout), and without a wait for 4. An answer
+    /// time-out is half a second by default. If the wait is limited, it goes on until the wait ends,
+    /// but for at least 4 answer time-outs, or 1 once the service has answered.
     ///
     /// # Errors
     /// [`AcquireError::Contended`] if another client still holds the lock after the wait,
@@ -164,7 +163,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`RenewError::Lost`] if the lock no longer belongs to that ownership,
-    /// [`RenewError::LockService`] if the lock service did not answer for 2 seconds.
+    /// [`RenewError::LockService`] if the lock service did not answer for 4 answer time-outs.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lock may have been renewed.
@@ -201,7 +200,8 @@ impl Locks {
     /// Returns the lock's present state.
     ///
     /// # Errors
-    /// [`LockServiceError`] if the lock service did not answer for 2 seconds, or refused.
+    /// [`LockServiceError`] if the lock service did not answer for 4 answer time-outs, or
+    /// refused.
     pub async fn status(&self, name: &ResourceName) -> Result<Status, LockServiceError> {
         self.read(name, || self.service.backend.status(name)).await
     }
@@ -211,7 +211,8 @@ impl Locks {
     /// the resource.
     ///
     /// # Errors
-    /// [`LockServiceError`] if the lock service did not answer for 2 seconds, or refused.
+    /// [`LockServiceError`] if the lock service did not answer for 4 answer time-outs, or
+    /// refused.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lock may have been released.
@@ -233,7 +234,8 @@ impl Locks {
     /// every later release is notified, unless the lock goes to the first waiter of its fair queue.
     ///
     /// # Errors
-    /// [`LockServiceError`] if the lock service did not answer for 2 seconds, or refused.
+    /// [`LockServiceError`] if the lock service did not answer for 4 answer time-outs, or
+    /// refused.
     pub async fn wakeups(&self, name: &ResourceName) -> Result<Wakeups, LockServiceError> {
         // A subscription needs a holder, but this one never waits in the queue.
         let holder = Holder::random();
@@ -257,8 +259,9 @@ impl Locks {
     }
 
     /// Waits until everything that was dropped is undone: acquires have left nothing behind, and
-    /// leases are released. A lock service that does not answer is asked for 2 seconds, so this
-    /// takes little longer. Call it before the process ends, because the background ends with it.
+    /// leases are released. A lock service that does not answer is asked for 4 answer
+    /// time-outs, so this takes little longer. Call it before the process ends, because the
+    /// background ends with it.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the background continues.

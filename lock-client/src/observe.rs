@@ -38,8 +38,8 @@ pub(crate) fn acquiring(name: &ResourceName, holder: &Holder) -> Span {
 
 /// The span of a lease. It outlives the span of the acquire.
 pub(crate) fn holding(caller: &Span, name: &ResourceName, holder: &Holder, token: Token) -> Span {
-    let (holder, token) = (holder.redacted(), token.as_u64());
-    tracing::info_span!(parent: caller, "lease", %name, holder, token)
+    let token = token.as_u64();
+    tracing::info_span!(parent: caller, "lease", %name, holder = holder.redacted(), token)
 }
 
 pub(crate) fn contended() {

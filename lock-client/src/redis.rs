@@ -24,7 +24,8 @@
 //! All waiters of a client are notified over one connection. Unordered waiters are all notified of
 //! a release, and one of each client tries. In the fair queue, only the first waiter is notified,
 //! and tries. If a message is lost, or the owner crashed, waiters try anyway: those near the head
-//! every second or when the owner's ttl ends, the others every ten seconds at the latest.
+//! every second or when the owner's ttl ends. The others try every ten seconds at least, and in a
+//! queue of more than a hundred every minute at least.
 //!
 //! # Lost connections
 //! The connection is made when it is first needed, and again after it was lost, to the primary of

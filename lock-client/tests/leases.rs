@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use lock_client::{AcquireError, Lease, Released, RenewError, Terms};
+use lock_client::{AcquireError, Lease, Locks, Released, RenewError, Terms};
 use testbed::{
     Redis,
+    proxy::Proxy,
     wait::{until, until_async},
 };
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    lock_service::{locks, tried, ttl, unrenewed, until_free},
+    lock_service::{locks, redis_before, tried, ttl, unrenewed, until_free},
     names::{name, token},
 };
 
@@ -123,25 +124,27 @@ async fn cap_holds_when_a_renewal_comes_late_and_when_a_lease_is_adopted() {
 
 #[tokio::test]
 async fn cap_holds_when_a_renewal_waits_for_a_reissue() {
-    let mut redis = Redis::start().await.unwrap();
-    let locks = locks(&redis.url());
-    let (ttl, cap) = (ttl(3_000), Duration::from_millis(3_500));
+    let redis = redis_before(33).await;
+    let proxy = Proxy::start(redis.socket()).await.unwrap();
+    let service = lock_client::redis::Redis::open(&proxy.url("redis")).unwrap();
+    let locks = Locks::new(service.answer_within(SOON));
+    let (ttl, cap) = (ttl(6_000), Duration::from_secs(7));
     let begun = Instant::now();
     let lease = locks.acquire(&name("r"), Terms::new(ttl).max_hold(cap)).await.unwrap();
     let end = begun.elapsed() + lease.remaining() + (cap - ttl.reliable());
-    sleep(Duration::from_millis(800)).await;
-    redis.process().pause().await.unwrap();
-    let resume = async {
-        // The renewal of the first second waits.
-        sleep(Duration::from_millis(400)).await;
-        redis.process().resume().unwrap();
+    let held = proxy.hold("fenced:{r}:lock");
+    let deliver = async {
+        let reissue = held.caught().await.unwrap();
+        // The renewal is due after two seconds. It waits for another one.
+        until(SOON, || Ok(lease.remaining() < Duration::from_secs(3))).await.unwrap();
+        reissue.deliver();
     };
-    tokio::join!(lease.reissue(lease.token().unwrap()), resume).0.unwrap();
-    until(SOON, || Ok(lease.remaining() > Duration::from_millis(1_900)))
+    tokio::join!(lease.reissue(lease.token().unwrap()), deliver).0.unwrap();
+    until(SOON, || Ok(lease.remaining() > Duration::from_millis(3_200)))
         .await
         .expect("it is renewed");
     let until = begun.elapsed() + lease.remaining();
-    assert!(until < end + Duration::from_millis(100), "{until:?}, and not {end:?}");
+    assert!(until < end + Duration::from_millis(500), "{until:?}, and not {end:?}");
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ const SOON: Duration = Duration::from_secs(30);
 /// The rights of a user, as `lock-client/README.md` lists them.
 pub(crate) const ACL: &str = "resetchannels &fenced:* ~fenced:* -@all +eval +evalsha +ping +publish \
                    +subscribe +unsubscribe +exists +get +set +incr +del +pexpire +pttl +time \
-                   +zadd +zrem +zrange +zrank +zscore +zcard";
+                   +zadd +zrem +zrange +zrank +zmscore +zcard";
 
 /// Locks, renews, waits in both orders, and releases. The waiter subscribes on one of these
 /// servers.

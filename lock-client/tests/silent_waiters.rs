@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use fence::Holder;
-use lock_client::{Order, backend::Backend};
+use lock_client::{
+    Order,
+    backend::{Attempt, Backend},
+};
 use testbed::Redis;
 use tokio::{
     sync::mpsc,
@@ -97,6 +100,56 @@ async fn redis_that_is_full_releases_a_lock_for_which_others_wait() {
     assert_eq!(holder.status(&name("r")).await.unwrap().held, None);
 }
 
+/// A holder in the queue tries, and sleeps for as long as it may.
+async fn nap_of(backend: &lock_client::redis::Redis, holder: &Holder) -> Duration {
+    match backend.try_acquire(&name("r"), holder, ttl(60_000), Order::Fair).await.unwrap() {
+        Attempt::Busy(contention) => contention.nap.expect("it is in the queue"),
+        granted @ Attempt::Granted { .. } => panic!("{granted:?}"),
+    }
+}
+
+/// Those before it have gone, and all others have crashed.
+#[tokio::test]
+async fn queue_exists_until_the_last_waiter_has_slept() {
+    let redis = Redis::start().await.unwrap();
+    let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
+    let _lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
+    let waiters: Vec<_> = (0..1_000).map(|_| Holder::random()).collect();
+    let mut longest = Duration::ZERO;
+    for waiter in &waiters {
+        longest = longest.max(nap_of(&backend, waiter).await);
+    }
+    assert!(longest <= Duration::from_secs(60), "{longest:?}");
+    for gone in &waiters[..996] {
+        backend.release(&name("r"), gone, None).await.unwrap();
+    }
+    assert!(nap_of(&backend, &waiters[996]).await <= Duration::from_secs(1));
+    let exists_ms: u64 = redis.command(&["PTTL", "fenced:{r}:queue"]).await.unwrap();
+    assert!(Duration::from_millis(exists_ms) > longest + Duration::from_secs(60));
+}
+
+/// The waiter that comes near the head must show that it is alive, although nobody has died.
+#[tokio::test]
+async fn grant_asks_the_next_waiter_near_the_head() {
+    let redis = Redis::start().await.unwrap();
+    let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
+    let lease = locks(&redis.url()).acquire(&name("r"), ttl(600_000)).await.unwrap();
+    let waiters: Vec<_> = (0..5).map(|_| Holder::random()).collect();
+    for waiter in &waiters {
+        nap_of(&backend, waiter).await;
+    }
+    lease.release().await.unwrap();
+    let granted =
+        backend.try_acquire(&name("r"), &waiters[0], ttl(60_000), Order::Fair).await.unwrap();
+    assert!(matches!(granted, Attempt::Granted { .. }));
+    let mut asked: Vec<String> =
+        redis.command(&["ZRANGE", "fenced:{r}:queue:alive", "0", "-1"]).await.unwrap();
+    let mut near: Vec<_> = waiters[1..4].iter().map(|waiter| waiter.as_str().to_owned()).collect();
+    asked.sort();
+    near.sort();
+    assert_eq!(asked, near);
+}
+
 /// Only the waiters near the head show every second that they are alive.
 #[tokio::test]
 async fn fair_waiters_that_idle_try_rarely() {
@@ -105,7 +158,7 @@ async fn fair_waiters_that_idle_try_rarely() {
     let waiting = locks(&redis.url());
     let (sender, _acquired) = mpsc::unbounded_channel();
     let mut waiters = 0;
-    for (count, most) in [(20_usize, 60), (200, 200)] {
+    for (count, most) in [(20_usize, 60), (500, 150)] {
         for number in waiters..count {
             waiter(&waiting, number, fair(), sender.clone());
         }

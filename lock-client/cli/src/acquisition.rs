@@ -15,7 +15,8 @@ use crate::{
     waiting::{self, Waiting},
 };
 
-/// How long an interrupted acquire may take to undo itself. The library gives up after 2 seconds.
+/// How long an interrupted acquire may take to undo itself. With the default answer time-out, the
+/// library gives up after 2 seconds.
 const UNDO_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The options for acquiring a lock.

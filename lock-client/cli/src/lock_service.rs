@@ -50,7 +50,7 @@ pub(crate) struct LockService {
 
     /// How long one answer of Redis may take [default: 500ms]; not with Redlock
     ///
-    /// For a Redis that is far away, take twice the time of a round trip, or more. All other time
+    /// For a Redis that is far away, take twice the time of a round trip, or more. The other time
     /// limits grow with it.
     #[arg(long, value_name = "DURATION")]
     answer_timeout: Option<humantime::Duration>,

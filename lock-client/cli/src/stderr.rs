@@ -90,6 +90,10 @@ fn print(texts: &Receiver<Text>) {
     // Clears the progress that is shown.
     let mut clear = "";
     for text in texts {
+        // In the background, the line belongs to another program.
+        if !clear.is_empty() && !is_in_foreground() {
+            clear = "";
+        }
         let mut stderr = io::stderr();
         let (_, next_clear) = match text {
             Text::Message(line) => (writeln!(stderr, "{clear}lock-client: {line}"), ""),

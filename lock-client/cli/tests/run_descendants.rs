@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process_group};
 use testbed::{
     Redis,
     process::{Process, lives},
@@ -140,6 +140,41 @@ async fn signal_that_comes_after_the_command_ends_what_is_left() {
     }
 }
 
+/// A service manager signals all processes of a group: the worker has received the signal already.
+#[tokio::test]
+async fn what_is_left_gets_a_signal_of_the_whole_group_once() {
+    let redis = Redis::start().await.unwrap();
+    // `wait` is interrupted at once, so that two signals are two.
+    let worker = "trap 'echo TERM' TERM; echo $$
+        while [ -e \"$WORK\" ]; do sleep 0.02 & wait; done";
+    let mut work = Work::start(&redis, &[], r#"sh -c "$WORKER" & echo $$; wait"#, worker);
+    work.run.pid().await;
+    work.run.pid().await;
+    work.run.event("started").await;
+    // What was started less than a second before the signal may get it twice.
+    sleep(Duration::from_millis(1_100)).await;
+    kill_process_group(work.run.process().pid(), Signal::TERM).unwrap();
+    assert_eq!(work.run.line().await, "TERM");
+    work.run.event("killed").await;
+    sleep(Duration::from_millis(300)).await;
+    work.end();
+    assert_eq!(work.run.exit_code().await, 143);
+    assert!(work.run.process().line(PATIENCE).await.is_err(), "and not once more");
+}
+
+/// The command starts it when the signal has come. Without SIGTERM, it would live on.
+#[tokio::test]
+async fn what_is_started_after_a_signal_of_the_whole_group_is_ended_too() {
+    let redis = Redis::start().await.unwrap();
+    let script =
+        r#"trap 'sh -c "$WORKER" & exit 5' TERM; echo $$; while :; do sleep 0.02 & wait; done"#;
+    let mut work = Work::start(&redis, &["--ttl", "4h", "--kill-after", "1h"], script, WORKER);
+    work.run.pid().await;
+    work.run.event("started").await;
+    kill_process_group(work.run.process().pid(), Signal::TERM).unwrap();
+    assert_eq!(work.run.exit_code().await, 5);
+}
+
 #[tokio::test]
 async fn lost_lease_ends_what_the_command_has_started() {
     let redis = Redis::start().await.unwrap();
@@ -202,8 +237,12 @@ async fn process_that_forks_while_it_is_killed_does_not_escape() {
         }
         assert_eq!(run.exit_code().await, 5);
         fs::remove_file(&hops).unwrap();
-        sleep(Duration::from_millis(300)).await;
-        assert_eq!(hops.exists(), escapes);
+        if escapes {
+            until(PATIENCE, || Ok(hops.exists())).await.unwrap();
+        } else {
+            sleep(Duration::from_millis(300)).await;
+            assert!(!hops.exists());
+        }
         fs::remove_file(&work).unwrap();
     }
 }
@@ -213,12 +252,22 @@ async fn process_that_forks_while_it_is_killed_does_not_escape() {
 async fn earlier_child_of_this_process_is_not_waited_for() {
     let redis = Redis::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
+    let work = folder.path().join("work");
+    fs::write(&work, "").unwrap();
     let script = r#"sleep 600 & echo $!; exec "$@""#;
     let mut command = without_terminal("sh");
     command.args(["-c", script, "sh", LOCK_CLIENT, "run", "r", "--redis", &redis.url()]);
-    command.args(["--", "sh", "-c", "sleep 0.1 & exit 5"]);
+    let worker = r#"while [ -e "$0" ]; do sleep 0.02; done & exit 5"#;
+    command.args(["--", "sh", "-c", worker]).arg(&work);
     let mut run = Process::spawn("run", &command, folder.path()).unwrap();
     let earlier: i32 = run.line(PATIENCE).await.unwrap().parse().unwrap();
+    let waits = || {
+        let messages = fs::read_to_string(folder.path().join("run.stderr"))?;
+        assert!(!messages.contains(&format!("process {earlier} ")), "{messages}");
+        Ok(messages.contains("run waits for process"))
+    };
+    until(PATIENCE, waits).await.unwrap();
+    fs::remove_file(&work).unwrap();
     assert_eq!(run.exit(PATIENCE).await.unwrap().code(), Some(5));
     assert!(lives(earlier.cast_unsigned()));
     let earlier = rustix::process::Pid::from_raw(earlier).unwrap();

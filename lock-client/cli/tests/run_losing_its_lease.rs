@@ -49,7 +49,7 @@ async fn renewed(redis: &Redis) -> u64 {
 async fn lease_is_renewed_as_long_as_the_command_runs() {
     let redis = Redis::start().await.unwrap();
     redis.set("fenced:{r}:token", "32").await.unwrap();
-    let mut run = Run::start(&redis, &["--ttl", "1500ms", "--kill-after", "300ms"], "sleep 5");
+    let mut run = Run::start(&redis, &["--ttl", "3s", "--kill-after", "500ms"], "sleep 5");
     assert_eq!(run.exit_code().await, 0);
     assert_eq!(run.event_names(), ["acquired", "started", "exited", "released"]);
     assert_eq!(locks(&redis).status(&name("r")).await.unwrap().last_token, Some(33));
@@ -203,12 +203,12 @@ async fn command_is_ended_in_time_if_redis_is_killed() {
 #[tokio::test]
 async fn redis_that_hangs_for_less_than_the_lease_ends_nothing() {
     let mut redis = Redis::start().await.unwrap();
-    let mut run = Run::start(&redis, &["--ttl", "6s", "--kill-after", "1s"], "echo $$; read go");
+    let mut run = Run::start(&redis, &["--ttl", "12s", "--kill-after", "1s"], "echo $$; read go");
     let child = run.pid().await;
     renewed(&redis).await;
     redis.process().pause().await.unwrap();
-    // The renewal is due after 2 s, and SIGTERM shortly before 5.
-    sleep(Duration::from_secs(3)).await;
+    // The renewal is due after 4 s, and SIGTERM shortly before 11.
+    sleep(Duration::from_secs(5)).await;
     redis.process().resume().unwrap();
     renewed(&redis).await;
     assert!(lives(child));

@@ -68,7 +68,6 @@ async fn signal_to_the_whole_group_comes_once() {
     let listen = LISTEN.replace("sleep 0.02", "sleep 0.02 & wait") + "; exit 0";
     let mut run = Run::start_with(&redis, &[], &listen, &variables);
     assert_eq!(run.line().await, "listening");
-    run.event("started").await;
     for (signal_name, signal) in FORWARDED {
         kill_process_group(run.process().pid(), signal).unwrap();
         assert_eq!(run.line().await, signal_name);
@@ -86,15 +85,45 @@ async fn signal_to_the_whole_group_comes_once() {
 async fn signal_of_timeout_comes_once() {
     let redis = Redis::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    // `wait` is interrupted at once, so that two signals are two.
-    let script = "trap 'echo TERM' TERM; sleep 600 & wait; sleep 0.5 & wait";
+    // `wait` is interrupted at once, so that two signals are two. A `sleep` that has just been forked
+    // may ignore SIGTERM, so the second `wait` does not wait for the first one.
+    let script = "trap 'echo TERM' TERM; echo listening; sleep 30 & wait; sleep 0.5 & wait $!";
     let mut command = without_terminal("timeout");
-    command.args(["1", LOCK_CLIENT, "run", "r", "--redis", &redis.url(), "--close"]);
+    command.args(["600", LOCK_CLIENT, "run", "r", "--redis", &redis.url(), "--close"]);
     command.args(["--", "bash", "-c", script]);
     let mut timeout = Process::spawn("timeout", &command, folder.path()).unwrap();
+    assert_eq!(timeout.line(PATIENCE).await.unwrap(), "listening");
+    // Its time is over at once.
+    timeout.signal(Signal::ALARM).unwrap();
     assert_eq!(timeout.line(PATIENCE).await.unwrap(), "TERM");
     assert_eq!(timeout.exit(PATIENCE).await.unwrap().code(), Some(124));
     assert!(timeout.line(PATIENCE).await.is_err(), "and not once more");
+}
+
+/// The group's signal comes before the command exists. `run` notices it when the command runs, because
+/// it was slow, and has to forward it.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn signal_to_the_group_before_the_command_started_ends_it() {
+    let redis = Redis::start().await.unwrap();
+    for _ in 0..20 {
+        let mut run = Run::start(&redis, &[], "exec sleep 600");
+        // In the moment of the grant, and without a pause of this thread.
+        while !run.event_names().contains(&"acquired".to_owned()) {}
+        let pid = run.process().pid();
+        kill_process_group(pid, Signal::INT).unwrap();
+        let children = format!("/proc/{0}/task/{0}/children", pid.as_raw_pid());
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < Duration::from_millis(20) {
+            if std::fs::read_to_string(&children).unwrap().split_whitespace().count() > 1 {
+                kill_process(pid, Signal::STOP).unwrap();
+                break;
+            }
+        }
+        sleep(Duration::from_millis(50)).await;
+        kill_process(pid, Signal::CONT).unwrap();
+        assert_eq!(run.exit_code().await, 130);
+    }
 }
 
 #[tokio::test]
@@ -143,11 +172,12 @@ async fn signal_that_was_ignored_from_the_start_stays_ignored() {
 async fn interrupt_from_a_terminal_comes_once() {
     let redis = Redis::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let listen = "trap 'echo INT' INT; echo $PPID
-        i=0; while [ $i -lt 40 ]; do sleep 0.05; i=$((i + 1)); done; echo over";
+    let listen = r#"trap 'echo INT' INT; echo $PPID
+        while [ ! -e "$END" ]; do sleep 0.02; done; echo over"#;
     let script = folder.path().join("listen");
     std::fs::write(&script, listen).unwrap();
     for (session, by_terminal) in [("", true), ("setsid ", false)] {
+        let end = folder.path().join(format!("end {session}"));
         let run = format!(
             "trap : INT; {} run r --redis {} -- {session}sh {}; exit $?",
             LOCK_CLIENT,
@@ -155,7 +185,7 @@ async fn interrupt_from_a_terminal_comes_once() {
             script.display()
         );
         let mut command = without_terminal("script");
-        command.args(["-qec", &run, "/dev/null"]);
+        command.args(["-qec", &run, "/dev/null"]).env("END", &end);
         let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
         let wrapper = terminal.line(PATIENCE).await.unwrap().trim().parse().unwrap();
         let wrapper = Pid::from_raw(wrapper).unwrap();
@@ -164,10 +194,16 @@ async fn interrupt_from_a_terminal_comes_once() {
         kill_process(wrapper, Signal::STOP).unwrap();
         terminal.write_line("\u{3}").unwrap();
         let mut printed = String::new();
-        while by_terminal && !printed.contains("INT") {
+        if !by_terminal {
+            kill_process(wrapper, Signal::CONT).unwrap();
+        }
+        while !printed.contains("INT") {
             printed += &terminal.line(PATIENCE).await.unwrap();
         }
         kill_process(wrapper, Signal::CONT).unwrap();
+        // Nothing else shows that it does not come once more.
+        sleep(Duration::from_millis(200)).await;
+        std::fs::write(&end, "").unwrap();
         while !printed.contains("over") {
             printed += &terminal.line(PATIENCE).await.unwrap();
         }
@@ -194,18 +230,22 @@ async fn interrupt_to_run_alone_is_forwarded() {
     assert_eq!(terminal.line(PATIENCE).await.unwrap().trim(), "INT");
 }
 
-/// The Rust runtime ignores SIGPIPE. A command must not, because it may rely on its end by it.
+/// The Rust runtime ignores SIGPIPE. The command must inherit what this process was started with: it
+/// may rely on SIGPIPE to end it.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn command_does_not_ignore_sigpipe() {
+async fn command_inherits_whether_sigpipe_is_ignored() {
     let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
     for (trap, ignores) in [("", false), ("trap '' PIPE; ", true)] {
-        let script = format!("{trap}exec grep SigIgn /proc/self/status");
-        let mut run = Run::start(&redis, &[], &script);
-        let line = run.line().await;
+        let mut command = without_terminal("sh");
+        command.arg("-c").arg(format!("{trap}exec \"$@\"")).args(["sh", LOCK_CLIENT, "run", "r"]);
+        command.args(["--redis", &redis.url(), "--", "grep", "SigIgn", "/proc/self/status"]);
+        let mut run = Process::spawn("run", &command, folder.path()).unwrap();
+        let line = run.line(PATIENCE).await.unwrap();
         let mask = u64::from_str_radix(line.rsplit('\t').next().unwrap(), 16).unwrap();
         assert_eq!(mask >> (Signal::PIPE.as_raw() - 1) & 1 == 1, ignores, "{line}");
-        assert_eq!(run.exit_code().await, 0);
+        assert_eq!(run.exit(PATIENCE).await.unwrap().code(), Some(0));
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn renew_until_lost(held: Arc<Held>, max_hold: Duration) {
                 Err(RenewError::Lost(_)) => return,
                 Err(error @ RenewError::LockService { .. }) => observe::not_renewed(&error),
             }
-            // 3. Without an answer, try again after a pause, until the deadline.
+            // 3. After a failure, try again after a pause, until the deadline.
             let pause = pauses.next().expect("the pauses never end");
             (Moment::now() + pause.min(held.remaining())).passed().await;
         }

@@ -5,12 +5,11 @@
 --       2 the counter
 --       3 the queue
 --       4 the times until which waiters must show that they are alive
--- ARGV  1 holder
+-- ARGV  1 the owner, "<holder> <since> <label>"; since is the client's Unix time in milliseconds, at
+--         which a missing counter starts
 --       2 ttl in milliseconds
---       3 the client's Unix time in milliseconds, at which a missing counter starts
---       4 1 if the holder waits in the queue when the lock is not free, else 0
---       5 how many milliseconds an unused counter is kept; 0 leaves its expiry as it is
---       6 the label
+--       3 1 if the holder waits in the queue when the lock is not free, else 0
+--       4 how many milliseconds an unused counter is kept; 0 leaves its expiry as it is
 -- Returns the token if it has granted the lock, which is then the grant too; {1, token, grant} if this
 -- holder held the lock already; else {0, ms until the lock may be free, or -1 if the present lock never
 -- expires}. If the holder is in the queue, this is followed by the number of waiters before it, and the
@@ -22,10 +21,9 @@ local existing = redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3])
 local token = existing == 1 and redis.pcall('INCR', KEYS[2])
 if type(token) == 'number' and token > 1 and token <= 999999999999999 then
     local number = string.format('%.0f', token)
-    local lock = number .. ' ' .. number .. ' ' .. ARGV[1] .. ' ' .. ARGV[3] .. ' ' .. ARGV[6]
-    redis.call('SET', KEYS[1], lock, 'NX', 'PX', ARGV[2])
-    if ARGV[5] ~= '0' then
-        redis.call('PEXPIRE', KEYS[2], ARGV[2] + ARGV[5])
+    redis.call('SET', KEYS[1], number .. ' ' .. number .. ' ' .. ARGV[1], 'NX', 'PX', ARGV[2])
+    if ARGV[4] ~= '0' then
+        redis.call('PEXPIRE', KEYS[2], ARGV[2] + ARGV[4])
     end
     return token
 end

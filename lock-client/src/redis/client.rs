@@ -91,8 +91,10 @@ impl Redis {
     }
 
     /// Waits this long for each answer of Redis, instead of half a second. It suits a Redis that is
-    /// far away: take twice the time of a round trip, or more. All other time limits grow with it. A
-    /// lease whose ttl is not several times longer is lost with one lost reply.
+    /// far away: take twice the time of a round trip, or more. The limits for connecting, subscribing
+    /// and repeating grow with it. Two limits don't: a connection on which nothing is acknowledged
+    /// for 2 seconds is replaced, and a fair waiter is removed after 3 seconds of silence. A lease
+    /// whose ttl is not several times longer is lost with one lost reply.
     ///
     /// It is 1 millisecond at least, and 1 hour at most.
     pub fn answer_within(self, timeout: Duration) -> Self {
@@ -171,12 +173,10 @@ impl Backend for Redis {
             let keys = Keys::new(name);
             let call = ACQUIRE
                 .with([keys.lock(), keys.counter(), keys.queue(), keys.alive()])
-                .arg(holder.as_str())
+                .arg(format!("{} {} {}", holder.as_str(), unix_millis(), self.label))
                 .arg(ttl.as_millis())
-                .arg(unix_millis())
                 .arg(u8::from(order == Order::Fair))
-                .arg(self.retention_ms)
-                .arg(&self.label);
+                .arg(self.retention_ms);
             let asked = Moment::now();
             let granted = |token, grant| {
                 let valid = |number| valid_token(number).map_err(|error| self.rejected(&error));

@@ -47,11 +47,12 @@ impl Connection {
     /// Replaces a connection whose first request after an idle time was not answered. A NAT may
     /// have dropped it in silence.
     ///
-    /// An acquire that was sent over it is undone over the new one, and must not be executed later.
-    /// So it is kept until the server answers over the new one, and if it answers itself by then.
-    /// The server has then executed all that had reached it before. Only a request that the network
-    /// still delays may come later. Over a connection that answered just now, such a delay is
-    /// likelier than a drop: that connection is not replaced here.
+    /// An acquire that was sent over the idle connection is undone over the new one, and must not be
+    /// executed after that. So the idle connection stays until the server answers over the new one:
+    /// by then, the server has executed all that had reached it before. If the idle connection
+    /// answers first, it stays for good. Only a request that the network still delays may come
+    /// later. Over a connection that answered just now, such a delay is likelier than a drop: that
+    /// connection is not replaced here.
     async fn replace_idle(&self, idle: &Line) {
         let Ok(_replacing) = self.replacing.try_lock() else { return };
         if let Ok(transport) = self.connect().await {
@@ -98,8 +99,8 @@ impl Connection {
 /// Refuses a node of Redlock, because a lock on one node excludes nobody, and a node of a Cluster,
 /// because it has only some of the locks.
 ///
-/// A node of Redlock that just restarted may answer `-LOADING`, and then votes for nobody: any error
-/// but one fails the connection.
+/// A node of Redlock that just restarted may answer `-LOADING`, which hides that it is one. So every
+/// error fails the connection, except one.
 async fn refuse_part(mut connection: MultiplexedConnection) -> RedisResult<()> {
     let refused = |reason| Err(RedisError::from((ErrorKind::InvalidClientConfig, reason)));
     let mut exist = redis::cmd("EXISTS");

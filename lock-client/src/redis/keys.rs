@@ -1,5 +1,7 @@
 //! The keys of a lock, which share a hash slot, and its channels.
 
+use std::borrow::Cow;
+
 use fence::{Holder, ResourceName};
 
 /// The keys of one lock and its channels.
@@ -24,7 +26,7 @@ impl Keys {
 
     /// Makes the keys of the lock of this name.
     pub fn new(name: &ResourceName) -> Self {
-        Self { tagged: format!("fenced:{{{}}}", encode(name.as_str())) }
+        Self { tagged: ["fenced:{", &encode(name.as_str()), "}"].concat() }
     }
 
     /// A pattern that matches the keys of all locks whose names have this prefix.
@@ -47,38 +49,46 @@ impl Keys {
 
     /// The key of the lock itself.
     pub fn lock(&self) -> String {
-        format!("{}:lock", self.tagged)
+        self.with(":lock")
     }
 
     /// The key of the counter that issues the tokens.
     pub fn counter(&self) -> String {
-        format!("{}:token", self.tagged)
+        self.with(":token")
     }
 
     /// The key of the queue.
     pub fn queue(&self) -> String {
-        format!("{}:queue", self.tagged)
+        self.with(":queue")
     }
 
     /// The key of the times until which waiters must show that they are alive.
     pub fn alive(&self) -> String {
-        format!("{}:queue:alive", self.tagged)
+        self.with(":queue:alive")
     }
 
     /// The channel of unordered waiters.
     pub fn freed(&self) -> String {
-        format!("{}:freed", self.tagged)
+        self.with(":freed")
     }
 
     /// The channel of a waiter in the queue.
     pub(crate) fn freed_for(&self, holder: &Holder) -> String {
-        format!("{}:freed:{}", self.tagged, holder.as_str())
+        [&self.tagged, ":freed:", holder.as_str()].concat()
+    }
+
+    fn with(&self, suffix: &str) -> String {
+        [&self.tagged, suffix].concat()
     }
 }
 
 /// Replaces the characters that would end the hash tag.
-fn encode(name: &str) -> String {
-    name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
+fn encode(name: &str) -> Cow<'_, str> {
+    if name.contains(['%', '{', '}']) {
+        name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D").into()
+    } else {
+        name.into()
+    }
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::clock::Moment;
 
-/// How long a connection is without answers before it counts as idle. TCP gives up what it sent
-/// before that: see the settings.
+/// How long a connection is without answers before it counts as idle. By then, TCP has given up what
+/// it had sent and what was not acknowledged: see the settings.
 const IDLE: Duration = Duration::from_secs(2);
 
 /// One connection. Its clones share the record of what it has sent and left unanswered.

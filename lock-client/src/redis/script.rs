@@ -40,8 +40,9 @@ impl Script {
     pub(crate) fn with(&'static self, keys: impl Into<Vec<String>>) -> Call {
         let hash = self.hash.get_or_init(|| redis::Script::new(self.code).get_hash().to_owned());
         let keys = keys.into();
-        let mut by_hash = redis::cmd("EVALSHA");
-        by_hash.arg(hash).arg(keys.len()).arg(keys);
+        // Enough for most calls.
+        let mut by_hash = Cmd::with_capacity(16, 512);
+        by_hash.arg("EVALSHA").arg(hash).arg(keys.len()).arg(keys);
         Call { script: self, by_hash }
     }
 }

@@ -42,8 +42,9 @@ impl TimeLimits {
     }
 
     /// How long a connection may leave everything unanswered before another is made. It is longer
-    /// than the wait for an acquire and its undoing. Otherwise the release that undoes an acquire
-    /// could go over another connection and overtake it.
+    /// than a single try and its undoing: the release that undoes a try then follows it over the same
+    /// connection. A longer wait may change connections. If the server hangs and then executes an
+    /// old try last, that lock is free after its ttl.
     pub(crate) fn longest_silence(self) -> Duration {
         self.answer * 10
     }

@@ -154,18 +154,21 @@ impl SubscriptionTask {
                 }
             }
             // 2. Connect, and use the connection until it is lost.
-            let begun = Moment::now();
-            let used = async {
-                let connection = self.server.connect_for_messages(self.limits).await?;
-                self.use_connection(connection, &mut changes).await
+            let used = match self.server.connect_for_messages(self.limits).await {
+                Ok(connection) => {
+                    let begun = Moment::now();
+                    let used = self.use_connection(connection, &mut changes).await;
+                    if begun.elapsed() > LONGEST_PAUSE {
+                        backoff = pauses(LONGEST_PAUSE);
+                    }
+                    used
+                }
+                Err(error) => Err(error),
             };
-            let Err(error) = used.await else { return };
+            let Err(error) = used else { return };
             tracing::debug!(%error, "there is no connection of the waiters");
             self.fail_unconfirmed(&error);
             // 3. Pause, and longer each time, unless the connection lasted.
-            if begun.elapsed() > LONGEST_PAUSE {
-                backoff = pauses(LONGEST_PAUSE);
-            }
             sleep(backoff.next().expect("the pauses never end")).await;
         }
     }

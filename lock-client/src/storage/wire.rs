@@ -173,6 +173,8 @@ impl Reply<'_> {
         let header =
             |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let version = header("etag")
+            // A proxy that compresses the value makes the tag a weak one.
+            .map(|tag| tag.strip_prefix("W/").unwrap_or(tag))
             .and_then(|tag| tag.trim_matches('"').parse().ok())
             .ok_or_else(|| origin.no_storage_server("a value without a version"))?;
         let token = header("fencing-token").and_then(|token| token.parse().ok());

@@ -140,8 +140,8 @@ async fn subscription_is_made(fault: Fault) {
 }
 
 impl Service {
-    /// Has this go wrong with the next request that has a text in it. If it hangs, it does so until
-    /// what is answered here is dropped, and its connection with it.
+    /// Applies a fault to the next request that contains a text. A request that hangs does so until
+    /// the returned value is dropped, and its connection with it.
     fn strike(&self, fault: Fault, text: &str) -> Option<Hold> {
         match fault {
             Fault::LostRequest => self.proxy.lose_request(text),

@@ -16,10 +16,10 @@ use crate::{
 async fn lease_survives_the_failure_of_a_minority_but_not_of_a_majority() {
     let mut cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
-    let lease = locks.acquire(&name("r"), tried(600)).await.unwrap();
+    let lease = locks.acquire(&name("r"), tried(3_000)).await.unwrap();
     locks.wait_for_background().await;
     cluster.nodes_mut()[0].process().kill().unwrap();
-    tokio::time::timeout(Duration::from_millis(900), lease.lost()).await.unwrap_err();
+    tokio::time::timeout(Duration::from_millis(4_500), lease.lost()).await.unwrap_err();
     assert!(lease.token().is_ok(), "the two other nodes renewed it");
     cluster.nodes_mut()[1].process().kill().unwrap();
     tokio::time::timeout(Duration::from_secs(10), lease.lost()).await.unwrap();

@@ -162,7 +162,7 @@ pub(super) fn permissions(user: &str) -> Cure {
     allowed(
         user,
         "+eval +evalsha +ping +publish +subscribe +unsubscribe +exists +get +set +incr +del \
-         +pexpire +pttl +time +zadd +zrem +zrange +zrank +zscore +zcard",
+         +pexpire +pttl +time +zadd +zrem +zrange +zrank +zmscore +zcard",
     )
 }
 

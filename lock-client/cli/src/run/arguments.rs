@@ -40,7 +40,8 @@ the command or the wait, this process ends by SIGINT too, so that a shell ends i
 stops both processes, and meanwhile nothing is renewed.
 
 As with flock, a process that the command has left behind keeps the lock, even a daemon. run waits \
-for it, and says so after a second. With --close, and elsewhere than on Linux, run waits for the \
+for it, and says so after a second. Where /proc hides processes of other users (hidepid), run does \
+not see those. With --close, and elsewhere than on Linux, run waits for the \
 command itself alone.
 
 A process that is left behind gets SIGTERM, and SIGKILL after --kill-after, if a signal ended the \

@@ -8,11 +8,16 @@ use std::{
     process::{Command, ExitStatus},
 };
 
+use inherited_sigpipe::inherit_sigpipe;
 use rustix::process::{Signal, getpgid, getpgrp, kill_process};
 
 #[cfg(target_os = "linux")]
 use super::launch;
-use super::{command, descendants::Descendants, reaper::Reaper};
+use super::{
+    command,
+    descendants::{Descendants, Ticks},
+    reaper::Reaper,
+};
 
 /// How long to wait for the launcher's error when the child has ended.
 #[cfg(target_os = "linux")]
@@ -86,6 +91,7 @@ impl Child {
             (starting, Phase::Spawned)
         };
         set_environment(&mut starting);
+        inherit_sigpipe(&mut starting);
         Ok(Self { reaper: Reaper::spawn(starting)?, phase, descendants })
     }
 
@@ -140,19 +146,38 @@ impl Child {
         Ok(Progress::Over(CommandEnd::Ended(self.reaper.status().await?)))
     }
 
-    /// Waits until no process that the command has started is left. The command has ended before.
+    /// Returns whether any process that the command has started is left. If they are ending, new
+    /// ones are ended too.
+    pub(super) fn has_descendants(&mut self) -> io::Result<bool> {
+        let Some(descendants) = &mut self.descendants else {
+            return Ok(false);
+        };
+        let any = descendants.any_left(&mut self.reaper)?;
+        if any {
+            descendants.end_new();
+        }
+        Ok(any)
+    }
+
+    /// Waits until a child of this process has ended: the command, or a process that it has started
+    /// and whose parent has ended.
     ///
     /// # Cancellation safety
-    /// If this future is dropped, it can be called again.
-    pub(super) async fn descendants_ended(&mut self) -> io::Result<()> {
-        let Self { reaper, descendants: Some(descendants), .. } = self else {
-            return Ok(());
-        };
-        while descendants.any_left(reaper)? {
-            descendants.end_new();
-            reaper.child_ended().await;
+    /// If this future is dropped, no end is missed.
+    pub(super) async fn any_ended(&mut self) {
+        self.reaper.child_ended().await;
+    }
+
+    /// Whether a signal was sent to end the processes that the command has started.
+    pub(super) fn descendants_are_ending(&self) -> bool {
+        self.descendants.as_ref().is_some_and(Descendants::are_ending)
+    }
+
+    /// Notes that this process group received SIGTERM no sooner than a moment.
+    pub(super) fn group_received_term(&mut self, received: Ticks) {
+        if let Some(descendants) = &mut self.descendants {
+            descendants.group_received_term(received);
         }
-        Ok(())
     }
 
     /// Describes the processes that are left.
@@ -175,11 +200,6 @@ impl Child {
         if let Some(descendants) = &mut self.descendants {
             descendants.end(signal, self.reaper.command());
         }
-    }
-
-    /// Whether the command runs, or has run, so that it receives the signals of its process group.
-    pub(super) fn runs(&self) -> bool {
-        matches!(self.phase, Phase::Running)
     }
 
     /// Whether the command is in the process group of this process.

@@ -8,9 +8,14 @@
 use std::{
     collections::{HashMap, HashSet},
     fs, io,
+    time::Duration,
 };
 
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::{
+    param::clock_ticks_per_second,
+    process::{Pid, Signal, getpgid, getpgrp, getpid, kill_process},
+    time::{ClockId, clock_gettime},
+};
 
 use super::reaper::Reaper;
 use crate::failure::Failure;
@@ -31,8 +36,26 @@ pub(super) struct Descendants {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Process {
     pid: Pid,
-    /// In ticks since the start of the machine.
-    started: u64,
+    started: Ticks,
+}
+
+/// A moment, in clock ticks since the start of the machine, as `/proc` counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Ticks(u64);
+
+impl Ticks {
+    /// The moment that was so long ago.
+    pub(super) fn ago(duration: Duration) -> Self {
+        // Elsewhere than on Linux, there are no descendants to compare with.
+        #[cfg(target_os = "linux")]
+        let now = clock_gettime(ClockId::Boottime);
+        #[cfg(not(target_os = "linux"))]
+        let now = clock_gettime(ClockId::Monotonic);
+        let now = Duration::try_from(now).expect("the clock counts from the start of the machine");
+        let then = now.saturating_sub(duration);
+        let ticks = then.as_nanos() * u128::from(clock_ticks_per_second()) / 1_000_000_000;
+        Self(ticks.try_into().expect("a machine runs for less than 2^64 ticks"))
+    }
 }
 
 /// What `/proc` says about a process.
@@ -92,6 +115,24 @@ impl Descendants {
         // A process that forks while SIGKILL is under way leaves a child that the next look finds.
         // After SIGTERM, a process may start others to clean up: they need their time.
         while self.signal_new(signal, others) && signal == Signal::KILL {}
+    }
+
+    /// Notes that this process group received SIGTERM no sooner than a moment, so that `end` does not
+    /// send it again to those that were in the group by then.
+    pub(super) fn group_received_term(&mut self, received: Ticks) {
+        if self.ending != Some(Signal::KILL) {
+            self.ending = Some(Signal::TERM);
+            let has_received = |stat: &Stat| {
+                stat.process.started < received && getpgid(Some(stat.process.pid)) == Ok(getpgrp())
+            };
+            let living = self.living().unwrap_or_default();
+            self.signalled.extend(living.iter().filter(|s| has_received(s)).map(|s| s.process));
+        }
+    }
+
+    /// Whether a signal was sent to end them.
+    pub(super) fn are_ending(&self) -> bool {
+        self.ending.is_some()
     }
 
     /// Sends the last signal to descendants that did not exist, or were not seen, when it was sent:
@@ -169,7 +210,7 @@ impl Stat {
         let [state, parent, threads, started] =
             [0, 1, 17, 19].map(|field| fields.get(field).copied());
         Some(Self {
-            process: Process { pid, started: started?.parse().ok()? },
+            process: Process { pid, started: Ticks(started?.parse().ok()?) },
             parent: Pid::from_raw(parent?.parse().ok()?),
             // The other threads of a process may live on when its first thread has ended.
             is_zombie: state? == "Z" && threads? == "1",

@@ -58,8 +58,23 @@ impl Job<'_> {
         });
         match child {
             Ok(child) => {
+                // What the group received until now may have come before the child existed. A
+                // signal that is forgotten here is forwarded.
+                let _ = witness.received().await;
                 let grace = *grace;
-                Supervision { child, command, guard, grace, reporter, signals, witness }.run().await
+                let (term_at, group_term_at) = (None, None);
+                let supervision = Supervision {
+                    child,
+                    command,
+                    guard,
+                    grace,
+                    reporter,
+                    signals,
+                    witness,
+                    term_at,
+                    group_term_at,
+                };
+                supervision.run().await
             }
             Err(error) if Child::is_error_of_command(&error) => {
                 Ok(End::NotRun(reporter.cannot_run(&command::exec_error(&command.program, &error))))

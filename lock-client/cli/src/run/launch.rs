@@ -2,9 +2,10 @@
 //!
 //! A process must ask the kernel for that itself (`PR_SET_PDEATHSIG`, see `prctl(2)`), between fork
 //! and exec. So `run` starts this program once more as a launcher. The launcher asks the kernel,
-//! checks that its parent still lives, and executes the command in its own place. If that fails, it
-//! writes the error to a socket; if it succeeds, exec closes the socket. (An exit code of 127 would
-//! not show which: it may be the command's own.)
+//! checks that its parent still lives, connects to a socket, and executes the command in its own
+//! place as soon as its parent lets it. If that fails, it writes the error to the socket; if it
+//! succeeds, exec closes the socket. (An exit code of 127 would not show which: it may be the
+//! command's own.)
 //!
 //! The kernel watches the parent *thread*, which here is the main one. It forgets the request when
 //! a set-user-ID program is executed.
@@ -12,7 +13,7 @@
 use std::{
     ffi::OsString,
     fs,
-    io::{self, Write},
+    io::{self, Read, Write},
     os::{
         linux::net::SocketAddrExt,
         unix::{
@@ -25,6 +26,7 @@ use std::{
 };
 
 use fence::Holder;
+use inherited_sigpipe::inherit_sigpipe;
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 use tokio::io::AsyncReadExt;
 
@@ -33,6 +35,8 @@ use crate::{exit_code, failure::Failure};
 
 /// The first argument of a launcher. It is in no help and no completion.
 const LAUNCHER: &str = "__launch";
+/// Lets the launcher execute the command.
+const GO: &[u8] = b"!";
 
 /// This process as a launcher: it becomes the command.
 #[derive(Debug)]
@@ -76,8 +80,12 @@ impl Launched {
         let address =
             SocketAddr::from_abstract_name(self.socket.as_encoded_bytes()).map_err(failed)?;
         let mut socket = UnixStream::connect_addr(&address).map_err(failed)?;
+        socket.read_exact(&mut [0; GO.len()]).map_err(failed)?;
+        let mut command = Command::new(&self.program);
+        command.arg0(&self.name).args(&self.arguments);
+        inherit_sigpipe(&mut command);
         // A successful exec closes the socket, and does not return.
-        let error = Command::new(&self.program).arg0(&self.name).args(&self.arguments).exec();
+        let error = command.exec();
         socket.write_all(&error.raw_os_error().unwrap_or(0).to_ne_bytes()).map_err(failed)?;
         Err(Failure::Reported { code: command::exec_error(&self.program, &error).exit_code() })
     }
@@ -116,8 +124,8 @@ pub(super) fn prepare(
 }
 
 impl Launch {
-    /// Waits until the command is executed, or until that has failed: the inner error. The outer
-    /// error is that of the socket.
+    /// Lets the launcher execute the command, and waits until that has succeeded, or failed: the
+    /// inner error. The outer error is that of the socket.
     ///
     /// # Cancellation safety
     /// If this future is dropped, it can be called again.
@@ -128,6 +136,8 @@ impl Launch {
             }
             let (socket, _) = self.listener.accept().await?;
             if socket.peer_cred()?.pid() == Some(pid.as_raw_pid()) {
+                // The buffer of a new socket takes this at once.
+                rustix::io::write(&socket, GO)?;
                 self.connected = Some(socket);
             }
         };

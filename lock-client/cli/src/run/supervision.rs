@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::{
     child::{Child, CommandEnd, Progress},
     command::{self, Command},
+    descendants::Ticks,
     events::Event,
     lost_lease::{Action, LeaseWatch, Response},
     reporter::Reporter,
@@ -19,9 +20,14 @@ use super::{
 use crate::{
     exit_code,
     failure::Failure,
-    signals::{Signals, failure_of_signal},
+    signals::{SignalMask, Signals, failure_of_signal},
 };
 
+/// How much later than others of its group this process may notice a signal, on a busy machine. What
+/// was started in this time may get SIGTERM twice, which is better than not at all.
+const LATENESS: Duration = Duration::from_secs(1);
+/// How often to look for new processes while all are ending.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long to wait for the processes that the command has started, before a message says so.
 const SAY_AFTER: Duration = Duration::from_secs(1);
 
@@ -73,6 +79,10 @@ pub(super) struct Supervision<'a, 'l> {
     pub(super) reporter: &'a mut Reporter,
     pub(super) signals: &'a mut Signals,
     pub(super) witness: &'a mut Witness,
+    /// A moment shortly before this process last received SIGTERM.
+    pub(super) term_at: Option<Ticks>,
+    /// The same for the last SIGTERM of the whole process group.
+    pub(super) group_term_at: Option<Ticks>,
 }
 
 impl Supervision<'_, '_> {
@@ -126,11 +136,9 @@ impl Supervision<'_, '_> {
                     Progress::Over(end) => return Ok(end),
                 },
                 signal = self.signals.next() => {
+                    self.record(signal);
                     received.push(signal);
-                    if !self.child.runs() {
-                        // There may have been no command yet to receive it.
-                        self.child.signal(signal);
-                    } else if !to_forward.contains(&signal) {
+                    if !to_forward.contains(&signal) {
                         to_forward.push(signal);
                     }
                     forward_at.get_or_insert(Instant::now() + GROUP_PATIENCE);
@@ -147,7 +155,7 @@ impl Supervision<'_, '_> {
 
     /// Forwards signals, unless the command has received them as a member of this process group.
     async fn forward(&mut self, signals: Vec<Signal>) {
-        let of_group = self.witness.received().await;
+        let of_group = self.group_signals().await;
         for signal in signals {
             if !(of_group.contains(signal) && self.child.has_our_group()) {
                 self.child.signal(signal);
@@ -155,21 +163,56 @@ impl Supervision<'_, '_> {
         }
     }
 
-    /// Waits until no process that the command has started is left. If this is to end them, or a
-    /// signal asks for that, they get SIGTERM, and SIGKILL after the grace.
-    async fn descendants_ended(&mut self, mut ending: bool) -> io::Result<()> {
+    fn record(&mut self, signal: Signal) {
+        if signal == Signal::TERM {
+            self.term_at = Some(Ticks::ago(LATENESS));
+        }
+    }
+
+    /// Returns the signals that the whole process group has received since the last call.
+    async fn group_signals(&mut self) -> SignalMask {
+        let received = self.witness.received().await;
+        if received.contains(Signal::TERM) {
+            self.group_term_at = self.term_at;
+        }
+        received
+    }
+
+    /// Waits until no process that the command has started is left. If a signal has ended the
+    /// command, or comes now, they get SIGTERM, and SIGKILL after the grace.
+    async fn descendants_ended(&mut self, ending: bool) -> io::Result<()> {
+        let mut end_at = ending.then(|| Instant::now() + GROUP_PATIENCE);
         let mut kill_at = None;
         let mut say_at = Some(Instant::now() + SAY_AFTER);
+        let mut look = true;
+        let mut look_at = Instant::now();
         loop {
             self.look_at_lease();
-            if mem::take(&mut ending) {
-                self.child.end(Signal::TERM);
-                kill_at.get_or_insert(Instant::now() + self.grace);
+            if mem::take(&mut look) {
+                if !self.child.has_descendants()? {
+                    return Ok(());
+                }
+                look_at = Instant::now() + LOOK_INTERVAL;
             }
+            let all_are_ending = self.child.descendants_are_ending();
             tokio::select! {
                 biased;
-                ended = self.child.descendants_ended() => return ended,
-                signal = self.signals.next() => ending = signal != Signal::CONT,
+                signal = self.signals.next() => {
+                    self.record(signal);
+                    if signal != Signal::CONT {
+                        end_at.get_or_insert(Instant::now() + GROUP_PATIENCE);
+                    }
+                }
+                // Those in this process group may have received SIGTERM already.
+                () = moment(end_at) => {
+                    end_at = None;
+                    self.group_signals().await;
+                    if let Some(received) = self.group_term_at {
+                        self.child.group_received_term(received);
+                    }
+                    self.child.end(Signal::TERM);
+                    kill_at.get_or_insert(Instant::now() + self.grace);
+                }
                 () = moment(kill_at) => {
                     self.child.end(Signal::KILL);
                     kill_at = None;
@@ -183,6 +226,10 @@ impl Supervision<'_, '_> {
                     say_at = None;
                 }
                 () = next_look(self.guard.as_deref()) => {}
+                // The last of them is a child of this process when it ends.
+                () = self.child.any_ended() => look = true,
+                // One that is ending may leave children, and nothing else shows those.
+                () = sleep_until(look_at), if all_are_ending => look = true,
             }
         }
     }
@@ -204,7 +251,8 @@ impl Supervision<'_, '_> {
                 }
                 Action::Kill => {
                     self.child.end(Signal::KILL);
-                    self.reporter.message("the command did not end in time, and was killed");
+                    self.reporter
+                        .message("not all processes ended in time, and the rest was killed");
                 }
             }
         }

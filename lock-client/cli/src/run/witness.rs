@@ -20,6 +20,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::Signal;
 use signal_hook::flag::register;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -106,7 +107,7 @@ pub(crate) fn run_as_witness(arguments: &[OsString]) -> Option<Result<(), Failur
 
 fn witness() -> io::Result<()> {
     let mut flags = Vec::new();
-    for signal in not_ignored(FORWARDED) {
+    for signal in not_ignored(FORWARDED).into_iter().chain([Signal::CONT]) {
         let flag = Arc::new(AtomicBool::new(false));
         register(signal.as_raw(), flag.clone())?;
         flags.push((signal, flag));
