@@ -5,6 +5,8 @@ mod held_leases;
 mod hold;
 mod measurements;
 mod peers;
+#[cfg(target_os = "linux")]
+mod processors;
 mod python;
 mod report;
 mod uncontended;
@@ -55,7 +57,10 @@ pub struct LocksBench {
 
 impl LocksBench {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let redis = Redis::start_on_tcp(&[]).await?;
+        #[cfg_attr(not(target_os = "linux"), expect(unused_mut, reason = "nothing moves it"))]
+        let mut redis = Redis::start_on_tcp(&[]).await?;
+        #[cfg(target_os = "linux")]
+        processors::separate(redis.process().pid())?;
         let mut meter = Meter::connect(&redis).await?;
         let measurements = self.measure_rounds(&redis, &mut meter).await?;
         let held_for = Duration::from_secs(self.seconds.get());

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::bench::{
     peer::Peer,
-    series::Round,
+    series::Part,
     work::{Meter, Work},
 };
 
@@ -50,7 +50,7 @@ impl<P: Waiter> Handovers<'_, P> {
         self,
         name: &ResourceName,
         meter: &mut Meter,
-    ) -> anyhow::Result<Round> {
+    ) -> anyhow::Result<Part> {
         let Self { peers, count, waiters, hold } = self;
         let turns = Arc::new(Turns::new(count, hold));
         let before = meter.read().await?;
@@ -77,7 +77,7 @@ impl<P: Waiter> Handovers<'_, P> {
             ended??;
         }
         let times = mem::take(&mut turns.lock_stopwatch().times);
-        Ok(Round { times, work: work.without("ping") })
+        Ok(Part { times, work: work.without("ping") })
     }
 }
 

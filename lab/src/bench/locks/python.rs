@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use testbed::process::Process;
 
 use super::hold::HOLD;
-use crate::bench::{peer::TTL, series::Round, work::Meter};
+use crate::bench::{peer::TTL, series::Part, work::Meter};
 
 /// Longer than any request here takes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
@@ -34,16 +34,12 @@ impl Python {
         Ok(Self { process, _folder: folder })
     }
 
-    pub(super) async fn pings(&mut self, count: usize, meter: &mut Meter) -> anyhow::Result<Round> {
+    pub(super) async fn pings(&mut self, count: usize, meter: &mut Meter) -> anyhow::Result<Part> {
         self.measure(&json!({ "what": "pings", "count": count }), meter).await
     }
 
     /// Acquires and releases one lock repeatedly.
-    pub(super) async fn cycles(
-        &mut self,
-        count: usize,
-        meter: &mut Meter,
-    ) -> anyhow::Result<Round> {
+    pub(super) async fn cycles(&mut self, count: usize, meter: &mut Meter) -> anyhow::Result<Part> {
         let request =
             json!({ "what": "cycles", "count": count, "name": "python", "ttl": TTL.as_secs() });
         self.measure(&request, meter).await
@@ -55,21 +51,21 @@ impl Python {
         waiters: usize,
         count: usize,
         meter: &mut Meter,
-    ) -> anyhow::Result<Round> {
+    ) -> anyhow::Result<Part> {
         let request = json!({
             "what": "handovers", "count": count, "name": "python", "ttl": TTL.as_secs(),
             "waiters": waiters, "hold": HOLD.as_secs_f64(),
         });
-        let Round { times, work } = self.measure(&request, meter).await?;
-        Ok(Round { times, work: work.without("ping") })
+        let Part { times, work } = self.measure(&request, meter).await?;
+        Ok(Part { times, work: work.without("ping") })
     }
 
-    async fn measure(&mut self, request: &Value, meter: &mut Meter) -> anyhow::Result<Round> {
+    async fn measure(&mut self, request: &Value, meter: &mut Meter) -> anyhow::Result<Part> {
         let before = meter.read().await?;
         self.process.write_line(&request.to_string())?;
         let answer = self.process.line(ANSWER_TIMEOUT).await?;
         let work = meter.read().await?.since(&before);
         let nanos: Vec<u64> = serde_json::from_str(&answer).context("Python returned no times")?;
-        Ok(Round { times: nanos.into_iter().map(Duration::from_nanos).collect(), work })
+        Ok(Part { times: nanos.into_iter().map(Duration::from_nanos).collect(), work })
     }
 }

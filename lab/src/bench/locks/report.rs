@@ -61,8 +61,8 @@ fn goals(
     let [ping, ping_after_pause, ours, ours_new, rslock, rslock_new, ..] = uncontended;
     let evalshas = ours.mean(ours.work().calls_of("evalsha"));
     let mut goals = vec![
-        Goal::at_most("acquire, token, release of rslock's", 1.1, ours.p50_ratio(rslock)),
-        Goal::at_most("the same, new names", 1.1, ours_new.p50_ratio(rslock_new)),
+        Goal::at_most("acquire, token, release of rslock's", 1.25, ours.ratio_in_parts(rslock)),
+        Goal::at_most("the same, new names", 1.25, ours_new.ratio_in_parts(rslock_new)),
         // One to acquire, and one to release.
         Goal::at_most("EVALSHAs to acquire and release", 2.0, evalshas),
     ];

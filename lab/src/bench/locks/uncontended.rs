@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::bench::{
     peer::{self, Peer},
-    series::Round,
+    series::Part,
     work::Meter,
 };
 
@@ -19,7 +19,7 @@ pub(super) async fn pings(
     connection: &mut MultiplexedConnection,
     count: usize,
     meter: &mut Meter,
-) -> anyhow::Result<Round> {
+) -> anyhow::Result<Part> {
     let before = meter.read().await?;
     let mut times = Vec::new();
     for _ in 0..count {
@@ -30,7 +30,7 @@ pub(super) async fn pings(
         redis::cmd("PING").exec_async(connection).await?;
         times.push(begun.elapsed());
     }
-    Ok(Round { times, work: meter.read().await?.since(&before) })
+    Ok(Part { times, work: meter.read().await?.since(&before) })
 }
 
 /// Acquires and releases a lock of each name, one after the other.
@@ -38,8 +38,8 @@ pub(super) async fn cycles<P: Peer>(
     peer: &P,
     names: &[ResourceName],
     meter: &mut Meter,
-) -> anyhow::Result<Round> {
+) -> anyhow::Result<Part> {
     let before = meter.read().await?;
     let times = peer::cycles(peer, names).await?;
-    Ok(Round { times, work: meter.read().await?.since(&before) })
+    Ok(Part { times, work: meter.read().await?.since(&before) })
 }

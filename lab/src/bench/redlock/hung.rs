@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::cluster::Cluster;
 use crate::bench::{
     peer::{self, Peer, name},
-    series::{Round, Series},
+    series::{Part, Series},
     work::Work,
 };
 
@@ -59,6 +59,6 @@ async fn measure<P: Peer>(
     count: usize,
 ) -> anyhow::Result<()> {
     let times = peer::cycles(peer, &vec![name(same); count]).await?;
-    series.add(Round { times, work: Work::default() });
+    series.add(Part { times, work: Work::default() });
     Ok(())
 }

@@ -5,7 +5,7 @@ use fence::ResourceName;
 use super::{cluster::Cluster, hung::Hung};
 use crate::bench::{
     peer::name,
-    series::{Round, Series},
+    series::{Part, Series},
 };
 
 /// The parts of a round with all nodes up. They alternate between the kinds of lock, so that a
@@ -91,9 +91,9 @@ impl Pair {
         let expected = EVALSHAS * names.len() as u64;
         self.unexpected_evalshas +=
             nodes.iter().map(|work| work.calls_of("evalsha").abs_diff(expected)).sum::<u64>();
-        self.fenced.add(Round { times, work: nodes.into_iter().sum() });
+        self.fenced.add(Part { times, work: nodes.into_iter().sum() });
         let (times, nodes) = cluster.cycles(&cluster.rslock.clone(), names).await?;
-        self.rslock.add(Round { times, work: nodes.into_iter().sum() });
+        self.rslock.add(Part { times, work: nodes.into_iter().sum() });
         Ok(())
     }
 
