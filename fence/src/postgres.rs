@@ -32,7 +32,7 @@
 //! Claim first, and read in a later statement.
 
 use sqlx::{
-    Acquire, PgConnection, Postgres,
+    Acquire, Executor, PgConnection, Postgres,
     migrate::{MigrateError, Migrator},
     postgres::PgDatabaseError,
 };
@@ -49,7 +49,8 @@ use crate::{
 /// own.
 ///
 /// # Errors
-/// If the database doesn't answer, or denies the right to create a schema.
+/// If the database doesn't answer, or denies the right to create a schema, or if the schema `fence`
+/// or an object in it belongs to another role.
 ///
 /// # Cancellation safety
 /// This future may be dropped, and the call repeated.
@@ -59,7 +60,12 @@ pub async fn install<'a>(
     let mut migrator: Migrator = sqlx::migrate!("migrations/postgres");
     migrator.create_schema("fence");
     migrator.dangerous_set_table_name("fence.migrations");
-    migrator.run(database).await
+    let mut database = database.acquire().await?;
+    // The migrator writes its record into the schema before it applies a file.
+    let owner = include_str!("../migrations/postgres/0000_owner.sql");
+    let check = owner.split_inclusive("\n$$;\n").next().expect("a split yields at least one part");
+    database.execute(check).await?;
+    migrator.run(&mut *database).await
 }
 
 /// Claims a resource inside the caller's transaction, and holds its fence until the transaction

@@ -1,15 +1,21 @@
 //! The fence inside PostgreSQL: every change of a protected table needs a valid token.
 
+mod bulk;
 mod installing;
 mod isolation;
+mod owners;
 mod partitions;
 mod protecting;
+mod removing;
+mod reporting;
 mod roles;
 mod search_path;
 mod transactions;
+mod trigger_right;
+mod upgrading;
 mod writes;
 
-use std::time::Duration;
+use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 use fence::postgres;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -23,6 +29,10 @@ const HOLDER_CONFLICT: &str = "ZF002";
 const MALFORMED: &str = "ZF003";
 const TOKEN_REQUIRED: &str = "ZF004";
 const TRUNCATE_REFUSED: &str = "ZF005";
+const NO_PRIVILEGE: &str = "42501";
+
+/// The files of the first version, which never change again.
+const FIRST_VERSION: [&str; 2] = ["0001_fence.sql", "0002_protect.sql"];
 
 /// A server with the fence, the protected table `accounts` with the rows alice and bob, and
 /// alice's fence at token 34 of holder a.
@@ -43,6 +53,41 @@ async fn fence() -> (Postgres, PgConnection) {
     let mut database = PgConnection::connect(&server.url()).await.unwrap();
     postgres::install(&mut database).await.unwrap();
     (server, database)
+}
+
+/// The files that make up the fence, in their order.
+fn files() -> Vec<PathBuf> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations/postgres");
+    let mut files: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn first_version() -> Vec<PathBuf> {
+    files()
+        .into_iter()
+        .filter(|file| FIRST_VERSION.iter().any(|name| file.ends_with(name)))
+        .collect()
+}
+
+/// Applies files as migrations/README.md says. Returns what psql printed, or else its error.
+fn psql(url: &str, files: &[PathBuf]) -> Result<String, String> {
+    let mut psql = Command::new("psql");
+    psql.args(["--set", "ON_ERROR_STOP=1", "--single-transaction", "--no-psqlrc", "--quiet"]);
+    for file in files {
+        psql.arg("--file").arg(file);
+    }
+    let output = psql.arg(url).output().expect("the package postgresql-client has psql");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    if output.status.success() { Ok(printed) } else { Err(printed) }
+}
+
+/// What psql prints besides the result of a statement: warnings, errors, hints.
+fn messages(server: &Postgres, statement: &str) -> String {
+    let mut psql = Command::new("psql");
+    psql.args(["--no-psqlrc", "--quiet", "--command", statement]).arg(server.url());
+    String::from_utf8(psql.output().expect("postgresql-client has psql").stderr).unwrap()
 }
 
 async fn session(server: &Postgres) -> PgConnection {

@@ -6,22 +6,7 @@ use fence::postgres;
 use sqlx::{Connection, PgConnection};
 use testbed::Postgres;
 
-use super::{STALE, accounts, attempt, number, session};
-
-const FILES: [&str; 2] = [
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/postgres/fence/0001_fence.sql"),
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/postgres/fence/0002_protect.sql"),
-];
-
-/// As the first file's header says.
-fn apply_with_psql(server: &Postgres) {
-    let mut psql = Command::new("psql");
-    psql.args(["--set", "ON_ERROR_STOP=1", "--single-transaction", "--no-psqlrc"]);
-    psql.args(["--file", FILES[0], "--file", FILES[1]]);
-    psql.arg(server.url());
-    let output = psql.output().expect("psql is installed; the package postgresql-client has it");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
+use super::{STALE, accounts, attempt, files, number, psql, session};
 
 async fn assert_it_works(server: &Postgres) {
     let mut database = session(server).await;
@@ -40,7 +25,9 @@ async fn psql_and_install_may_follow_each_other() {
         let server = Postgres::start().await.unwrap();
         for by in order {
             match by {
-                By::Psql => apply_with_psql(&server),
+                By::Psql => {
+                    psql(&server.url(), &files()).unwrap();
+                }
                 By::Install => postgres::install(&mut session(&server).await).await.unwrap(),
             }
             assert_it_works(&server).await;
@@ -51,7 +38,7 @@ async fn psql_and_install_may_follow_each_other() {
 #[tokio::test]
 async fn installing_again_keeps_fences_and_protection() {
     let (server, mut database) = accounts().await;
-    apply_with_psql(&server);
+    psql(&server.url(), &files()).unwrap();
     postgres::install(&mut database).await.unwrap();
     let stale = "
         select fence.present(33, 'a'); update accounts set balance = 7 where account_id = 'alice'";

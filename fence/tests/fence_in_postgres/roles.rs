@@ -4,11 +4,10 @@ use fence::postgres;
 use testbed::Postgres;
 
 use super::{
-    HOLDER_CONFLICT, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_and_roll_back, session,
-    session_of,
+    HOLDER_CONFLICT, NO_PRIVILEGE, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_and_roll_back,
+    number, session, session_of,
 };
 
-pub(super) const NO_PRIVILEGE: &str = "42501";
 pub(super) const UPDATE: &str = "update accounts set balance = 7 where account_id = 'alice'";
 
 pub(super) const WRITER: &str = "
@@ -143,20 +142,36 @@ async fn default_privileges_open_no_fence() {
         create role writer login;
         alter default privileges grant all on tables to writer;
         alter default privileges grant all on tables to public;
-        alter default privileges grant usage on schemas to writer;";
+        alter default privileges grant all on sequences to writer, public;
+        alter default privileges grant all on functions to writer with grant option;
+        alter default privileges grant all on schemas to writer, public;";
     attempt(&mut owner, setup).await.unwrap();
     postgres::install(&mut owner).await.unwrap();
     attempt(&mut owner, "select fence.claim('alice', 34, 'a')").await.unwrap();
     let mut writer = session_of(&server, "writer").await;
+    let claim = "select fence.claim('alice', 35, 'b')";
+    assert_eq!(attempt(&mut writer, claim).await.unwrap_err(), NO_PRIVILEGE);
+    // The administrator's word counts.
+    attempt(&mut owner, "grant usage on schema fence to writer").await.unwrap();
+    attempt(&mut writer, claim).await.unwrap();
     for forbidden in [
         "update fence.fence set token = 1",
         "delete from fence.fence",
         "select holder from fence.fence",
         "select * from fence.fences",
+        "select * from fence.status",
+        "select * from fence.reports",
+        "select last_value from fence.secret",
+        "select nextval('fence.secret')",
+        "select pg_sequence_last_value('fence.secret')",
         "delete from fence.migrations",
+        "create function fence.refuse_malformed(text, text) returns void language sql as ''",
+        "create table fence.mine ()",
     ] {
         let refused = attempt(&mut writer, forbidden).await.unwrap_err();
         assert_eq!(refused, NO_PRIVILEGE, "{forbidden}");
     }
-    attempt(&mut writer, "select fence.claim('alice', 35, 'b')").await.unwrap();
+    let granted = "select count(*) from pg_proc, aclexplode(proacl) as acl
+        where pronamespace = 'fence'::regnamespace and acl.grantee = 'writer'::regrole";
+    assert_eq!(number(&mut owner, granted).await, 0);
 }

@@ -1,0 +1,170 @@
+//! A table in the mode `report` refuses nothing, and says what it would have refused.
+
+use super::{
+    NO_PRIVILEGE, STALE, TOKEN_REQUIRED, TRUNCATE_REFUSED, accounts, attempt,
+    attempt_and_roll_back, is_true, number, roles::WRITER, session, session_of,
+};
+
+const REPORT: &str = "select fence.protect('accounts', 'account_id', mode => 'report')";
+const UPDATE: &str = "update accounts set balance = balance + 1 where account_id = 'alice'";
+
+#[tokio::test]
+async fn what_would_be_refused_passes_and_is_recorded() {
+    let (_server, mut owner) = accounts().await;
+    attempt(&mut owner, REPORT).await.unwrap();
+    for (write, code, resource) in [
+        (UPDATE, TOKEN_REQUIRED, "alice"),
+        ("delete from accounts where account_id = 'bob'", TOKEN_REQUIRED, "bob"),
+        ("select fence.present(33, 'a'); update accounts set balance = 7", STALE, "alice"),
+        ("select fence.present(34, 'b'); update accounts set balance = 7", "ZF002", "alice"),
+        ("select fence.present(34, 'a'); insert into accounts values ('')", "ZF003", ""),
+        ("truncate accounts", TRUNCATE_REFUSED, ""),
+    ] {
+        attempt(&mut owner, "delete from fence.reports").await.unwrap();
+        // Otherwise this session would not report the same twice within a minute.
+        attempt(&mut owner, "discard all").await.unwrap();
+        attempt(&mut owner, &format!("begin; {write}; commit")).await.expect(write);
+        let recorded = format!(
+            "select count(*) from fence.reports
+             where relation = 'public.accounts' and code = '{code}' and role = 'postgres'
+                and (detail = '' or detail::json ->> 'resource' = '{resource}')"
+        );
+        assert_eq!(number(&mut owner, &recorded).await, 1, "{write}");
+        assert_eq!(number(&mut owner, "select count(*) from fence.reports").await, 1, "{write}");
+    }
+}
+
+#[tokio::test]
+async fn valid_writes_are_not_recorded_and_raise_the_fence() {
+    let (_server, mut owner) = accounts().await;
+    attempt(&mut owner, REPORT).await.unwrap();
+    for valid in [
+        "select fence.claim('alice', 34, 'a'); ",
+        "select fence.present(34, 'a'); ",
+        "select fence.present(35, 'c'); ",
+    ] {
+        attempt(&mut owner, &format!("{valid}{UPDATE}")).await.unwrap();
+    }
+    assert_eq!(number(&mut owner, "select count(*) from fence.reports").await, 0);
+    assert_eq!(number(&mut owner, "select token from fence.fences").await, 35);
+    // A claim is refused as ever: only writes are let through.
+    let stale = "select fence.claim('alice', 34, 'a')";
+    assert_eq!(attempt(&mut owner, stale).await.unwrap_err(), STALE);
+}
+
+#[tokio::test]
+async fn enforcing_refuses_what_was_reported() {
+    let (_server, mut owner) = accounts().await;
+    attempt(&mut owner, REPORT).await.unwrap();
+    let status =
+        "select mode = 'report' and not checks_rows and not refuses_truncate from fence.status";
+    assert!(is_true(&mut owner, status).await);
+    attempt(&mut owner, UPDATE).await.unwrap();
+    attempt(&mut owner, "select fence.enforce('accounts')").await.unwrap();
+    assert_eq!(attempt(&mut owner, UPDATE).await.unwrap_err(), TOKEN_REQUIRED);
+    assert_eq!(attempt(&mut owner, "truncate accounts").await.unwrap_err(), TRUNCATE_REFUSED);
+    let status = "select mode = 'enforce' and checks_rows and refuses_truncate from fence.status";
+    assert!(is_true(&mut owner, status).await);
+    for (wrong, code) in [
+        ("select fence.enforce('fence.fence')", "42704"),
+        ("select fence.protect('accounts', 'account_id', 'warn')", "22023"),
+        ("select fence.protect('accounts', 'account_id', null)", "22023"),
+    ] {
+        assert_eq!(attempt(&mut owner, wrong).await.unwrap_err(), code, "{wrong}");
+    }
+}
+
+/// The programs that are there before the fence have no rights on it.
+#[tokio::test]
+async fn role_without_rights_on_the_fence_passes() {
+    let (server, mut owner) = accounts().await;
+    attempt(&mut owner, "create role stranger login; grant all on accounts to stranger")
+        .await
+        .unwrap();
+    let mut stranger = session_of(&server, "stranger").await;
+    // The negative control.
+    assert_eq!(attempt(&mut stranger, UPDATE).await.unwrap_err(), NO_PRIVILEGE);
+
+    attempt(&mut owner, REPORT).await.unwrap();
+    let mut stranger = session_of(&server, "stranger").await;
+    attempt(&mut stranger, &format!("set application_name = 'billing'; {UPDATE}")).await.unwrap();
+    attempt(&mut stranger, "truncate accounts").await.unwrap();
+    let recorded = "
+        select count(*) from fence.reports where role = 'stranger' and application = 'billing'";
+    assert_eq!(number(&mut owner, recorded).await, 2);
+}
+
+/// Nor does a failing expression refuse, nor a missing right of the table's owner.
+#[tokio::test]
+async fn nothing_that_goes_wrong_in_the_check_refuses() {
+    let (_server, mut owner) = accounts().await;
+    let protect = "select fence.protect('accounts', '100 / balance', 'report')";
+    attempt(&mut owner, protect).await.unwrap();
+    let zero = "select fence.claim('1', 1); update accounts set balance = 0";
+    attempt(&mut owner, zero).await.unwrap();
+    let recorded = "select count(*) from fence.reports where code = '22012'";
+    assert_eq!(number(&mut owner, recorded).await, 1);
+    // The negative control. (The table can't be protected as long as a row has no resource.)
+    let enforce = "update accounts set balance = 100; select fence.enforce('accounts')";
+    attempt(&mut owner, enforce).await.unwrap();
+    assert_eq!(attempt(&mut owner, zero).await.unwrap_err(), "22012");
+
+    let gone = "
+        select fence.protect('accounts', 'account_id', 'report');
+        alter function fence.report(regclass, text, text, text) rename to gone";
+    attempt(&mut owner, gone).await.unwrap();
+    attempt(&mut owner, zero).await.unwrap();
+}
+
+#[tokio::test]
+async fn reports_are_limited_and_make_nobody_wait() {
+    let (server, mut owner) = accounts().await;
+    attempt(&mut owner, &format!("{WRITER} {REPORT}")).await.unwrap();
+    let mut first = session_of(&server, "writer").await;
+    let mut second = session_of(&server, "writer").await;
+    // Two transactions at once, of which none sees the other's record.
+    let each = "begin; insert into accounts values";
+    attempt(&mut first, &format!("{each} ('x'), ('y')")).await.unwrap();
+    attempt(&mut second, &format!("set lock_timeout = '100ms'; {each} ('z')")).await.unwrap();
+    for writer in [&mut first, &mut second] {
+        attempt(writer, "commit").await.unwrap();
+    }
+    assert_eq!(number(&mut owner, "select count(*) from fence.reports").await, 2);
+    for _ in 0..3 {
+        attempt(&mut first, UPDATE).await.unwrap();
+        attempt(&mut session_of(&server, "writer").await, UPDATE).await.unwrap();
+    }
+    assert_eq!(number(&mut owner, "select count(*) from fence.reports").await, 2);
+    // Another application is recorded, up to a number for each table.
+    for application in 0..70 {
+        let named = format!("set application_name = 'app{application}'; discard temp; {UPDATE}");
+        attempt(&mut session_of(&server, "writer").await, &named).await.unwrap();
+    }
+    assert_eq!(number(&mut owner, "select count(*) from fence.reports").await, 60);
+
+    // What a serializable transaction records makes it conflict with no other.
+    let serializable = "begin isolation level serializable; insert into accounts values";
+    attempt(&mut owner, &format!("{serializable} ('s1')")).await.unwrap();
+    let mut other = session(&server).await;
+    attempt(&mut other, &format!("{serializable} ('s2')")).await.unwrap();
+    attempt(&mut owner, "commit").await.unwrap();
+    attempt(&mut other, "commit").await.unwrap();
+}
+
+#[tokio::test]
+async fn only_tables_that_report_are_reported_of() {
+    let (server, mut owner) = accounts().await;
+    attempt(&mut owner, WRITER).await.unwrap();
+    let mut writer = session_of(&server, "writer").await;
+    let report = "select fence.report('accounts', 'ZF001', 'made up', '')";
+    attempt(&mut writer, report).await.unwrap();
+    assert_eq!(number(&mut owner, "select count(*) from fence.reports").await, 0);
+    // Neither can a role without the table change how it is protected.
+    for forbidden in ["insert into fence.protected values ('accounts', 'x', 'report', 2, '')"] {
+        assert_eq!(attempt(&mut writer, forbidden).await.unwrap_err(), NO_PRIVILEGE);
+    }
+    for nothing in ["delete from fence.protected", "update fence.protected set mode = 'report'"] {
+        let done = attempt_and_roll_back(&mut writer, nothing).await;
+        assert_eq!(done, Ok(0), "{nothing}");
+    }
+}
