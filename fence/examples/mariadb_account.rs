@@ -5,7 +5,7 @@
 //! It starts a private server. To use your own, connect the pool to its URL.
 
 use fence::{ClaimError, Fence, Holder, ResourceName, Token, mariadb};
-use sqlx::{Executor, MySqlPool};
+use sqlx::{AssertSqlSafe, Executor, MySqlPool};
 use testbed::MariaDb;
 
 #[tokio::main]
@@ -20,16 +20,12 @@ async fn main() -> anyhow::Result<()> {
     pool.execute("insert into accounts values ('alice', 100)").await?;
     // From here on the table refuses writes without a valid token, even from a program that forgot
     // to claim.
-    for trigger in [
-        "create trigger accounts_fence_insert after insert on accounts
-         for each row call fence_require(new.account_id)",
-        "create trigger accounts_fence_update after update on accounts
-         for each row call fence_require_both(old.account_id, new.account_id)",
-        "create trigger accounts_fence_delete after delete on accounts
-         for each row call fence_require(old.account_id)",
-    ] {
-        pool.execute(sqlx::raw_sql(trigger)).await?;
+    let protect = "call fence.protect_sql('test.accounts', 'account_id')";
+    let mut connection = pool.acquire().await?;
+    for statement in sqlx::query_scalar::<_, String>(protect).fetch_all(&mut *connection).await? {
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await?;
     }
+    drop(connection);
 
     let alice: ResourceName = "alice".parse()?;
     // Tokens and holders come from a lock. Here they are made up.

@@ -28,9 +28,9 @@
 //! A refusal does not abort the transaction: roll it back, or drop it.
 //!
 //! # Isolation
-//! Every level from READ COMMITTED on is safe if the claim comes before the first read. At
-//! REPEATABLE READ and SERIALIZABLE a transaction keeps reading the state of its first read, even
-//! if it claims later. After a deadlock, 1213, retry the whole transaction.
+//! Every level from READ COMMITTED on is safe. At REPEATABLE READ a transaction keeps reading the
+//! state of its first read: if the resource was claimed since, the claim fails with 40001. Claim
+//! before the first read. After 40001, a deadlock included, retry the whole transaction.
 
 use sqlx::{
     Acquire, MySql, MySqlConnection,
@@ -44,20 +44,40 @@ use crate::{
     rule::Fence,
 };
 
-/// Installs the fence in the connection's database, or upgrades it.
+/// Installs the fence in the database `fence`, or upgrades it, and carries over what an older
+/// version installed in the connection's database.
 ///
-/// Its record of applied migrations is the table `fence_migrations`, apart from the application's
-/// own.
+/// Its record of applied migrations is the table `fence_migrations` of the connection's database,
+/// apart from the application's own: call it for each database of an application.
 ///
 /// # Errors
-/// If the database doesn't answer, or denies the rights to create tables and routines.
+/// If the database doesn't answer, or denies the rights to create databases, tables and routines;
+/// [`MigrateError::VersionMissing`] if a newer version of this crate has installed the fence.
 ///
 /// # Cancellation safety
 /// This future may be dropped, and the call repeated.
 pub async fn install<'a>(database: impl Acquire<'a, Database = MySql>) -> Result<(), MigrateError> {
+    let mut database = database.acquire().await?;
     let mut migrator: Migrator = sqlx::migrate!("migrations/mariadb");
     migrator.dangerous_set_table_name("fence_migrations");
-    migrator.run(database).await
+    let newest = migrator.iter().map(|migration| migration.version).max();
+    let installed = installed_version(&mut database).await?;
+    if installed > newest {
+        return Err(MigrateError::VersionMissing(installed.unwrap_or_default()));
+    }
+    migrator.run(&mut *database).await
+}
+
+/// The version of the fence on this server, which another database's application may have
+/// installed.
+async fn installed_version(database: &mut MySqlConnection) -> Result<Option<i64>, sqlx::Error> {
+    let exists = "
+        select count(*) from information_schema.routines
+        where routine_schema = 'fence' and routine_name = 'version'";
+    if sqlx::query_scalar::<_, i64>(exists).fetch_one(&mut *database).await? == 0 {
+        return Ok(None);
+    }
+    sqlx::query_scalar("select cast(fence.version() as signed)").fetch_one(database).await.map(Some)
 }
 
 /// Claims a resource inside the caller's transaction, and holds its fence until the transaction
@@ -77,7 +97,7 @@ pub async fn claim(
     resource: &ResourceName,
     offered: &Fence,
 ) -> Result<(), ClaimError<sqlx::Error>> {
-    sqlx::query("call fence_claim(?, ?, ?)")
+    sqlx::query("call fence.claim(?, ?, ?)")
         .bind(resource.as_str())
         .bind(offered.token.as_i64())
         .bind(offered.holder.as_str())
@@ -101,7 +121,7 @@ pub async fn present(
     transaction: &mut MySqlConnection,
     offered: &Fence,
 ) -> Result<(), sqlx::Error> {
-    sqlx::query("call fence_present(?, ?)")
+    sqlx::query("call fence.present(?, ?)")
         .bind(offered.token.as_i64())
         .bind(offered.holder.as_str())
         .execute(transaction)

@@ -1,10 +1,20 @@
 //! The fence inside MariaDB: what its triggers and procedures promise beyond the rule.
 
+mod binary_log;
 mod installing;
+mod protecting;
+mod races;
+mod rights;
+mod snapshots;
 mod transactions;
+mod upgrading;
+mod variables;
 mod writes;
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    io::{Seek, Write},
+    process::Command,
+};
 
 use fence::mariadb;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
@@ -20,13 +30,15 @@ const BALANCE: &str = "select balance from accounts where account_id = 'alice'";
 const ACCOUNTS: &[&str] = &[
     "create table accounts (account_id varchar(40) primary key, balance bigint not null)",
     "insert into accounts values ('alice', 100), ('bob', 100)",
-    "create trigger accounts_fence_insert after insert on accounts
-     for each row call fence_require(new.account_id)",
-    "create trigger accounts_fence_update after update on accounts
-     for each row call fence_require_both(old.account_id, new.account_id)",
-    "create trigger accounts_fence_delete after delete on accounts
-     for each row call fence_require(old.account_id)",
-    "call fence_claim('alice', 34, 'a')",
+];
+
+/// The files of the fence, in order.
+const FILES: [&str; 5] = [
+    include_str!("../migrations/mariadb/0001_fence.sql"),
+    include_str!("../migrations/mariadb/0002_database.sql"),
+    include_str!("../migrations/mariadb/0003_protect.sql"),
+    include_str!("../migrations/mariadb/0004_status.sql"),
+    include_str!("../migrations/mariadb/0005_carry_over.sql"),
 ];
 
 /// A server with the fence, the protected table `accounts` with the rows alice and bob, and
@@ -38,7 +50,42 @@ async fn accounts() -> (MariaDb, MySqlConnection) {
     for statement in ACCOUNTS {
         attempt(&mut database, statement).await.unwrap();
     }
+    protect(&mut database, "test.accounts", "account_id").await;
+    attempt(&mut database, "call fence.claim('alice', 34, 'a')").await.unwrap();
     (server, database)
+}
+
+/// A server whose database `test` has nothing but the old file 0001, and the same accounts and
+/// fence.
+async fn old_accounts(options: &[&str]) -> (MariaDb, MySqlConnection) {
+    let server = MariaDb::start_with(options).await.unwrap();
+    let mut database = session(&server).await;
+    run(&server, "test", FILES[0]).unwrap();
+    for statement in ACCOUNTS.iter().chain(&[
+        "create trigger accounts_fence_insert after insert on accounts
+         for each row call fence_require(new.account_id)",
+        "create trigger accounts_fence_update after update on accounts
+         for each row call fence_require_both(old.account_id, new.account_id)",
+        "create trigger accounts_fence_delete after delete on accounts
+         for each row call fence_require(old.account_id)",
+        "call fence_claim('alice', 34, 'a')",
+    ]) {
+        attempt(&mut database, statement).await.unwrap();
+    }
+    (server, database)
+}
+
+/// Executes what `fence.protect_sql` prints.
+async fn protect(database: &mut MySqlConnection, table: &str, resource: &str) {
+    let printed: Vec<String> = sqlx::query_scalar("call fence.protect_sql(?, ?)")
+        .bind(table)
+        .bind(resource)
+        .fetch_all(&mut *database)
+        .await
+        .unwrap();
+    for statement in printed {
+        attempt(database, &statement).await.expect(&statement);
+    }
 }
 
 async fn session(server: &MariaDb) -> MySqlConnection {
@@ -75,15 +122,22 @@ async fn number(database: &mut MySqlConnection, query: &'static str) -> i64 {
     sqlx::query_scalar(query).fetch_one(database).await.unwrap()
 }
 
-/// Runs the `mariadb` command with a file as its input.
-fn mariadb_command(server: &MariaDb, input: &PathBuf, options: &[&str]) -> Result<(), String> {
+/// Runs the `mariadb` command with a script, and with the delimiter that the files need.
+fn run(server: &MariaDb, database: &str, script: &str) -> Result<String, String> {
+    mariadb_command(server, script, &["--delimiter=//", database])
+}
+
+/// Runs the `mariadb` command with a script as its input, and returns what it prints.
+fn mariadb_command(server: &MariaDb, script: &str, options: &[&str]) -> Result<String, String> {
+    let mut input = tempfile::tempfile().unwrap();
+    input.write_all(script.as_bytes()).unwrap();
+    input.rewind().unwrap();
     let mut command = Command::new("mariadb");
     command.arg("--no-defaults").arg(format!("--socket={}", server.socket().display()));
-    command.arg("--user=root").args(options).arg("test");
-    command.stdin(std::fs::File::open(input).unwrap());
-    let output = command.output().expect("mariadb is installed; mariadb-client has it");
+    command.args(["--user=root", "--batch", "--raw", "--skip-column-names"]).args(options);
+    let output = command.stdin(input).output().expect("mariadb-client has the command mariadb");
     match output.status.success() {
-        true => Ok(()),
+        true => Ok(String::from_utf8(output.stdout).unwrap()),
         false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
     }
 }

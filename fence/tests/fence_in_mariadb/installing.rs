@@ -1,88 +1,66 @@
-//! Installing the fence, again, and for users who may only use it.
-
-use std::path::PathBuf;
+//! Installing the fence, and again.
 
 use fence::mariadb;
-use sqlx::{Connection, MySqlConnection};
+use sqlx::migrate::MigrateError;
 
-use super::{
-    ACCOUNTS, HOLDER_CONFLICT, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_all,
-    mariadb_command,
-};
+use super::{FILES, STALE, accounts, attempt, attempt_all, number, protect, run};
+
+const UPDATE: &str = "update accounts set balance = 7 where account_id = 'alice'";
+const GRANTS: &str = "
+    select count(*) from mysql.procs_priv where user = 'writer' and routine_name in
+        ('claim', 'present', 'protect_sql', 'fence_claim')";
 
 #[tokio::test]
-async fn installing_again_keeps_fences_and_protection() {
+async fn installing_again_keeps_fences_protection_and_grants() {
     let (server, mut database) = accounts().await;
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/mariadb/fence/0001_fence.sql");
-    let file = PathBuf::from(file);
+    for statement in [
+        "create user writer@localhost",
+        "grant execute on procedure fence.claim to writer@localhost",
+        "grant execute on procedure fence.present to writer@localhost",
+        "grant execute on procedure fence.protect_sql to writer@localhost",
+        "grant execute on procedure test.fence_claim to writer@localhost",
+    ] {
+        attempt(&mut database, statement).await.expect(statement);
+    }
     for _ in 0..2 {
-        mariadb_command(&server, &file, &["--delimiter=//"]).unwrap();
+        // A refusal holds after each file, also after the first, which restores the old procedures.
+        for file in FILES {
+            run(&server, "test", file).unwrap();
+            for claim in
+                ["call fence.claim('alice', 33, 'a')", "call fence_claim('alice', 33, 'a')"]
+            {
+                assert_eq!(attempt(&mut database, claim).await.unwrap_err(), STALE, "{claim}");
+            }
+        }
         mariadb::install(&mut database).await.unwrap();
     }
-    let update = "update accounts set balance = 7 where account_id = 'alice'";
-    let stale = attempt_all(&mut database, &["call fence_present(33, 'a')", update]).await;
+    let stale = attempt_all(&mut database, &["call fence.present(33, 'a')", UPDATE]).await;
     assert_eq!(stale.unwrap_err(), STALE);
+    assert_eq!(number(&mut database, GRANTS).await, 4);
+    assert_eq!(number(&mut database, "select cast(fence.version() as signed)").await, 5);
+    attempt(&mut database, "drop procedure fence.claim").await.unwrap();
+    // The negative control: with the procedure, the grant is gone.
+    assert_eq!(number(&mut database, GRANTS).await, 3);
 
-    // And the file alone is enough.
-    attempt(&mut database, "create database other").await.unwrap();
-    attempt(&mut database, "use other").await.unwrap();
-    let script = tempfile::NamedTempFile::new().unwrap();
-    let statements = format!("use other//\n{}", std::fs::read_to_string(&file).unwrap());
-    std::fs::write(script.path(), statements).unwrap();
-    for _ in 0..2 {
-        let script = script.path().to_owned();
-        mariadb_command(&server, &script, &["--delimiter=//"]).unwrap();
+    // The client alone is enough, with any database selected: also with the fence's own.
+    attempt(&mut database, "drop database fence").await.unwrap();
+    attempt(&mut database, "create database fence").await.unwrap();
+    for file in FILES.iter().chain(&FILES) {
+        run(&server, "fence", file).unwrap();
     }
-    for statement in ACCOUNTS {
-        attempt(&mut database, statement).await.unwrap();
-    }
-    let stale = attempt_all(&mut database, &["call fence_present(33, 'a')", update]).await;
+    protect(&mut database, "test.accounts", "account_id").await;
+    attempt(&mut database, "call fence.claim('alice', 34, 'a')").await.unwrap();
+    let stale = attempt_all(&mut database, &["call fence.present(33, 'a')", UPDATE]).await;
     assert_eq!(stale.unwrap_err(), STALE);
 }
 
 #[tokio::test]
-async fn writer_writes_under_its_token_and_can_not_touch_the_fence() {
-    let (server, mut root) = accounts().await;
-    for statement in [
-        // As it comes, the database `test` is open to all.
-        "delete from mysql.db",
-        "flush privileges",
-        "create user writer@localhost",
-        "grant all on test.accounts to writer@localhost",
-        "grant execute on procedure test.fence_claim to writer@localhost",
-        "grant execute on procedure test.fence_present to writer@localhost",
-    ] {
-        attempt(&mut root, statement).await.expect(statement);
-    }
-    let url = server.url().replace("root@", "writer@");
-    let mut writer = MySqlConnection::connect(&url).await.unwrap();
-    let update = "update accounts set balance = 7 where account_id = 'alice'";
-    for (before, expected) in [
-        ("select 1", Err(TOKEN_REQUIRED)),
-        ("call fence_present(33, 'a')", Err(STALE)),
-        ("call fence_claim('alice', 34, 'b')", Err(HOLDER_CONFLICT)),
-        ("call fence_present(34, 'a')", Ok(())),
-        ("call fence_claim('alice', 34, 'a')", Ok(())),
-    ] {
-        let done = attempt_all(&mut writer, &[before, update]).await;
-        assert_eq!(done.as_ref().map(|_| ()).map_err(String::as_str), expected, "{before}");
-    }
-    for forbidden in [
-        "select * from fence",
-        "select token from fence for update",
-        "update fence set token = 1",
-        "delete from fence",
-        "insert into fence values ('x', 1, '', '')",
-        "replace into fence values ('alice', 1, '', '')",
-        "truncate fence",
-        "drop table fence",
-        "create or replace table fence (id int)",
-        "create trigger t before update on fence for each row set new.token = 1",
-        "lock tables fence write",
-        "drop procedure fence_require",
-        "create or replace procedure fence_require(r text) select 1",
-        "create procedure mine() delete from fence",
-    ] {
-        assert_eq!(attempt(&mut writer, forbidden).await.unwrap_err(), "42000", "{forbidden}");
-    }
+async fn older_version_does_not_replace_a_newer_one() {
+    let (_server, mut database) = accounts().await;
+    let newer = "create or replace function fence.version() returns int return 1000";
+    attempt(&mut database, newer).await.unwrap();
+    attempt(&mut database, "create database other").await.unwrap();
+    attempt(&mut database, "use other").await.unwrap();
+    let refused = mariadb::install(&mut database).await.unwrap_err();
+    assert!(matches!(refused, MigrateError::VersionMissing(1000)), "{refused}");
 }

@@ -8,7 +8,7 @@ async fn offer_of_one_transaction_does_not_count_in_the_next() {
     let (_server, mut database) = accounts().await;
     attempt(&mut database, "create procedure ends() commit").await.unwrap();
     attempt(&mut database, "prepare ends from 'rollback'").await.unwrap();
-    for offer in ["call fence_present(34, 'a')", "call fence_claim('alice', 34, 'a')"] {
+    for offer in ["call fence.present(34, 'a')", "call fence.claim('alice', 34, 'a')"] {
         for (begin, end) in [
             ("begin", "commit"),
             ("begin", "rollback"),
@@ -17,6 +17,9 @@ async fn offer_of_one_transaction_does_not_count_in_the_next() {
             ("begin", "begin"),
             ("begin", "commit and chain"),
             ("begin", "create or replace table other (id int)"),
+            // It resets the counters of the session.
+            ("begin", "flush status; begin"),
+            ("begin", "flush status; select 1; select 1; begin"),
             ("begin", "call ends()"),
             ("begin", "execute ends"),
             ("set autocommit = 0", "call ends()"),
@@ -24,6 +27,10 @@ async fn offer_of_one_transaction_does_not_count_in_the_next() {
             ("set autocommit = 0", "commit"),
             ("set autocommit = 0", "rollback"),
             ("set autocommit = 0", "set autocommit = 1"),
+            ("set autocommit = 0", "set autocommit = 1; set autocommit = 0"),
+            ("set autocommit = 0", "set autocommit = 1, autocommit = 0"),
+            ("set autocommit = 0", "create or replace table other (id int)"),
+            ("set autocommit = 0", "flush status"),
             ("xa start 'x'", "xa end 'x'; xa commit 'x' one phase"),
             ("xa start 'x'", "xa end 'x'; xa prepare 'x'; xa commit 'x'"),
             ("xa start 'x'", "xa end 'x'; xa commit 'x' one phase; xa start 'y'"),
@@ -48,7 +55,7 @@ async fn offer_of_one_transaction_does_not_count_in_the_next() {
         attempt(&mut database, "rollback").await.unwrap();
         // A claim is undone with its savepoint.
         for statement in
-            ["begin", "savepoint s", "call fence_claim('bob', 7, 'a')", "rollback to s"]
+            ["begin", "savepoint s", "call fence.claim('bob', 7, 'a')", "rollback to s"]
         {
             attempt(&mut database, statement).await.unwrap();
         }
@@ -63,23 +70,77 @@ async fn offer_of_one_transaction_does_not_count_in_the_next() {
     assert_eq!(attempt(&mut database, UPDATE).await.unwrap_err(), TOKEN_REQUIRED);
 }
 
+/// Without autocommit, what doesn't end the transaction doesn't end the claim.
+#[tokio::test]
+async fn claim_lasts_until_its_transaction_ends() {
+    const UPDATE: &str = "update accounts set balance = balance + 1 where account_id = 'alice'";
+    let (_server, mut database) = accounts().await;
+    let calls = "create procedure calls() begin declare x int; set x = 1; select x; end";
+    attempt(&mut database, calls).await.unwrap();
+    for (begin, between) in [
+        ("begin", "set @x = 1"),
+        ("begin", "get diagnostics @x = number"),
+        ("set autocommit = 0", "get diagnostics @x = number"),
+        ("set autocommit = 0", "create temporary table t (id int); drop temporary table t"),
+        ("set autocommit = 0", "savepoint s; rollback to s; release savepoint s"),
+        (
+            "set autocommit = 0",
+            "call calls(); prepare p from 'do 1'; execute p; deallocate prepare p",
+        ),
+        ("set autocommit = 0", "call fence.claim('bob', 1, ''); call fence.present(1, '')"),
+    ] {
+        let claim = "call fence.claim('alice', 34, 'a')";
+        let steps = [begin, claim].into_iter().chain(between.split("; ")).chain([UPDATE, UPDATE]);
+        for statement in steps.chain(["rollback", "set autocommit = 1"]) {
+            attempt(&mut database, statement).await.expect(statement);
+        }
+    }
+}
+
+#[tokio::test]
+async fn claim_does_not_outlast_its_transaction_inside_one_call() {
+    const UPDATE: &str = "update accounts set balance = balance + 1 where account_id = 'alice'";
+    let (_server, mut database) = accounts().await;
+    let calls = format!(
+        "create procedure calls() begin
+             start transaction; call fence.claim('alice', 34, 'a'); {UPDATE}; commit;
+             {UPDATE};
+         end"
+    );
+    attempt(&mut database, &calls).await.unwrap();
+    assert_eq!(attempt(&mut database, "call calls()").await.unwrap_err(), TOKEN_REQUIRED);
+    // A timestamp that does not move.
+    for frozen in ["1000", "1000.5", "floor(unix_timestamp())"] {
+        for statement in [
+            &format!("set timestamp = {frozen}"),
+            "begin",
+            "call fence.claim('alice', 34, 'a')",
+            UPDATE,
+            "commit",
+        ] {
+            attempt(&mut database, statement).await.expect(statement);
+        }
+        assert_eq!(attempt(&mut database, UPDATE).await.unwrap_err(), TOKEN_REQUIRED, "{frozen}");
+    }
+}
+
 #[tokio::test]
 async fn claim_that_waited_reads_what_was_written_meanwhile() {
     let (server, mut watcher) = accounts().await;
     for (level, reads_first, expected) in [
-        ("read committed", false, 70),
-        ("read committed", true, 70),
-        ("repeatable read", false, 70),
-        // The negative control, and why the claim comes before the first read.
-        ("repeatable read", true, 100),
+        ("read committed", false, Ok(70)),
+        ("read committed", true, Ok(70)),
+        ("repeatable read", false, Ok(70)),
+        // The claim comes before the first read.
+        ("repeatable read", true, Err("40001".to_owned())),
     ] {
         let (mut first, mut second) = (session(&server).await, session(&server).await);
-        for statement in ["begin", "call fence_present(34, 'a')"] {
+        for statement in ["begin", "call fence.present(34, 'a')"] {
             attempt(&mut first, statement).await.unwrap();
         }
         let restore = "update accounts set balance = 100 where account_id = 'alice'";
         attempt(&mut first, restore).await.unwrap();
-        for statement in ["commit", "begin", "call fence_claim('alice', 34, 'a')"] {
+        for statement in ["commit", "begin", "call fence.claim('alice', 34, 'a')"] {
             attempt(&mut first, statement).await.unwrap();
         }
         let update = "update accounts set balance = 70 where account_id = 'alice'";
@@ -92,7 +153,7 @@ async fn claim_that_waited_reads_what_was_written_meanwhile() {
             assert_eq!(number(&mut second, BALANCE).await, 100);
         }
         let waiting = tokio::spawn(async move {
-            let done = attempt(&mut second, "call fence_claim('alice', 34, 'a')").await;
+            let done = attempt(&mut second, "call fence.claim('alice', 34, 'a')").await;
             (second, done)
         });
         // One transaction waits for a lock of another's.
@@ -103,8 +164,11 @@ async fn claim_that_waited_reads_what_was_written_meanwhile() {
         tokio::time::timeout(std::time::Duration::from_secs(10), waited).await.unwrap();
         attempt(&mut first, "commit").await.unwrap();
         let (mut second, claimed) = waiting.await.unwrap();
-        claimed.unwrap();
-        assert_eq!(number(&mut second, BALANCE).await, expected, "{level}, {reads_first}");
+        let read = match claimed {
+            Ok(_) => Ok(number(&mut second, BALANCE).await),
+            Err(refused) => Err(refused),
+        };
+        assert_eq!(read, expected, "{level}, {reads_first}");
         attempt(&mut second, "rollback").await.unwrap();
     }
 }

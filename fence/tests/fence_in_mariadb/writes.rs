@@ -1,5 +1,7 @@
 //! Every way to write a row, and to move one from a resource to another.
 
+use fence::{RefusalReason, mariadb};
+
 use super::{
     HOLDER_CONFLICT, MALFORMED, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_all,
     mariadb_command, number,
@@ -24,21 +26,21 @@ async fn no_kind_of_write_passes_without_a_valid_token() {
         "delete a from accounts a join accounts b on a.account_id = 'alice'",
         "delete from accounts order by account_id limit 1",
     ];
-    attempt(&mut database, "call fence_claim('carol', 34, 'a')").await.unwrap();
+    attempt(&mut database, "call fence.claim('carol', 34, 'a')").await.unwrap();
     for write in writes {
         for (before, expected) in [
             ("select 1", Err(TOKEN_REQUIRED)),
-            ("call fence_claim('bob', 34, 'a')", Err(TOKEN_REQUIRED)),
-            ("call fence_present(33, 'a')", Err(STALE)),
-            ("call fence_present(34, 'b')", Err(HOLDER_CONFLICT)),
-            ("call fence_present(34, '')", Err(HOLDER_CONFLICT)),
-            ("call fence_present(34, 'a')", Ok(())),
-            ("call fence_present(35, 'b')", Ok(())),
+            ("call fence.claim('bob', 34, 'a')", Err(TOKEN_REQUIRED)),
+            ("call fence.present(33, 'a')", Err(STALE)),
+            ("call fence.present(34, 'b')", Err(HOLDER_CONFLICT)),
+            ("call fence.present(34, '')", Err(HOLDER_CONFLICT)),
+            ("call fence.present(34, 'a')", Ok(())),
+            ("call fence.present(35, 'b')", Ok(())),
         ] {
             let done = attempt_all(&mut database, &[before, write]).await;
             assert_eq!(done.as_ref().map(|_| ()).map_err(String::as_str), expected, "{write}");
         }
-        let claims = ["call fence_claim('alice', 34, 'a')", "call fence_claim('carol', 34, 'a')"];
+        let claims = ["call fence.claim('alice', 34, 'a')", "call fence.claim('carol', 34, 'a')"];
         attempt_all(&mut database, &[claims[0], claims[1], write]).await.expect(write);
         assert_eq!(number(&mut database, "select sum(balance) div 1 from accounts").await, 200);
     }
@@ -48,20 +50,18 @@ async fn no_kind_of_write_passes_without_a_valid_token() {
         format!("load data local infile '{}' {how} into table accounts", file.path().display())
     };
     std::fs::write(file.path(), "carol\t7\n").unwrap();
-    let script = tempfile::NamedTempFile::new().unwrap();
     for how in ["", "ignore", "replace"] {
         let run = |token: &str| {
             let statements = format!("begin; {token} {}; commit;", load(how));
-            std::fs::write(script.path(), statements).unwrap();
-            mariadb_command(&server, &script.path().to_owned(), &["--local-infile=1"])
+            mariadb_command(&server, &statements, &["--local-infile=1", "test"])
         };
         assert!(run("").unwrap_err().contains(TOKEN_REQUIRED), "{how}");
-        assert!(run("call fence_present(33, 'a');").unwrap_err().contains(STALE), "{how}");
+        assert!(run("call fence.present(33, 'a');").unwrap_err().contains(STALE), "{how}");
         assert_eq!(number(&mut database, "select count(*) from accounts").await, 2);
-        run("call fence_present(34, 'a');").unwrap();
+        run("call fence.present(34, 'a');").unwrap();
         assert_eq!(number(&mut database, "select count(*) from accounts").await, 3);
         let delete = "delete from accounts where account_id = 'carol'";
-        for statement in ["begin", "call fence_present(34, 'a')", delete, "commit"] {
+        for statement in ["begin", "call fence.present(34, 'a')", delete, "commit"] {
             attempt(&mut database, statement).await.unwrap();
         }
     }
@@ -81,7 +81,7 @@ async fn no_kind_of_write_passes_without_a_valid_token() {
 #[tokio::test]
 async fn moved_row_needs_the_tokens_of_both_resources() {
     let (_server, mut database) = accounts().await;
-    attempt(&mut database, "call fence_claim('carol', 50, 'c')").await.unwrap();
+    attempt(&mut database, "call fence.claim('carol', 50, 'c')").await.unwrap();
     attempt(&mut database, "create table orders (account_id varchar(40), moves_to varchar(40))")
         .await
         .unwrap();
@@ -99,13 +99,13 @@ async fn moved_row_needs_the_tokens_of_both_resources() {
         "insert into orders values ('alice', 'carol')",
     ] {
         for (offers, expected) in [
-            (["select 1", "call fence_claim('alice', 34, 'a')"], Err(TOKEN_REQUIRED)),
-            (["select 1", "call fence_claim('carol', 50, 'c')"], Err(TOKEN_REQUIRED)),
-            (["select 1", "call fence_present(34, 'a')"], Err(STALE)),
-            (["call fence_claim('alice', 34, 'a')", "call fence_present(49, 'c')"], Err(STALE)),
-            (["call fence_claim('carol', 50, 'c')", "call fence_present(33, 'a')"], Err(STALE)),
-            (["call fence_claim('carol', 50, 'c')", "call fence_present(34, 'a')"], Ok(())),
-            (["call fence_claim('alice', 34, 'a')", "call fence_claim('carol', 50, 'c')"], Ok(())),
+            (["select 1", "call fence.claim('alice', 34, 'a')"], Err(TOKEN_REQUIRED)),
+            (["select 1", "call fence.claim('carol', 50, 'c')"], Err(TOKEN_REQUIRED)),
+            (["select 1", "call fence.present(34, 'a')"], Err(STALE)),
+            (["call fence.claim('alice', 34, 'a')", "call fence.present(49, 'c')"], Err(STALE)),
+            (["call fence.claim('carol', 50, 'c')", "call fence.present(33, 'a')"], Err(STALE)),
+            (["call fence.claim('carol', 50, 'c')", "call fence.present(34, 'a')"], Ok(())),
+            (["call fence.claim('alice', 34, 'a')", "call fence.claim('carol', 50, 'c')"], Ok(())),
         ] {
             let done = attempt_all(&mut database, &[offers[0], offers[1], moved]).await;
             assert_eq!(done.as_ref().map(|_| ()).map_err(String::as_str), expected, "{moved}");
@@ -137,24 +137,41 @@ async fn malformed_offers_are_refused() {
         ("null", "34", "'a'"),
         ("repeat('ż', 257)", "34", "'a'"),
     ] {
-        let claim = format!("call fence_claim({resource}, {token}, {holder})");
+        let claim = format!("call fence.claim({resource}, {token}, {holder})");
         assert_eq!(attempt(&mut database, &claim).await.unwrap_err(), MALFORMED, "{claim}");
         if resource != "'bob'" {
             continue;
         }
-        let present = format!("call fence_present({token}, {holder})");
+        let present = format!("call fence.present({token}, {holder})");
         let write = "update accounts set balance = 7 where account_id = 'bob'";
         let refused = attempt_all(&mut database, &[&present, write]).await;
         assert_eq!(refused.unwrap_err(), MALFORMED, "{present}");
     }
     for claim in [
-        format!("call fence_claim('bob', 34, {})", too_long.0),
-        format!("call fence_claim({}, 34, 'a')", too_long.1),
-        "call fence_claim('bob', 34, 'ż')".to_owned(),
+        format!("call fence.claim('bob', 34, {})", too_long.0),
+        format!("call fence.claim({}, 34, 'a')", too_long.1),
+        "call fence.claim('bob', 34, 'ż')".to_owned(),
     ] {
         assert_eq!(attempt(&mut database, &claim).await.unwrap_err(), MALFORMED, "{claim}");
     }
-    assert_eq!(number(&mut database, "select count(*) from fence").await, 1);
+    assert_eq!(number(&mut database, "select count(*) from fence.resources").await, 1);
+}
+
+/// A client that forgets the holder has no other sign of its mistake.
+#[tokio::test]
+async fn conflict_with_an_empty_holder_asks_whether_it_was_left_out() {
+    let (_server, mut database) = accounts().await;
+    attempt(&mut database, "call fence.claim('bob', 999999999999999, '')").await.unwrap();
+    for (claim, asks) in [
+        ("call fence.claim('alice', 34, '')", true),
+        ("call fence.claim('bob', 999999999999999, 'b')", true),
+        ("call fence.claim('alice', 34, 'b')", false),
+    ] {
+        let conflict = sqlx::raw_sql(claim).execute(&mut database).await.unwrap_err();
+        let refusal = mariadb::refusal(&conflict).expect(claim);
+        assert_eq!(refusal.reason, RefusalReason::HolderConflict, "{claim}");
+        assert_eq!(conflict.to_string().contains("left out?"), asks, "{conflict}");
+    }
 }
 
 /// Changes that fire no trigger in MariaDB. `migrations/README.md` names them.
@@ -173,4 +190,25 @@ async fn truncate_and_cascades_are_not_seen() {
     assert_eq!(number(&mut database, "select count(*) from accounts").await, 1);
     attempt(&mut database, "truncate accounts").await.unwrap();
     assert_eq!(number(&mut database, "select count(*) from accounts").await, 0);
+}
+
+/// A function or trigger that goes on after the refusal. `migrations/README.md` says so.
+#[tokio::test]
+async fn handler_that_goes_on_keeps_the_refused_row() {
+    let (_server, mut database) = accounts().await;
+    let goes_on = "
+        create function goes_on() returns int begin
+            declare continue handler for sqlexception begin end;
+            update accounts set balance = 7 where account_id = 'alice';
+            return 1;
+        end";
+    attempt(&mut database, goes_on).await.unwrap();
+    attempt(&mut database, "do goes_on()").await.unwrap();
+    assert_eq!(number(&mut database, super::BALANCE).await, 7);
+    // A procedure undoes the statement.
+    let procedure = goes_on.replace("function goes_on() returns int", "procedure goes_on()");
+    let procedure = procedure.replace("= 7", "= 8").replace("return 1;", "");
+    attempt(&mut database, &procedure).await.unwrap();
+    attempt(&mut database, "call goes_on()").await.unwrap();
+    assert_eq!(number(&mut database, super::BALANCE).await, 7);
 }

@@ -1,0 +1,194 @@
+//! The triggers that `fence.protect_sql` prints, and the status that compares them.
+
+use super::{
+    MALFORMED, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_all, mariadb_command, number,
+    old_accounts, protect, run,
+};
+
+const UPDATE: &str = "update accounts set balance = 7 where account_id = 'alice'";
+const PROTECTED: &str = "
+    select count(*) from fence.status where protected = 'test.accounts' and mode <> 'by hand'
+        and checks_inserts and checks_updates and checks_deletes";
+
+/// As Django, Alembic, gh-ost and pt-online-schema-change do it.
+#[tokio::test]
+async fn status_shows_that_a_rebuilt_table_lost_its_triggers() {
+    let (_server, mut database) = accounts().await;
+    assert_eq!(number(&mut database, PROTECTED).await, 1);
+    for statement in [
+        "create table new_accounts like accounts",
+        "insert into new_accounts select * from accounts",
+        "rename table accounts to old_accounts, new_accounts to accounts",
+        "drop table old_accounts",
+    ] {
+        attempt(&mut database, statement).await.unwrap();
+    }
+    // Nothing refuses any more; the status says so.
+    attempt(&mut database, UPDATE).await.unwrap();
+    assert_eq!(number(&mut database, PROTECTED).await, 0);
+    protect(&mut database, "test.accounts", "account_id").await;
+    assert_eq!(number(&mut database, PROTECTED).await, 1);
+    assert_eq!(attempt_all(&mut database, &[UPDATE]).await.unwrap_err(), TOKEN_REQUIRED);
+
+    // A trigger that is missing, for another expression, or from a mode that is not strict.
+    let update = "
+        select action_statement from information_schema.triggers
+        where trigger_name = 'accounts_fence_update'";
+    let body: String = sqlx::query_scalar(update).fetch_one(&mut database).await.unwrap();
+    let after = "create or replace trigger other after update on accounts for each row";
+    for other in [
+        "drop trigger accounts_fence_update".to_owned(),
+        format!("{after} {}", body.replace("new.`account_id`", "new.`balance`")),
+        format!("{after} {body}"),
+    ] {
+        attempt(&mut database, "set sql_mode = ''").await.unwrap();
+        attempt(&mut database, &other).await.unwrap();
+        assert_eq!(number(&mut database, PROTECTED).await, 0, "{other}");
+    }
+    attempt(&mut database, "set sql_mode = 'STRICT_ALL_TABLES'").await.unwrap();
+    attempt(&mut database, &format!("{after} {body}")).await.unwrap();
+    assert_eq!(number(&mut database, PROTECTED).await, 1);
+}
+
+/// Resources are compared byte by byte, whatever the column's collation is.
+#[tokio::test]
+async fn claim_is_good_for_its_own_rows_only_within_a_statement() {
+    let (_server, mut database) = accounts().await;
+    let table = "
+        create table items (id int primary key, account_id varchar(40))
+        character set latin1 collate latin1_swedish_ci";
+    attempt(&mut database, table).await.unwrap();
+    protect(&mut database, "test.items", "account_id").await;
+    let claim = "call fence.claim('alice', 34, 'a')";
+    for (second, expected) in [
+        ("'alice'", Ok(())),
+        ("'Alice'", Err(TOKEN_REQUIRED.to_owned())),
+        ("'alice '", Err(TOKEN_REQUIRED.to_owned())),
+        ("'älice'", Err(TOKEN_REQUIRED.to_owned())),
+        ("'bob'", Err(TOKEN_REQUIRED.to_owned())),
+        ("null", Err(MALFORMED.to_owned())),
+    ] {
+        let insert = format!("insert into items values (1, 'alice'), (2, {second}), (3, 'alice')");
+        let done = attempt_all(&mut database, &[claim, &insert]).await;
+        assert_eq!(done, expected, "{second}");
+    }
+    // Bytes that are the same in two character sets are not the same text.
+    for statement in ["begin", "call fence.claim('é', 1, '')"] {
+        attempt(&mut database, statement).await.unwrap();
+    }
+    let insert = "insert into items values (1, 'é'), (2, 'Ã©')";
+    assert_eq!(attempt(&mut database, insert).await.unwrap_err(), TOKEN_REQUIRED);
+}
+
+#[tokio::test]
+async fn printed_triggers_check_expressions_and_odd_names() {
+    let (server, mut database) = accounts().await;
+    let table = r"create table `order``s` (`i;d` int, `select` varchar(40), v int)";
+    attempt(&mut database, table).await.unwrap();
+    let printed = mariadb_command(
+        &server,
+        r#"call fence.protect_sql('test.order`s', 'concat(''o\\/;"'', `i;d`, `select`)')"#,
+        &["--delimiter=//", "test"],
+    )
+    .unwrap();
+    // One statement in each line, for any client.
+    assert_eq!(printed.lines().count(), 7, "{printed}");
+    run(&server, "test", &printed.replace('\n', "//\n")).unwrap();
+    let insert = "insert into `order``s` values (1, 'x', 1)";
+    assert_eq!(attempt_all(&mut database, &[insert]).await.unwrap_err(), TOKEN_REQUIRED);
+    let claim = r#"call fence.claim('o/;"1x', 1, '')"#;
+    let steps = [claim, insert, "update `order``s` set v = 2", "delete from `order``s`"];
+    attempt_all(&mut database, &steps).await.unwrap();
+    let moved = [claim, insert, "update `order``s` set `i;d` = 2"];
+    assert_eq!(attempt_all(&mut database, &moved).await.unwrap_err(), TOKEN_REQUIRED);
+    let status = "select count(*) from fence.status where checks_updates and protected like '%`s'";
+    assert_eq!(number(&mut database, status).await, 1);
+
+    // A mistake fails at once.
+    for mistake in ["nope", "", "account_id,", "(select 1", "other.account_id"] {
+        let call = format!("call fence.protect_sql('test.accounts', '{mistake}')");
+        attempt(&mut database, &call).await.expect_err(mistake);
+    }
+}
+
+/// Bytes that are no text all became `?`, so one claim was good for all rows.
+#[tokio::test]
+async fn binary_keys_do_not_collide_under_a_lax_creator() {
+    let update = "update files set v = 2 where k = x'fe'";
+    let table = ["create table files (k binary(1), v int)", "insert into files values (x'fe', 1)"];
+    // The negative control.
+    let (_server, mut old) = old_accounts(&[]).await;
+    for statement in table.iter().chain(&[
+        "set sql_mode = ''",
+        "create trigger t after update on files for each row call fence_require(new.k)",
+        "begin",
+        "call fence_claim(x'ff', 1, '')",
+        update,
+        "rollback",
+    ]) {
+        attempt(&mut old, statement).await.expect(statement);
+    }
+
+    let (_server, mut database) = accounts().await;
+    attempt(&mut database, "set sql_mode = ''").await.unwrap();
+    for statement in table {
+        attempt(&mut database, statement).await.unwrap();
+    }
+    protect(&mut database, "test.files", "k").await;
+    for (claim, expected) in [
+        ("call fence.claim(x'ff', 1, '')", Err(TOKEN_REQUIRED.to_owned())),
+        ("call fence.claim('FF', 1, '')", Err(TOKEN_REQUIRED.to_owned())),
+        ("call fence.claim('FE', 1, '')", Ok(())),
+    ] {
+        assert_eq!(attempt_all(&mut database, &[claim, update]).await, expected, "{claim}");
+    }
+}
+
+#[tokio::test]
+async fn report_records_what_enforce_refuses() {
+    let (_server, mut database) = accounts().await;
+    attempt(&mut database, "call fence.report('test.accounts')").await.unwrap();
+    for before in ["select 1", "call fence.present(33, 'a')"] {
+        for statement in ["begin", before, UPDATE, "commit"] {
+            attempt(&mut database, statement).await.expect(statement);
+        }
+    }
+    let recorded = "
+        select count(*) from fence.refusals
+        where protected = 'test.accounts' and resource = 'alice' and user = 'root@localhost'
+            and (code = 'ZF004' or code = 'ZF001' and message like '%\"highest_token\":34}')";
+    assert_eq!(number(&mut database, recorded).await, 2);
+    // What the rule accepts is not recorded, and raises the fence.
+    for statement in ["begin", "call fence.present(35, 'b')", UPDATE, "commit"] {
+        attempt(&mut database, statement).await.expect(statement);
+    }
+    assert_eq!(number(&mut database, recorded).await, 2);
+    let stale = attempt(&mut database, "call fence.claim('alice', 34, 'a')").await;
+    assert_eq!(stale.unwrap_err(), STALE);
+    // However many are refused, a session records ten in a minute.
+    attempt(&mut database, "insert into accounts select seq, 1 from seq_1_to_100").await.unwrap();
+    let all = number(&mut database, "select count(*) from fence.refusals").await;
+    assert!((10..=20).contains(&all), "{all}");
+
+    attempt(&mut database, "call fence.enforce('test.accounts')").await.unwrap();
+    for (before, expected) in [("select 1", TOKEN_REQUIRED), ("call fence.present(33, 'a')", STALE)]
+    {
+        let refused = attempt_all(&mut database, &[before, UPDATE]).await;
+        assert_eq!(refused.unwrap_err(), expected);
+    }
+    attempt(&mut database, "call fence.unprotect('test.accounts')").await.unwrap();
+    assert_eq!(number(&mut database, PROTECTED).await, 0);
+}
+
+#[tokio::test]
+async fn forgotten_prefix_begins_again() {
+    let (_server, mut database) = accounts().await;
+    attempt(&mut database, "call fence.claim('al', 9, '')").await.unwrap();
+    attempt(&mut database, "call fence.claim('al%', 9, '')").await.unwrap();
+    attempt(&mut database, "call fence.forget('al%')").await.unwrap();
+    assert_eq!(number(&mut database, "select count(*) from fence.resources").await, 2);
+    attempt(&mut database, "call fence.forget('al')").await.unwrap();
+    assert_eq!(number(&mut database, "select count(*) from fence.resources").await, 0);
+    attempt(&mut database, "call fence.forget('')").await.unwrap_err();
+    attempt(&mut database, "call fence.forget(null)").await.unwrap_err();
+}

@@ -1,0 +1,116 @@
+//! Users who may only use the fence can't change it.
+
+use fence::mariadb;
+use sqlx::{Connection, MySqlConnection};
+use testbed::MariaDb;
+
+use super::{
+    HOLDER_CONFLICT, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_all, old_accounts, session,
+};
+
+const UPDATE: &str = "update accounts set balance = 7 where account_id = 'alice'";
+
+/// Takes the place of the old table in the sessions' own procedures.
+const SHADOW: &str = "
+    create temporary table fence (
+        resource varchar(512) primary key, token bigint, holder varchar(128), claimed_by varchar(80)
+    )";
+
+/// A user with all rights in the application's database, TRIGGER excepted.
+async fn writer(server: &MariaDb, procedures: [&str; 2]) -> MySqlConnection {
+    let mut root = session(server).await;
+    for statement in [
+        // As it comes, the database `test` is open to all.
+        "delete from mysql.db",
+        "flush privileges",
+        "create user writer@localhost",
+        "grant all on test.* to writer@localhost",
+        "revoke trigger on test.* from writer@localhost",
+    ] {
+        attempt(&mut root, statement).await.expect(statement);
+    }
+    for procedure in procedures {
+        let grant = format!("grant execute on procedure {procedure} to writer@localhost");
+        attempt(&mut root, &grant).await.unwrap();
+    }
+    MySqlConnection::connect(&server.url().replace("root@", "writer@")).await.unwrap()
+}
+
+#[tokio::test]
+async fn writer_writes_under_its_token_and_can_not_touch_the_fence() {
+    let (server, _root) = accounts().await;
+    let mut writer = writer(&server, ["fence.claim", "fence.present"]).await;
+    for (before, expected) in [
+        ("select 1", Err(TOKEN_REQUIRED)),
+        ("call fence.present(33, 'a')", Err(STALE)),
+        ("call fence.claim('alice', 34, 'b')", Err(HOLDER_CONFLICT)),
+        ("call fence.present(34, 'a')", Ok(())),
+        ("call fence.claim('alice', 34, 'a')", Ok(())),
+    ] {
+        let done = attempt_all(&mut writer, &[before, UPDATE]).await;
+        assert_eq!(done.as_ref().map(|_| ()).map_err(String::as_str), expected, "{before}");
+    }
+    for forbidden in [
+        "select * from fence.resources",
+        "select token from fence.resources for update",
+        "update fence.resources set token = 1",
+        "delete from fence.resources",
+        "insert into fence.resources values ('x', 1, '', '')",
+        "replace into fence.resources values ('alice', 1, '', '')",
+        "truncate fence.resources",
+        "drop table fence.resources",
+        "create or replace table fence.resources (id int)",
+        "create temporary table fence.resources (id int)",
+        "create trigger fence.t before update on fence.resources for each row set new.token = 1",
+        "lock tables fence.resources write",
+        "drop procedure fence.require",
+        "create or replace procedure fence.require(r text) select 1",
+        "create or replace procedure fence.check(t text, r text) select 1",
+        "create procedure fence.mine() select 1",
+        "select * from fence.fences",
+        "select * from fence.status",
+        "select * from fence.refusals",
+        "update fence.protected set mode = 'report'",
+        "call fence.report('test.accounts')",
+        "call fence.unprotect('test.accounts')",
+        "call fence.forget('alice')",
+        "call fence.require('alice')",
+        "create or replace trigger accounts_fence_update after update on accounts
+         for each row set @x = 1",
+        "drop trigger accounts_fence_update",
+        "drop database fence",
+    ] {
+        let refused = attempt(&mut writer, forbidden).await.unwrap_err();
+        assert!(["42000", "HY000"].contains(&refused.as_str()), "{forbidden}: {refused}");
+    }
+    assert_eq!(attempt_all(&mut writer, &[UPDATE]).await.unwrap_err(), TOKEN_REQUIRED);
+}
+
+/// The negative control of both is the old file alone, in which the fence lay in the application's
+/// database.
+#[tokio::test]
+async fn rights_on_the_applications_database_do_not_lower_the_fence() {
+    const STALE_CLAIM: &str = "call fence_claim('alice', 1, 'a')";
+    let (server, mut root) = old_accounts(&[]).await;
+    let mut writer = writer(&server, ["test.fence_claim", "test.fence_present"]).await;
+    for lowers in ["update fence set token = 1", SHADOW] {
+        attempt(&mut writer, lowers).await.expect(lowers);
+        attempt(&mut writer, STALE_CLAIM).await.expect("the negative control is accepted");
+        let _ = attempt(&mut writer, "drop temporary table if exists fence").await;
+        attempt(&mut root, "update fence set token = 34").await.unwrap();
+    }
+
+    mariadb::install(&mut root).await.unwrap();
+    for lowers in [
+        "insert into fence values ('bob', 1, 'a', '')",
+        "update fence set token = 1",
+        "delete from fence",
+        SHADOW,
+        "create temporary table resources (resource varchar(40), token bigint)",
+    ] {
+        attempt(&mut writer, lowers).await.expect(lowers);
+        assert_eq!(attempt(&mut writer, STALE_CLAIM).await.unwrap_err(), STALE, "{lowers}");
+        let refused = attempt(&mut root, "call fence.claim('alice', 33, 'a')").await;
+        assert_eq!(refused.unwrap_err(), STALE, "{lowers}");
+    }
+}

@@ -1,0 +1,211 @@
+-- The fence inside MariaDB: which tables should be protected, which are, and the triggers to
+-- create. Apply 0003_protect.sql first. This file may be applied again.
+--
+--     call fence.protect_sql('mydatabase.accounts', 'account_id');   prints what protects a table
+--     call fence.report('mydatabase.accounts');                      records, and refuses nothing
+--     call fence.enforce('mydatabase.accounts');                     refuses
+--     call fence.unprotect('mydatabase.accounts');                   expects no triggers any more
+--     select * from fence.status;
+
+set @fence_sql_mode = @@session.sql_mode;
+set session sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION';
+
+-- The resource of the row `new` or `old`, as SQL. A column of bytes becomes hexadecimal: as text,
+-- bytes that are no characters would all be `?`, and rows would collide. A timestamp becomes a
+-- number, which doesn't depend on the session's time_zone.
+create or replace function fence.resource_of(
+    protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin,
+    expression varchar(2048) character set utf8mb4 collate utf8mb4_nopad_bin,
+    of_row char(3)
+)
+returns text character set utf8mb4 collate utf8mb4_nopad_bin
+not deterministic reads sql data sql security definer
+begin
+    declare in_database varchar(64) character set utf8mb4 default
+        substring_index(protected_table, '.', 1);
+    declare in_table varchar(64) character set utf8mb4 default
+        substr(protected_table, char_length(in_database) + 2);
+    declare of_type varchar(64) character set utf8mb4;
+    declare quoted varchar(80) character set utf8mb4;
+    declare mentioned text character set utf8mb4;
+    -- 1. A column.
+    select data_type, concat(of_row, '.`', replace(column_name, '`', '``'), '`')
+    into of_type, quoted
+    from information_schema.columns
+    where table_schema = in_database and table_name = in_table
+        and column_name = trim(both '`' from trim(expression));
+    if of_type in ('binary', 'varbinary', 'tinyblob', 'blob', 'mediumblob', 'longblob', 'bit') then
+        return concat('hex(', quoted, ')');
+    elseif of_type = 'timestamp' then
+        return concat('unix_timestamp(', quoted, ')');
+    elseif of_type is not null then
+        return quoted;
+    end if;
+    -- 2. An expression. It is evaluated over a row of the columns that it may mention.
+    select group_concat(
+        of_row, '.`', replace(column_name, '`', '``'), '` as `', replace(column_name, '`', '``'), '`'
+        order by ordinal_position separator ', ')
+    into mentioned
+    from information_schema.columns
+    where table_schema = in_database and table_name = in_table
+        and locate(lower(column_name), lower(expression)) > 0;
+    return concat(
+        '(select ', expression, ' from (select ', coalesce(mentioned, '1'), ') as `',
+        replace(in_table, '`', '``'), '`)');
+end;
+
+-- A literal for sessions without NO_BACKSLASH_ESCAPES, all in one line.
+create or replace function fence.quoted(
+    value varchar(2048) character set utf8mb4 collate utf8mb4_nopad_bin
+)
+returns text character set utf8mb4 collate utf8mb4_nopad_bin
+deterministic no sql sql security definer
+return concat('''', replace(replace(value, '\\', '\\\\'), '''', ''''''), '''');
+
+-- The body of a trigger.
+create or replace function fence.body_of(
+    protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin,
+    expression varchar(2048) character set utf8mb4 collate utf8mb4_nopad_bin,
+    event varchar(6)
+)
+returns text character set utf8mb4 collate utf8mb4_nopad_bin
+not deterministic reads sql data sql security definer
+begin
+    declare protects varchar(300) character set utf8mb4 default fence.quoted(protected_table);
+    declare resource_before, resource_after text character set utf8mb4;
+    set resource_before = fence.resource_of(protected_table, expression, 'old');
+    set resource_after = fence.resource_of(protected_table, expression, 'new');
+    return concat(
+        'call fence.check',
+        case event
+            when 'insert' then concat('(', protects, ', ', resource_after)
+            when 'update' then
+                concat('_both(', protects, ', ', resource_before, ', ', resource_after)
+            else concat('(', protects, ', ', resource_before)
+        end,
+        ')');
+end;
+
+-- Whether a table has the trigger that it should have, from a strict mode. Quotes and backslashes
+-- are left out, which MariaDB may show otherwise than they were written.
+create or replace function fence.has_trigger(
+    protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin,
+    expression varchar(2048) character set utf8mb4 collate utf8mb4_nopad_bin,
+    event varchar(6)
+)
+returns boolean
+not deterministic reads sql data sql security definer
+begin
+    declare in_database varchar(64) character set utf8mb4 default
+        substring_index(protected_table, '.', 1);
+    declare in_table varchar(64) character set utf8mb4 default
+        substr(protected_table, char_length(in_database) + 2);
+    declare body text character set utf8mb4 collate utf8mb4_nopad_bin default
+        regexp_replace(fence.body_of(protected_table, expression, event), '[\'"\\\\]', '');
+    return exists (
+        select 1 from information_schema.triggers
+        where event_object_schema = in_database and event_object_table = in_table
+            and event_manipulation = event and action_timing = 'AFTER'
+            and regexp_replace(action_statement, '[\'"\\\\]', '') = body
+            and sql_mode like '%STRICT_ALL_TABLES%'
+    );
+end;
+
+-- The tables that should be protected, and whether their triggers are those that `protect_sql`
+-- prints. Then the tables whose triggers were written by hand: what they should be is not known.
+create or replace sql security definer view fence.status as
+select
+    protected, resource, mode,
+    fence.has_trigger(protected, resource, 'insert') as checks_inserts,
+    fence.has_trigger(protected, resource, 'update') as checks_updates,
+    fence.has_trigger(protected, resource, 'delete') as checks_deletes
+from fence.protected
+union all
+select
+    concat(event_object_schema, '.', event_object_table), null, 'by hand',
+    max(event_manipulation = 'INSERT'), max(event_manipulation = 'UPDATE'),
+    max(event_manipulation = 'DELETE')
+from information_schema.triggers
+where action_statement regexp '\\bfence`?[_.]`?require'
+    and convert(concat(event_object_schema, '.', event_object_table) using utf8mb4)
+        collate utf8mb4_nopad_bin not in (select protected from fence.protected)
+group by event_object_schema, event_object_table;
+
+-- Prints the statements that protect a table, each in one line, without a delimiter. The resource
+-- is a column, or an expression over the row. They may be executed again, also with another
+-- expression.
+create or replace procedure fence.protect_sql(
+    in protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin,
+    in expression varchar(2048) character set utf8mb4 collate utf8mb4_nopad_bin
+)
+reads sql data sql security invoker
+begin
+    declare in_database varchar(80) character set utf8mb4 default
+        replace(substring_index(protected_table, '.', 1), '`', '``');
+    declare in_table varchar(80) character set utf8mb4 default replace(
+        substr(protected_table, char_length(substring_index(protected_table, '.', 1)) + 2),
+        '`', '``');
+    -- A mistake in the expression must fail here, not in a later write.
+    execute immediate concat(
+        'select (', expression, ') into @fence_tried from (select * from `', in_database, '`.`',
+        in_table, '` limit 0) as `', in_table, '` limit 0');
+
+    select 'set @fence_sql_mode = @@session.sql_mode' as `sql`
+    union all
+    select concat(
+        'set session sql_mode = ''STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,',
+        'NO_ENGINE_SUBSTITUTION''')
+    union all
+    select concat(
+        'create or replace trigger `', in_database, '`.`', left(in_table, 50), '_fence_', event,
+        '` after ', event, ' on `', in_database, '`.`', in_table, '` for each row ',
+        fence.body_of(protected_table, expression, event))
+    from (select 'insert' as event union all select 'update' union all select 'delete') as events
+    union all
+    select concat(
+        'call fence.expect(', fence.quoted(protected_table), ', ', fence.quoted(expression), ')')
+    union all
+    select 'set session sql_mode = @fence_sql_mode';
+end;
+
+-- Records that a table should be protected. `protect_sql` prints its call.
+create or replace procedure fence.expect(
+    in protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin,
+    in expression varchar(2048) character set utf8mb4 collate utf8mb4_nopad_bin
+)
+modifies sql data sql security definer
+begin
+    insert into fence.protected values (protected_table, expression, 'enforce')
+    on duplicate key update resource = expression;
+end;
+
+-- Lets writes to a table pass that would be refused, and records them in fence.refusals. Call it
+-- before the triggers are created on a live system. A claim that is refused still fails.
+create or replace procedure fence.report(
+    in protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin
+)
+modifies sql data sql security definer
+begin
+    insert into fence.protected values (protected_table, null, 'report')
+    on duplicate key update mode = 'report';
+end;
+
+-- Refuses writes to a table without a valid token.
+create or replace procedure fence.enforce(
+    in protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin
+)
+modifies sql data sql security definer
+begin
+    update fence.protected set mode = 'enforce' where protected = protected_table;
+end;
+
+-- Records that a table should not be protected any more. Drop its triggers first.
+create or replace procedure fence.unprotect(
+    in protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin
+)
+modifies sql data sql security definer
+begin
+    delete from fence.protected where protected = protected_table;
+end;
+
+set session sql_mode = @fence_sql_mode;
