@@ -20,7 +20,8 @@
 //! # Keys
 //! The fence of a resource is the hash `fenced:{NAME}:fence`. In its key, `%`, `{` and `}` of the
 //! name become `%25`, `%7B` and `%7D`. On Redis Cluster, put the same `{NAME}` into the keys of the
-//! values, so that they share the fence's slot.
+//! values, so that they share the fence's slot. The script refuses the key of a fence as the key of a
+//! value.
 //!
 //! # Durability
 //! A decision survives a crash of Redis only with `appendonly yes` and `appendfsync always`. The

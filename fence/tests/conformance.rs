@@ -137,14 +137,17 @@ async fn mariadb_conforms() {
     conformance::check(&mut InMariaDb(database)).await.unwrap();
 }
 
+/// Also in UTF-16, where a name has twice as many bytes.
 #[tokio::test]
 async fn sqlite_conforms() {
-    let mut database =
-        SqliteConnectOptions::from_str("sqlite::memory:").unwrap().connect().await.unwrap();
-    sqlite::install(&mut database).await.unwrap();
-    let table = "create table subject (resource text primary key, value text)";
-    sqlx::query(table).execute(&mut database).await.unwrap();
-    conformance::check(&mut InSqlite(database)).await.unwrap();
+    for encoding in ["'UTF-8'", "'UTF-16'"] {
+        let options = SqliteConnectOptions::from_str("sqlite::memory:").unwrap();
+        let mut database = options.pragma("encoding", encoding).connect().await.unwrap();
+        sqlite::install(&mut database).await.unwrap();
+        let table = "create table subject (resource text primary key, value text)";
+        sqlx::query(table).execute(&mut database).await.unwrap();
+        conformance::check(&mut InSqlite(database)).await.expect(encoding);
+    }
 }
 
 struct InRedis(MultiplexedConnection);

@@ -156,8 +156,76 @@ async fn malformed_calls_change_nothing() {
         let refused = run(&mut connection, keys, arguments).await;
         assert_eq!(refused.unwrap_err(), "ZF003", "{keys:?}, {arguments:?}");
     }
-    let fence: Vec<String> = asked(&mut connection, &["HVALS", FENCE]).await;
+    let fence: Vec<String> = asked(&mut connection, &["HMGET", FENCE, "token", "holder"]).await;
     assert_eq!(fence, ["34", "a"]);
+}
+
+/// A value's key that is the fence of another resource lowered that fence.
+#[tokio::test]
+async fn no_value_is_written_over_a_fence_of_any_resource() {
+    let (_server, mut connection) = claimed().await;
+    let fences = [
+        FENCE,
+        "fenced:{bob}:fence",
+        "fenced:{}:fence",
+        "fenced:{a%7Bb%7D}:fence",
+        "fenced:{{alice}}:fence",
+        "{alice}:my own fence",
+    ];
+    for fence in fences {
+        run(&mut connection, &[fence], &["34", "a"]).await.unwrap();
+    }
+    // It need not exist yet.
+    let all = [&fences[..], &["fenced:{carol}:fence"]].concat();
+    for value in all {
+        let commands: [&[&str]; 4] = [
+            &["SET", "7"],
+            &["DEL"],
+            &["HSET", "token", "1", "holder", "b"],
+            &["HSET", "fenced.lua", "0"],
+        ];
+        for command in commands {
+            let arguments = [&["35", "b"], command].concat();
+            let refused = run(&mut connection, &["{dora}:fence", value], &arguments).await;
+            assert_eq!(refused.unwrap_err(), "ZF003", "{value}: {command:?}");
+        }
+    }
+    for fence in fences {
+        let seen: (String, String) =
+            asked(&mut connection, &["HMGET", fence, "token", "holder"]).await;
+        assert_eq!(seen, ("34".to_owned(), "a".to_owned()), "{fence}");
+        let stale = run(&mut connection, &[fence], &["33", "a"]).await;
+        assert_eq!(stale.unwrap_err(), "ZF001", "{fence}");
+    }
+    let exist = ["EXISTS", "{dora}:fence", "fenced:{carol}:fence"];
+    let changed: i64 = asked(&mut connection, &exist).await;
+    assert_eq!(changed, 0, "a refused call claims nothing");
+
+    // The negative control: values that only look like fences.
+    for value in ["{alice}:fence", "fenced:{alice}:fences", "my fenced:{alice}:fence", "fence"] {
+        for _ in 0..2 {
+            let set = ["35", "a", "HSET", "token", "1", "holder", "b"];
+            run(&mut connection, &[FENCE, value], &set).await.expect(value);
+        }
+        run(&mut connection, &[FENCE, value], &["35", "a", "SET", "7"]).await.expect(value);
+        run(&mut connection, &[FENCE, value], &["35", "a", "DEL"]).await.expect(value);
+    }
+}
+
+/// The previous script wrote no mark. The name shows its fences, and the next claim marks the rest.
+#[tokio::test]
+async fn fence_of_the_previous_script_is_no_value_either() {
+    let (_server, mut connection) = claimed().await;
+    for fence in ["fenced:{bob}:fence", "bob"] {
+        let _: () = asked(&mut connection, &["HSET", fence, "token", "34", "holder", "a"]).await;
+    }
+    run(&mut connection, &["bob"], &["34", "a"]).await.unwrap();
+    for fence in ["fenced:{bob}:fence", "bob"] {
+        let refused = run(&mut connection, &[FENCE, fence], &["35", "a", "DEL"]).await;
+        assert_eq!(refused.unwrap_err(), "ZF003", "{fence}");
+        let stale = run(&mut connection, &[fence], &["33", "a"]).await;
+        assert_eq!(stale.unwrap_err(), "ZF001", "{fence}");
+    }
 }
 
 #[tokio::test]

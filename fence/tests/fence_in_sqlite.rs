@@ -2,7 +2,11 @@
 
 mod connections;
 mod installing;
+mod keeping;
 mod presenting;
+mod protecting;
+mod rebuilding;
+mod reporting;
 mod writes;
 
 use std::{path::Path, process::Command, str::FromStr, time::Duration};
@@ -19,6 +23,7 @@ const STALE: &str = "ZF001";
 const HOLDER_CONFLICT: &str = "ZF002";
 const MALFORMED: &str = "ZF003";
 const TOKEN_REQUIRED: &str = "ZF004";
+const NOT_REMOVED: &str = "ZF005";
 const SETTING_NEEDED: &str = "ZF006";
 
 const PRESENT: &str =
@@ -74,6 +79,32 @@ async fn attempt_and_roll_back(
     let done = attempt(database, statements).await;
     attempt(database, "rollback").await.unwrap();
     done
+}
+
+/// Executes what the database prints for its protected tables, as a tool for migrations does.
+async fn execute_printed_sql(database: &mut SqliteConnection) -> Result<(), String> {
+    attempt(database, "begin immediate").await.unwrap();
+    for statement in texts(database, "select sql from fence_protect_sql").await {
+        if let Err(error) = attempt(database, &statement).await {
+            attempt(database, "rollback").await.unwrap();
+            return Err(error);
+        }
+    }
+    attempt(database, "commit").await
+}
+
+/// The rows of a query for one column of text.
+async fn texts(database: &mut SqliteConnection, query: &'static str) -> Vec<String> {
+    sqlx::query_scalar(query).fetch_all(database).await.unwrap()
+}
+
+/// What `fence_status` says about the table `accounts`: its three triggers, and the problem.
+async fn status(database: &mut SqliteConnection) -> [String; 2] {
+    let status = "
+        select concat_ws(' ', on_insert, on_update, on_delete), coalesce(problem, '')
+        from fence_status where protected = 'accounts'";
+    let (triggers, problem) = sqlx::query_as(status).fetch_one(database).await.unwrap();
+    [triggers, problem]
 }
 
 async fn number(database: &mut SqliteConnection, query: &'static str) -> i64 {

@@ -38,6 +38,9 @@ async fn second_writer_waits_and_sees_what_the_first_wrote() {
     let mut second = settings_of(&file).connect().await.unwrap();
     let write = format!("begin immediate; {PRESENT}{UPDATE} {WITHDRAW}");
     attempt(&mut first, &write).await.unwrap();
+    let at_once = "pragma busy_timeout = 0; begin immediate";
+    assert_eq!(attempt(&mut second, at_once).await.unwrap_err(), "database", "it is locked");
+    attempt(&mut second, "pragma busy_timeout = 20000").await.unwrap();
 
     let waiting = tokio::spawn(async move {
         let claim = "begin immediate; insert into fence_claim values ('alice', 35, 'b')";

@@ -2,9 +2,11 @@
 --
 --     redis-cli --eval fenced.lua fenced:{alice}:fence {alice}:balance , 34 me SET 70
 --
--- KEYS[1]  the resource's fence, a hash of token and holder. It must never expire
+-- KEYS[1]  the resource's fence, a hash of token and holder. It must never expire. Its name is
+--          fenced:{…}:fence or any other
 -- KEYS[2]  the value's key; none for a claim alone. On a Cluster, the braces in the names put both
---          keys into one slot
+--          keys into one slot. No fence is a value: neither a key of the form fenced:{…}:fence, nor
+--          one that this script has claimed under another name
 -- ARGV[1]  the token
 -- ARGV[2]  the holder
 -- ARGV[3]  SET, HSET or DEL; none for a claim alone
@@ -32,7 +34,13 @@ local commands = { SET = true, HSET = true, DEL = true }
 if value and not commands[command] or not value and command then
     return redis.error_reply('ZF003 a value is written by SET, HSET or DEL')
 end
-if value == fence or command == 'DEL' and ARGV[4] then
+-- A fence under another name is known by a field of its own. Token and holder alone may be a value.
+local mark = 'fenced.lua'
+local value_is_fence = value and (
+    value == fence
+    or value:match('^fenced:{.*}:fence$')
+    or redis.call('TYPE', value).ok == 'hash' and redis.call('HEXISTS', value, mark) == 1)
+if value_is_fence or command == 'DEL' and ARGV[4] then
     return redis.error_reply('ZF003 one value is written, and no fence')
 end
 
@@ -51,7 +59,7 @@ if highest_token then
     end
 end
 
-redis.call('HSET', fence, 'token', token, 'holder', holder)
+redis.call('HSET', fence, 'token', token, 'holder', holder, mark, 1)
 if value then
     return redis.call(command, value, unpack(ARGV, 4))
 end

@@ -1,0 +1,280 @@
+-- The fence inside SQLite: the tables that it protects. Apply 0001_fence.sql and 0002_keep.sql
+-- first. All files may be applied again.
+--
+--     insert into fence_protect values ('accounts', 'account_id');
+--     select sql from fence_protect_sql;  -- fetch all, then execute them in one transaction
+--     select * from fence_status;         -- shows whether a rebuild of the table lost its triggers
+
+savepoint fence_0003;
+
+-- The number of the last file that was applied.
+drop view if exists fence_version;
+create view fence_version (version) as select 3;
+
+-- The tables that ought to be protected. The resource is a column, or an expression over the row
+-- and nothing else, for instance 'order/' || id. Tools that rebuild a table lose its triggers, but
+-- not its row here.
+create table if not exists fence_protected (
+    protected text not null collate nocase primary key,
+    resource text not null,
+    mode text not null check (mode in ('enforce', 'report'))
+) strict, without rowid;
+
+create trigger if not exists fence_protected_is_checked before insert on fence_protected begin
+    select raise(abort, 'ZF003 there is no such table, or it can have no triggers')
+    where not exists (
+        select 1 from sqlite_schema
+        where type = 'table' and name = new.protected collate nocase
+            and name not glob 'sqlite_*' and sql not glob 'CREATE VIRTUAL*'
+            and name not in (
+                'fence', 'fence_presented', 'fence_no_rows', 'fence_protected', 'fence_reported')
+    );
+    select raise(abort, 'ZF003 the resource is missing')
+    where coalesce(trim(new.resource), '') = '';
+end;
+
+-- `fence_unprotect` empties the resource before it deletes the row. No other statement does.
+create trigger if not exists fence_protected_is_not_deleted before delete on fence_protected
+when old.resource <> '' begin
+    select raise(abort, 'ZF005 to remove a note: insert into fence_unprotect values (table)');
+end;
+
+-- An insert into one of these two views notes a table, or changes its note. `fence_report` lets the
+-- table's triggers pass all writes, and record in `fence_reported` what they would refuse.
+create view if not exists fence_protect (protected, resource) as
+select protected, resource from fence_protected where mode = 'enforce';
+
+create trigger if not exists fence_protect_notes instead of insert on fence_protect begin
+    insert into fence_protected values (
+        (select name from sqlite_schema
+         where type = 'table' and name = new.protected collate nocase),
+        new.resource, 'enforce')
+    on conflict do update set resource = excluded.resource, mode = excluded.mode;
+end;
+
+create view if not exists fence_report (protected, resource) as
+select protected, resource from fence_protected where mode = 'report';
+
+create trigger if not exists fence_report_notes instead of insert on fence_report begin
+    insert into fence_protected values (
+        (select name from sqlite_schema
+         where type = 'table' and name = new.protected collate nocase),
+        new.resource, 'report')
+    on conflict do update set resource = excluded.resource, mode = excluded.mode;
+end;
+
+-- An insert into this view ends the report of a table: from then on its triggers refuse.
+create view if not exists fence_enforce (protected) as
+select protected from fence_protected where mode = 'enforce';
+
+create trigger if not exists fence_enforce_noted instead of insert on fence_enforce begin
+    select raise(abort, 'ZF003 the table is not noted')
+    where not exists (select 1 from fence_protected where protected = new.protected);
+    update fence_protected set mode = 'enforce' where protected = new.protected;
+end;
+
+-- An insert into this view removes the note of a table. Drop the table's triggers yourself.
+create view if not exists fence_unprotect (protected) as
+select protected from fence_protected;
+
+create trigger if not exists fence_unprotect_noted instead of insert on fence_unprotect begin
+    select raise(abort, 'ZF003 the table is not noted')
+    where not exists (select 1 from fence_protected where protected = new.protected);
+    update fence_protected set resource = '' where protected = new.protected;
+    delete from fence_protected where protected = new.protected;
+end;
+
+-- A protected table's triggers insert each row's resource into this view. It requires a token, or
+-- records that one is missing.
+create view if not exists fence_require_row (protected, resource) as
+select protected, resource from fence_protected;
+
+create trigger if not exists fence_require_row_enforced instead of insert on fence_require_row
+when not exists (
+    select 1 from fence_protected where protected = new.protected and mode = 'report'
+) begin
+    insert into fence_require values (new.resource);
+end;
+
+-- What tables in report mode would have refused: each resource once per table and code, at most
+-- 1000 for a table. `last_at` is set at most once a minute. Anyone may delete the rows.
+create table if not exists fence_reported (
+    protected text not null collate nocase,
+    resource text not null,
+    code text not null,
+    first_at text not null default current_timestamp,
+    last_at text not null default current_timestamp,
+    primary key (protected, resource, code)
+) strict, without rowid;
+
+-- The codes are those of `fence_require_a_token`. Nothing here raises an error: the upsert is not
+-- subject to the conflict clause of the statement that fired the triggers.
+create trigger if not exists fence_require_row_reported instead of insert on fence_require_row
+when exists (
+    select 1 from fence_protected where protected = new.protected and mode = 'report'
+) begin
+    insert into fence_reported (protected, resource, code)
+    select new.protected, refused.resource, code
+    from (
+        select
+            coalesce(substr(cast(new.resource as text), 1, 512), '') as resource,
+            case
+                when not (select recursive_triggers from pragma_recursive_triggers) then 'ZF006'
+                when new.resource is null then 'ZF003'
+                when not exists (
+                    select 1 from fence_presented join fence using (resource, token, holder)
+                    where fence_presented.resource = cast(new.resource as text)
+                ) then 'ZF004'
+            end as code
+    ) as refused
+    where code is not null
+        and (
+            exists (
+                select 1 from fence_reported r
+                where r.protected = new.protected and r.resource = refused.resource
+                    and r.code = refused.code
+            )
+            or 1000 > (
+                select count(*)
+                from (select 1 from fence_reported where protected = new.protected limit 1000)
+            )
+        )
+    on conflict do update set last_at = excluded.last_at
+    where last_at < datetime('now', '-1 minute');
+end;
+
+-- The triggers that protect the noted tables, and a trial of each expression. A column of the table
+-- is used as it is. An expression sees those columns of the row whose names occur in it, so that
+-- other columns may come and go.
+create view if not exists fence_trigger (protected, event, name, definition) as
+with noted as (
+    select protected, resource, '"' || replace(protected, '"', '""') || '"' as relation
+    from fence_protected
+    where exists (
+        select 1 from sqlite_schema where type = 'table' and name = protected collate nocase
+    )
+),
+named as (
+    select noted.protected, cid, '"' || replace(name, '"', '""') || '"' as quoted,
+        lower(trim(resource)) in (lower(name), '"' || replace(lower(name), '"', '""') || '"')
+            as is_resource
+    from noted join pragma_table_xinfo(noted.protected, 'main')
+    where instr(lower(resource), lower(name)) > 0
+        or instr(lower(resource), replace(lower(name), '"', '""')) > 0
+        or instr(lower(resource), replace(lower(name), '`', '``')) > 0
+),
+-- The resource of the row that a trigger calls old or new, and for the trial of any row.
+of_row as (
+    select protected, relation, side, coalesce(
+        (select case side when '' then '(select ' || quoted || origin || ')' else side || quoted end
+         from named where named.protected = noted.protected and is_resource),
+        '(select (' || resource || char(10) || ') from (select '
+            || coalesce(
+                (select group_concat(side || quoted || ' as ' || quoted, ', ')
+                 from (select quoted from named
+                       where named.protected = noted.protected order by cid)),
+                'null')
+            || origin || ') as ' || relation || ')') as resource
+    from (
+        select *, '' as side, ' from main.' || relation as origin from noted
+        union all select *, 'old.', '' from noted
+        union all select *, 'new.', '' from noted
+    ) as noted
+)
+select protected, 'trial' as event, null as name,
+    'insert into fence_require_row select ' || quote(protected) || ', ' || resource || ' limit 0'
+        as definition
+from of_row where side = ''
+union all
+select protected, event, protected || '_fence_' || event,
+    '"' || replace(protected, '"', '""') || '_fence_' || event || '" after ' || event
+        || ' on ' || relation || ' begin insert into fence_require_row values ' || case event
+            when 'insert' then new_row
+            when 'delete' then old_row
+            else old_row || ', ' || new_row
+        end || '; end'
+from (
+    select protected, relation,
+        max('(' || quote(protected) || ', ' || resource || ')') filter (where side = 'old.')
+            as old_row,
+        max('(' || quote(protected) || ', ' || resource || ')') filter (where side = 'new.')
+            as new_row
+    from of_row group by protected
+)
+join (select 'insert' as event union all select 'update' union all select 'delete');
+
+-- The statements that protect the noted tables, in the order in which to execute them.
+create view if not exists fence_protect_sql (protected, sql) as
+select protected, sql
+from (
+    select protected, 1 as step, definition || ';' as sql from fence_trigger where event = 'trial'
+    union all
+    select t.protected, 2, 'drop trigger main."' || replace(s.name, '"', '""') || '";'
+    from fence_trigger t
+    join sqlite_schema s
+        on s.type = 'trigger' and s.name = t.name collate nocase
+        and s.tbl_name = t.protected collate nocase
+    union all
+    select protected, 3, 'create trigger main.' || definition || ';'
+    from fence_trigger where event <> 'trial'
+)
+order by protected, step;
+
+-- The noted tables, and what protects them: each trigger is `checked` if it is the one that
+-- `fence_protect_sql` prints, `different`, or `missing`. `problem` is null if all is well. Tables
+-- that have such triggers and are not noted have no mode.
+create view if not exists fence_status (
+    protected, resource, mode, on_insert, on_update, on_delete, problem
+) as
+with found as (
+    select t.protected, t.event,
+        case when s.sql is null then 'missing'
+            -- SQLite stores the text in this form.
+            when s.sql = 'CREATE TRIGGER ' || t.definition then 'checked'
+            else 'different'
+        end as state
+    from fence_trigger t
+    left join sqlite_schema s
+        on s.type = 'trigger' and s.name = t.name collate nocase
+        and s.tbl_name = t.protected collate nocase
+    where t.event <> 'trial'
+),
+-- The text of each trigger after its name.
+others as (
+    select tbl_name, name, lower(ltrim(
+        substr(sql, 15 + instr(substr(sql, 16), name) + length(name)),
+        '"`]'' ' || char(9, 10, 13))) as rest
+    from sqlite_schema where type = 'trigger'
+)
+select p.protected, p.resource, p.mode,
+    coalesce(max(state) filter (where event = 'insert'), 'missing'),
+    coalesce(max(state) filter (where event = 'update'), 'missing'),
+    coalesce(max(state) filter (where event = 'delete'), 'missing'),
+    case
+        when not exists (
+            select 1 from sqlite_schema
+            where type = 'table' and name = p.protected collate nocase
+        ) then 'there is no such table'
+        when max(state) <> 'checked' then 'execute what fence_protect_sql prints'
+        else (
+            -- It keeps later triggers from firing, and the order of triggers is undefined.
+            select 'RAISE(IGNORE) in the trigger ' || name || ' may skip the check'
+            from others
+            where tbl_name = p.protected collate nocase and rest glob 'after*'
+                and replace(replace(replace(replace(
+                    rest, ' ', ''), char(9), ''), char(10), ''), char(13), '')
+                    glob '*raise(ignore*'
+        )
+    end
+from fence_protected p left join found using (protected)
+group by p.protected
+union all
+select t.name, null, null, null, null, null,
+    'not noted in fence_protect, but its trigger ' || min(s.name) || ' requires a token'
+from sqlite_schema s join sqlite_schema t
+    on t.type = 'table' and t.name = s.tbl_name collate nocase
+where s.type = 'trigger' and instr(lower(s.sql), 'fence_require') > 0
+    and not exists (select 1 from fence_protected where protected = t.name)
+group by t.name;
+
+release fence_0003;
