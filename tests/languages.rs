@@ -2,7 +2,7 @@
 //! which asserts what it claims. None of them needs Rust, so `psql` installs the fence.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -13,8 +13,7 @@ use testbed::Postgres;
 /// The command that runs a program on the database with this URL.
 type Program = fn(&str) -> Command;
 
-const MIGRATIONS: [&str; 2] =
-    ["migrations/postgres/fence/0001_fence.sql", "migrations/postgres/fence/0002_protect.sql"];
+const MIGRATIONS: &str = "migrations/postgres/fence";
 
 /// The programs run as a user who owns nothing, and has the rights that an application needs.
 const ACCOUNTS: &str = "
@@ -84,8 +83,11 @@ async fn with_accounts() -> Postgres {
     let postgres = Postgres::start().await.unwrap();
     let mut install = psql_on(&postgres.url());
     install.args(["--set=ON_ERROR_STOP=1", "--single-transaction"]);
-    for migration in MIGRATIONS {
-        install.arg("--file").arg(root().join(migration));
+    let files = fs::read_dir(root().join(MIGRATIONS)).unwrap();
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    files.sort();
+    for file in files {
+        install.arg("--file").arg(file);
     }
     let output = output(install).await;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -106,7 +108,8 @@ async fn run(program: Program, postgres: &Postgres) -> Output {
     output(program(&postgres.url().replace("//postgres@", "//application@"))).await
 }
 
-async fn output(mut command: Command) -> Output {
+/// Runs a command to its end.
+pub(crate) async fn output(mut command: Command) -> Output {
     let run = move || {
         command.output().unwrap_or_else(|error| {
             let program = command.get_program().display();
@@ -152,7 +155,7 @@ fn python(program: &str, url: &str) -> Command {
 }
 
 /// Where the Makefile puts the drivers of a language.
-fn drivers(language: &str) -> PathBuf {
+pub(crate) fn drivers(language: &str) -> PathBuf {
     let folder = root().join("target").join(language);
     let is_installed = folder.join("installed").exists();
     assert!(is_installed, "no drivers for {language} are here; `make {language}` installs them");
@@ -163,6 +166,6 @@ fn source(program: &str) -> PathBuf {
     root().join("tests/languages").join(program)
 }
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }

@@ -23,6 +23,7 @@ mod lost_replies;
 mod migrations;
 #[path = "../fence/tests/names.rs"]
 mod names;
+mod packages;
 mod programs;
 mod reissue;
 mod server_crashes;

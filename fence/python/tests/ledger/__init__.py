@@ -1,0 +1,1 @@
+"""An app with a protected table, for the tests of `migrate`."""
