@@ -10,9 +10,15 @@ use std::{
 
 use fence::ResourceName;
 use lock_client::storage::{Answer, Storage, StorageError};
+use rustix::process::Signal;
+use sqlx::{Connection, Database, Executor, PgConnection, Sqlite};
 use tempfile::TempDir;
-use testbed::{Postgres, Proxy, StorageServer, wait::until};
-use tokio::task::JoinSet;
+use testbed::{
+    Postgres, Proxy, StorageServer,
+    proxy::HeldRequest,
+    wait::{until, until_async},
+};
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::programs::storage_server;
 use crate::{fences::new_fence, names::name, wire};
@@ -183,4 +189,124 @@ async fn lost_answer_of_the_database_is_an_unknown_outcome() {
     assert_eq!(value.text(), "second value", "it had happened");
     assert_eq!(put("33", "late").await.problem(), "412 stale-token");
     assert_eq!(put("34", "three").await.json()["version"], 3);
+}
+
+/// A server whose committer asks which rows are locked, and gets no answer.
+struct SilentQuery {
+    server: StorageServer,
+    _writes: JoinSet<()>,
+    _rival: PgConnection,
+    _silent: HeldRequest,
+    _proxy: Proxy,
+    _postgres: Postgres,
+}
+
+impl SilentQuery {
+    async fn start() -> Self {
+        let postgres = Postgres::start().await.unwrap();
+        let proxy = Proxy::start(postgres.socket_folder().join(".s.PGSQL.5432")).await.unwrap();
+        let url = format!("postgres://postgres@{}/postgres", proxy.address());
+        let server = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();
+        let write = async |server: String, resource: String, token| {
+            let storage = Storage::new(&server).unwrap();
+            storage.write(&name(&resource), &new_fence(token), "text/plain", "x").await
+        };
+        for number in 0..10 {
+            let written = write(server.url().to_owned(), format!("locked/{number}"), 1).await;
+            assert!(matches!(written, Ok(Answer::Accepted(_))));
+        }
+        let mut rival = PgConnection::connect(&postgres.url()).await.unwrap();
+        sqlx::query("begin").execute(&mut rival).await.unwrap();
+        let lock = "select from storage.resource for update";
+        sqlx::query(lock).execute(&mut rival).await.unwrap();
+
+        let held = proxy.hold("skip locked");
+        let mut writes = JoinSet::new();
+        for number in 0..10 {
+            for resource in [format!("locked/{number}"), format!("other/{number}")] {
+                let write = write(server.url().to_owned(), resource, 2);
+                writes.spawn(async { drop(write.await) });
+            }
+        }
+        let silent = timeout(PATIENCE, held.caught()).await.expect("it asks").unwrap();
+        Self {
+            server,
+            _writes: writes,
+            _rival: rival,
+            _silent: silent,
+            _proxy: proxy,
+            _postgres: postgres,
+        }
+    }
+}
+
+#[tokio::test]
+async fn query_without_an_answer_stops_no_writes_for_ever() {
+    let SilentQuery { server, .. } = &SilentQuery::start().await;
+    let storage = Storage::new(server.url()).unwrap();
+    // While it waits, it says so.
+    let waits = async || {
+        let ready = wire::request(server.url(), "GET", "/readyz", &[], "").await;
+        Ok(ready.json()["oldest_operation_ms"].as_u64().is_some_and(|waited| waited > 1_000))
+    };
+    until_async(PATIENCE, waits).await.unwrap();
+    let (resource, fence) = (name("new"), new_fence(1));
+    let written = storage.write(&resource, &fence, "text/plain", "x");
+    let answer = timeout(PATIENCE, written).await.expect("the committer goes on").unwrap();
+    assert!(matches!(answer, Answer::Accepted(_)));
+}
+
+#[tokio::test]
+async fn sigterm_ends_a_server_that_waits_for_a_query() {
+    let SilentQuery { server, .. } = &mut SilentQuery::start().await;
+    server.process().signal(Signal::TERM).unwrap();
+    let status = server.process().exit(Duration::from_secs(30)).await.unwrap();
+    assert_eq!(status.code(), Some(0));
+}
+
+/// Many clients list, and each list reads very many tombstones.
+async fn lists_fail_no_writes<DB: Database>(database: &str, fill: &'static str)
+where
+    for<'a> &'a mut DB::Connection: Executor<'a, Database = DB>,
+{
+    let server = StorageServer::start_on(&storage_server(), database, &[]).await.unwrap();
+    let mut connection = DB::Connection::connect(database).await.unwrap();
+    connection.execute(fill).await.unwrap();
+    let mut listers = JoinSet::new();
+    let listed = Arc::new(AtomicU64::new(0));
+    for _ in 0..60 {
+        let (url, listed) = (server.url().to_owned(), listed.clone());
+        listers.spawn(async move {
+            loop {
+                wire::request(&url, "GET", "/v1/resources", &[], "").await;
+                listed.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    until(PATIENCE, || Ok(listed.load(Ordering::Relaxed) > 60)).await.unwrap();
+    for number in 0..40 {
+        // Its row must be loaded, because no earlier write lets the server guess it.
+        let path = format!("/v1/resources/{number}");
+        let headers = [("Fencing-Token", "1")];
+        let written = wire::request(server.url(), "PUT", &path, &headers, "x").await;
+        assert_eq!(written.status, 201, "{written:?}");
+    }
+}
+
+#[tokio::test]
+async fn lists_fail_no_writes_on_sqlite() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let url = format!("sqlite:{}", folder.path().join("fenced.db").display());
+    let fill = "with recursive n (i) as (select 1 union all select i + 1 from n where i < 1500000)
+        insert into storage_resource (resource, token, holder, version)
+        select 'tombstone/' || i, 1, '', 2 from n";
+    lists_fail_no_writes::<Sqlite>(&url, fill).await;
+}
+
+#[tokio::test]
+async fn lists_fail_no_writes_on_postgres() {
+    let postgres = Postgres::start().await.unwrap();
+    let fill = "insert into storage.resource (resource, token, holder, version)
+        select 'tombstone/' || i, 1, '', 2 from generate_series(1, 1500000) i";
+    lists_fail_no_writes::<sqlx::Postgres>(&postgres.url(), fill).await;
 }

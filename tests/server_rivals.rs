@@ -8,7 +8,11 @@ use rustix::process::Signal;
 use sqlx::{Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use testbed::{Postgres, StorageServer, wait::until};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use crate::programs::storage_server;
 use crate::{
@@ -201,6 +205,83 @@ async fn writes_of_another_process_to_the_sqlite_file_count() {
     }
     let value = wire::request(one.url(), "GET", "/v1/resources/r", &[], "").await;
     assert_eq!((value.text().as_str(), value.header("etag")), ("34", Some("\"2\"")));
+}
+
+/// A server's last write was lost, as by a failover or a restored backup. Another server has given
+/// the token to another holder.
+async fn token_of_a_lost_write_conflicts(database: &str, lose: impl AsyncFnOnce()) {
+    let one = StorageServer::start_on(&storage_server(), database, &[]).await.unwrap();
+    let other = StorageServer::start_on(&storage_server(), database, &[]).await.unwrap();
+    let put = async |server: &StorageServer, holder| {
+        let headers = [("Fencing-Token", "34"), ("Fencing-Holder", holder)];
+        wire::request(server.url(), "PUT", "/v1/resources/r", &headers, holder).await
+    };
+    assert_eq!(put(&one, "a").await.status, 201);
+    lose().await;
+    assert_eq!(put(&other, "b").await.status, 201);
+    assert_eq!(put(&one, "a").await.problem(), "409 holder-conflict");
+    let value = wire::request(one.url(), "GET", "/v1/resources/r", &[], "").await;
+    assert_eq!(value.text(), "b");
+}
+
+#[tokio::test]
+async fn token_of_a_lost_write_conflicts_on_sqlite() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let url = format!("sqlite:{}", folder.path().join("fenced.db").display());
+    let lose = async || {
+        let mut restored = SqliteConnection::connect(&url).await.unwrap();
+        sqlx::query("delete from storage_resource").execute(&mut restored).await.unwrap();
+    };
+    token_of_a_lost_write_conflicts(&url, lose).await;
+}
+
+#[tokio::test]
+async fn token_of_a_lost_write_conflicts_on_postgres() {
+    let postgres = Postgres::start().await.unwrap();
+    let lose = async || {
+        let mut restored = PgConnection::connect(&postgres.url()).await.unwrap();
+        sqlx::query("delete from storage.resource").execute(&mut restored).await.unwrap();
+    };
+    token_of_a_lost_write_conflicts(&postgres.url(), lose).await;
+}
+
+/// Clients disconnect while their writes wait for a lock.
+#[tokio::test]
+async fn abandoned_writes_are_not_made() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let url = format!("sqlite:{}", folder.path().join("fenced.db").display());
+    let server = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();
+    let mut rival = SqliteConnection::connect(&url).await.unwrap();
+    sqlx::query("begin immediate").execute(&mut rival).await.unwrap();
+    let waiting = tokio::spawn({
+        let url = server.url().to_owned();
+        let headers = [("Fencing-Token", "1")];
+        async move { wire::request(&url, "PUT", "/v1/resources/waiting", &headers, "x").await }
+    });
+    for number in 0..5 {
+        let mut connection = wire::connect(server.url()).await;
+        let put = format!(
+            "PUT /v1/resources/abandoned/{number} HTTP/1.1\r\nHost: h\r\nFencing-Token: 1\r\n\
+             Content-Length: 1\r\n\r\nx"
+        );
+        connection.write_all(put.as_bytes()).await.unwrap();
+        // The server must have queued it: nothing shows that.
+        sleep(Duration::from_millis(20)).await;
+        connection.shutdown().await.unwrap();
+        // It closes the connection without an answer when it has noticed that its client is gone.
+        let mut answer = Vec::new();
+        connection.read_to_end(&mut answer).await.unwrap();
+        assert!(answer.is_empty());
+    }
+    rival.close().await.unwrap();
+    assert_eq!(waiting.await.unwrap().status, 201, "the control: its client waits");
+    let mut made = 0;
+    for number in 0..5 {
+        let path = format!("/v1/resources/abandoned/{number}");
+        let read = wire::request(server.url(), "GET", &path, &[], "").await;
+        made += u32::from(read.status == 200);
+    }
+    assert!(made <= 1, "only the first may have been in a batch already: {made}");
 }
 
 /// The server stops while an operation is queued that can't be decided yet.

@@ -3,6 +3,10 @@
 use fence::{Refusal, RefusalReason};
 use lock_client::storage::{Answer, Storage, StorageError};
 use testbed::StorageServer;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 use crate::programs::storage_server;
 use crate::{
@@ -54,4 +58,23 @@ async fn server_that_is_no_storage_server_accepts_nothing() {
     assert!(matches!(read, Err(StorageError::Rejected(_))), "{read:?}");
     let deleted = elsewhere.delete(&resource, &fence).await;
     assert!(matches!(deleted, Err(StorageError::Rejected(_))), "{deleted:?}");
+}
+
+/// A proxy that compresses values makes their entity tags weak.
+#[tokio::test]
+async fn weak_entity_tag_has_the_version_too() {
+    let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let storage = Storage::new(&format!("http://{}", proxy.local_addr().unwrap())).unwrap();
+    let answer = async {
+        let (mut connection, _) = proxy.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            connection.read_buf(&mut request).await.unwrap();
+        }
+        let answer = "HTTP/1.1 200 OK\r\nETag: W/\"7\"\r\nContent-Length: 1\r\n\r\nx";
+        connection.write_all(answer.as_bytes()).await.unwrap();
+    };
+    let resource = name("r");
+    let (value, ()) = tokio::join!(storage.read(&resource), answer);
+    assert_eq!(value.unwrap().unwrap().version, 7);
 }

@@ -1,32 +1,32 @@
-//! The command: its arguments, its log, its signals and its exit code.
+//! The command: its arguments, its log and its exit code. Each subcommand is one file.
 
-use std::{
-    ffi::OsString,
-    io::{IsTerminal, Write},
-    process::ExitCode,
+mod backup;
+mod fence;
+mod forget;
+mod migrate;
+mod restore;
+mod serve;
+
+use std::{ffi::OsString, fmt::Display, io::Write, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+use self::{
+    backup::Backup, fence::FenceCommand, forget::Forget, migrate::migrate, restore::Restore,
+    serve::Serve,
 };
-
-use anyhow::{Context, bail};
-use clap::Parser;
-use tokio::{
-    net::TcpListener,
-    signal::unix::{Signal, SignalKind, signal},
-};
-use tracing_subscriber::EnvFilter;
-
-use crate::{causes::with_causes, config::Config, serve::serve, store::open::open_store};
+use crate::{causes::with_causes, logs::Log};
 
 /// An HTTP service that persists the highest fencing token per resource and rejects stale writes.
+///
+/// Without a subcommand, it serves.
 #[derive(Debug, Parser)]
 #[command(name = "storage-server", version)]
 struct Arguments {
-    /// The address to listen on; port 0 takes a free port.
-    #[arg(long, env = "FENCED_LISTEN", default_value = "127.0.0.1:8034", value_name = "ADDRESS")]
-    listen: String,
-
     /// The database: sqlite:FILE, or postgres://USER@HOST/DATABASE.
     #[arg(
         long,
+        global = true,
         env = "FENCED_DATABASE_URL",
         default_value = "sqlite:fenced.db",
         hide_env_values = true,
@@ -35,17 +35,36 @@ struct Arguments {
     database_url: String,
 
     #[command(flatten)]
-    config: Config,
+    serve: Serve,
+
+    #[command(subcommand)]
+    command: Option<Command>,
 }
 
-/// Runs the command `storage-server` until SIGTERM or SIGINT, and returns its exit code.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Create or update the server's tables, and exit.
+    Migrate,
+    /// Show or change fences in the database. Servers may run meanwhile.
+    #[command(subcommand)]
+    Fence(FenceCommand),
+    /// Copy an SQLite database into a new file. Servers may run meanwhile.
+    Backup(Backup),
+    /// Put a backup in the place of an SQLite database that no server uses.
+    Restore(Restore),
+    /// Delete all resources whose names begin with a prefix, fences included.
+    Forget(Forget),
+}
+
+/// Runs the command `storage-server`, and returns its exit code. Without a subcommand, it serves
+/// until SIGTERM or SIGINT.
 ///
 /// The first argument is the program's name, as in [`std::env::args_os`]. Once it listens, the
 /// server prints `listening on http://ADDRESS` on stdout. Its log goes to stderr, unless the
 /// process already has a `tracing` subscriber.
 ///
-/// The exit code is 0 after a clean stop and after `--help`, 1 if the server can't start or fails,
-/// and 2 if the arguments are wrong.
+/// The exit code is 0 after a clean stop and after `--help`, 1 if the server can't start or the
+/// command fails, and 2 if the arguments are wrong.
 pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
@@ -55,52 +74,35 @@ pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
     };
-    log_to_stderr();
-    match serve_until_signal(arguments).await {
+    let mut log = Log::to_stderr();
+    let ended = tokio::select! {
+        ended = run_command(arguments) => ended,
+        never = log.report_dropped() => match never {},
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("storage-server: {}", with_causes(error.as_ref()));
+            log.message(&with_causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }
 }
 
-fn log_to_stderr() {
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_env_filter(
-            EnvFilter::builder()
-                .with_default_directive(tracing::Level::INFO.into())
-                .from_env_lossy(),
-        );
-    // It fails only if a program that runs the server as a part of itself has a subscriber already.
-    let _ = subscriber.try_init();
-}
-
-async fn serve_until_signal(arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments { listen, database_url, config } = arguments;
-    let (terminate, interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let mut shutdown = Box::pin(either(terminate, interrupt));
-    let listener =
-        TcpListener::bind(&listen).await.with_context(|| format!("can't listen on {listen}"))?;
-    let store = tokio::select! {
-        store = open_store(&database_url) => store?,
-        () = &mut shutdown => bail!("stopped before the database was open"),
-    };
-    let mut stdout = std::io::stdout();
-    writeln!(stdout, "listening on http://{}", listener.local_addr()?)?;
-    stdout.flush()?;
-    serve(listener, store, config, shutdown).await?;
-    Ok(())
-}
-
-async fn either(mut terminate: Signal, mut interrupt: Signal) {
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+async fn run_command(arguments: Arguments) -> anyhow::Result<()> {
+    let Arguments { database_url, serve, command } = arguments;
+    match command {
+        None => serve.run(&database_url).await,
+        Some(Command::Migrate) => migrate(&database_url).await,
+        Some(Command::Fence(fence)) => fence.run(&database_url).await,
+        Some(Command::Backup(backup)) => backup.run(&database_url).await,
+        Some(Command::Restore(restore)) => restore.run(&database_url).await,
+        Some(Command::Forget(forget)) => forget.run(&database_url).await,
     }
+}
+
+/// Prints a line. A change that was made stays made, even if nobody reads of it.
+fn print(line: impl Display) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 #[cfg(test)]
@@ -109,15 +111,34 @@ mod tests {
 
     use super::*;
 
+    const README: &str = include_str!("../README.md");
+
     #[test]
     fn readme_lists_every_option() {
-        let readme = include_str!("../README.md");
         let command = Arguments::command();
         for option in command.get_arguments().filter(|option| option.get_env().is_some()) {
-            let name = format!("`--{} ", option.get_long().unwrap());
+            let value = if option.get_action().takes_values() { " " } else { "`" };
+            let name = format!("`--{}{value}", option.get_long().unwrap());
             let variable = option.get_env().unwrap().to_str().unwrap();
-            let row = readme.lines().find(|line| line.starts_with('|') && line.contains(&name));
+            let row = README.lines().find(|line| line.starts_with('|') && line.contains(&name));
             assert!(row.is_some_and(|row| row.contains(variable)), "{name} {variable}");
+        }
+    }
+
+    #[test]
+    fn readme_lists_every_command_with_its_options() {
+        let mut commands = vec![("storage-server".to_owned(), Arguments::command())];
+        while let Some((name, command)) = commands.pop() {
+            if !command.has_subcommands() {
+                let row = README.lines().find(|line| line.starts_with(&format!("| `{name}")));
+                let row = row.unwrap_or_else(|| panic!("{name} has no row"));
+                for option in command.get_arguments().filter_map(|option| option.get_long()) {
+                    assert!(row.contains(&format!("--{option}")), "{name} --{option}");
+                }
+            }
+            let subcommands = command.get_subcommands();
+            commands
+                .extend(subcommands.map(|it| (format!("{name} {}", it.get_name()), it.clone())));
         }
     }
 }

@@ -13,10 +13,12 @@
 
 mod batch_lane;
 mod blocked_lane;
+mod failure;
 mod folded;
 mod group_commit;
 mod guesses;
 pub(crate) mod job;
+mod oldest;
 pub(crate) mod queue;
 
 use std::sync::Arc;
@@ -31,6 +33,7 @@ use self::{
     batch_lane::commit_batches,
     blocked_lane::{BlockedLane, commit_blocked},
     group_commit::GroupCommit,
+    oldest::Oldest,
     queue::Queue,
 };
 use crate::{config::Enforcement, store::Store};
@@ -50,12 +53,18 @@ impl Committer {
         let (jobs, queued) = mpsc::unbounded_channel();
         let (blocked_lane, blocked_jobs) = BlockedLane::new();
         let mut lanes = JoinSet::new();
-        lanes.spawn(commit_blocked(group_commit.clone(), blocked_jobs));
-        lanes.spawn(commit_batches(group_commit, queued, close.clone(), blocked_lane));
-        (Queue::new(jobs), Self { close, lanes })
+        let last_failure = group_commit.last_failure();
+        let oldest = [Oldest::default(), Oldest::default()];
+        let [of_batches, of_blocked] = oldest.clone();
+        lanes.spawn(commit_blocked(group_commit.clone(), blocked_jobs, of_blocked));
+        lanes.spawn(commit_batches(group_commit, queued, close.clone(), blocked_lane, of_batches));
+        (Queue::new(jobs, oldest, last_failure), Self { close, lanes })
     }
 
     /// Closes the queue, and waits until all queued operations are answered.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, the operations that are left are answered with an unknown outcome.
     ///
     /// # Errors
     /// If the committer panicked.

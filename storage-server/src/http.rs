@@ -12,17 +12,15 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::DefaultBodyLimit,
     http::{HeaderValue, Method, Uri, header},
 };
 use tower_http::set_header::SetResponseHeaderLayer;
 
 use self::{problem::Problem, service::Service};
-use crate::{committer::queue::Queue, config::Config, store::Store};
+use crate::{committer::queue::Queue, config::Config, prober::Prober, store::Store};
 
 /// Makes the router of the whole interface.
 pub(crate) fn router(queue: Queue, store: Arc<dyn Store>, config: Config) -> Router {
-    let max_value_bytes = config.max_value_bytes as usize;
     Router::new()
         .merge(resources::routes())
         .merge(list::routes())
@@ -31,12 +29,21 @@ pub(crate) fn router(queue: Queue, store: Arc<dyn Store>, config: Config) -> Rou
         .merge(problem::pages::routes())
         .fallback(no_such_page)
         .method_not_allowed_fallback(no_such_method)
-        .layer(DefaultBodyLimit::max(max_value_bytes))
         .layer(SetResponseHeaderLayer::overriding(
             header::CACHE_CONTROL,
             HeaderValue::from_static("no-store"),
         ))
-        .with_state(Arc::new(Service { queue, store, config }))
+        // A browser must not guess that a value is a page.
+        .layer(SetResponseHeaderLayer::overriding(
+            header::X_CONTENT_TYPE_OPTIONS,
+            HeaderValue::from_static("nosniff"),
+        ))
+        .with_state(Arc::new(Service {
+            queue,
+            prober: Prober::start(store.clone()),
+            store,
+            config,
+        }))
 }
 
 async fn no_such_page(uri: Uri) -> Problem {

@@ -4,19 +4,19 @@
 //! [`serve`]:
 //!
 //! ```no_run
-//! use storage_server::{Config, open_store, serve};
+//! use storage_server::{Config, Migrations, MissingFile, open_store, serve};
 //! use tokio::net::TcpListener;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let listener = TcpListener::bind("127.0.0.1:8034").await?;
-//! let store = open_store("sqlite:fenced.db").await?;
+//! let store =
+//!     open_store("sqlite:fenced.db", MissingFile::Create, Migrations::Apply).await?;
 //! serve(listener, store, Config::default(), std::future::pending()).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # A map
-//! of the code
+//! # A map of the code
 //! A request passes through the modules in this order. `http` parses it into an operation
 //! (`operation`) and queues that. `committer` takes the queued operations as one batch and applies
 //! each to its resource's row (`row`), where the fencing rule decides. `store` makes the changed
@@ -25,9 +25,11 @@
 
 mod command;
 mod config;
+mod logs;
 mod serve;
 
 mod http;
+mod prober;
 
 mod operation;
 mod row;
@@ -45,7 +47,8 @@ pub use row::{Row, StoredValue};
 pub use serve::{ServeError, serve};
 pub use store::{
     Change, Decide, Store, Wanted, WantedValue,
-    error::{ApplyError, OpenError, Unreachable},
+    error::{ApplyError, OpenError, ReadError, Unreachable, UnreadableRow},
     list::{Listed, Page},
-    open::open_store,
+    open::{MissingFile, open_store},
+    schema::Migrations,
 };

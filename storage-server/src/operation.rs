@@ -14,6 +14,16 @@ pub(crate) struct Operation {
     pub(crate) action: Action,
 }
 
+impl Operation {
+    /// The size of the value that it writes.
+    pub(crate) fn value_bytes(&self) -> usize {
+        match &self.action {
+            Action::Write { content, .. } => content.bytes.len(),
+            Action::Claim | Action::Read | Action::Delete { .. } => 0,
+        }
+    }
+}
+
 /// What an operation does if its offer is accepted. Every action claims first.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {

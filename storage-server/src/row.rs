@@ -1,6 +1,6 @@
 //! The state of a resource, and how an operation changes it.
 
-use fence::{Decision, Fence, Refusal, RefusalReason, decide};
+use fence::{Decision, Fence, Holder, Refusal, RefusalReason, Token, decide};
 
 use crate::{
     config::Enforcement,
@@ -14,6 +14,9 @@ use crate::{
 pub struct Row {
     /// The fence; `None` if no token was ever offered.
     pub fence: Option<Fence>,
+    /// The database's floor: every token up to it is stale, unless the fence is as high. `None` if it
+    /// was never raised.
+    pub floor: Option<Token>,
     /// The number of accepted writes and deletes.
     pub version: u64,
     /// The value.
@@ -47,6 +50,37 @@ impl Row {
         Decided { outcome: self.act(operation), overruled: refusal }
     }
 
+    /// The highest token that the rule knows: the fence's, or a higher floor. `None` if there is
+    /// neither.
+    pub(crate) fn highest_token(&self) -> Option<Token> {
+        self.floor.max(self.fence_token())
+    }
+
+    /// The holder of the highest token. A floor above the fence has none.
+    pub(crate) fn holder(&self) -> Option<&Holder> {
+        self.fence.as_ref().filter(|_| !self.is_below_floor()).map(|fence| &fence.holder)
+    }
+
+    fn fence_token(&self) -> Option<Token> {
+        self.fence.as_ref().map(|fence| fence.token)
+    }
+
+    fn is_below_floor(&self) -> bool {
+        self.fence_token() < self.floor
+    }
+
+    /// The rule's verdict on an offer. A floor above the fence stands for a fence that belongs to
+    /// nobody, so that its own token is stale, too.
+    fn decide(&self, offered: &Fence) -> Decision {
+        if !self.is_below_floor() {
+            decide(self.fence.as_ref(), offered)
+        } else if Some(offered.token) > self.floor {
+            Decision::Advance
+        } else {
+            Decision::Stale
+        }
+    }
+
     /// The version of the value; `None` if there is no value.
     fn value_version(&self) -> Option<u64> {
         (self.value != StoredValue::Absent).then_some(self.version)
@@ -58,7 +92,7 @@ impl Row {
         let Some(offered) = offered else {
             return Ok(());
         };
-        let reason = match decide(self.fence.as_ref(), offered) {
+        let reason = match self.decide(offered) {
             Decision::Advance => {
                 self.fence = Some(offered.clone());
                 return Ok(());
@@ -67,8 +101,8 @@ impl Row {
             Decision::Stale => RefusalReason::Stale,
             Decision::HolderConflict => RefusalReason::HolderConflict,
         };
-        let fence = self.fence.as_ref().expect("only an existing fence rejects an offer");
-        Err(Refusal { reason, token: offered.token, highest_token: fence.token })
+        let highest_token = self.highest_token().expect("only a fence or a floor rejects an offer");
+        Err(Refusal { reason, token: offered.token, highest_token })
     }
 
     fn act(&mut self, operation: &Operation) -> Outcome {
@@ -187,6 +221,30 @@ mod tests {
                         prop_assert_eq!(&row.value, &before.value);
                     }
                 }
+            }
+        }
+
+        /// A floor rejects all tokens up to it, even without a fence, and changes nothing else.
+        #[test]
+        fn floor_rejects_every_token_up_to_it(floor in 0..6_u64, operations in operations()) {
+            let floor = Token::new(floor).ok();
+            let mut row = Row { floor, ..Row::default() };
+            let mut without_floor = Row::default();
+            for operation in &operations {
+                let is_stale = operation.offered.as_ref().is_some_and(|it| Some(it.token) <= floor);
+                let decided = row.apply(operation, Enforcement::Enforce);
+                if is_stale {
+                    let refusal = match decided.outcome {
+                        Outcome::Refused(refusal) => refusal,
+                        other => panic!("{other:?} below the floor"),
+                    };
+                    prop_assert_eq!(refusal.reason, RefusalReason::Stale);
+                    prop_assert_eq!(Some(refusal.highest_token), row.highest_token());
+                } else {
+                    prop_assert_eq!(decided, without_floor.apply(operation, Enforcement::Enforce));
+                }
+                prop_assert_eq!(&row.fence, &without_floor.fence);
+                prop_assert_eq!(row.holder().is_none(), row.fence.is_none());
             }
         }
 

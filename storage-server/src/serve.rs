@@ -15,6 +15,13 @@ use crate::{committer::Committer, config::Config, http, store::Store};
 /// After the signal to stop, how long clients may take to finish a request that they have begun.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// After that, how long the queued operations may take to be decided. Together with the other limits
+/// here, the server ends within 30 seconds.
+const DECIDE_TIMEOUT: Duration = Duration::from_secs(12);
+
+/// How long closing the store may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// How long sending the last answers may take.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -61,16 +68,30 @@ pub async fn serve(
     tokio::select! {
         result = &mut served => {
             result.map_err(ServeError::Listener)?;
-            committer.drain().await.map_err(ServeError::Committer)?;
+            drain(committer).await?;
         }
         error = committer.failed() => return Err(ServeError::Committer(error)),
         () = async { draining.notified().await; sleep(DRAIN_TIMEOUT).await } => {
             tracing::warn!("closing connections whose clients did not finish their requests");
-            committer.drain().await.map_err(ServeError::Committer)?;
+            drain(committer).await?;
             // The queued operations are answered now, and the answers still have to be sent.
             let _ = timeout(LAST_ANSWERS_TIMEOUT, served).await;
         }
     }
-    store.close().await;
+    if timeout(CLOSE_TIMEOUT, store.close()).await.is_err() {
+        tracing::warn!(database = store.database(), "the database was not closed in time");
+    }
     Ok(())
+}
+
+/// Waits until all queued operations are answered. If the database does not answer, they are
+/// answered with an unknown outcome.
+async fn drain(committer: Committer) -> Result<(), ServeError> {
+    match timeout(DECIDE_TIMEOUT, committer.drain()).await {
+        Ok(drained) => drained.map_err(ServeError::Committer),
+        Err(_) => {
+            tracing::warn!("queued operations were not decided in time");
+            Ok(())
+        }
+    }
 }

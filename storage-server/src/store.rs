@@ -8,16 +8,17 @@ mod columns;
 pub(crate) mod error;
 mod kept_pool;
 pub(crate) mod list;
+pub(crate) mod maintenance;
 pub(crate) mod open;
 mod postgres;
-mod schema;
-mod sqlite;
+pub(crate) mod schema;
+pub(crate) mod sqlite;
 
 use async_trait::async_trait;
 use fence::ResourceName;
 
 use self::{
-    error::{ApplyError, Unreachable},
+    error::{ApplyError, ReadError, Unreachable, UnreadableRow},
     list::{Listed, Page},
 };
 use crate::row::Row;
@@ -31,8 +32,15 @@ pub trait Store: Send + Sync + 'static {
     /// Loads the rows of resources, in the order of `wanted`, all as of one moment. The row of a
     /// resource that was never used is `Row::default()`.
     ///
-    /// The rows are durable: what is loaded survives a crash.
-    async fn load(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Row>, Unreachable>;
+    /// The rows are durable: what is loaded survives a crash. An unreadable row fails alone.
+    async fn load(
+        &self,
+        wanted: &[Wanted<'_>],
+    ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable>;
+
+    /// Loads the row of one resource, for a read that claims nothing. Such reads and
+    /// [`list`](Self::list) have connections of their own: they delay each other, and nothing else.
+    async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError>;
 
     /// Makes the changes durable in one transaction, and returns for each whether it was made. A
     /// change is left out if its row is no longer as it was loaded. It may be retried from
@@ -53,11 +61,16 @@ pub trait Store: Send + Sync + 'static {
     /// Whether another transaction holds a lock on the row at this moment, for each resource.
     async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable>;
 
-    /// Lists resources that have a value, in the byte order of their names.
+    /// A number that changes when a connection was replaced. The new one may lead to a
+    /// database that has lost changes, such as a replica that was promoted.
+    fn connection_epoch(&self) -> u64;
+
+    /// Lists resources that have a value, in the byte order of their names. Logs unreadable rows, and
+    /// leaves them out.
     async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable>;
 
-    /// Checks that the database can be read.
-    async fn ping(&self) -> Result<(), Unreachable>;
+    /// Checks that the database can be read, and that it makes a change durable.
+    async fn probe(&self) -> Result<(), Unreachable>;
 
     /// Leaves the database in good order, after all other work.
     async fn close(&self);

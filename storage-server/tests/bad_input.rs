@@ -207,3 +207,48 @@ async fn a_thousand_requests_at_once_on_one_resource_are_all_decided() {
     assert_eq!(accepted.last().unwrap().1, 1000, "the highest token is never refused");
     assert_eq!(world.ask("GET", "/v1/resources/hot", &[]).await.text(), "1000");
 }
+
+#[tokio::test]
+async fn a_value_that_is_too_large_is_answered_while_it_is_sent() {
+    let server = World::on_sqlite(&[]).await.server;
+    let length = 32 << 20;
+    let head = format!(
+        "PUT /v1/resources/r HTTP/1.1\r\nHost: h\r\nFencing-Token: 1\r\n\
+         Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    // All of it is sent before the answer is read.
+    let sent = wire::send(server.url(), [head.as_bytes(), &vec![b'x'; length]].concat()).await;
+    assert_eq!(sent.problem(), "413 value-too-large");
+
+    // A client that asks first sends nothing.
+    let asking = head.replace("Host: h", "Host: h\r\nExpect: 100-continue");
+    assert_eq!(
+        wire::send(server.url(), asking.into_bytes()).await.problem(),
+        "413 value-too-large"
+    );
+}
+
+#[tokio::test]
+async fn parts_and_encodings_of_values_and_long_types_are_refused() {
+    let server = World::on_sqlite(&[]).await.server;
+    let longest = "x".repeat(256);
+    let too_long = "x".repeat(257);
+    let cases = [
+        ("Content-Range", "bytes 0-1/10", "400 malformed-request"),
+        ("Content-Encoding", "gzip", "415 encoded-value"),
+        ("Content-Encoding", "identity, gzip", "415 encoded-value"),
+        ("Content-Type", &too_long, "400 malformed-request"),
+    ];
+    for (header, value, problem) in cases {
+        let headers = [("Fencing-Token", "1"), (header, value)];
+        let refused = wire::request(server.url(), "PUT", "/v1/resources/r", &headers, "x").await;
+        assert_eq!(refused.problem(), problem, "{header}: {value}");
+    }
+    assert_eq!(wire::request(server.url(), "GET", "/v1/fences/r", &[], "").await.status, 404);
+    // The control.
+    for (header, value) in [("Content-Encoding", "identity"), ("Content-Type", &longest)] {
+        let headers = [("Fencing-Token", "1"), (header, value)];
+        let written = wire::request(server.url(), "PUT", "/v1/resources/r", &headers, "x").await;
+        assert!([200, 201].contains(&written.status), "{header}: {value}");
+    }
+}

@@ -1,6 +1,10 @@
 //! Every line of the HTTP contract, on both databases.
 
+use std::time::Duration;
+
 use serde_json::json;
+use sqlx::{Connection, PgConnection};
+use testbed::wait::until_async;
 
 use crate::{on_both_databases::on_both_databases, world::World};
 
@@ -17,6 +21,7 @@ on_both_databases!(&[] =>
     claim_advances_the_fence_and_leaves_the_value,
     conditional_writes_depend_on_the_version,
     head_reads_and_never_claims,
+    known_version_is_not_sent_again,
     holders_are_shown_whole_only_to_themselves,
     lists_come_in_pages_in_byte_order,
     writes_without_a_token_are_refused,
@@ -196,6 +201,28 @@ async fn conditional_writes_depend_on_the_version(world: World) {
     assert_eq!(put("9", ("If-Match", "\"4\"")).await.problem(), "412 version-mismatch");
 }
 
+async fn known_version_is_not_sent_again(world: World) {
+    world.put("/v1/resources/r", &[("Fencing-Token", "33")], "one").await;
+    for (method, known, status) in [
+        ("GET", "\"1\"", 304),
+        ("HEAD", "W/\"1\", \"7\"", 304),
+        ("GET", "*", 304),
+        ("GET", "\"2\"", 200),
+    ] {
+        let headers = [("If-None-Match", known), ("Fencing-Token", "34")];
+        let read = world.ask(method, "/v1/resources/r", &headers).await;
+        assert_eq!(read.status, status, "{method} {known}");
+        assert_eq!(read.header("etag"), Some("\"1\""));
+        assert_eq!(read.header("fencing-token"), Some("33"));
+        assert_eq!(read.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(read.body.is_empty(), status == 304, "{read:?}");
+    }
+    let fence = world.ask("GET", "/v1/fences/r", &[]).await;
+    assert_eq!(fence.json()["token"], 34, "it has claimed all the same");
+    let missing = world.ask("GET", "/v1/resources/missing", &[("If-None-Match", "*")]).await;
+    assert_eq!(missing.status, 404);
+}
+
 async fn head_reads_and_never_claims(world: World) {
     world.put("/v1/resources/r", &[("Fencing-Token", "33")], "value").await;
     let head = world.ask("HEAD", "/v1/resources/r", &[("Fencing-Token", "34")]).await;
@@ -274,6 +301,9 @@ async fn server_is_alive_and_ready(world: World) {
         assert_eq!(answer.status, 200, "{path}");
         assert_eq!(answer.header("cache-control"), Some("no-store"));
     }
+    let ready = world.ask("GET", "/readyz", &[]).await.json();
+    assert_eq!(ready["status"], "ready");
+    assert_eq!(ready["oldest_operation_ms"], 0, "none is queued");
 }
 
 #[tokio::test]
@@ -313,4 +343,29 @@ async fn other_paths_and_methods_are_problems_too() {
     let posted = world.ask("POST", "/v1/resources/r", &[]).await;
     assert_eq!(posted.problem(), "405 method-not-allowed");
     assert_eq!(posted.header("allow"), Some("GET,HEAD,PUT,DELETE"));
+}
+
+#[tokio::test]
+async fn list_with_a_prefix_reads_no_other_part_of_the_table() {
+    let world = World::on_postgres(&[]).await;
+    let postgres = world.postgres.as_ref().unwrap();
+    let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
+    let fill = "insert into storage.resource
+        select prefix || i, 1, '', 1, 'text/plain', 'x'::bytea, 1, ''
+        from generate_series(1, 3000) i cross join (values ('a/'), ('z/')) as p (prefix)
+        union all select 'm/' || i, 1, '', 1, 'text/plain', 'x'::bytea, 1, '' from generate_series(1, 3) i";
+    sqlx::query(fill).execute(&mut connection).await.unwrap();
+    sqlx::query("select pg_stat_reset()").execute(&mut connection).await.unwrap();
+    let listed = world.ask("GET", "/v1/resources?prefix=m/", &[]).await;
+    assert_eq!(listed.json()["resources"].as_array().unwrap().len(), 3);
+    let rows = "select coalesce(sum(idx_tup_fetch + seq_tup_read), 0)::bigint
+        from pg_stat_user_tables where relname = 'resource'";
+    // Sessions report their counts a little later.
+    let rows_read = async || -> anyhow::Result<i64> {
+        let mut connection = PgConnection::connect(&postgres.url()).await?;
+        Ok(sqlx::query_scalar(rows).fetch_one(&mut connection).await?)
+    };
+    until_async(Duration::from_secs(20), async || Ok(rows_read().await? > 0)).await.unwrap();
+    let read = rows_read().await.unwrap();
+    assert!(read < 10, "{read} rows were read for a list of 3");
 }

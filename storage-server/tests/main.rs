@@ -2,10 +2,19 @@
 
 mod bad_input;
 mod contract;
+mod database;
 mod enforcement;
+mod fence_command;
+mod floor;
+mod forget;
+mod logs;
+mod migrations;
 mod on_both_databases;
 mod programs;
+mod readiness;
+mod restore;
+mod sqlite_file;
 mod start_and_stop;
+mod unreadable_rows;
 mod wire;
-#[expect(dead_code, reason = "each package of tests uses a part of it")]
 mod world;

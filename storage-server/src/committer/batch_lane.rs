@@ -1,14 +1,21 @@
 //! The batch lane, through which all operations go, except those on blocked resources.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{blocked_lane::BlockedLane, group_commit::GroupCommit, job::Job};
+use super::{
+    blocked_lane::BlockedLane,
+    group_commit::GroupCommit,
+    job::{Job, Unavailable, UnavailableOutcome},
+    oldest::Oldest,
+};
 
 const MAX_BATCH_OPERATIONS: usize = 256;
 const MAX_BATCH_BYTES: usize = 16 << 20;
+/// How long a job may wait before it is in a batch.
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
 /// Commits the queued jobs, batch after batch, until `close` is cancelled and the queue is empty.
 pub(super) async fn commit_batches(
@@ -16,6 +23,7 @@ pub(super) async fn commit_batches(
     mut queued: mpsc::UnboundedReceiver<Job>,
     close: CancellationToken,
     blocked_lane: BlockedLane,
+    oldest: Oldest,
 ) {
     let mut waiting = VecDeque::new();
     let mut arrived = Vec::new();
@@ -42,13 +50,22 @@ pub(super) async fn commit_batches(
         {
             arrived.push(job);
         }
+        // Nobody waits for a job whose client has disconnected. The client may have sent its
+        // operation once more, under another token.
         waiting.extend(arrived.drain(..));
+        waiting.retain(|job| !job.is_abandoned());
+        // A database that answers slowly must not keep clients waiting for minutes.
+        while let Some(job) = waiting.pop_front_if(|job| job.waited() > LONGEST_WAIT) {
+            let reason = "the database has been too slow for too long".to_owned();
+            job.answer(Err(Unavailable { outcome: UnavailableOutcome::None, reason }));
+        }
 
         // 3. Leave jobs on blocked resources out of the batch. A locked row would hold up the whole
         //    statement, and so every other job of the batch.
         let (blocked, batch) = blocked_lane.split(take_batch(&mut waiting));
 
         // 4. Decide the batch, make it durable, and answer what can be answered.
+        oldest.note(batch.iter().chain(&waiting));
         let undecided = group_commit.commit(batch).await;
 
         // 5. Hand over the jobs on blocked resources: those that step 3 left out, and those that
@@ -63,6 +80,7 @@ pub(super) async fn commit_batches(
         for job in undecided.contended.into_iter().rev() {
             waiting.push_front(job);
         }
+        oldest.note(waiting.iter());
     }
 }
 

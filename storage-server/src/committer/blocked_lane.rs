@@ -19,6 +19,7 @@ use tokio::{
 use super::{
     group_commit::GroupCommit,
     job::{Job, JobsByResource, Unavailable, UnavailableOutcome},
+    oldest::Oldest,
 };
 
 /// How many blocked resources are tried at once. The other connections are left to other work.
@@ -68,7 +69,11 @@ impl BlockedLane {
 }
 
 /// Commits the jobs on blocked resources, until the entrance is dropped and all are answered.
-pub(super) async fn commit_blocked(group_commit: Arc<GroupCommit>, mut blocked: BlockedJobs) {
+pub(super) async fn commit_blocked(
+    group_commit: Arc<GroupCommit>,
+    mut blocked: BlockedJobs,
+    oldest: Oldest,
+) {
     let mut waiting: JobsByResource = BTreeMap::new();
     loop {
         // 1. Wait for a job, unless some wait for another try.
@@ -94,7 +99,16 @@ pub(super) async fn commit_blocked(group_commit: Arc<GroupCommit>, mut blocked: 
             }
         }
 
-        // 3. Try each resource in a transaction of its own, a few at a time.
+        // 3. Try each resource in a transaction of its own, a few at a time. Nobody waits for a job
+        //    whose client has disconnected.
+        waiting.retain(|resource, jobs| {
+            jobs.retain(|job| !job.is_abandoned());
+            if jobs.is_empty() {
+                blocked.resources.lock().expect("no panic while it is held").remove(resource);
+            }
+            !jobs.is_empty()
+        });
+        oldest.note(waiting.values().flatten());
         let mut tries = JoinSet::new();
         let permits = Arc::new(Semaphore::new(MAX_CONCURRENT));
         for (resource, jobs) in mem::take(&mut waiting) {
@@ -115,6 +129,8 @@ pub(super) async fn commit_blocked(group_commit: Arc<GroupCommit>, mut blocked: 
                 waiting.insert(resource, jobs);
             }
         }
+
+        oldest.note(waiting.values().flatten());
 
         // 5. Give the holders of the locks time. Without a pause, this loop would be a busy one.
         if !waiting.is_empty() {

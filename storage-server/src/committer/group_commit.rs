@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use fence::ResourceName;
 
 use super::{
+    failure::LastFailure,
     folded::{Fate, Folded, Undecided},
     guesses::Guesses,
     job::{Job, JobsByResource, Unavailable, UnavailableOutcome},
@@ -13,7 +14,10 @@ use crate::{
     causes::with_causes,
     config::Enforcement,
     row::Row,
-    store::{Change, Store, Wanted, WantedValue, error::ApplyError},
+    store::{
+        Change, Store, Wanted, WantedValue,
+        error::{ApplyError, UnreadableRow},
+    },
 };
 
 /// Commits batches.
@@ -21,11 +25,18 @@ pub(super) struct GroupCommit {
     store: Arc<dyn Store>,
     enforcement: Enforcement,
     guesses: Guesses,
+    last_failure: LastFailure,
 }
 
 impl GroupCommit {
     pub(super) fn new(store: Arc<dyn Store>, enforcement: Enforcement) -> Self {
-        Self { store, enforcement, guesses: Guesses::default() }
+        let (guesses, last_failure) = (Guesses::default(), LastFailure::default());
+        Self { store, enforcement, guesses, last_failure }
+    }
+
+    /// Shows whether the last commit failed.
+    pub(super) fn last_failure(&self) -> LastFailure {
+        self.last_failure.clone()
     }
 
     /// Decides the batch, answers all jobs that it can, and returns the others.
@@ -40,7 +51,9 @@ impl GroupCommit {
         }
 
         // 2. Apply jobs to rows that this server changed last, without loading these. Step 5 proves
-        //    each guess: the store makes a change only if the row still is as guessed.
+        //    each guess: the store makes a change only if the row still is as guessed. All guesses
+        //    are forgotten if the database may have lost changes since they were made.
+        self.guesses.enter(self.store.connection_epoch());
         let (mut changed, to_load) = self.fold_guesses(groups);
 
         // 3. Load all other rows, and apply their jobs. Answer jobs that changed nothing, such as
@@ -87,7 +100,10 @@ impl GroupCommit {
             folded.after().clone()
         });
         let fate = match self.store.apply_under_lock(wanted, decide).await {
-            Ok(true) => Fate::Applied,
+            Ok(true) => {
+                self.last_failure.forget();
+                Fate::Applied
+            }
             Ok(false) => Fate::Contended,
             Err(ApplyError::Blocked) => Fate::Blocked,
             Err(error) => self.unavailable(&error, 1),
@@ -127,13 +143,20 @@ impl GroupCommit {
         (changed, to_load)
     }
 
-    /// Loads and folds the groups. If loading fails, answers their jobs, and returns nothing.
+    /// Loads and folds the groups. If loading fails, answers their jobs, and returns nothing. Jobs on
+    /// an unreadable row are answered, too, and their row is left alone.
     async fn load_and_fold(&self, groups: JobsByResource) -> Vec<Folded> {
         match self.load(&groups).await {
             Ok(rows) => groups
                 .into_iter()
                 .zip(rows)
-                .map(|((resource, jobs), row)| self.fold(resource, jobs, row))
+                .filter_map(|((resource, jobs), row)| match row {
+                    Ok(row) => Some(self.fold(resource, jobs, row)),
+                    Err(unreadable) => {
+                        answer_unreadable(jobs, &unreadable);
+                        None
+                    }
+                })
                 .collect(),
             Err(unavailable) => {
                 for job in groups.into_values().flatten() {
@@ -144,7 +167,10 @@ impl GroupCommit {
         }
     }
 
-    async fn load(&self, groups: &JobsByResource) -> Result<Vec<Row>, Unavailable> {
+    async fn load(
+        &self,
+        groups: &JobsByResource,
+    ) -> Result<Vec<Result<Row, UnreadableRow>>, Unavailable> {
         if groups.is_empty() {
             return Ok(Vec::new());
         }
@@ -176,6 +202,7 @@ impl GroupCommit {
             }
             match self.store.apply(&changes).await {
                 Ok(applied) => {
+                    self.last_failure.forget();
                     for (index, applied) in part.into_iter().zip(applied) {
                         fates[index] = if applied { Fate::Applied } else { Fate::Contended };
                     }
@@ -196,14 +223,17 @@ impl GroupCommit {
     }
 
     /// The part without the changes whose rows are locked. If no row is locked, another transaction
-    /// may be inserting one, which can't be seen: returns both halves of the part, to find it.
+    /// may be inserting one, which can't be seen: returns both halves of the part, to find it. If the
+    /// database does not answer, all of the part stays blocked.
     async fn without_blocked(
         &self,
         mut part: Vec<usize>,
         changes: &[Change<'_>],
     ) -> Vec<Vec<usize>> {
         let resources: Vec<_> = changes.iter().map(|change| change.resource).collect();
-        let locked = self.store.locked(&resources).await.unwrap_or_default();
+        let Ok(locked) = self.store.locked(&resources).await else {
+            return Vec::new();
+        };
         if locked.contains(&true) {
             let free = part.into_iter().zip(locked).filter(|(_, locked)| !locked);
             return vec![free.map(|(index, _)| index).collect()];
@@ -218,9 +248,22 @@ impl GroupCommit {
         tracing::error!(database, resources, "a batch was not committed: {reason}");
         let outcome = match error {
             ApplyError::Unknown(_) => UnavailableOutcome::Unknown,
-            ApplyError::Unchanged(_) | ApplyError::Blocked => UnavailableOutcome::None,
+            ApplyError::Unchanged(_) | ApplyError::Unreadable(_) | ApplyError::Blocked => {
+                UnavailableOutcome::None
+            }
         };
+        if !error.concerns_one_row() {
+            self.last_failure.note(&reason);
+        }
         Fate::Unavailable(Unavailable { outcome, reason })
+    }
+}
+
+fn answer_unreadable(jobs: Vec<Job>, unreadable: &UnreadableRow) {
+    tracing::error!("{unreadable}");
+    for job in jobs {
+        let outcome = UnavailableOutcome::None;
+        job.answer(Err(Unavailable { outcome, reason: unreadable.to_string() }));
     }
 }
 

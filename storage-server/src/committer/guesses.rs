@@ -1,23 +1,67 @@
 //! The probable state of rows that this server changed last.
 
-use std::{collections::HashMap, sync::Mutex};
+use std::{collections::HashMap, mem, sync::Mutex};
 
-use fence::ResourceName;
+use fence::{Fence, ResourceName, Token};
 
 use crate::row::{Row, StoredValue};
 
-/// How many guesses to keep. When there are more, all are forgotten.
-const MAX_GUESSES: usize = 100_000;
+/// How many guesses are in one generation. With names and holders of 32 bytes, a guess takes about
+/// 200 bytes.
+const GENERATION: usize = if cfg!(test) { 100 } else { 500_000 };
 
 /// The probable state of rows that this server changed last. A guess saves loading the row. It
 /// can't cause a wrong decision: the store makes a change only if the row still is as guessed.
+///
+/// When the younger of two generations is full, it becomes the older one, and the older one is
+/// forgotten. So the rows that change often keep their guesses.
 #[derive(Debug, Default)]
-pub(super) struct Guesses(Mutex<HashMap<ResourceName, Row>>);
+pub(super) struct Guesses(Mutex<Generations>);
+
+#[derive(Debug, Default)]
+struct Generations {
+    young: HashMap<ResourceName, Guess>,
+    old: HashMap<ResourceName, Guess>,
+    /// See [`Store::connection_epoch`](crate::store::Store::connection_epoch).
+    epoch: u64,
+}
+
+/// A row without its value.
+#[derive(Debug)]
+struct Guess {
+    fence: Option<Fence>,
+    floor: Option<Token>,
+    version: u64,
+    has_value: bool,
+}
+
+impl From<&Row> for Guess {
+    fn from(row: &Row) -> Self {
+        let has_value = row.value != StoredValue::Absent;
+        Self { fence: row.fence.clone(), floor: row.floor, version: row.version, has_value }
+    }
+}
+
+impl From<&Guess> for Row {
+    fn from(guess: &Guess) -> Self {
+        let value = if guess.has_value { StoredValue::NotLoaded } else { StoredValue::Absent };
+        Self { fence: guess.fence.clone(), floor: guess.floor, version: guess.version, value }
+    }
+}
 
 impl Guesses {
     /// The guessed row of a resource, without its value.
     pub(super) fn get(&self, resource: &ResourceName) -> Option<Row> {
-        self.0.lock().expect("no panic while it is held").get(resource).cloned()
+        let guesses = self.0.lock().expect("no panic while it is held");
+        guesses.young.get(resource).or_else(|| guesses.old.get(resource)).map(Row::from)
+    }
+
+    /// Forgets all guesses that were made in another epoch of the store.
+    pub(super) fn enter(&self, epoch: u64) {
+        let mut guesses = self.0.lock().expect("no panic while it is held");
+        if guesses.epoch != epoch {
+            *guesses = Generations { epoch, ..Generations::default() };
+        }
     }
 
     /// Remembers the rows as the next guesses; `None` forgets a resource's guess.
@@ -28,21 +72,49 @@ impl Guesses {
         let mut guesses = self.0.lock().expect("no panic while it is held");
         for (resource, row) in rows {
             match row {
-                Some(row) => {
-                    let value = match row.value {
-                        StoredValue::Absent => StoredValue::Absent,
-                        StoredValue::NotLoaded | StoredValue::Present(_) => StoredValue::NotLoaded,
-                    };
-                    let row = Row { fence: row.fence.clone(), version: row.version, value };
-                    guesses.insert(resource.clone(), row);
-                }
+                Some(row) => match guesses.young.get_mut(resource) {
+                    Some(guess) => *guess = row.into(),
+                    None => drop(guesses.young.insert(resource.clone(), row.into())),
+                },
                 None => {
-                    guesses.remove(resource);
+                    guesses.young.remove(resource);
+                    guesses.old.remove(resource);
                 }
             }
         }
-        if guesses.len() > MAX_GUESSES {
-            guesses.clear();
+        if guesses.young.len() >= GENERATION {
+            guesses.old = mem::take(&mut guesses.young);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(number: usize) -> ResourceName {
+        format!("r/{number}").parse().unwrap()
+    }
+
+    #[test]
+    fn rows_that_change_often_keep_their_guesses() {
+        let guesses = Guesses::default();
+        let row = Row::default();
+        for number in 0..3 * GENERATION {
+            guesses.update([(&name(0), Some(&row)), (&name(number), Some(&row))].into_iter());
+        }
+        assert_eq!(guesses.get(&name(0)), Some(row.clone()));
+        assert_eq!(guesses.get(&name(3 * GENERATION - 1)), Some(row), "the last one");
+        assert_eq!(guesses.get(&name(1)), None, "the control");
+    }
+
+    #[test]
+    fn guesses_of_another_epoch_are_forgotten() {
+        let guesses = Guesses::default();
+        guesses.update([(&name(0), Some(&Row::default()))].into_iter());
+        guesses.enter(0);
+        assert!(guesses.get(&name(0)).is_some());
+        guesses.enter(1);
+        assert!(guesses.get(&name(0)).is_none());
     }
 }

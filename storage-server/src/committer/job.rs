@@ -23,17 +23,17 @@ pub(super) struct Job {
     pub(super) operation: Operation,
     reply: oneshot::Sender<Result<Decided, Unavailable>>,
     queued: Instant,
-    /// The job's place in the queue, which is free again once the job is dropped.
-    _place: OwnedSemaphorePermit,
+    /// The job's place in the queue and its bytes, which are free again once the job is dropped.
+    _room: [OwnedSemaphorePermit; 2],
 }
 
 impl Job {
     pub(super) fn new(
         operation: Operation,
         reply: oneshot::Sender<Result<Decided, Unavailable>>,
-        place: OwnedSemaphorePermit,
+        room: [OwnedSemaphorePermit; 2],
     ) -> Self {
-        Self { operation, reply, queued: Instant::now(), _place: place }
+        Self { operation, reply, queued: Instant::now(), _room: room }
     }
 
     pub(super) fn answer(self, decision: Result<Decided, Unavailable>) {
@@ -47,11 +47,17 @@ impl Job {
 
     /// The size of the value that the operation writes, or may read.
     pub(super) fn bytes(&self) -> usize {
-        match &self.operation.action {
-            Action::Write { content, .. } => content.bytes.len(),
-            Action::Read => ASSUMED_VALUE_BYTES,
-            Action::Claim | Action::Delete { .. } => 0,
-        }
+        if self.is_read() { ASSUMED_VALUE_BYTES } else { self.operation.value_bytes() }
+    }
+
+    /// Whether nobody waits for the answer any more: the client has disconnected.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
+    }
+
+    /// When the operation was queued.
+    pub(super) fn queued(&self) -> Instant {
+        self.queued
     }
 
     /// How long the operation has been queued.

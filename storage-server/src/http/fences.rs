@@ -41,9 +41,10 @@ async fn show(
     fencing: Fencing,
 ) -> Result<Json<ShownFence>, Problem> {
     let row = service.load(&resource, WantedValue::Presence).await?;
-    let fence = row.fence.ok_or_else(|| Problem::no_fence(&resource))?;
-    let holder = visible_holder(&fence.holder, &fencing.holder);
-    Ok(Json(ShownFence { resource, token: fence.token, holder, version: row.version }))
+    let token = row.highest_token().ok_or_else(|| Problem::no_fence(&resource))?;
+    // Nobody holds a floor. It looks like a holder that is never shown.
+    let holder = row.holder().map_or("...".to_owned(), |it| visible_holder(it, &fencing.holder));
+    Ok(Json(ShownFence { resource, token, holder, version: row.version }))
 }
 
 async fn claim(

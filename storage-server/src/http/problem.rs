@@ -13,9 +13,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::kind::{
-    HOLDER_CONFLICT, Kind, MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_TOKEN,
-    METHOD_NOT_ALLOWED, NOT_FOUND, STALE_TOKEN, TOKEN_REQUIRED, UNAVAILABLE, VALUE_TOO_LARGE,
-    VERSION_MISMATCH,
+    ENCODED_VALUE, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST,
+    MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, STALE_TOKEN, TOKEN_REQUIRED, UNAVAILABLE,
+    VALUE_TOO_LARGE, VERSION_MISMATCH,
 };
 use crate::committer::job::{Unavailable, UnavailableOutcome};
 
@@ -94,6 +94,10 @@ impl Problem {
             .with("version", version)
     }
 
+    pub(super) fn encoded_value() -> Self {
+        Self::new(&ENCODED_VALUE, "a value with a Content-Encoding is not accepted")
+    }
+
     pub(super) fn value_too_large(limit: u32) -> Self {
         Self::new(&VALUE_TOO_LARGE, format!("a value may have at most {limit} bytes"))
             .with("limit", limit)
@@ -111,11 +115,16 @@ impl Problem {
         Self::new(&UNAVAILABLE, unavailable.reason).with("outcome", outcome)
     }
 
+    pub(super) fn not_ready(reason: String) -> Self {
+        Self::unavailable(Unavailable { outcome: UnavailableOutcome::None, reason })
+    }
+
     fn new(kind: &'static Kind, detail: impl ToString) -> Self {
         Self { kind, detail: detail.to_string(), members: Map::new() }
     }
 
-    fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
+    /// Adds a member to the document.
+    pub(super) fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
         self.members.insert(member.to_owned(), value.into());
         self
     }

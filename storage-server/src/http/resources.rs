@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Json, Router,
+    body::Body,
     extract::State,
     http::{HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
@@ -14,11 +15,13 @@ use serde::Serialize;
 
 use super::{
     problem::Problem,
-    request::{Body, Conditional, FENCING_HOLDER, FENCING_TOKEN, Fencing, Name, RequiredFencing},
+    request::{
+        Conditional, FENCING_HOLDER, FENCING_TOKEN, Fencing, Name, RequiredFencing, Written,
+    },
     service::Service,
 };
 use crate::{
-    operation::{Action, Operation, Outcome, Value},
+    operation::{Action, Condition, Operation, Outcome, Value},
     row::StoredValue,
     store::WantedValue,
 };
@@ -53,7 +56,7 @@ async fn write(
     Name(resource): Name,
     RequiredFencing(fencing): RequiredFencing,
     Conditional(condition): Conditional,
-    Body(content): Body,
+    Written(content): Written,
 ) -> Result<Response, Problem> {
     let action = Action::Write { content, condition };
     let outcome = service.decide(operation(&resource, &fencing, action)).await?;
@@ -87,6 +90,7 @@ async fn read(
     method: Method,
     Name(resource): Name,
     fencing: Fencing,
+    Conditional(Condition { if_none_match, .. }): Conditional,
 ) -> Result<Response, Problem> {
     let (version, value) = if method == Method::GET && fencing.token.is_some() {
         match service.decide(operation(&resource, &fencing, Action::Read)).await? {
@@ -101,7 +105,15 @@ async fn read(
         }
     };
     let value = value.ok_or_else(|| Problem::no_value(&resource))?;
-    Ok(value_response(version, value, &fencing.holder))
+    // The client has this version, so its value is not sent again.
+    let is_known = !Condition { if_match: None, if_none_match }.is_met_by(Some(version));
+    let mut response = value_response(version, value, &fencing.holder);
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        *response.body_mut() = Body::empty();
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+    }
+    Ok(response)
 }
 
 fn operation(resource: &ResourceName, fencing: &Fencing, action: Action) -> Operation {

@@ -1,6 +1,6 @@
 //! What the handlers share: the way to the committer and to the store.
 
-use std::sync::Arc;
+use std::{error::Error, sync::Arc};
 
 use fence::ResourceName;
 
@@ -13,8 +13,9 @@ use crate::{
     },
     config::{Config, Enforcement},
     operation::{Decided, Operation, Outcome},
+    prober::Prober,
     row::Row,
-    store::{Store, Wanted, WantedValue, error::Unreachable},
+    store::{Store, Wanted, WantedValue},
 };
 
 /// The state that all handlers share.
@@ -23,6 +24,8 @@ pub(super) struct Service {
     pub(super) queue: Queue,
     /// Where plain reads go.
     pub(super) store: Arc<dyn Store>,
+    /// Probes the database.
+    pub(super) prober: Prober,
     /// How to treat requests.
     pub(super) config: Config,
 }
@@ -58,14 +61,12 @@ impl Service {
         resource: &ResourceName,
         value: WantedValue,
     ) -> Result<Row, Problem> {
-        let wanted = Wanted { resource, value };
-        let rows = self.store.load(&[wanted]).await;
-        let mut rows = rows.map_err(|error| self.unreachable(&error))?;
-        Ok(rows.pop().expect("a store loads as many rows as are wanted"))
+        let row = self.store.read(Wanted { resource, value }).await;
+        row.map_err(|error| self.unreachable(&error))
     }
 
-    /// Logs that the database did not answer, and makes the problem for the client.
-    pub(super) fn unreachable(&self, error: &Unreachable) -> Problem {
+    /// Logs why nothing was read, and makes the problem for the client.
+    pub(super) fn unreachable(&self, error: &(dyn Error + 'static)) -> Problem {
         let reason = with_causes(error);
         tracing::error!(database = self.store.database(), "{reason}");
         Problem::unavailable(Unavailable { outcome: UnavailableOutcome::None, reason })

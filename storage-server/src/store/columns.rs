@@ -1,9 +1,9 @@
 //! Rows as columns of the databases.
 
-use fence::{Fence, Token};
-use serde::Serialize;
+use fence::{Fence, Holder, InvalidHolder, InvalidName, Token};
+use sqlx::FromRow;
 
-use super::{Change, list::Listed};
+use super::{Change, Wanted, error::UnreadableRow, list::Listed};
 use crate::{
     operation::{Content, Value},
     row::{Row, StoredValue},
@@ -11,20 +11,24 @@ use crate::{
 
 /// The columns of a changed row, and those that identify its state before.
 ///
-/// Token and version together identify that state: each change raises at least one of them, and
-/// neither ever falls.
-#[derive(Debug, Serialize)]
+/// Each change raises the token or the version, so these two identify that state, unless changes
+/// were lost by a failover or a restored backup. Then the same token may have come with another
+/// holder, and the same version with or without a value. The floor belongs to it, too: it may have
+/// been raised since the row was loaded. No decision depends on anything else.
+#[derive(Debug)]
 pub(super) struct ChangedRow<'a> {
     pub(super) resource: &'a str,
     pub(super) expected_token: Option<i64>,
+    pub(super) expected_holder: &'a str,
     pub(super) expected_version: i64,
+    pub(super) expected_value: bool,
+    pub(super) expected_floor: Option<i64>,
     pub(super) token: Option<i64>,
     pub(super) holder: &'a str,
     pub(super) version: i64,
     /// The value stays as it is, and the columns below are not used.
     pub(super) keeps_value: bool,
     pub(super) content_type: Option<&'a str>,
-    #[serde(skip)]
     pub(super) bytes: Option<&'a [u8]>,
     pub(super) value_token: Option<i64>,
     pub(super) value_holder: Option<&'a str>,
@@ -33,6 +37,7 @@ pub(super) struct ChangedRow<'a> {
 impl<'a> From<&Change<'a>> for ChangedRow<'a> {
     fn from(change: &Change<'a>) -> Self {
         let Change { resource, before, after } = change;
+        let (expected_token, expected_holder) = fence_columns(before.fence.as_ref());
         let (token, holder) = fence_columns(after.fence.as_ref());
         let value = match &after.value {
             StoredValue::Present(value) => Some(value),
@@ -41,8 +46,11 @@ impl<'a> From<&Change<'a>> for ChangedRow<'a> {
         let written_with = value.map(|value| fence_columns(value.written_with.as_ref()));
         Self {
             resource: resource.as_str(),
-            expected_token: before.fence.as_ref().map(|fence| fence.token.as_i64()),
+            expected_token,
+            expected_holder,
             expected_version: version_column(before.version),
+            expected_value: before.value != StoredValue::Absent,
+            expected_floor: before.floor.map(Token::as_i64),
             token,
             holder,
             version: version_column(after.version),
@@ -55,12 +63,13 @@ impl<'a> From<&Change<'a>> for ChangedRow<'a> {
     }
 }
 
-/// The columns of a loaded row. All are null for a resource that was never used.
+/// The columns of a loaded row. All but the floor are null for a resource that was never used.
 #[derive(sqlx::FromRow)]
 pub(super) struct LoadedRow {
     token: Option<i64>,
     holder: Option<String>,
     version: Option<i64>,
+    floor: Option<i64>,
     has_value: bool,
     /// Null if only the value's presence is wanted, like `bytes`.
     content_type: Option<String>,
@@ -69,21 +78,47 @@ pub(super) struct LoadedRow {
     value_holder: Option<String>,
 }
 
-impl TryFrom<LoadedRow> for Row {
-    type Error = sqlx::Error;
+/// Decodes loaded rows, each by itself: an unreadable one must not fail the others.
+pub(super) fn decode_rows<R>(wanted: &[Wanted<'_>], loaded: &[R]) -> Vec<Result<Row, UnreadableRow>>
+where
+    LoadedRow: for<'r> FromRow<'r, R>,
+    R: sqlx::Row,
+{
+    let rows = wanted.iter().zip(loaded);
+    rows.map(|(wanted, loaded)| {
+        let row = LoadedRow::from_row(loaded).map_err(|error| error.to_string());
+        row.and_then(Row::try_from)
+            .map_err(|reason| UnreadableRow::new(wanted.resource.as_str(), reason))
+    })
+    .collect()
+}
 
-    fn try_from(loaded: LoadedRow) -> Result<Self, sqlx::Error> {
+impl TryFrom<LoadedRow> for Row {
+    type Error = String;
+
+    fn try_from(loaded: LoadedRow) -> Result<Self, String> {
+        // The fence of the value is decoded even if the value was not loaded. The database would
+        // not take back a row in which it is malformed, and would reject the whole batch.
+        let written_with = fence_from_columns(loaded.value_token, loaded.value_holder)
+            .map_err(|reason| format!("the fence of its value is malformed: {reason}"))?;
         let value = match (loaded.has_value, loaded.content_type, loaded.bytes) {
             (false, ..) => StoredValue::Absent,
             (true, Some(content_type), Some(bytes)) => StoredValue::Present(Value {
                 content: Content { content_type, bytes: bytes.into() },
-                written_with: fence_from_columns(loaded.value_token, loaded.value_holder)?,
+                written_with,
             }),
             (true, ..) => StoredValue::NotLoaded,
         };
         Ok(Self {
-            fence: fence_from_columns(loaded.token, loaded.holder)?,
-            version: loaded.version.map_or(Ok(0), u64::try_from).map_err(corrupt)?,
+            fence: fence_from_columns(loaded.token, loaded.holder)
+                .map_err(|reason| format!("its fence is malformed: {reason}"))?,
+            floor: loaded
+                .floor
+                .map(Token::try_from)
+                .transpose()
+                .map_err(|error| error.to_string())?,
+            version: (loaded.version.map_or(Ok(0), u64::try_from))
+                .map_err(|_| "its version is negative".to_owned())?,
             value,
         })
     }
@@ -98,15 +133,30 @@ pub(super) struct ListedRow {
     size: i64,
 }
 
-impl TryFrom<ListedRow> for Listed {
-    type Error = sqlx::Error;
+/// Decodes the rows of a list, each by itself.
+pub(super) fn decode_listed<R>(rows: &[R]) -> Vec<Result<Listed, UnreadableRow>>
+where
+    ListedRow: for<'r> FromRow<'r, R>,
+    R: sqlx::Row,
+{
+    let decode = |row| {
+        let row = ListedRow::from_row(row).map_err(|error| UnreadableRow::new("?", error))?;
+        let name = row.resource.clone();
+        Listed::try_from(row).map_err(|reason| UnreadableRow::new(name, reason))
+    };
+    rows.iter().map(decode).collect()
+}
 
-    fn try_from(row: ListedRow) -> Result<Self, sqlx::Error> {
+impl TryFrom<ListedRow> for Listed {
+    type Error = String;
+
+    fn try_from(row: ListedRow) -> Result<Self, String> {
+        let token = row.value_token.map(Token::try_from).transpose();
         Ok(Self {
-            resource: row.resource.try_into().map_err(corrupt)?,
-            token: row.value_token.map(Token::try_from).transpose().map_err(corrupt)?,
-            version: row.version.try_into().map_err(corrupt)?,
-            size: row.size.try_into().map_err(corrupt)?,
+            resource: row.resource.try_into().map_err(|error: InvalidName| error.to_string())?,
+            token: token.map_err(|error| error.to_string())?,
+            version: row.version.try_into().map_err(|_| "its version is negative".to_owned())?,
+            size: row.size.try_into().map_err(|_| "its size is negative".to_owned())?,
         })
     }
 }
@@ -122,19 +172,17 @@ fn fence_columns(fence: Option<&Fence>) -> (Option<i64>, &str) {
     }
 }
 
-fn fence_from_columns(
+/// Decodes a fence. The error says what is wrong with it.
+pub(super) fn fence_from_columns(
     token: Option<i64>,
     holder: Option<String>,
-) -> Result<Option<Fence>, sqlx::Error> {
-    let Some(token) = token else {
-        return Ok(None);
-    };
-    let token = Token::try_from(token).map_err(corrupt)?;
-    let holder = holder.unwrap_or_default().try_into().map_err(corrupt)?;
-    Ok(Some(Fence { token, holder }))
-}
-
-/// The error of a row that this server can't have written.
-fn corrupt(error: impl std::error::Error + Send + Sync + 'static) -> sqlx::Error {
-    sqlx::Error::Decode(Box::new(error))
+) -> Result<Option<Fence>, String> {
+    let holder: Holder =
+        holder.unwrap_or_default().try_into().map_err(|error: InvalidHolder| error.to_string())?;
+    match token.map(Token::try_from).transpose() {
+        Ok(Some(token)) => Ok(Some(Fence { token, holder })),
+        Ok(None) if holder.is_empty() => Ok(None),
+        Ok(None) => Err("it has a holder and no token".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }

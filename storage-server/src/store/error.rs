@@ -1,6 +1,8 @@
 //! The errors of stores.
 
-use sqlx::migrate::MigrateError;
+use std::{io, time::Duration};
+
+use sqlx::{error::ErrorKind, migrate::MigrateError};
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +30,22 @@ pub enum OpenError {
         /// Why it would not.
         reason: String,
     },
+    /// The file is damaged, or its write-ahead log is another file's.
+    #[error(
+        "{database} is damaged: {reason}. Don't repair it: restore a backup with `storage-server restore`"
+    )]
+    Damaged {
+        /// The database's address.
+        database: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The schema is older than this server needs, and it may not migrate it.
+    #[error("the schema of {database} is not up to date: run `storage-server migrate` first")]
+    OutdatedSchema {
+        /// The database's address.
+        database: String,
+    },
     /// A newer server has changed the schema.
     #[error(
         "the schema of {database} is newer than this server knows (migration {migration}): \
@@ -54,6 +72,44 @@ pub enum OpenError {
 #[error("the database can't be reached")]
 pub struct Unreachable(#[from] pub(crate) sqlx::Error);
 
+/// How long to wait for the answer to a statement before the connection is closed.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) fn no_answer() -> sqlx::Error {
+    let timeout = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
+    sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, timeout))
+}
+
+/// A row that no server has written, such as one that was repaired by hand.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "the row of resource {resource:?} is unreadable, because {reason}: repair it with \
+     `storage-server fence set`"
+)]
+pub struct UnreadableRow {
+    resource: String,
+    reason: String,
+}
+
+impl UnreadableRow {
+    /// Creates the error from the resource's name, as it is stored, and the reason.
+    pub fn new(resource: impl Into<String>, reason: impl ToString) -> Self {
+        Self { resource: resource.into(), reason: reason.to_string() }
+    }
+}
+
+/// Why a row was not read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The database did not answer.
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    /// The row is unreadable.
+    #[error(transparent)]
+    Unreadable(#[from] UnreadableRow),
+}
+
 /// Why changes were not made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -62,10 +118,26 @@ pub enum ApplyError {
     /// may succeed without the others.
     #[error("another transaction holds a lock on the resource")]
     Blocked,
+    /// The row is unreadable, and nothing was changed.
+    #[error(transparent)]
+    Unreadable(#[from] UnreadableRow),
     /// Nothing was changed.
     #[error("nothing was changed")]
     Unchanged(#[source] sqlx::Error),
     /// The connection was lost before the database answered. The changes may have been made.
     #[error("the connection was lost before the database answered")]
     Unknown(#[source] sqlx::Error),
+}
+
+impl ApplyError {
+    /// Whether a row is the reason, so that changes of other rows would succeed.
+    pub(crate) fn concerns_one_row(&self) -> bool {
+        match self {
+            Self::Blocked | Self::Unreadable(_) => true,
+            Self::Unchanged(sqlx::Error::Database(error)) => {
+                !matches!(error.kind(), ErrorKind::Other)
+            }
+            Self::Unchanged(_) | Self::Unknown(_) => false,
+        }
+    }
 }

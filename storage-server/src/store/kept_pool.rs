@@ -1,16 +1,21 @@
 //! A pool that reuses its last connection without a check.
 
 use std::{
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use sqlx::{Connection, Database, Pool, pool::PoolConnection};
+use sqlx::{
+    Connection, Database, Pool,
+    pool::{PoolConnection, PoolOptions},
+};
 use tokio::time::timeout;
 
 /// A connection that was used less than this ago is assumed to be alive.
 const ASSUMED_ALIVE: Duration = Duration::from_millis(100);
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
+/// No connection is in use for longer.
+const LONGEST_USE: Duration = Duration::from_secs(30);
 
 /// A pool that keeps the last used connection, and reuses it without a check. The pool itself pings
 /// every connection that is returned to it, which would cost each batch one more round trip.
@@ -18,22 +23,30 @@ const PING_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct KeptPool<DB: Database> {
     pool: Pool<DB>,
     kept: Mutex<Option<(PoolConnection<DB>, Instant)>>,
+    replaced_at: ReplacedAt,
 }
 
 impl<DB: Database> KeptPool<DB> {
-    pub(super) fn new(pool: Pool<DB>) -> Self {
-        Self { pool, kept: Mutex::new(None) }
-    }
-
-    /// The pool itself, for statements that may take their time.
-    pub(super) fn pool(&self) -> &Pool<DB> {
-        &self.pool
+    pub(super) fn new(
+        pool: PoolOptions<DB>,
+        options: <DB::Connection as Connection>::Options,
+        replaced_at: ReplacedAt,
+    ) -> Self {
+        let replaced = replaced_at.clone();
+        let pool = pool.before_acquire(move |_, connection| {
+            let is_older = replaced.is_younger_than(connection.age);
+            Box::pin(async move { Ok(!is_older) })
+        });
+        let pool = pool.connect_lazy_with(options);
+        Self { pool, kept: Mutex::new(None), replaced_at }
     }
 
     /// Takes a connection. A connection that was kept for a while is pinged first: a change that is
     /// sent over a dead one would have an unknown outcome.
     pub(super) async fn take(&self) -> Result<PoolConnection<DB>, sqlx::Error> {
         let kept = self.kept.lock().expect("no panic while it is held").take();
+        // One that must be replaced goes back to the pool, which closes it.
+        let kept = kept.filter(|_| !self.replaced_at.is_younger_than(LONGEST_USE));
         if let Some((mut connection, used)) = kept {
             if used.elapsed() < ASSUMED_ALIVE {
                 return Ok(connection);
@@ -48,7 +61,28 @@ impl<DB: Database> KeptPool<DB> {
 
     /// Keeps a connection on which no statement is running.
     pub(super) fn keep(&self, connection: PoolConnection<DB>) {
+        // It may be one that must be closed. The pool knows its age.
+        if self.replaced_at.is_younger_than(LONGEST_USE) {
+            return;
+        }
         let mut kept = self.kept.lock().expect("no panic while it is held");
         kept.get_or_insert((connection, Instant::now()));
+    }
+}
+
+/// Connections that were made before this moment are closed instead of reused. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReplacedAt(Arc<Mutex<Option<Instant>>>);
+
+impl ReplacedAt {
+    /// Lets all connections be replaced that were made until now.
+    pub(super) fn replace_all(&self) {
+        *self.0.lock().expect("no panic while it is held") = Some(Instant::now());
+    }
+
+    fn is_younger_than(&self, age: Duration) -> bool {
+        let replaced_at = *self.0.lock().expect("no panic while it is held");
+        // A moment was measured shortly before the other.
+        replaced_at.is_some_and(|at| at.elapsed() <= age + Duration::from_millis(100))
     }
 }

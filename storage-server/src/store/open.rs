@@ -2,17 +2,51 @@
 
 use std::sync::Arc;
 
-use super::{Store, error::OpenError, postgres::PostgresStore, sqlite::SqliteStore};
+use super::{
+    Store, error::OpenError, postgres::PostgresStore, schema::Migrations, sqlite::SqliteStore,
+};
 
-/// Opens the store at a database URL, and applies its migrations.
+/// What to do if there is no database file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingFile {
+    /// Create an empty one, which knows no fence, and warn.
+    Create,
+    /// Fail.
+    Refuse,
+}
+
+/// Opens the store at a database URL, and applies its migrations or checks them.
 ///
 /// # Errors
-/// [`OpenError`] if the database can't be opened, would not keep fences safely, or has a schema
-/// that is newer than this server knows.
-pub async fn open_store(url: &str) -> Result<Arc<dyn Store>, OpenError> {
-    match url.split_once(':').map(|(scheme, _)| scheme) {
-        Some("sqlite") => Ok(Arc::new(SqliteStore::open(url).await?)),
-        Some("postgres" | "postgresql") => Ok(Arc::new(PostgresStore::connect(url).await?)),
-        _ => Err(OpenError::UnsupportedScheme),
+/// [`OpenError`] if the database can't be opened, is damaged, would not keep fences safely, or has
+/// another schema than this server needs.
+pub async fn open_store(
+    url: &str,
+    missing_file: MissingFile,
+    migrations: Migrations,
+) -> Result<Arc<dyn Store>, OpenError> {
+    match DatabaseKind::from_url(url)? {
+        DatabaseKind::Sqlite => {
+            Ok(Arc::new(SqliteStore::open(url, missing_file, migrations).await?))
+        }
+        DatabaseKind::Postgres => Ok(Arc::new(PostgresStore::connect(url, migrations).await?)),
+    }
+}
+
+/// The databases that are supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DatabaseKind {
+    Sqlite,
+    Postgres,
+}
+
+impl DatabaseKind {
+    /// The kind of database at a URL, by its scheme.
+    pub(crate) fn from_url(url: &str) -> Result<Self, OpenError> {
+        match url.split_once(':').map(|(scheme, _)| scheme) {
+            Some("sqlite") => Ok(Self::Sqlite),
+            Some("postgres" | "postgresql") => Ok(Self::Postgres),
+            _ => Err(OpenError::UnsupportedScheme),
+        }
     }
 }

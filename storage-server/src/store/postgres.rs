@@ -1,8 +1,16 @@
 //! Resources in a PostgreSQL database.
 
+pub(super) mod maintenance;
 mod statements;
 
-use std::{io::ErrorKind, str::FromStr, time::Duration};
+use std::{
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use fence::ResourceName;
@@ -12,23 +20,32 @@ use sqlx::{
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
-use tokio::time::{error::Elapsed, timeout};
+use tokio::time::{Instant, error::Elapsed, timeout, timeout_at};
 
-use self::statements::{apply_changes, list_rows, load_rows, lock_and_load, locked_rows};
+use self::statements::{
+    apply_changes, end_silent_sessions, list_rows, load_rows, lock_and_load, locked_rows, probe,
+};
 use super::{
     Change, Decide, Store, Wanted,
-    error::{ApplyError, OpenError, Unreachable},
-    kept_pool::KeptPool,
+    error::{
+        ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
+    },
+    kept_pool::{KeptPool, ReplacedAt},
     list::{Listed, Page},
-    schema::migrate,
+    schema::{Migrations, prepare},
 };
 use crate::row::Row;
 
-const CONNECTIONS: u32 = 8;
+/// The connections of the committer: for its batches, and for each blocked resource that it tries.
+const COMMITTING: u32 = 6;
+/// The connections of everybody else.
+const READING: u32 = 4;
+/// The connection of the probe, for which no read has to wait, and the other way round.
+const PROBING: u32 = 1;
+/// The SQLSTATE of a write to a standby, or in a read-only session.
+const READ_ONLY: &str = "25006";
 /// How long to try to connect, or to wait for a free connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long to wait for the answer to a statement before the connection is closed.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The settings of every session, whatever the database's own defaults are.
 ///
@@ -52,60 +69,125 @@ const SESSION: [(&str, &str); 8] = [
 #[derive(Debug)]
 pub(super) struct PostgresStore {
     address: String,
-    connections: KeptPool<Postgres>,
+    committing: KeptPool<Postgres>,
+    reading: KeptPool<Postgres>,
+    probing: Arc<KeptPool<Postgres>>,
+    /// How many connections for changes were made so far.
+    connections_made: Arc<AtomicU64>,
+    replaced_at: ReplacedAt,
 }
 
 impl PostgresStore {
-    /// Connects and applies the migrations.
-    pub(super) async fn connect(url: &str) -> Result<Self, OpenError> {
-        let options = PgConnectOptions::from_str(url)
-            .map_err(OpenError::InvalidUrl)?
-            .application_name("storage-server")
-            .options(SESSION)
-            .disable_statement_logging();
+    /// Connects, and applies the migrations or checks them.
+    pub(super) async fn connect(url: &str, migrations: Migrations) -> Result<Self, OpenError> {
+        let options = options(url)?;
         let address = address(&options);
+        let connection = open_session(&options, migrations).await?;
         let connect_error = |source| OpenError::Connect { database: address.clone(), source };
-
-        let mut connection = options.connect().await.map_err(connect_error)?;
-        if let Some(reason) = unsafe_setting(&mut connection).await.map_err(connect_error)? {
-            return Err(OpenError::Unsafe { database: address, reason: reason.to_owned() });
-        }
-        // Migrations wait for another server that migrates at this moment.
-        let patient = "set lock_timeout = 0; set statement_timeout = 0";
-        connection.execute(patient).await.map_err(connect_error)?;
-        migrate(&migrator(), &mut connection, &address).await?;
         connection.close().await.map_err(connect_error)?;
 
-        // The settings are checked again for each connection: the server may have been restarted.
-        let pool = PgPoolOptions::new()
-            .max_connections(CONNECTIONS)
-            .acquire_timeout(CONNECT_TIMEOUT)
-            .after_connect(|connection, _| {
-                Box::pin(async {
-                    let reason = unsafe_setting(connection).await?;
-                    reason.map_or(Ok(()), |reason| Err(sqlx::Error::Configuration(reason.into())))
-                })
-            })
-            .connect_lazy_with(options);
-        Ok(Self { address, connections: KeptPool::new(pool) })
+        let replaced_at = ReplacedAt::default();
+        let pool = |connections| {
+            let made = Arc::new(AtomicU64::new(0));
+            let counted = made.clone();
+            let pool = PgPoolOptions::new()
+                .max_connections(connections)
+                .acquire_timeout(CONNECT_TIMEOUT)
+                .after_connect(move |connection, _| {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    Box::pin(check_settings(connection))
+                });
+            (KeptPool::new(pool, options.clone(), replaced_at.clone()), made)
+        };
+        let (committing, connections_made) = pool(COMMITTING);
+        let ((reading, _), (probing, _)) = (pool(READING), pool(PROBING));
+        let probing = Arc::new(probing);
+        Ok(Self { address, committing, reading, probing, connections_made, replaced_at })
+    }
+}
+
+fn options(url: &str) -> Result<PgConnectOptions, OpenError> {
+    Ok(PgConnectOptions::from_str(url)
+        .map_err(OpenError::InvalidUrl)?
+        .application_name("storage-server")
+        .options(SESSION)
+        .disable_statement_logging())
+}
+
+/// Connects to a database that keeps fences safely, and applies the migrations or checks them. The
+/// session waits for locks without a limit, such as for another server that migrates at this moment.
+async fn open_session(
+    options: &PgConnectOptions,
+    migrations: Migrations,
+) -> Result<PgConnection, OpenError> {
+    let address = address(options);
+    let connect_error = |source| OpenError::Connect { database: address.clone(), source };
+    let mut connection = options.connect().await.map_err(connect_error)?;
+    if let Some(reason) = unsafe_setting(&mut connection).await.map_err(connect_error)? {
+        return Err(OpenError::Unsafe { database: address, reason: reason.to_owned() });
+    }
+    let patient = "set lock_timeout = 0; set statement_timeout = 0";
+    connection.execute(patient).await.map_err(connect_error)?;
+    let table = "select to_regclass('storage.migrations') is not null";
+    let exists = sqlx::query_scalar(table).fetch_one(&mut connection).await;
+    let exists = exists.map_err(connect_error)?;
+    prepare(migrations, &migrator(), &mut connection, exists, &address).await?;
+    Ok(connection)
+}
+
+impl PostgresStore {
+    /// Runs a statement that changes nothing.
+    async fn ask<T>(
+        &self,
+        connections: &KeptPool<Postgres>,
+        statement: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, Unreachable> {
+        let mut connection = connections.take().await?;
+        let answered = timeout(ANSWER_TIMEOUT, statement(&mut connection)).await;
+        Ok(self.keep_or_close(connections, connection, answered)?)
     }
 
     /// Keeps the connection if its statement was answered. Closes it if the statement may still be
     /// running.
     fn keep_or_close<T>(
         &self,
+        connections: &KeptPool<Postgres>,
         mut connection: PoolConnection<Postgres>,
         answered: Result<Result<T, sqlx::Error>, Elapsed>,
     ) -> Result<T, sqlx::Error> {
-        let answer = answered.unwrap_or_else(|_| Err(no_answer()));
-        match answer {
-            Ok(_) => self.connections.keep(connection),
+        let answer = answered.unwrap_or_else(|_| {
+            tokio::spawn(end_sessions(self.probing.clone(), self.address.clone()));
+            Err(no_answer())
+        });
+        match &answer {
+            Ok(_) => connections.keep(connection),
+            // The primary may have become a standby, and the other sessions may lead to it too.
+            Err(error) if is_read_only(error) => {
+                self.replaced_at.replace_all();
+                connection.close_on_drop();
+            }
             // The session may have survived this error or not: the pool pings it on its return.
             Err(sqlx::Error::Database(_)) => {}
             Err(_) => connection.close_on_drop(),
         }
         answer
     }
+}
+
+/// Ends sessions that wait for a standby though this server has closed their connections.
+async fn end_sessions(connections: Arc<KeptPool<Postgres>>, database: String) {
+    let ended = async {
+        let mut connection = connections.take().await?;
+        end_silent_sessions(&mut connection).await
+    };
+    if let Ok(Err(error)) = timeout(ANSWER_TIMEOUT, ended).await {
+        tracing::warn!(database, "can't end the sessions that gave no answer: {error}");
+    }
+}
+
+fn is_read_only(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.as_deref() == Some(READ_ONLY)
 }
 
 /// The address of the database, without user and password.
@@ -118,24 +200,27 @@ fn address(options: &PgConnectOptions) -> String {
     format!("PostgreSQL database {database} at {host}:{}", options.get_port())
 }
 
-fn no_answer() -> sqlx::Error {
-    let timeout = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
-    sqlx::Error::Io(std::io::Error::new(ErrorKind::TimedOut, timeout))
-}
-
 /// Why the database would not keep fences safely, if so.
 async fn unsafe_setting(
     connection: &mut PgConnection,
 ) -> Result<Option<&'static str>, sqlx::Error> {
-    let (fsync, encoding): (String, String) =
-        sqlx::query_as("select current_setting('fsync'), current_setting('server_encoding')")
-            .fetch_one(connection)
-            .await?;
-    Ok(match (fsync.as_str(), encoding.as_str()) {
-        ("on", "UTF8") => None,
-        ("on", _) => Some("its encoding is not UTF8, so it can't hold every name"),
+    let (is_standby, fsync, encoding): (bool, String, String) = sqlx::query_as(
+        "select pg_is_in_recovery(), current_setting('fsync'), current_setting('server_encoding')",
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok(match (is_standby, fsync.as_str(), encoding.as_str()) {
+        (true, ..) => Some("it is a standby, which takes no writes"),
+        (_, "on", "UTF8") => None,
+        (_, "on", _) => Some("its encoding is not UTF8, so it can't hold every name"),
         _ => Some("PostgreSQL runs with fsync=off, and would lose fences in a crash"),
     })
+}
+
+/// Checks the settings of a new connection: the server may have been restarted with others.
+async fn check_settings(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let reason = unsafe_setting(connection).await?;
+    reason.map_or(Ok(()), |reason| Err(sqlx::Error::Configuration(reason.into())))
 }
 
 /// The migrations. They have a bookkeeping table of their own, because the database may also have a
@@ -153,16 +238,23 @@ impl Store for PostgresStore {
         &self.address
     }
 
-    async fn load(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Row>, Unreachable> {
-        let mut connection = self.connections.take().await?;
-        let answered = timeout(ANSWER_TIMEOUT, load_rows(&mut connection, wanted)).await;
-        Ok(self.keep_or_close(connection, answered)?)
+    async fn load(
+        &self,
+        wanted: &[Wanted<'_>],
+    ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable> {
+        self.ask(&self.committing, async |connection| load_rows(connection, wanted).await).await
+    }
+
+    async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
+        let load = async |connection: &mut _| load_rows(connection, &[wanted]).await;
+        let mut rows = self.ask(&self.reading, load).await?;
+        Ok(rows.pop().expect("one row is wanted")?)
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
-        let mut connection = self.connections.take().await.map_err(ApplyError::Unchanged)?;
+        let mut connection = self.committing.take().await.map_err(ApplyError::Unchanged)?;
         let answered = timeout(ANSWER_TIMEOUT, apply_changes(&mut connection, changes)).await;
-        self.keep_or_close(connection, answered)
+        self.keep_or_close(&self.committing, connection, answered)
             .or_else(|error| lost_race(error).map(|LostRace| vec![false; changes.len()]))
     }
 
@@ -173,12 +265,20 @@ impl Store for PostgresStore {
         wanted: Wanted<'_>,
         decide: Decide<'_>,
     ) -> Result<bool, ApplyError> {
-        let mut connection = self.connections.take().await.map_err(ApplyError::Unchanged)?;
-        let loaded = timeout(ANSWER_TIMEOUT, lock_and_load(&mut connection, wanted)).await;
+        let mut connection = self.committing.take().await.map_err(ApplyError::Unchanged)?;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let loaded = timeout_at(deadline, lock_and_load(&mut connection, wanted)).await;
         let before = match loaded {
-            Ok(Ok(row)) => row,
+            Ok(Ok(Ok(row))) => row,
+            Ok(Ok(Err(unreadable))) => {
+                connection.close_on_drop();
+                return Err(unreadable.into());
+            }
             Ok(Err(error)) => {
                 connection.close_on_drop();
+                if is_read_only(&error) {
+                    self.replaced_at.replace_all();
+                }
                 return match lost_race(error) {
                     // No statement has been sent yet that could change anything.
                     Err(ApplyError::Unknown(error)) => Err(ApplyError::Unchanged(error)),
@@ -192,7 +292,7 @@ impl Store for PostgresStore {
         };
         let after = decide(&before);
         let change = Change { resource: wanted.resource, before: &before, after: &after };
-        let answered = timeout(ANSWER_TIMEOUT, async {
+        let answered = timeout_at(deadline, async {
             let applied =
                 before == after || apply_changes(&mut connection, &[change]).await? == [true];
             connection.execute("commit").await?;
@@ -202,23 +302,29 @@ impl Store for PostgresStore {
         if !matches!(answered, Ok(Ok(_))) {
             connection.close_on_drop();
         }
-        self.keep_or_close(connection, answered)
+        self.keep_or_close(&self.committing, connection, answered)
             .or_else(|error| lost_race(error).map(|LostRace| false))
     }
 
     async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {
-        Ok(locked_rows(self.connections.pool(), resources).await?)
+        let ask = async |connection: &mut _| locked_rows(connection, resources).await;
+        self.ask(&self.committing, ask).await
+    }
+
+    fn connection_epoch(&self) -> u64 {
+        self.connections_made.load(Ordering::Relaxed)
     }
 
     async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable> {
-        Ok(list_rows(self.connections.pool(), page).await?)
+        self.ask(&self.reading, async |connection| list_rows(connection, page).await).await
     }
 
-    async fn ping(&self) -> Result<(), Unreachable> {
-        sqlx::query("select from storage.resource limit 1")
-            .fetch_optional(self.connections.pool())
-            .await?;
-        Ok(())
+    async fn probe(&self) -> Result<(), Unreachable> {
+        let probed = self.ask(&self.probing, probe).await;
+        if let Err(Unreachable(sqlx::Error::Configuration(_))) = probed {
+            self.replaced_at.replace_all();
+        }
+        probed
     }
 
     /// PostgreSQL needs no cleanup.

@@ -1,28 +1,56 @@
 //! The schema of the server's own tables.
 
-use std::ops::Deref;
-
-use sqlx::{
-    Acquire,
-    migrate::{Migrate, MigrateError, Migrator},
-};
+use sqlx::migrate::{Migrate, MigrateError, Migrator};
 
 use super::error::OpenError;
 
-/// Brings the schema up to date. `name` is the database's address, for errors.
-pub(super) async fn migrate<'a, A>(
+/// What to do if migrations are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migrations {
+    /// Apply them, which needs the right to create tables.
+    Apply,
+    /// Fail, and create nothing.
+    Check,
+}
+
+/// Brings the schema up to date, or checks that it is. `name` is the database's address, for errors.
+/// `exists` says whether the table of applied migrations does.
+///
+/// Nothing is created if nothing is missing. So a role that may not create tables can run the server.
+pub(super) async fn prepare<C: Migrate>(
+    migrations: Migrations,
     migrator: &Migrator,
-    database: A,
+    connection: &mut C,
+    exists: bool,
     name: &str,
-) -> Result<(), OpenError>
-where
-    A: Acquire<'a>,
-    <A::Connection as Deref>::Target: Migrate,
-{
-    migrator.run(database).await.map_err(|error| match error {
+) -> Result<(), OpenError> {
+    let failed = |error| match error {
         MigrateError::VersionMissing(migration) => {
             OpenError::NewerSchema { database: name.to_owned(), migration }
         }
         source => OpenError::Migrate { database: name.to_owned(), source },
-    })
+    };
+    if exists && is_up_to_date(migrator, connection).await.map_err(failed)? {
+        return Ok(());
+    }
+    match migrations {
+        Migrations::Apply => migrator.run_direct(None, connection, false).await.map_err(failed),
+        Migrations::Check => Err(OpenError::OutdatedSchema { database: name.to_owned() }),
+    }
+}
+
+/// Whether no migration is missing. The migrator makes the same checks, but creates its table first.
+async fn is_up_to_date<C: Migrate>(
+    migrator: &Migrator,
+    connection: &mut C,
+) -> Result<bool, MigrateError> {
+    let applied = connection.list_applied_migrations(&migrator.table_name).await?;
+    for applied in &applied {
+        let known = migrator.iter().find(|migration| migration.version == applied.version);
+        let known = known.ok_or(MigrateError::VersionMissing(applied.version))?;
+        if known.checksum != applied.checksum {
+            return Err(MigrateError::VersionMismatch(applied.version));
+        }
+    }
+    Ok(applied.len() == migrator.iter().count())
 }

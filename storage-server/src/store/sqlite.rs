@@ -1,5 +1,8 @@
 //! Resources in an SQLite file.
 
+mod file;
+pub(crate) mod integrity;
+pub(crate) mod maintenance;
 mod statements;
 
 use std::{str::FromStr, time::Duration};
@@ -11,46 +14,63 @@ use sqlx::{
     migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
-use tokio::sync::Mutex;
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout, timeout_at},
+};
 
-use self::statements::{apply_changes, list_rows, load_rows};
+use self::{
+    file::OpenedFile,
+    integrity::{check_integrity, primary_code},
+    statements::{apply_changes, list_rows, load_rows, probe},
+};
 use super::{
     Change, Decide, Store, Wanted,
-    error::{ApplyError, OpenError, Unreachable},
-    kept_pool::KeptPool,
+    error::{
+        ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
+    },
+    kept_pool::{KeptPool, ReplacedAt},
     list::{Listed, Page},
-    schema::migrate,
+    open::MissingFile,
+    schema::{Migrations, prepare},
 };
 use crate::row::Row;
 
 /// How long to wait while another process writes to the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
-const READERS: u32 = 4;
+/// The largest size of each connection's page cache, in units of -1024 bytes.
+const PAGE_CACHE: &str = "-65536";
+/// The connections over which the committer loads rows.
+const LOADING: u32 = 2;
+/// The connections of all other reads.
+const READING: u32 = 4;
+/// How long a read waits for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Resources in an SQLite file, in WAL mode with `synchronous=FULL`: a commit is on the disk before
 /// it is reported.
 #[derive(Debug)]
 pub(super) struct SqliteStore {
     url: String,
+    file: OpenedFile,
     /// SQLite has one writer at a time, and this mutex is fairer than its locks.
     writer: Mutex<SqliteConnection>,
-    readers: KeptPool<Sqlite>,
+    loading: KeptPool<Sqlite>,
+    reading: KeptPool<Sqlite>,
 }
 
 impl SqliteStore {
-    /// Opens the file, creates it if it doesn't exist, and applies the migrations.
-    pub(super) async fn open(url: &str) -> Result<Self, OpenError> {
-        let options = SqliteConnectOptions::from_str(url)
-            .map_err(OpenError::InvalidUrl)?
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            // On macOS, a plain sync leaves the data in the disk's own cache.
-            .pragma("fullfsync", "on")
-            .pragma("checkpoint_fullfsync", "on")
-            .busy_timeout(BUSY_TIMEOUT)
-            .disable_statement_logging();
+    /// Opens the file, and applies the migrations or checks them.
+    pub(super) async fn open(
+        url: &str,
+        missing_file: MissingFile,
+        migrations: Migrations,
+    ) -> Result<Self, OpenError> {
+        let create = missing_file == MissingFile::Create && migrations == Migrations::Apply;
+        let options = options(url)?.create_if_missing(create);
         let connect_error = |source| OpenError::Connect { database: url.to_owned(), source };
+        let is_new = !options.get_filename().exists();
+        check_integrity(options.get_filename(), url).await?;
         let mut writer = options.connect().await.map_err(connect_error)?;
         let mode: String = sqlx::query_scalar("pragma journal_mode")
             .fetch_one(&mut writer)
@@ -60,14 +80,57 @@ impl SqliteStore {
             let reason = format!("it must be a file in WAL mode, and its mode is '{mode}'");
             return Err(OpenError::Unsafe { database: url.to_owned(), reason });
         }
-        migrate(&migrator(), &mut writer, url).await?;
-        let readers = SqlitePoolOptions::new().max_connections(READERS).connect_lazy_with(options);
+        prepare_schema(migrations, &mut writer, url).await?;
+        let file = OpenedFile::note(options.get_filename())
+            .map_err(|error| connect_error(error.into()))?;
+        if is_new {
+            tracing::warn!(
+                database = url,
+                "the file did not exist: it was created, without fences"
+            );
+        }
+        // A later connection must not create the file again after it was deleted.
+        let options = options.create_if_missing(false);
+        let pool = |connections| {
+            let pool = SqlitePoolOptions::new()
+                .max_connections(connections)
+                .acquire_timeout(CONNECT_TIMEOUT);
+            KeptPool::new(pool, options.clone(), ReplacedAt::default())
+        };
         Ok(Self {
             url: url.to_owned(),
+            file,
             writer: Mutex::new(writer),
-            readers: KeptPool::new(readers),
+            loading: pool(LOADING),
+            reading: pool(READING),
         })
     }
+}
+
+/// How every connection is opened.
+fn options(url: &str) -> Result<SqliteConnectOptions, OpenError> {
+    Ok(SqliteConnectOptions::from_str(url)
+        .map_err(OpenError::InvalidUrl)?
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        // On macOS, a plain sync leaves the data in the disk's own cache.
+        .pragma("fullfsync", "on")
+        .pragma("checkpoint_fullfsync", "on")
+        .busy_timeout(BUSY_TIMEOUT)
+        .pragma("cache_size", PAGE_CACHE)
+        .disable_statement_logging())
+}
+
+async fn prepare_schema(
+    migrations: Migrations,
+    connection: &mut SqliteConnection,
+    url: &str,
+) -> Result<(), OpenError> {
+    let table = "select count(*) > 0 from sqlite_schema where name = 'storage_migrations'";
+    let exists = sqlx::query_scalar(table).fetch_one(&mut *connection).await;
+    let exists =
+        exists.map_err(|source| OpenError::Connect { database: url.to_owned(), source })?;
+    prepare(migrations, &migrator(), connection, exists, url).await
 }
 
 /// The migrations. They have a bookkeeping table of their own, because the database may also have a
@@ -84,16 +147,29 @@ impl Store for SqliteStore {
         &self.url
     }
 
-    async fn load(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Row>, Unreachable> {
-        let mut reader = self.readers.take().await?;
-        let rows = load_rows(&mut reader, wanted).await?;
-        self.readers.keep(reader);
-        Ok(rows)
+    async fn load(
+        &self,
+        wanted: &[Wanted<'_>],
+    ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable> {
+        self.ask(&self.loading, async |connection| load_rows(connection, wanted).await).await
+    }
+
+    async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
+        let load = async |connection: &mut _| load_rows(connection, &[wanted]).await;
+        let mut rows = self.ask(&self.reading, load).await?;
+        Ok(rows.pop().expect("one row is wanted")?)
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
-        let mut writer = self.writer.lock().await;
-        apply_changes(&mut writer, changes).await.map_err(apply_error)
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let waited = timeout_at(deadline, self.writer.lock()).await;
+        let mut writer = waited.map_err(|_| ApplyError::Unchanged(no_answer()))?;
+        self.file.check().map_err(|error| ApplyError::Unchanged(error.into()))?;
+        let answered = timeout_at(deadline, apply_changes(&mut writer, changes)).await;
+        let applied = answered.unwrap_or_else(|_| Err(no_answer())).map_err(apply_error)?;
+        // A file that was deleted meanwhile has taken the changes with it.
+        self.file.check().map_err(|error| ApplyError::Unknown(error.into()))?;
+        Ok(applied)
     }
 
     /// SQLite's writers wait for each other, so no writer is always too late.
@@ -106,7 +182,7 @@ impl Store for SqliteStore {
             .load(&[wanted])
             .await
             .map_err(|Unreachable(error)| ApplyError::Unchanged(error))?;
-        let before = rows.pop().expect("one row is wanted");
+        let before = rows.pop().expect("one row is wanted")?;
         let after = decide(&before);
         let change = Change { resource: wanted.resource, before: &before, after: &after };
         Ok(before == after || self.apply(&[change]).await? == [true])
@@ -117,15 +193,19 @@ impl Store for SqliteStore {
         Ok(vec![false; resources.len()])
     }
 
-    async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable> {
-        Ok(list_rows(self.readers.pool(), page).await?)
+    /// A file loses no changes while it is open.
+    fn connection_epoch(&self) -> u64 {
+        0
     }
 
-    async fn ping(&self) -> Result<(), Unreachable> {
-        sqlx::query("select 1 from storage_resource limit 1")
-            .fetch_optional(self.readers.pool())
-            .await?;
-        Ok(())
+    async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable> {
+        self.ask(&self.reading, async |connection| list_rows(connection, page).await).await
+    }
+
+    async fn probe(&self) -> Result<(), Unreachable> {
+        self.file.check().map_err(sqlx::Error::from)?;
+        let probe = async { probe(&mut *self.writer.lock().await).await };
+        Ok(timeout(ANSWER_TIMEOUT, probe).await.unwrap_or_else(|_| Err(no_answer()))?)
     }
 
     /// Moves everything from the write-ahead log into the database file.
@@ -139,11 +219,33 @@ impl Store for SqliteStore {
     }
 }
 
+impl SqliteStore {
+    /// Runs a statement that changes nothing.
+    async fn ask<T>(
+        &self,
+        connections: &KeptPool<Sqlite>,
+        statement: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, Unreachable> {
+        let mut connection = connections.take().await?;
+        match timeout(ANSWER_TIMEOUT, statement(&mut connection)).await {
+            Ok(answer) => {
+                let answer = answer?;
+                connections.keep(connection);
+                // The answer must be of the file whose fences count.
+                self.file.check().map_err(sqlx::Error::from)?;
+                Ok(answer)
+            }
+            Err(_) => {
+                connection.close_on_drop();
+                Err(no_answer().into())
+            }
+        }
+    }
+}
+
 /// What a failed statement left behind, by SQLite's primary result code.
 fn apply_error(error: sqlx::Error) -> ApplyError {
-    let code = error.as_database_error().and_then(|error| error.code());
-    let code: Option<u32> = code.and_then(|code| code.parse().ok());
-    match code.map(|extended| extended & 0xff) {
+    match primary_code(&error) {
         // BUSY, LOCKED, READONLY, FULL, CONSTRAINT: the statement was rolled back.
         Some(5 | 6 | 8 | 13 | 19) => ApplyError::Unchanged(error),
         _ => ApplyError::Unknown(error),

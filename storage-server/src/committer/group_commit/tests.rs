@@ -11,7 +11,7 @@ use crate::{
     operation::{Action, Decided, Operation, Outcome},
     store::{
         Decide,
-        error::Unreachable,
+        error::{ReadError, Unreachable},
         list::{Listed, Page},
     },
 };
@@ -31,9 +31,21 @@ impl Store for Scripted {
         "scripted"
     }
 
-    async fn load(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Row>, Unreachable> {
+    async fn load(
+        &self,
+        wanted: &[Wanted<'_>],
+    ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable> {
         *self.loaded.lock().unwrap() += wanted.len();
-        Ok(vec![self.row.lock().unwrap().clone(); wanted.len()])
+        let row = self.row.lock().unwrap().clone();
+        let load = |wanted: &Wanted<'_>| match wanted.resource.as_str() {
+            "unreadable" => Err(UnreadableRow::new("unreadable", "of this test")),
+            _ => Ok(row.clone()),
+        };
+        Ok(wanted.iter().map(load).collect())
+    }
+
+    async fn read(&self, _wanted: Wanted<'_>) -> Result<Row, ReadError> {
+        Ok(self.row.lock().unwrap().clone())
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
@@ -48,7 +60,7 @@ impl Store for Scripted {
         wanted: Wanted<'_>,
         decide: Decide<'_>,
     ) -> Result<bool, ApplyError> {
-        let before = self.load(&[wanted]).await.unwrap().pop().expect("one row is wanted");
+        let before = self.load(&[wanted]).await.unwrap().pop().expect("one row is wanted")?;
         let after = decide(&before);
         let change = Change { resource: wanted.resource, before: &before, after: &after };
         Ok(self.apply(&[change]).await? == [true])
@@ -58,12 +70,16 @@ impl Store for Scripted {
         Ok(vec![false; resources.len()])
     }
 
+    fn connection_epoch(&self) -> u64 {
+        0
+    }
+
     async fn list(&self, _page: &Page) -> Result<Vec<Listed>, Unreachable> {
         unreachable!("a committer lists nothing")
     }
 
-    async fn ping(&self) -> Result<(), Unreachable> {
-        unreachable!("a committer pings nothing")
+    async fn probe(&self) -> Result<(), Unreachable> {
+        unreachable!("a committer probes nothing")
     }
 
     async fn close(&self) {
@@ -81,8 +97,8 @@ fn claim(resource: &str, token: u64) -> (Job, Decision) {
         action: Action::Claim,
     };
     let (reply, decision) = oneshot::channel();
-    let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-    (Job::new(operation, reply, place), decision)
+    let room = || Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+    (Job::new(operation, reply, [room(), room()]), decision)
 }
 
 fn committer(
@@ -176,4 +192,19 @@ async fn blocked_resource_is_found_by_halving_and_the_rest_goes_on() {
     for answered in [0, 1, 3] {
         assert!(outcome(&mut decisions[answered]).is_ok());
     }
+}
+
+#[tokio::test]
+async fn unreadable_row_fails_alone_and_is_never_written() {
+    let (store, committer) = committer([]);
+    let (jobs, mut decisions): (Vec<_>, Vec<_>) =
+        ["a", "unreadable", "z"].map(|resource| claim(resource, 1)).into_iter().unzip();
+    committer.commit(jobs).await;
+    assert!(outcome(&mut decisions[0]).is_ok() && outcome(&mut decisions[2]).is_ok());
+    assert_eq!(outcome(&mut decisions[1]), Err(UnavailableOutcome::None));
+
+    let (job, mut decision) = claim("unreadable", 1);
+    committer.commit_alone("unreadable".parse().unwrap(), vec![job]).await;
+    assert_eq!(outcome(&mut decision), Err(UnavailableOutcome::None));
+    assert_eq!(*store.applied.lock().unwrap(), [["a", "z"]]);
 }

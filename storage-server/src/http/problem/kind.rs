@@ -58,6 +58,9 @@ kinds! {
          changed. The token was accepted, and has claimed the resource.";
     VALUE_TOO_LARGE = "value-too-large", PAYLOAD_TOO_LARGE, "The value is too large",
         "The body has more bytes than the server's limit (--max-value-bytes).";
+    ENCODED_VALUE = "encoded-value", UNSUPPORTED_MEDIA_TYPE, "The value is encoded",
+        "Values are stored and served as they are sent, and a Content-Encoding is not kept. Send \
+         the value without one.";
     TOKEN_REQUIRED = "token-required", PRECONDITION_REQUIRED, "A fencing token is required",
         "Writes, deletes and claims need the header Fencing-Token, with the token that came with \
          the lock. Without it, the server could not recognise a late writer.";

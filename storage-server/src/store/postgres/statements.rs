@@ -1,14 +1,17 @@
 //! The statements of the PostgreSQL store.
 
+use std::ops::Range;
+
 use fence::ResourceName;
-use sqlx::{Executor, PgConnection, PgPool};
+use sqlx::{Executor, PgConnection};
 
 use crate::{
     row::Row,
     store::{
         Change, Wanted, WantedValue,
-        columns::{ChangedRow, ListedRow, LoadedRow},
-        list::{Listed, Page},
+        columns::{ChangedRow, decode_listed, decode_rows},
+        error::{ANSWER_TIMEOUT, UnreadableRow},
+        list::{Listed, Page, ReadablePage},
     },
 };
 
@@ -16,15 +19,16 @@ use crate::{
 pub(super) async fn load_rows(
     connection: &mut PgConnection,
     wanted: &[Wanted<'_>],
-) -> Result<Vec<Row>, sqlx::Error> {
+) -> Result<Vec<Result<Row, UnreadableRow>>, sqlx::Error> {
     let resources: Vec<_> = wanted.iter().map(|wanted| wanted.resource.as_str()).collect();
     let whole: Vec<_> = wanted.iter().map(|wanted| wanted.value == WantedValue::Whole).collect();
-    let rows: Vec<LoadedRow> = sqlx::query_as(
+    let rows = sqlx::query(
         r#"
         select r.token, r.holder, r.version, r.bytes is not null as has_value,
             case when w.whole then r.content_type end as content_type,
             case when w.whole then r.bytes end as bytes,
-            r.value_token, r.value_holder
+            r.value_token, r.value_holder,
+            (select token from storage.floor where id = 1) as floor
         from unnest($1::text[], $2::bool[]) with ordinality as w (resource, whole, ordinal)
         left join storage.resource r on r.resource = w.resource
         order by w.ordinal
@@ -34,7 +38,7 @@ pub(super) async fn load_rows(
     .bind(whole)
     .fetch_all(connection)
     .await?;
-    rows.into_iter().map(Row::try_from).collect()
+    Ok(decode_rows(wanted, &rows))
 }
 
 /// Begins a transaction, and loads a row under its lock.
@@ -43,7 +47,7 @@ pub(super) async fn load_rows(
 pub(super) async fn lock_and_load(
     connection: &mut PgConnection,
     wanted: Wanted<'_>,
-) -> Result<Row, sqlx::Error> {
+) -> Result<Result<Row, UnreadableRow>, sqlx::Error> {
     let begin = "
         begin;
         set local lock_timeout = '100ms';
@@ -72,11 +76,13 @@ pub(super) async fn apply_changes(
         r#"
         with change as (
             select * from unnest(
-                $1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[],
-                $7::bool[], $8::text[], $9::bytea[], $10::bigint[], $11::text[]
+                $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bool[], $6::bigint[],
+                $7::bigint[], $8::text[], $9::bigint[], $10::bool[], $11::text[], $12::bytea[],
+                $13::bigint[], $14::text[]
             ) with ordinality as change (
-                resource, expected_token, expected_version, token, holder, version,
-                keeps_value, content_type, bytes, value_token, value_holder, ordinal
+                resource, expected_token, expected_holder, expected_version, expected_value,
+                expected_floor, token, holder, version, keeps_value, content_type, bytes, value_token,
+                value_holder, ordinal
             )
         ), updated as (
             update storage.resource r
@@ -87,7 +93,9 @@ pub(super) async fn apply_changes(
                 value_holder = case when c.keeps_value then r.value_holder else c.value_holder end
             from change c
             where r.resource = c.resource and r.version = c.expected_version
-                and r.token is not distinct from c.expected_token
+                and r.token is not distinct from c.expected_token and r.holder = c.expected_holder
+                and (r.bytes is not null) = c.expected_value
+                and (select token from storage.floor where id = 1) is not distinct from c.expected_floor
             returning c.ordinal
         ), inserted as (
             insert into storage.resource (
@@ -96,6 +104,7 @@ pub(super) async fn apply_changes(
             select resource, token, holder, version, content_type, bytes, value_token, value_holder
             from change
             where expected_version = 0 and expected_token is null
+                and (select token from storage.floor where id = 1) is not distinct from expected_floor
             order by ordinal
             on conflict (resource) do nothing
             returning resource
@@ -107,7 +116,10 @@ pub(super) async fn apply_changes(
     )
     .bind(column(&rows, |row| row.resource))
     .bind(column(&rows, |row| row.expected_token))
+    .bind(column(&rows, |row| row.expected_holder))
     .bind(column(&rows, |row| row.expected_version))
+    .bind(column(&rows, |row| row.expected_value))
+    .bind(column(&rows, |row| row.expected_floor))
     .bind(column(&rows, |row| row.token))
     .bind(column(&rows, |row| row.holder))
     .bind(column(&rows, |row| row.version))
@@ -127,7 +139,7 @@ pub(super) async fn apply_changes(
 
 /// Whether another transaction holds a lock on the row at this moment, for each resource.
 pub(super) async fn locked_rows(
-    pool: &PgPool,
+    connection: &mut PgConnection,
     resources: &[&ResourceName],
 ) -> Result<Vec<bool>, sqlx::Error> {
     let resources: Vec<_> = resources.iter().map(|resource| resource.as_str()).collect();
@@ -147,29 +159,66 @@ pub(super) async fn locked_rows(
         "#,
     )
     .bind(resources)
-    .fetch_all(pool)
+    .fetch_all(connection)
     .await
 }
 
 /// Lists resources that have a value, in the byte order of their names.
-pub(super) async fn list_rows(pool: &PgPool, page: &Page) -> Result<Vec<Listed>, sqlx::Error> {
-    let rows: Vec<ListedRow> = sqlx::query_as(
-        r#"
+pub(super) async fn list_rows(
+    connection: &mut PgConnection,
+    page: &Page,
+) -> Result<Vec<Listed>, sqlx::Error> {
+    let Range { start, end } = page.range();
+    let select = r#"
         select resource, value_token, version, length(bytes)::bigint as size
         from storage.resource
         where bytes is not null
-            and resource > $1 and resource >= $2 and ($3 is null or resource < $3)
+            and resource >= $1 and resource < $2
         order by resource
-        limit $4
+        limit $3
+        "#;
+    let mut readable = ReadablePage::new(page);
+    loop {
+        let rows = sqlx::query(select).bind(&start).bind(&end).bind(i64::from(readable.limit));
+        let rows = rows.fetch_all(&mut *connection).await?;
+        if let Some(listed) = readable.take(decode_listed(&rows)) {
+            return Ok(listed);
+        }
+    }
+}
+
+/// Makes a record in the write-ahead log durable, so that a real commit is tested.
+pub(super) async fn probe(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let is_read_only: bool = sqlx::query_scalar(
+        r#"
+        select current_setting('transaction_read_only')::bool
+            or pg_logical_emit_message(true, 'storage-server', 'probe') is null
         "#,
     )
-    .bind(&page.after)
-    .bind(&page.prefix)
-    .bind(page.prefix_end())
-    .bind(i64::from(page.limit))
-    .fetch_all(pool)
+    .fetch_one(connection)
     .await?;
-    rows.into_iter().map(Listed::try_from).collect()
+    if is_read_only {
+        return Err(sqlx::Error::Configuration("it is read-only".into()));
+    }
+    Ok(())
+}
+
+/// Ends sessions of this user's servers that have waited for a synchronous standby for so long that
+/// their server has closed the connection. They don't notice that, and PostgreSQL would run out of
+/// connections.
+pub(super) async fn end_silent_sessions(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        r#"
+        select pg_terminate_backend(pid)
+        from pg_stat_activity
+        where usename = current_user and application_name = 'storage-server'
+            and wait_event = 'SyncRep' and state_change < now() - make_interval(secs => $1)
+        "#,
+    )
+    .bind(ANSWER_TIMEOUT.as_secs_f64() - 1.0)
+    .execute(connection)
+    .await
+    .map(drop)
 }
 
 /// One column of the changed rows, as an array for PostgreSQL.

@@ -3,68 +3,83 @@
 //! SQLite has no arrays, so rows travel as JSON. `jsonb_each` is twice as fast here as `json_each`,
 //! which turns each row back into text. It needs SQLite 3.51, which is compiled into the server.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::Range};
 
-use serde::Serialize;
-use sqlx::{SqliteConnection, SqlitePool};
+use fence::Token;
+use serde::{Serialize, Serializer, ser::SerializeTuple};
+use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 
 use crate::{
     row::Row,
     store::{
         Change, Wanted, WantedValue,
-        columns::{ChangedRow, ListedRow, LoadedRow},
-        list::{Listed, Page},
+        columns::{ChangedRow, decode_listed, decode_rows},
+        error::UnreadableRow,
+        list::{Listed, Page, ReadablePage},
     },
 };
 
-#[derive(Serialize)]
-struct WantedRow<'a> {
-    resource: &'a str,
-    whole: bool,
-}
-
-/// A changed row, and the place of its value in the blob.
-#[derive(Serialize)]
+/// A changed row, and the place of its value in the blob. It is serialized as an array: SQLite would
+/// parse the names of columns once for each row.
 struct PlacedRow<'a> {
-    #[serde(flatten)]
     row: ChangedRow<'a>,
     /// The value's first byte, counted from 1.
     start: usize,
-    /// Null if there is no value.
+    /// `None` if there is no value.
     length: Option<usize>,
+}
+
+impl Serialize for PlacedRow<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { row, start, length } = self;
+        let mut columns = serializer.serialize_tuple(14)?;
+        columns.serialize_element(row.resource)?;
+        columns.serialize_element(&row.expected_token)?;
+        columns.serialize_element(row.expected_holder)?;
+        columns.serialize_element(&row.expected_version)?;
+        columns.serialize_element(&row.expected_value)?;
+        columns.serialize_element(&row.token)?;
+        columns.serialize_element(row.holder)?;
+        columns.serialize_element(&row.version)?;
+        columns.serialize_element(&row.keeps_value)?;
+        columns.serialize_element(&row.content_type)?;
+        columns.serialize_element(start)?;
+        columns.serialize_element(length)?;
+        columns.serialize_element(&row.value_token)?;
+        columns.serialize_element(&row.value_holder)?;
+        columns.end()
+    }
 }
 
 /// Loads rows, all as of one moment.
 pub(super) async fn load_rows(
     connection: &mut SqliteConnection,
     wanted: &[Wanted<'_>],
-) -> Result<Vec<Row>, sqlx::Error> {
-    let wanted: Vec<_> = wanted
+) -> Result<Vec<Result<Row, UnreadableRow>>, sqlx::Error> {
+    let wanted_rows: Vec<_> = wanted
         .iter()
-        .map(|wanted| WantedRow {
-            resource: wanted.resource.as_str(),
-            whole: wanted.value == WantedValue::Whole,
-        })
+        .map(|wanted| (wanted.resource.as_str(), wanted.value == WantedValue::Whole))
         .collect();
-    let rows: Vec<LoadedRow> = sqlx::query_as(
+    let rows = sqlx::query(
         r#"
         with wanted as materialized (
-            select key as ordinal, value ->> 'resource' as resource, value ->> 'whole' as whole
+            select key as ordinal, value ->> 0 as resource, value ->> 1 as whole
             from jsonb_each(?)
         )
         select r.token, r.holder, r.version, r.bytes is not null as has_value,
             iif(w.whole, r.content_type, null) as content_type,
             iif(w.whole, r.bytes, null) as bytes,
-            r.value_token, r.value_holder
+            r.value_token, r.value_holder,
+            (select token from storage_floor where id = 1) as floor
         from wanted w
         left join storage_resource r on r.resource = w.resource
         order by w.ordinal
         "#,
     )
-    .bind(to_json(&wanted))
+    .bind(to_json(&wanted_rows))
     .fetch_all(connection)
     .await?;
-    rows.into_iter().map(Row::try_from).collect()
+    Ok(decode_rows(wanted, &rows))
 }
 
 /// Applies changes in one statement, which compares each row with its loaded state: another process
@@ -76,9 +91,13 @@ pub(super) async fn apply_changes(
     connection: &mut SqliteConnection,
     changes: &[Change<'_>],
 ) -> Result<Vec<bool>, sqlx::Error> {
+    // One batch has one floor, so that no row has to carry it. A change that was decided under a lower
+    // floor is left out.
+    let floor = changes.iter().filter_map(|change| change.before.floor).max();
     let mut blob = Vec::new();
     let rows: Vec<_> = changes
         .iter()
+        .filter(|change| change.before.floor == floor)
         .map(|change| {
             let row = ChangedRow::from(change);
             let (start, length) = (blob.len() + 1, row.bytes.map(<[u8]>::len));
@@ -90,18 +109,20 @@ pub(super) async fn apply_changes(
     let applied: Vec<String> = sqlx::query_scalar(
         r#"
         with change as materialized (
-            select value ->> 'resource' as resource,
-                value ->> 'expected_token' as expected_token,
-                value ->> 'expected_version' as expected_version,
-                value ->> 'token' as token,
-                value ->> 'holder' as holder,
-                value ->> 'version' as version,
-                value ->> 'keeps_value' as keeps_value,
-                value ->> 'content_type' as content_type,
-                value ->> 'start' as start,
-                value ->> 'length' as length,
-                value ->> 'value_token' as value_token,
-                value ->> 'value_holder' as value_holder
+            select value ->> 0 as resource,
+                value ->> 1 as expected_token,
+                value ->> 2 as expected_holder,
+                value ->> 3 as expected_version,
+                value ->> 4 as expected_value,
+                value ->> 5 as token,
+                value ->> 6 as holder,
+                value ->> 7 as version,
+                value ->> 8 as keeps_value,
+                value ->> 9 as content_type,
+                value ->> 10 as start,
+                value ->> 11 as length,
+                value ->> 12 as value_token,
+                value ->> 13 as value_holder
             from jsonb_each(?1)
         )
         insert into storage_resource (
@@ -114,7 +135,10 @@ pub(super) async fn apply_changes(
             iif(c.keeps_value, r.value_holder, c.value_holder)
         from change c
         left join storage_resource r on r.resource = c.resource
-        where r.token is c.expected_token and coalesce(r.version, 0) = c.expected_version
+        where r.token is c.expected_token and coalesce(r.holder, '') = c.expected_holder
+            and coalesce(r.version, 0) = c.expected_version
+            and (r.bytes is not null) = c.expected_value
+            and (select token from storage_floor where id = 1) is ?3
         on conflict (resource) do update set token = excluded.token, holder = excluded.holder,
             version = excluded.version, content_type = excluded.content_type,
             bytes = excluded.bytes, value_token = excluded.value_token,
@@ -124,31 +148,48 @@ pub(super) async fn apply_changes(
     )
     .bind(to_json(&rows))
     .bind(blob)
+    .bind(floor.map(Token::as_i64))
     .fetch_all(connection)
     .await?;
     let applied: HashSet<String> = applied.into_iter().collect();
     Ok(changes.iter().map(|change| applied.contains(change.resource.as_str())).collect())
 }
 
+/// Sets a number in the file's header to its present value, so that a real commit is tested.
+///
+/// Applications keep the version of their schema in this number. In one transaction, none of them
+/// can change it in between.
+pub(super) async fn probe(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let mut transaction = connection.begin_with("begin immediate").await?;
+    let version: i64 =
+        sqlx::query_scalar("pragma user_version").fetch_one(&mut *transaction).await?;
+    let same = format!("pragma user_version = {version}");
+    sqlx::query(AssertSqlSafe(same)).execute(&mut *transaction).await?;
+    transaction.commit().await
+}
+
 /// Lists resources that have a value, in the byte order of their names.
-pub(super) async fn list_rows(pool: &SqlitePool, page: &Page) -> Result<Vec<Listed>, sqlx::Error> {
-    let rows: Vec<ListedRow> = sqlx::query_as(
-        r#"
+pub(super) async fn list_rows(
+    connection: &mut SqliteConnection,
+    page: &Page,
+) -> Result<Vec<Listed>, sqlx::Error> {
+    let Range { start, end } = page.range();
+    let select = r#"
         select resource, value_token, version, length(bytes) as size
         from storage_resource
         where bytes is not null
-            and resource > ?1 and resource >= ?2 and (?3 is null or resource < ?3)
+            and resource >= ?1 and resource < ?2
         order by resource
-        limit ?4
-        "#,
-    )
-    .bind(&page.after)
-    .bind(&page.prefix)
-    .bind(page.prefix_end())
-    .bind(page.limit)
-    .fetch_all(pool)
-    .await?;
-    rows.into_iter().map(Listed::try_from).collect()
+        limit ?3
+        "#;
+    let mut readable = ReadablePage::new(page);
+    loop {
+        let rows = sqlx::query(select).bind(&start).bind(&end).bind(readable.limit);
+        let rows = rows.fetch_all(&mut *connection).await?;
+        if let Some(listed) = readable.take(decode_listed(&rows)) {
+            return Ok(listed);
+        }
+    }
 }
 
 fn to_json(rows: &impl Serialize) -> String {

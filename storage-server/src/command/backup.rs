@@ -1,0 +1,55 @@
+//! `backup`: a copy of an SQLite database.
+
+use std::{fs::File, path::PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use sqlx::Connection;
+
+use super::{
+    print,
+    restore::{check_backup, folder_of, temporary_beside},
+};
+use crate::store::{
+    open::DatabaseKind,
+    sqlite::integrity::{copy_into, foreign_log, path},
+};
+
+#[derive(Debug, Args)]
+pub(super) struct Backup {
+    /// The file to write, which must not exist.
+    file: PathBuf,
+}
+
+impl Backup {
+    /// Copies the database as of one moment into a file, which appears whole or not at all.
+    pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
+        let Self { file: backup } = self;
+        if DatabaseKind::from_url(database_url)? == DatabaseKind::Postgres {
+            bail!(
+                "back up PostgreSQL with pg_dump or a physical backup, and after a restore run \
+                 storage-server fence raise before any server starts"
+            );
+        }
+        ensure!(!backup.exists(), "{} exists already", backup.display());
+        if let Some(reason) = foreign_log(&path(database_url)?) {
+            bail!("{database_url} is damaged: {reason}");
+        }
+
+        // 1. Write and check a temporary file. A crash leaves nothing under the backup's name.
+        let copy = temporary_beside(&backup)?;
+        let name = copy.path().to_str().context("the file's name is not UTF-8")?;
+        copy_into(database_url, name)
+            .await
+            .with_context(|| format!("can't copy {database_url} to {}", backup.display()))?;
+        check_backup(copy.path()).await?.close().await?;
+
+        // 2. Make it durable before it gets its name, and the name after that.
+        copy.as_file().sync_all()?;
+        copy.persist_noclobber(&backup)
+            .with_context(|| format!("can't create {}", backup.display()))?;
+        File::open(folder_of(&backup))?.sync_all()?;
+        print(format_args!("{} is a backup of {database_url}", backup.display()));
+        Ok(())
+    }
+}

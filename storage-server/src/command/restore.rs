@@ -1,0 +1,194 @@
+//! `restore`: a backup in the place of an SQLite database.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use fence::Token;
+use sqlx::{Connection, SqliteConnection};
+use tempfile::NamedTempFile;
+
+use super::print;
+use crate::store::{
+    open::DatabaseKind,
+    sqlite::{
+        integrity::{beside, foreign_log, has_resources, is_busy, open_alone, path, quick_check},
+        maintenance::{floor, set_floor},
+    },
+};
+
+#[derive(Debug, Args)]
+pub(super) struct Restore {
+    /// The backup, which stays as it is.
+    file: PathBuf,
+
+    /// Replace the database that is there, and lose its data.
+    #[arg(long)]
+    force: bool,
+
+    /// Reject all tokens up to this one, as `fence raise` does.
+    #[arg(long, value_name = "TOKEN")]
+    raise_above: Option<Token>,
+}
+
+impl Restore {
+    pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
+        let Self { file: backup, force, raise_above } = self;
+        if DatabaseKind::from_url(database_url)? == DatabaseKind::Postgres {
+            bail!(
+                "restore PostgreSQL with its own tools, and then run storage-server fence raise \
+                 before any server starts"
+            );
+        }
+        let file = path(database_url)?;
+        refuse_to_replace(&file, force)?;
+
+        // 1. Make the new database complete and durable, under another name.
+        let copy = prepare(&backup, &file, raise_above).await?;
+
+        // 2. Move everything of the old database into its file, and keep servers out. Its log would
+        //    become the log of the new database, which would be corrupt.
+        let old = remove_log(&file).await?;
+
+        // 3. Replace the old database by the new one, in one step. Before it, everything is as it
+        //    was. After it, everything is restored.
+        replace(copy, &file)?;
+        if let Some(old) = old {
+            old.close().await?;
+        }
+
+        print(format_args!("{} was restored from {}", file.display(), backup.display()));
+        match raise_above {
+            Some(floor) => print(format_args!("tokens up to {floor} are rejected")),
+            None => print(
+                "The fences are those of the backup, lower than tokens that were issued since. Before a \
+                 server starts, run: storage-server fence raise --all --above TOKEN, with the highest \
+                 token of any lock.",
+            ),
+        }
+        Ok(())
+    }
+}
+
+fn refuse_to_replace(file: &Path, force: bool) -> anyhow::Result<()> {
+    if force {
+        return Ok(());
+    }
+    for part in [file.to_owned(), beside(file, "-wal"), beside(file, "-journal")] {
+        ensure!(!part.exists(), "{} exists: add --force to replace it", part.display());
+    }
+    Ok(())
+}
+
+/// Copies the backup beside the file that it will replace, checks the copy, and raises its floor.
+async fn prepare(
+    backup: &Path,
+    file: &Path,
+    raise_above: Option<Token>,
+) -> anyhow::Result<NamedTempFile> {
+    let log = beside(backup, "-wal");
+    ensure!(
+        fs::metadata(&log).map_or(0, |log| log.len()) == 0,
+        "{} is not a whole backup, because a part of it is in {}: make it with storage-server backup",
+        backup.display(),
+        log.display(),
+    );
+    let mut copy = temporary_beside(file)?;
+    let mut from =
+        File::open(backup).with_context(|| format!("can't read {}", backup.display()))?;
+    io::copy(&mut from, copy.as_file_mut())?;
+    let like = fs::metadata(file);
+    let like = like.or_else(|_| from.metadata())?;
+    copy.as_file().set_permissions(like.permissions())?;
+    let mut connection =
+        check_backup(copy.path()).await.with_context(|| format!("{}", backup.display()))?;
+    if let Some(raised) = raise_above {
+        let before = floor(&mut connection).await.context(
+            "the backup has an older schema: restore it without --raise-above, then run \
+             storage-server migrate and storage-server fence raise",
+        )?;
+        if before < Some(raised) {
+            set_floor(&mut connection, before, raised).await?;
+        }
+    }
+    connection.close().await?;
+    copy.as_file().sync_all()?;
+    Ok(copy)
+}
+
+/// Opens a backup alone, and checks that it is whole.
+pub(super) async fn check_backup(file: &Path) -> anyhow::Result<SqliteConnection> {
+    let opened = open_alone(file).await;
+    let mut connection = opened.context("the backup is no SQLite database")?;
+    if let Some(reason) = quick_check(&mut connection).await? {
+        bail!("the backup is damaged: {reason}");
+    }
+    ensure!(
+        has_resources(&mut connection).await?,
+        "the backup has no resources of a storage server"
+    );
+    Ok(connection)
+}
+
+/// Removes the write-ahead log of the database that will be replaced. The returned connection keeps
+/// servers out.
+async fn remove_log(file: &Path) -> anyhow::Result<Option<SqliteConnection>> {
+    if !file.exists() {
+        for part in ["-wal", "-shm", "-journal"] {
+            remove_if_exists(&beside(file, part))?;
+        }
+        return Ok(None);
+    }
+    if let Some(reason) = foreign_log(file) {
+        // Its own log is lost already, and the file is about to be.
+        print(format_args!("removing what is no part of {}: {reason}", file.display()));
+        remove_if_exists(&beside(file, "-wal"))?;
+    }
+    match open_alone(file).await {
+        Ok(connection) => {
+            // The log is gone. A server that was killed has left the log's index.
+            remove_if_exists(&beside(file, "-shm"))?;
+            Ok(Some(connection))
+        }
+        Err(error) if is_busy(&error) => bail!("{} is in use: stop its server", file.display()),
+        Err(error) => Err(error).with_context(|| {
+            format!(
+                "{0} can't be opened: move {0}, {0}-wal and {0}-shm away, and restore again",
+                file.display()
+            )
+        }),
+    }
+}
+
+fn replace(copy: NamedTempFile, file: &Path) -> anyhow::Result<()> {
+    copy.persist(file).with_context(|| format!("can't replace {}", file.display()))?;
+    File::open(folder_of(file))?.sync_all()?;
+    Ok(())
+}
+
+/// Creates a temporary file in the folder of another, so that it can get that one's name in one step.
+pub(super) fn temporary_beside(file: &Path) -> anyhow::Result<NamedTempFile> {
+    let folder = folder_of(file);
+    tempfile::Builder::new()
+        .prefix(".storage-server-")
+        .tempfile_in(folder)
+        .with_context(|| format!("can't write into {}", folder.display()))
+}
+
+pub(super) fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn remove_if_exists(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! Serving, which is what the command does without a subcommand.
+
+use std::io::Write;
+
+use anyhow::{Context, bail};
+use clap::{Args, builder::FalseyValueParser};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+};
+
+use crate::{
+    config::Config,
+    serve::serve,
+    store::{
+        open::{MissingFile, open_store},
+        schema::Migrations,
+    },
+};
+
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// The address to listen on; port 0 takes a free port.
+    #[arg(long, env = "FENCED_LISTEN", default_value = "127.0.0.1:8034", value_name = "ADDRESS")]
+    listen: String,
+
+    /// Don't create a database file that is missing: an empty one knows no fence.
+    #[arg(long, env = "FENCED_NO_CREATE", value_parser = FalseyValueParser::new())]
+    no_create: bool,
+
+    /// Create no tables: fail unless `storage-server migrate` has.
+    #[arg(long, env = "FENCED_NO_MIGRATE", value_parser = FalseyValueParser::new())]
+    no_migrate: bool,
+
+    #[command(flatten)]
+    config: Config,
+}
+
+impl Serve {
+    /// Serves the database until SIGTERM or SIGINT.
+    pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
+        let Self { listen, no_create, no_migrate, config } = self;
+        let missing_file = if no_create { MissingFile::Refuse } else { MissingFile::Create };
+        let migrations = if no_migrate { Migrations::Check } else { Migrations::Apply };
+        let (terminate, interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let mut shutdown = Box::pin(either(terminate, interrupt));
+        let listener = TcpListener::bind(&listen)
+            .await
+            .with_context(|| format!("can't listen on {listen}"))?;
+        let store = tokio::select! {
+            store = open_store(database_url, missing_file, migrations) => store?,
+            () = &mut shutdown => bail!("stopped before the database was open"),
+        };
+        let mut stdout = std::io::stdout();
+        writeln!(stdout, "listening on http://{}", listener.local_addr()?)?;
+        stdout.flush()?;
+        serve(listener, store, config, shutdown).await?;
+        Ok(())
+    }
+}
+
+async fn either(mut terminate: Signal, mut interrupt: Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

@@ -1,0 +1,120 @@
+//! Changes that only an operator makes, by a command, beside the servers that use the database.
+//!
+//! Each is one statement or one transaction. Servers compare a row and the floor with what they
+//! loaded before they change anything, so all of this is safe while they run.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use fence::{Fence, ResourceName, Token};
+
+use super::{
+    columns::fence_from_columns, error::OpenError, list::end_of_prefix, open::DatabaseKind,
+    postgres::maintenance::PostgresMaintenance, sqlite::maintenance::SqliteMaintenance,
+};
+
+/// How many resources are deleted in one transaction. Servers wait that long.
+const PORTION: i64 = 1000;
+
+/// A database, for an operator's commands.
+#[async_trait]
+pub(crate) trait Maintenance: Send {
+    /// Loads a resource's row as it is stored, readable or not.
+    async fn stored(&mut self, resource: &ResourceName) -> Result<Option<StoredRow>, sqlx::Error>;
+
+    /// Sets a resource's fence, and returns whether it did: only if the row still is `before`. Makes
+    /// a row if there is none. With [`ValueFence::Forget`], it is no longer known who wrote the value.
+    async fn set_fence(
+        &mut self,
+        resource: &ResourceName,
+        before: Option<&StoredRow>,
+        fence: &Fence,
+        value_fence: ValueFence,
+    ) -> Result<bool, sqlx::Error>;
+
+    /// Loads the floor.
+    async fn floor(&mut self) -> Result<Option<Token>, sqlx::Error>;
+
+    /// Sets the floor, and returns whether it did: only if it still is `before`. Every decision that
+    /// is made later obeys it.
+    async fn set_floor(&mut self, before: Option<Token>, floor: Token)
+    -> Result<bool, sqlx::Error>;
+
+    /// Counts the resources in a range of names.
+    async fn count(&mut self, names: &Range<String>) -> Result<Counted, sqlx::Error>;
+
+    /// Deletes up to `limit` resources in a range of names, and returns how many.
+    async fn delete(&mut self, names: &Range<String>, limit: i64) -> Result<u64, sqlx::Error>;
+}
+
+/// Opens the database at a URL, whose schema must be up to date.
+pub(crate) async fn open_maintenance(url: &str) -> Result<Box<dyn Maintenance>, OpenError> {
+    Ok(match DatabaseKind::from_url(url)? {
+        DatabaseKind::Sqlite => Box::new(SqliteMaintenance::open(url).await?),
+        DatabaseKind::Postgres => Box::new(PostgresMaintenance::connect(url).await?),
+    })
+}
+
+/// The names that begin with a prefix.
+pub(crate) fn names_with_prefix(prefix: &str) -> Range<String> {
+    prefix.to_owned()..end_of_prefix(prefix)
+}
+
+/// Deletes all resources in a range of names, portion by portion, and returns how many.
+pub(crate) async fn delete_all(
+    database: &mut dyn Maintenance,
+    names: &Range<String>,
+) -> Result<u64, sqlx::Error> {
+    let mut all = 0;
+    loop {
+        let deleted = database.delete(names, PORTION).await?;
+        all += deleted;
+        if deleted == 0 {
+            return Ok(all);
+        }
+    }
+}
+
+/// What to do with the fence that a value was written with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValueFence {
+    Keep,
+    Forget,
+}
+
+/// How many resources there are, and the first and the last of their names.
+#[derive(Debug, sqlx::FromRow)]
+pub(crate) struct Counted {
+    pub(crate) count: i64,
+    pub(crate) first: Option<String>,
+    pub(crate) last: Option<String>,
+}
+
+/// A row as it is stored. Holders are bytes, because a repair by hand may have left no text.
+#[derive(Debug, sqlx::FromRow)]
+pub(crate) struct StoredRow {
+    pub(crate) token: Option<i64>,
+    pub(crate) holder: Vec<u8>,
+    pub(crate) version: i64,
+    /// The value's size in bytes; `None` if there is no value.
+    pub(crate) size: Option<i64>,
+    value_token: Option<i64>,
+    value_holder: Option<Vec<u8>>,
+}
+
+impl StoredRow {
+    /// The fence. The error says why it is malformed.
+    pub(crate) fn fence(&self) -> Result<Option<Fence>, String> {
+        decode(self.token, &self.holder)
+    }
+
+    /// The fence that the value was written with. The error says why it is malformed.
+    pub(crate) fn value_fence(&self) -> Result<Option<Fence>, String> {
+        decode(self.value_token, self.value_holder.as_deref().unwrap_or_default())
+    }
+}
+
+fn decode(token: Option<i64>, holder: &[u8]) -> Result<Option<Fence>, String> {
+    let holder = String::from_utf8(holder.to_owned()).map_err(|error| error.to_string())?;
+    fence_from_columns(token, Some(holder))
+}

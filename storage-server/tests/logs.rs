@@ -1,0 +1,68 @@
+//! The log never holds up the server, and never ends it.
+
+use std::{fs, path::Path, time::Duration};
+
+use tempfile::TempDir;
+use testbed::process::Process;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::programs::STORAGE_SERVER;
+use crate::wire;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Starts a server that logs each stale write. This script of the shell reads its stderr.
+async fn logging_to(reader: &str, folder: &Path) -> (Process, String) {
+    let mut command = std::process::Command::new("sh");
+    // The shell becomes the server, so that the server ends with the test.
+    let piped = format!("mkfifo err; {{ {reader}; }} < err & exec \"$@\" 2> err");
+    command.args(["-c", &piped, "sh", STORAGE_SERVER, "--listen", "127.0.0.1:0"]);
+    command.args(["--enforcement", "report", "--database-url", "sqlite:fenced.db"]);
+    command.current_dir(folder);
+    let mut process = Process::spawn("storage-server", &command, folder).unwrap();
+    let line = process.line(PATIENCE).await.unwrap();
+    let url = line.strip_prefix("listening on ").unwrap().to_owned();
+    (process, url)
+}
+
+/// Sends stale writes over one connection. Each one is logged.
+async fn write_stale(url: &str, count: usize) {
+    let put = |token| format!("PUT /v1/fences/r HTTP/1.1\r\nHost: h\r\nFencing-Token: {token}\r\n");
+    let close = "Connection: close\r\n\r\n";
+    wire::send(url, format!("{}{close}", put(34)).into_bytes()).await;
+    let mut connection = wire::connect(url).await;
+    let requests = format!("{}\r\n", put(33)).repeat(count - 1) + &put(33) + close;
+    let (mut answers, mut sender) = connection.split();
+    let sent = sender.write_all(requests.as_bytes());
+    let mut received = String::new();
+    let all = async { tokio::try_join!(sent, answers.read_to_string(&mut received)) };
+    tokio::time::timeout(3 * PATIENCE, all).await.expect("the server answers").unwrap();
+    assert_eq!(received.matches("HTTP/1.1 200").count(), count);
+}
+
+#[tokio::test]
+async fn log_that_nobody_reads_stops_nothing_and_says_what_it_dropped() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let reader = "while [ -e err ] && [ ! -e read ]; do sleep 0.02; done; exec cat";
+    let (mut process, url) = logging_to(reader, folder.path()).await;
+    write_stale(&url, 12_000).await;
+    fs::write(folder.path().join("read"), "").unwrap();
+    let mut logged = 0;
+    loop {
+        let line = process.line(PATIENCE).await.unwrap();
+        if line.contains("lines of this log were dropped") {
+            break;
+        }
+        logged += usize::from(line.contains("accepted what would be refused"));
+    }
+    assert!((1..12_000).contains(&logged), "{logged}");
+}
+
+#[tokio::test]
+async fn closed_stderr_ends_nothing() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let (_process, url) = logging_to("true", folder.path()).await;
+    write_stale(&url, 1_000).await;
+    // The control: the server that stays is the one that was started.
+    assert_eq!(wire::request(&url, "GET", "/v1/fences/r", &[], "").await.json()["token"], 34);
+}

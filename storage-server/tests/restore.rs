@@ -1,0 +1,185 @@
+//! Backups, and what goes wrong with restores by hand.
+
+use std::fs;
+
+use sqlx::{Connection, SqliteConnection};
+
+use crate::database::{Database, get, offer};
+
+/// A database with many resources, and a backup of its first state.
+async fn backed_up() -> Database {
+    let database = Database::sqlite();
+    let server = database.serve(&[]).await;
+    fill(&database, "old").await;
+    offer(&server, "PUT", "/v1/resources/r", 34, "old").await;
+    let backup = database.file("backup.db");
+    database.run(&["backup", backup.to_str().unwrap()]).await.printed();
+    offer(&server, "PUT", "/v1/resources/r", 35, "new").await;
+    database
+}
+
+/// Writes enough to move pages about.
+async fn fill(database: &Database, value: &str) {
+    let fill = format!(
+        "with recursive n (n) as (select 1 union all select n + 1 from n where n < 2000)
+        insert into storage.resource
+            (resource, token, holder, version, content_type, bytes, value_token, value_holder)
+        select '{value}/' || (n * 7919 % 2000), 1, '', 1, 'text/plain', randomblob(100), 1, ''
+        from n"
+    );
+    database.execute(&fill).await.unwrap();
+}
+
+#[tokio::test]
+async fn backup_of_a_running_server_is_restored() {
+    let database = backed_up().await;
+    let backup = database.file("backup.db");
+    let backup = backup.to_str().unwrap();
+
+    // A backup is never overwritten.
+    let before = fs::read(backup).unwrap();
+    let error = database.run(&["backup", backup]).await.failed();
+    assert!(error.contains("exists already"), "{error}");
+    assert_eq!(fs::read(backup).unwrap(), before);
+
+    let error = database.run(&["restore", backup]).await.failed();
+    assert!(error.contains("--force"), "{error}");
+
+    let restored = database.run(&["restore", backup, "--force"]).await.printed();
+    assert!(restored.contains("fence raise --all --above"), "{restored}");
+    assert_eq!(fs::read(backup).unwrap(), before, "the backup stays as it is");
+    for part in ["-wal", "-shm", "-journal"] {
+        assert!(!database.file(&format!("fenced.db{part}")).exists(), "{part}");
+    }
+    let server = database.serve(&[]).await;
+    assert_eq!(get(&server, "/v1/resources/r").await.text(), "old");
+    assert_eq!(get(&server, "/v1/fences/r").await.json()["token"], 34);
+    // What a restore gives up: 35 was issued, and 34's owner is a late writer.
+    assert_eq!(offer(&server, "PUT", "/v1/resources/r", 34, "late").await.status, 200);
+    drop(server);
+
+    let raise = ["restore", backup, "--force", "--raise-above", "35"];
+    let restored = database.run(&raise).await.printed();
+    assert!(restored.contains("up to 35 are rejected"), "{restored}");
+    let server = database.serve(&[]).await;
+    for token in [34, 35] {
+        let late = offer(&server, "PUT", "/v1/resources/r", token, "late").await;
+        assert_eq!(late.problem(), "412 stale-token");
+    }
+    assert_eq!(offer(&server, "PUT", "/v1/resources/r", 36, "newer").await.status, 200);
+}
+
+#[tokio::test]
+async fn restore_refuses_a_file_that_a_server_uses() {
+    let database = backed_up().await;
+    let server = database.serve(&[]).await;
+    let error = database.run(&["restore", "backup.db", "--force"]).await.failed();
+    assert!(error.contains("is in use: stop its server"), "{error}");
+    assert_eq!(get(&server, "/v1/resources/r").await.text(), "new");
+    assert_eq!(offer(&server, "PUT", "/v1/resources/r", 36, "newer").await.status, 200);
+}
+
+/// The server was killed: its last writes are only in the log, which must not outlive its file.
+#[tokio::test]
+async fn restore_by_hand_with_the_old_log_is_refused() {
+    let database = backed_up().await;
+    let (file, log) = (database.file("fenced.db"), database.file("fenced.db-wal"));
+    // The log begins again, and will have only some of the file's pages.
+    database.execute("pragma wal_checkpoint(truncate)").await.unwrap();
+    let mut server = database.serve(&[]).await;
+    for token in 36..100 {
+        offer(&server, "PUT", "/v1/resources/r", token, &"y".repeat(5000)).await;
+    }
+    fill(&database, "new").await;
+    server.process().kill().unwrap();
+    let damaged = fs::read(&log).unwrap();
+    assert!(!damaged.is_empty(), "a part of the data is in the log");
+    let listen = ["--listen", "127.0.0.1:0"];
+
+    // 1. By our own backup: the file's header says that it has no log.
+    fs::copy(database.file("backup.db"), &file).unwrap();
+    let error = database.run(&listen).await.failed();
+    assert!(error.contains("write-ahead log of another file"), "{error}");
+    assert!(error.contains("storage-server restore"), "{error}");
+    assert_eq!(fs::read(&log).unwrap(), damaged, "the log is left as it is");
+    for command in [&["backup", "b.db"][..], &["fence", "show", "r"]] {
+        let error = database.run(command).await.failed();
+        assert!(error.contains("write-ahead log of another file"), "{error}");
+    }
+
+    // 2. By a backup that claims to have a log, such as by SQLite's shell: the structure is checked.
+    let mut copy =
+        SqliteConnection::connect(&format!("sqlite:{}", database.file("backup.db").display()))
+            .await
+            .unwrap();
+    sqlx::query("pragma journal_mode = wal").execute(&mut copy).await.unwrap();
+    copy.close().await.unwrap();
+    fs::copy(database.file("backup.db"), &file).unwrap();
+    fs::write(&log, &damaged).unwrap();
+    let whole = fs::read(&file).unwrap();
+    let error = database.run(&listen).await.failed();
+    assert!(error.contains("is damaged") && error.contains("storage-server restore"), "{error}");
+    assert_eq!(fs::read(&file).unwrap(), whole, "the log was not moved into the file");
+
+    // 3. The command restores it all the same.
+    database.run(&["restore", "backup.db", "--force"]).await.printed();
+    let server = database.serve(&[]).await;
+    assert_eq!(get(&server, "/v1/resources/r").await.text(), "old");
+}
+
+#[tokio::test]
+async fn log_without_its_file_is_refused() {
+    let database = Database::sqlite();
+    let mut server = database.serve(&[]).await;
+    offer(&server, "PUT", "/v1/resources/r", 34, "x").await;
+    server.process().kill().unwrap();
+    fs::remove_file(database.file("fenced.db")).unwrap();
+    let error = database.run(&["--listen", "127.0.0.1:0"]).await.failed();
+    assert!(error.contains("its file is not"), "{error}");
+    assert!(!database.file("fenced.db").exists(), "no empty database was created");
+}
+
+#[tokio::test]
+async fn damaged_or_foreign_backups_are_refused() {
+    let database = backed_up().await;
+    let file = fs::read(database.file("fenced.db")).unwrap();
+    let mut damaged = fs::read(database.file("backup.db")).unwrap();
+    damaged[8192..16384].fill(0xff);
+    fs::write(database.file("damaged.db"), &damaged).unwrap();
+    fs::write(database.file("text.db"), "no database").unwrap();
+    fs::write(database.file("empty.db"), "").unwrap();
+    fs::write(database.file("unfinished.db"), &damaged).unwrap();
+    fs::write(database.file("unfinished.db-wal"), "x").unwrap();
+    let cases = [
+        ("damaged.db", "the backup is damaged"),
+        ("text.db", "the backup is no SQLite database"),
+        ("empty.db", "the backup has no resources of a storage server"),
+        ("unfinished.db", "is not a whole backup"),
+        ("missing.db", "can't read missing.db"),
+    ];
+    for (backup, reason) in cases {
+        let error = database.run(&["restore", backup, "--force"]).await.failed();
+        assert!(error.contains(reason), "{backup}: {error}");
+        assert_eq!(fs::read(database.file("fenced.db")).unwrap(), file, "{backup}");
+    }
+    let left = fs::read_dir(database.folder.path()).unwrap();
+    let left = left.filter(|file| {
+        file.as_ref().unwrap().file_name().to_str().unwrap().starts_with(".storage-server")
+    });
+    assert_eq!(left.count(), 0, "temporary files are removed");
+
+    // A server refuses to start on a damaged file, too.
+    fs::write(database.file("fenced.db"), &damaged).unwrap();
+    let error = database.run(&["--listen", "127.0.0.1:0"]).await.failed();
+    assert!(error.contains("is damaged") && error.contains("storage-server restore"), "{error}");
+}
+
+#[tokio::test]
+async fn postgres_is_backed_up_by_its_own_tools() {
+    let database = Database::postgres().await;
+    for command in ["backup", "restore"] {
+        let error = database.run(&[command, "b.db"]).await.failed();
+        assert!(error.contains("storage-server fence raise"), "{error}");
+        assert!(!database.file("b.db").exists());
+    }
+}

@@ -1,0 +1,102 @@
+//! The file of an SQLite database: a missing one, and one that goes away.
+
+use std::{fs, path::PathBuf, process::Command, time::Duration};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+use testbed::{StorageServer, process::Process};
+
+use crate::programs::{STORAGE_SERVER, storage_server};
+use crate::wire::{self, Answer};
+
+async fn put(url: &str, token: &str) -> Answer {
+    wire::request(url, "PUT", "/v1/resources/r", &[("Fencing-Token", token)], token).await
+}
+
+/// A server on a file of its own, which has written once.
+async fn writing_server() -> (TempDir, PathBuf, StorageServer) {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let file = folder.path().join("fenced.db");
+    let url = format!("sqlite:{}", file.display());
+    let server = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();
+    assert_eq!(put(server.url(), "34").await.status, 201);
+    (folder, file, server)
+}
+
+async fn assert_takes_no_writes(server: &StorageServer) {
+    assert_eq!(wire::request(server.url(), "GET", "/readyz", &[], "").await.status, 503);
+    // What changes nothing is not answered from the lost file either.
+    for (method, path) in [("PUT", "/v1/fences/r"), ("GET", "/v1/resources/r")] {
+        let same = [("Fencing-Token", "34")];
+        let answer = wire::request(server.url(), method, path, &same, "").await;
+        assert_eq!(answer.status, 503, "{method}");
+    }
+    let refused = put(server.url(), "35").await;
+    assert_eq!(refused.json()["outcome"], "none", "{refused:?}");
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("was deleted or replaced"), "{detail}");
+}
+
+#[tokio::test]
+async fn server_takes_no_writes_after_its_file_was_deleted() {
+    let (_folder, file, server) = writing_server().await;
+    fs::remove_file(&file).unwrap();
+    assert_takes_no_writes(&server).await;
+    let read = wire::request(server.url(), "GET", "/v1/resources/r", &[], "").await;
+    assert_eq!(read.status, 503);
+    assert!(!file.exists(), "no connection creates an empty one");
+}
+
+#[tokio::test]
+async fn server_takes_no_writes_after_its_log_was_deleted() {
+    let (_folder, file, server) = writing_server().await;
+    fs::remove_file(file.with_extension("db-wal")).unwrap();
+    assert_takes_no_writes(&server).await;
+}
+
+#[tokio::test]
+async fn server_takes_no_writes_after_the_index_of_its_log_was_deleted() {
+    let (_folder, file, server) = writing_server().await;
+    fs::remove_file(file.with_extension("db-shm")).unwrap();
+    assert_takes_no_writes(&server).await;
+}
+
+/// As a backup is restored under a server that still runs.
+#[tokio::test]
+async fn server_takes_no_writes_after_its_file_was_replaced() {
+    let (folder, file, server) = writing_server().await;
+    let (copy, original) = (folder.path().join("copy"), folder.path().join("original"));
+    fs::copy(&file, &copy).unwrap();
+    fs::rename(&file, &original).unwrap();
+    fs::rename(&copy, &file).unwrap();
+    assert_takes_no_writes(&server).await;
+    // The control: its own file is the right one.
+    fs::rename(&original, &file).unwrap();
+    assert_eq!(put(server.url(), "36").await.status, 200);
+}
+
+#[tokio::test]
+async fn missing_file_is_created_with_a_warning_unless_that_is_forbidden() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let url = format!("sqlite:{}", folder.path().join("fenced.db").display());
+    let mut command = Command::new(STORAGE_SERVER);
+    command.args(["--listen", "127.0.0.1:0", "--database-url", &url, "--no-create"]);
+    let mut refused = Process::spawn("refused", &command, folder.path()).unwrap();
+    let status = refused.exit(Duration::from_secs(20)).await.unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert!(refused.stderr().unwrap().contains("can't open"), "{}", refused.stderr().unwrap());
+    assert!(!folder.path().join("fenced.db").exists());
+
+    let created = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();
+    let warning = "the file did not exist";
+    testbed::wait::until(Duration::from_secs(20), || Ok(created.log()?.contains(warning)))
+        .await
+        .unwrap();
+    drop(created);
+    let mut opened =
+        StorageServer::start_on(&storage_server(), &url, &["--no-create"]).await.unwrap();
+    // At its end, the whole log is written.
+    opened.process().signal(Signal::TERM).unwrap();
+    opened.process().exit(Duration::from_secs(20)).await.unwrap();
+    assert!(!opened.log().unwrap().contains(warning));
+}
