@@ -4,10 +4,15 @@ use std::{future::pending, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use lab::{bench, client::Client, hammer::Hammer, programs::Guest, replay::Replay};
+use mimalloc::MiMalloc;
 use tokio::{
     runtime::Builder,
     signal::unix::{SignalKind, signal},
 };
+
+/// The storage server's allocator, because this program runs itself as a storage server.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Shows what goes wrong with locks, on real processes that are really paused and killed.
 #[derive(Debug, Parser)]

@@ -11,6 +11,8 @@ use testbed::{Postgres, installed, postgres};
 pub(super) const CONNECTIONS: u32 = 64;
 /// The number of resources that the writes are spread over.
 pub(super) const RESOURCES: u32 = 10_000;
+/// The number of resources of a large database.
+pub(super) const MANY_RESOURCES: u32 = 1_000_000;
 pub(super) const WARM_UP_SECONDS: u32 = 2;
 
 /// What a load generator measured.
@@ -21,40 +23,53 @@ pub(super) struct Load {
     pub(super) p99_ms: Option<f64>,
 }
 
-/// Sends fenced writes over HTTP.
+/// What wrk prints.
+#[derive(Deserialize)]
+struct Done {
+    requests: u32,
+    duration_us: u32,
+    failed: u32,
+    p50_us: u32,
+    p99_us: u32,
+}
+
+/// Sends fenced writes over HTTP, spread over resources, after a warm-up.
 pub(super) fn wrk(url: &str, resources: u32, seconds: u32) -> anyhow::Result<Load> {
-    #[derive(Deserialize)]
-    struct Done {
-        requests: u32,
-        duration_us: u32,
-        failed: u32,
-        p50_us: u32,
-        p99_us: u32,
-    }
-    let folder = TempDir::with_prefix("fenced-")?;
-    let script = folder.path().join("put.lua");
-    fs::write(&script, include_str!("put.lua"))?;
-    let run = |seconds: u32| -> anyhow::Result<Done> {
-        let output = Command::new(installed("wrk", &[], "the package wrk (brew: wrk)")?)
-            .args(["--threads", "1", "--connections", &CONNECTIONS.to_string()])
-            .args(["--duration", &format!("{seconds}s")])
-            .arg("--script")
-            .arg(&script)
-            .args([url, "--", &resources.to_string()])
-            .output()?;
-        let stdout = String::from_utf8(output.stdout)?;
-        let done = stdout.lines().find(|line| line.starts_with('{'));
-        let done: Done = serde_json::from_str(done.context("wrk printed no result")?)?;
-        ensure!(done.failed == 0, "{} requests failed", done.failed);
-        Ok(done)
-    };
-    run(WARM_UP_SECONDS)?;
-    let done = run(seconds)?;
+    run_wrk(url, resources, 0, WARM_UP_SECONDS)?;
+    let done = run_wrk(url, resources, 0, seconds)?;
     Ok(Load {
         per_second: f64::from(done.requests) * 1e6 / f64::from(done.duration_us),
         p50_ms: Some(f64::from(done.p50_us) / 1e3),
         p99_ms: Some(f64::from(done.p99_us) / 1e3),
     })
+}
+
+/// Writes each of these resources once or more, over HTTP.
+pub(super) fn write_all(url: &str, resources: u32) -> anyhow::Result<()> {
+    let mut written = 0;
+    while written < resources {
+        written += run_wrk(url, resources, written, WARM_UP_SECONDS)?.requests;
+    }
+    Ok(())
+}
+
+/// Runs wrk, which begins after the first `skipped` writes.
+fn run_wrk(url: &str, resources: u32, skipped: u32, seconds: u32) -> anyhow::Result<Done> {
+    let folder = TempDir::with_prefix("fenced-")?;
+    let script = folder.path().join("put.lua");
+    fs::write(&script, include_str!("put.lua"))?;
+    let output = Command::new(installed("wrk", &[], "the package wrk (brew: wrk)")?)
+        .args(["--threads", "1", "--connections", &CONNECTIONS.to_string()])
+        .args(["--duration", &format!("{seconds}s")])
+        .arg("--script")
+        .arg(&script)
+        .args([url, "--", &resources.to_string(), &skipped.to_string()])
+        .output()?;
+    let stdout = String::from_utf8(output.stdout)?;
+    let done = stdout.lines().find(|line| line.starts_with('{'));
+    let done: Done = serde_json::from_str(done.context("wrk printed no result")?)?;
+    ensure!(done.failed == 0, "{} requests failed", done.failed);
+    Ok(done)
 }
 
 /// How long pgbench runs.

@@ -9,7 +9,8 @@ use std::{
 use async_trait::async_trait;
 use fence::ResourceName;
 use storage_server::{
-    ApplyError, Change, Config, Decide, Listed, Page, Row, Store, Unreachable, Wanted, serve,
+    ApplyError, Change, Config, Decide, Listed, Page, ReadError, Row, Store, Unreachable,
+    UnreadableRow, Wanted, serve,
 };
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -63,8 +64,15 @@ impl Store for NullStore {
         "nothing"
     }
 
-    async fn load(&self, wanted: &[Wanted<'_>]) -> Result<Vec<Row>, Unreachable> {
-        Ok(vec![Row::default(); wanted.len()])
+    async fn load(
+        &self,
+        wanted: &[Wanted<'_>],
+    ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable> {
+        Ok(wanted.iter().map(|_| Ok(Row::default())).collect())
+    }
+
+    async fn read(&self, _wanted: Wanted<'_>) -> Result<Row, ReadError> {
+        Ok(Row::default())
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
@@ -84,11 +92,15 @@ impl Store for NullStore {
         Ok(vec![false; resources.len()])
     }
 
+    fn connection_epoch(&self) -> u64 {
+        0
+    }
+
     async fn list(&self, _page: &Page) -> Result<Vec<Listed>, Unreachable> {
         Ok(Vec::new())
     }
 
-    async fn ping(&self) -> Result<(), Unreachable> {
+    async fn probe(&self) -> Result<(), Unreachable> {
         Ok(())
     }
 

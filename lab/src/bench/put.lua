@@ -1,5 +1,9 @@
--- The requests of wrk: fenced writes of 5 bytes. The argument is the number of resources that they
--- are spread over. Prints a JSON line at the end. wrk itself counts the responses that are errors.
+-- The requests of wrk: fenced writes of 5 bytes. The arguments are the number of resources that they
+-- are spread over, and the number of writes to skip. Prints a JSON line at the end. wrk itself counts
+-- the responses that are errors.
+
+-- A prime that doesn't divide the number of resources, so that all of them are visited.
+local STRIDE = 7919
 
 function init(arguments)
     local resources = tonumber(arguments[1])
@@ -11,12 +15,11 @@ function init(arguments)
     for resource = 1, resources do
         requests[resource] = wrk.format(nil, "/v1/resources/bench/" .. resource)
     end
-    current = 0
+    current = tonumber(arguments[2]) * STRIDE % resources
 end
 
--- The stride is a prime that doesn't divide the number of resources, so it visits all of them.
 function request()
-    current = (current + 7919) % #requests
+    current = (current + STRIDE) % #requests
     return requests[current + 1]
 end
 

@@ -1,4 +1,4 @@
-//! What is measured of one subject, in rounds.
+//! What is measured of one subject, in parts.
 
 use std::time::Duration;
 
@@ -6,19 +6,21 @@ use serde::Serialize;
 
 use super::work::Work;
 
-/// What one round measured.
+/// What one part measured.
 #[derive(Debug, Default)]
-pub(super) struct Round {
+pub(super) struct Part {
     pub(super) times: Vec<Duration>,
-    /// What Redis did in the round.
+    /// What Redis did meanwhile.
     pub(super) work: Work,
 }
 
-/// All rounds of one subject.
+/// All parts of one subject.
 #[derive(Debug)]
 pub(super) struct Series {
     subject: &'static str,
-    total: Round,
+    total: Part,
+    /// The median of each part that was added.
+    medians: Vec<Duration>,
 }
 
 /// The times of a subject, as every report shows them.
@@ -32,12 +34,13 @@ pub(super) struct Times {
 
 impl Series {
     pub(super) fn new(subject: &'static str) -> Self {
-        Self { subject, total: Round::default() }
+        Self { subject, total: Part::default(), medians: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, round: Round) {
-        self.total.times.extend(round.times);
-        self.total.work += round.work;
+    pub(super) fn add(&mut self, part: Part) {
+        self.medians.push(quantile(&part.times, 0.5));
+        self.total.times.extend(part.times);
+        self.total.work += part.work;
     }
 
     pub(super) fn subject(&self) -> &'static str {
@@ -58,13 +61,19 @@ impl Series {
         self.quantile_us(0.5) / other.quantile_us(0.5)
     }
 
+    /// The ratio of the medians of one part, in the median of all parts. The parts of the other
+    /// subject were measured in turn with these, so a moment in which the machine is slow affects
+    /// both alike.
+    pub(super) fn ratio_in_parts(&self, other: &Self) -> f64 {
+        let pairs = self.medians.iter().zip(&other.medians);
+        let mut ratios: Vec<_> = pairs.map(|(own, other)| own.div_duration_f64(*other)).collect();
+        ratios.sort_unstable_by(f64::total_cmp);
+        ratios[ratios.len() / 2]
+    }
+
     /// The time in microseconds that this part of the times does not exceed; 0 if there are none.
     pub(super) fn quantile_us(&self, part: f64) -> f64 {
-        let mut sorted = self.total.times.clone();
-        sorted.sort_unstable();
-        let rank = (part * sorted.len() as f64).ceil() as usize;
-        let time = sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default();
-        time.as_secs_f64() * 1e6
+        quantile(&self.total.times, part).as_secs_f64() * 1e6
     }
 
     pub(super) fn times(&self) -> Times {
@@ -72,6 +81,13 @@ impl Series {
         let (p50_us, p99_us) = (self.quantile_us(0.5), self.quantile_us(0.99));
         Times { subject: self.subject, count, p50_us, p99_us }
     }
+}
+
+fn quantile(times: &[Duration], part: f64) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
 }
 
 impl Times {
@@ -89,9 +105,23 @@ mod tests {
     fn quantiles_are_measured_times() {
         let mut series = Series::new("a subject");
         let times = (1..=100).rev().map(Duration::from_micros).collect();
-        series.add(Round { times, work: Work::default() });
+        series.add(Part { times, ..Part::default() });
         assert_eq!(series.quantile_us(0.5), 50.0);
         assert_eq!(series.quantile_us(0.99), 99.0);
         assert_eq!(series.quantile_us(1.0), 100.0);
+    }
+
+    #[test]
+    fn slow_part_does_not_change_the_ratio() {
+        let [mut fast, mut slow] = ["a subject", "another"].map(Series::new);
+        for machine in [1, 5, 1] {
+            let part = |micros: u64| Part {
+                times: vec![Duration::from_micros(micros * machine); 3],
+                ..Part::default()
+            };
+            fast.add(part(10));
+            slow.add(part(15));
+        }
+        assert_eq!(slow.ratio_in_parts(&fast), 1.5);
     }
 }

@@ -8,7 +8,10 @@ use testbed::{Postgres, StorageServer};
 
 use super::{
     goal::Goal,
-    load::{CONNECTIONS, Length, Load, RESOURCES, WARM_UP_SECONDS, pgbench, psql, wrk},
+    load::{
+        CONNECTIONS, Length, Load, MANY_RESOURCES, RESOURCES, WARM_UP_SECONDS, pgbench, psql,
+        write_all, wrk,
+    },
     null_server::NullServer,
 };
 use crate::{
@@ -52,15 +55,15 @@ impl StorageBench {
             let server = NullServer::start().await?;
             wrk(&server.url, RESOURCES, seconds)?
         };
-        let (sqlite, sqlite_hot) = {
+        let (sqlite, sqlite_hot, sqlite_many) = {
             let server = StorageServer::start(&storage_server()?, &[]).await?;
-            (wrk(server.url(), RESOURCES, seconds)?, wrk(server.url(), 1, seconds)?)
+            measure(&server, seconds)?
         };
         let database = Postgres::start().await?;
         let pgbench = unfenced_upserts(&database, seconds)?;
-        let (postgres, postgres_hot) = {
+        let (postgres, postgres_hot, postgres_many) = {
             let server = StorageServer::start_on(&storage_server()?, &database.url(), &[]).await?;
-            (wrk(server.url(), RESOURCES, seconds)?, wrk(server.url(), 1, seconds)?)
+            measure(&server, seconds)?
         };
 
         let ratio = |part: Load, whole: Load| part.per_second / whole.per_second;
@@ -80,18 +83,35 @@ impl StorageBench {
                 figure("storage server over a store that does nothing: the floor", floor),
                 figure("storage server over SQLite", sqlite),
                 figure("storage server over SQLite, one hot resource", sqlite_hot),
+                figure("storage server over SQLite, a million resources", sqlite_many),
                 figure("storage server over PostgreSQL", postgres),
                 figure("storage server over PostgreSQL, one hot resource", postgres_hot),
+                figure("storage server over PostgreSQL, a million resources", postgres_many),
                 figure("pgbench, unfenced upserts straight into PostgreSQL", pgbench),
             ],
             goals: vec![
-                Goal::at_least("SQLite of the floor", 0.45, ratio(sqlite, floor)),
+                Goal::at_least("SQLite of the floor", 0.65, ratio(sqlite, floor)),
+                Goal::at_least("PostgreSQL of the floor", 0.65, ratio(postgres, floor)),
                 Goal::at_least("PostgreSQL of pgbench", 1.2, ratio(postgres, pgbench)),
+                Goal::at_least("SQLite, a million of few", 0.75, ratio(sqlite_many, sqlite)),
+                Goal::at_least(
+                    "PostgreSQL, a million of few",
+                    0.75,
+                    ratio(postgres_many, postgres),
+                ),
                 Goal::at_least("SQLite, hot of spread", 0.1, ratio(sqlite_hot, sqlite)),
                 Goal::at_least("PostgreSQL, hot of spread", 0.1, ratio(postgres_hot, postgres)),
             ],
         })
     }
+}
+
+/// Measures writes that are spread over few resources, on a single one, and over a million.
+fn measure(server: &StorageServer, seconds: u32) -> anyhow::Result<(Load, Load, Load)> {
+    let (few, hot) = (wrk(server.url(), RESOURCES, seconds)?, wrk(server.url(), 1, seconds)?);
+    // Each of the million is written before.
+    write_all(server.url(), MANY_RESOURCES)?;
+    Ok((few, hot, wrk(server.url(), MANY_RESOURCES, seconds)?))
 }
 
 /// Measures single upserts straight into the database.
