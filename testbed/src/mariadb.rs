@@ -28,6 +28,14 @@ impl MariaDb {
     /// # Errors
     /// If MariaDB isn't installed or doesn't start.
     pub async fn start() -> anyhow::Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// Starts one with options of `mariadbd`, like `--log-bin`.
+    ///
+    /// # Errors
+    /// If MariaDB isn't installed or doesn't start.
+    pub async fn start_with(options: &[&str]) -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
         let user = User::unprivileged("mysql", PACKAGE)?;
         if let Some(User { uid, gid }) = user {
@@ -44,7 +52,7 @@ impl MariaDb {
         let mut command = Command::new(program("mariadbd")?);
         command.arg("--no-defaults").args(&folders);
         command.arg(format!("--socket={}", socket(&folder).display()));
-        command.arg("--skip-networking");
+        command.arg("--skip-networking").args(options);
         let process = Process::spawn_as(user, "mariadb", &command, folder.path())?;
         until(START_TIMEOUT, || Ok(UnixStream::connect(socket(&folder)).is_ok()))
             .await
@@ -55,6 +63,11 @@ impl MariaDb {
     /// Returns the URL of its database `test`.
     pub fn url(&self) -> String {
         format!("mariadb://root@localhost/test?socket={}", self.socket().display())
+    }
+
+    /// Returns the folder of its data and its binary log.
+    pub fn data_folder(&self) -> PathBuf {
+        self.folder.path().join("data")
     }
 
     /// Returns its socket.

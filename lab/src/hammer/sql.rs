@@ -40,7 +40,8 @@ impl Sql {
         let mut connection = sql.connection().await?;
         if variant.is_none() {
             // The last step of a run, tried first: it shows at once whether the fence is there.
-            let remove = format!("delete from {} where resource = ''", dialect.fence_table());
+            let unused = sql.table.parse::<ResourceName>()?;
+            let remove = dialect.remove_fence(&unused);
             let removed = connection.execute(AssertSqlSafe(remove)).await;
             removed.map_err(|error| {
                 let missing = ["does not exist", "doesn't exist", "no such table"];
@@ -123,10 +124,7 @@ impl Database for Sql {
         let mut statements = Vec::new();
         if self.variant.is_none() {
             statements.extend(self.dialect.unprotect(table));
-            let fences = self.dialect.fence_table();
-            for resource in resources {
-                statements.push(format!("delete from {fences} where resource = '{resource}'"));
-            }
+            statements.extend(resources.iter().map(|resource| self.dialect.remove_fence(resource)));
         }
         statements.push(format!("drop table if exists {table}"));
         statements.push(format!("drop table if exists {table}_fence"));

@@ -2,7 +2,7 @@
 //!
 //! All statements consist of numbers and of the hammer's own names, so they are built as text.
 
-use fence::{mariadb, postgres, sqlite};
+use fence::{ResourceName, mariadb, postgres, sqlite};
 
 use crate::hammer::database::Offer;
 
@@ -49,10 +49,19 @@ impl Dialect {
         }
     }
 
-    pub(super) fn fence_table(self) -> &'static str {
+    /// Removes the fence of one of the hammer's resources, if there is one.
+    pub(super) fn remove_fence(self, resource: &ResourceName) -> String {
         match self {
-            Self::Postgres => "fence.fence",
-            Self::MariaDb | Self::Sqlite => "fence",
+            // The fence refuses to be deleted from unless the setting says so.
+            Self::Postgres => format!(
+                "do $$ begin
+                     perform set_config('fence.remove', 'on', true);
+                     delete from fence.fence where resource = '{resource}';
+                 end $$"
+            ),
+            Self::MariaDb => format!("delete from fence.resources where resource = '{resource}'"),
+            // It removes the fences of resources that begin with this name, too.
+            Self::Sqlite => format!("insert into fence_retire values ('{resource}')"),
         }
     }
 
@@ -65,7 +74,7 @@ impl Dialect {
             }
             Self::MariaDb => format!(
                 "create trigger {table}_update after update on {table}
-                 for each row call fence_require_both(old.resource, new.resource)"
+                 for each row call fence.require_both(old.resource, new.resource)"
             ),
             Self::Sqlite => format!(
                 "create trigger {table}_update after update on {table} begin
@@ -92,7 +101,7 @@ impl Dialect {
         let offered = format!("'{resource}', {}, '{}'", fence.token, fence.holder.as_str());
         match self {
             Self::Postgres => format!("do $$ begin perform fence.claim({offered}); end $$"),
-            Self::MariaDb => format!("call fence_claim({offered})"),
+            Self::MariaDb => format!("call fence.claim({offered})"),
             Self::Sqlite => {
                 format!("insert into fence_presented (resource, token, holder) values ({offered})")
             }
