@@ -8,7 +8,7 @@ use sqlx::Connection;
 
 use super::{
     print,
-    restore::{check_backup, folder_of, temporary_beside},
+    restore::{TemporaryCopy, check_backup, folder_of},
 };
 use crate::store::{
     open::DatabaseKind,
@@ -37,16 +37,17 @@ impl Backup {
         }
 
         // 1. Write and check a temporary file. A crash leaves nothing under the backup's name.
-        let copy = temporary_beside(&backup)?;
-        let name = copy.path().to_str().context("the file's name is not UTF-8")?;
+        let copy = TemporaryCopy::beside(&backup)?;
+        let name = copy.file.path().to_str().context("the file's name is not UTF-8")?;
         copy_into(database_url, name)
             .await
             .with_context(|| format!("can't copy {database_url} to {}", backup.display()))?;
-        check_backup(copy.path()).await?.close().await?;
+        check_backup(copy.file.path()).await?.close().await?;
 
         // 2. Make it durable before it gets its name, and the name after that.
-        copy.as_file().sync_all()?;
-        copy.persist_noclobber(&backup)
+        copy.file.as_file().sync_all()?;
+        copy.file
+            .persist_noclobber(&backup)
             .with_context(|| format!("can't create {}", backup.display()))?;
         File::open(folder_of(&backup))?.sync_all()?;
         print(format_args!("{} is a backup of {database_url}", backup.display()));

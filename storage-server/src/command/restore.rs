@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use fence::Token;
 use sqlx::{Connection, SqliteConnection};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 
 use super::print;
 use crate::store::{
@@ -89,7 +89,7 @@ async fn prepare(
     backup: &Path,
     file: &Path,
     raise_above: Option<Token>,
-) -> anyhow::Result<NamedTempFile> {
+) -> anyhow::Result<TemporaryCopy> {
     let log = beside(backup, "-wal");
     ensure!(
         fs::metadata(&log).map_or(0, |log| log.len()) == 0,
@@ -97,15 +97,15 @@ async fn prepare(
         backup.display(),
         log.display(),
     );
-    let mut copy = temporary_beside(file)?;
+    let mut copy = TemporaryCopy::beside(file)?;
     let mut from =
         File::open(backup).with_context(|| format!("can't read {}", backup.display()))?;
-    io::copy(&mut from, copy.as_file_mut())?;
+    io::copy(&mut from, copy.file.as_file_mut())?;
     let like = fs::metadata(file);
     let like = like.or_else(|_| from.metadata())?;
-    copy.as_file().set_permissions(like.permissions())?;
+    copy.file.as_file().set_permissions(like.permissions())?;
     let mut connection =
-        check_backup(copy.path()).await.with_context(|| format!("{}", backup.display()))?;
+        check_backup(copy.file.path()).await.with_context(|| format!("{}", backup.display()))?;
     if let Some(raised) = raise_above {
         let before = floor(&mut connection).await.context(
             "the backup has an older schema: restore it without --raise-above, then run \
@@ -116,7 +116,7 @@ async fn prepare(
         }
     }
     connection.close().await?;
-    copy.as_file().sync_all()?;
+    copy.file.as_file().sync_all()?;
     Ok(copy)
 }
 
@@ -164,19 +164,26 @@ async fn remove_log(file: &Path) -> anyhow::Result<Option<SqliteConnection>> {
     }
 }
 
-fn replace(copy: NamedTempFile, file: &Path) -> anyhow::Result<()> {
-    copy.persist(file).with_context(|| format!("can't replace {}", file.display()))?;
+fn replace(copy: TemporaryCopy, file: &Path) -> anyhow::Result<()> {
+    copy.file.persist(file).with_context(|| format!("can't replace {}", file.display()))?;
     File::open(folder_of(file))?.sync_all()?;
     Ok(())
 }
 
-/// Creates a temporary file in the folder of another, so that it can get that one's name in one step.
-pub(super) fn temporary_beside(file: &Path) -> anyhow::Result<NamedTempFile> {
-    let folder = folder_of(file);
-    tempfile::Builder::new()
-        .prefix(".storage-server-")
-        .tempfile_in(folder)
-        .with_context(|| format!("can't write into {}", folder.display()))
+/// A temporary file, in a temporary folder beside the file whose name it will get in one step. Both
+/// are removed on drop, with all that SQLite has put beside the file.
+pub(super) struct TemporaryCopy {
+    pub(super) file: NamedTempFile,
+    _folder: TempDir,
+}
+
+impl TemporaryCopy {
+    pub(super) fn beside(file: &Path) -> anyhow::Result<Self> {
+        let parent = folder_of(file);
+        let folder = tempfile::Builder::new().prefix(".storage-server-").tempdir_in(parent);
+        let folder = folder.with_context(|| format!("can't write into {}", parent.display()))?;
+        Ok(Self { file: NamedTempFile::new_in(&folder)?, _folder: folder })
+    }
 }
 
 pub(super) fn folder_of(file: &Path) -> &Path {

@@ -81,3 +81,13 @@ async fn database_that_is_replaced_before_its_log_is_removed_is_damaged() {
     let error = token(&file).await.unwrap_err().to_string();
     assert!(error.contains("write-ahead log of another file"), "{error}");
 }
+
+/// SQLite removes the journal of a connection that was dropped on another thread, and may be too late.
+#[test]
+fn journal_beside_a_temporary_copy_is_removed_with_it() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let copy = TemporaryCopy::beside(&folder.path().join("fenced.db")).unwrap();
+    fs::write(beside(copy.file.path(), "-journal"), "").unwrap();
+    drop(copy);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
