@@ -11,17 +11,51 @@ create table storage.floor (
     constraint floor_token_in_range check (token between 1 and 999999999999999)
 );
 
--- A server writes no other rows. Rows that were repaired by hand may break these rules, and must not
--- stop this migration, so only new and changed rows are checked. A server reports a row that breaks
--- them, and `storage-server fence set` repairs it.
+-- Whether a server can read a row.
+create function storage.is_readable(
+    resource text, token bigint, holder text, version bigint,
+    content_type text, bytes bytea, value_token bigint, value_holder text
+)
+returns boolean
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return octet_length(resource) between 1 and 512
+        and version >= 0
+        and storage.is_fence(token, holder)
+        and (content_type is null) = (bytes is null)
+        and (value_holder is null) = (bytes is null)
+        and storage.is_fence(value_token, coalesce(value_holder, ''));
+end
+$$;
+
+-- Whether a server can read a fence: both columns, or no token and an empty holder.
+create function storage.is_fence(token bigint, holder text)
+returns boolean
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return coalesce(token between 1 and 999999999999999, holder = '')
+        and octet_length(holder) <= 128
+        and holder collate "C" !~ '[^!-~]';
+end
+$$;
+
+grant execute on function storage.is_readable, storage.is_fence to public;
+
+-- A server writes no other rows, so its own sessions skip the check, which would cost a fifth of the
+-- time of a write. Rows that were repaired by hand may break the rule, and must not stop this
+-- migration, so only new and changed rows are checked. A server reports a row that breaks it, and
+-- `storage-server fence set` repairs it.
 alter table storage.resource
-    add constraint resource_name_has_1_to_512_bytes
-        check (octet_length(resource) between 1 and 512) not valid,
-    add constraint resource_holder_is_visible_ascii
-        check (octet_length(holder) <= 128 and holder collate "C" !~ '[^!-~]') not valid,
-    add constraint resource_holder_has_a_token
-        check (token is not null or holder = '') not valid,
-    add constraint resource_value_holder_is_visible_ascii
-        check (octet_length(value_holder) <= 128 and value_holder collate "C" !~ '[^!-~]') not valid,
-    add constraint resource_value_holder_has_a_token
-        check (value_token is not null or value_holder = '') not valid;
+    drop constraint resource_token_in_range,
+    drop constraint resource_value_token_in_range,
+    drop constraint resource_version_counts_up,
+    drop constraint resource_value_is_whole,
+    add constraint resource_is_readable check (
+        current_setting('storage.is_server', true) is not distinct from 'on'
+        or storage.is_readable(
+            resource, token, holder, version, content_type, bytes, value_token, value_holder)
+    ) not valid;

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io, mem,
     path::{Path, PathBuf},
 };
 
@@ -16,7 +16,10 @@ use super::print;
 use crate::store::{
     open::DatabaseKind,
     sqlite::{
-        integrity::{beside, foreign_log, has_resources, is_busy, open_alone, path, quick_check},
+        integrity::{
+            beside, foreign_log, has_resources, is_busy, is_damage, move_log_into_file, open_alone,
+            path, quick_check,
+        },
         maintenance::{floor, set_floor},
     },
 };
@@ -122,8 +125,9 @@ async fn prepare(
 
 /// Opens a backup alone, and checks that it is whole.
 pub(super) async fn check_backup(file: &Path) -> anyhow::Result<SqliteConnection> {
-    let opened = open_alone(file).await;
-    let mut connection = opened.context("the backup is no SQLite database")?;
+    let mut connection = open_alone(file).await.context("the backup is no SQLite database")?;
+    let damaged = move_log_into_file(&mut connection).await;
+    damaged.context("the backup is damaged")?;
     if let Some(reason) = quick_check(&mut connection).await? {
         bail!("the backup is damaged: {reason}");
     }
@@ -148,20 +152,29 @@ async fn remove_log(file: &Path) -> anyhow::Result<Option<SqliteConnection>> {
         print(format_args!("removing what is no part of {}: {reason}", file.display()));
         remove_if_exists(&beside(file, "-wal"))?;
     }
-    match open_alone(file).await {
-        Ok(connection) => {
-            // The log is gone. A server that was killed has left the log's index.
-            remove_if_exists(&beside(file, "-shm"))?;
-            Ok(Some(connection))
-        }
+    let opened = match open_alone(file).await {
         Err(error) if is_busy(&error) => bail!("{} is in use: stop its server", file.display()),
-        Err(error) => Err(error).with_context(|| {
-            format!(
-                "{0} can't be opened: move {0}, {0}-wal and {0}-shm away, and restore again",
-                file.display()
-            )
-        }),
-    }
+        Err(error) => Err(error),
+        Ok(mut connection) => match move_log_into_file(&mut connection).await {
+            Err(error) if is_damage(&error) => {
+                print(format_args!("{} is damaged, its log is removed: {error}", file.display()));
+                remove_if_exists(&beside(file, "-wal"))?;
+                // It is never closed: that would remove the log of the new database by its name.
+                mem::forget(connection);
+                Ok(None)
+            }
+            moved => moved.map(|()| Some(connection)),
+        },
+    };
+    // The log is gone. A server that was killed has left the log's index.
+    let connection = opened.with_context(|| {
+        format!(
+            "{0} can't be opened: move {0}, {0}-wal and {0}-shm away, and restore again",
+            file.display()
+        )
+    })?;
+    remove_if_exists(&beside(file, "-shm"))?;
+    Ok(connection)
 }
 
 fn replace(copy: TemporaryCopy, file: &Path) -> anyhow::Result<()> {

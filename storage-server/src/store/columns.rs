@@ -22,7 +22,6 @@ pub(super) struct ChangedRow<'a> {
     pub(super) expected_holder: &'a str,
     pub(super) expected_version: i64,
     pub(super) expected_value: bool,
-    pub(super) expected_floor: Option<i64>,
     pub(super) token: Option<i64>,
     pub(super) holder: &'a str,
     pub(super) version: i64,
@@ -50,7 +49,6 @@ impl<'a> From<&Change<'a>> for ChangedRow<'a> {
             expected_holder,
             expected_version: version_column(before.version),
             expected_value: before.value != StoredValue::Absent,
-            expected_floor: before.floor.map(Token::as_i64),
             token,
             holder,
             version: version_column(after.version),
@@ -61,6 +59,19 @@ impl<'a> From<&Change<'a>> for ChangedRow<'a> {
             value_holder: written_with.map(|(_, holder)| holder),
         }
     }
+}
+
+impl ChangedRow<'_> {
+    /// Whether the database has no row of the resource yet, as far as is known.
+    pub(super) fn is_new(&self) -> bool {
+        self.expected_version == 0 && self.expected_token.is_none()
+    }
+}
+
+/// The floor under which a batch is applied. One batch has one floor, so that no row has to carry
+/// it. A change that was decided under a lower floor is left out.
+pub(super) fn highest_floor(changes: &[Change<'_>]) -> Option<Token> {
+    changes.iter().filter_map(|change| change.before.floor).max()
 }
 
 /// The columns of a loaded row. All but the floor are null for a resource that was never used.

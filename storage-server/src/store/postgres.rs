@@ -51,7 +51,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 ///
 /// `lock_timeout` bounds how long another transaction's lock delays a batch. The planner plans each
 /// statement once, without knowing how few rows a batch has, so it is restricted to the index.
-const SESSION: [(&str, &str); 8] = [
+const SESSION: [(&str, &str); 9] = [
     ("synchronous_commit", "on"),
     ("default_transaction_isolation", "read committed"),
     ("lock_timeout", "20ms"),
@@ -60,6 +60,8 @@ const SESSION: [(&str, &str); 8] = [
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
     ("enable_seqscan", "off"),
+    // Skips the check of each row that others must pass.
+    ("storage.is_server", "on"),
 ];
 
 /// Resources in a PostgreSQL database that any number of servers may share.

@@ -40,6 +40,12 @@ use crate::row::Row;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The largest size of each connection's page cache, in units of -1024 bytes.
 const PAGE_CACHE: &str = "-65536";
+/// The page size of a new file. A commit writes each changed page to the log and syncs it, and most
+/// rows are small: with SQLite's default of 4096, a fifth fewer writes fit in a second.
+const PAGE_SIZE: u32 = 1024;
+/// How many pages the log has before it is moved into the file. A page that changes often is moved
+/// once for all its changes.
+const LOG_PAGES: &str = "8192";
 /// The connections over which the committer loads rows.
 const LOADING: u32 = 2;
 /// The connections of all other reads.
@@ -117,7 +123,9 @@ fn options(url: &str) -> Result<SqliteConnectOptions, OpenError> {
         .pragma("fullfsync", "on")
         .pragma("checkpoint_fullfsync", "on")
         .busy_timeout(BUSY_TIMEOUT)
+        .page_size(PAGE_SIZE)
         .pragma("cache_size", PAGE_CACHE)
+        .pragma("wal_autocheckpoint", LOG_PAGES)
         .disable_statement_logging())
 }
 

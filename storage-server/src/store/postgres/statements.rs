@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use fence::ResourceName;
+use fence::{ResourceName, Token};
 use sqlx::{Executor, PgConnection};
 
 use crate::{
     row::Row,
     store::{
         Change, Wanted, WantedValue,
-        columns::{ChangedRow, decode_listed, decode_rows},
+        columns::{ChangedRow, decode_listed, decode_rows, highest_floor},
         error::{ANSWER_TIMEOUT, UnreadableRow},
         list::{Listed, Page, ReadablePage},
     },
@@ -61,8 +61,68 @@ pub(super) async fn lock_and_load(
     Ok(rows.pop().expect("one row is wanted"))
 }
 
+/// The changes of a batch, as a table.
+macro_rules! change {
+    () => {
+        r#"
+        select * from unnest(
+            $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bool[], $6::bigint[], $7::text[],
+            $8::bigint[], $9::bool[], $10::text[], $11::bytea[], $12::bigint[], $13::text[]
+        ) with ordinality as change (
+            resource, expected_token, expected_holder, expected_version, expected_value, token,
+            holder, version, keeps_value, content_type, bytes, value_token, value_holder, ordinal
+        )
+        "#
+    };
+}
+
+/// Changes rows that exist, and returns the places of those that were as expected.
+macro_rules! update {
+    () => {
+        r#"
+        update storage.resource r
+        set token = c.token, holder = c.holder, version = c.version,
+            content_type = case when c.keeps_value then r.content_type else c.content_type end,
+            bytes = case when c.keeps_value then r.bytes else c.bytes end,
+            value_token = case when c.keeps_value then r.value_token else c.value_token end,
+            value_holder = case when c.keeps_value then r.value_holder else c.value_holder end
+        from change c
+        where r.resource = c.resource and r.version = c.expected_version
+            and r.token is not distinct from c.expected_token and r.holder = c.expected_holder
+            and (r.bytes is not null) = c.expected_value
+            and (select token from storage.floor where id = 1) is not distinct from $14::bigint
+        returning c.ordinal
+        "#
+    };
+}
+
+const UPDATE: &str = concat!("with change as (", change!(), ")", update!());
+
+const UPDATE_OR_INSERT: &str = concat!(
+    "with change as (",
+    change!(),
+    "), updated as (",
+    update!(),
+    r#"), inserted as (
+        insert into storage.resource (
+            resource, token, holder, version, content_type, bytes, value_token, value_holder
+        )
+        select resource, token, holder, version, content_type, bytes, value_token, value_holder
+        from change
+        where expected_version = 0 and expected_token is null
+            and (select token from storage.floor where id = 1) is not distinct from $14::bigint
+        order by ordinal
+        on conflict (resource) do nothing
+        returning resource
+    )
+    select ordinal from updated
+    union all
+    select c.ordinal from inserted i join change c on c.resource = i.resource
+    "#
+);
+
 /// Applies changes in one statement, which compares each row, under its lock, with its loaded
-/// state.
+/// state. Most batches have no new row, and the statement without an insert is faster.
 ///
 /// Nested loops over the arrays lock the rows in the order of the arrays, so that servers don't
 /// deadlock.
@@ -70,69 +130,33 @@ pub(super) async fn apply_changes(
     connection: &mut PgConnection,
     changes: &[Change<'_>],
 ) -> Result<Vec<bool>, sqlx::Error> {
-    let rows: Vec<_> = changes.iter().map(ChangedRow::from).collect();
+    let floor = highest_floor(changes);
+    let places: Vec<_> =
+        (0..changes.len()).filter(|&place| changes[place].before.floor == floor).collect();
+    let rows: Vec<_> = places.iter().map(|&place| ChangedRow::from(&changes[place])).collect();
+    let has_new = rows.iter().any(ChangedRow::is_new);
     // All rows are fetched, not only the first: the statement commits after its last row.
-    let ordinals: Vec<i64> = sqlx::query_scalar(
-        r#"
-        with change as (
-            select * from unnest(
-                $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bool[], $6::bigint[],
-                $7::bigint[], $8::text[], $9::bigint[], $10::bool[], $11::text[], $12::bytea[],
-                $13::bigint[], $14::text[]
-            ) with ordinality as change (
-                resource, expected_token, expected_holder, expected_version, expected_value,
-                expected_floor, token, holder, version, keeps_value, content_type, bytes, value_token,
-                value_holder, ordinal
-            )
-        ), updated as (
-            update storage.resource r
-            set token = c.token, holder = c.holder, version = c.version,
-                content_type = case when c.keeps_value then r.content_type else c.content_type end,
-                bytes = case when c.keeps_value then r.bytes else c.bytes end,
-                value_token = case when c.keeps_value then r.value_token else c.value_token end,
-                value_holder = case when c.keeps_value then r.value_holder else c.value_holder end
-            from change c
-            where r.resource = c.resource and r.version = c.expected_version
-                and r.token is not distinct from c.expected_token and r.holder = c.expected_holder
-                and (r.bytes is not null) = c.expected_value
-                and (select token from storage.floor where id = 1) is not distinct from c.expected_floor
-            returning c.ordinal
-        ), inserted as (
-            insert into storage.resource (
-                resource, token, holder, version, content_type, bytes, value_token, value_holder
-            )
-            select resource, token, holder, version, content_type, bytes, value_token, value_holder
-            from change
-            where expected_version = 0 and expected_token is null
-                and (select token from storage.floor where id = 1) is not distinct from expected_floor
-            order by ordinal
-            on conflict (resource) do nothing
-            returning resource
-        )
-        select ordinal from updated
-        union all
-        select c.ordinal from inserted i join change c on c.resource = i.resource
-        "#,
-    )
-    .bind(column(&rows, |row| row.resource))
-    .bind(column(&rows, |row| row.expected_token))
-    .bind(column(&rows, |row| row.expected_holder))
-    .bind(column(&rows, |row| row.expected_version))
-    .bind(column(&rows, |row| row.expected_value))
-    .bind(column(&rows, |row| row.expected_floor))
-    .bind(column(&rows, |row| row.token))
-    .bind(column(&rows, |row| row.holder))
-    .bind(column(&rows, |row| row.version))
-    .bind(column(&rows, |row| row.keeps_value))
-    .bind(column(&rows, |row| row.content_type))
-    .bind(column(&rows, |row| row.bytes))
-    .bind(column(&rows, |row| row.value_token))
-    .bind(column(&rows, |row| row.value_holder))
-    .fetch_all(connection)
-    .await?;
+    let ordinals: Vec<i64> = sqlx::query_scalar(if has_new { UPDATE_OR_INSERT } else { UPDATE })
+        .bind(column(&rows, |row| row.resource))
+        .bind(column(&rows, |row| row.expected_token))
+        .bind(column(&rows, |row| row.expected_holder))
+        .bind(column(&rows, |row| row.expected_version))
+        .bind(column(&rows, |row| row.expected_value))
+        .bind(column(&rows, |row| row.token))
+        .bind(column(&rows, |row| row.holder))
+        .bind(column(&rows, |row| row.version))
+        .bind(column(&rows, |row| row.keeps_value))
+        .bind(column(&rows, |row| row.content_type))
+        .bind(column(&rows, |row| row.bytes))
+        .bind(column(&rows, |row| row.value_token))
+        .bind(column(&rows, |row| row.value_holder))
+        .bind(floor.map(Token::as_i64))
+        .fetch_all(connection)
+        .await?;
     let mut applied = vec![false; changes.len()];
     for ordinal in ordinals {
-        applied[usize::try_from(ordinal - 1).expect("ordinals count from 1")] = true;
+        let place = usize::try_from(ordinal - 1).expect("ordinals count from 1");
+        applied[places[place]] = true;
     }
     Ok(applied)
 }

@@ -10,7 +10,7 @@ use std::{
 
 use sqlx::{
     ConnectOptions, Connection, SqliteConnection,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteLockingMode, SqliteSynchronous},
+    sqlite::{SqliteConnectOptions, SqliteLockingMode},
 };
 
 use crate::store::error::OpenError;
@@ -95,7 +95,7 @@ pub(crate) fn foreign_log(file: &Path) -> Option<String> {
 }
 
 /// Whether the error says that the file is damaged: SQLITE_CORRUPT or SQLITE_NOTADB.
-fn is_damage(error: &sqlx::Error) -> bool {
+pub(crate) fn is_damage(error: &sqlx::Error) -> bool {
     matches!(primary_code(error), Some(11 | 26))
 }
 
@@ -118,18 +118,24 @@ pub(crate) async fn copy_into(url: &str, copy: &str) -> Result<(), sqlx::Error> 
     connection.close().await
 }
 
-/// Opens a file that nobody else uses, and keeps others out as long as the connection is open. Moves
-/// everything into the file: it has no log afterwards.
+/// Opens a file that nobody else uses, and keeps others out as long as the connection is open. The
+/// file's structure is not looked at.
 pub(crate) async fn open_alone(file: &Path) -> Result<SqliteConnection, sqlx::Error> {
-    let options = SqliteConnectOptions::new()
-        .filename(file)
-        .locking_mode(SqliteLockingMode::Exclusive)
-        .journal_mode(SqliteJournalMode::Delete)
-        .synchronous(SqliteSynchronous::Full);
+    let options =
+        SqliteConnectOptions::new().filename(file).locking_mode(SqliteLockingMode::Exclusive);
     let mut connection = options.disable_statement_logging().connect().await?;
     // In this locking mode, the lock stays after the transaction.
     sqlx::raw_sql("begin exclusive; commit").execute(&mut connection).await?;
     Ok(connection)
+}
+
+/// Moves everything into the file, which has no write-ahead log afterwards.
+pub(crate) async fn move_log_into_file(
+    connection: &mut SqliteConnection,
+) -> Result<(), sqlx::Error> {
+    let pragmas = "pragma synchronous = full; pragma journal_mode = delete";
+    sqlx::raw_sql(pragmas).execute(connection).await?;
+    Ok(())
 }
 
 /// Whether the file has the tables of a storage server.
