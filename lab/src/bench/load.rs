@@ -14,6 +14,8 @@ pub(super) const RESOURCES: u32 = 10_000;
 /// The number of resources of a large database.
 pub(super) const MANY_RESOURCES: u32 = 1_000_000;
 pub(super) const WARM_UP_SECONDS: u32 = 2;
+/// How long each step of filling a large database takes.
+const FILLING_SECONDS: u32 = 10;
 
 /// What a load generator measured.
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +35,8 @@ struct Done {
     p99_us: u32,
 }
 
-/// Sends fenced writes over HTTP, spread over resources, after a warm-up.
+/// Sends fenced writes over HTTP, spread over resources.
 pub(super) fn wrk(url: &str, resources: u32, seconds: u32) -> anyhow::Result<Load> {
-    run_wrk(url, resources, 0, WARM_UP_SECONDS)?;
     let done = run_wrk(url, resources, 0, seconds)?;
     Ok(Load {
         per_second: f64::from(done.requests) * 1e6 / f64::from(done.duration_us),
@@ -48,7 +49,7 @@ pub(super) fn wrk(url: &str, resources: u32, seconds: u32) -> anyhow::Result<Loa
 pub(super) fn write_all(url: &str, resources: u32) -> anyhow::Result<()> {
     let mut written = 0;
     while written < resources {
-        written += run_wrk(url, resources, written, WARM_UP_SECONDS)?.requests;
+        written += run_wrk(url, resources, written, FILLING_SECONDS)?.requests;
     }
     Ok(())
 }

@@ -19,6 +19,9 @@ use crate::{
     programs::storage_server,
 };
 
+/// Every subject is measured once in each round, because the speed of a machine changes over time.
+const ROUNDS: u32 = 5;
+
 #[derive(Args, Debug)]
 pub struct StorageBench {
     /// How long to measure each figure
@@ -48,83 +51,140 @@ struct Figure {
     of_pgbench: f64,
 }
 
+/// What is measured.
+struct Subject<'a> {
+    name: &'static str,
+    run: Box<dyn Fn(u32) -> anyhow::Result<Load> + 'a>,
+    /// One in each round.
+    loads: Vec<Load>,
+}
+
+impl<'a> Subject<'a> {
+    fn new(name: &'static str, run: impl Fn(u32) -> anyhow::Result<Load> + 'a) -> Self {
+        Self { name, run: Box::new(run), loads: Vec::new() }
+    }
+
+    /// Fenced writes over HTTP, spread over resources.
+    fn writes(name: &'static str, url: &'a str, resources: u32) -> Self {
+        Self::new(name, move |seconds| wrk(url, resources, seconds))
+    }
+
+    fn median(&self, figure: impl Fn(&Load) -> Option<f64>) -> Option<f64> {
+        self.loads.iter().map(figure).collect::<Option<Vec<_>>>().map(median)
+    }
+
+    /// The ratio of the rates of one round, in the median of all rounds.
+    fn ratio(&self, whole: &Self) -> f64 {
+        let pairs = self.loads.iter().zip(&whole.loads);
+        median(pairs.map(|(part, whole)| part.per_second / whole.per_second).collect())
+    }
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_unstable_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
 impl StorageBench {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let seconds = self.seconds.get();
-        let floor = {
-            let server = NullServer::start().await?;
-            wrk(&server.url, RESOURCES, seconds)?
-        };
-        let (sqlite, sqlite_hot, sqlite_many) = {
-            let server = StorageServer::start(&storage_server()?, &[]).await?;
-            measure(&server, seconds)?
-        };
+        // Each large database is one of its own, so that the small ones stay small.
+        let program = storage_server()?;
+        let floor = NullServer::start().await?;
+        let sqlite = StorageServer::start(&program, &[]).await?;
+        let large_sqlite = StorageServer::start(&program, &[]).await?;
         let database = Postgres::start().await?;
-        let pgbench = unfenced_upserts(&database, seconds)?;
-        let (postgres, postgres_hot, postgres_many) = {
-            let server = StorageServer::start_on(&storage_server()?, &database.url(), &[]).await?;
-            measure(&server, seconds)?
-        };
+        let large_database = Postgres::start().await?;
+        let postgres = StorageServer::start_on(&program, &database.url(), &[]).await?;
+        let large_postgres = StorageServer::start_on(&program, &large_database.url(), &[]).await?;
+        for large in [&large_sqlite, &large_postgres] {
+            write_all(large.url(), MANY_RESOURCES)?;
+        }
+        let table = "create table unfenced (resource text primary key, value bytea not null)";
+        psql(&database, table)?;
 
-        let ratio = |part: Load, whole: Load| part.per_second / whole.per_second;
-        let figure = |subject, load: Load| Figure {
-            subject,
-            writes_per_second: load.per_second,
-            p50_ms: load.p50_ms,
-            p99_ms: load.p99_ms,
-            of_floor: ratio(load, floor),
-            of_pgbench: ratio(load, pgbench),
-        };
+        let mut subjects = [
+            Subject::writes(
+                "storage server over a store that does nothing: the floor",
+                &floor.url,
+                RESOURCES,
+            ),
+            Subject::writes("storage server over SQLite", sqlite.url(), RESOURCES),
+            Subject::writes("storage server over SQLite, one hot resource", sqlite.url(), 1),
+            Subject::writes(
+                "storage server over SQLite, a million resources",
+                large_sqlite.url(),
+                MANY_RESOURCES,
+            ),
+            Subject::writes("storage server over PostgreSQL", postgres.url(), RESOURCES),
+            Subject::writes("storage server over PostgreSQL, one hot resource", postgres.url(), 1),
+            Subject::writes(
+                "storage server over PostgreSQL, a million resources",
+                large_postgres.url(),
+                MANY_RESOURCES,
+            ),
+            Subject::new("pgbench, unfenced upserts straight into PostgreSQL", |seconds| {
+                unfenced_upserts(&database, seconds)
+            }),
+        ];
+        for subject in &subjects {
+            (subject.run)(WARM_UP_SECONDS)?;
+        }
+        for _ in 0..ROUNDS {
+            for subject in &mut subjects {
+                subject.loads.push((subject.run)(seconds.div_ceil(ROUNDS))?);
+            }
+        }
+
+        let [
+            floor,
+            sqlite,
+            sqlite_hot,
+            sqlite_many,
+            postgres,
+            postgres_hot,
+            postgres_many,
+            pgbench,
+        ] = &subjects;
         self.output.print(&Report {
             bench: "storage",
             connections: CONNECTIONS,
             seconds,
-            figures: vec![
-                figure("storage server over a store that does nothing: the floor", floor),
-                figure("storage server over SQLite", sqlite),
-                figure("storage server over SQLite, one hot resource", sqlite_hot),
-                figure("storage server over SQLite, a million resources", sqlite_many),
-                figure("storage server over PostgreSQL", postgres),
-                figure("storage server over PostgreSQL, one hot resource", postgres_hot),
-                figure("storage server over PostgreSQL, a million resources", postgres_many),
-                figure("pgbench, unfenced upserts straight into PostgreSQL", pgbench),
-            ],
+            figures: subjects
+                .iter()
+                .map(|subject| Figure {
+                    subject: subject.name,
+                    writes_per_second: subject
+                        .median(|load| Some(load.per_second))
+                        .expect("every load has a rate"),
+                    p50_ms: subject.median(|load| load.p50_ms),
+                    p99_ms: subject.median(|load| load.p99_ms),
+                    of_floor: subject.ratio(floor),
+                    of_pgbench: subject.ratio(pgbench),
+                })
+                .collect(),
             goals: vec![
-                Goal::at_least("SQLite of the floor", 0.65, ratio(sqlite, floor)),
-                Goal::at_least("PostgreSQL of the floor", 0.65, ratio(postgres, floor)),
-                Goal::at_least("PostgreSQL of pgbench", 1.2, ratio(postgres, pgbench)),
-                Goal::at_least("SQLite, a million of few", 0.75, ratio(sqlite_many, sqlite)),
-                Goal::at_least(
-                    "PostgreSQL, a million of few",
-                    0.75,
-                    ratio(postgres_many, postgres),
-                ),
-                Goal::at_least("SQLite, hot of spread", 0.1, ratio(sqlite_hot, sqlite)),
-                Goal::at_least("PostgreSQL, hot of spread", 0.1, ratio(postgres_hot, postgres)),
+                Goal::at_least("SQLite of the floor", 0.65, sqlite.ratio(floor)),
+                Goal::at_least("PostgreSQL of the floor", 0.65, postgres.ratio(floor)),
+                Goal::at_least("PostgreSQL of pgbench", 1.2, postgres.ratio(pgbench)),
+                Goal::at_least("SQLite, a million of few", 0.75, sqlite_many.ratio(sqlite)),
+                Goal::at_least("PostgreSQL, a million of few", 0.75, postgres_many.ratio(postgres)),
+                Goal::at_least("SQLite, hot of spread", 0.1, sqlite_hot.ratio(sqlite)),
+                Goal::at_least("PostgreSQL, hot of spread", 0.1, postgres_hot.ratio(postgres)),
             ],
         })
     }
 }
 
-/// Measures writes that are spread over few resources, on a single one, and over a million.
-fn measure(server: &StorageServer, seconds: u32) -> anyhow::Result<(Load, Load, Load)> {
-    let (few, hot) = (wrk(server.url(), RESOURCES, seconds)?, wrk(server.url(), 1, seconds)?);
-    // Each of the million is written before.
-    write_all(server.url(), MANY_RESOURCES)?;
-    Ok((few, hot, wrk(server.url(), MANY_RESOURCES, seconds)?))
-}
-
 /// Measures single upserts straight into the database.
 fn unfenced_upserts(database: &Postgres, seconds: u32) -> anyhow::Result<Load> {
-    psql(database, "create table unfenced (resource text primary key, value bytea not null)")?;
     let upsert = format!(
         "\\set n random(0, {RESOURCES} - 1)\n\
          insert into unfenced values ('bench/' || :n, 'hello') \
          on conflict (resource) do update set value = excluded.value;\n"
     );
-    let run = |seconds| pgbench(database, &upsert, CONNECTIONS, Length::Seconds(seconds));
-    run(WARM_UP_SECONDS)?;
-    Ok(Load { per_second: run(seconds)?, p50_ms: None, p99_ms: None })
+    let per_second = pgbench(database, &upsert, CONNECTIONS, Length::Seconds(seconds))?;
+    Ok(Load { per_second, p50_ms: None, p99_ms: None })
 }
 
 impl fmt::Display for Report {
@@ -144,7 +204,8 @@ impl fmt::Display for Report {
         let header = ["", "writes/s", "p50 ms", "p99 ms", "of floor", "of pgbench"];
         writeln!(
             f,
-            "Fenced writes of 5 bytes over HTTP, {connections} connections, {seconds} s each\n"
+            "Fenced writes of 5 bytes over HTTP, {connections} connections, {seconds} s each in \
+             {ROUNDS} rounds\n"
         )?;
         write!(f, "{}\n{}", Table::new(header, rows), Goal::table(goals))
     }
