@@ -1,6 +1,7 @@
 //! `lab bench fence`: the cost of the fence inside PostgreSQL.
 
 mod bloat;
+mod bulk;
 mod figure;
 mod postgres;
 mod rates;
@@ -40,11 +41,15 @@ impl FenceBench {
             let database = postgres::start(&SLOW_COMMITS).await?;
             postgres::measure_rates(&database, seconds).await?
         };
-        let (fast, bloat) = {
+        let (fast, postgres_bulk, bloat) = {
             let database = postgres::start(&[]).await?;
-            (postgres::measure_rates(&database, seconds).await?, Bloat::measure(&database).await?)
+            (
+                postgres::measure_rates(&database, seconds).await?,
+                postgres::measure_bulk(&database).await?,
+                Bloat::measure(&database).await?,
+            )
         };
-        let measured = Measured { fast, slow, bloat };
+        let measured = Measured { fast, slow, postgres_bulk, bloat };
         self.output.print(&Report::new(CLIENTS, seconds, measured))
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::rates::Rates;
+use super::{bulk::Bulk, rates::Rates};
 
 #[derive(Debug, Serialize)]
 pub(super) struct Figure {
@@ -18,6 +18,18 @@ pub(super) struct Figure {
 pub(super) struct Slow {
     per_second_with_slow_commits: f64,
     of_unfenced_with_slow_commits: f64,
+}
+
+/// One statement that writes many rows.
+#[derive(Debug, Serialize)]
+pub(super) struct BulkFigure {
+    database: &'static str,
+    statement: &'static str,
+    bare_rows: u32,
+    bare_us_per_row: f64,
+    protected_rows: u32,
+    protected_us_per_row: f64,
+    of_bare: f64,
 }
 
 impl Figure {
@@ -48,6 +60,31 @@ impl Slow {
         [
             format!("{:.0}", self.per_second_with_slow_commits),
             format!("{:.2}", self.of_unfenced_with_slow_commits),
+        ]
+    }
+}
+
+impl BulkFigure {
+    pub(super) fn list(database: &'static str, bulk: &Bulk) -> [Self; 2] {
+        [&bulk.insert, &bulk.update].map(|pair| Self {
+            database,
+            statement: pair.bare.subject(),
+            bare_rows: bulk.bare_rows,
+            bare_us_per_row: pair.bare.quantile_us(0.5),
+            protected_rows: bulk.protected_rows,
+            protected_us_per_row: pair.protected.quantile_us(0.5),
+            of_bare: pair.of_bare(),
+        })
+    }
+
+    pub(super) fn cells(&self) -> [String; 6] {
+        [
+            format!("{}, {}", self.database, self.statement),
+            self.bare_rows.to_string(),
+            format!("{:.1}", self.bare_us_per_row),
+            self.protected_rows.to_string(),
+            format!("{:.1}", self.protected_us_per_row),
+            format!("{:.2}", self.of_bare),
         ]
     }
 }

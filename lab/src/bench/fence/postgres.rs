@@ -1,10 +1,15 @@
-//! PostgreSQL with the fence: what pgbench runs in it.
+//! PostgreSQL with the fence: what pgbench runs in it, and statements that write many rows.
 
 use fence::postgres;
 use sqlx::{Connection, PgConnection};
 use testbed::Postgres;
 
-use super::{CLIENTS, rates::Rates, workload::Workload};
+use super::{
+    CLIENTS,
+    bulk::{Bulk, Statements},
+    rates::Rates,
+    workload::Workload,
+};
 use crate::bench::load::{Length, RESOURCES, pgbench, psql};
 
 const WORKLOADS: [Workload; 8] = [
@@ -54,6 +59,12 @@ const SELECT_CONSTANTS: &str = "select 34, 'me';";
 /// The least that a claim must do if the fence has its own row: write that row.
 const UPDATE_SECOND_ROW: &str = "update second set value = 34 where resource = 'bench/' || :n;";
 
+const BULK_ROWS: u32 = 100_000;
+/// Vacuum and analyze in the background would come to one table of a pair only.
+const BULK_TABLE: &str = "
+    create table bulk (id bigint primary key, resource text not null, value bigint not null)
+    with (autovacuum_enabled = false)";
+
 pub(super) async fn start(settings: &[&str]) -> anyhow::Result<Postgres> {
     let database = Postgres::start_with(settings).await?;
     let mut connection = PgConnection::connect(&database.url()).await?;
@@ -71,6 +82,24 @@ pub(super) async fn measure_rates(database: &Postgres, seconds: u32) -> anyhow::
         pgbench(database, &script(workload, RESOURCES), CLIENTS, Length::Seconds(seconds))
     })
     .await
+}
+
+pub(super) async fn measure_bulk(database: &Postgres) -> anyhow::Result<Bulk> {
+    let statements = Statements {
+        bare_rows: BULK_ROWS,
+        protected_rows: BULK_ROWS,
+        create_table: BULK_TABLE,
+        protect: vec!["select fence.protect('bulk', 'resource')".to_owned()],
+        claim: "select fence.claim('bench/bulk', 34, 'me')",
+        insert: |rows| {
+            format!(
+                "insert into bulk select n, 'bench/bulk', 1 from generate_series(1, {rows}) as n"
+            )
+        },
+        update: "update bulk set value = value + 1",
+    };
+    let mut connection = PgConnection::connect(&database.url()).await?;
+    Bulk::measure(&mut connection, &statements).await
 }
 
 /// The script for pgbench. Each run picks one of the resources at random.

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::{
     bloat::Bloat,
-    figure::Figure,
+    bulk::Bulk,
+    figure::{BulkFigure, Figure},
     rates::Rates,
     workload::Workload::{
         self, ClaimAndUpsert, ClaimThenUpsert, ClaimThenUpsertProtected,
@@ -24,6 +25,7 @@ pub(super) struct Measured {
     pub(super) fast: Rates,
     /// In PostgreSQL, where each commit takes 2 ms or longer.
     pub(super) slow: Rates,
+    pub(super) postgres_bulk: Bulk,
     pub(super) bloat: Bloat,
 }
 
@@ -34,6 +36,7 @@ pub(super) struct Report {
     seconds: u32,
     /// In PostgreSQL.
     figures: Vec<Figure>,
+    bulk: Vec<BulkFigure>,
     #[serde(rename = "targets")]
     goals: Vec<Goal>,
     bloat: Bloat,
@@ -41,13 +44,15 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(clients: u32, seconds: u32, measured: Measured) -> Self {
-        let Measured { fast, slow, bloat } = measured;
+        let Measured { fast, slow, postgres_bulk, bloat } = measured;
         let goal = |workload: Workload, bound| {
             Goal::at_least(workload.subject(), bound, fast.of_unfenced(workload))
         };
         let slow_goal = |workload, bound| {
             Goal::at_least("the same, slow commits", bound, slow.of_unfenced(workload))
         };
+        let inserted =
+            format!("insert of {} rows into a protected table", postgres_bulk.protected_rows);
         let goals = vec![
             goal(UpsertWithRule, 0.85),
             goal(ClaimAndUpsert, 0.85),
@@ -56,12 +61,14 @@ impl Report {
             goal(ClaimThenUpsertProtected, 0.75),
             goal(PresentThenUpsertProtected, 0.7),
             slow_goal(PresentThenUpsertProtected, 0.7),
+            Goal::at_most(inserted, 2.0, postgres_bulk.insert.of_bare()),
         ];
         Self {
             bench: "fence",
             clients,
             seconds,
             figures: Figure::list(&fast, Some(&slow)),
+            bulk: BulkFigure::list("PostgreSQL", &postgres_bulk).into(),
             goals,
             bloat,
         }
@@ -70,7 +77,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { clients, seconds, figures, goals, bloat, .. } = self;
+        let Self { clients, seconds, figures, bulk, goals, bloat, .. } = self;
         let rows = figures.iter().filter_map(|figure| {
             let ([subject, rate, part], [slow_rate, slow_part]) =
                 (figure.cells(), figure.slow.as_ref()?.cells());
@@ -82,6 +89,13 @@ impl fmt::Display for Report {
             "Writes into PostgreSQL by pgbench, {clients} clients, {RESOURCES} resources, \
              {seconds} s each; slow: a commit takes 2 ms\n\n{}",
             Table::new(header, rows)
+        )?;
+        let header =
+            ["", "rows bare", "us per row", "rows protected", "us per row", "of bare, per row"];
+        writeln!(
+            f,
+            "Many rows of one resource, written by one statement under one claim\n\n{}",
+            Table::new(header, bulk.iter().map(BulkFigure::cells))
         )?;
         write!(f, "{}", Goal::table(goals.iter().chain([&bloat.goal])))
     }
