@@ -1,8 +1,9 @@
-//! `lab bench fence`: the cost of the fence inside PostgreSQL.
+//! `lab bench fence`: the cost of the fence inside PostgreSQL and MariaDB.
 
 mod bloat;
 mod bulk;
 mod figure;
+mod mariadb;
 mod postgres;
 mod rates;
 mod report;
@@ -49,7 +50,14 @@ impl FenceBench {
                 Bloat::measure(&database).await?,
             )
         };
-        let measured = Measured { fast, slow, postgres_bulk, bloat };
+        let (mariadb, mariadb_bulk) = {
+            let database = mariadb::start().await?;
+            (
+                mariadb::measure_rates(&database, seconds).await?,
+                mariadb::measure_bulk(&database).await?,
+            )
+        };
+        let measured = Measured { fast, slow, postgres_bulk, bloat, mariadb, mariadb_bulk };
         self.output.print(&Report::new(CLIENTS, seconds, measured))
     }
 }

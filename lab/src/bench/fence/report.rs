@@ -27,6 +27,8 @@ pub(super) struct Measured {
     pub(super) slow: Rates,
     pub(super) postgres_bulk: Bulk,
     pub(super) bloat: Bloat,
+    pub(super) mariadb: Rates,
+    pub(super) mariadb_bulk: Bulk,
 }
 
 #[derive(Debug, Serialize)]
@@ -36,6 +38,7 @@ pub(super) struct Report {
     seconds: u32,
     /// In PostgreSQL.
     figures: Vec<Figure>,
+    mariadb: Vec<Figure>,
     bulk: Vec<BulkFigure>,
     #[serde(rename = "targets")]
     goals: Vec<Goal>,
@@ -44,7 +47,7 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(clients: u32, seconds: u32, measured: Measured) -> Self {
-        let Measured { fast, slow, postgres_bulk, bloat } = measured;
+        let Measured { fast, slow, postgres_bulk, bloat, mariadb, mariadb_bulk } = measured;
         let goal = |workload: Workload, bound| {
             Goal::at_least(workload.subject(), bound, fast.of_unfenced(workload))
         };
@@ -68,7 +71,11 @@ impl Report {
             clients,
             seconds,
             figures: Figure::list(&fast, Some(&slow)),
-            bulk: BulkFigure::list("PostgreSQL", &postgres_bulk).into(),
+            mariadb: Figure::list(&mariadb, None),
+            bulk: [("PostgreSQL", &postgres_bulk), ("MariaDB", &mariadb_bulk)]
+                .into_iter()
+                .flat_map(|(database, bulk)| BulkFigure::list(database, bulk))
+                .collect(),
             goals,
             bloat,
         }
@@ -77,7 +84,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { clients, seconds, figures, bulk, goals, bloat, .. } = self;
+        let Self { clients, seconds, figures, mariadb, bulk, goals, bloat, .. } = self;
         let rows = figures.iter().filter_map(|figure| {
             let ([subject, rate, part], [slow_rate, slow_part]) =
                 (figure.cells(), figure.slow.as_ref()?.cells());
@@ -89,6 +96,12 @@ impl fmt::Display for Report {
             "Writes into PostgreSQL by pgbench, {clients} clients, {RESOURCES} resources, \
              {seconds} s each; slow: a commit takes 2 ms\n\n{}",
             Table::new(header, rows)
+        )?;
+        writeln!(
+            f,
+            "Writes into MariaDB by sqlx, {clients} clients, {RESOURCES} resources, \
+             {seconds} s each\n\n{}",
+            Table::new(["", "per second", "of unfenced"], mariadb.iter().map(Figure::cells))
         )?;
         let header =
             ["", "rows bare", "us per row", "rows protected", "us per row", "of bare, per row"];
