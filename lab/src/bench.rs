@@ -25,9 +25,9 @@ pub enum Bench {
     ///
     /// Needs wrk and PostgreSQL with pgbench.
     Storage(storage::StorageBench),
-    /// What the fence costs inside PostgreSQL, next to the same statements without it
+    /// What the fence costs inside PostgreSQL and MariaDB, next to the same statements without it
     ///
-    /// Needs PostgreSQL with pgbench.
+    /// Needs PostgreSQL with pgbench, and MariaDB.
     Fence(fence::FenceBench),
     /// How long locks on one Redis take, next to a PING, the crate rslock and Python's redis
     ///

@@ -109,7 +109,7 @@ pub(super) fn pgbench(
     let stdout = String::from_utf8(output.stdout)?;
     let tps = stdout.lines().find_map(|line| line.strip_prefix("tps = "));
     let tps = tps.and_then(|tps| tps.split(' ').next());
-    Ok(tps.context("pgbench printed no result")?.parse()?)
+    Ok(tps.context("pgbench completed no transaction: measure for longer")?.parse()?)
 }
 
 /// Runs SQL with psql.

@@ -4,101 +4,112 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::workload::{
-    Rates,
-    Workload::{self, ClaimAndUpsert, PresentThenUpsertProtected, UpsertWithRule},
+use super::{
+    bloat::Bloat,
+    bulk::Bulk,
+    figure::{BulkFigure, Figure},
+    rates::Rates,
+    workload::Workload::{
+        self, ClaimAndUpsert, ClaimThenUpsert, ClaimThenUpsertProtected,
+        PresentThenUpsertProtected, UpsertWithRule,
+    },
 };
 use crate::{
     bench::{goal::Goal, load::RESOURCES},
     output::Table,
 };
 
-const MOST_PAGES: u32 = 300;
+#[derive(Debug)]
+pub(super) struct Measured {
+    /// In PostgreSQL.
+    pub(super) fast: Rates,
+    /// In PostgreSQL, where each commit takes 2 ms or longer.
+    pub(super) slow: Rates,
+    pub(super) postgres_bulk: Bulk,
+    pub(super) bloat: Bloat,
+    pub(super) mariadb: Rates,
+    pub(super) mariadb_bulk: Bulk,
+}
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     bench: &'static str,
     clients: u32,
     seconds: u32,
+    /// In PostgreSQL.
     figures: Vec<Figure>,
+    mariadb: Vec<Figure>,
+    bulk: Vec<BulkFigure>,
     #[serde(rename = "targets")]
     goals: Vec<Goal>,
     bloat: Bloat,
 }
 
-#[derive(Debug, Serialize)]
-struct Figure {
-    subject: &'static str,
-    per_second: f64,
-    of_unfenced: f64,
-    /// Slow commits take 2 ms or longer.
-    per_second_with_slow_commits: f64,
-    of_unfenced_with_slow_commits: f64,
-}
-
-/// The size of the fence table after many writes on few resources.
-#[derive(Debug, Serialize)]
-pub(super) struct Bloat {
-    writes: u32,
-    resources: u32,
-    pages: u32,
-    at_most: u32,
-    reached: bool,
-    #[serde(skip)]
-    goal: Goal,
-}
-
 impl Report {
-    pub(super) fn new(clients: u32, seconds: u32, fast: Rates, slow: Rates, bloat: Bloat) -> Self {
-        let figures = Workload::ALL.map(|workload| Figure {
-            subject: workload.subject(),
-            per_second: fast.get(workload),
-            of_unfenced: fast.of_unfenced(workload),
-            per_second_with_slow_commits: slow.get(workload),
-            of_unfenced_with_slow_commits: slow.of_unfenced(workload),
-        });
-        let goal = |subject, bound, rates: Rates, workload| {
-            Goal::at_least(subject, bound, rates.of_unfenced(workload))
+    pub(super) fn new(clients: u32, seconds: u32, measured: Measured) -> Self {
+        let Measured { fast, slow, postgres_bulk, bloat, mariadb, mariadb_bulk } = measured;
+        let goal = |workload: Workload, bound| {
+            Goal::at_least(workload.subject(), bound, fast.of_unfenced(workload))
         };
+        let slow_goal = |workload, bound| {
+            Goal::at_least("the same, slow commits", bound, slow.of_unfenced(workload))
+        };
+        let inserted =
+            format!("insert of {} rows into a protected table", postgres_bulk.protected_rows);
         let goals = vec![
-            goal("the rule in an upsert", 0.85, fast, UpsertWithRule),
-            goal("claim and upsert in one statement", 0.85, fast, ClaimAndUpsert),
-            goal("the same, slow commits", 0.85, slow, ClaimAndUpsert),
-            goal("through a protected table", 0.7, fast, PresentThenUpsertProtected),
-            goal("the same, slow commits", 0.7, slow, PresentThenUpsertProtected),
+            goal(UpsertWithRule, 0.85),
+            goal(ClaimAndUpsert, 0.85),
+            slow_goal(ClaimAndUpsert, 0.85),
+            goal(ClaimThenUpsert, 0.85),
+            goal(ClaimThenUpsertProtected, 0.75),
+            goal(PresentThenUpsertProtected, 0.7),
+            slow_goal(PresentThenUpsertProtected, 0.7),
+            Goal::at_most(inserted, 2.0, postgres_bulk.insert.of_bare()),
         ];
-        Self { bench: "fence", clients, seconds, figures: figures.into(), goals, bloat }
-    }
-}
-
-impl Bloat {
-    pub(super) fn new(writes: u32, resources: u32, pages: u32) -> Self {
-        let subject =
-            format!("pages of the fence table after {writes} writes on {resources} resources");
-        let goal = Goal::at_most(subject, MOST_PAGES.into(), pages.into());
-        Self { writes, resources, pages, at_most: MOST_PAGES, reached: goal.met(), goal }
+        Self {
+            bench: "fence",
+            clients,
+            seconds,
+            figures: Figure::list(&fast, Some(&slow)),
+            mariadb: Figure::list(&mariadb, None),
+            bulk: [("PostgreSQL", &postgres_bulk), ("MariaDB", &mariadb_bulk)]
+                .into_iter()
+                .flat_map(|(database, bulk)| BulkFigure::list(database, bulk))
+                .collect(),
+            goals,
+            bloat,
+        }
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { clients, seconds, figures, goals, bloat, .. } = self;
-        let rows = figures.iter().map(|figure| {
-            [
-                figure.subject.to_owned(),
-                format!("{:.0}", figure.per_second),
-                format!("{:.2}", figure.of_unfenced),
-                format!("{:.0}", figure.per_second_with_slow_commits),
-                format!("{:.2}", figure.of_unfenced_with_slow_commits),
-            ]
+        let Self { clients, seconds, figures, mariadb, bulk, goals, bloat, .. } = self;
+        let rows = figures.iter().filter_map(|figure| {
+            let ([subject, rate, part], [slow_rate, slow_part]) =
+                (figure.cells(), figure.slow.as_ref()?.cells());
+            Some([subject, rate, part, slow_rate, slow_part])
         });
         let header = ["", "per second", "of unfenced", "slow: per second", "slow: of unfenced"];
         writeln!(
             f,
             "Writes into PostgreSQL by pgbench, {clients} clients, {RESOURCES} resources, \
-             {seconds} s each; slow: a commit takes 2 ms\n"
+             {seconds} s each; slow: a commit takes 2 ms\n\n{}",
+            Table::new(header, rows)
         )?;
-        let goals = goals.iter().chain([&bloat.goal]);
-        write!(f, "{}\n{}", Table::new(header, rows), Goal::table(goals))
+        writeln!(
+            f,
+            "Writes into MariaDB by sqlx, {clients} clients, {RESOURCES} resources, \
+             {seconds} s each\n\n{}",
+            Table::new(["", "per second", "of unfenced"], mariadb.iter().map(Figure::cells))
+        )?;
+        let header =
+            ["", "rows bare", "us per row", "rows protected", "us per row", "of bare, per row"];
+        writeln!(
+            f,
+            "Many rows of one resource, written by one statement under one claim\n\n{}",
+            Table::new(header, bulk.iter().map(BulkFigure::cells))
+        )?;
+        write!(f, "{}", Goal::table(goals.iter().chain([&bloat.goal])))
     }
 }
