@@ -1,10 +1,6 @@
 //! Every line of the HTTP contract, on both databases.
 
-use std::time::Duration;
-
 use serde_json::json;
-use sqlx::{Connection, PgConnection};
-use testbed::wait::until_async;
 
 use crate::{on_both_databases::on_both_databases, world::World};
 
@@ -23,7 +19,6 @@ on_both_databases!(&[] =>
     head_reads_and_never_claims,
     known_version_is_not_sent_again,
     holders_are_shown_whole_only_to_themselves,
-    lists_come_in_pages_in_byte_order,
     writes_without_a_token_are_refused,
     server_is_alive_and_ready,
 );
@@ -248,43 +243,6 @@ async fn holders_are_shown_whole_only_to_themselves(world: World) {
     assert_eq!(world.ask("GET", "/v1/fences/s", &[]).await.json()["holder"], "...");
 }
 
-async fn lists_come_in_pages_in_byte_order(world: World) {
-    for name in ["b/1", "a", "b/2", "%C5%BC", "B", "b", "gone"] {
-        let path = format!("/v1/resources/{name}");
-        world.put(&path, &[("Fencing-Token", "7")], "12345").await;
-    }
-    world.ask("DELETE", "/v1/resources/gone", &[("Fencing-Token", "7")]).await;
-    world.ask("PUT", "/v1/fences/claimed", &[("Fencing-Token", "7")]).await;
-
-    let list = async |query: &str| {
-        let answer = world.ask("GET", &format!("/v1/resources{query}"), &[]).await;
-        assert_eq!(answer.status, 200, "{query}: {answer:?}");
-        answer.json()
-    };
-    let names = |list: &serde_json::Value| -> Vec<String> {
-        let resources = list["resources"].as_array().unwrap().iter();
-        resources.map(|listed| listed["resource"].as_str().unwrap().to_owned()).collect()
-    };
-    let all = list("").await;
-    assert_eq!(names(&all), ["B", "a", "b", "b/1", "b/2", "ż"]);
-    assert!(all["next"].is_null());
-    assert_eq!(all["resources"][0], json!({"resource": "B", "token": 7, "version": 1, "size": 5}));
-
-    let page = list("?limit=2").await;
-    assert_eq!((names(&page), &page["next"]), (vec!["B".into(), "a".into()], &json!("a")));
-    let page = list("?limit=4&after=a").await;
-    assert_eq!((names(&page).len(), &page["next"]), (4, &json!(null)), "the last page has no next");
-    assert_eq!(names(&list("?prefix=b/").await), ["b/1", "b/2"]);
-    assert_eq!(names(&list("?prefix=b&after=b/1").await), ["b/2"]);
-    assert_eq!(names(&list("?prefix=%C5%BC").await), ["ż"]);
-    assert!(names(&list("?prefix=zzz").await).is_empty());
-
-    for bad in ["?limit=0", "?limit=1001", "?limit=x", "?limit=-1", "?prefix=%00", "?typo=1"] {
-        let answer = world.ask("GET", &format!("/v1/resources{bad}"), &[]).await;
-        assert_eq!(answer.problem(), "400 malformed-request", "{bad}");
-    }
-}
-
 async fn writes_without_a_token_are_refused(world: World) {
     for (method, path) in
         [("PUT", "/v1/resources/r"), ("DELETE", "/v1/resources/r"), ("PUT", "/v1/fences/r")]
@@ -343,29 +301,4 @@ async fn other_paths_and_methods_are_problems_too() {
     let posted = world.ask("POST", "/v1/resources/r", &[]).await;
     assert_eq!(posted.problem(), "405 method-not-allowed");
     assert_eq!(posted.header("allow"), Some("GET,HEAD,PUT,DELETE"));
-}
-
-#[tokio::test]
-async fn list_with_a_prefix_reads_no_other_part_of_the_table() {
-    let world = World::on_postgres(&[]).await;
-    let postgres = world.postgres.as_ref().unwrap();
-    let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
-    let fill = "insert into storage.resource
-        select prefix || i, 1, '', 1, 'text/plain', 'x'::bytea, 1, ''
-        from generate_series(1, 3000) i cross join (values ('a/'), ('z/')) as p (prefix)
-        union all select 'm/' || i, 1, '', 1, 'text/plain', 'x'::bytea, 1, '' from generate_series(1, 3) i";
-    sqlx::query(fill).execute(&mut connection).await.unwrap();
-    sqlx::query("select pg_stat_reset()").execute(&mut connection).await.unwrap();
-    let listed = world.ask("GET", "/v1/resources?prefix=m/", &[]).await;
-    assert_eq!(listed.json()["resources"].as_array().unwrap().len(), 3);
-    let rows = "select coalesce(sum(idx_tup_fetch + seq_tup_read), 0)::bigint
-        from pg_stat_user_tables where relname = 'resource'";
-    // Sessions report their counts a little later.
-    let rows_read = async || -> anyhow::Result<i64> {
-        let mut connection = PgConnection::connect(&postgres.url()).await?;
-        Ok(sqlx::query_scalar(rows).fetch_one(&mut connection).await?)
-    };
-    until_async(Duration::from_secs(20), async || Ok(rows_read().await? > 0)).await.unwrap();
-    let read = rows_read().await.unwrap();
-    assert!(read < 10, "{read} rows were read for a list of 3");
 }

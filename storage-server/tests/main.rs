@@ -7,6 +7,7 @@ mod enforcement;
 mod fence_command;
 mod floor;
 mod forget;
+mod lists;
 mod logs;
 mod migrations;
 mod on_both_databases;

@@ -18,6 +18,7 @@ mod programs;
 mod redlock;
 mod run;
 mod run_descendants;
+mod run_killed;
 mod run_losing_its_lease;
 mod run_nested;
 mod run_signals;

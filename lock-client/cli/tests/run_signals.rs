@@ -1,14 +1,10 @@
-//! `lock-client run` and signals: forwarded, ending a wait, and killing.
+//! `lock-client run` and signals: forwarded, and ending a wait.
 
-use std::{process::Command, time::Duration};
+use std::time::Duration;
 
 use lock_client::Ttl;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use testbed::{
-    Redis,
-    process::{Process, lives},
-    wait::{until, until_async},
-};
+use testbed::{Redis, process::Process, wait::until_async};
 use tokio::time::sleep;
 
 use crate::programs::LOCK_CLIENT;
@@ -31,14 +27,6 @@ const FORWARDED: [(&str, Signal); 7] = [
     ("USR2", Signal::USR2),
     ("ALRM", Signal::ALARM),
 ];
-
-async fn until_dead(pid: u32) {
-    until(PATIENCE, || Ok(!lives(pid))).await.unwrap();
-}
-
-fn kill(pid: u32) {
-    let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
-}
 
 #[tokio::test]
 async fn signals_are_forwarded_to_the_command() {
@@ -308,45 +296,4 @@ async fn signal_ends_the_wait_and_leaves_nothing_behind() {
     run.process().kill().unwrap();
     assert_eq!(queued().await, 1);
     lease.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn command_dies_with_a_killed_wrapper() {
-    let redis = Redis::start().await.unwrap();
-    let mut run =
-        Run::start(&redis, &[], "trap '' HUP INT TERM; echo $$; sleep 600 & echo $!; wait");
-    let (child, grandchild) = (run.pid().await, run.pid().await);
-    assert!(lives(child) && lives(grandchild));
-    run.process().kill().unwrap();
-    until_dead(child).await;
-    assert!(lives(grandchild), "as the help says: what the command has started lives on");
-    kill(grandchild);
-}
-
-/// The control for the test above: without the wrapper, a child outlives its parent.
-#[tokio::test]
-async fn ordinary_child_outlives_its_killed_parent() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new("sh");
-    command.args(["-c", "sleep 600 & echo $!; wait"]);
-    let mut parent = Process::spawn("parent", &command, folder.path()).unwrap();
-    let child: u32 = parent.line(PATIENCE).await.unwrap().parse().unwrap();
-    parent.kill().unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(lives(child));
-    kill(child);
-}
-
-#[tokio::test]
-async fn nested_commands_die_with_the_outermost_wrapper() {
-    let redis = Redis::start().await.unwrap();
-    let program = LOCK_CLIENT;
-    // Without `exec`, the shell would be the command, and the inner wrapper only its child.
-    let inner = format!("{} run other -- sh -c 'echo $$; read go'", program);
-    let nested = format!("exec {} run r -- {inner}", program);
-    let mut run = Run::start(&redis, &[], &nested);
-    let child = run.pid().await;
-    assert!(lives(child));
-    run.process().kill().unwrap();
-    until_dead(child).await;
 }

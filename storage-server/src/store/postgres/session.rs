@@ -1,0 +1,98 @@
+//! How sessions with PostgreSQL begin.
+
+use std::str::FromStr;
+
+use sqlx::{ConnectOptions, Executor, PgConnection, migrate::Migrator, postgres::PgConnectOptions};
+
+use crate::store::{
+    error::OpenError,
+    schema::{Migrations, prepare},
+};
+
+/// The settings of every session, whatever the database's own defaults are.
+///
+/// `lock_timeout` bounds how long another transaction's lock delays a batch. The planner plans each
+/// statement once, without knowing how few rows a batch has, so it is restricted to the index.
+const SESSION: [(&str, &str); 9] = [
+    ("synchronous_commit", "on"),
+    ("default_transaction_isolation", "read committed"),
+    ("lock_timeout", "20ms"),
+    ("statement_timeout", "8s"),
+    ("plan_cache_mode", "force_generic_plan"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("enable_seqscan", "off"),
+    // Skips the check of each row that others must pass.
+    ("storage.is_server", "on"),
+];
+
+pub(super) fn options(url: &str) -> Result<PgConnectOptions, OpenError> {
+    Ok(PgConnectOptions::from_str(url)
+        .map_err(OpenError::InvalidUrl)?
+        .application_name("storage-server")
+        .options(SESSION)
+        .disable_statement_logging())
+}
+
+/// Connects to a database that keeps fences safely, and applies the migrations or checks them. The
+/// session waits for locks without a limit, such as for another server that migrates at this moment.
+pub(super) async fn open_session(
+    options: &PgConnectOptions,
+    migrations: Migrations,
+) -> Result<PgConnection, OpenError> {
+    let address = address(options);
+    let connect_error = |source| OpenError::Connect { database: address.clone(), source };
+    let mut connection = options.connect().await.map_err(connect_error)?;
+    if let Some(reason) = unsafe_setting(&mut connection).await.map_err(connect_error)? {
+        return Err(OpenError::Unsafe { database: address, reason: reason.to_owned() });
+    }
+    let patient = "set lock_timeout = 0; set statement_timeout = 0";
+    connection.execute(patient).await.map_err(connect_error)?;
+    let table = "select to_regclass('storage.migrations') is not null";
+    let exists = sqlx::query_scalar(table).fetch_one(&mut connection).await;
+    let exists = exists.map_err(connect_error)?;
+    prepare(migrations, &migrator(), &mut connection, exists, &address).await?;
+    Ok(connection)
+}
+
+/// The address of the database, without user and password.
+pub(super) fn address(options: &PgConnectOptions) -> String {
+    let host = match options.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None => options.get_host().to_owned(),
+    };
+    let database = options.get_database().unwrap_or(options.get_username());
+    format!("PostgreSQL database {database} at {host}:{}", options.get_port())
+}
+
+/// Why the database would not keep fences safely, if so.
+async fn unsafe_setting(
+    connection: &mut PgConnection,
+) -> Result<Option<&'static str>, sqlx::Error> {
+    let (is_standby, fsync, encoding): (bool, String, String) = sqlx::query_as(
+        "select pg_is_in_recovery(), current_setting('fsync'), current_setting('server_encoding')",
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok(match (is_standby, fsync.as_str(), encoding.as_str()) {
+        (true, ..) => Some("it is a standby, which takes no writes"),
+        (_, "on", "UTF8") => None,
+        (_, "on", _) => Some("its encoding is not UTF8, so it can't hold every name"),
+        _ => Some("PostgreSQL runs with fsync=off, and would lose fences in a crash"),
+    })
+}
+
+/// Checks the settings of a new connection: the server may have been restarted with others.
+pub(super) async fn check_settings(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let reason = unsafe_setting(connection).await?;
+    reason.map_or(Ok(()), |reason| Err(sqlx::Error::Configuration(reason.into())))
+}
+
+/// The migrations. They have a bookkeeping table of their own, because the database may also have a
+/// user's migrations.
+fn migrator() -> Migrator {
+    let mut migrator = sqlx::migrate!("migrations/postgres");
+    migrator.dangerous_set_table_name("storage.migrations");
+    migrator.create_schema("storage");
+    migrator
+}
