@@ -19,13 +19,25 @@
 //!
 //! The algorithm is
 //! [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), which
-//! issues no token; grants, seals and admission are our additions. A model of them is checked in
-//! `lock-client/redlock-model`.
+//! issues no token; grants, seals, joins and admission are our additions. A model of them is checked
+//! in `lock-client/redlock-model`, and a test compares each script with it.
 //!
 //! # Keys
 //! Each node has the keys of [a single Redis](super::redis), and `fenced:node`, the record of its
-//! membership. When a node seals a token, the token replaces the grant in the lock's value. So all
-//! sealed nodes know the ownership by the same grant.
+//! membership. When a node seals a token in a round, the token replaces the grant in the lock's
+//! value. So all sealed nodes know the ownership by the same grant.
+//!
+//! # Joins
+//! A lease loses a node that hangs for longer than the ttl, or that restarts. After each renewal, it
+//! *joins* the nodes that are free. But another client may have had such a node in the meantime,
+//! with a higher token. So the lock's value records its *floor*: the node's counter before this
+//! ownership took it. A node counts for a lease, in a renewal and in a reissue, only if its floor is
+//! below the token that the lease had when the step began. If a joined node has a higher floor, a
+//! reissue seals a token above it on a majority that does count. From then on, the node counts.
+//! Such a reissue does not change the token that the lease has handed out.
+//!
+//! A joined node has a grant of its own if its counter had reached the lease's token. Each request
+//! names the grant on its node. A client that adopts a lease learns the grants from the answers.
 //!
 //! # Waiting
 //! Waiters are notified when the lock was freed on a majority of the nodes. There is no
@@ -41,8 +53,9 @@
 //! # The code
 //! [`Redlock`] asks for rounds, renewals and releases. A round is in `round.rs`, its
 //! votes are counted in `tally.rs`. The scripts that run on the nodes are the `.lua` files:
-//! `grant.lua` grants the lock, `seal.lua` seals a token. `membership.rs` decides whether a node
-//! may vote.
+//! `grant.lua` grants the lock, `seal.lua` seals a token, `join.lua` takes a free node for a lease.
+//! `exchange.rs` renews and reissues, `votes.rs` counts the nodes, and `regain.rs` joins. `lease.rs`
+//! has what the client knows of each lease. `membership.rs` decides whether a node may vote.
 
 mod durability;
 mod exchange;
@@ -91,9 +104,7 @@ use self::{
 use crate::{
     Locks, Moment, Order, Ttl,
     backend::{Attempt, Backend, BackendError, BackendFuture, Ownership, Status, Wakeups},
-    redis::{
-        self, TimeLimits, keys::Keys, script::STATUS, wakeups::Subscriptions,
-    },
+    redis::{self, TimeLimits, keys::Keys, script::STATUS, wakeups::Subscriptions},
 };
 
 pub use self::{majority::majority, node_urls::InvalidNodes};
@@ -137,7 +148,12 @@ impl Redlock {
             .iter()
             .map(|node| Subscriptions::new(node.server(), TimeLimits::default()))
             .collect();
-        Ok(Self { nodes: Arc::new(Nodes::new(nodes)), subscriptions, rounds: Arc::default(), leases: Arc::default() })
+        Ok(Self {
+            nodes: Arc::new(Nodes::new(nodes)),
+            subscriptions,
+            rounds: Arc::default(),
+            leases: Arc::default(),
+        })
     }
 
     /// Returns the holder of a new round of an acquire.
@@ -308,9 +324,9 @@ impl Backend for Redlock {
                 let outstanding = self.nodes.len() - states.len() - errors.len();
                 status = status::combine(&states, outstanding, self.nodes.majority()).or(status);
                 // The other nodes only tell on how many of them the lock is held.
-                let until = status.is_some().then(|| {
-                    *decided.get_or_insert_with(|| Moment::now() + COUNTING_PATIENCE)
-                });
+                let until = status
+                    .is_some()
+                    .then(|| *decided.get_or_insert_with(|| Moment::now() + COUNTING_PATIENCE));
                 let answer = match until {
                     Some(until) => timeout(until.remaining(), answers.recv()).await.ok().flatten(),
                     None => answers.recv().await,

@@ -168,9 +168,7 @@ impl Client {
     /// Whether it waits for answers to requests that it sent before this node restarted.
     pub(crate) fn waits_since_before_restart(&self, node: NodeId) -> bool {
         self.restarted.contains(node)
-            && (self.phase == Phase::Round
-                || self.reissue.under_way
-                || self.renewal.under_way)
+            && (self.phase == Phase::Round || self.reissue.under_way || self.renewal.under_way)
     }
 
     /// The token and the holder of its writes: those of its last accepted claim.

@@ -63,7 +63,8 @@ fn add_client_steps(config: &Config, state: &State, holder: Holder, actions: &mu
                 actions.push(Action::StartRenewal(holder));
             }
             if config.joins {
-                let admitted = client.restarted.iter().filter(|node| state.node(*node).is_admitted());
+                let admitted =
+                    client.restarted.iter().filter(|node| state.node(*node).is_admitted());
                 actions.extend(admitted.map(|node| Action::Reconnect(holder, node)));
             }
         }
@@ -124,7 +125,9 @@ fn add_node_steps(config: &Config, state: &State, node: NodeId, actions: &mut Ve
         actions.push(Action::FailedTry(node));
     }
     let Vote::Withheld { copied_from } = state.node(node).vote else { return };
-    let wait_is_over = state.clients.iter().all(|client| !client.waits_since_before_restart(node));
+    // By then, the locks that an old copy brought back have expired, too.
+    let wait_is_over = state.node(node).lock.is_none()
+        && state.clients.iter().all(|client| !client.waits_since_before_restart(node));
     if wait_is_over || protocol.admission != AdmissionRule::WaitsThenCopies {
         let others = NodeId::first(config.nodes).filter(|other| *other != node);
         let others = others.filter(|other| state.node(*other).is_admitted());

@@ -43,10 +43,7 @@ impl NodeSet {
     pub(crate) const EMPTY: Self = Self(0);
 
     /// The nodes of a cluster of `nodes` that satisfy a condition.
-    pub(crate) fn from_condition(
-        nodes: usize,
-        mut condition: impl FnMut(NodeId) -> bool,
-    ) -> Self {
+    pub(crate) fn from_condition(nodes: usize, mut condition: impl FnMut(NodeId) -> bool) -> Self {
         let mut set = Self::EMPTY;
         NodeId::first(nodes).filter(|node| condition(*node)).for_each(|node| set.insert(node));
         set

@@ -96,9 +96,7 @@ pub(crate) fn messages(
         Message::Grant => grant_sent,
         Message::GrantAnswerLost => grant_sent && grant_awaited,
         Message::GrantAnswer => grant_awaited,
-        Message::Seal => {
-            protocol.seal != SealRule::NoSeal && client.has_sent_seal(node)
-        }
+        Message::Seal => protocol.seal != SealRule::NoSeal && client.has_sent_seal(node),
         Message::Release => release_sent,
         Message::Renew => client.renewal.under_way,
         Message::Join => join_sent,

@@ -19,8 +19,7 @@ pub const NO_LEASE_OUTLIVES: &str = "no lease outlives a higher token";
 /// No client overwrites an accepted write that it has not read.
 pub const NO_WRITE_IS_LOST: &str = "no accepted write is lost";
 /// The properties that must always hold.
-pub const SAFETY: [&str; 4] =
-    [TOKENS_ARE_UNIQUE, TOKENS_GROW, NO_LEASE_OUTLIVES, NO_WRITE_IS_LOST];
+pub const SAFETY: [&str; 4] = [TOKENS_ARE_UNIQUE, TOKENS_GROW, NO_LEASE_OUTLIVES, NO_WRITE_IS_LOST];
 
 /// A situation that the safety properties must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +64,8 @@ impl Situation {
             Self::SealNeeded => state.clients.iter().any(|client| needs_seal(client, nodes)),
             Self::LateGrant => has_late_grant(state),
             Self::Reissued => leases(state).any(|client| client.token == client.reissue.token),
-            Self::RenewedWithNewToken => {
-                leases(state).any(|client| {
-                    client.renewal.answers.iter().any(|token| *token > client.token)
-                })
-            }
+            Self::RenewedWithNewToken => leases(state)
+                .any(|client| client.renewal.answers.iter().any(|token| *token > client.token)),
             Self::AdmittedAgain => {
                 state.restarts > 0
                     && leases(state)

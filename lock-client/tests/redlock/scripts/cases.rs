@@ -47,9 +47,16 @@ pub(super) struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     /// A number, and the grant and the floor that the lock has now.
-    Owned { number: Token, grant: Token, floor: Token },
+    Owned {
+        number: Token,
+        grant: Token,
+        floor: Token,
+    },
     /// The request is not carried out; the holder has the lock with this grant and floor.
-    Own { grant: Token, floor: Token },
+    Own {
+        grant: Token,
+        floor: Token,
+    },
     /// The request is not carried out.
     Refused,
     /// A release: whether the holder had the lock.
@@ -94,9 +101,7 @@ impl Case {
             _ if !self.is_admitted => return Outcome::new(Reply::NoVote, node, false),
             (Step::Grant, []) => node.grant(ASKING),
             (Step::Join, &[grant, token]) => node.join(ASKING, grant, token, join),
-            (Step::Seal, &[here, common, token]) => {
-                node.seal(ASKING, [here, common], token, seal)
-            }
+            (Step::Seal, &[here, common, token]) => node.seal(ASKING, [here, common], token, seal),
             (Step::Raise, &[grant, above]) => node.raise(ASKING, grant, above),
             (Step::Renew, &[grant]) => node.renew(ASKING, grant),
             (step, numbers) => unreachable!("{step:?} has other numbers: {numbers:?}"),
@@ -134,7 +139,5 @@ fn all_nodes() -> Vec<Node> {
         }
     }
     let counters = 0..=HIGHEST;
-    counters
-        .flat_map(|counter| locks.iter().map(move |lock| Node::new(counter, *lock)))
-        .collect()
+    counters.flat_map(|counter| locks.iter().map(move |lock| Node::new(counter, *lock))).collect()
 }
