@@ -45,7 +45,8 @@ JOINS := --clients 2 --atomic-acquires --joins --renewals --reissues 1
 ifdef MODEL
 MODELS := "$(MODEL)"
 else
-MODELS := "" "$(JOINS) --failed-tries" "$(JOINS) --nodes 5 --highest-initial-counter 0"
+MODELS := "" "--clients 2 --late-grants --renewals --reissues 1 --highest-initial-counter 0" \
+	"$(JOINS) --failed-tries" "$(JOINS) --nodes 5 --highest-initial-counter 0"
 endif
 
 model:

@@ -148,7 +148,8 @@ impl Node {
         };
         let lock = self.lock.filter(|lock| lock.holder == holder);
         let floor = lock.map_or(0, |lock| lock.floor);
-        if !matches || token <= floor {
+        let is_refused_by_floor = rule == SealRule::ComparesOwnership && token <= floor;
+        if !matches || is_refused_by_floor {
             return None;
         }
         self.counter = self.counter.max(token);

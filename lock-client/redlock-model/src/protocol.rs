@@ -53,9 +53,9 @@ pub enum GrantRule {
 /// What a seal compares before it changes a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealRule {
-    /// The ownership: the holder, and the grant or the token.
+    /// The ownership: the holder, and the grant or the token. The token must exceed the floor.
     ComparesOwnership,
-    /// The holder only.
+    /// The holder only. Without the grant, the floor alone would still refuse such a seal.
     ComparesHolderOnly,
     /// Nothing: it seals a node even if another holder has the lock there.
     ComparesNothing,
