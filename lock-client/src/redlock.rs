@@ -87,10 +87,7 @@ use std::{
 };
 
 use fence::{Holder, ResourceName, Token};
-use tokio::{
-    sync::oneshot,
-    time::{sleep, timeout},
-};
+use tokio::{sync::oneshot, time::sleep};
 
 use self::{
     lease::{Lease, Leases},
@@ -104,7 +101,7 @@ use self::{
 use crate::{
     Locks, Moment, Order, Ttl,
     backend::{Attempt, Backend, BackendError, BackendFuture, Ownership, Status, Wakeups},
-    redis::{self, TimeLimits, keys::Keys, script::STATUS, wakeups::Subscriptions},
+    redis::{TimeLimits, keys::Keys, wakeups::Subscriptions},
 };
 
 pub use self::{majority::majority, node_urls::InvalidNodes};
@@ -114,8 +111,6 @@ const MOST_SPLITS: u32 = 8;
 /// How long split rounds are retried.
 const SPLIT_PATIENCE: Duration = Duration::from_millis(300);
 const LONGEST_SPLIT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a status waits for the nodes that do not decide it.
-const COUNTING_PATIENCE: Duration = Duration::from_millis(100);
 /// How long the token of an adopted lease is remembered without a renewal.
 const ADOPTION_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -138,7 +133,7 @@ impl Redlock {
     /// Creates a client of a cluster of 3, 5 or another odd number of nodes, each of them a single
     /// Redis. It connects to a node when it first uses it. All clients must name the same nodes.
     ///
-    /// The URLs are those of [`Redis::open`](redis::Redis::open), without Sentinels and Clusters.
+    /// The URLs are those of [`Redis::open`](crate::redis::Redis::open), without Sentinels and Clusters.
     ///
     /// # Errors
     /// [`InvalidNodes`] if the URLs do not name such nodes.
@@ -314,30 +309,7 @@ impl Backend for Redlock {
     }
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
-        Box::pin(async move {
-            let keys = Keys::new(name);
-            let call = move |_, _: &_| STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
-            let mut answers = self.nodes.ask_all(Request::Vote, call);
-            let (mut states, mut errors) = (Vec::new(), Vec::new());
-            let (mut status, mut decided) = (None, None);
-            loop {
-                let outstanding = self.nodes.len() - states.len() - errors.len();
-                status = status::combine(&states, outstanding, self.nodes.majority()).or(status);
-                // The other nodes only tell on how many of them the lock is held.
-                let until = status
-                    .is_some()
-                    .then(|| *decided.get_or_insert_with(|| Moment::now() + COUNTING_PATIENCE));
-                let answer = match until {
-                    Some(until) => timeout(until.remaining(), answers.recv()).await.ok().flatten(),
-                    None => answers.recv().await,
-                };
-                match answer {
-                    Some((_, Ok(answer))) => states.push(redis::status(name, answer)?),
-                    Some((node, Err(error))) => errors.push((node, error)),
-                    None => return status.ok_or_else(|| self.nodes.no_majority(&errors)),
-                }
-            }
-        })
+        Box::pin(status::read(&self.nodes, name))
     }
 
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {

@@ -1,9 +1,45 @@
 //! The state of a lock on several nodes.
 
-use std::{cmp::Reverse, time::Duration};
+use std::{cmp::Reverse, sync::Arc, time::Duration};
 
-use super::majority::is_undecided;
-use crate::backend::{HeldLock, Status};
+use fence::ResourceName;
+use tokio::time::timeout;
+
+use super::{majority::is_undecided, nodes::Nodes, request::Request};
+use crate::{
+    backend::{BackendError, HeldLock, Status},
+    clock::Moment,
+    redis::{keys::Keys, script::STATUS, status as parse_status},
+};
+
+/// How long a status waits for the nodes that do not decide it.
+const COUNTING_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Reads the state of a lock from the nodes.
+pub(super) async fn read(nodes: &Arc<Nodes>, name: &ResourceName) -> Result<Status, BackendError> {
+    let keys = Keys::new(name);
+    let call = move |_, _: &_| STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
+    let mut answers = nodes.ask_all(Request::Vote, call);
+    let (mut states, mut errors) = (Vec::new(), Vec::new());
+    let (mut status, mut decided) = (None, None);
+    loop {
+        let outstanding = nodes.len() - states.len() - errors.len();
+        status = combine(&states, outstanding, nodes.majority()).or(status);
+        // The other nodes only tell on how many of them the lock is held.
+        let until = status
+            .is_some()
+            .then(|| *decided.get_or_insert_with(|| Moment::now() + COUNTING_PATIENCE));
+        let answer = match until {
+            Some(until) => timeout(until.remaining(), answers.recv()).await.ok().flatten(),
+            None => answers.recv().await,
+        };
+        match answer {
+            Some((_, Ok(answer))) => states.push(parse_status(name, answer)?),
+            Some((node, Err(error))) => errors.push((node, error)),
+            None => return status.ok_or_else(|| nodes.no_majority(&errors)),
+        }
+    }
+}
 
 /// Combines the states on the nodes that have answered. The lock is held if one holder has a
 /// majority, and until it has no majority any more. Returns `None` while the outstanding nodes
@@ -11,7 +47,7 @@ use crate::backend::{HeldLock, Status};
 ///
 /// A holder is new for every round, so it identifies the owner. On nodes that the owner has joined,
 /// the grant may be another.
-pub(super) fn combine(answers: &[Status], outstanding: usize, majority: usize) -> Option<Status> {
+fn combine(answers: &[Status], outstanding: usize, majority: usize) -> Option<Status> {
     if answers.len() < majority {
         return None;
     }
