@@ -41,8 +41,18 @@ bench: redis-server postgresql mariadb wrk python
 	target/release/lab bench locks
 	target/release/lab bench redlock
 
+JOINS := --clients 2 --atomic-acquires --joins --renewals --reissues 1
+ifdef MODEL
+MODELS := "$(MODEL)"
+else
+MODELS := "" "--clients 2 --late-grants --renewals --reissues 1 --highest-initial-counter 0" \
+	"$(JOINS) --failed-tries" "$(JOINS) --nodes 5 --highest-initial-counter 0"
+endif
+
 model:
-	cargo run --package redlock-model --example explore --release -- $(MODEL)
+	for model in $(MODELS); do \
+		cargo run --package redlock-model --example explore --release -- $$model || exit 1; \
+	done
 
 # install PACKAGE FORMULA: installs a Debian package, or a Homebrew formula on macOS.
 define install

@@ -115,6 +115,16 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Returns the lock's present state.
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status>;
 
+    /// Returns the token with which another client can adopt a lease that was given this token.
+    fn detach(&self, _ownership: &Ownership, token: Token) -> Token {
+        token
+    }
+
+    /// Learns the token of a lease that another client has held until now. A renewal follows.
+    ///
+    /// A backend needs it only if its renewals depend on the token.
+    fn adopt(&self, _ownership: &Ownership, _token: Token) {}
+
     /// How long one request may take. A request without an answer is repeated for a multiple of it.
     fn answer_timeout(&self) -> Duration {
         DEFAULT_ANSWER_TIMEOUT
@@ -216,6 +226,8 @@ pub struct HeldLock {
     pub since_ms: Option<u64>,
     /// The owner's label; empty without one. It proves nothing.
     pub label: String,
+    /// The number of nodes on which the owner has the lock; `None` with a single server.
+    pub nodes: Option<usize>,
 }
 
 /// Why a lock service did not do what it was asked. The source names the server.

@@ -171,7 +171,12 @@ impl Lease {
         let mut share = Arc::into_inner(self.share)?;
         share.given_up = true;
         let held = &share.held;
-        Some(Detached { name: held.name.clone(), ownership: held.ownership.clone(), ttl: held.ttl })
+        Some(Detached {
+            name: held.name.clone(),
+            ownership: held.ownership.clone(),
+            token: held.service.backend.detach(&held.ownership, held.last_token()),
+            ttl: held.ttl,
+        })
     }
 
     /// The ownership of the lock: the proof of holding it.

@@ -174,7 +174,8 @@ impl Locks {
     ) -> Result<Lease, RenewError> {
         let terms = terms.into();
         let ttl = terms.first_ttl();
-        let Detached { name, ownership, .. } = detached;
+        let Detached { name, ownership, token, .. } = detached;
+        self.service.backend.adopt(&ownership, token);
         let mut asked = Moment::now();
         let renewed = self.service.retry_until(asked + self.service.patience(PATIENCE), || {
             asked = Moment::now();

@@ -19,13 +19,25 @@
 //!
 //! The algorithm is
 //! [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), which
-//! issues no token; grants, seals and admission are our additions. A model of them is checked in
-//! `lock-client/redlock-model`.
+//! issues no token; grants, seals, joins and admission are our additions. A model of them is checked
+//! in `lock-client/redlock-model`, and a test compares each script with it.
 //!
 //! # Keys
 //! Each node has the keys of [a single Redis](super::redis), and `fenced:node`, the record of its
-//! membership. When a node seals a token, the token replaces the grant in the lock's value. So all
-//! sealed nodes know the ownership by the same grant.
+//! membership. When a node seals a token in a round, the token replaces the grant in the lock's
+//! value. So all sealed nodes know the ownership by the same grant.
+//!
+//! # Joins
+//! A lease loses a node that hangs for longer than the ttl, or that restarts. After each renewal, it
+//! *joins* the nodes that are free. But another client may have had such a node in the meantime,
+//! with a higher token. So the lock's value records its *floor*: the node's counter before this
+//! ownership took it. A node counts for a lease, in a renewal and in a reissue, only if its floor is
+//! below the token that the lease had when the step began. If a joined node has a higher floor, a
+//! reissue seals a token above it on a majority that does count. From then on, the node counts.
+//! Such a reissue does not change the token that the lease has handed out.
+//!
+//! A joined node has a grant of its own if its counter had reached the lease's token. Each request
+//! names the grant on its node. A client that adopts a lease learns the grants from the answers.
 //!
 //! # Waiting
 //! Waiters are notified when the lock was freed on a majority of the nodes. There is no
@@ -41,10 +53,13 @@
 //! # The code
 //! [`Redlock`] asks for rounds, renewals and releases. A round is in `round.rs`, its
 //! votes are counted in `tally.rs`. The scripts that run on the nodes are the `.lua` files:
-//! `grant.lua` grants the lock, `seal.lua` seals a token. `membership.rs` decides whether a node
-//! may vote.
+//! `grant.lua` grants the lock, `seal.lua` seals a token, `join.lua` takes a free node for a lease.
+//! `exchange.rs` renews and reissues, `votes.rs` counts the nodes, and `regain.rs` joins. `lease.rs`
+//! has what the client knows of each lease. `membership.rs` decides whether a node may vote.
 
 mod durability;
+mod exchange;
+mod lease;
 mod majority;
 mod membership;
 mod node;
@@ -53,6 +68,8 @@ mod node_urls;
 mod nodes;
 pub mod operator;
 mod outcome;
+mod regain;
+mod reply;
 mod request;
 mod round;
 mod script;
@@ -73,21 +90,18 @@ use fence::{Holder, ResourceName, Token};
 use tokio::{sync::oneshot, time::sleep};
 
 use self::{
+    lease::{Lease, Leases},
     node::Node,
     node_urls::NodeUrl,
     nodes::Nodes,
     outcome::Outcome,
     request::Request,
     round::Round,
-    votes::{Votes, ask_majority},
 };
 use crate::{
     Locks, Moment, Order, Ttl,
     backend::{Attempt, Backend, BackendError, BackendFuture, Ownership, Status, Wakeups},
-    redis::{
-        self, TimeLimits, keys::Keys, script::STATUS, unix_millis, valid_token,
-        wakeups::Subscriptions,
-    },
+    redis::{TimeLimits, keys::Keys, wakeups::Subscriptions},
 };
 
 pub use self::{majority::majority, node_urls::InvalidNodes};
@@ -97,6 +111,8 @@ const MOST_SPLITS: u32 = 8;
 /// How long split rounds are retried.
 const SPLIT_PATIENCE: Duration = Duration::from_millis(300);
 const LONGEST_SPLIT_PAUSE: Duration = Duration::from_millis(100);
+/// How long the token of an adopted lease is remembered without a renewal.
+const ADOPTION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Locks on a majority of independent Redis nodes.
 #[derive(Clone)]
@@ -104,6 +120,7 @@ pub struct Redlock {
     nodes: Arc<Nodes>,
     subscriptions: Vec<Subscriptions>,
     rounds: Arc<AtomicU64>,
+    leases: Arc<Leases>,
 }
 
 impl std::fmt::Debug for Redlock {
@@ -116,7 +133,7 @@ impl Redlock {
     /// Creates a client of a cluster of 3, 5 or another odd number of nodes, each of them a single
     /// Redis. It connects to a node when it first uses it. All clients must name the same nodes.
     ///
-    /// The URLs are those of [`Redis::open`](redis::Redis::open), without Sentinels and Clusters.
+    /// The URLs are those of [`Redis::open`](crate::redis::Redis::open), without Sentinels and Clusters.
     ///
     /// # Errors
     /// [`InvalidNodes`] if the URLs do not name such nodes.
@@ -126,7 +143,12 @@ impl Redlock {
             .iter()
             .map(|node| Subscriptions::new(node.server(), TimeLimits::default()))
             .collect();
-        Ok(Self { nodes: Arc::new(Nodes::new(nodes)), subscriptions, rounds: Arc::default() })
+        Ok(Self {
+            nodes: Arc::new(Nodes::new(nodes)),
+            subscriptions,
+            rounds: Arc::default(),
+            leases: Arc::default(),
+        })
     }
 
     /// Returns the holder of a new round of an acquire.
@@ -134,6 +156,15 @@ impl Redlock {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed);
         let holder = format!("{}-{round}", acquire.as_str());
         holder.parse().expect("a random holder and a number are visible ASCII, and short")
+    }
+
+    /// Returns what this client knows of a lease. A lease that it has not acquired itself starts with
+    /// the token of its grant.
+    fn lease(&self, ownership: &Ownership, ttl: Ttl) -> Arc<Lease> {
+        self.leases.get(&ownership.holder).unwrap_or_else(|| {
+            let valid_until = Moment::now() + ttl.reliable();
+            self.leases.start(ownership.clone(), self.nodes.len(), ownership.grant, valid_until)
+        })
     }
 
     /// Runs one round in the background, and returns its outcome.
@@ -185,6 +216,8 @@ impl Backend for Redlock {
                         let token =
                             token.ok_or_else(|| unavailable("the lock was accepted too late"))?;
                         let ownership = Ownership { holder, grant: token };
+                        let valid_until = asked + ttl.reliable();
+                        self.leases.start(ownership.clone(), self.nodes.len(), token, valid_until);
                         return Ok(Attempt::Granted { token, ownership, asked });
                     }
                     Outcome::Held(contention) => return Ok(Attempt::Busy(contention)),
@@ -210,26 +243,8 @@ impl Backend for Redlock {
         ttl: Ttl,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
-            let (keys, owner) = (Arc::new(Keys::new(name)), ownership.clone());
-            let renew = {
-                let (keys, owner) = (keys.clone(), owner.clone());
-                move |member: &_| script::renew(&keys, member, &owner, ttl)
-            };
-            let Some(mut tokens) = ask_majority(&self.nodes, renew).await? else { return Ok(None) };
-            tokens.sort_unstable();
-            let (lowest, highest) =
-                (valid_token(tokens[0])?, valid_token(tokens[tokens.len() - 1])?);
-            debug_assert!(lowest >= ownership.grant, "a seal only raises the token: {tokens:?}");
-            if lowest == highest {
-                return Ok(Some(lowest));
-            }
-            // A reissue has sealed its token on some nodes only. Complete it before that token is
-            // returned: until then, a majority has sealed only the lowest.
-            let seal = move |member: &_| script::seal(&keys, member, &owner, owner.grant, highest);
-            Ok(Some(match ask_majority(&self.nodes, seal).await {
-                Ok(Some(_)) => highest,
-                Ok(None) | Err(_) => lowest,
-            }))
+            let keys = Arc::new(Keys::new(name));
+            exchange::renew(&self.nodes, &keys, &self.lease(ownership, ttl), ttl).await
         })
     }
 
@@ -240,22 +255,9 @@ impl Backend for Redlock {
         above: Token,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
-            let (keys, owner, start) =
-                (Arc::new(Keys::new(name)), ownership.clone(), unix_millis());
-            // 1. Raise the counters of a majority above the token. The highest of them is the new
-            //    token: it is above every token that any majority has issued.
-            let raise = {
-                let (keys, owner) = (keys.clone(), owner.clone());
-                move |member: &_| script::raise(&keys, member, &owner, above, start)
-            };
-            let Some(raised) = ask_majority(&self.nodes, raise).await? else { return Ok(None) };
-            let highest = raised.into_iter().max().expect("a majority is at least one node");
-            let token = valid_token(highest)?;
-            debug_assert!(token > above, "the counters were raised above {above}, not to {token}");
-            // 2. Seal it. Without the seal, the next round could find lower counters, and issue it
-            //    again.
-            let seal = move |member: &_| script::seal(&keys, member, &owner, owner.grant, token);
-            Ok(ask_majority(&self.nodes, seal).await?.map(|_| token))
+            let keys = Arc::new(Keys::new(name));
+            let lease = self.lease(ownership, Ttl::MAX);
+            exchange::reissue(&self.nodes, &keys, &lease, above).await
         })
     }
 
@@ -270,15 +272,27 @@ impl Backend for Redlock {
                 // Each round itself releases what it did not report as granted.
                 return Ok(false);
             }
+            // From here on, the lease joins no node.
+            let height = self.leases.end(holder).map(|lease| lease.height());
             let (keys, holder) = (Keys::new(name), holder.clone());
-            let release = move |_: &_| script::release(&keys, &holder, token);
-            let answers = self.nodes.ask_all(Request::Release, release);
-            let votes = Votes::collect(&self.nodes, answers).await;
-            if votes.ours.len() + votes.not_ours < self.nodes.majority() {
-                return Err(self.nodes.no_majority(&votes.errors));
+            let release = move |_, _: &_| script::release(&keys, &holder, token.max(height));
+            let mut answers = self.nodes.ask_all::<bool>(Request::Release, release);
+            let (mut released, mut not_ours, mut errors) = (0, 0, Vec::new());
+            let majority = self.nodes.majority();
+            // The lock may have been ours on nodes that do not answer.
+            let is_lost = |not_ours| not_ours > self.nodes.len() - majority;
+            while released < majority && !is_lost(not_ours) {
+                match answers.recv().await {
+                    Some((_, Ok(true))) => released += 1,
+                    Some((_, Ok(false))) => not_ours += 1,
+                    Some((node, Err(error))) => errors.push((node, error)),
+                    None => break,
+                }
             }
-            // The lock may have been ours on the nodes that did not answer.
-            Ok(!votes.is_lost(&self.nodes))
+            if released + not_ours < majority {
+                return Err(self.nodes.no_majority(&errors));
+            }
+            Ok(!is_lost(not_ours))
         })
     }
 
@@ -295,23 +309,19 @@ impl Backend for Redlock {
     }
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
-        Box::pin(async move {
-            let keys = Keys::new(name);
-            let call = move |_: &_| STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
-            let mut answers = self.nodes.ask_all(Request::Vote, call);
-            let (mut states, mut errors) = (Vec::new(), Vec::new());
-            while let Some((node, answer)) = answers.recv().await {
-                match answer {
-                    Ok(answer) => states.push(redis::status(name, answer)?),
-                    Err(error) => errors.push((node, error)),
-                }
-                let outstanding = self.nodes.len() - states.len() - errors.len();
-                if let Some(status) = status::combine(&states, outstanding, self.nodes.majority()) {
-                    return Ok(status);
-                }
-            }
-            Err(self.nodes.no_majority(&errors))
-        })
+        Box::pin(status::read(&self.nodes, name))
+    }
+
+    fn detach(&self, ownership: &Ownership, token: Token) -> Token {
+        let lease = self.leases.get(&ownership.holder);
+        lease.map_or(token, |lease| lease.height().max(token))
+    }
+
+    fn adopt(&self, ownership: &Ownership, token: Token) {
+        if self.leases.get(&ownership.holder).is_none() {
+            let until = Moment::now() + ADOPTION_PATIENCE;
+            self.leases.start(ownership.clone(), self.nodes.len(), token, until);
+        }
     }
 
     fn address(&self) -> String {

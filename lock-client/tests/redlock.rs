@@ -3,5 +3,7 @@
 mod acquiring;
 mod cluster;
 mod holding;
+mod joining;
+mod scripts;
 mod seeded;
 mod waiting;

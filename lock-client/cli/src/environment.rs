@@ -4,7 +4,7 @@
 use std::{env, ffi::OsString, fmt::Display, process::Command};
 
 use fence::{Holder, ResourceName, Token};
-use lock_client::{Lease, Locks, Lost, backend::Ownership, redis::has_password};
+use lock_client::{Lease, Locks, Lost, backend::HeldLock, redis::has_password};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
@@ -162,7 +162,7 @@ impl OuterLeases {
         if self.0.iter().all(|lease| lease.resource != *name) {
             return Ok(None);
         }
-        let held = locks.status(name).await?.held.map(|held| held.ownership);
+        let held = locks.status(name).await?.held;
         Ok(self.take_from(name, &lock_service.identity(), held.as_ref()))
     }
 
@@ -170,13 +170,18 @@ impl OuterLeases {
         &mut self,
         name: &ResourceName,
         lock_service: &str,
-        held: Option<&Ownership>,
+        held: Option<&HeldLock>,
     ) -> Option<OuterLease> {
         let place = |is_it: &dyn Fn(&LeaseRecord) -> bool| {
             self.0.iter().position(|lease| lease.resource == *name && is_it(lease))
         };
         let owns = |lease: &LeaseRecord| {
-            held.is_some_and(|held| held.holder == lease.holder && held.grant == lease.token)
+            held.is_some_and(|held| {
+                // A lease of Redlock has other grants on the nodes that it joined. Its holder is
+                // new for every round.
+                held.ownership.holder == lease.holder
+                    && (held.nodes.is_some() || held.ownership.grant == lease.token)
+            })
         };
         let is_named_alike = |lease: &LeaseRecord| {
             lease.lock_service.as_deref().is_none_or(|named| named == lock_service)
@@ -223,6 +228,8 @@ fn malformed(variable: &str, error: &dyn Display) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use lock_client::backend::Ownership;
+
     use super::*;
 
     const WHOLE: [(&str, &str); 4] =
@@ -253,9 +260,16 @@ mod tests {
     fn lock_of_the_same_name_is_found_by_its_ownership_or_its_lock_service() {
         let found = |service: &str, held: Option<(&str, u64)>| {
             let named = [&WHOLE[..], &[(LOCK_SERVICE, "a:6379/0")]].concat();
-            let held = held.map(|(holder, grant)| Ownership {
-                holder: holder.parse().unwrap(),
-                grant: Token::new(grant).unwrap(),
+            let held = held.map(|(holder, grant)| HeldLock {
+                token: Token::new(grant).unwrap(),
+                ownership: Ownership {
+                    holder: holder.parse().unwrap(),
+                    grant: Token::new(grant).unwrap(),
+                },
+                remaining: None,
+                since_ms: None,
+                label: String::new(),
+                nodes: None,
             });
             let found =
                 leases(&named).unwrap().take_from(&"r".parse().unwrap(), service, held.as_ref());

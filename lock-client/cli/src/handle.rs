@@ -51,7 +51,7 @@ impl Handle {
     /// Turns the handle into the lock that the library adopts.
     pub(crate) fn into_detached(self, ttl: Ttl) -> Detached {
         let ownership = Ownership { holder: self.holder, grant: self.grant };
-        Detached { name: self.name, ownership, ttl }
+        Detached { name: self.name, ownership, token: self.token, ttl }
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct State<'a> {
     since_ms: Option<u64>,
     /// How much of the ttl remains in the lock service.
     remaining_ms: Option<u64>,
+    /// On how many nodes of Redlock the holder has the lock.
+    nodes: Option<usize>,
     /// The last token issued.
     last_token: Option<u64>,
     /// How many clients wait in the queue.
@@ -57,6 +59,7 @@ impl<'a> State<'a> {
             label: held.map(|held| held.label.as_str()).filter(|label| !label.is_empty()),
             since_ms: held.and_then(|held| held.since_ms),
             remaining_ms: remaining.and_then(|remaining| remaining.as_millis().try_into().ok()),
+            nodes: held.and_then(|held| held.nodes),
             last_token: status.last_token,
             queued: status.queued,
         }

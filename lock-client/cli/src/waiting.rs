@@ -90,7 +90,14 @@ mod tests {
         let token = fence::Token::new(34).unwrap();
         let remaining = Some(Duration::from_millis(24_100));
         let ownership = Ownership { holder, grant: token };
-        let held = HeldLock { token, ownership, remaining, since_ms: None, label: String::new() };
+        let held = HeldLock {
+            token,
+            ownership,
+            remaining,
+            since_ms: None,
+            label: String::new(),
+            nodes: None,
+        };
         let labelled = HeldLock { label: "web-3 (pid 812)".to_owned(), ..held.clone() };
         let status = Status { held: Some(held), last_token: Some(34), queued: 2 };
         let expected = "waiting for deploy: held by 01234567..., 25 s left, 2 ahead";

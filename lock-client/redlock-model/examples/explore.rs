@@ -7,17 +7,21 @@ use std::{process::ExitCode, thread};
 
 use clap::{Parser, ValueEnum};
 use redlock_model::{
-    Checked, Config, Delivery, MOST_CLIENTS, Rounds, check_liveness, check_safety,
+    Checked, Config, Delivery, MOST_CLIENTS, MOST_NODES, Rounds, check_liveness, check_safety,
     protocol::{
-        AdmissionRule, ExpiryRule, FenceRule, Protocol, ReissueRule, ReleaseRule, SealRule,
+        AdmissionRule, ExpiryRule, FenceRule, GrantRule, JoinRule, Protocol, ReissueRule,
+        ReleaseRule, SealRule,
     },
 };
 
-/// Checks every state of a model of Fenced Redlock with three nodes
+/// Checks every state of a model of Fenced Redlock
 ///
 /// Exits with 1 if a state violates a property.
 #[derive(Debug, Parser)]
 struct Limits {
+    /// The number of nodes, which is odd
+    #[arg(long, default_value_t = 3, value_parser = 1..=MOST_NODES as i64)]
+    nodes: i64,
     /// The number of clients, with one round each
     #[arg(long, default_value_t = 3, value_parser = 1..=MOST_CLIENTS as i64)]
     clients: i64,
@@ -30,6 +34,9 @@ struct Limits {
     /// Each round and each reissue takes one step
     #[arg(long)]
     atomic_rounds: bool,
+    /// Each round takes one step, but renewals, joins and reissues take many
+    #[arg(long, conflicts_with = "atomic_rounds")]
+    atomic_acquires: bool,
     /// Requests for grants are delivered any number of times, at any time
     #[arg(long)]
     late_grants: bool,
@@ -39,12 +46,21 @@ struct Limits {
     /// Clients renew their leases
     #[arg(long)]
     renewals: bool,
+    /// Leases join free nodes
+    #[arg(long)]
+    joins: bool,
+    /// Failed tries of other clients raise the counters of free nodes
+    #[arg(long)]
+    failed_tries: bool,
     /// Clients read and write a fenced storage
     #[arg(long)]
     storage: bool,
     /// How many restarts of nodes there may be in all
     #[arg(long, default_value_t = 0)]
     restarts: u8,
+    /// A restart may bring back an old copy of a node
+    #[arg(long)]
+    old_copies: bool,
     /// Check only that no write is lost, even if a token is issued twice
     #[arg(long)]
     writes_only: bool,
@@ -58,9 +74,14 @@ struct Limits {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum BrokenRule {
+    GrantAboveTheToken,
     NoSeal,
     SealComparesNothing,
     SealComparesHolderOnly,
+    JoinSameGrant,
+    JoinOwnGrant,
+    JoinFloorIsIgnored,
+    JoinReissueIgnoresFloor,
     ReissueRaisesOnly,
     ReissueResendsRejectedWrite,
     AdmissionCopiesThenWaits,
@@ -73,9 +94,14 @@ enum BrokenRule {
 impl BrokenRule {
     fn apply(self, protocol: &mut Protocol) {
         match self {
+            Self::GrantAboveTheToken => protocol.grant = GrantRule::AboveTheToken,
             Self::NoSeal => protocol.seal = SealRule::NoSeal,
             Self::SealComparesNothing => protocol.seal = SealRule::ComparesNothing,
             Self::SealComparesHolderOnly => protocol.seal = SealRule::ComparesHolderOnly,
+            Self::JoinSameGrant => protocol.join = JoinRule::SameGrant,
+            Self::JoinOwnGrant => protocol.join = JoinRule::OwnGrant,
+            Self::JoinFloorIsIgnored => protocol.join = JoinRule::FloorIsIgnored,
+            Self::JoinReissueIgnoresFloor => protocol.join = JoinRule::ReissueIgnoresFloor,
             Self::ReissueRaisesOnly => protocol.reissue = ReissueRule::RaisesOnly,
             Self::ReissueResendsRejectedWrite => {
                 protocol.reissue = ReissueRule::ResendsRejectedWrite;
@@ -92,19 +118,33 @@ impl BrokenRule {
 }
 
 impl Limits {
+    fn rounds(&self) -> Rounds {
+        if self.atomic_rounds {
+            Rounds::Atomic
+        } else if self.atomic_acquires {
+            Rounds::AtomicAcquires
+        } else {
+            Rounds::StepByStep
+        }
+    }
+
     fn config(&self) -> Config {
         let mut protocol = Protocol::AS_BUILT;
         self.broken.iter().for_each(|rule| rule.apply(&mut protocol));
         Config {
+            nodes: self.nodes as usize,
             clients: self.clients as usize,
             highest_counter: self.highest_counter,
             highest_initial_counter: self.highest_initial_counter,
-            rounds: if self.atomic_rounds { Rounds::Atomic } else { Rounds::StepByStep },
+            rounds: self.rounds(),
             grant_requests: if self.late_grants { Delivery::Anytime } else { Delivery::Once },
             reissues: self.reissues,
             renewals: self.renewals,
+            joins: self.joins,
+            failed_tries: self.failed_tries,
             storage: self.storage,
             restarts: self.restarts,
+            old_copies: self.old_copies,
             checked: if self.writes_only { Checked::WritesOnly } else { Checked::TokensAndWrites },
             protocol,
             symmetry: self.broken.is_empty(),

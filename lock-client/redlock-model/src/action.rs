@@ -12,7 +12,9 @@ pub enum Action {
     Acquire(Holder),
     /// A client gives up its round, or releases its lease.
     End(Holder),
-    /// A client's renewal returns a token that the client did not know.
+    /// A client starts a renewal.
+    StartRenewal(Holder),
+    /// A client's renewal succeeds. It returns the token that M nodes have sealed.
     CompleteRenewal(Holder),
     /// A client stops waiting for a renewal.
     StopRenewal(Holder),
@@ -22,6 +24,8 @@ pub enum Action {
     CompleteReissue(Holder),
     /// A client stops waiting for a reissue.
     StopReissue(Holder),
+    /// A lease learns that a restarted node is admitted, and sends it requests again.
+    Reconnect(Holder, NodeId),
     /// A client acquires the lock on these nodes, in one step.
     AcquireAtomically(Holder, NodeSet),
     /// A client reissues its token on these nodes, in one step.
@@ -34,7 +38,11 @@ pub enum Action {
     Write(Holder),
     /// A node's lock expires.
     Expire(NodeId),
-    /// A node restarts, and loses its lock and its counter.
+    /// The failed try of another client raises the counter of a free node.
+    FailedTry(NodeId),
+    /// A node saves a copy of its lock and its counter.
+    Save(NodeId),
+    /// A node restarts, and loses its lock and its counter, or comes back with its saved copy.
     Restart(NodeId),
     /// A restarted node copies another node's counter.
     CopyCounter {

@@ -8,6 +8,7 @@ use crate::{
     config::Config,
     id::{Holder, NodeSet, Token},
     network::has_vote,
+    protocol::SealRule,
     state::State,
 };
 
@@ -24,12 +25,12 @@ pub(crate) fn acquire(
         if !has_vote(config, state.node(node), state.client(holder), node) {
             return None;
         }
-        grants.push(state.node_mut(node).grant(holder)?);
+        grants.push(state.node_mut(node).grant(holder)?.number);
     }
     let token = highest(&grants)?;
     for (node, grant) in nodes.iter().zip(grants) {
         if grant < token {
-            state.node_mut(node).seal(holder, grant, token, config.protocol.seal);
+            state.node_mut(node).seal(holder, [grant, token], token, config.protocol.seal);
         }
     }
     let client = &mut state.clients[holder.index()];
@@ -55,11 +56,12 @@ pub(crate) fn reissue(
         if !has_vote(config, state.node(node), &client, node) {
             return None;
         }
-        raised.push(state.node_mut(node).raise(holder, client.grant, above)?);
+        raised.push(state.node_mut(node).raise(holder, client.grant, above)?.number);
     }
     let token = highest(&raised)?;
     for node in nodes.iter() {
-        state.node_mut(node).seal_reissued(holder, client.grant, token);
+        let grants = [client.grant; 2];
+        state.node_mut(node).seal(holder, grants, token, SealRule::ComparesOwnership);
     }
     let client = &mut state.clients[holder.index()];
     client.reissue.started += 1;

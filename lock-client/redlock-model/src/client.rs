@@ -5,9 +5,10 @@
 //! of rounds, which may overlap or follow each other.
 
 use crate::{
-    id::{Holder, NODES, NodeId, NodeSet, Token},
-    protocol::{ReissueRule, SealRule},
+    id::{Holder, MOST_NODES, NodeId, NodeSet, Token},
+    protocol::{GrantRule, Protocol, ReissueRule, SealRule},
     reissue::Reissue,
+    renewal::Renewal,
     storage::Fence,
 };
 
@@ -17,7 +18,7 @@ pub(crate) struct Client {
     /// The highest token issued before the round started.
     pub(crate) issued_before: Token,
     /// Each node's grant. The answer may still be on its way: see `received`.
-    pub(crate) grants: [Token; NODES],
+    pub(crate) grants: [Token; MOST_NODES],
     /// The nodes that processed a request for a grant, if each may do so only once.
     pub(crate) asked: NodeSet,
     /// The nodes whose grant the client has received.
@@ -29,8 +30,9 @@ pub(crate) struct Client {
     /// The lease's token. After giving up: the highest grant received.
     pub(crate) token: Token,
     pub(crate) reissue: Reissue,
-    /// Each node's answer to a renewal if it is above the lease's token, else 0.
-    pub(crate) renewals: [Token; NODES],
+    pub(crate) renewal: Renewal,
+    /// The grant of each node that the lease has joined; else 0.
+    pub(crate) joined: [Token; MOST_NODES],
     /// The token of the last accepted claim.
     pub(crate) claimed: Token,
     /// The value that this claim read.
@@ -65,23 +67,27 @@ impl Client {
     }
 
     /// Receives a node's grant. The M-th grant fixes the token.
-    pub(crate) fn receive_grant(&mut self, node: NodeId) {
+    pub(crate) fn receive_grant(&mut self, node: NodeId, nodes: usize, rule: GrantRule) {
         self.received.insert(node);
-        if self.grant == 0 && self.received.is_majority() {
+        let grant = self.grants[node.index()];
+        if self.grant == 0 && self.received.is_majority_of(nodes) {
             self.grant = self.received.highest(&self.grants);
-            self.sealed = NodeSet::from_condition(|node| {
+            self.sealed = NodeSet::from_condition(nodes, |node| {
                 self.received.contains(node) && self.grants[node.index()] == self.grant
             });
-        } else if self.phase == Phase::Round && self.grants[node.index()] == self.grant {
+        } else if self.phase == Phase::Round
+            && (grant == self.grant
+                || rule == GrantRule::AboveTheToken && self.grant != 0 && grant > self.grant)
+        {
             self.sealed.insert(node);
         }
     }
 
     /// Whether the client may conclude that it holds the lock.
-    pub(crate) fn can_acquire(&self, rule: SealRule) -> bool {
+    pub(crate) fn can_acquire(&self, protocol: &Protocol, nodes: usize) -> bool {
         self.phase == Phase::Round
             && self.grant != 0
-            && (self.sealed.is_majority() || rule == SealRule::NoSeal)
+            && (self.sealed.is_majority_of(nodes) || protocol.seal == SealRule::NoSeal)
     }
 
     pub(crate) fn acquire(&mut self) {
@@ -101,13 +107,13 @@ impl Client {
         }
         self.issued_before = 0;
         self.sealed = NodeSet::EMPTY;
-        self.renewals = [0; NODES];
+        self.renewal = Renewal::default();
         self.reissue.stop();
     }
 
     /// Starts a reissue, for a token above `above`.
     pub(crate) fn start_reissue(&mut self, above: Token, issued_before: Token) {
-        self.renewals = [0; NODES];
+        self.renewal = Renewal::default();
         self.reissue.start(above, issued_before);
     }
 
@@ -120,17 +126,27 @@ impl Client {
         self.reissue.stop();
     }
 
-    /// The new token that a renewal found: the lowest of M answers above the lease's token.
-    pub(crate) fn renewed_token(&self) -> Option<Token> {
-        let answered = NodeSet::from_condition(|node| self.renewals[node.index()] != 0);
-        let lowest = self.renewals.iter().copied().filter(|token| *token != 0).min();
-        lowest.filter(|_| answered.is_majority())
+    /// Completes a renewal, which found these tokens. M nodes have sealed the lowest. A reissue that
+    /// was interrupted has sealed the highest on fewer, and is completed.
+    pub(crate) fn complete_renewal(&mut self, (lowest, highest): (Token, Token)) {
+        self.token = self.token.max(lowest);
+        if highest > self.token {
+            self.reissue.complete_found(highest, self.renewal.issued_before);
+        }
+        self.renewal = Renewal::default();
     }
 
-    /// Completes a renewal that found a new token.
-    pub(crate) fn complete_renewal(&mut self, token: Token) {
-        self.token = token;
-        self.renewals = [0; NODES];
+    /// The grant under which the lease has the lock on this node, as far as the client knows.
+    pub(crate) fn grant_on(&self, node: NodeId) -> Token {
+        match self.joined[node.index()] {
+            0 => self.grant,
+            joined => joined,
+        }
+    }
+
+    /// Receives the grant of a node that the lease has joined.
+    pub(crate) fn join(&mut self, node: NodeId, grant: Token) {
+        self.joined[node.index()] = if grant == self.grant { 0 } else { grant };
     }
 
     /// Whether it has given up or released.
@@ -152,9 +168,7 @@ impl Client {
     /// Whether it waits for answers to requests that it sent before this node restarted.
     pub(crate) fn waits_since_before_restart(&self, node: NodeId) -> bool {
         self.restarted.contains(node)
-            && (self.phase == Phase::Round
-                || self.reissue.under_way
-                || self.renewals.iter().any(|token| *token != 0))
+            && (self.phase == Phase::Round || self.reissue.under_way || self.renewal.under_way)
     }
 
     /// The token and the holder of its writes: those of its last accepted claim.

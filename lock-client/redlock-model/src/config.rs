@@ -5,6 +5,8 @@ use crate::{id::Token, protocol::Protocol};
 /// The limits of a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
+    /// The number of nodes: 3 or 5.
+    pub nodes: usize,
     /// The number of clients, with one round each: 1 to [`MOST_CLIENTS`](crate::MOST_CLIENTS).
     pub clients: usize,
     /// The limit of every counter. The model leaves out any step that passes it.
@@ -19,10 +21,16 @@ pub struct Config {
     pub reissues: u8,
     /// Whether clients renew their leases.
     pub renewals: bool,
+    /// Whether leases join free nodes.
+    pub joins: bool,
+    /// Whether failed tries of other clients raise the counters of free nodes.
+    pub failed_tries: bool,
     /// Whether clients read and write a fenced storage.
     pub storage: bool,
     /// How many restarts there may be in all. Each one loses a node's lock and counter.
     pub restarts: u8,
+    /// Whether a restart may bring back an old copy of the lock and the counter.
+    pub old_copies: bool,
     /// Which safety properties are checked.
     pub checked: Checked,
     /// The rules that clients, nodes and the storage follow.
@@ -36,6 +44,8 @@ pub struct Config {
 pub enum Rounds {
     /// Each request is one step, and each answer another.
     StepByStep,
+    /// A whole round is one step on any majority of nodes. Renewals, joins and reissues take many.
+    AtomicAcquires,
     /// A whole round is one step on any majority of nodes, and so is a whole reissue.
     Atomic,
 }
@@ -61,6 +71,7 @@ pub enum Checked {
 impl Config {
     /// Two clients, with grants, seals, releases and expiry only. Tokens go up to 3.
     pub const TWO_CLIENTS: Self = Self {
+        nodes: 3,
         clients: 2,
         highest_counter: 3,
         highest_initial_counter: 1,
@@ -68,8 +79,11 @@ impl Config {
         grant_requests: Delivery::Once,
         reissues: 0,
         renewals: false,
+        joins: false,
+        failed_tries: false,
         storage: false,
         restarts: 0,
+        old_copies: false,
         checked: Checked::TokensAndWrites,
         protocol: Protocol::AS_BUILT,
         symmetry: true,

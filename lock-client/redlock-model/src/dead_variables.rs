@@ -8,7 +8,7 @@ use std::iter;
 use crate::{
     client::{Client, Phase},
     config::{Config, Delivery},
-    id::{Holder, NODES, NodeId, NodeSet},
+    id::{Holder, NodeId, NodeSet},
     node::Node,
     protocol::{ReissueRule, ReleaseRule, SealRule},
     reissue::Reissue,
@@ -26,6 +26,10 @@ pub(crate) fn reset(config: &Config, state: &mut State) {
         if config.storage {
             reset_rejected_claim(config, storage, client, holder);
         }
+        // A late join may still take a node, and then late requests match it.
+        if config.joins && client.has_acquired() {
+            continue;
+        }
         // Before the round ends, and with the seals of a negative control, every grant may matter.
         if matches!(client.phase, Phase::Idle | Phase::Round)
             || config.protocol.seal != SealRule::ComparesOwnership
@@ -33,21 +37,21 @@ pub(crate) fn reset(config: &Config, state: &mut State) {
             continue;
         }
 
-        let unaffected = NodeSet::from_condition(|id| {
+        let unaffected = NodeSet::from_condition(config.nodes, |id| {
             let node = &nodes[id.index()];
             // The node refuses this client for good.
             client.restarted.contains(id)
                 || counters_only_grow && never_owns_again(node, client, holder, id)
         });
-        for id in NodeId::all() {
+        for id in NodeId::first(config.nodes) {
             let knows_grant = client.has_ended() || client.received.contains(id);
             if knows_grant && (unaffected.contains(id) || !client.has_sent_seal(id)) {
                 client.grants[id.index()] = 0;
             }
         }
         if client.has_ended() {
-            let release_raises_none =
-                counters_only_grow && nodes.iter().all(|node| node.counter >= client.token);
+            let release_raises_none = counters_only_grow
+                && nodes[..config.nodes].iter().all(|node| node.counter >= client.token);
             if release_raises_none && !may_claim(config, storage, client) {
                 client.token = 0;
                 client.phase = Phase::GaveUp;
@@ -87,7 +91,7 @@ fn may_claim(config: &Config, storage: &Storage, client: &Client) -> bool {
 /// Resets what only requests to the nodes depend on. They have no effect on the `unaffected` nodes.
 fn reset_ended(config: &Config, client: &mut Client, unaffected: NodeSet) {
     client.asked = NodeSet::EMPTY;
-    if unaffected.len() < NODES {
+    if unaffected.len() < config.nodes {
         return;
     }
     client.grant = 0;

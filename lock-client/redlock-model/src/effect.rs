@@ -5,10 +5,11 @@ use crate::{
     atomic,
     client::Phase,
     config::Config,
-    id::{Holder, NODES, NodeId},
+    id::{Holder, NodeId},
     network,
     node::Vote,
     protocol::AdmissionRule,
+    renewal::Renewal,
     state::State,
     storage::Fence,
 };
@@ -24,11 +25,19 @@ pub(crate) fn apply(config: &Config, state: &mut State, action: Action) -> Optio
         Action::End(holder) => state.client_mut(holder).end(),
         Action::CompleteRenewal(holder) => {
             let client = &mut state.clients[holder.index()];
-            let token = client.renewed_token()?;
-            state.history.issue(token, 0);
-            client.complete_renewal(token);
+            let (lowest, highest) = client.renewal.tokens(config.nodes)?;
+            state.history.prolong(client.token, client.renewal.issued_before);
+            if lowest > client.token {
+                state.history.issue(lowest, client.renewal.issued_before);
+            }
+            client.complete_renewal((lowest, highest));
         }
-        Action::StopRenewal(holder) => state.client_mut(holder).renewals = [0; NODES],
+        Action::StartRenewal(holder) => {
+            let issued = state.history.highest_issued();
+            state.client_mut(holder).renewal.start(issued);
+        }
+        Action::StopRenewal(holder) => state.client_mut(holder).renewal = Renewal::default(),
+        Action::Reconnect(holder, node) => state.client_mut(holder).restarted.remove(node),
         Action::StartReissue(holder) => {
             let client = &mut state.clients[holder.index()];
             let above = state.storage.highest_token().max(client.token);
@@ -36,6 +45,7 @@ pub(crate) fn apply(config: &Config, state: &mut State, action: Action) -> Optio
         }
         Action::CompleteReissue(holder) => {
             let client = &mut state.clients[holder.index()];
+            state.history.prolong(client.token, client.reissue.issued_before);
             state.history.issue(client.reissue.token, client.reissue.issued_before);
             client.complete_reissue(config.protocol.reissue);
         }
@@ -52,6 +62,8 @@ pub(crate) fn apply(config: &Config, state: &mut State, action: Action) -> Optio
         Action::Claim(holder) => claim(config, state, holder),
         Action::Write(holder) => write(config, state, holder),
         Action::Expire(node) => state.node_mut(node).lock = None,
+        Action::FailedTry(node) => state.node_mut(node).counter += 1,
+        Action::Save(node) => state.node_mut(node).save(),
         Action::Restart(node) => restart(config, state, node),
         Action::CopyCounter { to, from } => {
             let counter = state.node(from).counter;

@@ -2,9 +2,9 @@
 
 use crate::{
     action::Action,
-    client::Phase,
+    client::{Client, Phase},
     config::{Config, Rounds},
-    id::{Holder, MAJORITY, NODES, NodeId, NodeSet},
+    id::{Holder, NodeId, NodeSet},
     network,
     node::Vote,
     protocol::{AdmissionRule, ExpiryRule},
@@ -18,9 +18,9 @@ pub(crate) fn add_enabled(config: &Config, state: &State, actions: &mut Vec<Acti
             add_storage_steps(state, holder, actions);
         }
         match config.rounds {
-            Rounds::StepByStep => {
+            Rounds::StepByStep | Rounds::AtomicAcquires => {
                 add_client_steps(config, state, holder, actions);
-                for node in NodeId::all() {
+                for node in NodeId::first(config.nodes) {
                     let messages = network::messages(config, state, holder, node);
                     actions.extend(messages.map(|message| Action::Deliver(holder, node, message)));
                 }
@@ -29,45 +29,62 @@ pub(crate) fn add_enabled(config: &Config, state: &State, actions: &mut Vec<Acti
             Rounds::Atomic => add_atomic_steps(config, state, holder, actions),
         }
     }
-    NodeId::all().for_each(|node| add_node_steps(config, state, node, actions));
+    NodeId::first(config.nodes).for_each(|node| add_node_steps(config, state, node, actions));
 }
 
 fn add_client_steps(config: &Config, state: &State, holder: Holder, actions: &mut Vec<Action>) {
     let client = state.client(holder);
     match client.phase {
         Phase::Round => {
-            if client.can_acquire(config.protocol.seal) {
+            if client.can_acquire(&config.protocol, config.nodes) {
                 actions.push(Action::Acquire(holder));
             }
             actions.push(Action::End(holder));
         }
         Phase::Lease => {
             actions.push(Action::End(holder));
-            if client.reissue.is_complete(config.protocol.reissue) {
+            if client.reissue.is_complete(config.protocol.reissue, config.nodes) {
                 actions.push(Action::CompleteReissue(holder));
             }
             if client.reissue.under_way {
                 // Without renewals and restarts, waiting for ever has the same effect.
-                if config.renewals || config.restarts > 0 {
+                if config.renewals || config.joins || config.restarts > 0 {
                     actions.push(Action::StopReissue(holder));
                 }
             } else if client.reissue.started < config.reissues {
                 actions.push(Action::StartReissue(holder));
             }
-            if client.renewed_token().is_some() {
+            if client.renewal.tokens(config.nodes).is_some() {
                 actions.push(Action::CompleteRenewal(holder));
             }
-            if client.renewals != [0; NODES] {
+            if client.renewal.under_way {
                 actions.push(Action::StopRenewal(holder));
+            } else if config.renewals && !client.reissue.under_way && may_matter(state, client) {
+                actions.push(Action::StartRenewal(holder));
             }
+            if config.joins {
+                let admitted =
+                    client.restarted.iter().filter(|node| state.node(*node).is_admitted());
+                actions.extend(admitted.map(|node| Action::Reconnect(holder, node)));
+            }
+        }
+        Phase::Idle if config.rounds == Rounds::AtomicAcquires => {
+            let majorities = NodeSet::all_majorities(config.nodes);
+            actions.extend(majorities.map(|nodes| Action::AcquireAtomically(holder, nodes)));
         }
         Phase::Idle | Phase::Released | Phase::GaveUp => {}
     }
 }
 
+/// Whether a renewal that starts now may violate a property, or find another token. Others are left
+/// out: they change nothing.
+fn may_matter(state: &State, client: &Client) -> bool {
+    state.history.highest_issued() > client.token || client.reissue.started > 0
+}
+
 fn add_atomic_steps(config: &Config, state: &State, holder: Holder, actions: &mut Vec<Action>) {
     let client = state.client(holder);
-    let majorities = NodeSet::all_majorities();
+    let majorities = NodeSet::all_majorities(config.nodes);
     match client.phase {
         Phase::Idle => {
             actions.extend(majorities.map(|nodes| Action::AcquireAtomically(holder, nodes)));
@@ -100,15 +117,23 @@ fn add_node_steps(config: &Config, state: &State, node: NodeId, actions: &mut Ve
     }
     if state.restarts < config.restarts {
         actions.push(Action::Restart(node));
+        if config.old_copies {
+            actions.push(Action::Save(node));
+        }
+    }
+    if config.failed_tries && state.node(node).lock.is_none() {
+        actions.push(Action::FailedTry(node));
     }
     let Vote::Withheld { copied_from } = state.node(node).vote else { return };
-    let wait_is_over = state.clients.iter().all(|client| !client.waits_since_before_restart(node));
+    // By then, the locks that an old copy brought back have expired, too.
+    let wait_is_over = state.node(node).lock.is_none()
+        && state.clients.iter().all(|client| !client.waits_since_before_restart(node));
     if wait_is_over || protocol.admission != AdmissionRule::WaitsThenCopies {
-        let others = NodeId::all().filter(|other| *other != node);
+        let others = NodeId::first(config.nodes).filter(|other| *other != node);
         let others = others.filter(|other| state.node(*other).is_admitted());
         actions.extend(others.map(|from| Action::CopyCounter { to: node, from }));
     }
-    if wait_is_over && copied_from.len() >= MAJORITY {
+    if wait_is_over && copied_from.is_majority_of(config.nodes) {
         actions.push(Action::Admit(node));
     }
 }

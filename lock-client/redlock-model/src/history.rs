@@ -12,6 +12,9 @@ pub(crate) struct History {
     pub(crate) token_repeated: bool,
     /// Whether a token was not above every token issued before its operation started.
     pub(crate) token_fell: bool,
+    /// Whether a renewal or a reissue succeeded that began after another client was given a higher
+    /// token than the lease's.
+    pub(crate) lease_outlived: bool,
     /// Whether a client overwrote an accepted write that it had not read.
     pub(crate) write_lost: bool,
 }
@@ -25,6 +28,12 @@ impl History {
         self.issued |= 1 << token;
     }
 
+    /// Records that a renewal or a reissue of a lease succeeds. A token above the lease's that was
+    /// issued before it started is another client's.
+    pub(crate) fn prolong(&mut self, token: Token, issued_before: Token) {
+        self.lease_outlived |= issued_before > token;
+    }
+
     pub(crate) fn highest_issued(&self) -> Token {
         self.issued.checked_ilog2().map_or(0, |bit| bit as Token)
     }
@@ -35,6 +44,6 @@ impl History {
 
     /// Whether a safety property has been violated. The model explores no step after that.
     pub(crate) fn has_violation(&self) -> bool {
-        self.token_repeated || self.token_fell || self.write_lost
+        self.token_repeated || self.token_fell || self.lease_outlived || self.write_lost
     }
 }

@@ -2,19 +2,17 @@
 
 use std::fmt;
 
-/// The number of nodes.
-pub(crate) const NODES: usize = 3;
-/// The number of nodes that form a majority: M.
-pub(crate) const MAJORITY: usize = NODES / 2 + 1;
+/// The largest number of nodes in a model.
+pub const MOST_NODES: usize = 5;
 /// The largest number of clients in a model.
 pub const MOST_CLIENTS: usize = 3;
 
 /// A token, a grant or a counter. 0 means none.
-pub(crate) type Token = u8;
+pub type Token = u8;
 
 /// The holder of one round. It is also the client's number, because a client has one round.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Holder(pub(crate) u8);
+pub struct Holder(pub u8);
 
 /// A node's number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,8 +29,9 @@ impl Holder {
 }
 
 impl NodeId {
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        (0..NODES as u8).map(Self)
+    /// The nodes of a cluster of so many.
+    pub(crate) fn first(nodes: usize) -> impl Iterator<Item = Self> {
+        (0..nodes as u8).map(Self)
     }
 
     pub(crate) fn index(self) -> usize {
@@ -43,23 +42,28 @@ impl NodeId {
 impl NodeSet {
     pub(crate) const EMPTY: Self = Self(0);
 
-    /// The nodes that satisfy a condition.
-    pub(crate) fn from_condition(mut condition: impl FnMut(NodeId) -> bool) -> Self {
-        let mut nodes = Self::EMPTY;
-        NodeId::all().filter(|node| condition(*node)).for_each(|node| nodes.insert(node));
-        nodes
+    /// The nodes of a cluster of `nodes` that satisfy a condition.
+    pub(crate) fn from_condition(nodes: usize, mut condition: impl FnMut(NodeId) -> bool) -> Self {
+        let mut set = Self::EMPTY;
+        NodeId::first(nodes).filter(|node| condition(*node)).for_each(|node| set.insert(node));
+        set
     }
 
-    pub(crate) fn all_majorities() -> impl Iterator<Item = Self> {
-        (0..1 << NODES).map(Self).filter(|nodes| nodes.is_majority())
+    /// All majorities of a cluster of `nodes`.
+    pub(crate) fn all_majorities(nodes: usize) -> impl Iterator<Item = Self> {
+        (0..1 << nodes).map(Self).filter(move |set| set.is_majority_of(nodes))
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = NodeId> {
-        NodeId::all().filter(move |node| self.contains(*node))
+        NodeId::first(MOST_NODES).filter(move |node| self.contains(*node))
     }
 
     pub(crate) fn insert(&mut self, node: NodeId) {
         self.0 |= 1 << node.0;
+    }
+
+    pub(crate) fn remove(&mut self, node: NodeId) {
+        self.0 &= !(1 << node.0);
     }
 
     pub(crate) fn contains(self, node: NodeId) -> bool {
@@ -74,18 +78,19 @@ impl NodeSet {
         self.0.count_ones() as usize
     }
 
-    pub(crate) fn is_majority(self) -> bool {
-        self.len() >= MAJORITY
+    /// Whether these are M of a cluster of `nodes`.
+    pub(crate) fn is_majority_of(self, nodes: usize) -> bool {
+        self.len() > nodes / 2
     }
 
     /// The highest answer of these nodes; 0 for an empty set.
-    pub(crate) fn highest(self, answers: &[Token; NODES]) -> Token {
+    pub(crate) fn highest(self, answers: &[Token; MOST_NODES]) -> Token {
         self.iter().map(|node| answers[node.index()]).max().unwrap_or(0)
     }
 
     /// The same set after the nodes were renumbered. `order[new]` is a node's old number.
-    pub(crate) fn renumbered(self, order: &[NodeId; NODES]) -> Self {
-        Self::from_condition(|node| self.contains(order[node.index()]))
+    pub(crate) fn renumbered(self, order: &[NodeId; MOST_NODES]) -> Self {
+        Self::from_condition(MOST_NODES, |node| self.contains(order[node.index()]))
     }
 }
 

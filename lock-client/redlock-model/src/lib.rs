@@ -9,7 +9,9 @@
 //!    the client holds the lock, and any later majority includes a node whose next grant is higher.
 //! 3. A *reissue* swaps a lease's token for a higher one: it *raises* M counters, and seals M
 //!    nodes.
-//! 4. A restarted node may have lost its counter, so it must not vote until its *admission*.
+//! 4. A *join* takes a free node for a lease. The lock records its *floor*, the counter before that.
+//!    A node counts for a lease only if its floor is below the lease's token.
+//! 5. A restarted node may have lost its counter, so it must not vote until its *admission*.
 //!
 //! # Start here
 //!
@@ -17,9 +19,9 @@
 //!
 //! - The configuration: `id` has tokens, holders and nodes. [`protocol`] has the rules, and the
 //!   broken variants of them. `config` has the limits of a model.
-//! - The state: `node` has the scripts; compare each method with the Lua script that it names.
-//!   `storage` has the fence and its rule. `reissue` has a lease's reissue, `client` a round and
-//!   its lease. `history` has the tokens issued so far. `state` puts them together.
+//! - The state: [`node`] has the scripts; compare each method with the Lua script that it names.
+//!   `storage` has the fence and its rule. `reissue` has a lease's reissue, `renewal` its renewal,
+//!   and `client` a round and its lease. `history` has the tokens issued so far. `state` puts them together.
 //! - The steps: `network` has the messages between clients and nodes. `atomic` has whole rounds as
 //!   one step. `action` lists all steps, `enabled` says when each is possible, `effect` what it
 //!   does.
@@ -33,17 +35,19 @@
 //!
 //! # What is modelled
 //!
-//! - One lock on three nodes, of which two are a majority, and two or three clients.
+//! - One lock on three or five nodes, and two or three clients.
 //! - A network that delays, repeats and loses requests, and delays and loses answers.
 //! - Locks that expire at any moment, so that no property depends on a clock.
-//! - Nodes that restart without their lock and counter, and are admitted again.
+//! - Nodes that restart without their lock and counter, or with an old copy of them, and are admitted
+//!   again.
+//! - Leases that join free nodes, whose counters others may have raised.
 //! - Renewals and reissues, which may overlap with late messages of earlier ones.
 //! - A fenced storage that clients read and write, with claims and writes that come late or
 //!   repeatedly.
 //!
 //! # What is left out
 //!
-//! - A node that restarts loses everything or nothing. It is admitted only after every round,
+//! - A node that restarts is admitted only after every round,
 //!   renewal and reissue from before its restart has ended. The model takes that for granted; in
 //!   practice the wait ensures it, if clocks run at the same speed.
 //! - Counters start at 0 or a little above. A missing counter really starts at the current time.
@@ -57,11 +61,17 @@
 //!
 //! A token is issued twice:
 //! - without seals;
+//! - with a grant above the token that counts;
 //! - with a seal that compares nothing;
 //! - with a seal that compares only the holder, if a grant is repeated and the seal comes late;
 //! - with a reissue that raises counters but seals no node;
 //! - with an admission that copies counters before it waits;
-//! - without an admission, so that a restarted node votes on.
+//! - without an admission, so that a restarted node votes on, also with an old copy.
+//!
+//! A lease is renewed or reissued after another client was given a higher token:
+//! - with a join that takes the lease's grant, or one of its own without a floor;
+//! - with a floor that nothing counts by;
+//! - with a reissue that counts nodes whatever their floor.
 //!
 //! An accepted write is lost, if a node lost its counter and votes on:
 //! - with a storage that compares only the tokens;
@@ -82,10 +92,11 @@ mod id;
 mod liveness;
 mod model;
 mod network;
-mod node;
+pub mod node;
 pub mod properties;
 pub mod protocol;
 mod reissue;
+mod renewal;
 mod safety;
 mod state;
 mod storage;
@@ -93,7 +104,7 @@ mod symmetry;
 
 pub use action::Action;
 pub use config::{Checked, Config, Delivery, Rounds};
-pub use id::{Holder, MOST_CLIENTS, NodeId, NodeSet};
+pub use id::{Holder, MOST_CLIENTS, MOST_NODES, NodeId, NodeSet, Token};
 pub use liveness::{LivenessReport, check_liveness};
 pub use model::Redlock;
 pub use network::Message;

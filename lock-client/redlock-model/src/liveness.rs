@@ -58,7 +58,8 @@ pub fn check_liveness(config: Config) -> LivenessReport {
 fn requires_a_path(config: &Config, state: &State) -> bool {
     let clients = &state.clients[..config.clients];
     clients.iter().any(|client| client.phase == Phase::Idle)
-        && NodeSet::from_condition(|node| state.node(node).is_admitted()).is_majority()
+        && NodeSet::from_condition(config.nodes, |node| state.node(node).is_admitted())
+            .is_majority_of(config.nodes)
         && state.nodes.iter().all(|node| node.counter < config.highest_counter)
 }
 

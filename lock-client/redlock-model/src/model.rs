@@ -10,7 +10,7 @@ use crate::{
     dead_variables, effect,
     enabled::add_enabled,
     id::NodeId,
-    properties::{NO_WRITE_IS_LOST, Situation, TOKENS_ARE_UNIQUE, TOKENS_GROW},
+    properties::{NO_LEASE_OUTLIVES, NO_WRITE_IS_LOST, Situation, TOKENS_ARE_UNIQUE, TOKENS_GROW},
     state::State,
     symmetry,
 };
@@ -34,7 +34,7 @@ impl Redlock {
     fn occurs_first(&self, situation: Situation, state: &State) -> bool {
         let occurred = &self.occurred[situation as usize];
         !occurred.load(Ordering::Relaxed)
-            && situation.occurs_in(state)
+            && situation.occurs_in(state, self.config.nodes)
             && !occurred.swap(true, Ordering::Relaxed)
     }
 }
@@ -46,7 +46,7 @@ impl Model for Redlock {
     fn init_states(&self) -> Vec<State> {
         let counters = 0..=self.config.highest_initial_counter;
         let mut states = vec![State::default()];
-        for node in NodeId::all() {
+        for node in NodeId::first(self.config.nodes) {
             let with_counter = |state: &State, counter| {
                 let mut state = *state;
                 state.node_mut(node).counter = counter;
@@ -58,7 +58,8 @@ impl Model for Redlock {
                 .collect();
         }
         // The nodes differ in their counters only, so one order of them is enough.
-        states.retain(|state| state.nodes.is_sorted_by_key(|node| node.counter));
+        let nodes = self.config.nodes;
+        states.retain(|state| state.nodes[..nodes].is_sorted_by_key(|node| node.counter));
         states
     }
 
@@ -80,7 +81,7 @@ impl Model for Redlock {
         }
         dead_variables::reset(config, &mut state);
         if config.symmetry {
-            state = symmetry::representative(&state, config.clients);
+            state = symmetry::representative(&state, config.nodes, config.clients);
         }
         // An action that changes nothing is not a step.
         (state != *before).then_some(state)
@@ -91,6 +92,7 @@ impl Model for Redlock {
         vec![
             Property::always(TOKENS_ARE_UNIQUE, |_, state: &State| !state.history.token_repeated),
             Property::always(TOKENS_GROW, |_, state: &State| !state.history.token_fell),
+            Property::always(NO_LEASE_OUTLIVES, |_, state: &State| !state.history.lease_outlived),
             Property::always(NO_WRITE_IS_LOST, |_, state: &State| !state.history.write_lost),
             Property::sometimes(TwoLeases.name(), |model, state| {
                 model.occurs_first(TwoLeases, state)
@@ -109,6 +111,9 @@ impl Model for Redlock {
             }),
             Property::sometimes(AdmittedAgain.name(), |model, state| {
                 model.occurs_first(AdmittedAgain, state)
+            }),
+            Property::sometimes(Regained.name(), |model, state| {
+                model.occurs_first(Regained, state)
             }),
         ]
     }

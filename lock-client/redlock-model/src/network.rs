@@ -5,13 +5,14 @@
 //! own: what the clients have sent determines which messages it holds.
 //!
 //! Answers may be late or lost, too. The answer to a grant or a raise waits in the client's state
-//! until the client receives it, in a step of its own. The answers to seals and renewals arrive in
-//! the same step as the request. That is equivalent: the client only uses them to draw a
-//! conclusion, and it may do so later or never.
+//! until the client receives it, in a step of its own. The answers to seals, renewals and joins
+//! arrive in the same step as the request. That is equivalent: the client only uses them to draw a
+//! conclusion, and it may do so later or never. A node that the client does not know to have joined
+//! refuses its other requests, as if they were lost.
 
 use crate::{
     client::{Client, Phase},
-    config::{Config, Delivery},
+    config::{Config, Delivery, Rounds},
     id::{Holder, NodeId},
     node::Node,
     protocol::{AdmissionRule, ReissueRule, ReleaseRule, SealRule},
@@ -37,6 +38,10 @@ pub enum Message {
     Release,
     /// The request to renew, which returns the lock's token.
     Renew,
+    /// The request to take a free node for the lease.
+    Join,
+    /// The same request, with the token that the lease had at first.
+    EarlyJoin,
     /// The request to raise the counter above a token: the first half of a reissue.
     Raise,
     /// The same request, and its answer is lost.
@@ -48,13 +53,15 @@ pub enum Message {
 }
 
 impl Message {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::Grant,
         Self::GrantAnswerLost,
         Self::GrantAnswer,
         Self::Seal,
         Self::Release,
         Self::Renew,
+        Self::Join,
+        Self::EarlyJoin,
         Self::Raise,
         Self::RaiseAnswerLost,
         Self::RaiseAnswer,
@@ -70,9 +77,10 @@ pub(crate) fn messages(
     node: NodeId,
 ) -> impl Iterator<Item = Message> {
     let client = *state.client(holder);
-    let Config { protocol, renewals, grant_requests, .. } = *config;
+    let Config { protocol, joins, grant_requests, .. } = *config;
     let reissue = client.reissue;
     let grant_sent = match grant_requests {
+        _ if config.rounds != Rounds::StepByStep => false,
         Delivery::Anytime => true,
         Delivery::Once => !client.has_ended() && !client.asked.contains(node),
     };
@@ -81,9 +89,7 @@ pub(crate) fn messages(
         ReleaseRule::ToAllNodes => client.has_ended(),
         ReleaseRule::ToKnownGranters => client.has_ended() && client.received.contains(node),
     };
-    // Before the first reissue, no lock has a token that the client does not know.
-    let renewal_sent =
-        renewals && client.phase == Phase::Lease && reissue.started > 0 && !reissue.under_way;
+    let join_sent = joins && client.has_acquired();
     let raise_sent = client.has_acquired() && reissue.started > 0;
     let raise_awaited = accepts_raises(&client, node) && reissue.raised[node.index()] != 0;
     Message::ALL.into_iter().filter(move |message| match message {
@@ -92,7 +98,9 @@ pub(crate) fn messages(
         Message::GrantAnswer => grant_awaited,
         Message::Seal => protocol.seal != SealRule::NoSeal && client.has_sent_seal(node),
         Message::Release => release_sent,
-        Message::Renew => renewal_sent,
+        Message::Renew => client.renewal.under_way,
+        Message::Join => join_sent,
+        Message::EarlyJoin => join_sent && client.grant < client.token,
         Message::Raise => raise_sent,
         Message::RaiseAnswerLost => raise_sent && raise_awaited,
         Message::RaiseAnswer => raise_awaited,
@@ -129,39 +137,51 @@ pub(crate) fn deliver(
                 && message == Message::Grant
                 && accepts_grants(client, id)
             {
-                client.grants[id.index()] = grant;
+                client.grants[id.index()] = grant.number;
             }
         }
-        Message::GrantAnswer => client.receive_grant(id),
+        Message::GrantAnswer => client.receive_grant(id, config.nodes, config.protocol.grant),
         Message::Seal => {
             let grant = client.grants[id.index()];
-            if node.seal(holder, grant, client.grant, config.protocol.seal)
-                && client.phase == Phase::Round
-            {
+            let grants = [grant, client.grant];
+            let sealed = node.seal(holder, grants, client.grant, config.protocol.seal);
+            if sealed.is_some() && client.phase == Phase::Round {
                 client.sealed.insert(id);
             }
         }
-        Message::Release => node.release(holder, client.token),
+        Message::Release => _ = node.release(holder, client.token),
         Message::Renew => {
-            if let Some(token) = node.renew(holder, client.grant)
-                && token > client.token
+            if let Some(answer) = node.renew(holder, client.grant_on(id))
+                && config.protocol.join.counts_in_renewal(answer.floor, client.token)
             {
-                client.renewals[id.index()] = token;
+                client.renewal.receive(id, answer.number);
+            }
+        }
+        Message::Join | Message::EarlyJoin => {
+            let token = if message == Message::Join { client.token } else { client.grant };
+            if let Some(joined) = node.join(holder, client.grant, token, config.protocol.join)
+                && client.phase == Phase::Lease
+            {
+                client.join(id, joined.number);
             }
         }
         Message::Raise | Message::RaiseAnswerLost => {
-            if let Some(counter) = node.raise(holder, client.grant, client.reissue.above)
+            if let Some(raised) = node.raise(holder, client.grant_on(id), client.reissue.above)
                 && message == Message::Raise
                 && accepts_raises(client, id)
             {
-                client.reissue.raised[id.index()] = counter;
+                client.reissue.raised[id.index()] = raised.number;
             }
         }
-        Message::RaiseAnswer => client.reissue.receive(id),
+        Message::RaiseAnswer => client.reissue.receive(id, config.nodes),
         Message::SealReissued => {
-            let reissue = &mut client.reissue;
-            if node.seal_reissued(holder, client.grant, reissue.token) && reissue.under_way {
-                reissue.sealed.insert(id);
+            let grants = [client.grant_on(id); 2];
+            let token = client.reissue.token;
+            if let Some(sealed) = node.seal(holder, grants, token, SealRule::ComparesOwnership)
+                && config.protocol.join.counts_in_reissue(sealed.floor, client.token)
+                && client.reissue.under_way
+            {
+                client.reissue.sealed.insert(id);
             }
         }
     }

@@ -1,27 +1,55 @@
 //! A node: the keys of one lock on one Redis, and the scripts that change them.
 //!
 //! Each method is one of the scripts of `lock-client`'s Redlock, and has the same effect in one
-//! step. The scripts first check whether the node may vote. Here `network::has_vote` checks that
-//! before the method is called.
+//! step. A test there (`tests/redlock/scripts`) compares each method with its script, for all small
+//! states and arguments. The scripts first check whether the node may vote. Here
+//! `network::has_vote` checks that before the method is called.
 
 use crate::{
-    id::{Holder, NODES, NodeId, NodeSet, Token},
-    protocol::SealRule,
+    id::{Holder, MOST_NODES, NodeId, NodeSet, Token},
+    protocol::{JoinRule, SealRule},
 };
 
+/// The keys of one lock on one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Node {
-    pub(crate) counter: Token,
-    pub(crate) lock: Option<Lock>,
+pub struct Node {
+    /// The counter; 0 if nothing was granted yet.
+    pub counter: Token,
+    /// The lock; `None` if it is free.
+    pub lock: Option<Lock>,
     pub(crate) vote: Vote,
+    /// The copy that a restart brings back; `None` if a restart loses everything.
+    pub(crate) copy: Option<SavedCopy>,
 }
 
-/// The lock's value, `<token> <grant> <holder>`. It has no ttl here: it may expire at any moment.
+/// The lock's value, `<token> <grant> <holder> <floor>`. It has no ttl here: it may expire at any
+/// moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Lock {
-    pub(crate) token: Token,
-    pub(crate) grant: Token,
-    pub(crate) holder: Holder,
+pub struct Lock {
+    /// The last token sealed here.
+    pub token: Token,
+    /// The counter when the lock was granted, or the token that replaced it.
+    pub grant: Token,
+    /// The counter before this ownership took the node.
+    pub floor: Token,
+    /// The owner.
+    pub holder: Holder,
+}
+
+/// An older state of a node, as a snapshot file has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SavedCopy {
+    pub(crate) counter: Token,
+    pub(crate) lock: Option<Lock>,
+}
+
+/// What a script answers to the owner: a number, and the floor of the ownership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// The grant of a grant and a join, the token of a renewal and a seal, the counter of a raise.
+    pub number: Token,
+    /// The floor.
+    pub floor: Token,
 }
 
 /// Whether the node may vote.
@@ -35,7 +63,7 @@ pub(crate) enum Vote {
 
 impl Vote {
     /// The same vote after the nodes were renumbered. `order[new]` is a node's old number.
-    pub(crate) fn renumbered(self, order: &[NodeId; NODES]) -> Self {
+    pub(crate) fn renumbered(self, order: &[NodeId; MOST_NODES]) -> Self {
         match self {
             Self::Admitted => self,
             Self::Withheld { copied_from } => {
@@ -46,83 +74,125 @@ impl Vote {
 }
 
 impl Node {
+    /// A node with this counter and lock.
+    pub fn new(counter: Token, lock: Option<Lock>) -> Self {
+        Self { counter, lock, ..Self::default() }
+    }
+
     /// grant.lua: returns this node's grant, or refuses.
-    pub(crate) fn grant(&mut self, holder: Holder) -> Option<Token> {
+    pub fn grant(&mut self, holder: Holder) -> Option<Owned> {
         match self.lock {
             None => {
-                self.counter += 1;
-                let grant = self.counter;
-                self.lock = Some(Lock { token: grant, grant, holder });
-                Some(grant)
+                let grant = self.counter + 1;
+                Some(self.take(holder, grant, grant, grant))
             }
             // The request was delivered twice.
-            Some(lock) if lock.holder == holder => Some(lock.grant),
+            Some(lock) if lock.holder == holder => Some(lock.granted()),
             Some(_) => None,
         }
     }
 
-    /// seal.lua: returns whether it sealed. From then on the ownership is (holder, token).
-    pub(crate) fn seal(
+    /// join.lua: takes a free node for a lease that has a grant and a token.
+    pub fn join(
         &mut self,
         holder: Holder,
         grant: Token,
         token: Token,
+        rule: JoinRule,
+    ) -> Option<Owned> {
+        match self.lock {
+            None => {
+                let uses_own_grant = match rule {
+                    JoinRule::SameGrant => false,
+                    JoinRule::OwnGrant => true,
+                    _ => self.counter >= token,
+                };
+                let own_grant = self.counter + 1;
+                let granted = if uses_own_grant { own_grant } else { grant };
+                let counter = if uses_own_grant { own_grant.max(token) } else { token };
+                self.take(holder, granted, token, counter);
+                let lock = self.lock.as_mut()?;
+                if !rule.has_floor() {
+                    lock.floor = 0;
+                }
+                Some(lock.granted())
+            }
+            Some(lock) if lock.holder == holder => Some(lock.granted()),
+            Some(_) => None,
+        }
+    }
+
+    /// Takes a free node, and raises its counter.
+    fn take(&mut self, holder: Holder, grant: Token, token: Token, counter: Token) -> Owned {
+        let lock = Lock { token, grant, floor: self.counter, holder };
+        self.counter = self.counter.max(counter);
+        self.lock = Some(lock);
+        lock.granted()
+    }
+
+    /// seal.lua: seals a token, unless the floor is as high. `here` is the grant on this node, and
+    /// `common` replaces it. They differ only in a round.
+    pub fn seal(
+        &mut self,
+        holder: Holder,
+        [here, common]: [Token; 2],
+        token: Token,
         rule: SealRule,
-    ) -> bool {
+    ) -> Option<Owned> {
         let matches = match rule {
             SealRule::ComparesOwnership => {
-                self.is_owned_by(holder, grant) || self.is_owned_by(holder, token)
+                self.is_owned_by(holder, here) || self.is_owned_by(holder, common)
             }
             SealRule::ComparesHolderOnly => self.lock.is_some_and(|lock| lock.holder == holder),
             SealRule::ComparesNothing | SealRule::NoSeal => true,
         };
-        if !matches {
-            return false;
+        let lock = self.lock.filter(|lock| lock.holder == holder);
+        let floor = lock.map_or(0, |lock| lock.floor);
+        let is_refused_by_floor = rule == SealRule::ComparesOwnership && token <= floor;
+        if !matches || is_refused_by_floor {
+            return None;
         }
         self.counter = self.counter.max(token);
-        if let Some(lock) = &mut self.lock
-            && lock.holder == holder
-        {
-            *lock = Lock { token, grant: token, holder };
+        if let Some(lock) = lock {
+            self.lock = Some(Lock { token: lock.token.max(token), grant: common, ..lock });
         }
-        true
+        Some(Owned { number: token, floor })
     }
 
     /// release.lua: frees the lock if it is the holder's, and raises the counter in any case.
-    pub(crate) fn release(&mut self, holder: Holder, token: Token) {
-        if self.lock.is_some_and(|lock| lock.holder == holder) {
-            self.lock = None;
-        }
+    /// Returns whether the holder had the lock.
+    pub fn release(&mut self, holder: Holder, token: Token) -> bool {
         self.counter = self.counter.max(token);
+        self.lock.take_if(|lock| lock.holder == holder).is_some()
     }
 
     /// renew.lua: returns the lock's token. Its new ttl changes nothing here.
-    pub(crate) fn renew(&self, holder: Holder, grant: Token) -> Option<Token> {
-        self.lock.filter(|lock| (lock.holder, lock.grant) == (holder, grant)).map(|lock| lock.token)
+    pub fn renew(&self, holder: Holder, grant: Token) -> Option<Owned> {
+        let lock = self.owned(holder, grant)?;
+        Some(Owned { number: lock.token, floor: lock.floor })
     }
 
     /// raise.lua, the first half of a reissue: returns the counter, which is now above `above`.
-    pub(crate) fn raise(&mut self, holder: Holder, grant: Token, above: Token) -> Option<Token> {
-        if !self.is_owned_by(holder, grant) {
-            return None;
-        }
-        self.counter = self.counter.max(above) + 1;
-        Some(self.counter)
+    pub fn raise(&mut self, holder: Holder, grant: Token, above: Token) -> Option<Owned> {
+        let lock = self.owned(holder, grant)?;
+        self.counter = self.counter.max(lock.token).max(above) + 1;
+        Some(Owned { number: self.counter, floor: lock.floor })
     }
 
-    /// seal.lua with a reissued token, the second half of a reissue: returns whether it sealed.
-    pub(crate) fn seal_reissued(&mut self, holder: Holder, grant: Token, token: Token) -> bool {
-        if !self.is_owned_by(holder, grant) {
-            return false;
-        }
-        self.counter = self.counter.max(token);
-        self.lock = Some(Lock { token, grant, holder });
-        true
-    }
-
-    /// Loses the lock, the counter and the vote.
+    /// Loses the vote, and everything that is not in the saved copy.
     pub(crate) fn restart(&mut self) {
-        *self = Self { vote: Vote::Withheld { copied_from: NodeSet::EMPTY }, ..Self::default() };
+        let saved = self.copy.take();
+        *self = Self {
+            counter: saved.map_or(0, |saved| saved.counter),
+            lock: saved.and_then(|saved| saved.lock),
+            vote: Vote::Withheld { copied_from: NodeSet::EMPTY },
+            copy: None,
+        };
+    }
+
+    /// Saves a copy, which the next restart brings back.
+    pub(crate) fn save(&mut self) {
+        self.copy = Some(SavedCopy { counter: self.counter, lock: self.lock });
     }
 
     /// Raises the counter to at least that of another node. A node that may vote ignores this.
@@ -139,6 +209,16 @@ impl Node {
 
     /// Whether the lock belongs to this ownership.
     pub(crate) fn is_owned_by(&self, holder: Holder, grant: Token) -> bool {
-        self.lock.is_some_and(|lock| (lock.holder, lock.grant) == (holder, grant))
+        self.owned(holder, grant).is_some()
+    }
+
+    fn owned(&self, holder: Holder, grant: Token) -> Option<Lock> {
+        self.lock.filter(|lock| (lock.holder, lock.grant) == (holder, grant))
+    }
+}
+
+impl Lock {
+    fn granted(&self) -> Owned {
+        Owned { number: self.grant, floor: self.floor }
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::{
     client::{Client, Phase},
-    id::{MAJORITY, NODES},
+    id::NodeId,
     state::State,
 };
 
@@ -13,10 +13,13 @@ use crate::{
 pub const TOKENS_ARE_UNIQUE: &str = "tokens are unique";
 /// An operation that starts after a token was issued returns a higher token.
 pub const TOKENS_GROW: &str = "tokens grow in real time";
+/// Once a client was given a higher token, no renewal or reissue of a lower lease that begins later
+/// succeeds.
+pub const NO_LEASE_OUTLIVES: &str = "no lease outlives a higher token";
 /// No client overwrites an accepted write that it has not read.
 pub const NO_WRITE_IS_LOST: &str = "no accepted write is lost";
 /// The properties that must always hold.
-pub const SAFETY: [&str; 3] = [TOKENS_ARE_UNIQUE, TOKENS_GROW, NO_WRITE_IS_LOST];
+pub const SAFETY: [&str; 4] = [TOKENS_ARE_UNIQUE, TOKENS_GROW, NO_LEASE_OUTLIVES, NO_WRITE_IS_LOST];
 
 /// A situation that the safety properties must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,15 +32,18 @@ pub enum Situation {
     LateGrant,
     /// A lease has a reissued token.
     Reissued,
-    /// M nodes answered a renewal with a token that the client did not know.
+    /// A renewal found that M nodes have sealed a token that the client did not know.
     RenewedWithNewToken,
     /// A client acquired with the grants of all nodes, after one of them restarted.
     AdmittedAgain,
+    /// A renewal counts a node that was joined with a floor above the lease's first token: a
+    /// reissue has made it count.
+    Regained,
 }
 
 impl Situation {
     /// The number of situations.
-    pub(crate) const COUNT: usize = Self::AdmittedAgain as usize + 1;
+    pub(crate) const COUNT: usize = Self::Regained as usize + 1;
 
     /// The situation in words.
     pub const fn name(self) -> &'static str {
@@ -48,28 +54,31 @@ impl Situation {
             Self::Reissued => "a lease has a reissued token",
             Self::RenewedWithNewToken => "a renewal finds a new token",
             Self::AdmittedAgain => "a restarted node votes again",
+            Self::Regained => "a node counts again after a reissue",
         }
     }
 
-    pub(crate) fn occurs_in(self, state: &State) -> bool {
+    pub(crate) fn occurs_in(self, state: &State, nodes: usize) -> bool {
         match self {
             Self::TwoLeases => leases(state).count() >= 2,
-            Self::SealNeeded => state.clients.iter().any(needs_seal),
+            Self::SealNeeded => state.clients.iter().any(|client| needs_seal(client, nodes)),
             Self::LateGrant => has_late_grant(state),
             Self::Reissued => leases(state).any(|client| client.token == client.reissue.token),
-            Self::RenewedWithNewToken => {
-                leases(state).any(|client| client.renewed_token().is_some())
-            }
+            Self::RenewedWithNewToken => leases(state)
+                .any(|client| client.renewal.answers.iter().any(|token| *token > client.token)),
             Self::AdmittedAgain => {
-                state.restarts > 0 && leases(state).any(acquired_on_all_nodes_since_restart)
+                state.restarts > 0
+                    && leases(state)
+                        .any(|client| client.restarted.is_empty() && client.received.len() == nodes)
             }
+            Self::Regained => leases(state).any(|client| has_regained(state, client, nodes)),
         }
     }
 }
 
-fn needs_seal(client: &Client) -> bool {
+fn needs_seal(client: &Client, nodes: usize) -> bool {
     let granted = client.grants.iter().filter(|grant| **grant == client.grant).count();
-    client.phase == Phase::Round && client.sealed.is_majority() && granted < MAJORITY
+    client.phase == Phase::Round && client.sealed.is_majority_of(nodes) && granted <= nodes / 2
 }
 
 fn has_late_grant(state: &State) -> bool {
@@ -79,8 +88,13 @@ fn has_late_grant(state: &State) -> bool {
     })
 }
 
-fn acquired_on_all_nodes_since_restart(client: &Client) -> bool {
-    client.restarted.is_empty() && client.received.len() == NODES
+/// Whether a renewal counts a node whose floor is above the token that the lease had at first.
+fn has_regained(state: &State, client: &Client, nodes: usize) -> bool {
+    let counts = |node: NodeId| {
+        client.renewal.answers[node.index()] != 0
+            && state.node(node).lock.is_some_and(|lock| lock.floor >= client.grant)
+    };
+    client.renewal.tokens(nodes).is_some() && NodeId::first(nodes).any(counts)
 }
 
 fn leases(state: &State) -> impl Iterator<Item = &Client> {

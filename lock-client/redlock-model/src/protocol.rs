@@ -4,11 +4,17 @@
 //! each removes a protection, and the tests show that the model finds the consequence. Only
 //! [`ExpiryRule::Never`] breaks nothing by itself: it makes locks depend on releases.
 
+use crate::id::Token;
+
 /// Which variant of each rule a model follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocol {
+    /// Which grants of a round count.
+    pub grant: GrantRule,
     /// What a seal compares.
     pub seal: SealRule,
+    /// How a lease takes a node again.
+    pub join: JoinRule,
     /// What a reissue does.
     pub reissue: ReissueRule,
     /// How a restarted node gets its vote back.
@@ -24,7 +30,9 @@ pub struct Protocol {
 impl Protocol {
     /// The protocol as built.
     pub const AS_BUILT: Self = Self {
+        grant: GrantRule::UpToTheToken,
         seal: SealRule::ComparesOwnership,
+        join: JoinRule::Floor,
         reissue: ReissueRule::RaisesAndSeals,
         admission: AdmissionRule::WaitsThenCopies,
         fence: FenceRule::ComparesTokenAndHolder,
@@ -33,17 +41,58 @@ impl Protocol {
     };
 }
 
+/// Which grants of a round count, besides the M that fix the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantRule {
+    /// Those that equal the token, and lower ones once they are sealed.
+    UpToTheToken,
+    /// Those above the token, too.
+    AboveTheToken,
+}
+
 /// What a seal compares before it changes a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealRule {
-    /// The ownership: the holder, and the grant or the token.
+    /// The ownership: the holder, and the grant or the token. The token must exceed the floor.
     ComparesOwnership,
-    /// The holder only.
+    /// The holder only. Without the grant, the floor alone would still refuse such a seal.
     ComparesHolderOnly,
     /// Nothing: it seals a node even if another holder has the lock there.
     ComparesNothing,
     /// There are no seals: M grants are enough, and the highest is the token.
     NoSeal,
+}
+
+/// How a lease takes a node again, and which nodes count for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinRule {
+    /// The lock records its floor. The node counts only for a token above the floor.
+    Floor,
+    /// The naive way: the node takes the lease's grant, and counts.
+    SameGrant,
+    /// The node takes a grant of its own, and counts. There is no floor.
+    OwnGrant,
+    /// The lock records its floor, but nothing counts by it.
+    FloorIsIgnored,
+    /// Renewals count by the floor, but reissues do not.
+    ReissueIgnoresFloor,
+}
+
+impl JoinRule {
+    /// Whether a node with this floor counts in a renewal of this token.
+    pub(crate) fn counts_in_renewal(self, floor: Token, token: Token) -> bool {
+        floor < token || !matches!(self, Self::Floor | Self::ReissueIgnoresFloor)
+    }
+
+    /// Whether a node with this floor counts in a reissue of this token.
+    pub(crate) fn counts_in_reissue(self, floor: Token, token: Token) -> bool {
+        floor < token || self != Self::Floor
+    }
+
+    /// Whether a seal is refused by a floor that is as high.
+    pub(crate) fn has_floor(self) -> bool {
+        !matches!(self, Self::SameGrant | Self::OwnGrant)
+    }
 }
 
 /// What a reissue does.

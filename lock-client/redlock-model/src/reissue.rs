@@ -1,7 +1,7 @@
 //! A lease's reissue: M nodes raise their counters, and M nodes are sealed with the new token.
 
 use crate::{
-    id::{MAJORITY, NODES, NodeId, NodeSet, Token},
+    id::{MOST_NODES, NodeId, NodeSet, Token},
     protocol::ReissueRule,
 };
 
@@ -17,12 +17,13 @@ pub(crate) struct Reissue {
     /// The new token must be above this.
     pub(crate) above: Token,
     /// Each node's raised counter. The answer may still be on its way: see `received`.
-    pub(crate) raised: [Token; NODES],
+    pub(crate) raised: [Token; MOST_NODES],
     /// The nodes whose raised counter the client has received.
     pub(crate) received: NodeSet,
     /// The new token; 0 before the M-th answer.
     pub(crate) token: Token,
-    /// The nodes sealed with the new token. The client learns of each in the step that seals it.
+    /// The nodes that are sealed with the new token, and count. The client learns of each in the
+    /// step that seals it.
     pub(crate) sealed: NodeSet,
 }
 
@@ -32,19 +33,25 @@ impl Reissue {
         *self = Self { started, under_way: true, issued_before, above, ..Self::default() };
     }
 
+    /// Completes an earlier reissue, which a renewal has found on some nodes: seals its token.
+    pub(crate) fn complete_found(&mut self, token: Token, issued_before: Token) {
+        let Self { started, above, .. } = *self;
+        *self = Self { started, under_way: true, issued_before, above, token, ..Self::default() };
+    }
+
     /// Receives a node's raised counter. The M-th answer fixes the new token.
-    pub(crate) fn receive(&mut self, node: NodeId) {
+    pub(crate) fn receive(&mut self, node: NodeId, nodes: usize) {
         self.received.insert(node);
-        if self.token == 0 && self.received.len() == MAJORITY {
+        if self.token == 0 && self.received.is_majority_of(nodes) {
             self.token = self.received.highest(&self.raised);
         }
     }
 
     /// Whether the client may return the new token.
-    pub(crate) fn is_complete(&self, rule: ReissueRule) -> bool {
+    pub(crate) fn is_complete(&self, rule: ReissueRule, nodes: usize) -> bool {
         self.under_way
             && self.token != 0
-            && (self.sealed.is_majority() || rule == ReissueRule::RaisesOnly)
+            && (self.sealed.is_majority_of(nodes) || rule == ReissueRule::RaisesOnly)
     }
 
     /// Stops waiting. The client ignores all answers from now on, but nodes may still get requests.

@@ -3,7 +3,7 @@
 use crate::{
     client::Client,
     history::History,
-    id::{Holder, MOST_CLIENTS, NODES, NodeId},
+    id::{Holder, MOST_CLIENTS, MOST_NODES, NodeId},
     node::Node,
     storage::Storage,
 };
@@ -13,7 +13,7 @@ use crate::{
 /// The network has no state of its own: the clients' state determines which messages are in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct State {
-    pub(crate) nodes: [Node; NODES],
+    pub(crate) nodes: [Node; MOST_NODES],
     pub(crate) clients: [Client; MOST_CLIENTS],
     pub(crate) storage: Storage,
     /// The number of restarts so far.

@@ -9,20 +9,21 @@ use std::array;
 
 use crate::{
     client::Client,
-    id::{Holder, MOST_CLIENTS, NODES, NodeId, NodeSet},
-    node::{Lock, Node},
+    id::{Holder, MOST_CLIENTS, MOST_NODES, NodeId, NodeSet},
+    node::{Lock, Node, SavedCopy},
     reissue::Reissue,
+    renewal::Renewal,
     state::State,
     storage::{Fence, Storage},
 };
 
 /// The state with its nodes and clients in an order that does not depend on their numbers.
 ///
-/// Only the first `clients` clients are renumbered.
-pub(crate) fn representative(state: &State, clients: usize) -> State {
-    let mut nodes: [NodeId; NODES] = array::from_fn(|node| NodeId(node as u8));
-    let keys: [u64; NODES] = array::from_fn(|node| node_key(state, nodes[node]));
-    nodes.sort_unstable_by_key(|node| keys[node.index()]);
+/// Only the first `cluster` nodes and the first `clients` clients are renumbered.
+pub(crate) fn representative(state: &State, cluster: usize, clients: usize) -> State {
+    let mut nodes: [NodeId; MOST_NODES] = array::from_fn(|node| NodeId(node as u8));
+    let keys: [u64; MOST_NODES] = array::from_fn(|node| node_key(state, nodes[node]));
+    nodes[..cluster].sort_unstable_by_key(|node| keys[node.index()]);
     let state = renumber_nodes(state, &nodes);
 
     let mut holders: [Holder; MOST_CLIENTS] = array::from_fn(|client| Holder(client as u8));
@@ -44,7 +45,9 @@ fn node_key(state: &State, id: NodeId) -> u64 {
         node.counter,
         node.lock.map_or(0, |lock| lock.token),
         node.lock.map_or(0, |lock| lock.grant),
+        node.lock.map_or(0, |lock| lock.floor),
         u8::from(node.is_admitted()),
+        node.copy.map_or(0, |copy| copy.counter + 1),
     ];
     let index = id.index();
     // A sum does not depend on the order of its terms.
@@ -62,7 +65,8 @@ fn node_key(state: &State, id: NodeId) -> u64 {
             reissue.raised[index],
             u8::from(reissue.received.contains(id)),
             u8::from(reissue.sealed.contains(id)),
-            client.renewals[index],
+            client.renewal.answers[index],
+            client.joined[index],
             u8::from(client.restarted.contains(id)),
         ])
     });
@@ -81,7 +85,7 @@ fn mix<const N: usize>(bytes: &[u8; N]) -> u64 {
 /// The places outside a client that name it: locks, the fence, the value.
 fn relation(state: &State, holder: Holder) -> (NodeSet, bool, bool) {
     let names = |fence: Option<Fence>| fence.is_some_and(|fence| fence.holder == holder);
-    let locked = NodeSet::from_condition(|node| {
+    let locked = NodeSet::from_condition(MOST_NODES, |node| {
         state.node(node).lock.is_some_and(|lock| lock.holder == holder)
     });
     (locked, names(state.storage.fence), names(state.storage.value))
@@ -93,8 +97,8 @@ fn without_names(client: &Client) -> Client {
 }
 
 /// Renumbers the nodes. `order[new]` is a node's old number.
-fn renumber_nodes(state: &State, order: &[NodeId; NODES]) -> State {
-    fn each<T: Copy>(all: &[T; NODES], order: &[NodeId; NODES]) -> [T; NODES] {
+fn renumber_nodes(state: &State, order: &[NodeId; MOST_NODES]) -> State {
+    fn each<T: Copy>(all: &[T; MOST_NODES], order: &[NodeId; MOST_NODES]) -> [T; MOST_NODES] {
         array::from_fn(|new| all[order[new].index()])
     }
     if order.is_sorted() {
@@ -108,7 +112,8 @@ fn renumber_nodes(state: &State, order: &[NodeId; NODES]) -> State {
         asked: client.asked.renumbered(order),
         received: client.received.renumbered(order),
         sealed: client.sealed.renumbered(order),
-        renewals: each(&client.renewals, order),
+        renewal: Renewal { answers: each(&client.renewal.answers, order), ..client.renewal },
+        joined: each(&client.joined, order),
         restarted: client.restarted.renumbered(order),
         reissue: Reissue {
             raised: each(&client.reissue.raised, order),
@@ -136,7 +141,9 @@ fn renumber_clients(state: &State, order: &[Holder; MOST_CLIENTS]) -> State {
 
     let mut renumbered = *state;
     for node in &mut renumbered.nodes {
-        node.lock = node.lock.map(|lock| Lock { holder: renamed(lock.holder), ..lock });
+        let renamed_lock = |lock: Lock| Lock { holder: renamed(lock.holder), ..lock };
+        node.lock = node.lock.map(renamed_lock);
+        node.copy = node.copy.map(|copy| SavedCopy { lock: copy.lock.map(renamed_lock), ..copy });
     }
     renumbered.clients = array::from_fn(|new| {
         let client = state.clients[order[new].index()];

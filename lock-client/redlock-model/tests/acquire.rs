@@ -6,7 +6,7 @@ use redlock_model::{
         Situation::{LateGrant, SealNeeded, TwoLeases},
         TOKENS_ARE_UNIQUE,
     },
-    protocol::{Protocol, SealRule},
+    protocol::{GrantRule, Protocol, SealRule},
 };
 
 use super::{assert_holds, assert_violates};
@@ -29,6 +29,12 @@ fn tokens_are_unique_and_grow_with_late_and_repeated_grants() {
 fn tokens_are_unique_and_grow_with_three_clients() {
     let config = Config { clients: 3, highest_initial_counter: 0, ..Config::TWO_CLIENTS };
     assert_holds(config, 3_800_000, &[TwoLeases, SealNeeded]);
+}
+
+#[test]
+fn with_a_grant_above_the_token_that_counts_a_token_is_issued_twice() {
+    let protocol = Protocol { grant: GrantRule::AboveTheToken, ..Protocol::AS_BUILT };
+    assert_violates(Config { protocol, ..LATE_GRANTS }, TOKENS_ARE_UNIQUE, 14);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Nodes that restart, lose their locks and counters, and are admitted again.
 
 use redlock_model::{
-    Config,
+    Config, Rounds,
     properties::{
         Situation::{AdmittedAgain, SealNeeded, TwoLeases},
         TOKENS_ARE_UNIQUE,
@@ -27,6 +27,28 @@ fn tokens_are_unique_and_grow_across_a_restart() {
 #[test]
 fn with_an_admission_that_copies_before_it_waits_a_token_is_issued_twice() {
     assert_violates(with_admission(AdmissionRule::CopiesThenWaits), TOKENS_ARE_UNIQUE, 14);
+}
+
+/// A restart that may bring back an old copy. Leases join nodes again that were admitted. Acquires
+/// take one step.
+const OLD_COPY: Config = Config {
+    highest_counter: 2,
+    rounds: Rounds::AtomicAcquires,
+    renewals: true,
+    joins: true,
+    old_copies: true,
+    ..RESTART
+};
+
+#[test]
+fn tokens_are_unique_and_grow_although_a_node_comes_back_with_an_old_copy() {
+    assert_holds(OLD_COPY, 100, &[TwoLeases]);
+}
+
+#[test]
+fn with_an_old_copy_that_votes_a_token_is_issued_twice() {
+    let protocol = Protocol { admission: AdmissionRule::NoAdmission, ..Protocol::AS_BUILT };
+    assert_violates(Config { protocol, ..OLD_COPY }, TOKENS_ARE_UNIQUE, 6);
 }
 
 #[test]

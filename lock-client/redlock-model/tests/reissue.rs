@@ -1,9 +1,9 @@
 //! Reissues and renewals.
 
 use redlock_model::{
-    Config, Delivery,
+    Config,
     properties::{
-        Situation::{LateGrant, Reissued, RenewedWithNewToken, SealNeeded, TwoLeases},
+        Situation::{Reissued, RenewedWithNewToken, SealNeeded, TwoLeases},
         TOKENS_ARE_UNIQUE,
     },
     protocol::{Protocol, ReissueRule},
@@ -15,12 +15,11 @@ use super::{assert_holds, assert_violates};
 const REISSUES: Config =
     Config { highest_initial_counter: 0, reissues: 1, renewals: true, ..Config::TWO_CLIENTS };
 
-/// 1 613 370 states; 13 s on one core.
+/// 3 238 644 states; 36 s on one core. With repeated grants, it has 5 511 081: see `make model`.
 #[test]
 fn reissued_tokens_are_unique_and_grow() {
-    let config = Config { grant_requests: Delivery::Anytime, ..REISSUES };
-    let situations = [TwoLeases, SealNeeded, LateGrant, Reissued, RenewedWithNewToken];
-    assert_holds(config, 1_600_000, &situations);
+    let situations = [TwoLeases, SealNeeded, Reissued, RenewedWithNewToken];
+    assert_holds(REISSUES, 3_200_000, &situations);
 }
 
 #[test]

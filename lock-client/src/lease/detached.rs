@@ -1,6 +1,6 @@
 //! A lock that its lease has left held.
 
-use fence::ResourceName;
+use fence::{ResourceName, Token};
 
 use crate::{backend::Ownership, ttl::Ttl};
 
@@ -11,6 +11,9 @@ pub struct Detached {
     pub name: ResourceName,
     /// The ownership of the lock: the proof of holding it.
     pub ownership: Ownership,
+    /// The highest token that the lease had. With Redlock, it may be higher than the token that was
+    /// handed out.
+    pub token: Token,
     /// The ttl that each renewal sets.
     pub ttl: Ttl,
 }

@@ -165,10 +165,14 @@ impl Held {
         let holder = &self.ownership.holder;
         let released = self.service.retry_until(deadline, || {
             // A renewal that was just stopped may have returned a higher one.
-            let token = *self.last_token.lock().expect("nothing panics while it holds this");
-            self.service.backend.release(&self.name, holder, Some(token))
+            self.service.backend.release(&self.name, holder, Some(self.last_token()))
         });
         released.await.map_err(|source| LockServiceError { lock: self.name.clone(), source })
+    }
+
+    /// The highest token that the lock service has returned.
+    pub(super) fn last_token(&self) -> Token {
+        *self.last_token.lock().expect("nothing panics while it holds this")
     }
 
     fn failed(&self, source: BackendError) -> RenewError {

@@ -84,6 +84,7 @@ fn held_lock(lock: &str, remaining: i64) -> Option<HeldLock> {
         remaining: remaining_time(remaining),
         since_ms: parts.next().and_then(|since| since.parse().ok()),
         label: parts.next().unwrap_or_default().to_owned(),
+        nodes: None,
     })
 }
 

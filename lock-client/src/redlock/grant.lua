@@ -1,6 +1,6 @@
 -- Grants the lock on this node if it is free. The node's grant is its counter, incremented.
 --
--- KEYS  1 the lock, "<token> <grant> <holder>".
+-- KEYS  1 the lock, "<token> <grant> <holder> <floor>".
 --       2 the counter.
 --       3 the node's membership record.
 -- ARGV  1 cluster.
@@ -8,7 +8,7 @@
 --       3 holder.
 --       4 ttl in milliseconds.
 --       5 the start of a missing counter.
--- returns the grant if the holder has the lock;
+-- returns {grant, floor} if the holder has the lock;
 --         else {remaining ms or -1 if it never expires, the other holder}.
 
 local refusal = no_vote(KEYS[3], ARGV[1], ARGV[2], ARGV[4])
@@ -17,10 +17,10 @@ if refusal then
 end
 local lock = redis.call('GET', KEYS[1])
 if lock then
-    local _, grant, holder = parts(lock)
+    local _, grant, holder, floor = parts(lock)
     if holder == ARGV[3] then
         -- The request was delivered twice: the holder is new for every round.
-        return tonumber(grant)
+        return {tonumber(grant), tonumber(floor)}
     end
     return {redis.call('PTTL', KEYS[1]), holder}
 end
@@ -30,5 +30,5 @@ if not last then
 end
 local grant = digits(last + 1)
 redis.call('SET', KEYS[2], grant)
-redis.call('SET', KEYS[1], grant .. ' ' .. grant .. ' ' .. ARGV[3], 'PX', ARGV[4])
-return last + 1
+redis.call('SET', KEYS[1], value(grant, grant, ARGV[3], digits(last)), 'PX', ARGV[4])
+return {last + 1, last}

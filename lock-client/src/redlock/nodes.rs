@@ -118,14 +118,14 @@ impl Nodes {
     pub(super) fn ask_all<T: FromRedisValue + Send + 'static>(
         self: &Arc<Self>,
         request: Request,
-        call: impl Fn(&Membership) -> Call + Send + Sync + 'static,
+        call: impl Fn(usize, &Membership) -> Call + Send + Sync + 'static,
     ) -> Answers<T> {
         let (sender, answers) = mpsc::unbounded_channel();
         let nodes = self.clone();
         self.background.spawn(async move {
             let ask = async |node: usize| {
                 let voter = nodes.voter(node, request).await?;
-                nodes.run(node, voter, &call).await
+                nodes.run(node, voter, |member: &_| call(node, member)).await
             };
             let answer = |node| async move { (node, ask(node).await) };
             let mut pending: FuturesUnordered<_> = (0..nodes.len()).map(answer).collect();

@@ -1,24 +1,25 @@
 -- Raises the counter above a token, if the lock on this node still belongs to this ownership. This
 -- is the first half of a reissue.
 --
--- KEYS  1 the lock, "<token> <grant> <holder>".
+-- KEYS  1 the lock, "<token> <grant> <holder> <floor>".
 --       2 the counter.
 --       3 the node's membership record.
 -- ARGV  1 cluster.
 --       2 run_id.
 --       3 holder.
---       4 grant.
+--       4 grant on this node.
 --       5 the token that the counter must exceed.
 --       6 the start of a missing counter.
--- returns the counter, 0 if the lock does not belong to this ownership any more.
+-- returns {the counter, grant, floor};
+--         {0, grant, floor} if the holder has the lock under another grant; else {0}.
 
 local refusal = no_vote(KEYS[3], ARGV[1], ARGV[2])
 if refusal then
     return refusal
 end
-local token, grant, holder = parts(redis.call('GET', KEYS[1]))
-if holder ~= ARGV[3] or grant ~= ARGV[4] then
-    return 0
+local token, grant, floor = owned(redis.call('GET', KEYS[1]), ARGV[3], ARGV[4])
+if not token then
+    return grant
 end
 local last, problem = last_token(KEYS[2], ARGV[6])
 if not last then
@@ -29,4 +30,4 @@ if last >= 999999999999999 then
     return redis.error_reply('FENCED there is no token above the highest: ' .. KEYS[2])
 end
 redis.call('SET', KEYS[2], digits(last + 1))
-return last + 1
+return {last + 1, tonumber(grant), tonumber(floor)}

@@ -3,21 +3,17 @@
 --
 -- It grants no lock and lowers no counter. So it needs no vote.
 --
--- KEYS  1 the lock, "<token> <grant> <holder>".
+-- KEYS  1 the lock, "<token> <grant> <holder> <floor>".
 --       2 the counter.
 -- ARGV  1 holder.
 --       2 the token that the counter is raised to; 0 if it is unknown.
 --       3 the channel that notifies waiters.
 -- returns 1 if the holder had the lock, else 0.
 
-local lock = redis.call('GET', KEYS[1])
--- A node that has sealed this token needs no raise: its counter has reached it.
-if lock ~= ARGV[2] .. ' ' .. ARGV[2] .. ' ' .. ARGV[1] then
-    raise_counter(KEYS[2], ARGV[2])
-    local _, _, holder = parts(lock)
-    if holder ~= ARGV[1] then
-        return 0
-    end
+raise_counter(KEYS[2], ARGV[2])
+local _, _, holder = parts(redis.call('GET', KEYS[1]))
+if holder ~= ARGV[1] then
+    return 0
 end
 redis.call('PUBLISH', ARGV[3], '')
 return redis.call('DEL', KEYS[1])

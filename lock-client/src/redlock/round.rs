@@ -13,7 +13,6 @@ use std::{
 
 use fence::{Holder, ResourceName, Token};
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use redis::{RedisError, Value, from_redis_value};
 use tokio::{
     sync::oneshot,
     time::{Sleep, sleep},
@@ -24,6 +23,7 @@ use super::{
     node_error::NodeError,
     nodes::Nodes,
     outcome::{Outcome, SealedToken},
+    reply::{GrantReply, OwnerReply},
     request::Request,
     script,
     tally::{Answer, Seal, Tally, Verdict},
@@ -32,7 +32,7 @@ use crate::{
     Ttl,
     backend::Ownership,
     clock::Moment,
-    redis::{keys::Keys, remaining_time, unix_millis, valid_token},
+    redis::{keys::Keys, unix_millis},
 };
 
 /// One round.
@@ -198,16 +198,14 @@ impl Round {
         let call =
             |member: &_| script::grant(&self.keys, member, &self.holder, self.ttl, self.start);
         match self.nodes.run(node, voter, call).await? {
-            Value::Int(grant) => Ok(Answer::Granted(valid_token(grant)?)),
-            refusal => {
-                let (remaining, holder): (_, String) =
-                    from_redis_value(refusal).map_err(RedisError::from)?;
+            GrantReply::Granted { grant, .. } => Ok(Answer::Granted(grant)),
+            GrantReply::Refused { remaining, holder } => {
                 if self.is_of_same_acquire(&holder) {
                     return Err(NodeError::NoAnswer(
                         "it has not yet released the lock of an earlier attempt".to_owned(),
                     ));
                 }
-                Ok(Answer::Refused { holder, remaining: remaining_time(remaining) })
+                Ok(Answer::Refused { holder, remaining })
             }
         }
     }
@@ -216,7 +214,8 @@ impl Round {
         let voter = self.voter(seal.node).await?;
         let here = Ownership { holder: self.holder.clone(), grant: seal.grant };
         let call = |member: &_| script::seal(&self.keys, member, &here, seal.token, seal.token);
-        let is_sealed = self.nodes.run(seal.node, voter, call).await?;
+        let answer = self.nodes.run(seal.node, voter, call).await?;
+        let is_sealed = matches!(answer, OwnerReply::Owned(_));
         Ok(if is_sealed { Answer::Sealed } else { Answer::NotSealed })
     }
 

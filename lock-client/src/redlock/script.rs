@@ -13,9 +13,11 @@ use crate::{
 };
 
 static GRANT: Script = script!("../redis/counter.lua", "vote.lua", "grant.lua");
-static SEAL: Script = script!("../redis/counter.lua", "raise_counter.lua", "vote.lua", "seal.lua");
-static RENEW: Script = script!("vote.lua", "renew.lua");
-static RAISE: Script = script!("../redis/counter.lua", "vote.lua", "raise.lua");
+static JOIN: Script = script!("../redis/counter.lua", "vote.lua", "join.lua");
+static SEAL: Script =
+    script!("../redis/counter.lua", "raise_counter.lua", "vote.lua", "owned.lua", "seal.lua");
+static RENEW: Script = script!("vote.lua", "owned.lua", "renew.lua");
+static RAISE: Script = script!("../redis/counter.lua", "vote.lua", "owned.lua", "raise.lua");
 static RELEASE: Script = script!("raise_counter.lua", "vote.lua", "release.lua");
 
 /// Grants the lock if it is free.
@@ -30,6 +32,23 @@ pub(super) fn grant(
         .arg(holder.as_str())
         .arg(ttl.as_millis())
         .arg(start)
+}
+
+/// Takes a free node for a lease that has this ownership and this token.
+pub(super) fn join(
+    keys: &Keys,
+    member: &Membership,
+    lease: &Ownership,
+    token: Token,
+    ttl: Ttl,
+    start: u64,
+) -> Call {
+    voting(&JOIN, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], member)
+        .arg(lease.holder.as_str())
+        .arg(ttl.as_millis())
+        .arg(start)
+        .arg(lease.grant.as_u64())
+        .arg(token.as_u64())
 }
 
 /// Raises the counter to a token, if the lock on the node still belongs to the ownership `here`.

@@ -1,22 +1,62 @@
 //! The state of a lock on several nodes.
 
-use std::{cmp::Reverse, time::Duration};
+use std::{cmp::Reverse, sync::Arc, time::Duration};
 
-use super::majority::is_undecided;
-use crate::backend::{HeldLock, Status};
+use fence::ResourceName;
+use tokio::time::timeout;
 
-/// Combines the states on the nodes that have answered. The lock is held if one ownership has a
+use super::{majority::is_undecided, nodes::Nodes, request::Request};
+use crate::{
+    backend::{BackendError, HeldLock, Status},
+    clock::Moment,
+    redis::{keys::Keys, script::STATUS, status as parse_status},
+};
+
+/// How long a status waits for the nodes that do not decide it.
+const COUNTING_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Reads the state of a lock from the nodes.
+pub(super) async fn read(nodes: &Arc<Nodes>, name: &ResourceName) -> Result<Status, BackendError> {
+    let keys = Keys::new(name);
+    let call = move |_, _: &_| STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
+    let mut answers = nodes.ask_all(Request::Vote, call);
+    let (mut states, mut errors) = (Vec::new(), Vec::new());
+    let (mut status, mut decided) = (None, None);
+    loop {
+        let outstanding = nodes.len() - states.len() - errors.len();
+        status = combine(&states, outstanding, nodes.majority()).or(status);
+        // The other nodes only tell on how many of them the lock is held.
+        let until = status
+            .is_some()
+            .then(|| *decided.get_or_insert_with(|| Moment::now() + COUNTING_PATIENCE));
+        let answer = match until {
+            Some(until) => timeout(until.remaining(), answers.recv()).await.ok().flatten(),
+            None => answers.recv().await,
+        };
+        match answer {
+            Some((_, Ok(answer))) => states.push(parse_status(name, answer)?),
+            Some((node, Err(error))) => errors.push((node, error)),
+            None => return status.ok_or_else(|| nodes.no_majority(&errors)),
+        }
+    }
+}
+
+/// Combines the states on the nodes that have answered. The lock is held if one holder has a
 /// majority, and until it has no majority any more. Returns `None` while the outstanding nodes
 /// decide.
-pub(super) fn combine(answers: &[Status], outstanding: usize, majority: usize) -> Option<Status> {
+///
+/// A holder is new for every round, so it identifies the owner. On nodes that the owner has joined,
+/// the grant may be another.
+fn combine(answers: &[Status], outstanding: usize, majority: usize) -> Option<Status> {
     if answers.len() < majority {
         return None;
     }
     let held: Vec<_> = answers.iter().filter_map(|status| status.held.as_ref()).collect();
-    let same_ownership = |one: &HeldLock| -> Vec<_> {
-        held.iter().filter(|other| other.ownership == one.ownership).collect()
+    let same_holder = |one: &HeldLock| -> Vec<_> {
+        let holder = &one.ownership.holder;
+        held.iter().filter(|other| other.ownership.holder == *holder).collect()
     };
-    let most = held.iter().map(|one| same_ownership(one)).max_by_key(Vec::len).unwrap_or_default();
+    let most = held.iter().map(|one| same_holder(one)).max_by_key(Vec::len).unwrap_or_default();
     if is_undecided(most.len(), outstanding, majority) {
         return None;
     }
@@ -28,8 +68,9 @@ pub(super) fn combine(answers: &[Status], outstanding: usize, majority: usize) -
             token: token.expect("a majority is at least one node"),
             ownership: most[0].ownership.clone(),
             remaining: remaining[majority - 1],
-            since_ms: most[0].since_ms,
-            label: most[0].label.clone(),
+            since_ms: None,
+            label: String::new(),
+            nodes: Some(most.len()),
         }
     });
     let last_token = answers.iter().filter_map(|status| status.last_token).max();

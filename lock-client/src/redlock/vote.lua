@@ -1,4 +1,4 @@
--- Whether this node may vote.
+-- Whether this node may vote, and the lock's value.
 
 -- Returns nothing if the node may vote, else an error with the reason.
 --
@@ -19,8 +19,12 @@ local function no_vote(node, cluster, run_id, ttl)
     end
 end
 
--- The token, the grant and the holder in a lock's value; nothing if there is no lock.
+-- The token, the grant, the holder and the floor in a lock's value; nothing if there is no lock.
 local function parts(lock)
-    return string.match(lock or '', '^(%d+) (%d+) (.*)$')
+    return string.match(lock or '', '^(%d+) (%d+) (%S+) (%d+)$')
 end
 
+-- A lock's value.
+local function value(token, grant, holder, floor)
+    return token .. ' ' .. grant .. ' ' .. holder .. ' ' .. floor
+end

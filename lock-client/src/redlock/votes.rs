@@ -1,64 +1,131 @@
-//! The votes of all nodes on whether the lock still belongs to an ownership.
+//! The votes of all nodes on whether the lock still belongs to a lease.
+//!
+//! A node counts for a lease only if its *floor*, its counter before this ownership took it, is
+//! below the token that the lease had when the step began. On a node with a higher floor, another
+//! client may have had a higher token in the meantime.
 
 use std::sync::Arc;
 
+use fence::Token;
+
 use super::{
+    lease::Lease,
     membership::Membership,
     node_error::NodeError,
     nodes::{Answers, Nodes},
+    reply::{Owned, OwnerReply},
     request::Request,
 };
-use crate::{backend::BackendError, redis::script::Call};
+use crate::{
+    backend::{BackendError, Ownership},
+    redis::script::Call,
+};
 
-/// The votes of the nodes on one ownership. A node answers 0 if the lock there does not belong to
-/// it, and another number if it does.
+/// Which nodes count.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Counting {
+    /// Those with a floor below this token.
+    FloorBelow(Token),
+    /// All on which the lock belongs to the lease. A raise always counts towards the height.
+    All,
+}
+
+impl Counting {
+    pub(super) fn counts(self, floor: u64) -> bool {
+        match self {
+            Self::FloorBelow(token) => floor < token.as_u64(),
+            Self::All => true,
+        }
+    }
+}
+
+/// The votes of the nodes on one ownership.
+#[derive(Default)]
 pub(super) struct Votes {
-    /// The numbers of the nodes where the lock belongs to the ownership.
-    pub(super) ours: Vec<i64>,
-    /// How many nodes said that it does not.
-    pub(super) not_ours: usize,
+    /// The numbers of the nodes that count.
+    pub(super) numbers: Vec<Token>,
+    /// The highest floor of the nodes that belong to the lease and do not count.
+    pub(super) uncounted: Option<u64>,
+    /// The nodes where the lock does not belong to the lease.
+    pub(super) free: Vec<usize>,
+    /// How many nodes do not count, or do not belong to the lease.
+    against: usize,
+    /// How many nodes had the lock under another grant than this client knew. It knows now.
+    learned: usize,
     /// The nodes that did not vote.
-    pub(super) errors: Vec<(usize, NodeError)>,
+    errors: Vec<(usize, NodeError)>,
 }
 
 impl Votes {
     /// Counts answers until the remaining nodes can't change the result.
-    pub(super) async fn collect(nodes: &Nodes, mut answers: Answers<i64>) -> Self {
-        let mut votes = Self { ours: Vec::new(), not_ours: 0, errors: Vec::new() };
+    async fn collect(
+        nodes: &Nodes,
+        lease: &Lease,
+        counting: Counting,
+        answers: &mut Answers<OwnerReply>,
+    ) -> Self {
+        let mut votes = Self::default();
         while !votes.has_majority(nodes) && !votes.is_lost(nodes) {
-            match answers.recv().await {
-                Some((_, Ok(0))) => votes.not_ours += 1,
-                Some((_, Ok(number))) => votes.ours.push(number),
-                Some((node, Err(error))) => votes.errors.push((node, error)),
-                None => break,
+            let Some((node, answer)) = answers.recv().await else { break };
+            match answer {
+                Ok(OwnerReply::Owned(Owned { number, floor })) if counting.counts(floor) => {
+                    votes.numbers.push(number);
+                }
+                Ok(OwnerReply::Owned(Owned { floor, .. })) => {
+                    votes.against += 1;
+                    votes.uncounted = votes.uncounted.max(Some(floor));
+                }
+                Ok(OwnerReply::Other { grant }) => {
+                    lease.set_grant(node, grant);
+                    votes.learned += 1;
+                }
+                Ok(OwnerReply::NotOurs) => {
+                    votes.against += 1;
+                    votes.free.push(node);
+                }
+                Err(error) => votes.errors.push((node, error)),
             }
         }
         votes
     }
 
-    /// Whether the lock belongs to the ownership on a majority.
-    pub(super) fn has_majority(&self, nodes: &Nodes) -> bool {
-        self.ours.len() >= nodes.majority()
+    /// Whether a majority counts for the lease.
+    fn has_majority(&self, nodes: &Nodes) -> bool {
+        self.numbers.len() >= nodes.majority()
     }
 
-    /// Whether so many nodes voted against the ownership that the others are no majority.
-    pub(super) fn is_lost(&self, nodes: &Nodes) -> bool {
-        self.not_ours > nodes.len() - nodes.majority()
+    /// Whether so many nodes are against the lease that the others are no majority.
+    fn is_lost(&self, nodes: &Nodes) -> bool {
+        self.against > nodes.len() - nodes.majority()
     }
 }
 
-/// Asks all nodes for their votes. Returns the numbers of a majority, or `None` if the lock does
-/// not belong to the ownership on any majority.
+/// Asks all nodes for their votes, each under the lease's grant there. Returns the votes if a
+/// majority counts, and the answers that are still outstanding. Returns `None` if the lock does not
+/// belong to the lease on any majority.
 pub(super) async fn ask_majority(
     nodes: &Arc<Nodes>,
-    call: impl Fn(&Membership) -> Call + Send + Sync + 'static,
-) -> Result<Option<Vec<i64>>, BackendError> {
-    let votes = Votes::collect(nodes, nodes.ask_all(Request::Vote, call)).await;
-    if votes.has_majority(nodes) {
-        Ok(Some(votes.ours))
-    } else if votes.is_lost(nodes) {
-        Ok(None)
-    } else {
-        Err(nodes.no_majority(&votes.errors))
+    lease: &Arc<Lease>,
+    counting: Counting,
+    call: impl Fn(&Ownership, &Membership) -> Call + Clone + Send + Sync + 'static,
+) -> Result<Option<(Votes, Answers<OwnerReply>)>, BackendError> {
+    let mut is_first = true;
+    loop {
+        let (call, asked) = (call.clone(), lease.clone());
+        let call = move |node: usize, member: &_| call(&asked.ownership_on(node), member);
+        let mut answers = nodes.ask_all(Request::Vote, call);
+        let votes = Votes::collect(nodes, lease, counting, &mut answers).await;
+        if votes.has_majority(nodes) {
+            return Ok(Some((votes, answers)));
+        }
+        // A client that has adopted the lease learns the grants from the first answers.
+        if votes.learned > 0 && is_first {
+            is_first = false;
+            continue;
+        }
+        if votes.is_lost(nodes) || votes.against + votes.learned > nodes.len() - nodes.majority() {
+            return Ok(None);
+        }
+        return Err(nodes.no_majority(&votes.errors));
     }
 }

@@ -33,13 +33,15 @@ pub(super) async fn try_lock(
         line.run(&call).await.map_err(|error| format!("can't {step}: {error}"))
     };
     let grant = script::grant(&keys, &member, &holder, ttl, unix_millis());
-    let granted: i64 = from_redis_value(run("take a lock", grant).await?)
+    let (grant, _floor): (i64, u64) = from_redis_value(run("take a lock", grant).await?)
         .map_err(|error| format!("can't take a lock: {error}"))?;
-    let grant = Token::try_from(granted).map_err(|error| error.to_string())?;
+    let grant = Token::try_from(grant).map_err(|error| error.to_string())?;
     let own = Ownership { holder: holder.clone(), grant };
     run("seal a token", script::seal(&keys, &member, &own, grant, grant)).await?;
     run("renew a lease", script::renew(&keys, &member, &own, ttl)).await?;
     run("raise a token", script::raise(&keys, &member, &own, grant, unix_millis())).await?;
+    let join = script::join(&keys, &member, &own, grant, ttl, unix_millis());
+    run("join a node", join).await?;
     let status = STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
     run("look at a lock", status).await?;
     run("release a lock", script::release(&keys, &holder, Some(grant))).await?;

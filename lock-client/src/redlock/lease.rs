@@ -1,0 +1,149 @@
+//! The leases of this client, and what it knows of each on every node.
+//!
+//! Nodes that a lease has joined may have the lock under grants of their own. So each request names
+//! the grant on its node. Another client that adopts the lease learns them from the nodes.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use fence::{Holder, Token};
+
+use crate::{backend::Ownership, clock::Moment};
+
+/// How many leases there may be before those that ended without a release are forgotten.
+const FEWEST_TO_FORGET: usize = 64;
+
+/// The leases of this client, by their holders.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    leases: Mutex<ByHolder>,
+}
+
+#[derive(Debug, Default)]
+struct ByHolder {
+    leases: HashMap<Holder, Arc<Lease>>,
+    /// How many leases there may be before the next look for ended ones.
+    most: usize,
+}
+
+/// One lease.
+#[derive(Debug)]
+pub(super) struct Lease {
+    /// The holder, and the grant that most nodes have in common.
+    pub(super) ownership: Ownership,
+    state: Mutex<State>,
+    /// Held during a renewal or a reissue, because those of one lease must not overlap.
+    pub(super) exchange: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The grant on each node, as far as it is known.
+    grants: Vec<Token>,
+    /// The highest token that a majority of counting nodes has sealed. A node counts if its floor
+    /// is below it.
+    height: Token,
+    /// The token that was handed out. A reissue that only makes joined nodes count does not change
+    /// it.
+    token: Token,
+    /// The highest token that such a reissue may have sealed.
+    regained: Option<Token>,
+    /// Until when the lease is held; `None` once it was released.
+    valid_until: Option<Moment>,
+}
+
+impl Leases {
+    /// Starts a lease on so many nodes.
+    pub(super) fn start(
+        &self,
+        ownership: Ownership,
+        nodes: usize,
+        token: Token,
+        valid_until: Moment,
+    ) -> Arc<Lease> {
+        let state = State {
+            grants: vec![ownership.grant; nodes],
+            height: token,
+            token,
+            regained: None,
+            valid_until: Some(valid_until),
+        };
+        let holder = ownership.holder.clone();
+        let lease = Arc::new(Lease {
+            ownership,
+            state: Mutex::new(state),
+            exchange: tokio::sync::Mutex::default(),
+        });
+        let mut all = self.lock();
+        if all.leases.len() >= all.most.max(FEWEST_TO_FORGET) {
+            all.leases.retain(|_, lease| !lease.has_ended());
+            all.most = 2 * all.leases.len();
+        }
+        all.leases.insert(holder, lease.clone());
+        lease
+    }
+
+    pub(super) fn get(&self, holder: &Holder) -> Option<Arc<Lease>> {
+        self.lock().leases.get(holder).cloned()
+    }
+
+    /// Ends a lease, and returns it. From then on, it joins no node.
+    pub(super) fn end(&self, holder: &Holder) -> Option<Arc<Lease>> {
+        let lease = self.lock().leases.remove(holder)?;
+        lease.state().valid_until = None;
+        Some(lease)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ByHolder> {
+        self.leases.lock().expect("nothing panics while it holds this lock")
+    }
+}
+
+impl Lease {
+    /// The ownership on one node.
+    pub(super) fn ownership_on(&self, node: usize) -> Ownership {
+        Ownership { holder: self.ownership.holder.clone(), grant: self.state().grants[node] }
+    }
+
+    /// Records the grant on a node.
+    pub(super) fn set_grant(&self, node: usize, grant: Token) {
+        self.state().grants[node] = grant;
+    }
+
+    /// The token that a majority of counting nodes has sealed.
+    pub(super) fn height(&self) -> Token {
+        self.state().height
+    }
+
+    /// Records that a majority of counting nodes has sealed a token. Returns the token to hand out.
+    pub(super) fn reach(&self, sealed: Token) -> Token {
+        let mut state = self.state();
+        state.height = state.height.max(sealed);
+        if state.regained.is_none_or(|regained| state.height > regained) {
+            state.token = state.height;
+        }
+        state.token
+    }
+
+    /// Records that a reissue which only makes joined nodes count is about to seal a token.
+    pub(super) fn regain(&self, token: Token) {
+        self.state().regained = Some(token);
+    }
+
+    pub(super) fn set_valid_until(&self, until: Moment) {
+        if let Some(valid_until) = &mut self.state().valid_until {
+            *valid_until = until;
+        }
+    }
+
+    /// Whether it was released, or is past its deadline.
+    pub(super) fn has_ended(&self) -> bool {
+        self.state().valid_until.is_none_or(Moment::has_passed)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it holds this lock")
+    }
+}

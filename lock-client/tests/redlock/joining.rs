@@ -1,0 +1,154 @@
+//! Leases that regain nodes: those that they lost, and those that others had at first.
+
+use std::time::Duration;
+
+use lock_client::{Lease, Locks, Released, RenewError};
+use testbed::{RedlockNodes, wait::until_async};
+use tokio::time::sleep;
+
+use super::cluster::{COUNTER, LOCK, cluster_of, locks_of, set_counters, until_free, values};
+use crate::{
+    lock_service::{lasting, tried},
+    names::{name, token},
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Acquires the lock on all nodes.
+async fn acquired_everywhere(cluster: &RedlockNodes) -> (Locks, Lease) {
+    let locks = locks_of(cluster);
+    let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
+    locks.wait_for_background().await;
+    assert_eq!(nodes_of(&locks).await, Some(cluster.nodes().len()));
+    (locks, lease)
+}
+
+/// Returns on how many nodes the lock is held.
+async fn nodes_of(locks: &Locks) -> Option<usize> {
+    locks.status(&name("r")).await.unwrap().held.and_then(|held| held.nodes)
+}
+
+/// Frees the lock on one node, as if it had expired.
+async fn free(cluster: &RedlockNodes, node: usize) {
+    let deleted: u8 = cluster.nodes()[node].command(&["DEL", LOCK]).await.unwrap();
+    assert_eq!(deleted, 1, "the lease has this node");
+}
+
+/// Without joins, the third fault leaves two of five nodes.
+#[tokio::test]
+async fn lease_survives_nodes_that_hang_one_after_the_other() {
+    let mut cluster = cluster_of(5).await;
+    let locks = locks_of(&cluster);
+    let lease = locks.acquire(&name("r"), tried(2_000)).await.unwrap();
+    let issued = lease.token();
+    locks.wait_for_background().await;
+    for node in 0..3 {
+        cluster.nodes_mut()[node].process().pause().await.unwrap();
+        // Longer than the ttl: the lock expires on this node.
+        sleep(Duration::from_millis(3_500)).await;
+        cluster.nodes_mut()[node].process().resume().unwrap();
+    }
+    sleep(Duration::from_millis(2_500)).await;
+    assert_eq!(lease.token(), issued, "four nodes of five were always up");
+    until_async(PATIENCE, async || Ok(nodes_of(&locks).await == Some(5))).await.unwrap();
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+    until_free(cluster.nodes()).await;
+}
+
+#[tokio::test]
+async fn lease_that_loses_every_node_one_at_a_time_regains_each_and_keeps_its_token() {
+    let cluster = cluster_of(5).await;
+    let (locks, lease) = acquired_everywhere(&cluster).await;
+    let issued = lease.token();
+    for node in (0..5).chain(0..5) {
+        free(&cluster, node).await;
+        // One renewal finds it free and joins. The next one counts it.
+        for _ in 0..2 {
+            lease.renew().await.unwrap();
+            locks.wait_for_background().await;
+        }
+        assert_eq!(nodes_of(&locks).await, Some(5));
+        assert_eq!(lease.token(), issued);
+    }
+    // A client that adopts the lease learns the grants of the nodes from them.
+    let adopted = locks_of(&cluster).adopt(lease.detach().unwrap(), lasting()).await.unwrap();
+    assert!(adopted.token().unwrap() >= issued.unwrap());
+    assert_eq!(adopted.release().await.unwrap(), Released::Released);
+    until_free(cluster.nodes()).await;
+}
+
+#[tokio::test]
+async fn node_whose_counter_has_passed_the_token_is_joined_and_counts_after_a_reissue() {
+    let cluster = cluster_of(3).await;
+    set_counters(&cluster, &[32; 3]).await;
+    let (locks, lease) = acquired_everywhere(&cluster).await;
+    free(&cluster, 0).await;
+    cluster.nodes()[0].set(COUNTER, "50").await.unwrap();
+    lease.renew().await.unwrap();
+    locks.wait_for_background().await;
+    let joined = values(cluster.nodes(), LOCK).await.swap_remove(0).unwrap();
+    let parts: Vec<_> = joined.split(' ').collect();
+    assert_eq!((parts[1], parts[3]), ("51", "50"), "its own grant and its floor: {joined}");
+    assert!(parts[0].parse::<u64>().unwrap() > 51, "sealed above its floor: {joined}");
+    assert_eq!(lease.token(), Ok(token(33)), "the token that was handed out stays");
+    // Now the node counts: another one may be lost.
+    free(&cluster, 1).await;
+    lease.renew().await.unwrap();
+    assert_eq!(lease.token(), Ok(token(33)));
+    // A reissue for the storage's sake is above everything that was sealed before.
+    let sealed: u64 = values(cluster.nodes(), COUNTER).await[0].clone().unwrap().parse().unwrap();
+    assert!(lease.reissue(token(33)).await.unwrap().as_u64() > sealed);
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn joined_node_that_does_not_count_yet_keeps_no_lease_alive() {
+    let cluster = cluster_of(3).await;
+    let (_, lease) = acquired_everywhere(&cluster).await;
+    // Another client may have had the lock on both nodes in the meantime.
+    free(&cluster, 0).await;
+    free(&cluster, 1).await;
+    let lost = lease.renew().await;
+    assert!(matches!(lost, Err(RenewError::Lost(_))), "{lost:?}");
+    drop(lease);
+    until_free(cluster.nodes()).await;
+}
+
+#[tokio::test]
+async fn lease_that_began_on_a_majority_regains_the_nodes_of_its_rivals() {
+    let cluster = cluster_of(5).await;
+    // A rival's round, which has two nodes, and ends without a release.
+    for node in &cluster.nodes()[..2] {
+        node.set(COUNTER, "40").await.unwrap();
+        node.command::<()>(&["SET", LOCK, "40 40 rival-0 39", "PX", "300"]).await.unwrap();
+    }
+    let locks = locks_of(&cluster);
+    let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
+    locks.wait_for_background().await;
+    assert_eq!(nodes_of(&locks).await, Some(3));
+    let issued = lease.token();
+    until_async(PATIENCE, async || {
+        lease.renew().await?;
+        locks.wait_for_background().await;
+        Ok(nodes_of(&locks).await == Some(5))
+    })
+    .await
+    .unwrap();
+    assert_eq!(lease.token(), issued);
+    lease.release().await.unwrap();
+    until_free(cluster.nodes()).await;
+}
+
+#[tokio::test]
+async fn released_lease_joins_no_node() {
+    let cluster = cluster_of(5).await;
+    for _ in 0..20 {
+        let (locks, lease) = acquired_everywhere(&cluster).await;
+        free(&cluster, 0).await;
+        // The join and the release are on their way at the same time.
+        lease.renew().await.unwrap();
+        assert_eq!(lease.release().await.unwrap(), Released::Released);
+        locks.wait_for_background().await;
+        assert_eq!(values(cluster.nodes(), LOCK).await, vec![None; 5]);
+    }
+}
