@@ -73,9 +73,10 @@ async fn signal_to_the_whole_group_comes_once() {
 async fn signal_of_timeout_comes_once() {
     let redis = Redis::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    // `wait` is interrupted at once, so that two signals are two. A `sleep` that has just been forked
-    // may ignore SIGTERM, so the second `wait` does not wait for the first one.
-    let script = "trap 'echo TERM' TERM; echo listening; sleep 30 & wait; sleep 0.5 & wait $!";
+    // `wait` is interrupted at once, so that two signals are two. The first signal may come before
+    // the first `wait`, and a `sleep` that has just been forked may ignore it: so each one is short.
+    let script = "trap 'echo TERM; received=1' TERM; echo listening; \
+        while [ -z \"$received\" ]; do sleep 1 & wait $!; done; sleep 0.5 & wait $!";
     let mut command = without_terminal("timeout");
     command.args(["600", LOCK_CLIENT, "run", "r", "--redis", &redis.url(), "--close"]);
     command.args(["--", "bash", "-c", script]);
