@@ -39,7 +39,7 @@ async fn put_writes_under_a_lock_and_prints_each_step() {
     let status = lock_client(&["status", "orders/42", "--redis", &redis]).await;
     let free = json!({
         "name": "orders/42", "held": false, "token": null, "holder": null,
-        "label": null, "since_ms": null, "remaining_ms": null, "last_token": 34, "queued": 0,
+        "label": null, "since_ms": null, "remaining_ms": null, "last_token": 34, "nodes": null, "queued": 0,
     });
     assert_eq!(events(&status), [free]);
 }
@@ -58,7 +58,7 @@ async fn busy_lock_is_75_and_its_status_shows_the_holder() {
     let status = lock_client(&["status", "r", "--redis", &url]).await;
     let held = json!({
         "name": "r", "held": true, "token": 34, "holder": "01234567...",
-        "label": "web-3 (pid 812)", "since_ms": 1_790_000_000_000_u64, "remaining_ms": null, "last_token": 34, "queued": 0,
+        "label": "web-3 (pid 812)", "since_ms": 1_790_000_000_000_u64, "remaining_ms": null, "last_token": 34, "nodes": null, "queued": 0,
     });
     assert_eq!(events(&status), [held]);
 
