@@ -51,6 +51,8 @@ async fn assert_rejects_up_to_100(server: &StorageServer, name: &str) {
             assert_eq!(answer.json()["highest_token"], 100);
         }
     }
+    let equal = offer(server, "PUT", &resource, 100, "").await.json();
+    assert_eq!(equal["detail"], "token 100 is not above the floor at 100");
     let shown = get(server, &fence).await.json();
     assert_eq!((&shown["token"], &shown["holder"]), (&100.into(), &"...".into()));
     // Nobody is the holder of the floor.

@@ -19,7 +19,7 @@ const TABLES: &str = "
     grant usage on schema fence to owner, application;
     grant create on schema public to owner;
     set role owner;
-    create table accounts (account_id text primary key, balance integer not null);
+    create table accounts (account_id text primary key, balance bigint not null);
     create table entries (account_id text not null, amount integer not null);
     select fence.protect('entries', 'account_id');
     grant select, insert, update on accounts to application;

@@ -65,7 +65,7 @@ async fn deposits_under_a_lock(deposit: &Command) {
     let stderr = String::from_utf8_lossy(&late.stderr);
     assert!(!late.status.success() && stderr.contains("Stale"), "{stderr}");
 
-    let balance: i32 =
+    let balance: i64 =
         sqlx::query_scalar("select balance from accounts").fetch_one(&mut superuser).await.unwrap();
     assert_eq!(balance, 110, "two deposits of 5");
 }

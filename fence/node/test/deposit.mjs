@@ -9,7 +9,7 @@ try {
     let sql = "select balance from accounts where account_id = $1";
     const { balance } = (await transaction.query(sql, [lease.resource])).rows[0];
     sql = "update accounts set balance = $1 where account_id = $2";
-    await transaction.query(sql, [balance + 5, lease.resource]);
+    await transaction.query(sql, [BigInt(balance) + 5n, lease.resource]);
   });
 } finally {
   await client.end();

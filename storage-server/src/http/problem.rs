@@ -75,6 +75,9 @@ impl Problem {
     pub(super) fn refused(resource: &ResourceName, refusal: Refusal) -> Self {
         let Refusal { reason, token, highest_token } = refusal;
         let (kind, detail) = match reason {
+            RefusalReason::Stale if token == highest_token => {
+                (&STALE_TOKEN, format!("token {token} is not above the floor at {highest_token}"))
+            }
             RefusalReason::Stale => {
                 (&STALE_TOKEN, format!("token {token} is below the fence at {highest_token}"))
             }
