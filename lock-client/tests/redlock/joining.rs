@@ -31,7 +31,7 @@ async fn nodes_of(locks: &Locks) -> Option<usize> {
 /// Frees the lock on one node, as if it had expired.
 async fn free(cluster: &RedlockNodes, node: usize) {
     let deleted: u8 = cluster.nodes()[node].command(&["DEL", LOCK]).await.unwrap();
-    assert_eq!(deleted, 1, "the lease has this node");
+    assert_eq!(deleted, 1, "somebody had the lock on this node");
 }
 
 /// Without joins, the third fault leaves two of five nodes.
@@ -89,7 +89,7 @@ async fn node_whose_counter_has_passed_the_token_is_joined_and_counts_after_a_re
     let joined = values(cluster.nodes(), LOCK).await.swap_remove(0).unwrap();
     let parts: Vec<_> = joined.split(' ').collect();
     assert_eq!((parts[1], parts[3]), ("51", "50"), "its own grant and its floor: {joined}");
-    assert!(parts[0].parse::<u64>().unwrap() > 51, "sealed above its floor: {joined}");
+    assert!(parts[0].parse::<u64>().unwrap() > 50, "sealed above its floor: {joined}");
     assert_eq!(lease.token(), Ok(token(33)), "the token that was handed out stays");
     // Now the node counts: another one may be lost.
     free(&cluster, 1).await;
@@ -117,16 +117,18 @@ async fn joined_node_that_does_not_count_yet_keeps_no_lease_alive() {
 #[tokio::test]
 async fn lease_that_began_on_a_majority_regains_the_nodes_of_its_rivals() {
     let cluster = cluster_of(5).await;
-    // A rival's round, which has two nodes, and ends without a release.
+    // A rival's round, which has two nodes.
     for node in &cluster.nodes()[..2] {
         node.set(COUNTER, "40").await.unwrap();
-        node.command::<()>(&["SET", LOCK, "40 40 rival-0 39", "PX", "300"]).await.unwrap();
+        node.set(LOCK, "40 40 rival-0 39").await.unwrap();
     }
     let locks = locks_of(&cluster);
     let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
     locks.wait_for_background().await;
     assert_eq!(nodes_of(&locks).await, Some(3));
     let issued = lease.token();
+    free(&cluster, 0).await;
+    free(&cluster, 1).await;
     until_async(PATIENCE, async || {
         lease.renew().await?;
         locks.wait_for_background().await;
