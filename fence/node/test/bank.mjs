@@ -6,7 +6,8 @@ import pg from "pg";
 const { DATABASE_URL, OWNER_URL, SUPERUSER_URL, LOSSY_URL } = process.env;
 export { DATABASE_URL, LOSSY_URL, OWNER_URL, SUPERUSER_URL };
 
-export const READ = "select balance from accounts where account_id = $1";
+// `pg` returns a bigint as a string.
+export const READ = "select balance::integer from accounts where account_id = $1";
 export const WRITE = "update accounts set balance = $1 where account_id = $2";
 export const unreachable = () => assert.fail("the work must not run");
 
@@ -33,7 +34,7 @@ export async function openAccount(balance = 100) {
 }
 
 export async function balance(account) {
-  return once(OWNER_URL, "select balance from accounts where account_id = $1", [account]);
+  return once(OWNER_URL, READ, [account]);
 }
 
 // The token of a resource's fence, or undefined. Only a superuser can read it.
