@@ -4,5 +4,6 @@ mod acquiring;
 mod cluster;
 mod far_nodes;
 mod holding;
+mod proxies;
 mod seeded;
 mod waiting;
