@@ -13,9 +13,9 @@
 //! is higher, and so is the later token. This holds whatever the clocks do.
 //!
 //! **What breaks that.** A node that loses its counters and still votes. So a node that restarted
-//! has no vote until an operator admits it again (`lock-client node admit`), unless it had every
-//! write on disk before it answered (`appendfsync always`). A clock that jumps breaks only the
-//! exclusion: two clients may hold the lock at once, and the storage rejects the older token.
+//! has no vote, whatever its settings, until it is admitted again (`lock-client node admit`). A clock
+//! that jumps breaks only the exclusion: two clients may hold the lock at once, and the storage
+//! rejects the older token.
 //!
 //! The algorithm is
 //! [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), which
@@ -57,7 +57,6 @@
 //! `exchange.rs` renews and reissues, `votes.rs` counts the nodes, and `regain.rs` joins. `lease.rs`
 //! has what the client knows of each lease. `membership.rs` decides whether a node may vote.
 
-mod durability;
 mod exchange;
 mod lease;
 mod majority;
@@ -68,6 +67,7 @@ mod node_urls;
 mod nodes;
 pub mod operator;
 mod outcome;
+mod persistence;
 mod regain;
 mod reply;
 mod request;

@@ -5,3 +5,4 @@ mod commands;
 mod doctor;
 mod node_commands;
 mod nodes;
+mod watching;

@@ -3,24 +3,15 @@
 //! A node that has lost counters must not vote. So each node keeps a record: the cluster that
 //! admitted it, and the process that was admitted. The process is known by its `run_id`, which
 //! Redis creates anew at each start. A process with another `run_id` has no vote: it may have come
-//! up with nothing, or with an old snapshot, which restores the record together with old counters.
-//!
-//! There is one exception. If every write was on disk before it was answered, a restart loses
-//! nothing. Then the first client that connects to the new process transfers the vote to it. An old
-//! append-only file that somebody has put in place looks just the same. So an operator who restores
-//! a backup deletes `fenced:node` on that node, and admits the node again.
+//! up with nothing, or with an old file, which restores the record together with old counters.
+//! Settings prove nothing here: a file that was switched off meanwhile also brings both back.
 
 use std::collections::HashMap;
 
 use redis::{ErrorKind, RedisError, RedisResult, aio::ConnectionLike};
 
-use super::{durability::Durability, node_error::NodeError};
-use crate::redis::{
-    keys::Keys,
-    script::{Script, script},
-};
-
-static TAKE_OVER: Script = script!("run_id.lua", "take_over.lua");
+use super::node_error::NodeError;
+use crate::redis::keys::Keys;
 
 /// A node's right to vote, as it was when the client connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +35,6 @@ pub(super) struct Record {
     pub(super) admitted: Option<String>,
     /// The process that was prepared for admission while the cluster was being started.
     pub(super) prepared: Option<String>,
-    /// Whether the admitted process had every write on disk before it answered.
-    pub(super) durable: bool,
 }
 
 /// The standing of a process in its node's cluster.
@@ -74,7 +63,7 @@ impl Membership {
     ) -> Result<Self, NodeError> {
         let run_id = read_run_id(connection).await?;
         let record = Record::read(connection).await?;
-        match (Standing::determine(connection, &run_id, record.as_ref(), nodes).await?, record) {
+        match (Standing::determine(&run_id, record.as_ref(), nodes), record) {
             (Standing::Voting, Some(Record { cluster, .. })) => Ok(Self { cluster, run_id }),
             (standing, _) => Err(NodeError::NoVote(standing.reason().to_owned())),
         }
@@ -82,31 +71,17 @@ impl Membership {
 }
 
 impl Standing {
-    /// Compares a process with its node's record. A process that has lost nothing takes the vote
-    /// over from the process that was admitted.
-    pub(super) async fn determine(
-        connection: &mut impl ConnectionLike,
-        run_id: &str,
-        record: Option<&Record>,
-        nodes: usize,
-    ) -> RedisResult<Self> {
-        let Some(record) = record else { return Ok(Self::NoCluster) };
+    /// Compares a process with its node's record.
+    pub(super) fn determine(run_id: &str, record: Option<&Record>, nodes: usize) -> Self {
+        let Some(record) = record else { return Self::NoCluster };
         if record.nodes != nodes {
-            return Ok(Self::OtherCluster);
+            return Self::OtherCluster;
         }
-        Ok(match &record.admitted {
-            Some(admitted) if admitted == run_id => {
-                if record.durable && Durability::read(connection).await?.may_lose() {
-                    revoke_durability(connection, record, admitted).await?;
-                }
-                Self::Voting
-            }
-            Some(admitted) if record.durable && take_over(connection, record, admitted).await? => {
-                Self::Voting
-            }
+        match &record.admitted {
+            Some(admitted) if admitted == run_id => Self::Voting,
             None if record.prepared.as_deref() == Some(run_id) => Self::Prepared,
             _ => Self::Restarted,
-        })
+        }
     }
 
     /// Why the process has no vote, and how it gets one.
@@ -147,7 +122,6 @@ impl Record {
             max_ttl_ms: fields.get("max_ttl_ms")?.parse().ok()?,
             admitted: fields.remove("run_id"),
             prepared: fields.remove("prepared"),
-            durable: fields.get("durable").is_some_and(|durable| durable == "1"),
         })
     }
 }
@@ -162,27 +136,4 @@ pub(super) async fn read_run_id(connection: &mut impl ConnectionLike) -> RedisRe
     let run_id = fields.find(|(name, id)| *name == "run_id" && !id.is_empty());
     let missing = || RedisError::from((ErrorKind::Client, "INFO does not contain its run_id"));
     run_id.map(|(_, run_id)| run_id.to_owned()).ok_or_else(missing)
-}
-
-/// Records that the admitted process may lose writes from now on. Then no later process takes over
-/// its vote.
-async fn revoke_durability(
-    connection: &mut impl ConnectionLike,
-    record: &Record,
-    admitted: &str,
-) -> RedisResult<()> {
-    let call = TAKE_OVER.with([Keys::NODE.to_owned()]).arg(&record.cluster).arg(admitted);
-    call.arg(0).in_full().query_async(connection).await
-}
-
-/// Transfers the vote from the admitted process to the present one, if nothing was lost between
-/// them. Returns whether it did.
-async fn take_over(
-    connection: &mut impl ConnectionLike,
-    record: &Record,
-    admitted: &str,
-) -> RedisResult<bool> {
-    let Some(kept) = Durability::read(connection).await?.has_kept_all() else { return Ok(false) };
-    let call = TAKE_OVER.with([Keys::NODE.to_owned()]).arg(&record.cluster).arg(admitted);
-    call.arg(u8::from(kept)).in_full().query_async(connection).await
 }

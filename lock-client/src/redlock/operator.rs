@@ -1,6 +1,7 @@
 //! The operation of a cluster: starting it, admitting nodes, and inspecting it.
 
 mod admission;
+mod candidate;
 mod counters;
 mod error;
 mod peer;
@@ -8,6 +9,7 @@ mod places;
 mod start;
 mod trial;
 mod view;
+mod watcher;
 
 use fence::ResourceName;
 
@@ -19,8 +21,9 @@ pub use self::{
     admission::{Admission, PendingAdmission},
     error::OperatorError,
     view::{Cluster, Inspection, State, View},
+    watcher::{WatchEvent, Watcher},
 };
-pub use super::durability::Persistence;
+pub use super::persistence::Persistence;
 
 /// The operator of a cluster. Unlike [`Redlock`](super::Redlock), it also talks to nodes that may
 /// not vote.
@@ -72,6 +75,12 @@ impl Operator {
     /// It is safe to drop this future.
     pub async fn request_admission(&self, node: &str) -> Result<Admission<'_>, OperatorError> {
         Admission::request(&self.places, node).await
+    }
+
+    /// Watches all nodes, and admits each one that restarts, once everything has expired that it may
+    /// have voted for.
+    pub fn watch(&self) -> Watcher<'_> {
+        Watcher::new(&self.places)
     }
 
     /// Inspects all nodes, but not their counters. A node that does not answer is

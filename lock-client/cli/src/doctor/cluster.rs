@@ -71,9 +71,9 @@ async fn examine_node(
     let facts = Facts::query(&mut server.commands, &user).await?;
     let mut findings: Vec<Finding> =
         vec![membership::membership(view, facts.user()), version::version(&facts)];
-    findings.extend(persistence::node_persistence(&facts, view));
+    findings.extend(persistence::node_persistence(&facts));
     findings.push(eviction::eviction(&facts));
-    findings.extend(replication::node_replication(&mut server.commands, &facts, view).await?);
+    findings.extend(replication::node_replication(&mut server.commands, &facts).await?);
     findings.push(clock::clock(&mut server.commands).await?);
     let permissions = || locking::node_permissions(facts.user());
     if let Some(locked) = locked {

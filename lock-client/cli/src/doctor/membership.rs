@@ -2,7 +2,7 @@
 
 use lock_client::{
     redis::Keys,
-    redlock::operator::{Cluster, Persistence, State, View},
+    redlock::operator::{Cluster, State, View},
 };
 use redis::{RedisResult, aio::ConnectionLike};
 
@@ -40,13 +40,10 @@ pub(super) async fn named_alone(
 
 /// Checks whether a node may vote.
 pub(super) fn membership(view: &View, user: &str) -> Finding {
-    if view.state == State::Voting && view.durable == Some(true) {
-        return durability(view);
-    }
     let cure = match view.state {
         State::Voting => return Finding::ok(CHECK, "it may vote, until it restarts"),
         State::Prepared => "run `lock-client node init` again",
-        State::Restarted => "run `lock-client node admit` for it",
+        State::Restarted => "run `lock-client node admit` for it, or `node admit --watch` for all",
         State::NoCluster => {
             "run `lock-client node admit` if the others are in a cluster; otherwise `node init`"
         }
@@ -57,36 +54,6 @@ pub(super) fn membership(view: &View, user: &str) -> Finding {
         State::Unreachable => return unreachable(view),
     };
     no_vote(view, Cure::advice(cure))
-}
-
-/// Checks that a node that keeps its vote over a restart also keeps every write.
-fn durability(view: &View) -> Finding {
-    let severity = match view.persistence {
-        Some(Persistence::Always) => {
-            return Finding::ok(CHECK, "it may vote, and keeps its vote when it restarts");
-        }
-        Some(Persistence::Unseen) | None => Severity::Unseen,
-        Some(_) => Severity::TokenLoss,
-    };
-    let found = match severity {
-        Severity::Unseen => {
-            "it keeps its vote when it restarts; whether every write is on disk could not be seen"
-        }
-        _ => {
-            "it keeps its vote when it restarts, but no longer writes every change to disk at once"
-        }
-    };
-    Finding::bad(
-        severity,
-        CHECK,
-        found,
-        "if it loses grants that it has answered, and restarts with appendfsync always again, it \
-         issues tokens a second time",
-        Cure::advice(
-            "have it write each grant to disk again, or run `lock-client node admit` for it, which \
-             records its present settings",
-        ),
-    )
 }
 
 /// The finding that a node doesn't answer.

@@ -1,7 +1,5 @@
 //! Which counters survive a crash or a power loss.
 
-use lock_client::redlock::operator::{State, View};
-
 use super::{
     facts::Facts,
     finding::{Cure, Finding, Severity},
@@ -17,32 +15,19 @@ pub(super) fn persistence(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// The same for a node of a Redlock cluster. After a restart that may have lost grants, it has no
-/// vote.
-pub(super) fn node_persistence(facts: &Facts, view: &View) -> Vec<Finding> {
+/// The same for a node of a Redlock cluster. A restarted node has no vote, whatever it kept. So its
+/// disk matters only if a majority restarts at once.
+pub(super) fn node_persistence(facts: &Facts) -> Vec<Finding> {
     let mut findings = persistence(facts);
     for finding in &mut findings {
         if matches!(finding.severity, Severity::TokenLoss | Severity::Unseen) {
             finding.severity = Severity::Warning;
             finding.endangers = Some(
-                "no token: but after each restart the node has no vote until `lock-client node \
-                 admit`; and if so many restart at once that no majority is left, the cluster must \
-                 be started again",
+                "no token, because a restarted node has no vote until it is admitted; but if a \
+                 majority restarts at once, the issued tokens are on no disk, and the counters \
+                 start again at the clients' clocks",
             );
         }
-    }
-    if findings.iter().all(|finding| finding.severity == Severity::Ok)
-        && view.state == State::Voting
-        && view.keeps_all
-        && view.durable == Some(false)
-    {
-        findings.push(Finding::bad(
-            Severity::Warning,
-            CHECK,
-            "it was admitted before it wrote every change to disk at once",
-            "no token: but after a restart the node has no vote until `lock-client node admit`",
-            Cure::advice("run `lock-client node admit` for it, which records its present settings"),
-        ));
     }
     findings
 }

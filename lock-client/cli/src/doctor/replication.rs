@@ -1,6 +1,5 @@
 //! Which counters would survive a failover.
 
-use lock_client::redlock::operator::View;
 use redis::{RedisResult, aio::ConnectionLike};
 
 use super::{
@@ -53,21 +52,17 @@ pub(super) async fn replication(
 pub(super) async fn node_replication(
     connection: &mut impl ConnectionLike,
     facts: &Facts,
-    view: &View,
 ) -> RedisResult<Vec<Finding>> {
     let mut findings = replication(connection, facts).await?;
     if facts.info("role") != Some("master") {
         return Ok(findings);
     }
     for finding in findings.iter_mut().filter(|finding| finding.severity != Severity::Ok) {
-        // The replica of a durable node may take over its vote.
-        if view.durable != Some(true) {
-            finding.severity = Severity::Warning;
-            finding.endangers = Some(
-                "no token: but a promoted replica has no vote until `lock-client node admit`, \
-                 because it may not have received all grants",
-            );
-        }
+        finding.severity = Severity::Warning;
+        finding.endangers = Some(
+            "no token: but a promoted replica has no vote until `lock-client node admit`, because \
+             it may not have received all grants",
+        );
         finding.cure =
             Some(Cure::advice("run the node without replicas: the other nodes replace it"));
     }

@@ -1,7 +1,8 @@
 //! `lock-client node admit`.
 
 use clap::Args;
-use lock_client::redlock::operator::{Admission, State};
+use lock_client::redlock::operator::{Admission, State, WatchEvent};
+use rustix::process::Signal;
 use serde::Serialize;
 
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
     lock_service::LockService,
     signals::{ENDING, Signals, failure_of_signal},
     stderr::Messages,
-    stdout::print,
+    stdout::{print, print_unblocked},
 };
 
 pub(super) const HELP: &str = "\
@@ -18,6 +19,11 @@ the longest ttl, so that every lock the node voted for before it restarted has e
 clock of this machine counts. Then it copies the highest counters from a majority of nodes, all of \
 them others that may vote, and lets the node vote. SIGINT and SIGTERM end it, and the node stays \
 without a vote.
+
+With --watch it runs as a service, and does this for every node that restarts. A node that restarts \
+again while it waits starts a new wait. With fewer voters than a majority, it reports that a person \
+must decide, and continues to watch. Each admission is a line on stdout; all else is on stderr. \
+Several may run at once, on different machines. SIGTERM ends it with exit code 0.
 
 A server that replaces another is admitted in the same way. The other must not come back: delete \
 its key fenced:node, if it still runs. All clients must then name the new server instead.";
@@ -28,33 +34,56 @@ pub(crate) struct Admit {
     nodes: LockService,
 
     /// The node to admit: one of those that --redis names; its password may be left out
-    #[arg(long, value_name = "URL")]
-    node: String,
+    #[arg(long, value_name = "URL", required_unless_present = "watch", conflicts_with = "watch")]
+    node: Option<String>,
+
+    /// Run as a service that admits every node that restarts
+    #[arg(long)]
+    watch: bool,
 }
 
 /// The result of an admission.
 #[derive(Serialize)]
 struct Admitted {
+    /// The node, if none was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
     state: State,
     /// How many counters of the node were too low.
     counters_raised: u64,
 }
 
+impl Admitted {
+    fn new(node: Option<String>, counters_raised: u64) -> Self {
+        Self { node, state: State::Voting, counters_raised }
+    }
+}
+
 impl Admit {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let mut signals = Signals::listen(ENDING)?;
-        let counters_raised = tokio::select! {
-            admitted = self.admit() => admitted?,
-            signal = signals.next() => return Err(failure_of_signal(signal)),
-        };
-        print(&Admitted { state: State::Voting, counters_raised })
+        tokio::select! {
+            ended = self.work() => ended,
+            signal = signals.next() => match signal {
+                // A service manager stops a service so: that is no failure.
+                Signal::TERM if self.watch => Ok(()),
+                signal => Err(failure_of_signal(signal)),
+            },
+        }
     }
 
-    /// Admits the node, and returns how many of its counters were too low.
-    async fn admit(&self) -> Result<u64, Failure> {
+    async fn work(&self) -> Result<(), Failure> {
+        match &self.node {
+            Some(node) => print(&Admitted::new(None, self.admit(node).await?)),
+            None => self.watch().await,
+        }
+    }
+
+    /// Admits a node, and returns how many of its counters were too low.
+    async fn admit(&self, node: &str) -> Result<u64, Failure> {
         let operator = self.nodes.operator()?;
         let messages = Messages::new();
-        match operator.request_admission(&self.node).await? {
+        match operator.request_admission(node).await? {
             Admission::AlreadyVoting => {
                 messages.print("the node may vote already");
                 Ok(0)
@@ -66,6 +95,31 @@ impl Admit {
                     admission.remaining()
                 ));
                 Ok(admission.finish().await?)
+            }
+        }
+    }
+
+    /// Admits every node that restarts, and reports each step. It ends only by an error.
+    async fn watch(&self) -> Result<(), Failure> {
+        let operator = self.nodes.operator()?;
+        let messages = Messages::new();
+        let mut watcher = operator.watch();
+        loop {
+            match watcher.next().await? {
+                WatchEvent::Admitted { node, counters_raised } => {
+                    let admitted = Admitted::new(Some(node), counters_raised);
+                    print_unblocked(&admitted).await.map_err(Failure::CannotPrint)?;
+                }
+                WatchEvent::Waiting { node, remaining } => messages.print(format!(
+                    "{node} has restarted: waiting {remaining:.1?}, so that every lock it voted \
+                     for before has expired"
+                )),
+                WatchEvent::NotAdmitted { node, reason } => {
+                    messages.print(format!("{node} is not admitted yet: {reason}"));
+                }
+                WatchEvent::TooFewVoters { reason } => messages.print(reason),
+                WatchEvent::MajorityVotes => messages.print("a majority of the nodes votes again"),
+                event => messages.print(format!("{event:?}")),
             }
         }
     }

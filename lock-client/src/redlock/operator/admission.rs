@@ -13,12 +13,11 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 use super::{
+    candidate::{Candidate, Voters},
     counters,
-    error::{OperatorError, how_to_start_anew},
-    peer::{Peer, PeerError, check_distinct, largest_cluster},
+    error::OperatorError,
+    peer::{Peer, check_distinct},
     places::Places,
 };
 use crate::{
@@ -27,7 +26,7 @@ use crate::{
         keys::Keys,
         script::{Script, script},
     },
-    redlock::membership::{Record, Standing},
+    redlock::membership::{Record, Standing, read_run_id},
 };
 
 static ADMIT: Script = script!("../run_id.lua", "admit.lua");
@@ -46,15 +45,15 @@ pub enum Admission<'a> {
 #[derive(Debug)]
 #[must_use = "the node is admitted by `finish`"]
 pub struct PendingAdmission<'a> {
-    places: &'a Places,
+    pub(super) places: &'a Places,
     /// The number of the node.
-    node: usize,
+    pub(super) node: usize,
     /// The process that has no vote.
-    run_id: String,
+    pub(super) run_id: String,
     /// The membership of the other nodes.
-    record: Record,
+    pub(super) record: Record,
     /// When nothing is under way any more that the node voted for before it restarted.
-    ready_at: Moment,
+    pub(super) ready_at: Moment,
 }
 
 impl<'a> Admission<'a> {
@@ -62,34 +61,13 @@ impl<'a> Admission<'a> {
         let node = places.position(node)?;
         let mut peers = places.connect_all().await;
         check_distinct(peers.iter().flatten())?;
-        let mut peer = peers.remove(node)?;
-        // From this moment on, the node is known to have no vote. The wait counts from here.
-        let seen = Moment::now();
-        let (voters, others) = split_voters(peers);
-        let record = voters.first().and_then(|voter| voter.record.clone());
-        if let (Some(own), Some(record)) = (peer.cluster(), &record)
-            && own != record.cluster
-        {
-            return Err(OperatorError::Unavailable(format!(
-                "{} belongs to cluster {own}, the others to cluster {}: to move it, delete its key \
-                 {} first",
-                peer.address,
-                record.cluster,
-                Keys::NODE
-            )));
-        }
-        if let (Standing::Voting, Some(own)) = (peer.standing, peer.record.clone()) {
-            // Its settings may have changed since it was admitted.
-            peer.admit(&own).await?;
+        let peer = peers.remove(node)?;
+        if peer.standing == Standing::Voting {
             return Ok(Self::AlreadyVoting);
         }
-        let Some(record) = record.filter(|_| voters.len() >= places.majority()) else {
-            return Err(too_few_voters(places, &peer.address, &others));
-        };
-        let max_ttl_ms = voters.iter().filter_map(|voter| Some(voter.record.as_ref()?.max_ttl_ms));
-        let max_ttl = Duration::from_millis(max_ttl_ms.max().unwrap_or(record.max_ttl_ms));
-        let ready_at = seen + max_ttl + (max_ttl / 100 + Duration::from_millis(2));
-        Ok(Self::Pending(PendingAdmission { places, node, run_id: peer.run_id, record, ready_at }))
+        // From this moment on, the process is known to have no vote. The wait counts from here.
+        let candidate = Candidate::new(node, &peer, Moment::now());
+        Ok(Self::Pending(candidate.admission(places, &Voters::select(peers))?))
     }
 }
 
@@ -112,31 +90,29 @@ impl PendingAdmission<'_> {
     /// If this future is dropped, the node is not admitted, unless admission
     /// was its last step. Some counters may have been raised, which does no harm.
     pub async fn finish(self) -> Result<u64, OperatorError> {
-        while !self.ready_at.has_passed() {
-            sleep(self.ready_at.remaining()).await;
-        }
+        self.ready_at.passed().await;
         // Connect again: during the wait, a server may have closed an idle connection.
         let mut peers = self.places.connect_all().await;
         let mut peer = peers.remove(self.node)?;
         if peer.run_id != self.run_id {
             return Err(peer.restarted());
         }
-        let (voters, mut others) = split_voters(peers);
+        let mut voters = Voters::select(peers);
         let (mut copied, mut raised) = (0, 0);
-        for mut voter in voters {
+        for voter in &mut voters.peers {
             match voter.give_counters(&mut peer, &self.record.cluster).await {
                 Ok(counters) => {
                     copied += 1;
                     raised += counters;
                 }
-                Err(error) => others.push(error.to_string()),
+                Err(error) => voters.others.push(error.to_string()),
             }
             if copied == self.places.majority() {
                 peer.admit(&self.record).await?;
                 return Ok(raised);
             }
         }
-        Err(too_few_voters(self.places, &peer.address, &others))
+        Err(voters.too_few(self.places, &peer.address))
     }
 }
 
@@ -148,11 +124,14 @@ impl Peer {
     /// they were copied.
     async fn give_counters(&mut self, to: &mut Self, cluster: &str) -> Result<u64, OperatorError> {
         let raised = counters::copy(self, to).await?;
+        let run_id = read_run_id(&mut self.connection).await;
+        let run_id = run_id.map_err(|error| self.error(&error))?;
         let record = Record::read(&mut self.connection).await;
         let record = record.map_err(|error| self.error(&error))?;
-        let may_vote = record.is_some_and(|record| {
-            record.cluster == cluster && record.admitted.as_ref() == Some(&self.run_id)
-        });
+        let may_vote = run_id == self.run_id
+            && record.is_some_and(|record| {
+                record.cluster == cluster && record.admitted.as_ref() == Some(&self.run_id)
+            });
         if !may_vote {
             return Err(OperatorError::Unavailable(format!("{} has lost its vote", self.address)));
         }
@@ -161,9 +140,8 @@ impl Peer {
 
     /// Gives the node its vote in a cluster.
     async fn admit(&mut self, cluster: &Record) -> Result<(), OperatorError> {
-        let durable = self.durability().await?.keeps_all();
         let call = ADMIT.with([Keys::NODE.to_owned()]).arg(&self.run_id).arg(&cluster.cluster);
-        let call = call.arg(cluster.nodes).arg(cluster.max_ttl_ms).arg(u8::from(durable));
+        let call = call.arg(cluster.nodes).arg(cluster.max_ttl_ms);
         let answer = call.in_full().query_async(&mut self.connection).await;
         match answer.map_err(|error| self.error(&error))? {
             1 => Ok(()),
@@ -178,34 +156,4 @@ impl Peer {
             self.address
         ))
     }
-}
-
-/// Splits off the nodes that may vote in the largest cluster. For the others, returns why they may
-/// not.
-fn split_voters(peers: Vec<Result<Peer, PeerError>>) -> (Vec<Peer>, Vec<String>) {
-    let mut reasons = Vec::new();
-    let mut voting = Vec::new();
-    for peer in peers {
-        match peer {
-            Ok(peer) if peer.standing == Standing::Voting => voting.push(peer),
-            Ok(peer) => reasons.push(format!("{}: {}", peer.address, peer.standing.reason())),
-            Err(error) => reasons.push(error.to_string()),
-        }
-    }
-    let cluster = largest_cluster(&voting);
-    let (voters, others): (Vec<_>, Vec<_>) =
-        voting.into_iter().partition(|peer| peer.cluster() == cluster.as_deref());
-    let other_cluster = |peer: &Peer| format!("{}: it belongs to another cluster", peer.address);
-    reasons.extend(others.iter().map(other_cluster));
-    (voters, reasons)
-}
-
-fn too_few_voters(places: &Places, node: &str, others: &[String]) -> OperatorError {
-    OperatorError::Unavailable(format!(
-        "{node} can't be admitted: to know all issued tokens, {} of the other nodes must be able \
-         to vote ({}). If they don't come back with their data: {}",
-        places.majority(),
-        others.join("; "),
-        how_to_start_anew()
-    ))
 }

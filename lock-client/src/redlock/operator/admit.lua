@@ -5,7 +5,6 @@
 --       2 cluster.
 --       3 the number of nodes.
 --       4 the longest ttl that the cluster grants, in milliseconds.
---       5 1 if the node has every write on disk before it answers, else 0.
 -- returns 1 if the process is admitted, 0 if it is another process or belongs to another cluster.
 
 local cluster = redis.call('HGET', KEYS[1], 'cluster')
@@ -13,7 +12,6 @@ if run_id() ~= ARGV[1] or (cluster and cluster ~= ARGV[2]) then
     return 0
 end
 redis.call(
-    'HSET', KEYS[1], 'run_id', ARGV[1], 'cluster', ARGV[2], 'nodes', ARGV[3], 'max_ttl_ms', ARGV[4],
-    'durable', ARGV[5])
+    'HSET', KEYS[1], 'run_id', ARGV[1], 'cluster', ARGV[2], 'nodes', ARGV[3], 'max_ttl_ms', ARGV[4])
 redis.call('HDEL', KEYS[1], 'prepared')
 return 1

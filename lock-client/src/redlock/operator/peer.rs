@@ -9,9 +9,9 @@ use redis::{AsyncConnectionConfig, RedisError, RedisResult, aio::MultiplexedConn
 
 use super::error::OperatorError;
 use crate::redlock::{
-    durability::Durability,
     membership::{Record, Standing, read_run_id},
     node_urls::NodeUrl,
+    persistence::Persistence,
 };
 
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -69,8 +69,7 @@ impl Peer {
         let run_id = read_run_id(&mut connection).await?;
         let lag = asked.elapsed();
         let record = Record::read(&mut connection).await?;
-        let standing =
-            Standing::determine(&mut connection, &run_id, record.as_ref(), nodes).await?;
+        let standing = Standing::determine(&run_id, record.as_ref(), nodes);
         Ok(Self { address: url.address.clone(), connection, run_id, record, standing, lag })
     }
 
@@ -79,9 +78,17 @@ impl Peer {
         self.record.as_ref().map(|record| record.cluster.as_str())
     }
 
-    pub(super) async fn durability(&mut self) -> Result<Durability, PeerError> {
-        let durability = Durability::read(&mut self.connection).await;
-        durability.map_err(|error| self.error(&error))
+    pub(super) async fn persistence(&mut self) -> Result<Persistence, PeerError> {
+        let persistence = Persistence::read(&mut self.connection).await;
+        persistence.map_err(|error| self.error(&error))
+    }
+
+    /// Whether the node is a single Redis: not a replica, and not part of a Cluster.
+    pub(super) async fn is_single(&mut self) -> Result<bool, PeerError> {
+        let info = redis::cmd("INFO").query_async(&mut self.connection).await;
+        let info: String = info.map_err(|error| self.error(&error))?;
+        let has = |field: &str| info.lines().any(|line| line == field);
+        Ok(has("redis_mode:standalone") && has("role:master"))
     }
 
     pub(super) fn error(&self, error: &RedisError) -> PeerError {

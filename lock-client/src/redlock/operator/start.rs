@@ -49,7 +49,7 @@ pub(super) async fn start_cluster(places: &Places, max_ttl: Ttl) -> Result<Clust
     // 2. Sort them, because every operator must take them in the same order.
     peers.sort_unstable_by(|one, other| one.run_id.cmp(&other.run_id));
     for peer in &mut peers {
-        if !peer.durability().await?.is_single() {
+        if !peer.is_single().await? {
             return Err(OperatorError::Invalid(format!(
                 "{} is a replica, or part of a Redis Cluster: each node must be a single Redis",
                 peer.address
@@ -162,10 +162,8 @@ async fn admit_prepared(peer: &mut Peer, cluster: &str) -> Result<bool, Operator
     if peer.record.as_ref().is_some_and(|record| record.admitted.is_some()) {
         return Ok(peer.standing == Standing::Voting);
     }
-    let durable = peer.durability().await?.keeps_all();
     let call = ADMIT_PREPARED.with([Keys::NODE.to_owned()]).arg(&peer.run_id).arg(cluster);
-    let command = call.arg(u8::from(durable)).in_full();
-    let answer = command.query_async(&mut peer.connection).await;
+    let answer = call.in_full().query_async(&mut peer.connection).await;
     match answer.map_err(|error| peer.error(&error))? {
         1 => Ok(true),
         _ => Err(changed_meanwhile(peer)),

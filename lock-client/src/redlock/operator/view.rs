@@ -11,7 +11,7 @@ use super::{
     peer::{Peer, PeerError, largest_cluster},
     places::Places,
 };
-use crate::redlock::{durability::Persistence, membership::Standing};
+use crate::redlock::{membership::Standing, persistence::Persistence};
 
 /// The state of a cluster and of its nodes.
 #[derive(Debug)]
@@ -40,11 +40,6 @@ pub struct View {
     lag_ms: Option<u64>,
     /// Which of the writes that the node has answered are on disk.
     pub persistence: Option<Persistence>,
-    /// Whether the node keeps its vote when it restarts, as recorded at its admission.
-    pub durable: Option<bool>,
-    /// Whether it would be admitted as durable with its present settings.
-    #[serde(skip)]
-    pub keeps_all: bool,
 }
 
 /// The standing of a node in its cluster.
@@ -129,8 +124,8 @@ async fn inspect_peers(places: &Places) -> (Inspection, Vec<Option<Peer>>) {
 
 impl View {
     async fn read(mut peer: Peer, state: State) -> (Self, Option<Peer>) {
-        let durability = match peer.durability().await {
-            Ok(durability) => durability,
+        let persistence = match peer.persistence().await {
+            Ok(persistence) => persistence,
             Err(error) => return (Self::unreachable(error), None),
         };
         let reason = match state {
@@ -146,9 +141,7 @@ impl View {
             cluster: peer.cluster().map(ToOwned::to_owned),
             counters_behind: None,
             lag_ms: Some(peer.lag.as_millis().try_into().unwrap_or(u64::MAX)),
-            persistence: Some(durability.persistence()),
-            durable: peer.record.as_ref().map(|record| record.durable),
-            keeps_all: durability.keeps_all(),
+            persistence: Some(persistence),
         };
         (view, Some(peer))
     }
@@ -162,8 +155,6 @@ impl View {
             counters_behind: None,
             lag_ms: None,
             persistence: None,
-            durable: None,
-            keeps_all: false,
         }
     }
 }
