@@ -204,6 +204,7 @@ async fn redlock_on_three_nodes() {
     assert_eq!(storages.then(first, &locks).await, Then::NoMajority);
 }
 
+/// No setting proves what a restarted node has kept, so none brings its vote back.
 #[tokio::test]
 async fn redlock_on_three_nodes_that_synchronise_every_write() {
     let storages = Storages::start().await;
@@ -211,8 +212,12 @@ async fn redlock_on_three_nodes_that_synchronise_every_write() {
     start_cluster(&nodes, TEN_MINUTES).await;
     let locks = Locks::from(Redlock::open(nodes.urls()).unwrap());
     let first = storages.first(&locks, "restarts").await;
+    nodes.nodes_mut()[0].restart().await.unwrap();
+    assert_eq!(storages.then(first, &locks).await, Then::Excluded);
+
+    let first = storages.first(&locks, "all-restart").await;
     for node in nodes.nodes_mut() {
         node.restart().await.unwrap();
     }
-    assert_eq!(storages.then(first, &locks).await, Then::Excluded);
+    assert_eq!(storages.then(first, &locks).await, Then::NoMajority);
 }

@@ -70,8 +70,10 @@ pub enum EventKind {
     RequestDelivered,
 
     // Several nodes of a lock service, named as in `D and E`.
-    /// The nodes started again, and have lost nothing.
-    StartedAgain { nodes: String },
+    /// The network cut the nodes off from all clients.
+    Unreachable { nodes: String },
+    /// The nodes can be reached again, and have lost nothing.
+    ReachableAgain { nodes: String },
     /// A node was killed and started again, and has forgotten the lock. It has kept this many keys.
     Forgot { nodes: String, keys: u64 },
     /// A node's clock jumped forward.
@@ -98,11 +100,8 @@ pub enum EventKind {
     Paused,
     /// A stopped client goes on (SIGCONT).
     Resumed,
-    /// A client was killed (SIGKILL), or these nodes were.
-    Killed {
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        nodes: Option<String>,
-    },
+    /// A client was killed (SIGKILL).
+    Killed,
     /// A client has the lock, which does not expire yet.
     SetWithoutExpiry,
     /// A client has acquired the lock.

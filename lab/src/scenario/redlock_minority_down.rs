@@ -1,4 +1,4 @@
-//! Of five nodes, two are dead, and then, while a client holds the lock, the other three.
+//! Of five nodes, two are cut off, and then, while a client holds the lock, the other three.
 
 use testbed::NodeKind;
 
@@ -25,7 +25,7 @@ const INVOICE: &str = "invoice-7";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "redlock-minority-down",
-    claim: "With two nodes of five dead, Redlock goes on. With three dead, a client that counts \
+    claim: "With two nodes of five cut off, Redlock goes on. With three cut off, a client that counts \
             only the nodes that answer takes a lock that another client holds, and overwrites what \
             it has not read; a client that counts all nodes gets no lock, and leaves nothing \
             behind.",
@@ -60,7 +60,7 @@ const fn ending_with([holders, taken, lost]: [u64; 3]) -> [(&'static str, Expect
 
 async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     let storage = Storage::start(scene).await?;
-    let mut nodes = Nodes::start(INVOICE, &[NodeKind::DURABLE; 5], scene).await?;
+    let nodes = Nodes::start(INVOICE, &[NodeKind::FORGETFUL; 5], scene).await?;
     let (lock, offer) = match scene.world.danger {
         Danger::Strikes => {
             let kind = RedlockKind::MajorityOfAnswers;
@@ -73,14 +73,14 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     };
     let client = |actor| scene.client(actor, INVOICE, lock.clone(), storage.setup(offer));
 
-    // With D and E dead, client 1 acquires the lock on A, B and C.
-    nodes.kill(3..5)?;
+    // With D and E cut off, client 1 acquires the lock on A, B and C.
+    nodes.cut_off(3..5).await?;
     let mut client_1 = client(Actor::Client1)?;
     client_1.acquire_read_and_check(LONG_TTL).await?;
 
-    // With A, B and C dead, D and E know nothing of client 1.
-    nodes.restart(3..5).await?;
-    nodes.kill(0..3)?;
+    // With A, B and C cut off, D and E know nothing of client 1.
+    nodes.reconnect(3..5)?;
+    nodes.cut_off(0..3).await?;
     let mut client_2 = client(Actor::Client2)?;
     let beside = client_2.try_acquire(Terms::new(LONG_TTL)).await?;
     if beside {
@@ -90,7 +90,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     let taken = nodes.check_taken(3..5).await?;
 
     // When all nodes are back, client 1 writes, and then client 2.
-    nodes.restart(0..3).await?;
+    nodes.reconnect(0..3)?;
     client_1.write(VALUE_1).await?;
     client_1.release().await?;
     if !beside {

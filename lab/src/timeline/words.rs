@@ -51,12 +51,11 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
         EventKind::RequestDelivered => odd(format!("DELIVERS the write with token {token}")),
 
         // Several nodes.
-        EventKind::Killed { nodes: Some(nodes) } => {
-            odd(format!("{nodes} {} KILLED (SIGKILL)", verb(nodes, "is", "are")))
+        EventKind::Unreachable { nodes } => {
+            odd(format!("{nodes} {} CUT OFF from all clients", verb(nodes, "is", "are")))
         }
-        EventKind::StartedAgain { nodes } => {
-            let restart = verb(nodes, "restarts, and has", "restart, and have");
-            plain(format!("{nodes} {restart} lost nothing"))
+        EventKind::ReachableAgain { nodes } => {
+            plain(format!("{nodes} {} back, with all data", verb(nodes, "is", "are")))
         }
         EventKind::Forgot { nodes, keys } => {
             let with = if *keys == 0 { "empty" } else { "on an old copy" };
@@ -86,7 +85,7 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
         // Clients and their locks.
         EventKind::Paused => odd("PAUSED (SIGSTOP)"),
         EventKind::Resumed => odd("WAKES (SIGCONT)"),
-        EventKind::Killed { nodes: None } => odd("is KILLED (SIGKILL)"),
+        EventKind::Killed => odd("is KILLED (SIGKILL)"),
         EventKind::SetWithoutExpiry => plain("SETNX: it has the lock. EXPIRE is next"),
         EventKind::Acquired { ttl_ms, beside, .. } => {
             let acquires = match event.token {

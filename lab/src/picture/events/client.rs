@@ -30,7 +30,7 @@ pub(super) fn lock_event(draft: &mut Draft, event: &Event) {
             draft.end(actor, |content| content == Content::Pause);
             draft.flag(actor, "wakes up", Tone::Odd);
         }
-        EventKind::Killed { .. } => {
+        EventKind::Killed => {
             draft.kill(actor);
             draft.flag(actor, "killed", Tone::Odd);
         }

@@ -59,11 +59,10 @@ pub(super) fn service_event(draft: &mut Draft, event: &Event) {
 pub(super) fn nodes_event(draft: &mut Draft, event: &Event) {
     let actor = event.actor;
     match &event.kind {
-        EventKind::Killed { nodes } => {
-            let nodes = nodes.as_deref().unwrap_or("all");
-            draft.flag(actor, format!("{nodes} killed"), Tone::Odd);
+        EventKind::Unreachable { nodes } => {
+            draft.flag(actor, format!("{nodes} cut off"), Tone::Odd);
         }
-        EventKind::StartedAgain { nodes } => {
+        EventKind::ReachableAgain { nodes } => {
             draft.flag(actor, format!("{nodes} back"), Tone::Plain);
         }
         EventKind::Forgot { nodes, .. } => {

@@ -182,7 +182,7 @@ impl Client {
     /// Kills the client (SIGKILL).
     pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
         self.process.child.kill()?;
-        self.record(EventKind::Killed { nodes: None });
+        self.record(EventKind::Killed);
         Ok(())
     }
 

@@ -18,7 +18,7 @@ pub(crate) fn lease_over(kind: &EventKind) -> bool {
             | EventKind::LeaseLost
             | EventKind::Lost
             | EventKind::LeaseExpired { .. }
-            | EventKind::Killed { .. }
+            | EventKind::Killed
     )
 }
 

@@ -1,10 +1,9 @@
 //! A lock that several private nodes keep together, and what happens to the nodes.
 
-use std::{ops::Range, time::Duration};
+use std::{fs, ops::Range, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use fence::{ResourceName, Token};
-use futures_util::future::try_join_all;
 use lock_client::{
     Ttl,
     redlock::operator::{Admission, Operator},
@@ -69,20 +68,25 @@ impl Nodes {
         self.record(None, EventKind::RepliesLost { nodes: letters(nodes) });
     }
 
-    /// Kills nodes (SIGKILL).
-    pub(crate) fn kill(&mut self, nodes: Range<usize>) -> anyhow::Result<()> {
-        for node in &mut self.nodes.nodes_mut()[nodes.clone()] {
-            node.process().kill()?;
+    /// Cuts nodes off from all clients, as a network does: their sockets are moved away, and their
+    /// connections are closed. A node that were killed would have no vote when it is back.
+    pub(crate) async fn cut_off(&self, nodes: Range<usize>) -> anyhow::Result<()> {
+        for node in &self.nodes.nodes()[nodes.clone()] {
+            let () = node.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await?;
+            // The connections of other clients; this one is skipped.
+            let () = node.command(&["CLIENT", "KILL", "TYPE", "normal"]).await?;
+            fs::rename(node.socket(), away(node))?;
         }
-        self.record(None, EventKind::Killed { nodes: Some(letters(nodes)) });
+        self.record(None, EventKind::Unreachable { nodes: letters(nodes) });
         Ok(())
     }
 
-    /// Starts nodes again that had every write on disk.
-    pub(crate) async fn restart(&mut self, nodes: Range<usize>) -> anyhow::Result<()> {
-        let killed = &mut self.nodes.nodes_mut()[nodes.clone()];
-        try_join_all(killed.iter_mut().map(Redis::restart)).await?;
-        self.record(None, EventKind::StartedAgain { nodes: letters(nodes) });
+    /// Lets clients reach nodes again that were cut off. They have kept everything.
+    pub(crate) fn reconnect(&self, nodes: Range<usize>) -> anyhow::Result<()> {
+        for node in &self.nodes.nodes()[nodes.clone()] {
+            fs::rename(away(node), node.socket())?;
+        }
+        self.record(None, EventKind::ReachableAgain { nodes: letters(nodes) });
         Ok(())
     }
 
@@ -165,6 +169,11 @@ impl Nodes {
     fn record(&self, token: Option<Token>, kind: EventKind) {
         self.recorder.record(Actor::Nodes, token, kind);
     }
+}
+
+/// Where the socket of a node is while no client can reach it.
+fn away(node: &Redis) -> PathBuf {
+    node.socket().with_extension("away")
 }
 
 /// The letters of nodes, as in `A, B and C`.
