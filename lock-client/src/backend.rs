@@ -239,6 +239,9 @@ pub enum BackendError {
     Unavailable(Box<dyn Error + Send + Sync>),
     /// The service refused, and changed nothing. Repeating the request would not help.
     Rejected(Box<dyn Error + Send + Sync>),
+    /// The request itself is wrong, such as a ttl that the service never grants. Nothing was
+    /// changed.
+    Invalid(Box<dyn Error + Send + Sync>),
 }
 
 impl fmt::Display for BackendError {
@@ -246,13 +249,14 @@ impl fmt::Display for BackendError {
         f.write_str(match self {
             Self::Unavailable(_) => "no answer from the lock service",
             Self::Rejected(_) => "the lock service refused",
+            Self::Invalid(_) => "the request is invalid",
         })
     }
 }
 
 impl Error for BackendError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        let (Self::Unavailable(source) | Self::Rejected(source)) = self;
+        let (Self::Unavailable(source) | Self::Rejected(source) | Self::Invalid(source)) = self;
         Some(source.as_ref())
     }
 }

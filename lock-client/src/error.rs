@@ -50,6 +50,13 @@ pub enum AcquireError {
         /// The cause, which names the server.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The request itself is wrong, such as a ttl that the lock service never grants.
+    Invalid {
+        /// The lock's name.
+        lock: ResourceName,
+        /// The cause.
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// A lease that this depends on was lost.
     Lost(Lost),
 }
@@ -64,6 +71,7 @@ impl fmt::Display for AcquireError {
                 write!(f, "lock `{lock}`: no answer from the lock service")
             }
             Self::Rejected { lock, .. } => write!(f, "lock `{lock}`: the lock service refused"),
+            Self::Invalid { lock, .. } => write!(f, "lock `{lock}`: the request is invalid"),
             Self::Lost(lost) => lost.fmt(f),
         }
     }
@@ -73,9 +81,9 @@ impl Error for AcquireError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Contended { .. } | Self::Lost(_) => None,
-            Self::Unavailable { source, .. } | Self::Rejected { source, .. } => {
-                Some(source.as_ref())
-            }
+            Self::Unavailable { source, .. }
+            | Self::Rejected { source, .. }
+            | Self::Invalid { source, .. } => Some(source.as_ref()),
         }
     }
 }
@@ -96,6 +104,7 @@ impl AcquireError {
         match error {
             BackendError::Unavailable(source) => Self::Unavailable { lock, source },
             BackendError::Rejected(source) => Self::Rejected { lock, source },
+            BackendError::Invalid(source) => Self::Invalid { lock, source },
         }
     }
 }

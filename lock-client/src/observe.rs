@@ -59,6 +59,7 @@ pub(crate) fn not_acquired(wait: Duration, error: &AcquireError) {
             AcquireError::Contended { .. } => "contended",
             AcquireError::Unavailable { .. } => "unavailable",
             AcquireError::Rejected { .. } => "rejected",
+            AcquireError::Invalid { .. } => "invalid",
             AcquireError::Lost(_) => unreachable!("an acquire depends on no other lease"),
         },
     );

@@ -67,6 +67,7 @@ mod node_urls;
 mod nodes;
 pub mod operator;
 mod outcome;
+mod patience;
 mod persistence;
 mod regain;
 mod reply;
@@ -95,6 +96,7 @@ use self::{
     node_urls::NodeUrl,
     nodes::Nodes,
     outcome::Outcome,
+    patience::Patience,
     request::Request,
     round::Round,
 };
@@ -139,16 +141,25 @@ impl Redlock {
     /// [`InvalidNodes`] if the URLs do not name such nodes.
     pub fn open<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self, InvalidNodes> {
         let nodes: Vec<_> = NodeUrl::parse_all(urls)?.into_iter().map(Node::new).collect();
-        let subscriptions = nodes
-            .iter()
-            .map(|node| Subscriptions::new(node.server(), TimeLimits::default()))
-            .collect();
-        Ok(Self {
-            nodes: Arc::new(Nodes::new(nodes)),
-            subscriptions,
-            rounds: Arc::default(),
-            leases: Arc::default(),
-        })
+        Ok(Self::with_nodes(Nodes::new(nodes)))
+    }
+
+    fn with_nodes(nodes: Nodes) -> Self {
+        let limits = nodes.patience().0;
+        let subscriptions =
+            nodes.servers().map(|server| Subscriptions::new(server, limits)).collect();
+        Self { nodes: Arc::new(nodes), subscriptions, rounds: Arc::default(), leases: Arc::default() }
+    }
+
+    /// Waits this long for the votes of the nodes, instead of half a second. It suits nodes that are
+    /// far away: take twice the time of a round trip to a majority, or more, because a token may
+    /// have to be sealed. The limits for connecting, subscribing and repeating grow with it. So does
+    /// the time for which a node that hangs delays a client that has just started.
+    ///
+    /// It is 1 millisecond at least, and 1 hour at most.
+    #[must_use]
+    pub fn answer_within(self, timeout: Duration) -> Self {
+        Self::with_nodes(self.nodes.with_patience(Patience(TimeLimits::new(timeout))))
     }
 
     /// Returns the holder of a new round of an acquire.
@@ -222,7 +233,9 @@ impl Backend for Redlock {
                     }
                     Outcome::Held(contention) => return Ok(Attempt::Busy(contention)),
                     Outcome::Split(contention) => contention,
-                    Outcome::TooFewAnswers(errors) => return Err(self.nodes.no_majority(&errors)),
+                    Outcome::TooFewAnswers(errors) => {
+                        return Err(self.nodes.not_acquired(ttl, &errors));
+                    }
                 };
                 let first_split = *first_split.get_or_insert_with(Moment::now);
                 if splits == MOST_SPLITS || first_split.elapsed() > SPLIT_PATIENCE {
@@ -322,6 +335,10 @@ impl Backend for Redlock {
             let until = Moment::now() + ADOPTION_PATIENCE;
             self.leases.start(ownership.clone(), self.nodes.len(), token, until);
         }
+    }
+
+    fn answer_timeout(&self) -> Duration {
+        self.nodes.timeout(Request::Vote)
     }
 
     fn address(&self) -> String {

@@ -2,6 +2,7 @@
 
 mod acquiring;
 mod cluster;
+mod far_nodes;
 mod holding;
 mod joining;
 mod scripts;

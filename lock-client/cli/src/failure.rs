@@ -4,6 +4,7 @@ use std::{error::Error, io};
 
 use lock_client::{
     AcquireError, LockServiceError, Lost, RenewError,
+    backend::BackendError,
     redis::InvalidRedisUrl,
     redlock::{InvalidNodes, operator::OperatorError},
     storage::{FencedError, StorageError},
@@ -31,6 +32,8 @@ pub(crate) enum Failure {
     LeaseLost(String),
     /// The storage rejected the token.
     TokenRejected(String),
+    /// A majority of the nodes may vote, but not all of them.
+    Degraded(String),
     /// The terminal's SIGINT ended the command.
     Interrupted,
     /// The command has printed everything already. Only the exit code is left.
@@ -52,6 +55,7 @@ impl Failure {
             Self::Busy(_) => exit_code::BUSY,
             Self::LeaseLost(_) => exit_code::LEASE_LOST,
             Self::TokenRejected(_) => exit_code::TOKEN_REJECTED,
+            Self::Degraded(_) => exit_code::DEGRADED,
             Self::Interrupted => exit_code::ended_by_signal(SIGINT),
             Self::Reported { code } => *code,
         }
@@ -66,7 +70,8 @@ impl Failure {
             | Self::Unavailable(message)
             | Self::Busy(message)
             | Self::LeaseLost(message)
-            | Self::TokenRejected(message) => message.clone(),
+            | Self::TokenRejected(message)
+            | Self::Degraded(message) => message.clone(),
             Self::CannotPrint(error) => format!("can't print: {error}"),
             Self::Interrupted | Self::Reported { .. } => return None,
         })
@@ -110,6 +115,7 @@ impl From<AcquireError> for Failure {
     fn from(error: AcquireError) -> Self {
         match error {
             AcquireError::Contended { .. } => Self::Busy(with_causes(&error)),
+            AcquireError::Invalid { .. } => Self::Usage(with_causes(&error)),
             error => Self::unavailable(&error),
         }
     }
@@ -125,6 +131,9 @@ impl From<RenewError> for Failure {
     fn from(error: RenewError) -> Self {
         match error {
             RenewError::Lost(lost) => lost.into(),
+            RenewError::LockService { source: BackendError::Invalid(_), .. } => {
+                Self::Usage(with_causes(&error))
+            }
             error => Self::unavailable(&error),
         }
     }

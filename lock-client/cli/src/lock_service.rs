@@ -48,7 +48,7 @@ pub(crate) struct LockService {
     )]
     redis: Vec<String>,
 
-    /// How long one answer of Redis may take [default: 500ms]; not with Redlock
+    /// How long one answer of Redis may take, or the votes of Redlock's nodes [default: 500ms]
     ///
     /// For a Redis that is far away, take twice the time of a round trip, or more. The other time
     /// limits grow with it.
@@ -85,7 +85,11 @@ impl LockService {
             }
             urls => {
                 self.reject_options_of_one_redis()?;
-                Ok(Locks::from(Redlock::open(urls)?))
+                let redlock = Redlock::open(urls)?;
+                Ok(Locks::from(match self.answer_timeout {
+                    Some(timeout) => redlock.answer_within(*timeout),
+                    None => redlock,
+                }))
             }
         }
     }
@@ -100,11 +104,10 @@ impl LockService {
     }
 
     fn reject_options_of_one_redis(&self) -> Result<(), Failure> {
-        if self.answer_timeout.is_none() && self.keep_counter_for.is_none() {
+        if self.keep_counter_for.is_none() {
             return Ok(());
         }
-        let reason = "--answer-timeout and --keep-counter-for are for one Redis, not for Redlock";
-        Err(Failure::Usage(reason.into()))
+        Err(Failure::Usage("--keep-counter-for is for one Redis, not for Redlock".into()))
     }
 
     /// Keeps the counters of this process' locks for so long after the locks.
@@ -139,7 +142,11 @@ impl LockService {
     /// Makes an operator of the nodes of a Redlock cluster.
     pub(crate) fn operator(&self) -> Result<Operator, Failure> {
         self.reject_options_of_one_redis()?;
-        Ok(Operator::new(&self.urls())?)
+        let operator = Operator::new(&self.urls())?;
+        Ok(match self.answer_timeout {
+            Some(timeout) => operator.answer_within(*timeout),
+            None => operator,
+        })
     }
 
     /// Works with the locks, and then waits a moment for the library's work in the background,

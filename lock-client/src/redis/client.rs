@@ -98,8 +98,7 @@ impl Redis {
     ///
     /// It is 1 millisecond at least, and 1 hour at most.
     pub fn answer_within(self, timeout: Duration) -> Self {
-        let answer = timeout.clamp(Duration::from_millis(1), Duration::from_secs(3600));
-        let limits = TimeLimits { answer };
+        let limits = TimeLimits::new(timeout);
         Self {
             connection: Connection::new(self.server.clone(), limits),
             subscriptions: Subscriptions::new(self.server.clone(), limits),

@@ -15,7 +15,7 @@ use crate::backend::DEFAULT_ANSWER_TIMEOUT;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeLimits {
     /// How long a request may take. A later answer counts as none.
-    pub(super) answer: Duration,
+    pub(crate) answer: Duration,
 }
 
 impl Default for TimeLimits {
@@ -25,6 +25,12 @@ impl Default for TimeLimits {
 }
 
 impl TimeLimits {
+    /// Makes the time limits of a client that waits this long for an answer: from 1 millisecond to 1
+    /// hour.
+    pub(crate) fn new(answer: Duration) -> Self {
+        Self { answer: answer.clamp(Duration::from_millis(1), Duration::from_secs(3600)) }
+    }
+
     /// How long a connection may take: two round trips, and one more with TLS.
     pub(super) fn connecting(self) -> Duration {
         self.answer * 2

@@ -20,6 +20,8 @@ pub(super) struct Membership {
     pub(super) cluster: String,
     /// The process that was admitted. The client is connected to it.
     pub(super) run_id: String,
+    /// The longest ttl that the cluster grants.
+    pub(super) max_ttl_ms: u64,
 }
 
 /// The record of its membership that a node keeps.
@@ -64,7 +66,9 @@ impl Membership {
         let run_id = read_run_id(connection).await?;
         let record = Record::read(connection).await?;
         match (Standing::determine(&run_id, record.as_ref(), nodes), record) {
-            (Standing::Voting, Some(Record { cluster, .. })) => Ok(Self { cluster, run_id }),
+            (Standing::Voting, Some(Record { cluster, max_ttl_ms, .. })) => {
+                Ok(Self { cluster, run_id, max_ttl_ms })
+            }
             (standing, _) => Err(NodeError::NoVote(standing.reason().to_owned())),
         }
     }

@@ -8,19 +8,15 @@ use std::{
 use redis::{AsyncConnectionConfig, FromRedisValue, aio::MultiplexedConnection};
 use tokio::time::timeout;
 
-use super::{membership::Membership, node_error::NodeError, node_urls::NodeUrl, request::Request};
+use super::{
+    membership::Membership, node_error::NodeError, node_urls::NodeUrl, patience::Patience,
+    request::Request,
+};
 use crate::{
     clock::Moment,
-    redis::{Server, TimeLimits, line::Line, script::Call, transport::Transport},
+    redis::{Server, line::Line, script::Call, transport::Transport},
 };
 
-/// How long a node may answer nothing before it is asked less often. Requests to a node that hangs
-/// pile up, and are carried out late.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// How often a node that does not answer is still asked for its vote.
-const PROBE_INTERVAL: Duration = Duration::from_millis(100);
-/// How long it may take to connect to a node and to read its membership.
-const CONNECTING_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long after a failed connection the next is attempted.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 /// How many requests may be unanswered before a node that hangs gets no more releases. A release
@@ -31,6 +27,7 @@ const MOST_UNANSWERED: u32 = 1000;
 pub(super) struct Node {
     server: Arc<Server>,
     address: String,
+    patience: Patience,
     connection: Mutex<Connection>,
     /// Held by the task that connects: there is one at a time.
     connecting: tokio::sync::Mutex<()>,
@@ -73,6 +70,18 @@ impl Node {
         Self {
             server: Arc::new(url.server),
             address: url.address,
+            patience: Patience::default(),
+            connection: Mutex::new(Connection::None),
+            connecting: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Makes another client of the same node, not connected yet.
+    pub(super) fn with_patience(&self, patience: Patience) -> Self {
+        Self {
+            server: self.server.clone(),
+            address: self.address.clone(),
+            patience,
             connection: Mutex::new(Connection::None),
             connecting: tokio::sync::Mutex::default(),
         }
@@ -101,7 +110,7 @@ impl Node {
     ) -> Result<Voter, NodeError> {
         let _connecting = match last_error {
             Some(error) => self.connecting.try_lock().map_err(|_| error)?,
-            None => timeout(CONNECTING_TIMEOUT, self.connecting.lock())
+            None => timeout(self.patience.connecting(), self.connecting.lock())
                 .await
                 .map_err(|_| NodeError::timed_out())?,
         };
@@ -119,7 +128,7 @@ impl Node {
             let membership = Arc::new(read(&mut connection).await?);
             Ok(Voter { line: Line::new(Transport::Node(connection)), membership })
         };
-        let connected = timeout(CONNECTING_TIMEOUT, connecting).await;
+        let connected = timeout(self.patience.connecting(), connecting).await;
         let connected = connected.unwrap_or_else(|_| Err(NodeError::timed_out()));
         *self.connection() = match &connected {
             Ok(voter) => Connection::Established { voter: voter.clone(), probed: Moment::now() },
@@ -157,16 +166,16 @@ impl Node {
             Connection::Established { voter, probed } => {
                 let silence = voter.line.silence();
                 let silent = || NodeError::NoAnswer(format!("no answer for {silence:.1?}"));
-                if silence > TimeLimits::default().longest_silence() {
+                if silence > self.patience.0.longest_silence() {
                     Availability::NeedsConnection(Some(silent()))
-                } else if silence <= PATIENCE {
+                } else if silence <= self.patience.silence() {
                     Availability::Ready(voter.clone())
                 } else if request == Request::Release {
                     match voter.line.unanswered_requests() {
                         ..MOST_UNANSWERED => Availability::Ready(voter.clone()),
                         _ => Availability::Unavailable(silent()),
                     }
-                } else if probed.elapsed() < PROBE_INTERVAL {
+                } else if probed.elapsed() < self.patience.probe_interval() {
                     Availability::Unavailable(silent())
                 } else {
                     *probed = Moment::now();

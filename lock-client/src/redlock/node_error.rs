@@ -13,6 +13,9 @@ pub(super) enum NodeError {
     /// The node has no vote, or it refused.
     #[error("{0}")]
     NoVote(String),
+    /// The ttl is longer than the cluster grants. No node will ever do it.
+    #[error("{0}")]
+    LongTtl(String),
 }
 
 impl NodeError {
@@ -24,6 +27,7 @@ impl NodeError {
 impl From<RedisError> for NodeError {
     fn from(error: RedisError) -> Self {
         match (error.code(), error.detail()) {
+            (Some("LONGTTL"), Some(reason)) => Self::LongTtl(reason.to_owned()),
             // These codes are our scripts' own, and their text is complete.
             (Some("NOVOTE" | "FENCED"), Some(reason)) => Self::NoVote(reason.to_owned()),
             _ if is_passing(&error) => Self::NoAnswer(error.to_string()),

@@ -18,12 +18,15 @@ use super::{
     membership::Membership,
     node::{Availability, Node, Voter},
     node_error::NodeError,
+    patience::Patience,
     request::Request,
 };
-use crate::{backend::BackendError, background::Background, redis::script::Call};
-
-/// How long the first request waits for the slowest node to connect.
-const FIRST_CONNECTION: Duration = Duration::from_millis(100);
+use crate::{
+    Ttl,
+    backend::BackendError,
+    background::Background,
+    redis::{Server, script::Call},
+};
 
 /// The nodes of a cluster.
 pub(super) struct Nodes {
@@ -34,6 +37,7 @@ pub(super) struct Nodes {
     mixed: AtomicBool,
     /// The requests that continue after a majority has answered.
     background: Background,
+    patience: Patience,
 }
 
 /// The nodes' answers, in order of arrival.
@@ -46,12 +50,32 @@ impl Nodes {
             mixed: AtomicBool::new(false),
             nodes,
             background: Background::default(),
+            patience: Patience::default(),
         }
+    }
+
+    /// Makes another client of the same nodes, not connected yet.
+    pub(super) fn with_patience(&self, patience: Patience) -> Self {
+        let nodes = self.nodes.iter().map(|node| node.with_patience(patience)).collect();
+        Self { patience, ..Self::new(nodes) }
+    }
+
+    pub(super) fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    /// How long all nodes together have for their answers to a request.
+    pub(super) fn timeout(&self, request: Request) -> Duration {
+        self.patience.answers(request)
     }
 
     /// The addresses of all nodes, without passwords.
     pub(super) fn addresses(&self) -> String {
         self.nodes.iter().map(Node::address).collect::<Vec<_>>().join(", ")
+    }
+
+    pub(super) fn servers(&self) -> impl Iterator<Item = Arc<Server>> {
+        self.nodes.iter().map(Node::server)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -71,7 +95,7 @@ impl Nodes {
     pub(super) async fn connect(self: &Arc<Self>) {
         if self.nodes.iter().any(Node::is_unconnected) {
             let connecting = (0..self.len()).map(|node| self.voter(node, Request::Vote));
-            let _ = timeout(FIRST_CONNECTION, join_all(connecting)).await;
+            let _ = timeout(self.patience.first_connection(), join_all(connecting)).await;
         }
     }
 
@@ -138,7 +162,7 @@ impl Nodes {
                     send((node, answer));
                 }
             };
-            let _ = timeout(request.timeout(), answering).await;
+            let _ = timeout(nodes.timeout(request), answering).await;
             for node in silent {
                 send((node, Err(NodeError::timed_out())));
             }
@@ -149,6 +173,11 @@ impl Nodes {
     /// The error when too few nodes have voted. It may be retried, unless so many nodes refuse that
     /// the others are no majority.
     pub(super) fn no_majority(&self, errors: &[(usize, NodeError)]) -> BackendError {
+        // The request itself is wrong, whatever else is wrong with the nodes.
+        if let Some(long) = errors.iter().find(|(_, error)| matches!(error, NodeError::LongTtl(_)))
+        {
+            return BackendError::Invalid(long.1.to_string().into());
+        }
         let mut by_reason: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (node, error) in errors {
             by_reason.entry(error.to_string()).or_default().push(self.nodes[*node].address());
@@ -165,6 +194,18 @@ impl Nodes {
             BackendError::Rejected(reason.into())
         } else {
             BackendError::Unavailable(reason.into())
+        }
+    }
+
+    /// The error when an acquire got too few votes. A ttl that the cluster never grants comes first:
+    /// no other cure would help. One voter is enough to know it.
+    pub(super) fn not_acquired(&self, ttl: Ttl, errors: &[(usize, NodeError)]) -> BackendError {
+        let longest = self.members().iter().flatten().map(|member| member.max_ttl_ms).max();
+        match longest {
+            Some(longest) if ttl.as_millis() > longest => BackendError::Invalid(
+                format!("the cluster grants no longer ttl than {longest} ms").into(),
+            ),
+            _ => self.no_majority(errors),
         }
     }
 

@@ -11,11 +11,13 @@ mod trial;
 mod view;
 mod watcher;
 
+use std::time::Duration;
+
 use fence::ResourceName;
 
 use self::places::Places;
 use super::node_urls::InvalidNodes;
-use crate::Ttl;
+use crate::{Ttl, redis::TimeLimits};
 
 pub use self::{
     admission::{Admission, PendingAdmission},
@@ -40,6 +42,13 @@ impl Operator {
     /// [`InvalidNodes`] in the cases of [`Redlock::open`](super::Redlock::open).
     pub fn new<U: AsRef<str>>(urls: &[U]) -> Result<Self, InvalidNodes> {
         Ok(Self { places: Places::new(urls)? })
+    }
+
+    /// Waits up to ten times this long for each answer of a node, and four times for a connection.
+    /// It is half a second by default.
+    #[must_use]
+    pub fn answer_within(self, timeout: Duration) -> Self {
+        Self { places: self.places.answer_within(TimeLimits::new(timeout)) }
     }
 
     /// Returns the number of nodes that make a majority.

@@ -1,6 +1,4 @@
-//! The two kinds of requests to nodes, and how long each is worth waiting for.
-
-use std::time::Duration;
+//! The two kinds of requests to nodes.
 
 /// The kind of a request to a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -10,14 +8,4 @@ pub(super) enum Request {
     /// The release of a lock that the node has granted, or may still grant. It is useful however
     /// late it arrives.
     Release,
-}
-
-impl Request {
-    /// How long all nodes together have for their answers.
-    pub(super) fn timeout(self) -> Duration {
-        match self {
-            Self::Vote => Duration::from_millis(500),
-            Self::Release => Duration::from_secs(2),
-        }
-    }
 }

@@ -75,7 +75,7 @@ impl Round {
         //    lock.
         let valid_until = Moment::now() + self.ttl.reliable();
         // One timer for the whole round: a timer for each request costs more than the request.
-        let timeout = valid_until.remaining().min(Request::Vote.timeout());
+        let timeout = valid_until.remaining().min(self.nodes.timeout(Request::Vote));
         let mut timeout = pin!(sleep(timeout));
 
         // 2. Give nodes without a connection a moment, so that a new client asks all of them.
@@ -245,7 +245,7 @@ impl Round {
             self.nodes.run::<bool>(node, voter, call).await
         };
         let mut releasing: FuturesUnordered<_> = (0..self.nodes.len()).map(release).collect();
-        let mut timeout = pin!(sleep(Request::Release.timeout()));
+        let mut timeout = pin!(sleep(self.nodes.timeout(Request::Release)));
         while !(pending.is_empty() && releasing.is_empty()) {
             tokio::select! {
                 Some((node, answer)) = pending.next() => {

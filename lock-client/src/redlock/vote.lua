@@ -15,7 +15,7 @@ local function no_vote(node, cluster, run_id, ttl)
     end
     if ttl and tonumber(ttl) > tonumber(admitted[3]) then
         return redis.error_reply(
-            'FENCED the cluster grants no longer ttl than ' .. admitted[3] .. ' ms')
+            'LONGTTL the cluster grants no longer ttl than ' .. admitted[3] .. ' ms')
     end
 end
 

@@ -203,7 +203,7 @@ async fn ttl_above_the_longest_of_the_cluster_is_rejected() {
     start_cluster(&nodes, Duration::from_secs(2)).await;
     let locks = locks_of(&nodes);
     let error = locks.acquire(&name("r"), tried(2_001)).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Rejected { .. }), "{error:?}");
+    assert!(matches!(error, AcquireError::Invalid { .. }), "{error:?}");
     assert!(with_causes(&error).contains("no longer ttl than 2000 ms"), "{error}");
     locks.acquire(&name("r"), tried(2_000)).await.unwrap().release().await.unwrap();
 }

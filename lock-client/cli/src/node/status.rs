@@ -1,11 +1,18 @@
 //! `lock-client node status`.
 
 use clap::Args;
+use comfy_table::{Table, presets::NOTHING};
+use lock_client::redlock::operator::{Inspection, View};
+use serde::Serialize;
 
-use crate::{failure::Failure, lock_service::LockService, stdout::print};
+use crate::{
+    failure::Failure,
+    lock_service::LockService,
+    stdout::{print, print_bytes},
+};
 
 pub(super) const HELP: &str = "\
-Prints a line for each node, and then one for the cluster. A node's state is one of these:
+Prints a table: a line for each node, and then one for the cluster. A node's state is one of these:
   voting         it may vote
   restarted      it restarted, and may have lost its counters: see node admit
   prepared       the start of the cluster was interrupted: run node init again
@@ -14,30 +21,106 @@ Prints a line for each node, and then one for the cluster. A node's state is one
   same-server    it is the same server as another of the nodes
   unreachable    it doesn't answer
 
-counters_behind is the number of names whose counter on this node is below the highest of all \
-voting nodes; a name that is being locked may be among them for a moment. lag_ms is how long the \
-node took to answer. persistence shows which of its answers are on disk: always, not-on-rewrite, \
-every-second, whenever, snapshots, nothing, or unseen. durable is whether it keeps its vote when \
-it restarts.
+BEHIND is the number of names whose counter on this node is below the highest of all voting nodes; \
+a name that is being locked may be among them for a moment. To know it, all counters of all nodes \
+are read: --no-counters leaves that out, for a check that runs often. LAG is how long the node took \
+to answer. PERSISTENCE shows which of its answers are on disk, by its present settings: always, \
+not-on-rewrite, every-second, whenever, snapshots, nothing, or unseen.
 
-The exit code is 69 if no majority may vote.";
+With --json, each node is an object on a line, and the cluster is the last.
+
+The exit code is 0 if all nodes may vote, 81 if a majority may, but not all, and 69 if no majority \
+may.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Status {
     #[command(flatten)]
     nodes: LockService,
+
+    /// Do not read the counters, which takes long if there are many names
+    #[arg(long)]
+    no_counters: bool,
+
+    /// Print a line of JSON for each node and for the cluster
+    #[arg(long)]
+    json: bool,
 }
 
 impl Status {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let seen = self.nodes.operator()?.inspect_with_counters().await?;
-        for node in &seen.nodes {
-            print(node)?;
+        let operator = self.nodes.operator()?;
+        let seen = if self.no_counters {
+            operator.inspect().await
+        } else {
+            operator.inspect_with_counters().await?
+        };
+        if self.json {
+            for node in &seen.nodes {
+                print(node)?;
+            }
+            print(&seen.cluster)?;
+        } else {
+            print_bytes(text(&seen).as_bytes())?;
         }
-        print(&seen.cluster)?;
-        if seen.cluster.voting < seen.cluster.majority {
-            return Err(Failure::Unavailable("no majority of the nodes may vote".to_owned()));
-        }
+        verdict(&seen)
+    }
+}
+
+/// The failure if not all nodes may vote.
+fn verdict(seen: &Inspection) -> Result<(), Failure> {
+    let (nodes, majority, voting) =
+        (seen.cluster.nodes, seen.cluster.majority, seen.cluster.voting);
+    if voting < majority {
+        Err(Failure::Unavailable("no majority of the nodes may vote".to_owned()))
+    } else if voting < nodes {
+        Err(Failure::Degraded(format!(
+            "degraded: {voting} of {nodes} nodes may vote, and {} more may fail",
+            voting - majority
+        )))
+    } else {
         Ok(())
     }
+}
+
+/// The table, and the cluster in a sentence.
+fn text(seen: &Inspection) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(["NODE", "STATE", "BEHIND", "LAG", "PERSISTENCE"]);
+    table.add_rows(seen.nodes.iter().map(row));
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let mut text: String = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+    let reasons = seen.nodes.iter().filter_map(|view| Some((&view.node, view.reason.as_ref()?)));
+    for (node, reason) in reasons {
+        text += &format!("\n{node}: {reason}\n");
+    }
+    let cluster = &seen.cluster;
+    let name = cluster.cluster.as_deref().unwrap_or("none");
+    let longest = cluster.max_ttl_ms.map_or_else(String::new, |ttl| {
+        let ttl = humantime::format_duration(std::time::Duration::from_millis(ttl));
+        format!("; the longest ttl is {ttl}")
+    });
+    text + &format!(
+        "\ncluster {name}: {} of {} nodes may vote, locks need {}{longest}\n",
+        cluster.voting, cluster.nodes, cluster.majority
+    )
+}
+
+fn row(view: &View) -> [String; 5] {
+    let unknown = || "-".to_owned();
+    [
+        view.node.clone(),
+        word(&view.state),
+        view.counters_behind.map_or_else(unknown, |names| names.to_string()),
+        view.lag_ms.map_or_else(unknown, |lag| format!("{lag} ms")),
+        view.persistence.as_ref().map_or_else(unknown, word),
+    ]
+}
+
+/// The word that JSON has for a state or a setting.
+fn word(value: &impl Serialize) -> String {
+    let word = serde_json::to_value(value).ok();
+    word.as_ref().and_then(|word| word.as_str()).unwrap_or_default().to_owned()
 }

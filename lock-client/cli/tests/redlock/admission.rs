@@ -99,7 +99,7 @@ async fn promoted_replica_has_no_vote() {
     replica.catch_up(&nodes.0[0]).await.unwrap();
     replica.promote().await.unwrap();
     let urls = [replica.redis().url(), nodes.0[1].url(), nodes.0[2].url()].join(" ");
-    let output = lock_client(&["node", "status", "--redis", &urls]).await;
+    let output = lock_client(&["node", "status", "--json", "--redis", &urls]).await;
     assert_eq!(events(&output)[0]["state"], "restarted", "{output:?}");
 }
 

@@ -80,9 +80,11 @@ async fn wrong_nodes_are_rejected_with_the_reason() {
     let fair = with(&urls, &["run", "r", "--fair", "--", "true"]).await;
     assert_failed(&fair, 69, "no fair order");
     let long = with(&urls, &["run", "r", "--ttl", "11m", "--", "true"]).await;
-    assert_failed(&long, 69, "no longer ttl than 600000 ms");
+    assert_failed(&long, 64, "no longer ttl than 600000 ms");
     let nowhere = ["redis://127.0.0.1:1", "redis://127.0.0.1:2"].map(str::to_owned);
     let one_is_up = [&urls[..1], &nowhere].concat();
+    let long = with(&one_is_up, &["run", "r", "--ttl", "11m", "--", "true"]).await;
+    assert_failed(&long, 64, "the request is invalid: the cluster grants no longer ttl");
     let down = with(&one_is_up, &["run", "r", "--no-wait", "--", "true"]).await;
     assert_failed(&down, 69, "no majority of the 3 nodes has voted");
     assert_eq!(values(cluster.nodes(), LOCK).await, vec![None; 3]);

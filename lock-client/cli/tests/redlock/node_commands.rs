@@ -99,7 +99,7 @@ async fn status_shows_the_state_and_the_persistence_of_each_node() {
     nodes.0[2].command::<()>(&["HSET", "fenced:node", "run_id", "x"]).await.unwrap();
     record(&nodes.0[3], &["cluster", "c"]).await;
     nodes.0[4].process().kill().unwrap();
-    let output = nodes.command(&["status"]).await;
+    let output = nodes.command(&["status", "--json"]).await;
     assert_failed(&output, 69, "no majority");
     let lines = events(&output);
     let all =
@@ -113,6 +113,52 @@ async fn status_shows_the_state_and_the_persistence_of_each_node() {
     let cluster = &lines[5];
     assert_eq!((&cluster["majority"], &cluster["voting"]), (&3.into(), &2.into()));
     assert_eq!(cluster["max_ttl_ms"], 500);
+}
+
+#[tokio::test]
+async fn status_is_a_table_whose_exit_code_shows_how_many_nodes_vote() {
+    let mut nodes = Nodes::cluster(&[]).await;
+    nodes.set_counters(7).await;
+    nodes.0[1].set("fenced:{r}:token", "8").await.unwrap();
+    let status = async |nodes: &Nodes, options: &[&str]| {
+        let output = nodes.command(&[&["status"], options].concat()).await;
+        let text = String::from_utf8(output.stdout).unwrap();
+        let node = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().skip(1).take(2).collect();
+            words.join(" ")
+        };
+        let columns: Vec<_> = text.lines().take(4).map(node).collect();
+        (output.status.code().unwrap(), columns, text)
+    };
+    let (code, columns, text) = status(&nodes, &[]).await;
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(columns, ["STATE BEHIND", "voting 1", "voting 0", "voting 1"], "{text}");
+    assert!(text.contains("3 of 3 nodes may vote, locks need 2; the longest ttl is 500ms\n"));
+
+    nodes.0[0].restart().await.unwrap();
+    let scans = scans(&nodes).await;
+    let (code, columns, text) = status(&nodes, &["--no-counters"]).await;
+    assert_eq!(code, 81, "{text}");
+    assert_eq!(columns, ["STATE BEHIND", "no-cluster -", "voting -", "voting -"], "{text}");
+    assert!(text.contains("lock-client node admit"), "it says what to do: {text}");
+    assert_eq!(self::scans(&nodes).await, scans, "it reads no counters");
+    status(&nodes, &[]).await;
+    assert_ne!(self::scans(&nodes).await, scans, "the control: with them, it does");
+
+    nodes.0[1].restart().await.unwrap();
+    assert_eq!(status(&nodes, &["--no-counters"]).await.0, 69);
+}
+
+/// How often the nodes have been scanned.
+async fn scans(nodes: &Nodes) -> usize {
+    let mut scans = 0;
+    for node in &nodes.0 {
+        let stats: String = node.command(&["INFO", "commandstats"]).await.unwrap();
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_scan:calls="));
+        let calls = line.and_then(|line| line.split(['=', ',']).nth(1)?.parse::<usize>().ok());
+        scans += calls.unwrap_or(0);
+    }
+    scans
 }
 
 #[tokio::test]

@@ -58,7 +58,7 @@ impl Nodes {
 
     /// The lines of `node status`, one for each node.
     pub(super) async fn status(&self) -> Vec<Value> {
-        let mut lines = events(&self.command(&["status"]).await);
+        let mut lines = events(&self.command(&["status", "--json"]).await);
         lines.pop().expect("there is a line for the cluster");
         lines
     }

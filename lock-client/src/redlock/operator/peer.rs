@@ -8,15 +8,14 @@ use std::{
 use redis::{AsyncConnectionConfig, RedisError, RedisResult, aio::MultiplexedConnection};
 
 use super::error::OperatorError;
-use crate::redlock::{
-    membership::{Record, Standing, read_run_id},
-    node_urls::NodeUrl,
-    persistence::Persistence,
+use crate::{
+    redis::TimeLimits,
+    redlock::{
+        membership::{Record, Standing, read_run_id},
+        node_urls::NodeUrl,
+        persistence::Persistence,
+    },
 };
-
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
-/// An operator's requests may take longer than those for a lock.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A node that the operator is connected to.
 pub(super) struct Peer {
@@ -54,15 +53,20 @@ impl From<PeerError> for OperatorError {
 
 impl Peer {
     /// Connects to a node of a cluster of so many nodes.
-    pub(super) async fn connect(url: &NodeUrl, nodes: usize) -> Result<Self, PeerError> {
-        let connected = Self::read(url, nodes).await;
+    pub(super) async fn connect(
+        url: &NodeUrl,
+        nodes: usize,
+        limits: TimeLimits,
+    ) -> Result<Self, PeerError> {
+        let connected = Self::read(url, nodes, limits).await;
         connected.map_err(|error| PeerError::new(&url.address, &error))
     }
 
-    async fn read(url: &NodeUrl, nodes: usize) -> RedisResult<Self> {
+    async fn read(url: &NodeUrl, nodes: usize, limits: TimeLimits) -> RedisResult<Self> {
+        // An operator's requests may take longer than those for a lock.
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECTION_TIMEOUT))
-            .set_response_timeout(Some(RESPONSE_TIMEOUT));
+            .set_connection_timeout(Some(limits.answer * 4))
+            .set_response_timeout(Some(limits.answer * 10));
         let client = url.server.node().await?;
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         let asked = Instant::now();

@@ -6,14 +6,18 @@ use super::{
     error::OperatorError,
     peer::{Peer, PeerError},
 };
-use crate::redlock::{
-    majority::majority,
-    node_urls::{InvalidNodes, NodeUrl},
+use crate::{
+    redis::TimeLimits,
+    redlock::{
+        majority::majority,
+        node_urls::{InvalidNodes, NodeUrl},
+    },
 };
 
 /// The addresses of all nodes, in the order of their URLs.
 pub(super) struct Places {
     urls: Vec<NodeUrl>,
+    limits: TimeLimits,
 }
 
 impl std::fmt::Debug for Places {
@@ -24,7 +28,11 @@ impl std::fmt::Debug for Places {
 
 impl Places {
     pub(super) fn new<U: AsRef<str>>(urls: &[U]) -> Result<Self, InvalidNodes> {
-        Ok(Self { urls: NodeUrl::parse_all(urls)? })
+        Ok(Self { urls: NodeUrl::parse_all(urls)?, limits: TimeLimits::default() })
+    }
+
+    pub(super) fn answer_within(self, limits: TimeLimits) -> Self {
+        Self { limits, ..self }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -49,7 +57,7 @@ impl Places {
 
     /// Connects to one node.
     pub(super) async fn connect(&self, node: usize) -> Result<Peer, PeerError> {
-        Peer::connect(&self.urls[node], self.len()).await
+        Peer::connect(&self.urls[node], self.len(), self.limits).await
     }
 
     /// Connects to all nodes.

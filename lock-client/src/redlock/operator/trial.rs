@@ -25,8 +25,9 @@ pub(super) async fn try_lock(
     ttl: Ttl,
 ) -> Result<(), String> {
     let peer = places.connect(node).await.map_err(|error| format!("can't connect: {error}"))?;
-    let cluster = peer.cluster().unwrap_or_default().to_owned();
-    let member = Membership { cluster, run_id: peer.run_id };
+    let record = peer.record.as_ref().ok_or("it belongs to no cluster")?;
+    let (cluster, max_ttl_ms) = (record.cluster.clone(), record.max_ttl_ms);
+    let member = Membership { cluster, run_id: peer.run_id, max_ttl_ms };
     let (keys, holder) = (Keys::new(name), Holder::random());
     let mut line = Line::new(Transport::Node(peer.connection));
     let mut run = async |step: &str, call: Call| -> Result<Value, String> {

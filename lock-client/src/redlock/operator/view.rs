@@ -35,9 +35,9 @@ pub struct View {
     pub cluster: Option<String>,
     /// The number of names whose counter is missing on the node, or below the highest of all voting
     /// nodes.
-    counters_behind: Option<u64>,
+    pub counters_behind: Option<u64>,
     /// The time that the node took to answer.
-    lag_ms: Option<u64>,
+    pub lag_ms: Option<u64>,
     /// Which of the writes that the node has answered are on disk.
     pub persistence: Option<Persistence>,
 }

@@ -1,0 +1,56 @@
+//! Nodes that are far away.
+
+use std::time::Duration;
+
+use fence::Holder;
+use futures_util::future::try_join_all;
+use lock_client::{
+    Locks, Order,
+    backend::{Attempt, Backend, BackendError},
+    redlock::Redlock,
+};
+use testbed::{Proxy, Redis, proxy::Latency};
+
+use super::cluster::{cluster_of, set_counters, until_free};
+use crate::{
+    lock_service::{lasting, ttl},
+    names::name,
+};
+
+/// A round trip above 250 ms leaves no time for a seal within half a second.
+#[tokio::test]
+async fn token_is_sealed_on_nodes_that_are_far_away_if_they_are_given_time() {
+    let cluster = cluster_of(3).await;
+    // Different counters, so that each round has to seal.
+    set_counters(&cluster, &[5, 6, 7]).await;
+    let proxies = cluster.nodes().iter().map(Redis::socket).map(Proxy::start);
+    let proxies = try_join_all(proxies).await.unwrap();
+    for proxy in &proxies {
+        proxy.add(Latency(Duration::from_millis(300)));
+    }
+    let urls: Vec<_> = proxies.iter().map(|proxy| proxy.url("redis")).collect();
+    let impatient = Redlock::open(&urls).unwrap();
+    impatient.status(&name("r")).await.unwrap();
+    let tried = impatient.try_acquire(&name("r"), &Holder::random(), ttl(60_000), Order::Unordered);
+    let refused = tried.await;
+    assert!(matches!(refused, Err(BackendError::Unavailable(_))), "{refused:?}");
+    until_free(cluster.nodes()).await;
+
+    set_counters(&cluster, &[15, 16, 17]).await;
+    let far = Redlock::open(&urls).unwrap().answer_within(Duration::from_millis(1_500));
+    far.status(&name("r")).await.unwrap();
+    let tried = far.try_acquire(&name("r"), &Holder::random(), ttl(60_000), Order::Unordered);
+    let Attempt::Granted { ownership, token, .. } = tried.await.unwrap() else {
+        panic!("nobody else asks for the lock")
+    };
+    assert!(token.as_u64() >= 18, "it was sealed above the highest counter: {token}");
+    assert!(far.release(&name("r"), &ownership.holder, Some(token)).await.unwrap());
+    until_free(cluster.nodes()).await;
+
+    let far = Locks::from(far);
+    let lease = far.acquire(&name("r"), lasting()).await.unwrap();
+    lease.renew().await.unwrap();
+    lease.release().await.unwrap();
+    far.wait_for_background().await;
+    until_free(cluster.nodes()).await;
+}
