@@ -9,9 +9,8 @@ pub(super) const HELP: &str = "\
 All nodes must be running. Each must be a server of its own, and a member of no cluster. If init \
 is interrupted, run it again. It prints the cluster, as node status does.
 
-A node that writes every change to disk before it answers (appendonly yes, appendfsync always) \
-keeps its vote when it restarts. Any other node has no vote after a restart, until node admit. \
-After you restored a backup on a node, delete its key fenced:node and run node admit for it.
+A node has no vote after a restart, whatever its settings, until it is admitted: run node admit \
+--watch as a service. After you restored a backup on a node, restart it.
 
 To start a cluster again when too few nodes are left: stop all clients, and wait for the longest \
 ttl; delete the keys fenced:* on the nodes that restarted, and fenced:node on the others; then run \
