@@ -5,6 +5,7 @@ mod cluster;
 mod far_nodes;
 mod holding;
 mod joining;
+mod proxies;
 mod scripts;
 mod seeded;
 mod waiting;

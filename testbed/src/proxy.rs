@@ -8,6 +8,7 @@
 mod connection;
 mod hold;
 mod message;
+mod reconnecting;
 mod resp;
 mod rule;
 mod seeded;
@@ -33,6 +34,7 @@ use self::{
 pub use self::{
     hold::{HeldRequest, Hold, LateRequest},
     message::Framing,
+    reconnecting::ReconnectingProxy,
     rule::{Latency, Rule, Verdict},
     seeded::{Odds, SeededFaults, rough_odds},
     upstream::Upstream,

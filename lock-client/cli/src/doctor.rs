@@ -14,6 +14,7 @@ mod locking;
 mod membership;
 mod one_server;
 mod persistence;
+mod proxy;
 mod replication;
 mod report;
 mod version;

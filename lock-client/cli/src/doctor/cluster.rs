@@ -15,7 +15,7 @@ use super::{
     eviction,
     facts::Facts,
     finding::Finding,
-    locking, membership, persistence, replication,
+    locking, membership, persistence, proxy, replication,
     report::{ClusterReport, NodeReport, Report},
     version, waking,
 };
@@ -73,6 +73,7 @@ async fn examine_node(
         vec![membership::membership(view, facts.user()), version::version(&facts)];
     findings.extend(persistence::node_persistence(&facts));
     findings.push(eviction::eviction(&facts));
+    findings.push(proxy::proxy(server).await?);
     findings.extend(replication::node_replication(&mut server.commands, &facts).await?);
     findings.push(clock::clock(&mut server.commands).await?);
     let permissions = || locking::node_permissions(facts.user());

@@ -27,6 +27,11 @@ impl Server {
         settings.username().unwrap_or("default").to_owned()
     }
 
+    /// Opens another connection for commands.
+    pub(super) async fn another(&self) -> RedisResult<MultiplexedConnection> {
+        self.client.get_multiplexed_async_connection_with_config(&config()).await
+    }
+
     /// Opens a connection for subscriptions.
     pub(super) async fn subscriber(&self) -> RedisResult<PubSub> {
         let connecting = timeout(CONNECTION_TIMEOUT, self.client.get_async_pubsub());
@@ -42,13 +47,11 @@ impl Server {
 /// Connects to the server of a URL: behind Sentinels, to the primary; of a Redis Cluster, to one of
 /// the named nodes.
 pub(super) async fn connect(url: &str) -> Result<Server, Failure> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECTION_TIMEOUT))
-        .set_response_timeout(Some(RESPONSE_TIMEOUT));
     let redis = lock_client::redis::Server::open(url)?;
     let client = redis.node().await.map_err(|error| unavailable(&redis, &error))?;
     let address = address(&client);
     let unavailable = |error| unavailable(&address, &error);
+    let config = config();
     let connecting = client.get_multiplexed_async_connection_with_config(&config);
     let mut commands = connecting.await.map_err(unavailable)?;
     match ask::<()>(&mut commands, &redis::cmd("PING")).await.map_err(unavailable)? {
@@ -59,6 +62,12 @@ pub(super) async fn connect(url: &str) -> Result<Server, Failure> {
         // The server has answered. If it rejects PING alone, it can still be examined.
         _ => Ok(Server { client, commands }),
     }
+}
+
+fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECTION_TIMEOUT))
+        .set_response_timeout(Some(RESPONSE_TIMEOUT))
 }
 
 /// The address of a server, without a password.

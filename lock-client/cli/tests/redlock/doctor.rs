@@ -2,7 +2,7 @@
 
 use lock_client::{Locks, redlock::Redlock};
 use serde_json::Value;
-use testbed::Redis;
+use testbed::{Proxy, Redis, proxy::ReconnectingProxy};
 
 use super::nodes::{ALWAYS, Nodes, terms};
 use crate::cluster::another_url;
@@ -107,6 +107,15 @@ async fn problem_of_one_node_is_a_warning_and_of_a_majority_is_not() {
 }
 
 #[tokio::test]
+async fn proxy_that_reconnects_by_itself_is_found_and_another_is_not() {
+    let nodes = Nodes::cluster(&ALWAYS).await;
+    let hides_restarts = ReconnectingProxy::start(nodes.0[0].socket()).await.unwrap();
+    let shows_restarts = Proxy::start(nodes.0[1].socket()).await.unwrap();
+    let urls = [hides_restarts.url(), shows_restarts.url("redis"), nodes.0[2].url()];
+    examine(&urls).await.assert(1, &["0 token-loss proxy"]);
+}
+
+#[tokio::test]
 async fn replicas_of_nodes_are_reported() {
     let nodes = Nodes::cluster(&[]).await;
     let replica = Redis::replica_of(&nodes.0[0]).await.unwrap();
@@ -128,7 +137,7 @@ async fn advised_permissions_are_enough_for_locks_on_nodes() {
     let report = examine(&urls).await;
     assert_eq!(report.code, 69, "{}", report.document);
     // The doctor needs more permissions than a client.
-    let besides = ["+time", "+exists", "+acl|whoami", "+pubsub", "+config|get"];
+    let besides = ["+time", "+exists", "+acl|whoami", "+pubsub", "+config|get", "+client"];
     let besides = [&["ACL", "SETUSER", "bob"], &besides[..]].concat();
     for (n, node) in nodes.0.iter().enumerate() {
         allow(node, report.cure(n, "membership")).await;

@@ -1,0 +1,72 @@
+//! A node behind a proxy, which restarts from an old copy.
+
+use std::time::Duration;
+
+use lock_client::{Locks, redlock::Redlock};
+use testbed::{NodeKind, Proxy, Redis, RedlockNodes, proxy::ReconnectingProxy};
+
+use super::cluster::{COUNTER, set_counters};
+use crate::{lock_service::tried, names::name, start_cluster::start_cluster};
+
+/// Above every clock: a lost counter starts below this.
+const HIGH: u64 = 900_000_000_000_000;
+
+/// A client asks the first node through the proxy and gets a token. The node restarts from a
+/// snapshot without it. Returns the token, and what the client gets then.
+async fn tokens(nodes: &mut RedlockNodes, proxy: String) -> (u64, Result<u64, String>) {
+    let [_, second, third] = nodes.nodes() else { panic!("there are three") };
+    let urls = [proxy, second.url(), third.url()];
+    let locks = Locks::from(Redlock::open(urls).unwrap());
+    nodes.nodes()[0].command::<()>(&["SAVE"]).await.unwrap();
+    let first = without_vote(&nodes.nodes()[2], &locks).await.unwrap();
+    nodes.nodes_mut()[0].restart().await.unwrap();
+    let counter: u64 = nodes.nodes()[0].command(&["GET", COUNTER]).await.unwrap();
+    assert_eq!(counter, HIGH, "the copy is older than the token");
+    (first, without_vote(&nodes.nodes()[1], &locks).await)
+}
+
+/// Acquires and releases the lock while this node has no vote.
+async fn without_vote(node: &Redis, locks: &Locks) -> Result<u64, String> {
+    let rename = async |from, to| node.command::<()>(&["RENAME", from, to]).await.unwrap();
+    rename("fenced:node", "aside").await;
+    let token = match locks.acquire(&name("r"), tried(60_000)).await {
+        Ok(lease) => {
+            let token = lease.token().unwrap().as_u64();
+            lease.release().await.unwrap();
+            Ok(token)
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    locks.wait_for_background().await;
+    rename("aside", "fenced:node").await;
+    token
+}
+
+async fn cluster() -> RedlockNodes {
+    let snapshots = NodeKind::With(&["--save", "3600", "1000"]);
+    let kinds = [snapshots, NodeKind::FORGETFUL, NodeKind::FORGETFUL];
+    let nodes = RedlockNodes::start(&kinds).await.unwrap();
+    start_cluster(&nodes, Duration::from_secs(600)).await;
+    set_counters(&nodes, &[HIGH; 3]).await;
+    nodes
+}
+
+/// The scripts compare the process that the client was connected to with the process in the record.
+/// The copy has the old record, and the proxy keeps the client from learning of the restart. So
+/// nodes must not be behind such a proxy: `doctor` finds it.
+#[tokio::test]
+async fn node_behind_a_proxy_that_reconnects_by_itself_issues_a_token_twice() {
+    let mut nodes = cluster().await;
+    let proxy = ReconnectingProxy::start(nodes.nodes()[0].socket()).await.unwrap();
+    let (first, second) = tokens(&mut nodes, proxy.url()).await;
+    assert_eq!((first, second), (HIGH + 1, Ok(HIGH + 1)));
+}
+
+#[tokio::test]
+async fn node_behind_a_proxy_that_ends_connections_has_no_vote_after_a_restart() {
+    let mut nodes = cluster().await;
+    let proxy = Proxy::start(nodes.nodes()[0].socket()).await.unwrap();
+    let (first, second) = tokens(&mut nodes, proxy.url("redis")).await;
+    assert_eq!(first, HIGH + 1);
+    assert!(second.is_err(), "{second:?}");
+}
