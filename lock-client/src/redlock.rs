@@ -148,7 +148,12 @@ impl Redlock {
         let limits = nodes.patience().0;
         let subscriptions =
             nodes.servers().map(|server| Subscriptions::new(server, limits)).collect();
-        Self { nodes: Arc::new(nodes), subscriptions, rounds: Arc::default(), leases: Arc::default() }
+        Self {
+            nodes: Arc::new(nodes),
+            subscriptions,
+            rounds: Arc::default(),
+            leases: Arc::default(),
+        }
     }
 
     /// Waits this long for the votes of the nodes, instead of half a second. It suits nodes that are

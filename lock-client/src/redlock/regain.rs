@@ -53,7 +53,8 @@ impl Regain {
         let mut joining: FuturesUnordered<BoxFuture<'_, _>> = FuturesUnordered::new();
         joining.extend(votes.free.iter().map(|node| self.request_join(*node)));
         let mut highest_floor = votes.uncounted;
-        let mut timeout = pin!(sleep(Request::Vote.timeout().min(self.valid_until.remaining())));
+        let mut timeout =
+            pin!(sleep(self.nodes.timeout(Request::Vote).min(self.valid_until.remaining())));
         let mut all_answered = false;
         while !(all_answered && joining.is_empty()) {
             let floor = tokio::select! {
