@@ -136,10 +136,10 @@ impl Tally {
         if may_be_ours || may_be_anothers { Verdict::Open } else { Verdict::NoMajority }
     }
 
-    /// Counts the nodes that have not answered as failed.
+    /// Counts the nodes as failed that have not answered the request for a grant or for a seal.
     pub(super) fn give_up(&mut self) {
         for vote in &mut self.votes {
-            if let Vote::Open = vote {
+            if let Vote::Open | Vote::Sealing = vote {
                 *vote = Vote::Failed(NodeError::timed_out());
             }
         }
@@ -277,6 +277,17 @@ mod tests {
             Verdict::NoMajority,
             "no client can have two nodes"
         );
+    }
+
+    #[test]
+    fn nodes_that_answer_no_seal_in_time_are_no_rivals() {
+        let mut tally = tally(3, vec![granted(34)]);
+        assert_eq!(tally.count(1, granted(35)).len(), 1);
+        assert_eq!(tally.count(2, granted(33)).len(), 1);
+        tally.give_up();
+        let unsealed = tally.without_majority();
+        assert!(matches!(&unsealed, Outcome::TooFewAnswers(failed) if failed.len() == 2));
+        assert_eq!(tally.highest(), Some(token(35)));
     }
 
     #[test]

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use lock_client::{Locks, redlock::Redlock};
-use testbed::{NodeKind, Proxy, Redis, RedlockNodes, proxy::ReconnectingProxy};
+use testbed::{NodeKind, Proxy, Redis, RedlockNodes, proxy::ReconnectingProxy, wait::until_async};
 
 use super::cluster::{COUNTER, set_counters};
 use crate::{lock_service::tried, names::name, start_cluster::start_cluster};
 
 /// Above every clock: a lost counter starts below this.
 const HIGH: u64 = 900_000_000_000_000;
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A client asks the first node through the proxy and gets a token. The node restarts from a
 /// snapshot without it. Returns the token, and what the client gets then.
@@ -22,7 +24,19 @@ async fn tokens(nodes: &mut RedlockNodes, proxy: String) -> (u64, Result<u64, St
     nodes.nodes_mut()[0].restart().await.unwrap();
     let counter: u64 = nodes.nodes()[0].command(&["GET", COUNTER]).await.unwrap();
     assert_eq!(counter, HIGH, "the copy is older than the token");
+    // The client asks a node without a vote again only after a pause.
+    until_async(PATIENCE, async || Ok(asks(&locks, &nodes.nodes()[2]).await)).await.unwrap();
     (first, without_vote(&nodes.nodes()[1], &locks).await)
+}
+
+/// Whether the client asks this node for its vote. It acquires another lock to see that.
+async fn asks(locks: &Locks, node: &Redis) -> bool {
+    let Ok(lease) = locks.acquire(&name("s"), tried(60_000)).await else { return false };
+    locks.wait_for_background().await;
+    let granted: bool = node.command(&["EXISTS", "fenced:{s}:lock"]).await.unwrap();
+    lease.release().await.unwrap();
+    locks.wait_for_background().await;
+    granted
 }
 
 /// Acquires and releases the lock while this node has no vote.
