@@ -4,7 +4,11 @@
 use std::{env, ffi::OsString, fmt::Display, process::Command};
 
 use fence::{Holder, ResourceName, Token};
-use lock_client::{Lease, Locks, Lost, backend::HeldLock, redis::has_password};
+use lock_client::{
+    Lease, Locks, Lost,
+    backend::{HeldLock, Ownership},
+    redis::has_password,
+};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
@@ -176,12 +180,8 @@ impl OuterLeases {
             self.0.iter().position(|lease| lease.resource == *name && is_it(lease))
         };
         let owns = |lease: &LeaseRecord| {
-            held.is_some_and(|held| {
-                // A lease of Redlock has other grants on the nodes that it joined. Its holder is
-                // new for every round.
-                held.ownership.holder == lease.holder
-                    && (held.nodes.is_some() || held.ownership.grant == lease.token)
-            })
+            let ownership = Ownership { holder: lease.holder.clone(), grant: lease.token };
+            held.is_some_and(|held| held.belongs_to(&ownership))
         };
         let is_named_alike = |lease: &LeaseRecord| {
             lease.lock_service.as_deref().is_none_or(|named| named == lock_service)
@@ -228,8 +228,6 @@ fn malformed(variable: &str, error: &dyn Display) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use lock_client::backend::Ownership;
-
     use super::*;
 
     const WHOLE: [(&str, &str); 4] =

@@ -3,6 +3,7 @@
 mod admission;
 mod commands;
 mod doctor;
+mod faults;
 mod node_commands;
 mod nodes;
 mod watching;

@@ -104,8 +104,8 @@ async fn unnoticed_loss(
     let reason = match guard.watch.reason_if_ended(lease.remaining()) {
         None => match locks.status(lease.name()).await {
             Ok(status) => {
-                let held = status.held.map(|held| held.ownership);
-                (held.as_ref() != Some(lease.ownership())).then_some(Reason::NotOurs)
+                let is_ours = status.held.is_some_and(|held| held.belongs_to(lease.ownership()));
+                (!is_ours).then_some(Reason::NotOurs)
             }
             Err(_) => None,
         },

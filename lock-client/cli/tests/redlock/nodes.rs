@@ -36,10 +36,18 @@ impl Nodes {
 
     /// The same with another longest ttl, for which an admission waits.
     pub(super) async fn cluster_granting(max_ttl: &str, arguments: &[&str]) -> Self {
-        let nodes = Self::start(3, arguments).await;
-        let started = nodes.command(&["init", "--max-ttl", max_ttl]).await;
+        Self::start(3, arguments).await.initialized(max_ttl).await
+    }
+
+    /// Starts a cluster of so many nodes that keep nothing on disk.
+    pub(super) async fn cluster_of(number: usize, max_ttl: &str) -> Self {
+        Self::start(number, &[]).await.initialized(max_ttl).await
+    }
+
+    async fn initialized(self, max_ttl: &str) -> Self {
+        let started = self.command(&["init", "--max-ttl", max_ttl]).await;
         assert!(started.status.success(), "{started:?}");
-        nodes
+        self
     }
 
     pub(super) fn urls(&self) -> Vec<String> {

@@ -18,13 +18,13 @@ const MAX_TTL: &str = "3s";
 const WAIT: Duration = Duration::from_millis(3_032);
 
 /// A running service.
-struct Watch {
+pub(super) struct Watch {
     process: Process,
     _folder: TempDir,
 }
 
 impl Watch {
-    fn start(nodes: &Nodes) -> Self {
+    pub(super) fn start(nodes: &Nodes) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = without_terminal(LOCK_CLIENT);
         command.args(["node", "admit", "--watch", "--redis", &nodes.urls().join(" ")]);
@@ -39,12 +39,12 @@ impl Watch {
     }
 
     /// Waits for the next admission.
-    async fn admission(&mut self) -> Value {
+    pub(super) async fn admission(&mut self) -> Value {
         serde_json::from_str(&self.process.line(PATIENCE).await.unwrap()).unwrap()
     }
 
     /// Ends the service as a service manager does, and returns the exit code.
-    async fn stop(mut self) -> Option<i32> {
+    pub(super) async fn stop(mut self) -> Option<i32> {
         self.process.signal(Signal::TERM).unwrap();
         self.process.exit(PATIENCE).await.unwrap().code()
     }

@@ -1,0 +1,145 @@
+//! Faults of one node after the other under a lease: hangs and restarts.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use lock_client::{AcquireError, Locks, redlock::Redlock};
+use tempfile::TempDir;
+use testbed::{process::Process, wait::until_async};
+use tokio::time::sleep;
+
+use super::{nodes::Nodes, watching::Watch};
+use crate::{
+    command::{PATIENCE, events, lock_client, without_terminal},
+    lock_service::tried,
+    names::name,
+    programs::LOCK_CLIENT,
+};
+
+/// The longest ttl of the clusters here, and the ttl of the lease.
+const TTL: &str = "2s";
+
+/// A `lock-client run` of the lock `r`. Its command holds the lock until its stdin has a line.
+struct Run {
+    process: Process,
+    _folder: TempDir,
+    token: u64,
+}
+
+impl Run {
+    async fn start(nodes: &Nodes) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = without_terminal(LOCK_CLIENT);
+        command.args(["run", "r", "--ttl", TTL, "--redis", &nodes.urls().join(" ")]);
+        command.args(["--", "sh", "-c", "echo $FENCING_TOKEN; read line; echo $FENCING_TOKEN"]);
+        let mut process = Process::spawn("run", &command, folder.path()).unwrap();
+        let token = token(&mut process).await;
+        Self { process, _folder: folder, token }
+    }
+
+    /// Waits until the lease stands on all nodes.
+    async fn until_everywhere(&self, nodes: &Nodes) {
+        let number = nodes.0.len();
+        until_async(PATIENCE, async || Ok(self.nodes(nodes).await == number)).await.unwrap();
+    }
+
+    /// On how many nodes the lease stands.
+    async fn nodes(&self, nodes: &Nodes) -> usize {
+        let output = lock_client(&["status", "r", "--redis", &nodes.urls().join(" ")]).await;
+        let [status] = events(&output).try_into().unwrap();
+        assert_eq!(status["held"], true, "{status}; {:?}", self.process.stderr());
+        assert!(status["token"].as_u64().unwrap() >= self.token, "{status}");
+        status["nodes"].as_u64().unwrap().try_into().unwrap()
+    }
+
+    /// Ends the command, and returns the exit code.
+    async fn end(mut self) -> Option<i32> {
+        self.process.write_line("").unwrap();
+        assert_eq!(token(&mut self.process).await, self.token);
+        self.process.exit(PATIENCE).await.unwrap().code()
+    }
+}
+
+/// The token that the command prints.
+async fn token(process: &mut Process) -> u64 {
+    process.line(PATIENCE).await.unwrap().parse().unwrap()
+}
+
+/// Tries to acquire the lock again and again, which raises counters, until `ended`.
+async fn rival(nodes: &[String], ended: &AtomicBool) {
+    let locks = Locks::from(Redlock::open(nodes).unwrap());
+    while !ended.load(Ordering::Relaxed) {
+        let tried = locks.acquire(&name("r"), tried(1_000)).await;
+        assert!(
+            matches!(
+                &tried,
+                Err(AcquireError::Contended { .. } | AcquireError::Unavailable { .. })
+            ),
+            "the lease was lost: {tried:?}"
+        );
+        sleep(Duration::from_millis(20)).await;
+    }
+    locks.wait_for_background().await;
+}
+
+/// Each hang is longer than the ttl, so that the lock expires on the node. Without joins, the third
+/// hang leaves two of five nodes.
+#[tokio::test]
+async fn lease_survives_nodes_that_hang_one_after_the_other() {
+    let mut nodes = Nodes::cluster_of(5, TTL).await;
+    let (urls, run) = (nodes.urls(), Run::start(&nodes).await);
+    run.until_everywhere(&nodes).await;
+    let ended = AtomicBool::new(false);
+    let hanging = async {
+        for node in 0..3 {
+            nodes.0[node].process().pause().await.unwrap();
+            sleep(Duration::from_millis(3_500)).await;
+            nodes.0[node].process().resume().unwrap();
+        }
+        run.until_everywhere(&nodes).await;
+        ended.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(hanging, rival(&urls, &ended));
+    assert_eq!(run.end().await, Some(0));
+}
+
+/// The service admits each node. With five nodes, no lease has to be renewed before the next restart.
+#[tokio::test]
+async fn lease_survives_a_rolling_restart_of_five_nodes() {
+    let mut nodes = Nodes::cluster_of(5, TTL).await;
+    let (urls, run) = (nodes.urls(), Run::start(&nodes).await);
+    run.until_everywhere(&nodes).await;
+    let mut watch = Watch::start(&nodes);
+    let ended = AtomicBool::new(false);
+    let restarting = async {
+        for node in 0..5 {
+            nodes.0[node].restart().await.unwrap();
+            watch.admission().await;
+            assert_eq!(nodes.command(&["status", "--no-counters"]).await.status.code(), Some(0));
+            assert!(run.nodes(&nodes).await >= 3, "after the restart of node {node}");
+        }
+        run.until_everywhere(&nodes).await;
+        ended.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(restarting, rival(&urls, &ended));
+    let issued = run.token;
+    assert_eq!(run.end().await, Some(0));
+    assert!(nodes.token().await.unwrap() > issued);
+    assert_eq!(watch.stop().await, Some(0));
+}
+
+/// With three nodes, the lease has to take each node back before the next restart.
+#[tokio::test]
+async fn lease_survives_a_rolling_restart_of_three_nodes_if_it_regains_each() {
+    let mut nodes = Nodes::cluster_of(3, TTL).await;
+    let run = Run::start(&nodes).await;
+    for node in 0..3 {
+        run.until_everywhere(&nodes).await;
+        nodes.0[node].restart().await.unwrap();
+        assert!(nodes.admit(node).await.status.success());
+    }
+    run.until_everywhere(&nodes).await;
+    assert_eq!(run.end().await, Some(0));
+}
