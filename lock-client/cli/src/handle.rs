@@ -42,6 +42,16 @@ impl Handle {
         })
     }
 
+    /// Ends a lease, and makes its handle, which has the highest token of the lease. The lock stays
+    /// held, even if there is no handle.
+    pub(crate) fn detach(lease: Lease, ttl: Ttl) -> Result<Self, Lost> {
+        let handle = Self::new(&lease, ttl);
+        match lease.detach() {
+            Some(detached) => Ok(Self { token: detached.token, ..handle? }),
+            None => handle,
+        }
+    }
+
     /// How long each renewal grants the lock for.
     pub(crate) fn ttl(&self) -> Result<Ttl, Failure> {
         let ttl = Ttl::new(Duration::from_millis(self.ttl_ms));

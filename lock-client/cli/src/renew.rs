@@ -2,6 +2,7 @@
 
 use clap::Args;
 use lock_client::{Locks, Terms, Ttl};
+use tokio::time::timeout;
 
 use crate::{
     failure::Failure,
@@ -32,11 +33,10 @@ impl Renew {
         let terms = Terms::new(ttl).without_renewal();
         let renew = async |locks: &Locks| {
             let lease = locks.adopt(handle.into_detached(ttl), terms).await?;
-            let renewed = Handle::new(&lease, ttl);
-            // The lock stays held, even if the new handle can't be printed: the old one is still
-            // valid.
-            lease.detach();
-            print(&renewed?)
+            // With Redlock, the renewal then takes nodes back. A handle counts those that were taken
+            // back before it.
+            let _ = timeout(lease.remaining() / 2, locks.wait_for_background()).await;
+            print(&Handle::detach(lease, ttl)?)
         };
         self.lock_service.with_locks(renew).await
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::json;
 use testbed::RedlockNodes;
 
-use crate::cluster::{LOCK, cluster_of, set_counters, values};
+use crate::cluster::{COUNTER, LOCK, cluster_of, set_counters, values};
 use crate::command::{BUSY, LOST, assert_failed, command, events, lock_client, output};
 use crate::programs::LOCK_CLIENT;
 
@@ -67,6 +67,34 @@ async fn handle_passes_a_lock_of_several_nodes_from_one_process_to_the_next() {
     assert_eq!(values(cluster.nodes(), LOCK).await, vec![None; 3]);
     let late = with(&urls, &["release", &renewed.to_string()]).await;
     assert_failed(&late, 79, LOST);
+}
+
+/// Each fault frees two of five nodes, and another client's tries raise their counters.
+#[tokio::test]
+async fn newest_handle_counts_the_nodes_that_the_lock_has_taken_back() {
+    let cluster = cluster_of(5).await;
+    let urls = cluster.urls();
+    let [mut handle] =
+        events(&with(&urls, &["acquire", "r", "--ttl", "60s"]).await).try_into().unwrap();
+    let first = handle.clone();
+    for (nodes, counter) in [([0, 1], 1), ([2, 3], 2), ([4, 0], 3)] {
+        for node in nodes {
+            let node = &cluster.nodes()[node];
+            node.command::<()>(&["DEL", LOCK]).await.unwrap();
+            let raised = (900_000_000_000_000_u64 + counter).to_string();
+            node.set(COUNTER, &raised).await.unwrap();
+        }
+        let renewed = with(&urls, &["renew", &handle.to_string()]).await;
+        assert!(renewed.status.success(), "{renewed:?}");
+        [handle] = events(&renewed).try_into().unwrap();
+        let [status] = events(&with(&urls, &["status", "r"]).await).try_into().unwrap();
+        assert_eq!((&status["nodes"], &status["token"]), (&json!(5), &handle["token"]));
+    }
+    // Too many nodes were taken back since then.
+    assert_failed(&with(&urls, &["renew", &first.to_string()]).await, 79, LOST);
+    let released = with(&urls, &["release", &handle.to_string()]).await;
+    assert!(released.status.success(), "{released:?}");
+    assert_eq!(values(cluster.nodes(), LOCK).await, vec![None; 5]);
 }
 
 #[tokio::test]

@@ -21,7 +21,8 @@ use crate::{
 /// The longest ttl of the clusters here, and the ttl of the lease.
 const TTL: &str = "2s";
 
-/// A `lock-client run` of the lock `r`. Its command holds the lock until its stdin has a line.
+/// A `lock-client run` of the lock `r`. Its command holds the lock until its stdin has a line, and
+/// then enters the lock again.
 struct Run {
     process: Process,
     _folder: TempDir,
@@ -33,7 +34,8 @@ impl Run {
         let folder = tempfile::tempdir().unwrap();
         let mut command = without_terminal(LOCK_CLIENT);
         command.args(["run", "r", "--ttl", TTL, "--redis", &nodes.urls().join(" ")]);
-        command.args(["--", "sh", "-c", "echo $FENCING_TOKEN; read line; echo $FENCING_TOKEN"]);
+        let script = r#"echo $FENCING_TOKEN; read line; "$0" run r -- sh -c 'echo $FENCING_TOKEN'"#;
+        command.args(["--", "sh", "-c", script, LOCK_CLIENT]);
         let mut process = Process::spawn("run", &command, folder.path()).unwrap();
         let token = token(&mut process).await;
         Self { process, _folder: folder, token }
