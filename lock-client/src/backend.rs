@@ -226,7 +226,7 @@ pub struct HeldLock {
     pub since_ms: Option<u64>,
     /// The owner's label; empty without one. It proves nothing.
     pub label: String,
-    /// The number of nodes on which the owner has the lock; `None` with a single server.
+    /// The number of nodes on which the lock counts for the owner; `None` with a single server.
     pub nodes: Option<usize>,
 }
 

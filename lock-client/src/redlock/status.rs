@@ -9,11 +9,30 @@ use super::{majority::is_undecided, nodes::Nodes, request::Request};
 use crate::{
     backend::{BackendError, HeldLock, Status},
     clock::Moment,
-    redis::{keys::Keys, script::STATUS, status as parse_status},
+    redis::{InvalidReply, StatusReply, keys::Keys, script::STATUS, status as parse_status},
 };
 
 /// How long a status waits for the nodes that do not decide it.
 const COUNTING_PATIENCE: Duration = Duration::from_millis(100);
+
+/// The state of a lock on one node.
+struct NodeStatus {
+    status: Status,
+    /// The node's counter before the owner took it.
+    floor: u64,
+}
+
+impl NodeStatus {
+    fn parse(name: &ResourceName, reply: StatusReply) -> Result<Self, InvalidReply> {
+        let floor = reply.0.as_deref().and_then(|lock| lock.split(' ').nth(3)?.parse().ok());
+        Ok(Self { status: parse_status(name, reply)?, floor: floor.unwrap_or_default() })
+    }
+
+    /// Returns the lock on the node, and its floor.
+    fn held(&self) -> Option<(&HeldLock, u64)> {
+        Some((self.status.held.as_ref()?, self.floor))
+    }
+}
 
 /// Reads the state of a lock from the nodes.
 pub(super) async fn read(nodes: &Arc<Nodes>, name: &ResourceName) -> Result<Status, BackendError> {
@@ -34,7 +53,7 @@ pub(super) async fn read(nodes: &Arc<Nodes>, name: &ResourceName) -> Result<Stat
             None => answers.recv().await,
         };
         match answer {
-            Some((_, Ok(answer))) => states.push(parse_status(name, answer)?),
+            Some((_, Ok(answer))) => states.push(NodeStatus::parse(name, answer)?),
             Some((node, Err(error))) => errors.push((node, error)),
             None => return status.ok_or_else(|| nodes.no_majority(&errors)),
         }
@@ -46,33 +65,36 @@ pub(super) async fn read(nodes: &Arc<Nodes>, name: &ResourceName) -> Result<Stat
 /// decide.
 ///
 /// A holder is new for every round, so it identifies the owner. On nodes that the owner has joined,
-/// the grant may be another.
-fn combine(answers: &[Status], outstanding: usize, majority: usize) -> Option<Status> {
+/// the grant may be another. Such a node counts once a majority has sealed a token above its floor.
+fn combine(answers: &[NodeStatus], outstanding: usize, majority: usize) -> Option<Status> {
     if answers.len() < majority {
         return None;
     }
-    let held: Vec<_> = answers.iter().filter_map(|status| status.held.as_ref()).collect();
+    let held: Vec<_> = answers.iter().filter_map(NodeStatus::held).collect();
     let same_holder = |one: &HeldLock| -> Vec<_> {
         let holder = &one.ownership.holder;
-        held.iter().filter(|other| other.ownership.holder == *holder).collect()
+        held.iter().filter(|(other, _)| other.ownership.holder == *holder).collect()
     };
-    let most = held.iter().map(|one| same_holder(one)).max_by_key(Vec::len).unwrap_or_default();
+    let most = held.iter().map(|(one, _)| same_holder(one)).max_by_key(Vec::len);
+    let most = most.unwrap_or_default();
     if is_undecided(most.len(), outstanding, majority) {
         return None;
     }
     let held = (most.len() >= majority).then(|| {
-        let mut remaining: Vec<_> = most.iter().map(|held| held.remaining).collect();
+        let mut remaining: Vec<_> = most.iter().map(|(held, _)| held.remaining).collect();
         remaining.sort_by_key(|remaining| Reverse(remaining.unwrap_or(Duration::MAX)));
-        let token = most.iter().map(|held| held.token).max();
+        let mut tokens: Vec<_> = most.iter().map(|(held, _)| held.token).collect();
+        tokens.sort_by_key(|token| Reverse(*token));
+        let sealed = tokens[majority - 1].as_u64();
         HeldLock {
-            token: token.expect("a majority is at least one node"),
-            ownership: most[0].ownership.clone(),
+            token: tokens[0],
+            ownership: most[0].0.ownership.clone(),
             remaining: remaining[majority - 1],
             since_ms: None,
             label: String::new(),
-            nodes: Some(most.len()),
+            nodes: Some(most.iter().filter(|(_, floor)| *floor < sealed).count()),
         }
     });
-    let last_token = answers.iter().filter_map(|status| status.last_token).max();
+    let last_token = answers.iter().filter_map(|answer| answer.status.last_token).max();
     Some(Status { held, last_token, queued: 0 })
 }

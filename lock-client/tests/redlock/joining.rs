@@ -79,6 +79,24 @@ async fn node_whose_counter_has_passed_the_token_is_joined_and_counts_after_a_re
     assert_eq!(lease.release().await.unwrap(), Released::Released);
 }
 
+/// Who restarts one node after the other must not rely on this one yet.
+#[tokio::test]
+async fn status_leaves_out_a_joined_node_that_does_not_count_yet() {
+    let cluster = cluster_of(3).await;
+    set_counters(&cluster, &[32; 3]).await;
+    let (locks, lease) = acquired_everywhere(&cluster).await;
+    let joined = format!("33 51 {} 50", lease.holder().as_str());
+    cluster.nodes()[0].set(LOCK, &joined).await.unwrap();
+    assert_eq!(nodes_of(&locks).await, Some(2));
+    // One renewal learns the grant. The next one has the node count.
+    for _ in 0..2 {
+        lease.renew().await.unwrap();
+        locks.wait_for_background().await;
+    }
+    assert_eq!(nodes_of(&locks).await, Some(3), "a reissue has sealed a token above its floor");
+    lease.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn joined_node_that_does_not_count_yet_keeps_no_lease_alive() {
     let cluster = cluster_of(3).await;

@@ -51,7 +51,7 @@ impl Run {
     async fn nodes(&self, nodes: &Nodes) -> usize {
         let output = lock_client(&["status", "r", "--redis", &nodes.urls().join(" ")]).await;
         let [status] = events(&output).try_into().unwrap();
-        assert_eq!(status["held"], true, "{status}; {:?}", self.process.stderr());
+        assert_eq!(status["held"], true, "{status}; {}", self.process.stderr().unwrap());
         assert!(status["token"].as_u64().unwrap() >= self.token, "{status}");
         status["nodes"].as_u64().unwrap().try_into().unwrap()
     }
