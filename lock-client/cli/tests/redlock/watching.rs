@@ -5,11 +5,14 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use testbed::{process::Process, wait::until};
+use testbed::{
+    process::Process,
+    wait::{until, until_async},
+};
 use tokio::time::sleep;
 
 use super::nodes::{ALWAYS, Nodes};
-use crate::command::{PATIENCE, assert_failed, without_terminal};
+use crate::command::{PATIENCE, assert_failed, lock_client, without_terminal};
 use crate::programs::LOCK_CLIENT;
 
 const HIGH: u64 = 900_000_000_000_000;
@@ -25,9 +28,14 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn start(nodes: &Nodes) -> Self {
+        Self::start_at(&nodes.urls())
+    }
+
+    fn start_at(urls: &[String]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = without_terminal(LOCK_CLIENT);
-        command.args(["node", "admit", "--watch", "--redis", &nodes.urls().join(" ")]);
+        command.args(["node", "admit", "--watch", "--redis", &urls.join(" ")]);
+        command.env("RUST_LOG", "trace");
         Self { process: Process::spawn("watch", &command, folder.path()).unwrap(), _folder: folder }
     }
 
@@ -44,9 +52,14 @@ impl Watch {
     }
 
     /// Ends the service as a service manager does, and returns the exit code.
-    pub(super) async fn stop(mut self) -> Option<i32> {
-        self.process.signal(Signal::TERM).unwrap();
-        self.process.exit(PATIENCE).await.unwrap().code()
+    pub(super) async fn stop(self) -> Option<i32> {
+        self.end(Signal::TERM).await
+    }
+
+    /// Ends the service by a signal, soon, and returns the exit code.
+    async fn end(mut self, signal: Signal) -> Option<i32> {
+        self.process.signal(signal).unwrap();
+        self.process.exit(Duration::from_secs(2)).await.unwrap().code()
     }
 }
 
@@ -112,6 +125,96 @@ async fn too_few_voters_need_a_person_and_the_service_continues() {
     watch.admission().await;
     assert_eq!(nodes.states().await, ["voting"; 3]);
     assert_eq!(watch.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn node_that_loses_its_data_after_its_admission_waits_again() {
+    let mut nodes = Nodes::cluster_granting(MAX_TTL, &[]).await;
+    let mut watch = Watch::start(&nodes);
+    nodes.0[0].restart().await.unwrap();
+    watch.admission().await;
+    let lost = Instant::now();
+    nodes.0[0].command::<()>(&["FLUSHALL"]).await.unwrap();
+    watch.admission().await;
+    assert!(lost.elapsed() >= WAIT, "after {:?}", lost.elapsed());
+    assert_eq!(watch.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn nodes_that_hang_and_come_back_are_the_same_processes() {
+    let mut nodes = Nodes::cluster_granting(MAX_TTL, &[]).await;
+    let mut watch = Watch::start(&nodes);
+    nodes.0[0].restart().await.unwrap();
+    watch.reported("has restarted: waiting", 1).await;
+    // A candidate and a voter.
+    for node in [0, 1] {
+        nodes.0[node].process().pause().await.unwrap();
+    }
+    watch.reported("a person must decide", 1).await;
+    for node in [0, 1] {
+        nodes.0[node].process().resume().unwrap();
+    }
+    watch.reported("a majority of the nodes votes again", 1).await;
+    watch.admission().await;
+    assert_eq!(nodes.states().await, ["voting"; 3]);
+    watch.reported("has restarted: waiting", 1).await;
+    let messages = watch.process.stderr().unwrap();
+    assert_eq!(messages.matches("has restarted: waiting").count(), 1, "{messages}");
+    assert_eq!(watch.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn several_services_may_run_at_once() {
+    let mut nodes = Nodes::cluster_granting("500ms", &[]).await;
+    nodes.set_counters(HIGH).await;
+    let watches = [Watch::start(&nodes), Watch::start(&nodes)];
+    let mut last = HIGH;
+    for node in [0, 1, 2, 0] {
+        nodes.0[node].restart().await.unwrap();
+        let votes = async || Ok(nodes.states().await == ["voting"; 3]);
+        until_async(PATIENCE, votes).await.unwrap();
+        let token = nodes.token().await.unwrap();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+    }
+    for watch in watches {
+        assert_eq!(watch.stop().await, Some(0));
+    }
+}
+
+#[tokio::test]
+async fn signal_ends_the_service_at_once_while_a_node_hangs() {
+    for (signal, code) in [(Signal::TERM, 0), (Signal::INT, 130)] {
+        let mut nodes = Nodes::cluster_granting("60s", &[]).await;
+        let watch = Watch::start(&nodes);
+        nodes.0[0].restart().await.unwrap();
+        watch.reported("has restarted: waiting", 1).await;
+        nodes.0[1].process().pause().await.unwrap();
+        // By then, it waits for the answer of this node.
+        sleep(Duration::from_millis(1_200)).await;
+        assert_eq!(watch.end(signal).await, Some(code));
+        assert_eq!(nodes.0[0].command::<u64>(&["DBSIZE"]).await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn service_prints_no_password() {
+    let mut nodes = Nodes::start(3, &["--requirepass", "opensesame"]).await;
+    let urls = |password| -> Vec<_> {
+        nodes.0.iter().map(|node| node.url_as("default", password)).collect()
+    };
+    let (right, wrong) = (urls("opensesame"), urls("shibboleth"));
+    let init = ["node", "init", "--max-ttl", "500ms", "--redis", &right.join(" ")];
+    assert!(lock_client(&init).await.status.success());
+    let mut watch = Watch::start_at(&right);
+    nodes.0[0].restart().await.unwrap();
+    let admitted = watch.admission().await.to_string();
+    let refused = Watch::start_at(&wrong);
+    refused.reported("a person must decide", 1).await;
+    for text in [admitted, watch.process.stderr().unwrap(), refused.process.stderr().unwrap()] {
+        assert!(text.contains("redis.sock"), "it names the nodes: {text}");
+        assert!(!text.contains("opensesame") && !text.contains("shibboleth"), "{text}");
+    }
 }
 
 #[tokio::test]

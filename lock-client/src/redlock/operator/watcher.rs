@@ -124,8 +124,9 @@ impl<'a> Watcher<'a> {
         }
 
         // 4. Admit the processes whose wait is over. The admission connects anew, and fails for
-        //    another process.
-        for watched in self.candidates.iter_mut().flatten() {
+        //    another process. If an admitted process is without a vote later, it waits again.
+        for noted in &mut self.candidates {
+            let Some(watched) = noted else { continue };
             let node = watched.candidate.address.clone();
             let failure = match watched.candidate.admission(self.places, &voters) {
                 Ok(admission) if !admission.remaining().is_zero() => {
@@ -138,6 +139,7 @@ impl<'a> Watcher<'a> {
                 Ok(admission) => match admission.finish().await {
                     Ok(counters_raised) => {
                         self.events.push_back(WatchEvent::Admitted { node, counters_raised });
+                        *noted = None;
                         continue;
                     }
                     Err(error) => error.to_string(),
