@@ -230,15 +230,6 @@ pub struct HeldLock {
     pub nodes: Option<usize>,
 }
 
-impl HeldLock {
-    /// Whether the lock belongs to this ownership. With several nodes, the grant on those that the
-    /// lease has joined may be another, and the holder is new for every round.
-    pub fn belongs_to(&self, ownership: &Ownership) -> bool {
-        self.ownership.holder == ownership.holder
-            && (self.nodes.is_some() || self.ownership.grant == ownership.grant)
-    }
-}
-
 /// Why a lock service did not do what it was asked. The source names the server.
 #[derive(Debug)]
 #[non_exhaustive]

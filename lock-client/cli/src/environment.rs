@@ -4,11 +4,7 @@
 use std::{env, ffi::OsString, fmt::Display, process::Command};
 
 use fence::{Holder, ResourceName, Token};
-use lock_client::{
-    Lease, Locks, Lost,
-    backend::{HeldLock, Ownership},
-    redis::has_password,
-};
+use lock_client::{Lease, Locks, Lost, backend::HeldLock, redis::has_password};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
@@ -180,8 +176,12 @@ impl OuterLeases {
             self.0.iter().position(|lease| lease.resource == *name && is_it(lease))
         };
         let owns = |lease: &LeaseRecord| {
-            let ownership = Ownership { holder: lease.holder.clone(), grant: lease.token };
-            held.is_some_and(|held| held.belongs_to(&ownership))
+            held.is_some_and(|held| {
+                // A lease of Redlock has other grants on the nodes that it joined. Its holder is
+                // new for every round.
+                held.ownership.holder == lease.holder
+                    && (held.nodes.is_some() || held.ownership.grant == lease.token)
+            })
         };
         let is_named_alike = |lease: &LeaseRecord| {
             lease.lock_service.as_deref().is_none_or(|named| named == lock_service)
@@ -228,6 +228,8 @@ fn malformed(variable: &str, error: &dyn Display) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use lock_client::backend::Ownership;
+
     use super::*;
 
     const WHOLE: [(&str, &str); 4] =

@@ -7,7 +7,7 @@ use crate::{failure::Failure, lock_service::LockService, parse, stdout::print};
 
 pub(super) const HELP: &str = "\
 All nodes must be running. Each must be a server of its own, and a member of no cluster. If init \
-is interrupted, run it again. It prints the cluster, as node status does.
+is interrupted, run it again. It prints the cluster, as node status --json does.
 
 A node has no vote after a restart, whatever its settings, until it is admitted: run node admit \
 --watch as a service. After you restored a backup on a node, restart it.

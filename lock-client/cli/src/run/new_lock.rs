@@ -1,6 +1,6 @@
 //! `run` with a lock of its own: acquires it, runs the command, and releases it.
 
-use lock_client::{Lease, Locks, Released};
+use lock_client::{Lease, Locks, Released, RenewError};
 
 use super::{
     arguments::Run,
@@ -48,7 +48,7 @@ pub(super) async fn run(arguments: &Run, locks: &Locks, mut job: Job<'_>) -> Res
 
     // 3. Ask whether the lock was lost since the last renewal: the exit code must report that.
     let lost = match guard.watch.lost() {
-        None => unnoticed_loss(&guard, locks, &mut job.reporter).await,
+        None => unnoticed_loss(&guard, &mut job.reporter).await,
         lost => lost,
     };
 
@@ -95,19 +95,14 @@ async fn acquire_unless_skipped(
 
 /// Finds whether the lease was lost before the command ended, though no renewal has noticed it. If
 /// the lock service doesn't answer, the deadline decides.
-async fn unnoticed_loss(
-    guard: &Guard<'_>,
-    locks: &Locks,
-    reporter: &mut Reporter,
-) -> Option<Reason> {
+async fn unnoticed_loss(guard: &Guard<'_>, reporter: &mut Reporter) -> Option<Reason> {
     let lease = guard.lease;
     let reason = match guard.watch.reason_if_ended(lease.remaining()) {
-        None => match locks.status(lease.name()).await {
-            Ok(status) => {
-                let is_ours = status.held.is_some_and(|held| held.belongs_to(lease.ownership()));
-                (!is_ours).then_some(Reason::NotOurs)
-            }
-            Err(_) => None,
+        // One more renewal shows it. With Redlock, a status doesn't: a node that does not answer
+        // may have the lock.
+        None => match lease.renew().await {
+            Err(RenewError::Lost(_)) => Some(Reason::NotOurs),
+            _ => None,
         },
         reason => reason,
     }?;

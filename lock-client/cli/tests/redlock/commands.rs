@@ -3,10 +3,12 @@
 use std::process::Command;
 
 use serde_json::json;
-use testbed::RedlockNodes;
+use testbed::{RedlockNodes, process::Process};
 
 use crate::cluster::{COUNTER, LOCK, cluster_of, set_counters, values};
-use crate::command::{BUSY, LOST, assert_failed, command, events, lock_client, output};
+use crate::command::{
+    BUSY, LOST, PATIENCE, assert_failed, command, events, lock_client, output, without_terminal,
+};
 use crate::programs::LOCK_CLIENT;
 
 /// The command, with the nodes as arguments.
@@ -130,6 +132,30 @@ async fn command_is_ended_when_the_majority_is_gone() {
         node.process().kill().unwrap();
     }
     assert_failed(&running.await.unwrap(), 79, "the lease could not be renewed");
+}
+
+/// The node that hangs may have the lock, and then the lease has a majority.
+#[tokio::test]
+async fn run_reports_no_loss_that_is_not_certain() {
+    for (hung, code) in [(true, 0), (false, 79)] {
+        let mut cluster = cluster_of(3).await;
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = without_terminal(LOCK_CLIENT);
+        command.args(["run", "r", "--ttl", "60s", "--", "sh", "-c", "echo; read line"]);
+        command.env("FENCED_REDIS", cluster.urls().join(" "));
+        let mut run = Process::spawn("run", &command, folder.path()).unwrap();
+        run.line(PATIENCE).await.unwrap();
+        crate::cluster::until_equal(cluster.nodes(), LOCK).await;
+        let [free, second, _] = cluster.nodes_mut() else { unreachable!("there are three") };
+        free.command::<()>(&["DEL", LOCK]).await.unwrap();
+        if hung {
+            second.process().pause().await.unwrap();
+        } else {
+            second.command::<()>(&["DEL", LOCK]).await.unwrap();
+        }
+        run.write_line("").unwrap();
+        assert_eq!(run.exit(PATIENCE).await.unwrap().code(), Some(code), "{:?}", run.stderr());
+    }
 }
 
 #[tokio::test]
