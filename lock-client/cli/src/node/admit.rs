@@ -22,7 +22,8 @@ without a vote.
 
 With --watch it runs as a service, and does this for every node that restarts. A node that restarts \
 again while it waits starts a new wait. With fewer voters than a majority, it reports that a person \
-must decide, and continues to watch. Each admission is a line on stdout; all else is on stderr. \
+must decide, and continues to watch. A node that does not answer, or that belongs to another \
+cluster, is reported once and left alone. Each admission is a line on stdout; all else is on stderr. \
 Several may run at once, on different machines. SIGTERM ends it with exit code 0.
 
 A server that replaces another is admitted in the same way. The other must not come back: delete \
@@ -116,6 +117,9 @@ impl Admit {
                 )),
                 WatchEvent::NotAdmitted { node, reason } => {
                     messages.print(format!("{node} is not admitted yet: {reason}"));
+                }
+                WatchEvent::LeftAlone { node, reason } => {
+                    messages.print(format!("{node} is left alone: {reason}"));
                 }
                 WatchEvent::TooFewVoters { reason } => messages.print(reason),
                 WatchEvent::MajorityVotes => messages.print("a majority of the nodes votes again"),

@@ -164,6 +164,23 @@ async fn nodes_that_hang_and_come_back_are_the_same_processes() {
 }
 
 #[tokio::test]
+async fn node_that_cannot_be_admitted_is_reported_once() {
+    let mut nodes = Nodes::cluster_granting("500ms", &[]).await;
+    nodes.0[0].command::<()>(&["HSET", "fenced:node", "nodes", "5"]).await.unwrap();
+    let mut watch = Watch::start(&nodes);
+    watch.reported("is left alone: it belongs to another cluster", 1).await;
+    nodes.0[0].process().kill().unwrap();
+    watch.reported("is left alone: ", 2).await;
+    // Several looks later, it is the same reason.
+    sleep(Duration::from_millis(2_500)).await;
+    let messages = watch.process.stderr().unwrap();
+    assert_eq!(messages.matches("is left alone: ").count(), 2, "{messages}");
+    nodes.0[0].restart().await.unwrap();
+    watch.admission().await;
+    assert_eq!(watch.stop().await, Some(0));
+}
+
+#[tokio::test]
 async fn several_services_may_run_at_once() {
     let mut nodes = Nodes::cluster_granting("500ms", &[]).await;
     nodes.set_counters(HIGH).await;

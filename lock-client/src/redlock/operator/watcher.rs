@@ -31,6 +31,8 @@ pub struct Watcher<'a> {
     places: &'a Places,
     /// The process without a vote on each node.
     candidates: Vec<Option<Watched>>,
+    /// Why each node is left alone.
+    left_alone: Vec<Option<String>>,
     lacks_majority: bool,
     /// What was seen and not yet returned.
     events: VecDeque<WatchEvent>,
@@ -62,6 +64,13 @@ pub enum WatchEvent {
         /// The reason.
         reason: String,
     },
+    /// A node is left alone: it does not answer, or belongs to another cluster.
+    LeftAlone {
+        /// The node.
+        node: String,
+        /// The reason.
+        reason: String,
+    },
     /// Fewer nodes than a majority may vote. No node can be admitted, and a person must decide.
     TooFewVoters {
         /// The reason, and what to do.
@@ -81,9 +90,14 @@ struct Watched {
 
 impl<'a> Watcher<'a> {
     pub(super) fn new(places: &'a Places) -> Self {
-        let candidates = (0..places.len()).map(|_| None).collect();
-        let events = VecDeque::new();
-        Self { places, candidates, lacks_majority: false, events, has_looked: false }
+        Self {
+            places,
+            candidates: (0..places.len()).map(|_| None).collect(),
+            left_alone: vec![None; places.len()],
+            lacks_majority: false,
+            events: VecDeque::new(),
+            has_looked: false,
+        }
     }
 
     /// Watches the nodes until something happens, and returns it.
@@ -114,6 +128,7 @@ impl<'a> Watcher<'a> {
         // 2. Note the processes without a vote. Each wait counts from the first look that saw its
         //    process.
         self.note_candidates(&peers, Moment::now());
+        self.note_others(&peers);
 
         // 3. Count the voters. The waits continue without a majority: they concern what the nodes
         //    voted for as other processes.
@@ -171,6 +186,25 @@ impl<'a> Watcher<'a> {
                 // These need a person, and `node status` shows them.
                 Standing::Voting | Standing::Prepared | Standing::OtherCluster => *noted = None,
             }
+        }
+    }
+
+    /// Notes the nodes that neither vote nor can be admitted, and reports each reason once.
+    fn note_others(&mut self, peers: &[Result<Peer, PeerError>]) {
+        for (peer, noted) in peers.iter().zip(&mut self.left_alone) {
+            let (node, reason) = match peer {
+                Err(PeerError { address, reason }) => (address, Some(reason.clone())),
+                Ok(Peer { address, standing, .. }) => match standing {
+                    Standing::Prepared | Standing::OtherCluster => {
+                        (address, Some(standing.reason().to_owned()))
+                    }
+                    Standing::Voting | Standing::Restarted | Standing::NoCluster => (address, None),
+                },
+            };
+            if let Some(reason) = reason.clone().filter(|_| reason != *noted) {
+                self.events.push_back(WatchEvent::LeftAlone { node: node.clone(), reason });
+            }
+            *noted = reason;
         }
     }
 
