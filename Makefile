@@ -50,7 +50,7 @@ MODELS := "" "--clients 2 --late-grants --renewals --reissues 1 --highest-initia
 BALLOTS := --clients 0 --ballots 2 --scenario
 CHANGES := "$(BALLOTS) two-replacements --restarts 2" \
 	"$(BALLOTS) replacement-and-growth --restarts 1" \
-	"--exclusive --renewals --restarts 1" "--scenario growth --stepwise-acquires"
+	"--exclusive --renewals --restarts 1" "--scenario growth --restarts 1"
 endif
 
 model:

@@ -91,7 +91,7 @@
 //! - The wait protects only the leases. Tokens stay unique without it, because the sources of the
 //!   copy have closed: they seal nothing under the old change any more.
 //! - A close need not be limited to the processes that promised, if the promises are read again and
-//!   an admission restores them.
+//!   an admission restores them. This was checked with one restart.
 
 mod admission;
 mod client;
