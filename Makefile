@@ -47,11 +47,18 @@ MODELS := "$(MODEL)"
 else
 MODELS := "" "--clients 2 --late-grants --renewals --reissues 1 --highest-initial-counter 0" \
 	"$(JOINS) --failed-tries" "$(JOINS) --nodes 5 --highest-initial-counter 0"
+BALLOTS := --clients 0 --ballots 2 --scenario
+CHANGES := "$(BALLOTS) two-replacements --restarts 2" \
+	"$(BALLOTS) replacement-and-growth --restarts 1" \
+	"--exclusive --renewals --restarts 1" "--scenario growth --restarts 1"
 endif
 
 model:
 	for model in $(MODELS); do \
 		cargo run --package redlock-model --example explore --release -- $$model || exit 1; \
+	done
+	for change in $(CHANGES); do \
+		cargo run --package redlock-model --example explore_change --release -- $$change || exit 1; \
 	done
 
 # install PACKAGE FORMULA: installs a Debian package, or a Homebrew formula on macOS.

@@ -30,6 +30,8 @@
 //! - The checks: [`properties`] says what must hold. `model` is what stateright explores. `safety`
 //!   and `liveness` run the checks.
 //!
+//! [`change`] is a second, separate model: the members of the cluster change.
+//!
 //! The tests are the best examples. No single model has everything, because it would have too many
 //! states: each test says what its model has. `examples/explore.rs` checks a model of any limits.
 //!
@@ -82,6 +84,7 @@
 
 mod action;
 mod atomic;
+pub mod change;
 mod client;
 mod config;
 mod dead_variables;

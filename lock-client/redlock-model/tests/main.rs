@@ -5,6 +5,7 @@
 
 mod acquire;
 mod admission;
+mod change;
 mod join;
 mod liveness;
 mod reissue;
