@@ -39,6 +39,15 @@
 //! A joined node has a grant of its own if its counter had reached the lease's token. Each request
 //! names the grant on its node. A client that adopts a lease learns the grants from the answers.
 //!
+//! # Members
+//! The nodes' records name the members. Each change of them begins an *epoch*, and a node votes in
+//! one epoch only. A round, a renewal or a reissue asks for the votes of one epoch; if the members
+//! have changed, it is repeated with the new ones. A change first *closes* the old epoch: the old
+//! members decide on the new ones, and each that accepts them votes in the new epoch from then on.
+//! Once a majority has, no majority is left for the old epoch. So a node that was replaced and comes
+//! back does no harm, although it still votes in the old epoch. A new member votes when it is
+//! admitted, like a node that restarted.
+//!
 //! # Waiting
 //! Waiters are notified when the lock was freed on a majority of the nodes. There is no
 //! fair order: the nodes would have to agree on one. If several clients try at once, each may get
@@ -51,12 +60,18 @@
 //! second. After five seconds without an answer, there is a new connection.
 //!
 //! # The code
-//! [`Redlock`] asks for rounds, renewals and releases. A round is in `round.rs`, its
-//! votes are counted in `tally.rs`. The scripts that run on the nodes are the `.lua` files:
-//! `grant.lua` grants the lock, `seal.lua` seals a token, `join.lua` takes a free node for a lease.
-//! `exchange.rs` renews and reissues, `votes.rs` counts the nodes, and `regain.rs` joins. `lease.rs`
-//! has what the client knows of each lease. `membership.rs` decides whether a node may vote.
+//! [`Redlock`] runs each step on the nodes of the current epoch (`current_nodes.rs`). `acquire.rs`
+//! runs rounds. A round is in `round.rs`, its votes are counted in `tally.rs`. The scripts that run
+//! on the nodes are the `.lua` files: `grant.lua` grants the lock, `seal.lua` seals a token,
+//! `join.lua` takes a free node for a lease. `exchange.rs` renews and reissues, `votes.rs` counts the
+//! nodes, and `regain.rs` joins. `lease.rs` has what the client knows of each lease. `membership.rs`
+//! decides whether a node may vote, and `discovery.rs` finds the members. The operator's part is in
+//! [`operator`].
 
+mod acquire;
+mod current_nodes;
+mod discovery;
+mod epoch;
 mod exchange;
 mod lease;
 mod majority;
@@ -68,8 +83,10 @@ mod nodes;
 pub mod operator;
 mod outcome;
 mod patience;
+mod peer;
 mod persistence;
 mod regain;
+mod release;
 mod reply;
 mod request;
 mod round;
@@ -80,80 +97,64 @@ mod votes;
 mod wakeups;
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
 use fence::{Holder, ResourceName, Token};
-use tokio::{sync::oneshot, time::sleep};
 
 use self::{
+    acquire::Acquire,
+    current_nodes::CurrentNodes,
     lease::{Lease, Leases},
-    node::Node,
     node_urls::NodeUrl,
-    nodes::Nodes,
-    outcome::Outcome,
     patience::Patience,
+    release::release,
     request::Request,
-    round::Round,
 };
 use crate::{
     Locks, Moment, Order, Ttl,
     backend::{Attempt, Backend, BackendError, BackendFuture, Ownership, Status, Wakeups},
-    redis::{TimeLimits, keys::Keys, wakeups::Subscriptions},
+    redis::{TimeLimits, keys::Keys},
 };
 
 pub use self::{majority::majority, node_urls::InvalidNodes};
 
-/// How often in a row a round may be split between rivals before the lock counts as contended.
-const MOST_SPLITS: u32 = 8;
-/// How long split rounds are retried.
-const SPLIT_PATIENCE: Duration = Duration::from_millis(300);
-const LONGEST_SPLIT_PAUSE: Duration = Duration::from_millis(100);
 /// How long the token of an adopted lease is remembered without a renewal.
 const ADOPTION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Locks on a majority of independent Redis nodes.
 #[derive(Clone)]
 pub struct Redlock {
-    nodes: Arc<Nodes>,
-    subscriptions: Vec<Subscriptions>,
+    nodes: Arc<CurrentNodes>,
     rounds: Arc<AtomicU64>,
     leases: Arc<Leases>,
 }
 
 impl std::fmt::Debug for Redlock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Redlock").field("nodes", &self.nodes.len()).finish_non_exhaustive()
+        f.debug_struct("Redlock")
+            .field("nodes", &self.nodes.get().addresses())
+            .finish_non_exhaustive()
     }
 }
 
 impl Redlock {
     /// Creates a client of a cluster of 3, 5 or another odd number of nodes, each of them a single
-    /// Redis. It connects to a node when it first uses it. All clients must name the same nodes.
+    /// Redis. It connects to a node when it first uses it. It must name a majority of the members,
+    /// and learns the others from them. It reaches a member that it does not name at the address
+    /// that the operator gave, with the user, the password and the certificates of the first URL.
     ///
     /// The URLs are those of [`Redis::open`](crate::redis::Redis::open), without Sentinels and Clusters.
     ///
     /// # Errors
     /// [`InvalidNodes`] if the URLs do not name such nodes.
     pub fn open<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self, InvalidNodes> {
-        let nodes: Vec<_> = NodeUrl::parse_all(urls)?.into_iter().map(Node::new).collect();
-        Ok(Self::with_nodes(Nodes::new(nodes)))
+        Ok(Self::with_nodes(CurrentNodes::new(NodeUrl::parse_all(urls)?, Patience::default())))
     }
 
-    fn with_nodes(nodes: Nodes) -> Self {
-        let limits = nodes.patience().0;
-        let subscriptions =
-            nodes.servers().map(|server| Subscriptions::new(server, limits)).collect();
-        Self {
-            nodes: Arc::new(nodes),
-            subscriptions,
-            rounds: Arc::default(),
-            leases: Arc::default(),
-        }
+    fn with_nodes(nodes: CurrentNodes) -> Self {
+        Self { nodes: Arc::new(nodes), rounds: Arc::default(), leases: Arc::default() }
     }
 
     /// Waits this long for the votes of the nodes, instead of half a second. It suits nodes that are
@@ -167,33 +168,13 @@ impl Redlock {
         Self::with_nodes(self.nodes.with_patience(Patience(TimeLimits::new(timeout))))
     }
 
-    /// Returns the holder of a new round of an acquire.
-    fn new_holder(&self, acquire: &Holder) -> Holder {
-        let round = self.rounds.fetch_add(1, Ordering::Relaxed);
-        let holder = format!("{}-{round}", acquire.as_str());
-        holder.parse().expect("a random holder and a number are visible ASCII, and short")
-    }
-
     /// Returns what this client knows of a lease. A lease that it has not acquired itself starts with
     /// the token of its grant.
     fn lease(&self, ownership: &Ownership, ttl: Ttl) -> Arc<Lease> {
         self.leases.get(&ownership.holder).unwrap_or_else(|| {
             let valid_until = Moment::now() + ttl.reliable();
-            self.leases.start(ownership.clone(), self.nodes.len(), ownership.grant, valid_until)
+            self.leases.start(ownership.clone(), ownership.grant, valid_until)
         })
-    }
-
-    /// Runs one round in the background, and returns its outcome.
-    async fn run_round(
-        &self,
-        name: &ResourceName,
-        holder: Holder,
-        ttl: Ttl,
-    ) -> Result<Outcome, BackendError> {
-        let (report, outcome) = oneshot::channel();
-        let round = Round::new(self.nodes.clone(), name, holder, ttl);
-        self.nodes.background().spawn(round.run(report));
-        outcome.await.map_err(|_| unavailable("no majority has sealed a token in time"))
     }
 }
 
@@ -220,37 +201,12 @@ impl Backend for Redlock {
                     "Redlock has no fair order, because its nodes keep no common queue".into(),
                 ));
             }
-            // Counted from the first answers: before them, the nodes may have to be connected.
-            let mut first_split = None;
-            let mut splits = 0;
-            loop {
-                let asked = Moment::now();
-                let holder = self.new_holder(holder);
-                let contention = match self.run_round(name, holder.clone(), ttl).await? {
-                    Outcome::Sealed(sealed) => {
-                        let token = sealed.accept();
-                        let token =
-                            token.ok_or_else(|| unavailable("the lock was accepted too late"))?;
-                        let ownership = Ownership { holder, grant: token };
-                        let valid_until = asked + ttl.reliable();
-                        self.leases.start(ownership.clone(), self.nodes.len(), token, valid_until);
-                        return Ok(Attempt::Granted { token, ownership, asked });
-                    }
-                    Outcome::Held(contention) => return Ok(Attempt::Busy(contention)),
-                    Outcome::Split(contention) => contention,
-                    Outcome::TooFewAnswers(errors) => {
-                        return Err(self.nodes.not_acquired(ttl, &errors));
-                    }
-                };
-                let first_split = *first_split.get_or_insert_with(Moment::now);
-                if splits == MOST_SPLITS || first_split.elapsed() > SPLIT_PATIENCE {
-                    return Ok(Attempt::Busy(contention));
-                }
-                // Rivals that meet again wait for random, growing times, until one of them is alone.
-                splits += 1;
-                let longest = (asked.elapsed() * 2_u32.pow(splits)).min(LONGEST_SPLIT_PAUSE);
-                sleep(longest.mul_f64(fastrand::f64())).await;
+            let acquire = Acquire { rounds: &self.rounds, name, holder, ttl };
+            let attempt = self.nodes.run(|nodes| acquire.run(nodes)).await?;
+            if let Attempt::Granted { token, ownership, asked } = &attempt {
+                self.leases.start(ownership.clone(), *token, *asked + ttl.reliable());
             }
+            Ok(attempt)
         })
     }
 
@@ -261,8 +217,9 @@ impl Backend for Redlock {
         ttl: Ttl,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
-            let keys = Arc::new(Keys::new(name));
-            exchange::renew(&self.nodes, &keys, &self.lease(ownership, ttl), ttl).await
+            let (keys, lease) = (&Arc::new(Keys::new(name)), &self.lease(ownership, ttl));
+            let renew = |nodes| async move { exchange::renew(&nodes, keys, lease, ttl).await };
+            self.nodes.run(renew).await
         })
     }
 
@@ -273,9 +230,10 @@ impl Backend for Redlock {
         above: Token,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
-            let keys = Arc::new(Keys::new(name));
-            let lease = self.lease(ownership, Ttl::MAX);
-            exchange::reissue(&self.nodes, &keys, &lease, above).await
+            let (keys, lease) = (&Arc::new(Keys::new(name)), &self.lease(ownership, Ttl::MAX));
+            let reissue =
+                |nodes| async move { exchange::reissue(&nodes, keys, lease, above).await };
+            self.nodes.run(reissue).await
         })
     }
 
@@ -292,25 +250,8 @@ impl Backend for Redlock {
             }
             // From here on, the lease joins no node.
             let height = self.leases.end(holder).map(|lease| lease.height());
-            let (keys, holder) = (Keys::new(name), holder.clone());
-            let release = move |_, _: &_| script::release(&keys, &holder, token.max(height));
-            let mut answers = self.nodes.ask_all::<bool>(Request::Release, release);
-            let (mut released, mut not_ours, mut errors) = (0, 0, Vec::new());
-            let majority = self.nodes.majority();
-            // The lock may have been ours on nodes that do not answer.
-            let is_lost = |not_ours| not_ours > self.nodes.len() - majority;
-            while released < majority && !is_lost(not_ours) {
-                match answers.recv().await {
-                    Some((_, Ok(true))) => released += 1,
-                    Some((_, Ok(false))) => not_ours += 1,
-                    Some((node, Err(error))) => errors.push((node, error)),
-                    None => break,
-                }
-            }
-            if released + not_ours < majority {
-                return Err(self.nodes.no_majority(&errors));
-            }
-            Ok(!is_lost(not_ours))
+            let (keys, token) = (&Keys::new(name), token.max(height));
+            self.nodes.run(|nodes| release(nodes, keys, holder, token)).await
         })
     }
 
@@ -321,13 +262,15 @@ impl Backend for Redlock {
         _: Order,
     ) -> BackendFuture<'a, Wakeups> {
         Box::pin(async move {
-            let subscribed = wakeups::subscribe(&self.subscriptions, Keys::new(name).freed()).await;
-            subscribed.map_err(|errors| self.nodes.no_majority(&errors))
+            let nodes = self.nodes.get();
+            let subscriptions = nodes.subscriptions();
+            let subscribed = wakeups::subscribe(&subscriptions, Keys::new(name).freed()).await;
+            subscribed.map_err(|errors| nodes.no_majority(&errors))
         })
     }
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
-        Box::pin(status::read(&self.nodes, name))
+        Box::pin(self.nodes.run(move |nodes| async move { status::read(&nodes, name).await }))
     }
 
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
@@ -338,19 +281,15 @@ impl Backend for Redlock {
     fn adopt(&self, ownership: &Ownership, token: Token) {
         if self.leases.get(&ownership.holder).is_none() {
             let until = Moment::now() + ADOPTION_PATIENCE;
-            self.leases.start(ownership.clone(), self.nodes.len(), token, until);
+            self.leases.start(ownership.clone(), token, until);
         }
     }
 
     fn answer_timeout(&self) -> Duration {
-        self.nodes.timeout(Request::Vote)
+        self.nodes.get().timeout(Request::Vote)
     }
 
     fn address(&self) -> String {
-        self.nodes.addresses()
+        self.nodes.get().addresses()
     }
-}
-
-fn unavailable(reason: &'static str) -> BackendError {
-    BackendError::Unavailable(reason.into())
 }

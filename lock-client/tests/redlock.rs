@@ -1,6 +1,7 @@
 //! Locks on a majority of independent nodes.
 
 mod acquiring;
+mod changing;
 mod cluster;
 mod far_nodes;
 mod holding;

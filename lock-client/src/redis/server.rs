@@ -66,6 +66,17 @@ impl Server {
         matches!(self.0, Kind::Node(_))
     }
 
+    /// Returns the single node at another address, with the same user, password, database and
+    /// certificates. `None` if the address is invalid.
+    #[cfg(feature = "redlock")]
+    pub(crate) fn at(&self, address: &str) -> Option<Self> {
+        match &self.0 {
+            Kind::Node(node) => Some(Self(Kind::Node(Box::new(node.at(address)?)))),
+            #[cfg(any(feature = "cluster", feature = "sentinel"))]
+            _ => None,
+        }
+    }
+
     /// Connects; through Sentinels, to the present primary.
     pub(super) async fn connect(&self, limits: TimeLimits) -> RedisResult<Transport> {
         match &self.0 {

@@ -40,8 +40,8 @@ pub(super) struct Lease {
 
 #[derive(Debug)]
 struct State {
-    /// The grant on each node, as far as it is known.
-    grants: Vec<Token>,
+    /// The grant on each node, by its address, if it is not the one that most nodes have in common.
+    grants: HashMap<String, Token>,
     /// The highest token that a majority of counting nodes has sealed. A node counts if its floor
     /// is below it.
     height: Token,
@@ -55,16 +55,15 @@ struct State {
 }
 
 impl Leases {
-    /// Starts a lease on so many nodes.
+    /// Starts a lease.
     pub(super) fn start(
         &self,
         ownership: Ownership,
-        nodes: usize,
         token: Token,
         valid_until: Moment,
     ) -> Arc<Lease> {
         let state = State {
-            grants: vec![ownership.grant; nodes],
+            grants: HashMap::new(),
             height: token,
             token,
             regained: None,
@@ -103,13 +102,14 @@ impl Leases {
 
 impl Lease {
     /// The ownership on one node.
-    pub(super) fn ownership_on(&self, node: usize) -> Ownership {
-        Ownership { holder: self.ownership.holder.clone(), grant: self.state().grants[node] }
+    pub(super) fn ownership_on(&self, address: &str) -> Ownership {
+        let grant = self.state().grants.get(address).copied().unwrap_or(self.ownership.grant);
+        Ownership { holder: self.ownership.holder.clone(), grant }
     }
 
     /// Records the grant on a node.
-    pub(super) fn set_grant(&self, node: usize, grant: Token) {
-        self.state().grants[node] = grant;
+    pub(super) fn set_grant(&self, address: &str, grant: Token) {
+        self.state().grants.insert(address.to_owned(), grant);
     }
 
     /// The token that a majority of counting nodes has sealed.

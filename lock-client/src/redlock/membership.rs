@@ -1,7 +1,7 @@
 //! A node's membership in a cluster, and whether it may vote.
 //!
 //! A node that has lost counters must not vote. So each node keeps a record: the cluster that
-//! admitted it, and the process that was admitted. The process is known by its `run_id`, which
+//! admitted it, the epoch in which it takes part, and the process that was admitted. The process is known by its `run_id`, which
 //! Redis creates anew at each start. A process with another `run_id` has no vote: it may have come
 //! up with nothing, or with an old file, which restores the record together with old counters.
 //! Settings prove nothing here: a file that was switched off meanwhile also brings both back.
@@ -10,33 +10,40 @@ use std::collections::HashMap;
 
 use redis::{ErrorKind, RedisError, RedisResult, aio::ConnectionLike};
 
-use super::node_error::NodeError;
+use super::{
+    epoch::{Ballots, Epoch, Previous},
+    node_error::NodeError,
+};
 use crate::redis::keys::Keys;
 
 /// A node's right to vote, as it was when the client connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Membership {
-    /// The cluster's id.
-    pub(super) cluster: String,
     /// The process that was admitted. The client is connected to it.
     pub(super) run_id: String,
-    /// The longest ttl that the cluster grants.
-    pub(super) max_ttl_ms: u64,
+    /// The node's address among the members.
+    pub(super) address: String,
+    /// The epoch in which it votes.
+    pub(super) epoch: Epoch,
 }
 
 /// The record of its membership that a node keeps.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    /// The cluster's id.
-    pub(super) cluster: String,
-    /// The number of nodes in the cluster.
-    pub(super) nodes: usize,
-    /// The longest ttl that the cluster grants.
-    pub(super) max_ttl_ms: u64,
+    /// The epoch in which the node takes part.
+    pub(super) epoch: Epoch,
+    /// The node's address among the members.
+    pub(super) address: String,
     /// The process that was admitted; `None` before the first.
     pub(super) admitted: Option<String>,
     /// The process that was prepared for admission while the cluster was being started.
     pub(super) prepared: Option<String>,
+    /// The epoch before, if the node voted in it until the members changed.
+    pub(super) previous: Option<Previous>,
+    pub(super) ballots: Ballots,
+    /// Whether the change that began the epoch is known to be decided. If not, another may be
+    /// decided instead.
+    pub(super) is_decided: bool,
 }
 
 /// The standing of a process in its node's cluster.
@@ -48,6 +55,10 @@ pub(super) enum Standing {
     Restarted,
     /// The cluster was not started completely. The node has never voted.
     Prepared,
+    /// The process was admitted, but takes part in another epoch than the current one.
+    OtherEpoch,
+    /// The node is no member in the current epoch.
+    Removed,
     /// The node belongs to another cluster.
     OtherCluster,
     /// The node belongs to no cluster.
@@ -55,19 +66,16 @@ pub(super) enum Standing {
 }
 
 impl Membership {
-    /// Reads a node's membership in a cluster of so many nodes.
+    /// Reads a node's membership.
     ///
     /// # Errors
-    /// If the node may not vote.
-    pub(super) async fn read(
-        connection: &mut impl ConnectionLike,
-        nodes: usize,
-    ) -> Result<Self, NodeError> {
+    /// If the node may not vote in any epoch.
+    pub(super) async fn read(connection: &mut impl ConnectionLike) -> Result<Self, NodeError> {
         let run_id = read_run_id(connection).await?;
         let record = Record::read(connection).await?;
-        match (Standing::determine(&run_id, record.as_ref(), nodes), record) {
-            (Standing::Voting, Some(Record { cluster, max_ttl_ms, .. })) => {
-                Ok(Self { cluster, run_id, max_ttl_ms })
+        match (Standing::determine(&run_id, record.as_ref(), None), record) {
+            (Standing::Voting, Some(Record { address, epoch, .. })) => {
+                Ok(Self { run_id, address, epoch })
             }
             (standing, _) => Err(NodeError::NoVote(standing.reason().to_owned())),
         }
@@ -75,14 +83,26 @@ impl Membership {
 }
 
 impl Standing {
-    /// Compares a process with its node's record.
-    pub(super) fn determine(run_id: &str, record: Option<&Record>, nodes: usize) -> Self {
+    /// Compares a process with its node's record, and the record with the current epoch, if that is
+    /// known.
+    pub(super) fn determine(
+        run_id: &str,
+        record: Option<&Record>,
+        current: Option<&Epoch>,
+    ) -> Self {
         let Some(record) = record else { return Self::NoCluster };
-        if record.nodes != nodes {
-            return Self::OtherCluster;
+        if let Some(current) = current {
+            if record.epoch.cluster != current.cluster {
+                return Self::OtherCluster;
+            }
+            if !current.has_member(&record.address) {
+                return Self::Removed;
+            }
         }
+        let is_current = current.is_none_or(|current| record.epoch.change == current.change);
         match &record.admitted {
-            Some(admitted) if admitted == run_id => Self::Voting,
+            Some(admitted) if admitted == run_id && is_current => Self::Voting,
+            Some(admitted) if admitted == run_id => Self::OtherEpoch,
             None if record.prepared.as_deref() == Some(run_id) => Self::Prepared,
             _ => Self::Restarted,
         }
@@ -99,9 +119,12 @@ impl Standing {
             Self::Prepared => {
                 "its cluster was not started completely: run `lock-client node init` again"
             }
+            Self::OtherEpoch => {
+                "it missed a change of the members: run `lock-client node admit` for it"
+            }
+            Self::Removed => "it is no member any more: stop it, and name the new members",
             Self::OtherCluster => {
-                "it belongs to another cluster, or to a cluster of another size: name all nodes of \
-                 one cluster, and no others"
+                "it belongs to another cluster: name all nodes of one cluster, and no others"
             }
             Self::NoCluster => {
                 "it belongs to no cluster: run `lock-client node init` to start one, or \
@@ -121,9 +144,11 @@ impl Record {
 
     fn from_fields(mut fields: HashMap<String, String>) -> Option<Self> {
         Some(Self {
-            cluster: fields.remove("cluster")?,
-            nodes: fields.get("nodes")?.parse().ok()?,
-            max_ttl_ms: fields.get("max_ttl_ms")?.parse().ok()?,
+            epoch: Epoch::from_fields(&fields)?,
+            previous: Previous::from_fields(&fields),
+            ballots: Ballots::from_fields(&fields),
+            is_decided: fields.contains_key("decided"),
+            address: fields.remove("address")?,
             admitted: fields.remove("run_id"),
             prepared: fields.remove("prepared"),
         })

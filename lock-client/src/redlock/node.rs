@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    redis::{Server, line::Line, script::Call, transport::Transport},
+    redis::{line::Line, script::Call, transport::Transport, wakeups::Subscriptions},
 };
 
 /// How long after a failed connection the next is attempted.
@@ -25,9 +25,9 @@ const MOST_UNANSWERED: u32 = 1000;
 
 /// One node of a cluster.
 pub(super) struct Node {
-    server: Arc<Server>,
-    address: String,
+    url: NodeUrl,
     patience: Patience,
+    subscriptions: Subscriptions,
     connection: Mutex<Connection>,
     /// Held by the task that connects: there is one at a time.
     connecting: tokio::sync::Mutex<()>,
@@ -59,41 +59,34 @@ pub(super) struct Voter {
 }
 
 impl Voter {
-    /// The id of the cluster that the node belongs to.
-    pub(super) fn cluster(&self) -> &str {
-        &self.membership.cluster
+    /// The node's membership.
+    pub(super) fn membership(&self) -> &Membership {
+        &self.membership
     }
 }
 
 impl Node {
-    pub(super) fn new(url: NodeUrl) -> Self {
+    pub(super) fn new(url: NodeUrl, patience: Patience) -> Self {
         Self {
-            server: Arc::new(url.server),
-            address: url.address,
-            patience: Patience::default(),
-            connection: Mutex::new(Connection::None),
-            connecting: tokio::sync::Mutex::default(),
-        }
-    }
-
-    /// Makes another client of the same node, not connected yet.
-    pub(super) fn with_patience(&self, patience: Patience) -> Self {
-        Self {
-            server: self.server.clone(),
-            address: self.address.clone(),
+            subscriptions: Subscriptions::new(url.server.clone(), patience.0),
+            url,
             patience,
             connection: Mutex::new(Connection::None),
             connecting: tokio::sync::Mutex::default(),
         }
     }
 
-    pub(super) fn server(&self) -> Arc<Server> {
-        self.server.clone()
+    pub(super) fn subscriptions(&self) -> Subscriptions {
+        self.subscriptions.clone()
+    }
+
+    pub(super) fn url(&self) -> &NodeUrl {
+        &self.url
     }
 
     /// The node's address, without a password.
     pub(super) fn address(&self) -> &str {
-        &self.address
+        &self.url.address
     }
 
     /// Whether there is no connection, and none has failed just now.
@@ -122,7 +115,7 @@ impl Node {
         let connecting = async {
             // There is one timeout for all nodes together, where they are asked.
             let settings = AsyncConnectionConfig::new().set_response_timeout(None);
-            let client = self.server.node().await?;
+            let client = self.url.server.node().await?;
             let mut connection =
                 client.get_multiplexed_async_connection_with_config(&settings).await?;
             let membership = Arc::new(read(&mut connection).await?);
@@ -148,7 +141,8 @@ impl Node {
     ) -> Result<T, NodeError> {
         let answer = voter.line.run(&call(&voter.membership)).await;
         if let Err(error) = &answer
-            && (voter.line.is_broken_by(error) || error.code() == Some("NOVOTE"))
+            && (voter.line.is_broken_by(error)
+                || matches!(error.code(), Some("NOVOTE" | "OTHEREPOCH")))
         {
             self.drop_connection(&voter);
         }
@@ -186,7 +180,7 @@ impl Node {
     }
 
     /// Drops a connection that is of no more use, unless there is a newer one.
-    fn drop_connection(&self, used: &Voter) {
+    pub(super) fn drop_connection(&self, used: &Voter) {
         let mut connection = self.connection();
         if let Connection::Established { voter, .. } = &*connection
             && voter.line.is_same(&used.line)

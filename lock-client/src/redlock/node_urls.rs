@@ -1,5 +1,7 @@
 //! The URLs of a cluster's nodes.
 
+use std::sync::Arc;
+
 use crate::redis::{InvalidRedisUrl, Server};
 
 /// These URLs do not name the nodes of a cluster.
@@ -21,8 +23,9 @@ pub enum InvalidNodes {
 }
 
 /// The server that one URL names.
+#[derive(Clone)]
 pub(super) struct NodeUrl {
-    pub(super) server: Server,
+    pub(super) server: Arc<Server>,
     /// The server's address, without a password.
     pub(super) address: String,
 }
@@ -33,7 +36,13 @@ impl NodeUrl {
         if !server.is_single_node() {
             return Err(InvalidNodes::NotSingle);
         }
-        Ok(Self { address: server.to_string(), server })
+        Ok(Self { address: server.to_string(), server: Arc::new(server) })
+    }
+
+    /// Returns the node at another address, with the same user, password and certificates. `None`
+    /// if the address is invalid.
+    pub(super) fn at(&self, address: &str) -> Option<Self> {
+        Some(Self { address: address.to_owned(), server: Arc::new(self.server.at(address)?) })
     }
 
     /// Parses the URLs of all nodes.

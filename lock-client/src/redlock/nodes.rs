@@ -3,21 +3,23 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::FromRedisValue;
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{
+    epoch::Epoch,
     majority::majority,
     membership::Membership,
     node::{Availability, Node, Voter},
     node_error::NodeError,
+    node_urls::NodeUrl,
     patience::Patience,
     request::Request,
 };
@@ -25,16 +27,18 @@ use crate::{
     Ttl,
     backend::BackendError,
     background::Background,
-    redis::{Server, script::Call},
+    redis::{script::Call, wakeups::Subscriptions},
 };
 
-/// The nodes of a cluster.
+/// The nodes of a cluster, in one epoch.
 pub(super) struct Nodes {
     nodes: Vec<Node>,
     /// The membership of each node when it was last connected to.
     members: Mutex<Vec<Option<Membership>>>,
-    /// Whether nodes of different clusters have been seen.
-    mixed: AtomicBool,
+    /// The epoch in which the nodes vote; unknown until a majority of them has named it.
+    epoch: OnceLock<Epoch>,
+    /// Whether a node was found that votes in another epoch.
+    is_outdated: AtomicBool,
     /// The requests that continue after a majority has answered.
     background: Background,
     patience: Patience,
@@ -44,24 +48,22 @@ pub(super) struct Nodes {
 pub(super) type Answers<T> = mpsc::UnboundedReceiver<(usize, Result<T, NodeError>)>;
 
 impl Nodes {
-    pub(super) fn new(nodes: Vec<Node>) -> Self {
+    /// Creates a client of these nodes, which is not connected yet. They must vote in the epoch, if
+    /// one is given.
+    pub(super) fn new(
+        urls: &[NodeUrl],
+        epoch: Option<Epoch>,
+        patience: Patience,
+        background: Background,
+    ) -> Self {
         Self {
-            members: Mutex::new(vec![None; nodes.len()]),
-            mixed: AtomicBool::new(false),
-            nodes,
-            background: Background::default(),
-            patience: Patience::default(),
+            nodes: urls.iter().map(|url| Node::new(url.clone(), patience)).collect(),
+            members: Mutex::new(vec![None; urls.len()]),
+            epoch: epoch.map_or_else(OnceLock::new, OnceLock::from),
+            is_outdated: AtomicBool::new(false),
+            background,
+            patience,
         }
-    }
-
-    /// Makes another client of the same nodes, not connected yet.
-    pub(super) fn with_patience(&self, patience: Patience) -> Self {
-        let nodes = self.nodes.iter().map(|node| node.with_patience(patience)).collect();
-        Self { patience, ..Self::new(nodes) }
-    }
-
-    pub(super) fn patience(&self) -> Patience {
-        self.patience
     }
 
     /// How long all nodes together have for their answers to a request.
@@ -74,8 +76,17 @@ impl Nodes {
         self.nodes.iter().map(Node::address).collect::<Vec<_>>().join(", ")
     }
 
-    pub(super) fn servers(&self) -> impl Iterator<Item = Arc<Server>> {
-        self.nodes.iter().map(Node::server)
+    pub(super) fn subscriptions(&self) -> Vec<Subscriptions> {
+        self.nodes.iter().map(Node::subscriptions).collect()
+    }
+
+    pub(super) fn urls(&self) -> impl Iterator<Item = &NodeUrl> {
+        self.nodes.iter().map(Node::url)
+    }
+
+    /// The address of a node, without a password.
+    pub(super) fn address(&self, node: usize) -> &str {
+        self.nodes[node].address()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -90,41 +101,91 @@ impl Nodes {
         &self.background
     }
 
+    /// The epoch in which the nodes vote, if it is known.
+    pub(super) fn epoch(&self) -> Option<&Epoch> {
+        self.epoch.get()
+    }
+
+    /// Whether the nodes may not be the members any more.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.is_outdated.load(Ordering::Relaxed)
+    }
+
     /// Gives nodes without a connection a moment to connect. Otherwise a client would acquire its
     /// first lock on the fastest nodes alone.
     pub(super) async fn connect(self: &Arc<Self>) {
         if self.nodes.iter().any(Node::is_unconnected) {
-            let connecting = (0..self.len()).map(|node| self.voter(node, Request::Vote));
-            let _ = timeout(self.patience.first_connection(), join_all(connecting)).await;
+            let mut connecting: FuturesUnordered<_> =
+                (0..self.len()).map(|node| self.connected(node, Request::Vote)).collect();
+            let all = async { while connecting.next().await.is_some() {} };
+            let _ = timeout(self.patience.first_connection(), all).await;
         }
     }
 
-    /// Returns a node that can be asked now and may vote. Connects to it if needed.
+    /// Waits until a majority of the nodes has named the epoch, or can't.
+    pub(super) async fn learn_epoch(self: &Arc<Self>) {
+        if self.epoch.get().is_some() || self.is_outdated() {
+            return;
+        }
+        let mut connecting: FuturesUnordered<_> =
+            (0..self.len()).map(|node| self.connected(node, Request::Vote)).collect();
+        let learning = async {
+            while self.epoch.get().is_none() && !self.is_outdated() {
+                if connecting.next().await.is_none() {
+                    return;
+                }
+            }
+        };
+        let _ = timeout(self.timeout(Request::Vote), learning).await;
+        // Fewer nodes than a majority may know that the members are others.
+        if self.epoch.get().is_none() && self.may_be_others() {
+            self.is_outdated.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns a node that can be asked now and may vote in the epoch of these nodes. Connects to it
+    /// if needed.
     pub(super) async fn voter(
         self: &Arc<Self>,
         node: usize,
         request: Request,
     ) -> Result<Voter, NodeError> {
-        let voter = match self.nodes[node].availability(request) {
-            Availability::Ready(voter) => voter,
-            Availability::Unavailable(error) => return Err(error),
+        let voter = self.connected(node, request).await?;
+        // A release grants nothing, so it needs no vote.
+        if request == Request::Vote
+            && let Err(error) = self.check_epoch(voter.membership())
+        {
+            // The next connection reads the membership again.
+            self.nodes[node].drop_connection(&voter);
+            return Err(error);
+        }
+        Ok(voter)
+    }
+
+    /// Returns a node that can be asked now. Connects to it if needed.
+    async fn connected(
+        self: &Arc<Self>,
+        node: usize,
+        request: Request,
+    ) -> Result<Voter, NodeError> {
+        match self.nodes[node].availability(request) {
+            Availability::Ready(voter) => Ok(voter),
+            Availability::Unavailable(error) => Err(error),
             Availability::NeedsConnection(last_error) => {
                 let nodes = self.clone();
                 // It continues if this caller stops waiting: later callers use the connection, too.
                 let connecting = self.background.spawn(async move {
                     let read_membership = async |connection: &mut _| {
-                        let membership = Membership::read(connection, nodes.len()).await?;
+                        let membership = Membership::read(connection).await?;
                         nodes.register(node, &membership)?;
                         Ok(membership)
                     };
                     nodes.nodes[node].connect(last_error, read_membership).await
                 });
                 let ended = |_| Err(NodeError::NoAnswer("the runtime has ended".to_owned()));
-                connecting.await.unwrap_or_else(ended)?
+                connecting.await.unwrap_or_else(ended)
             }
-        };
-        self.check_cluster(&voter)?;
-        Ok(voter)
+        }
     }
 
     /// Runs a script on a node that may vote.
@@ -134,7 +195,11 @@ impl Nodes {
         voter: Voter,
         call: impl FnOnce(&Membership) -> Call,
     ) -> Result<T, NodeError> {
-        self.nodes[node].run(voter, call).await
+        let answer = self.nodes[node].run(voter, call).await;
+        if let Err(NodeError::OtherEpoch(_)) = answer {
+            self.is_outdated.store(true, Ordering::Relaxed);
+        }
+        answer
     }
 
     /// Asks all nodes at once, in the background. The caller may stop reading once it has enough
@@ -170,8 +235,8 @@ impl Nodes {
         answers
     }
 
-    /// The error when too few nodes have voted. It may be retried, unless so many nodes refuse that
-    /// the others are no majority.
+    /// The error when too few nodes have voted. It may be retried, unless no majority has ever voted
+    /// and so many nodes refuse that the others are no majority.
     pub(super) fn no_majority(&self, errors: &[(usize, NodeError)]) -> BackendError {
         // The request itself is wrong, whatever else is wrong with the nodes.
         if let Some(long) = errors.iter().find(|(_, error)| matches!(error, NodeError::LongTtl(_)))
@@ -190,7 +255,8 @@ impl Nodes {
             errors.iter().filter(|(_, error)| matches!(error, NodeError::NoVote(_))).count();
         let reason =
             format!("no majority of the {} nodes has voted: {}", self.len(), reasons.join("; "));
-        if self.len() - without_vote < self.majority() {
+        // Members of a known epoch that have no vote are admitted again.
+        if self.epoch().is_none() && self.len() - without_vote < self.majority() {
             BackendError::Rejected(reason.into())
         } else {
             BackendError::Unavailable(reason.into())
@@ -200,7 +266,7 @@ impl Nodes {
     /// The error when an acquire got too few votes. A ttl that the cluster never grants comes first:
     /// no other cure would help. One voter is enough to know it.
     pub(super) fn not_acquired(&self, ttl: Ttl, errors: &[(usize, NodeError)]) -> BackendError {
-        let longest = self.members().iter().flatten().map(|member| member.max_ttl_ms).max();
+        let longest = self.members().iter().flatten().map(|member| member.epoch.max_ttl_ms).max();
         match longest {
             Some(longest) if ttl.as_millis() > longest => BackendError::Invalid(
                 format!("the cluster grants no longer ttl than {longest} ms").into(),
@@ -209,41 +275,74 @@ impl Nodes {
         }
     }
 
-    /// Records a node's membership, and checks that no other URL names the same server.
+    /// Records a node's membership, and checks that no other URL names the same server. Once a
+    /// majority has named one epoch, the nodes vote in that one.
     fn register(&self, node: usize, membership: &Membership) -> Result<(), NodeError> {
         let mut members = self.members();
         members[node] = None;
-        let known = || {
-            let others = members.iter().enumerate();
-            others.filter_map(|(other, member)| Some((other, member.as_ref()?)))
+        let mut known = members.iter().enumerate();
+        let is_same = |member: &Option<Membership>| {
+            member.as_ref().is_some_and(|m| m.run_id == membership.run_id)
         };
-        if let Some((other, _)) = known().find(|(_, member)| member.run_id == membership.run_id) {
+        if let Some((other, _)) = known.find(|(_, member)| is_same(member)) {
             let (address, number) = (self.nodes[other].address(), self.len());
             return Err(NodeError::NoVote(format!(
                 "it is the same server as {address}: name {number} different servers"
             )));
         }
-        if known().any(|(_, member)| member.cluster != membership.cluster) {
-            self.mixed.store(true, Ordering::Relaxed);
-        }
         members[node] = Some(membership.clone());
-        Ok(())
+        if self.epoch.get().is_none() {
+            let epoch = &membership.epoch;
+            let others = members.iter().flatten().filter(|other| other.epoch == *epoch);
+            if others.count() < self.majority() {
+                return Ok(());
+            }
+            if !self.are_members(epoch, &members) {
+                self.is_outdated.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
+            self.epoch.get_or_init(|| epoch.clone());
+        }
+        drop(members);
+        self.check_epoch(membership)
     }
 
-    /// If the nodes belong to different clusters, only those of the largest may vote.
-    fn check_cluster(&self, voter: &Voter) -> Result<(), NodeError> {
-        if !self.mixed.load(Ordering::Relaxed) {
-            return Ok(());
-        }
+    /// Whether a node votes in an epoch of other members, or two nodes vote in different epochs.
+    fn may_be_others(&self) -> bool {
         let members = self.members();
-        let size = |cluster: &str| {
-            members.iter().flatten().filter(|member| member.cluster == cluster).count()
+        let mut epochs = members.iter().flatten().map(|member| &member.epoch);
+        let Some(first) = epochs.next() else { return false };
+        !self.are_members(first, &members) || epochs.any(|epoch| epoch != first)
+    }
+
+    /// Whether these nodes are the members of an epoch. In the first epoch, a client may reach them
+    /// at other addresses.
+    fn are_members(&self, epoch: &Epoch, known: &[Option<Membership>]) -> bool {
+        let is_here = |member: &String| {
+            let says_so = known.iter().flatten().any(|known| known.address == *member);
+            says_so || self.nodes.iter().any(|node| node.address() == member)
         };
-        let own = size(voter.cluster());
-        if members.iter().flatten().all(|other| size(&other.cluster) <= own) {
-            return Ok(());
+        epoch.members.len() == self.len()
+            && (epoch.number == 1 || epoch.members.iter().all(is_here))
+    }
+
+    /// Checks that a node votes in the epoch of these nodes. All that is asked for in one step must
+    /// be granted in one epoch.
+    fn check_epoch(&self, membership: &Membership) -> Result<(), NodeError> {
+        match self.epoch.get() {
+            Some(epoch) if membership.epoch.change == epoch.change => Ok(()),
+            Some(epoch) if membership.epoch.cluster != epoch.cluster => Err(NodeError::NoVote(
+                "it belongs to another cluster than most of the nodes".to_owned(),
+            )),
+            Some(_) => {
+                self.is_outdated.store(true, Ordering::Relaxed);
+                Err(NodeError::OtherEpoch("it votes in another epoch".to_owned()))
+            }
+            None if self.is_outdated() => {
+                Err(NodeError::OtherEpoch("the members have changed".to_owned()))
+            }
+            None => Err(NodeError::NoVote("too few nodes say who the members are".to_owned())),
         }
-        Err(NodeError::NoVote("it belongs to another cluster than most of the nodes".to_owned()))
     }
 
     fn members(&self) -> MutexGuard<'_, Vec<Option<Membership>>> {

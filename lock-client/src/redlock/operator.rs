@@ -1,10 +1,11 @@
 //! The operation of a cluster: starting it, admitting nodes, and inspecting it.
 
 mod admission;
+mod ballot;
 mod candidate;
+mod change;
 mod counters;
 mod error;
-mod peer;
 mod places;
 mod start;
 mod trial;
@@ -51,11 +52,6 @@ impl Operator {
         Self { places: self.places.answer_within(TimeLimits::new(timeout)) }
     }
 
-    /// Returns the number of nodes that make a majority.
-    pub fn majority(&self) -> usize {
-        self.places.majority()
-    }
-
     /// Starts a cluster of all nodes. Completes a start that was interrupted. `max_ttl` is the
     /// longest ttl that the cluster will grant; admissions wait that long.
     ///
@@ -86,6 +82,33 @@ impl Operator {
         Admission::request(&self.places, node).await
     }
 
+    /// Changes the members: adds nodes, and removes others. Returns the addresses of the new members
+    /// once the change is decided. [Watch](Self::watch) the nodes then, until the added ones are
+    /// admitted. From then on, this operator also knows the added nodes.
+    ///
+    /// Running leases continue. Until the added nodes are admitted, a majority of the new members
+    /// must be old ones that answer: when three nodes become five, all three.
+    ///
+    /// If it was interrupted, call it again. If another change is half done, it is finished
+    /// instead.
+    ///
+    /// # Errors
+    /// - [`OperatorError::Invalid`] if there would be fewer members than now, or an even number; if
+    ///   an added node is a replica, part of a Redis Cluster, or in another cluster; or if two URLs
+    ///   lead to one server.
+    /// - [`OperatorError::Unavailable`] if no majority of the old members votes, if an added node
+    ///   does not answer, or if another change was finished instead.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, the change may be decided, or half done. Call it again.
+    pub async fn change_members<U: AsRef<str>>(
+        &mut self,
+        add: &[U],
+        remove: &[U],
+    ) -> Result<Vec<String>, OperatorError> {
+        change::change_members(&mut self.places, add, remove).await
+    }
+
     /// Watches all nodes, and admits each one that restarts, once everything has expired that it may
     /// have voted for.
     pub fn watch(&self) -> Watcher<'_> {
@@ -107,14 +130,11 @@ impl Operator {
     }
 
     /// Tries all scripts on one node that may vote, on a lock of this name: grants, seals, renews,
-    /// raises and releases it. Nodes are numbered in the order of their URLs. With several nodes, a
+    /// raises and releases it. Nodes are numbered as [`inspect`](Self::inspect) returns them. With several nodes, a
     /// failure on one of them would go unnoticed.
     ///
     /// # Errors
     /// The step that failed, and the reason.
-    ///
-    /// # Panics
-    /// If there is no node of this number.
     pub async fn try_lock_on(
         &self,
         node: usize,

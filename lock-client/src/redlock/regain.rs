@@ -62,7 +62,7 @@ impl Regain {
                     Some((_, Ok(OwnerReply::Owned(Owned { floor, .. })))) => Some(floor),
                     Some((node, Ok(OwnerReply::Other { grant }))) => {
                         // The next renewal uses it.
-                        self.lease.set_grant(node, grant);
+                        self.lease.set_grant(self.nodes.address(node), grant);
                         None
                     }
                     Some((node, Ok(OwnerReply::NotOurs))) => {
@@ -106,7 +106,7 @@ impl Regain {
         let GrantReply::Granted { grant, floor } = self.nodes.run(node, voter, call).await? else {
             return Ok(None);
         };
-        self.lease.set_grant(node, grant);
+        lease.set_grant(self.nodes.address(node), grant);
         if self.lease.has_ended() {
             // The release may have overtaken the join.
             let voter = self.nodes.voter(node, Request::Release).await?;

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 the lock, "<token> <grant> <holder> <floor>".
 --       2 the node's membership record.
--- ARGV  1 cluster.
+-- ARGV  1 the change that began the client's epoch.
 --       2 run_id.
 --       3 holder.
 --       4 grant on this node.

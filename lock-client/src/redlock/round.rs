@@ -6,7 +6,7 @@
 use std::{
     pin::{Pin, pin},
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -19,7 +19,6 @@ use tokio::{
 };
 
 use super::{
-    node::Voter,
     node_error::NodeError,
     nodes::Nodes,
     outcome::{Outcome, SealedToken},
@@ -47,8 +46,6 @@ pub(super) struct Round {
     /// Whether the outcome is known. Then nodes that have not been asked yet are not asked any
     /// more.
     decided: AtomicBool,
-    /// The cluster of the first node that was asked. Nodes of another cluster don't count.
-    cluster: OnceLock<String>,
 }
 
 /// The requests that nodes have not answered yet.
@@ -63,7 +60,6 @@ impl Round {
             ttl,
             start: unix_millis(),
             decided: AtomicBool::new(false),
-            cluster: OnceLock::new(),
         }
     }
 
@@ -191,7 +187,7 @@ impl Round {
     }
 
     async fn grant(&self, node: usize) -> Result<Answer, NodeError> {
-        let voter = self.voter(node).await?;
+        let voter = self.nodes.voter(node, Request::Vote).await?;
         if self.decided.load(Ordering::Relaxed) {
             return Err(NodeError::NoAnswer("the round ended before it was asked".to_owned()));
         }
@@ -211,21 +207,12 @@ impl Round {
     }
 
     async fn seal(&self, seal: &Seal) -> Result<Answer, NodeError> {
-        let voter = self.voter(seal.node).await?;
+        let voter = self.nodes.voter(seal.node, Request::Vote).await?;
         let here = Ownership { holder: self.holder.clone(), grant: seal.grant };
         let call = |member: &_| script::seal(&self.keys, member, &here, seal.token, seal.token);
         let answer = self.nodes.run(seal.node, voter, call).await?;
         let is_sealed = matches!(answer, OwnerReply::Owned(_));
         Ok(if is_sealed { Answer::Sealed } else { Answer::NotSealed })
-    }
-
-    /// Returns a node that may vote in this round.
-    async fn voter(&self, node: usize) -> Result<Voter, NodeError> {
-        let voter = self.nodes.voter(node, Request::Vote).await?;
-        if self.cluster.get_or_init(|| voter.cluster().to_owned()) != voter.cluster() {
-            return Err(NodeError::NoVote("it belongs to another cluster than others".to_owned()));
-        }
-        Ok(voter)
     }
 
     /// Whether an earlier round of the same acquire has taken the lock. That round releases it in

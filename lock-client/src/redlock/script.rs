@@ -100,5 +100,5 @@ pub(super) fn release(keys: &Keys, holder: &Holder, raise_to: Option<Token>) -> 
 }
 
 fn voting(script: &'static Script, keys: impl Into<Vec<String>>, member: &Membership) -> Call {
-    script.with(keys).arg(&member.cluster).arg(&member.run_id)
+    script.with(keys).arg(&member.epoch.change).arg(&member.run_id)
 }

@@ -76,7 +76,7 @@ impl Votes {
                     votes.uncounted = votes.uncounted.max(Some(floor));
                 }
                 Ok(OwnerReply::Other { grant }) => {
-                    lease.set_grant(node, grant);
+                    lease.set_grant(nodes.address(node), grant);
                     votes.learned += 1;
                 }
                 Ok(OwnerReply::NotOurs) => {
@@ -111,8 +111,9 @@ pub(super) async fn ask_majority(
 ) -> Result<Option<(Votes, Answers<OwnerReply>)>, BackendError> {
     let mut is_first = true;
     loop {
-        let (call, asked) = (call.clone(), lease.clone());
-        let call = move |node: usize, member: &_| call(&asked.ownership_on(node), member);
+        let (call, asked, places) = (call.clone(), lease.clone(), nodes.clone());
+        let call =
+            move |node: usize, member: &_| call(&asked.ownership_on(places.address(node)), member);
         let mut answers = nodes.ask_all(Request::Vote, call);
         let votes = Votes::collect(nodes, lease, counting, &mut answers).await;
         if votes.has_majority(nodes) {

@@ -49,7 +49,7 @@ async fn without_vote(node: &Redis, locks: &Locks) -> Result<u64, String> {
             lease.release().await.unwrap();
             Ok(token)
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(crate::lock_service::with_causes(&error)),
     };
     locks.wait_for_background().await;
     rename("aside", "fenced:node").await;

@@ -18,24 +18,39 @@ mod client;
 mod disturber;
 mod handmade;
 mod history;
+mod maintenance;
 mod run;
 mod storage;
 mod witness;
 
-use std::{env, panic::AssertUnwindSafe, sync::Mutex, thread, time::Duration};
+use std::{
+    env,
+    panic::AssertUnwindSafe,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use anyhow::bail;
 use fence::ResourceName;
 use futures_util::FutureExt;
+use lock_client::redlock::operator::Operator;
+use rand::{SeedableRng, rngs::StdRng};
 use testbed::{NodeKind, RedlockNodes};
 use tokio::{runtime, time::timeout};
 
 use self::{
+    client::LONGEST_TTL,
     disturber::Disturbance,
     history::{History, Violation},
+    maintenance::maintain,
     run::Conditions,
     storage::Rule,
 };
+use crate::lock_service::ttl;
 use crate::names::name;
 use crate::start_cluster::start_cluster;
 use testbed::proxy::Odds;
@@ -68,6 +83,36 @@ async fn real_clients_keep_the_promises_of_the_model() {
         failed.push(seed);
     }
     assert!(failed.is_empty(), "{} runs failed, see above. Their seeds: {failed:?}", failed.len());
+}
+
+/// Nodes restart and are admitted again, members are replaced, and three become five.
+#[tokio::test]
+async fn real_clients_keep_the_promises_while_the_members_change() {
+    let may_restart = NodeKind::With(&["--enable-debug-command", "yes"]);
+    let nodes = RedlockNodes::start(&[may_restart; 7]).await.unwrap();
+    let operator = Operator::new(&nodes.urls()[..3]).unwrap();
+    operator.start_cluster(ttl(LONGEST_TTL.as_millis() as u64)).await.unwrap();
+    let conditions =
+        Conditions { odds: Odds::new(), disturbance: Disturbance::Maintained, rule: Rule::Fenced };
+    let done = AtomicBool::new(false);
+    let (results, work) = thread::scope(|scope| {
+        let maintaining = scope.spawn(|| {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(maintain(&nodes, StdRng::from_rng(&mut rand::rng()), &done))
+        });
+        let results = run_all(seeds(), |_| &nodes, |_| conditions.clone());
+        done.store(true, Ordering::Relaxed);
+        (results, maintaining.join().unwrap())
+    });
+    println!("{work:?}");
+    assert!(work.restarts > 0 && work.replacements > 0, "{work:?}");
+    let mut issued = 0;
+    for (seed, result) in results {
+        let history = result.unwrap_or_else(|error| panic!("seed {seed}: {error:#}"));
+        assert_eq!(conditions.violations(&history), [], "seed {seed}");
+        issued += history.issued.len();
+    }
+    assert!(issued > RUNS, "only {issued} tokens");
 }
 
 #[tokio::test]

@@ -5,6 +5,8 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+#[cfg(feature = "redlock")]
+use redis::ConnectionAddr;
 use redis::{Client, ErrorKind, IntoConnectionInfo, RedisResult, aio::MultiplexedConnection};
 
 use super::{
@@ -25,6 +27,26 @@ impl Node {
         let certificates = Certificates::read(&url.query, url.node_scheme)?;
         let info = whole.into_connection_info()?.set_tcp_settings(tcp_settings());
         Ok(Self { client: certificates.client(info)?, was_reached: AtomicBool::new(false) })
+    }
+
+    /// Returns the node at another address, in the form in which addresses are displayed.
+    #[cfg(feature = "redlock")]
+    pub(super) fn at(&self, address: &str) -> Option<Self> {
+        let info = self.client.get_connection_info().clone();
+        let address = if address.starts_with('/') {
+            ConnectionAddr::Unix(address.into())
+        } else {
+            let (host, port) = address.rsplit_once(':')?;
+            let (host, port) = (host.to_owned(), port.parse().ok()?);
+            match info.addr().clone() {
+                ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                    ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+                }
+                _ => ConnectionAddr::Tcp(host, port),
+            }
+        };
+        let client = Client::open(info.set_addr(address)).ok()?;
+        Some(Self { client, was_reached: AtomicBool::new(false) })
     }
 
     /// Connects. If that fails the first time, something else than a Redis may be there.

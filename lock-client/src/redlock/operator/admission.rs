@@ -14,10 +14,9 @@
 use std::time::Duration;
 
 use super::{
-    candidate::{Candidate, Voters},
+    candidate::{Candidate, Voters, not_a_member},
     counters,
     error::OperatorError,
-    peer::{Peer, check_distinct},
     places::Places,
 };
 use crate::{
@@ -26,7 +25,12 @@ use crate::{
         keys::Keys,
         script::{Script, script},
     },
-    redlock::membership::{Record, Standing, read_run_id},
+    redlock::{
+        epoch::{Ballots, Epoch, SEPARATOR},
+        membership::{Record, Standing},
+        node_urls::NodeUrl,
+        peer::Peer,
+    },
 };
 
 static ADMIT: Script = script!("../run_id.lua", "admit.lua");
@@ -46,28 +50,33 @@ pub enum Admission<'a> {
 #[must_use = "the node is admitted by `finish`"]
 pub struct PendingAdmission<'a> {
     pub(super) places: &'a Places,
-    /// The number of the node.
-    pub(super) node: usize,
+    /// The node's address among the members.
+    pub(super) member: String,
     /// The process that has no vote.
     pub(super) run_id: String,
-    /// The membership of the other nodes.
-    pub(super) record: Record,
+    /// The epoch to which it is admitted.
+    pub(super) epoch: Epoch,
     /// When nothing is under way any more that the node voted for before it restarted.
     pub(super) ready_at: Moment,
 }
 
 impl<'a> Admission<'a> {
     pub(super) async fn request(places: &'a Places, node: &str) -> Result<Self, OperatorError> {
-        let node = places.position(node)?;
-        let mut peers = places.connect_all().await;
-        check_distinct(peers.iter().flatten())?;
-        let peer = peers.remove(node)?;
+        let url =
+            NodeUrl::parse(node).map_err(|error| OperatorError::Invalid(error.to_string()))?;
+        let mut answers = places.connect_all().await;
+        answers.check_distinct()?;
+        let Some(position) = answers.position(&url.address) else {
+            return Err(not_a_member(&url.address, answers.epoch.as_ref()));
+        };
+        let peer = answers.members.remove(position)?;
         if peer.standing == Standing::Voting {
             return Ok(Self::AlreadyVoting);
         }
         // From this moment on, the process is known to have no vote. The wait counts from here.
-        let candidate = Candidate::new(node, &peer, Moment::now());
-        Ok(Self::Pending(candidate.admission(places, &Voters::select(peers))?))
+        let candidate = Candidate::new(&peer, Moment::now());
+        let epoch = answers.epoch.clone();
+        Ok(Self::Pending(candidate.admission(places, epoch.as_ref(), &Voters::select(answers))?))
     }
 }
 
@@ -92,27 +101,47 @@ impl PendingAdmission<'_> {
     pub async fn finish(self) -> Result<u64, OperatorError> {
         self.ready_at.passed().await;
         // Connect again: during the wait, a server may have closed an idle connection.
-        let mut peers = self.places.connect_all().await;
-        let mut peer = peers.remove(self.node)?;
-        if peer.run_id != self.run_id {
-            return Err(peer.restarted());
+        let mut answers = self.places.connect_all().await;
+        if answers.epoch.as_ref().is_some_and(|epoch| epoch.change != self.epoch.change) {
+            return Err(OperatorError::Unavailable(format!(
+                "the members have changed while {} waited: run `lock-client node admit` again",
+                self.member
+            )));
         }
-        let mut voters = Voters::select(peers);
+        let position = answers.position(&self.member).ok_or_else(|| gone(&self.member))?;
+        let mut peer = answers.members.remove(position)?;
+        if peer.run_id != self.run_id {
+            return Err(gone(&peer.address));
+        }
+        let mut voters = Voters::select(answers);
         let (mut copied, mut raised) = (0, 0);
+        let (mut ballots, mut previous) = (Ballots::default(), None);
         for voter in &mut voters.peers {
-            match voter.give_counters(&mut peer, &self.record.cluster).await {
+            match voter.give_counters(&mut peer, &self.epoch).await {
                 Ok(counters) => {
                     copied += 1;
                     raised += counters;
+                    let record = voter.record.take().expect("it votes in the epoch");
+                    ballots = ballots.max(&record.ballots);
+                    previous = previous.or(record.previous);
                 }
                 Err(error) => voters.others.push(error.to_string()),
             }
-            if copied == self.places.majority() {
-                peer.admit(&self.record).await?;
+            if copied == self.epoch.majority() {
+                let record = Record {
+                    epoch: self.epoch,
+                    address: self.member,
+                    admitted: Some(self.run_id),
+                    prepared: None,
+                    previous,
+                    ballots,
+                    is_decided: true,
+                };
+                peer.admit(record).await?;
                 return Ok(raised);
             }
         }
-        Err(voters.too_few(self.places, &peer.address))
+        Err(voters.too_few(&peer.address))
     }
 }
 
@@ -122,38 +151,37 @@ impl Peer {
     /// # Errors
     /// Also if this node has no vote at the end. Then it may have lost counters before
     /// they were copied.
-    async fn give_counters(&mut self, to: &mut Self, cluster: &str) -> Result<u64, OperatorError> {
+    async fn give_counters(&mut self, to: &mut Self, epoch: &Epoch) -> Result<u64, OperatorError> {
         let raised = counters::copy(self, to).await?;
-        let run_id = read_run_id(&mut self.connection).await;
-        let run_id = run_id.map_err(|error| self.error(&error))?;
-        let record = Record::read(&mut self.connection).await;
-        let record = record.map_err(|error| self.error(&error))?;
-        let may_vote = run_id == self.run_id
-            && record.is_some_and(|record| {
-                record.cluster == cluster && record.admitted.as_ref() == Some(&self.run_id)
-            });
-        if !may_vote {
+        let read = self.read_again().await;
+        read.map_err(|error| self.error(&error))?;
+        if !self.votes_in(epoch) {
             return Err(OperatorError::Unavailable(format!("{} has lost its vote", self.address)));
         }
         Ok(raised)
     }
 
-    /// Gives the node its vote in a cluster.
-    async fn admit(&mut self, cluster: &Record) -> Result<(), OperatorError> {
-        let call = ADMIT.with([Keys::NODE.to_owned()]).arg(&self.run_id).arg(&cluster.cluster);
-        let call = call.arg(cluster.nodes).arg(cluster.max_ttl_ms);
+    /// Gives the node its vote, if it is still the process that the record names.
+    async fn admit(&mut self, record: Record) -> Result<(), OperatorError> {
+        let Record { epoch, address, admitted, ballots, previous, .. } = record;
+        let previous = previous.map(|last| (last.change, last.members.join(SEPARATOR)));
+        let (last_change, last_members) = previous.unwrap_or_default();
+        let call = ADMIT.with([Keys::NODE.to_owned()]).arg(admitted).arg(address);
+        let call = call.arg(&epoch.cluster).arg(epoch.number).arg(&epoch.change);
+        let call = call.arg(epoch.joined_members()).arg(epoch.max_ttl_ms);
+        let call = call.arg(ballots.promised).arg(ballots.last_promised).arg(ballots.accepted);
+        let call = call.arg(last_change).arg(last_members);
         let answer = call.in_full().query_async(&mut self.connection).await;
         match answer.map_err(|error| self.error(&error))? {
             1 => Ok(()),
-            _ => Err(self.restarted()),
+            _ => Err(gone(&self.address)),
         }
     }
+}
 
-    fn restarted(&self) -> OperatorError {
-        OperatorError::Unavailable(format!(
-            "{} restarted or joined another cluster meanwhile, and has no vote: run \
-             `lock-client node admit` again",
-            self.address
-        ))
-    }
+fn gone(address: &str) -> OperatorError {
+    OperatorError::Unavailable(format!(
+        "{address} restarted or joined another cluster meanwhile, and has no vote: run \
+         `lock-client node admit` again"
+    ))
 }

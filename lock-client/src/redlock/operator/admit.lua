@@ -1,17 +1,35 @@
--- Admits the process that runs this script to a cluster.
+-- Admits the process that runs this script to an epoch of a cluster.
 --
 -- KEYS  1 the node's membership record.
 -- ARGV  1 the run_id that the operator is connected to.
---       2 cluster.
---       3 the number of nodes.
---       4 the longest ttl that the cluster grants, in milliseconds.
--- returns 1 if the process is admitted, 0 if it is another process or belongs to another cluster.
+--       2 the node's address among the members.
+--       3 cluster.
+--       4 the number of the epoch.
+--       5 the change that began the epoch.
+--       6 the members, with line feeds between them.
+--       7 the longest ttl that the cluster grants, in milliseconds.
+--       8 the highest ballot that the other members have promised on the end of the epoch.
+--       9 the same on the end of the epoch before.
+--      10 the highest ballot in which they accepted the change.
+--      11 the change that began the epoch before; '' if this is the first.
+--      12 the members of that epoch.
+-- returns 1 if the process is admitted; 0 if it is another process, or takes part in another cluster
+--         or in a later epoch.
 
-local cluster = redis.call('HGET', KEYS[1], 'cluster')
-if run_id() ~= ARGV[1] or (cluster and cluster ~= ARGV[2]) then
+local known = redis.call('HMGET', KEYS[1], 'cluster', 'epoch')
+if run_id() ~= ARGV[1] or (known[1] and known[1] ~= ARGV[3])
+    or (tonumber(known[2]) or 0) > tonumber(ARGV[4]) then
     return 0
 end
+redis.call('DEL', KEYS[1])
 redis.call(
-    'HSET', KEYS[1], 'run_id', ARGV[1], 'cluster', ARGV[2], 'nodes', ARGV[3], 'max_ttl_ms', ARGV[4])
-redis.call('HDEL', KEYS[1], 'prepared')
+    'HSET', KEYS[1], 'run_id', ARGV[1], 'address', ARGV[2], 'cluster', ARGV[3], 'epoch', ARGV[4],
+    'change', ARGV[5], 'members', ARGV[6], 'max_ttl_ms', ARGV[7], 'decided', '1')
+-- The process before may have promised or accepted ballots, and has forgotten them. What mattered of
+-- that, a majority of the other members knows.
+for i, field in ipairs({'promised', 'last_promised', 'ballot', 'last_change', 'last_members'}) do
+    if ARGV[7 + i] ~= '' then
+        redis.call('HSET', KEYS[1], field, ARGV[7 + i])
+    end
+end
 return 1

@@ -2,10 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::peer::{Peer, PeerError};
-use crate::redis::{
-    keys::Keys,
-    script::{Script, script},
+use crate::{
+    redis::{
+        keys::Keys,
+        script::{Script, script},
+    },
+    redlock::peer::{Peer, PeerError},
 };
 
 /// About how many counters make a batch.

@@ -1,6 +1,6 @@
 //! The errors of an operator.
 
-use crate::redis::keys::Keys;
+use crate::{redis::keys::Keys, redlock::peer::PeerError};
 
 /// Why an operation on a cluster failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -12,6 +12,12 @@ pub enum OperatorError {
     /// The nodes are not in the state that the operation needs. It may succeed later.
     #[error("{0}")]
     Unavailable(String),
+}
+
+impl From<PeerError> for OperatorError {
+    fn from(error: PeerError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
 }
 
 /// What to do when too few of the nodes that know the issued tokens are left.

@@ -1,67 +1,139 @@
-//! The addresses of all nodes of a cluster.
+//! The servers of a cluster, as an operator names and finds them.
+
+use std::collections::HashMap;
 
 use futures_util::future::join_all;
 
-use super::{
-    error::OperatorError,
-    peer::{Peer, PeerError},
-};
+use super::error::OperatorError;
 use crate::{
     redis::TimeLimits,
     redlock::{
+        discovery::{Place, discover},
+        epoch::Epoch,
         majority::majority,
+        membership::Standing,
         node_urls::{InvalidNodes, NodeUrl},
+        peer::{Peer, PeerError},
     },
 };
 
-/// The addresses of all nodes, in the order of their URLs.
+/// The servers that an operator has named.
 pub(super) struct Places {
-    urls: Vec<NodeUrl>,
+    named: Vec<NodeUrl>,
     limits: TimeLimits,
 }
 
+/// The answers of all nodes.
+pub(super) struct Answers {
+    /// The current epoch; `None` if a majority of the members votes in none, or if the change that
+    /// began it may not be decided.
+    pub(super) epoch: Option<Epoch>,
+    /// The members of the current epoch; without one, the servers that were named.
+    pub(super) members: Vec<Answer>,
+    /// The servers that were named and are no members.
+    pub(super) others: Vec<Answer>,
+}
+
+/// The answer of one node.
+pub(super) type Answer = Result<Peer, PeerError>;
+
 impl std::fmt::Debug for Places {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.urls.iter().map(|url| &url.address)).finish()
+        f.debug_list().entries(self.named.iter().map(|url| &url.address)).finish()
     }
 }
 
 impl Places {
     pub(super) fn new<U: AsRef<str>>(urls: &[U]) -> Result<Self, InvalidNodes> {
-        Ok(Self { urls: NodeUrl::parse_all(urls)?, limits: TimeLimits::default() })
+        Ok(Self { named: NodeUrl::parse_all(urls)?, limits: TimeLimits::default() })
     }
 
     pub(super) fn answer_within(self, limits: TimeLimits) -> Self {
         Self { limits, ..self }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.urls.len()
+    /// Connects to the members of the current epoch, and to the servers that were named.
+    pub(super) async fn connect_all(&self) -> Answers {
+        let mut found = discover(&self.named, self.limits).await;
+        if !found.is_decided {
+            found.current = None;
+        }
+        let epoch = found.current.clone();
+        let answers = |places: Vec<Place>| -> Vec<Answer> {
+            let set_standing = |mut place: Place| {
+                if let Ok(peer) = &mut place.peer {
+                    let record = peer.record.as_ref();
+                    peer.standing = Standing::determine(&peer.run_id, record, epoch.as_ref());
+                }
+                place.peer
+            };
+            places.into_iter().map(set_standing).collect()
+        };
+        let members = answers(found.take_members(&self.named));
+        let others = answers(found.take_named(&self.named));
+        Answers { epoch, members, others }
     }
 
+    /// Connects to the servers that were named.
+    pub(super) async fn connect_named(&self) -> Vec<Answer> {
+        join_all(self.named.iter().map(|url| self.connect(url))).await
+    }
+
+    /// Connects to all servers that were named, and to all that are members in any record of theirs.
+    pub(super) async fn connect_everywhere(&self) -> Vec<Answer> {
+        let found = discover(&self.named, self.limits).await;
+        found.places.into_iter().map(|place| place.peer).collect()
+    }
+
+    /// Connects to the nodes that are, or were, these members.
+    pub(super) async fn connect_to(&self, addresses: &[String]) -> Vec<Answer> {
+        let found = discover(&self.named, self.limits).await.take(addresses);
+        found.into_iter().map(|place| place.peer).collect()
+    }
+
+    /// Adds servers to those that were named.
+    pub(super) fn name(&mut self, urls: Vec<NodeUrl>) {
+        self.named.extend(urls);
+    }
+
+    /// Connects to a server, by its URL.
+    pub(super) async fn connect(&self, url: &NodeUrl) -> Answer {
+        Peer::connect(url, self.limits).await
+    }
+}
+
+impl Answers {
+    /// The number of nodes that make a majority.
     pub(super) fn majority(&self) -> usize {
-        majority(self.len())
+        self.epoch.as_ref().map_or_else(|| majority(self.members.len()), Epoch::majority)
     }
 
-    /// Returns the number of the node at a URL.
-    pub(super) fn position(&self, url: &str) -> Result<usize, OperatorError> {
-        let url = NodeUrl::parse(url).map_err(|error| OperatorError::Invalid(error.to_string()))?;
-        let position = self.urls.iter().position(|known| known.address == url.address);
-        position.ok_or_else(|| {
-            OperatorError::Invalid(format!(
-                "{} is none of the nodes of --redis: name it there, too",
-                url.address
-            ))
+    /// Returns the number of the member at an address.
+    pub(super) fn position(&self, address: &str) -> Option<usize> {
+        self.members.iter().position(|member| match member {
+            Ok(peer) => peer.address == address || peer.member() == Some(address),
+            Err(error) => error.address == address,
         })
     }
 
-    /// Connects to one node.
-    pub(super) async fn connect(&self, node: usize) -> Result<Peer, PeerError> {
-        Peer::connect(&self.urls[node], self.len(), self.limits).await
+    /// Checks that no two nodes are the same server. It would have two votes.
+    pub(super) fn check_distinct(&self) -> Result<(), OperatorError> {
+        check_distinct(self.members.iter().flatten())
     }
+}
 
-    /// Connects to all nodes.
-    pub(super) async fn connect_all(&self) -> Vec<Result<Peer, PeerError>> {
-        join_all((0..self.len()).map(|node| self.connect(node))).await
+/// Checks that no two nodes are the same server.
+pub(super) fn check_distinct<'a>(
+    peers: impl IntoIterator<Item = &'a Peer>,
+) -> Result<(), OperatorError> {
+    let mut seen: HashMap<&str, &str> = HashMap::new();
+    for peer in peers {
+        if let Some(other) = seen.insert(&peer.run_id, &peer.address) {
+            return Err(OperatorError::Invalid(format!(
+                "{other} and {} are one server: each node must be a Redis of its own",
+                peer.address
+            )));
+        }
     }
+    Ok(())
 }

@@ -15,8 +15,7 @@ use fence::Holder;
 
 use super::{
     error::{OperatorError, how_to_start_anew},
-    peer::{Peer, check_distinct},
-    places::Places,
+    places::{Places, check_distinct},
     view::Cluster,
 };
 use crate::{
@@ -25,7 +24,7 @@ use crate::{
         keys::Keys,
         script::{Script, script},
     },
-    redlock::membership::Standing,
+    redlock::{epoch::Epoch, membership::Standing, peer::Peer},
 };
 
 static PREPARE: Script = script!("../run_id.lua", "prepare.lua");
@@ -34,7 +33,7 @@ static ADMIT_PREPARED: Script = script!("../run_id.lua", "admit_prepared.lua");
 /// Starts a cluster of all nodes, or completes a start that was interrupted.
 pub(super) async fn start_cluster(places: &Places, max_ttl: Ttl) -> Result<Cluster, OperatorError> {
     // 1. Connect to all nodes. Nothing is changed unless all of them answer.
-    let connected = places.connect_all().await;
+    let connected = places.connect_named().await;
     let errors: Vec<_> =
         connected.iter().filter_map(|peer| Some(peer.as_ref().err()?.to_string())).collect();
     if !errors.is_empty() {
@@ -45,6 +44,8 @@ pub(super) async fn start_cluster(places: &Places, max_ttl: Ttl) -> Result<Clust
     }
     let mut peers: Vec<_> = connected.into_iter().flatten().collect();
     check_distinct(&peers)?;
+
+    let members: Vec<_> = peers.iter().map(|peer| peer.address.clone()).collect();
 
     // 2. Sort them, because every operator must take them in the same order.
     peers.sort_unstable_by(|one, other| one.run_id.cmp(&other.run_id));
@@ -58,44 +59,45 @@ pub(super) async fn start_cluster(places: &Places, max_ttl: Ttl) -> Result<Clust
     }
 
     // 3. Prepare all nodes, unless an interrupted start has prepared them and admitted the first.
-    let cluster = match interrupted_start(&peers, max_ttl)? {
-        Some(cluster) => cluster,
+    let epoch = match interrupted_start(&peers, max_ttl)? {
+        Some(epoch) => epoch,
         None => {
             let cluster = Holder::random().as_str().to_owned();
-            let nodes = peers.len();
+            let epoch = Epoch::first(cluster, members, max_ttl.as_millis());
             for peer in &mut peers {
-                prepare(peer, &cluster, nodes, max_ttl).await?;
+                prepare(peer, &epoch).await?;
             }
-            cluster
+            epoch
         }
     };
 
     // 4. Admit all nodes.
     let mut voting = 0;
     for peer in &mut peers {
-        voting += usize::from(admit_prepared(peer, &cluster).await?);
+        voting += usize::from(admit_prepared(peer, &epoch.cluster).await?);
     }
     Ok(Cluster {
-        cluster: Some(cluster),
         nodes: peers.len(),
-        majority: places.majority(),
+        majority: epoch.majority(),
         voting,
-        max_ttl_ms: Some(max_ttl.as_millis()),
+        max_ttl_ms: Some(epoch.max_ttl_ms),
+        cluster: Some(epoch.cluster),
+        epoch: Some(epoch.number),
     })
 }
 
-/// Returns the cluster whose start was interrupted after a node was admitted; `None` if no node was
+/// Returns the epoch of a cluster whose start was interrupted after a node was admitted; `None` if no node was
 /// admitted and all can be prepared.
-fn interrupted_start(peers: &[Peer], max_ttl: Ttl) -> Result<Option<String>, OperatorError> {
+fn interrupted_start(peers: &[Peer], max_ttl: Ttl) -> Result<Option<Epoch>, OperatorError> {
     let admitted = |peer: &Peer| {
         let record = peer.record.as_ref()?;
-        record.admitted.is_some().then(|| (record.cluster.clone(), record.max_ttl_ms))
+        record.admitted.is_some().then(|| record.epoch.clone())
     };
     let prepared = |peer: &Peer| {
         let prepared = peer.record.as_ref().and_then(|record| record.prepared.as_ref());
         prepared == Some(&peer.run_id)
     };
-    let Some((cluster, max_ttl_ms)) = peers.iter().find_map(admitted) else {
+    let Some(epoch) = peers.iter().find_map(admitted) else {
         // A node that was prepared as another process may have been admitted after that, and
         // restarted from a snapshot taken in between.
         if !peers.iter().all(|peer| peer.record.is_none() || prepared(peer)) {
@@ -104,19 +106,20 @@ fn interrupted_start(peers: &[Peer], max_ttl: Ttl) -> Result<Option<String>, Ope
         return Ok(None);
     };
     let belongs = |peer: &Peer| {
-        let same_cluster =
-            peer.cluster() == Some(&cluster) && peer.standing != Standing::OtherCluster;
-        same_cluster && (admitted(peer).is_some() || prepared(peer))
+        let same_cluster = peer.cluster() == Some(&epoch.cluster);
+        let is_member = epoch.members.len() == peers.len();
+        same_cluster && is_member && (admitted(peer).is_some() || prepared(peer))
     };
     if !peers.iter().all(belongs) {
         return Err(in_other_clusters(peers));
     }
+    let max_ttl_ms = epoch.max_ttl_ms;
     if max_ttl_ms != max_ttl.as_millis() {
         return Err(OperatorError::Invalid(format!(
             "this cluster was started with --max-ttl {max_ttl_ms}ms, which can't be changed"
         )));
     }
-    Ok(Some(cluster))
+    Ok(Some(epoch))
 }
 
 fn in_other_clusters(peers: &[Peer]) -> OperatorError {
@@ -141,14 +144,11 @@ fn in_other_clusters(peers: &[Peer]) -> OperatorError {
     ))
 }
 
-async fn prepare(
-    peer: &mut Peer,
-    cluster: &str,
-    nodes: usize,
-    max_ttl: Ttl,
-) -> Result<(), OperatorError> {
-    let call = PREPARE.with([Keys::NODE.to_owned()]).arg(&peer.run_id).arg(cluster);
-    let call = call.arg(nodes).arg(max_ttl.as_millis()).arg(peer.cluster().unwrap_or_default());
+async fn prepare(peer: &mut Peer, epoch: &Epoch) -> Result<(), OperatorError> {
+    let call = PREPARE.with([Keys::NODE.to_owned()]).arg(&peer.run_id).arg(&peer.address);
+    let call = call.arg(&epoch.cluster).arg(epoch.number).arg(&epoch.change);
+    let call = call.arg(epoch.joined_members()).arg(epoch.max_ttl_ms);
+    let call = call.arg(peer.cluster().unwrap_or_default());
     let answer = call.in_full().query_async(&mut peer.connection).await;
     match answer.map_err(|error| peer.error(&error))? {
         1 => Ok(()),

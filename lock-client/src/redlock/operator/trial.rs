@@ -24,10 +24,14 @@ pub(super) async fn try_lock(
     name: &ResourceName,
     ttl: Ttl,
 ) -> Result<(), String> {
-    let peer = places.connect(node).await.map_err(|error| format!("can't connect: {error}"))?;
-    let record = peer.record.as_ref().ok_or("it belongs to no cluster")?;
-    let (cluster, max_ttl_ms) = (record.cluster.clone(), record.max_ttl_ms);
-    let member = Membership { cluster, run_id: peer.run_id, max_ttl_ms };
+    let mut answers = places.connect_all().await;
+    if node >= answers.members.len() {
+        return Err("there is no such node".to_owned());
+    }
+    let peer = answers.members.swap_remove(node);
+    let peer = peer.map_err(|error| format!("can't connect: {error}"))?;
+    let record = peer.record.ok_or("it belongs to no cluster")?;
+    let member = Membership { run_id: peer.run_id, address: record.address, epoch: record.epoch };
     let (keys, holder) = (Keys::new(name), Holder::random());
     let mut line = Line::new(Transport::Node(peer.connection));
     let mut run = async |step: &str, call: Call| -> Result<Value, String> {

@@ -8,15 +8,18 @@ use serde::Serialize;
 use super::{
     counters::{self, Counters},
     error::OperatorError,
-    peer::{Peer, PeerError, largest_cluster},
-    places::Places,
+    places::{Answer, Places},
 };
-use crate::redlock::{membership::Standing, persistence::Persistence};
+use crate::redlock::{
+    membership::Standing,
+    peer::{Peer, PeerError, largest_cluster},
+    persistence::Persistence,
+};
 
 /// The state of a cluster and of its nodes.
 #[derive(Debug)]
 pub struct Inspection {
-    /// The nodes, in the order of their URLs.
+    /// The members, and then the servers that were named and are no members.
     pub nodes: Vec<View>,
     /// The cluster.
     pub cluster: Cluster,
@@ -52,7 +55,11 @@ pub enum State {
     Restarted,
     /// The cluster was not started completely.
     Prepared,
-    /// The node belongs to another cluster, or to a cluster of another size.
+    /// The node missed a change of the members.
+    OtherEpoch,
+    /// The node is no member any more.
+    Removed,
+    /// The node belongs to another cluster.
     OtherCluster,
     /// The node belongs to no cluster, or has lost its data.
     NoCluster,
@@ -67,7 +74,10 @@ pub enum State {
 pub struct Cluster {
     /// The cluster's id; `None` if no node belongs to a cluster.
     pub cluster: Option<String>,
-    /// The number of nodes.
+    /// The number of the current epoch: 1, and 1 more for each change of the members. `None` if a
+    /// majority of the members votes in none.
+    pub epoch: Option<u64>,
+    /// The number of members.
     pub nodes: usize,
     /// The number of nodes that make a majority.
     pub majority: usize,
@@ -92,11 +102,17 @@ pub(super) async fn inspect_with_counters(places: &Places) -> Result<Inspection,
 
 /// Inspects all nodes. Also returns the connections to the nodes that answered.
 async fn inspect_peers(places: &Places) -> (Inspection, Vec<Option<Peer>>) {
-    let peers = places.connect_all().await;
-    let voting = peers.iter().flatten().filter(|peer| peer.standing == Standing::Voting);
-    let cluster = largest_cluster(voting).or_else(|| largest_cluster(peers.iter().flatten()));
+    let answers = places.connect_all().await;
+    let majority = answers.majority();
+    let epoch = answers.epoch;
+    let number = answers.members.len();
+    let peers: Vec<_> = answers.members.into_iter().chain(answers.others).collect();
+    let cluster = match &epoch {
+        Some(epoch) => Some(epoch.cluster.clone()),
+        None => largest_cluster(peers.iter().flatten()),
+    };
     let mut servers = HashSet::new();
-    let state = |peer: &Result<Peer, PeerError>| match peer {
+    let state = |answer: &Answer| match answer {
         Err(_) => State::Unreachable,
         Ok(peer) if !servers.insert(peer.run_id.clone()) => State::SameServer,
         Ok(peer) if peer.record.is_some() && peer.cluster() != cluster.as_deref() => {
@@ -109,15 +125,16 @@ async fn inspect_peers(places: &Places) -> (Inspection, Vec<Option<Peer>>) {
         Ok(peer) => View::read(peer, state).await,
         Err(error) => (View::unreachable(error), None),
     });
-    let (nodes, peers): (Vec<_>, Vec<_>) = join_all(views).await.into_iter().unzip();
+    let (nodes, peers): (Vec<View>, Vec<Option<Peer>>) = join_all(views).await.into_iter().unzip();
     let members = peers.iter().flatten().filter(|peer| peer.cluster() == cluster.as_deref());
-    let max_ttl_ms = members.filter_map(|peer| Some(peer.record.as_ref()?.max_ttl_ms)).max();
+    let longest = members.filter_map(|peer| Some(peer.record.as_ref()?.epoch.max_ttl_ms)).max();
     let cluster = Cluster {
         cluster,
-        nodes: nodes.len(),
-        majority: places.majority(),
+        epoch: epoch.map(|epoch| epoch.number),
+        nodes: number,
+        majority,
         voting: nodes.iter().filter(|view| view.state == State::Voting).count(),
-        max_ttl_ms,
+        max_ttl_ms: longest,
     };
     (Inspection { nodes, cluster }, peers)
 }
@@ -165,6 +182,8 @@ impl From<Standing> for State {
             Standing::Voting => Self::Voting,
             Standing::Restarted => Self::Restarted,
             Standing::Prepared => Self::Prepared,
+            Standing::OtherEpoch => Self::OtherEpoch,
+            Standing::Removed => Self::Removed,
             Standing::OtherCluster => Self::OtherCluster,
             Standing::NoCluster => Self::NoCluster,
         }

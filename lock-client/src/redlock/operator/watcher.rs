@@ -9,17 +9,26 @@
 //! Several watchers may run at once. Each waits and copies for itself, and an admission that comes
 //! second changes nothing.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
 use tokio::time::sleep;
 
 use super::{
     candidate::{Candidate, Voters},
+    change,
     error::OperatorError,
-    peer::{Peer, PeerError, check_distinct},
-    places::Places,
+    places::{Answer, Places},
 };
-use crate::{clock::Moment, redlock::membership::Standing};
+use crate::{
+    clock::Moment,
+    redlock::{
+        membership::Standing,
+        peer::{Peer, PeerError},
+    },
+};
 
 /// The time between two looks at the nodes.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -29,10 +38,12 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[must_use = "it watches while `next` is awaited"]
 pub struct Watcher<'a> {
     places: &'a Places,
-    /// The process without a vote on each node.
-    candidates: Vec<Option<Watched>>,
-    /// Why each node is left alone.
-    left_alone: Vec<Option<String>>,
+    /// The process without a vote on each node, by the node's address.
+    candidates: HashMap<String, Watched>,
+    /// The change that began the epoch to which they are admitted.
+    epoch: Option<String>,
+    /// Why each node is left alone that neither votes nor can be admitted.
+    left_alone: HashMap<String, String>,
     lacks_majority: bool,
     /// What was seen and not yet returned.
     events: VecDeque<WatchEvent>,
@@ -92,8 +103,9 @@ impl<'a> Watcher<'a> {
     pub(super) fn new(places: &'a Places) -> Self {
         Self {
             places,
-            candidates: (0..places.len()).map(|_| None).collect(),
-            left_alone: vec![None; places.len()],
+            candidates: HashMap::new(),
+            epoch: None,
+            left_alone: HashMap::new(),
             lacks_majority: false,
             events: VecDeque::new(),
             has_looked: false,
@@ -121,29 +133,43 @@ impl<'a> Watcher<'a> {
 
     /// Looks at all nodes once, and admits those whose wait is over.
     async fn look(&mut self) -> Result<(), OperatorError> {
-        // 1. Connect to all nodes. A server that is named twice would be a voter twice.
-        let peers = self.places.connect_all().await;
-        check_distinct(peers.iter().flatten())?;
+        // 1. Connect to all members. A server that is named twice would be a voter twice.
+        let mut answers = self.places.connect_all().await;
+        answers.check_distinct()?;
 
-        // 2. Note the processes without a vote. Each wait counts from the first look that saw its
-        //    process.
-        self.note_candidates(&peers, Moment::now());
-        self.note_others(&peers);
+        // 2. Finish a change of the members that is half done, or that a member has missed.
+        if answers.epoch.is_none() || answers.members.iter().any(has_missed_a_change) {
+            // If that fails, the members without a vote are candidates.
+            if change::finish(self.places).await.is_ok() {
+                answers = self.places.connect_all().await;
+            }
+        }
 
-        // 3. Count the voters. The waits continue without a majority: they concern what the nodes
+        // 3. Note the processes without a vote. Each wait counts from the first look that saw its
+        //    process in this epoch. Before it, locks may have been granted in the epoch before.
+        let epoch = answers.epoch.clone();
+        let change = epoch.as_ref().map(|epoch| &epoch.change);
+        if change.is_some() && self.epoch.as_ref() != change {
+            self.epoch = change.cloned();
+            self.candidates.clear();
+        }
+        self.note_candidates(&answers.members, Moment::now());
+        self.note_others(&answers.members);
+
+        // 4. Count the voters. The waits continue without a majority: they concern what the nodes
         //    voted for as other processes.
-        let voters = Voters::select(peers);
+        let voters = Voters::select(answers);
         self.note_majority(&voters);
         if self.lacks_majority {
             return Ok(());
         }
 
-        // 4. Admit the processes whose wait is over. The admission connects anew, and fails for
+        // 5. Admit the processes whose wait is over. The admission connects anew, and fails for
         //    another process. If an admitted process is without a vote later, it waits again.
-        for noted in &mut self.candidates {
-            let Some(watched) = noted else { continue };
+        let mut admitted = Vec::new();
+        for watched in self.candidates.values_mut() {
             let node = watched.candidate.address.clone();
-            let failure = match watched.candidate.admission(self.places, &voters) {
+            let failure = match watched.candidate.admission(self.places, epoch.as_ref(), &voters) {
                 Ok(admission) if !admission.remaining().is_zero() => {
                     if !std::mem::replace(&mut watched.is_reported, true) {
                         let remaining = admission.remaining();
@@ -154,7 +180,7 @@ impl<'a> Watcher<'a> {
                 Ok(admission) => match admission.finish().await {
                     Ok(counters_raised) => {
                         self.events.push_back(WatchEvent::Admitted { node, counters_raised });
-                        *noted = None;
+                        admitted.push(watched.candidate.address.clone());
                         continue;
                     }
                     Err(error) => error.to_string(),
@@ -166,59 +192,63 @@ impl<'a> Watcher<'a> {
                 self.events.push_back(WatchEvent::NotAdmitted { node, reason: failure });
             }
         }
+        self.candidates.retain(|node, _| !admitted.contains(node));
         Ok(())
     }
 
-    fn note_candidates(&mut self, peers: &[Result<Peer, PeerError>], now: Moment) {
-        for (node, (peer, noted)) in peers.iter().zip(&mut self.candidates).enumerate() {
-            // A node that does not answer may still be the same process when it does.
-            let Ok(peer) = peer else { continue };
-            match peer.standing {
-                Standing::Restarted | Standing::NoCluster => {
-                    let is_noted =
-                        noted.as_ref().is_some_and(|noted| noted.candidate.run_id == peer.run_id);
-                    if !is_noted {
-                        let candidate = Candidate::new(node, peer, now);
-                        *noted =
-                            Some(Watched { candidate, is_reported: false, last_failure: None });
-                    }
-                }
-                // These need a person, and `node status` shows them.
-                Standing::Voting | Standing::Prepared | Standing::OtherCluster => *noted = None,
+    fn note_candidates(&mut self, members: &[Answer], now: Moment) {
+        // A node that does not answer may still be the same process when it does.
+        for peer in members.iter().flatten() {
+            if !is_candidate(peer) {
+                self.candidates.remove(&peer.address);
+                continue;
+            }
+            let noted = self.candidates.get(&peer.address);
+            if noted.is_none_or(|noted| noted.candidate.run_id != peer.run_id) {
+                let candidate = Candidate::new(peer, now);
+                let watched = Watched { candidate, is_reported: false, last_failure: None };
+                self.candidates.insert(peer.address.clone(), watched);
             }
         }
     }
 
     /// Notes the nodes that neither vote nor can be admitted, and reports each reason once.
-    fn note_others(&mut self, peers: &[Result<Peer, PeerError>]) {
-        for (peer, noted) in peers.iter().zip(&mut self.left_alone) {
-            let (node, reason) = match peer {
-                Err(PeerError { address, reason }) => (address, Some(reason.clone())),
-                Ok(Peer { address, standing, .. }) => match standing {
-                    Standing::Prepared | Standing::OtherCluster => {
-                        (address, Some(standing.reason().to_owned()))
-                    }
-                    Standing::Voting | Standing::Restarted | Standing::NoCluster => (address, None),
-                },
+    fn note_others(&mut self, members: &[Answer]) {
+        for member in members {
+            let (node, reason) = match member {
+                Err(PeerError { address, reason }) => (address, reason.clone()),
+                Ok(peer) if peer.standing == Standing::Voting || is_candidate(peer) => {
+                    self.left_alone.remove(&peer.address);
+                    continue;
+                }
+                Ok(peer) => (&peer.address, peer.standing.reason().to_owned()),
             };
-            if let Some(reason) = reason.clone().filter(|_| reason != *noted) {
+            if self.left_alone.insert(node.clone(), reason.clone()).as_ref() != Some(&reason) {
                 self.events.push_back(WatchEvent::LeftAlone { node: node.clone(), reason });
             }
-            *noted = reason;
         }
     }
 
     fn note_majority(&mut self, voters: &Voters) {
-        let lacks_majority = !voters.has_majority(self.places);
+        let lacks_majority = !voters.has_majority();
         if lacks_majority == self.lacks_majority {
             return;
         }
         self.lacks_majority = lacks_majority;
         self.events.push_back(if lacks_majority {
-            let reason = voters.too_few(self.places, "a restarted node").to_string();
+            let reason = voters.too_few("a restarted node").to_string();
             WatchEvent::TooFewVoters { reason }
         } else {
             WatchEvent::MajorityVotes
         });
     }
+}
+
+/// Whether a watcher admits the process. Others need a person, and `node status` shows them.
+fn is_candidate(peer: &Peer) -> bool {
+    matches!(peer.standing, Standing::Restarted | Standing::NoCluster | Standing::OtherEpoch)
+}
+
+fn has_missed_a_change(member: &Answer) -> bool {
+    member.as_ref().is_ok_and(|peer| peer.standing == Standing::OtherEpoch)
 }

@@ -17,7 +17,7 @@ local keys = {'fenced:{r}:lock', 'fenced:{r}:token', 'fenced:node'}
 local outcomes = {}
 for number, case in ipairs(cjson.decode(ARGV[1])) do
     redis.call('DEL', keys[1], keys[2])
-    redis.call('HSET', keys[3], 'cluster', 'c', 'run_id', case.run_id, 'max_ttl_ms', '100000')
+    redis.call('HSET', keys[3], 'change', 'c', 'run_id', case.run_id, 'max_ttl_ms', '100000')
     if case.counter ~= '0' then
         redis.call('SET', keys[2], case.counter)
     end

@@ -23,6 +23,8 @@ pub(super) struct Client<'a> {
     pub(super) storage: &'a Storage,
     pub(super) witness: &'a Witness,
     pub(super) random: StdRng,
+    /// Whether so many nodes may have no vote that a new client gives up.
+    pub(super) may_be_rejected: bool,
 }
 
 /// A lease, and its entry in the history.
@@ -76,7 +78,7 @@ impl Client<'_> {
                 let span = self.witness.span(&lease, over);
                 Some(Holding { lease, ttl, span, over })
             }
-            Ok(Err(AcquireError::Rejected { source, .. })) => {
+            Ok(Err(AcquireError::Rejected { source, .. })) if !self.may_be_rejected => {
                 panic!("a node that may vote rejected it: {source}")
             }
             Ok(Err(_)) | Err(_) => None,

@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use fence::ResourceName;
 use futures_util::future::{join_all, try_join_all};
-use lock_client::{Locks, Terms};
+use lock_client::{AcquireError, Locks, Terms};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use redis::FromRedisValue;
 use testbed::{Redis, RedlockNodes, wait::until_async};
 use tokio::select;
 
@@ -66,7 +67,9 @@ impl Conditions {
             let urls = proxies.iter().map(|proxy| proxy.url("redis"));
             let locks = Locks::from(lock_client::redlock::Redlock::open(urls).unwrap());
             let random = StdRng::from_rng(&mut random);
-            Client { locks, name, storage: &storage, witness: &witness, random }.run()
+            let may_be_rejected = self.disturbance == Disturbance::Maintained;
+            let (storage, witness) = (&storage, &witness);
+            Client { locks, name, storage, witness, random, may_be_rejected }.run()
         });
         let clients = join_all(clients.collect::<Vec<_>>());
         let all_locks = select! {
@@ -82,7 +85,7 @@ impl Conditions {
     /// Returns the violations of what these conditions promise.
     pub(super) fn violations(&self, history: &History) -> Vec<Violation> {
         let mut violations = history.violations();
-        if self.disturbance == Disturbance::Uneven {
+        if matches!(self.disturbance, Disturbance::Uneven | Disturbance::Maintained) {
             violations.extend(history.held_together());
         }
         violations
@@ -97,15 +100,23 @@ async fn acquire_afterwards(
     witness: &Witness,
 ) -> anyhow::Result<()> {
     for node in nodes.nodes() {
-        let left: i64 = node.command(&["PTTL", &format!("fenced:{{{name}}}:lock")]).await?;
+        let left: i64 = answer(node, &["PTTL", &format!("fenced:{{{name}}}:lock")]).await?;
         // PTTL returns -2 for a missing key, and -1 for a key that never expires.
         let is_short = left == -2 || (0..=LONGEST_TTL.as_millis() as i64).contains(&left);
         ensure!(is_short, "a node keeps the lock for {left} ms");
     }
     let locks = Locks::from(lock_client::redlock::Redlock::open(nodes.urls())?);
     let asked = witness.now();
-    let terms = Terms::new(ttl(60_000)).wait(PATIENCE).without_renewal();
-    let lease = locks.acquire(name, terms).await.context("nobody can acquire the lock")?;
+    let longest = ttl(LONGEST_TTL.as_millis() as u64);
+    let terms = Terms::new(longest).wait(PATIENCE).without_renewal();
+    let mut acquired = locks.acquire(name, terms).await;
+    // While the members change, so many nodes may have no vote that a new client gives up.
+    while let Err(AcquireError::Rejected { .. }) = acquired
+        && witness.now() < asked + PATIENCE
+    {
+        acquired = locks.acquire(name, terms).await;
+    }
+    let lease = acquired.context("nobody can acquire the lock")?;
     witness.record_token(&lease, asked);
     lease.release().await?;
     locks.wait_for_background().await;
@@ -114,13 +125,25 @@ async fn acquire_afterwards(
         until_async(LONGEST_TTL + PATIENCE, async || keeps_only_counter(node, name).await)
             .await
             .context("a node keeps more than the counter")?;
-        node.command::<u8>(&["DEL", &counter(name)]).await?;
+        answer::<u8>(node, &["DEL", &counter(name)]).await?;
     }
     Ok(())
 }
 
-/// Whether a node keeps nothing of a lock but its counter.
+/// Whether a node keeps nothing of a lock but its counter. A node that has restarted has lost that.
 async fn keeps_only_counter(node: &Redis, name: &ResourceName) -> anyhow::Result<bool> {
-    let keys: Vec<String> = node.command(&["KEYS", &format!("fenced:{{{name}}}:*")]).await?;
-    Ok(keys == [counter(name)])
+    let keys: Vec<String> = answer(node, &["KEYS", &format!("fenced:{{{name}}}:*")]).await?;
+    Ok(keys.iter().all(|key| *key == counter(name)))
+}
+
+/// A node's answer, also if it restarts just now.
+async fn answer<T: FromRedisValue>(node: &Redis, command: &[&str]) -> anyhow::Result<T> {
+    let answers = async || Ok(node.command::<String>(&["PING"]).await.is_ok());
+    match node.command(command).await {
+        Ok(answer) => Ok(answer),
+        Err(_) => {
+            until_async(PATIENCE, answers).await?;
+            node.command(command).await
+        }
+    }
 }

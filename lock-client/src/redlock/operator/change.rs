@@ -1,0 +1,149 @@
+//! A change of the members: replacement and growth.
+//!
+//! 1. **Close.** The old members decide on the change by a [ballot](super::ballot). Each that accepts
+//!    it refuses all votes of the old epoch from then on. Once a majority has, nothing can be
+//!    granted, sealed or renewed in the old epoch. The old members that stay vote in the new one at
+//!    once, and leases continue there.
+//! 2. **Wait** for the longest ttl, so that every lock of the old epoch has expired that was not
+//!    renewed in the new one. It may be held on old members that are no members any more.
+//! 3. **Copy** the highest counters from a majority of the new members that vote. At first these are
+//!    old members that have closed. Any majority of the old members shares a node with them, and
+//!    that node knows every token of the old epoch.
+//! 4. **Admit** the new node, if it is still the same process.
+//!
+//! The steps after the first are those of the [admission](super::admission) of a restarted node. So
+//! a new node grants nothing, and joins nothing, before it knows all counters.
+
+use fence::Holder;
+
+use super::{
+    ballot,
+    candidate::why_no_vote,
+    error::OperatorError,
+    places::{Places, check_distinct},
+};
+use crate::{
+    redis::keys::Keys,
+    redlock::{
+        epoch::{Epoch, Previous},
+        node_urls::NodeUrl,
+        peer::Peer,
+    },
+};
+
+/// Decides that nodes are added to the members, and others removed. Returns the addresses of the new
+/// members.
+pub(super) async fn change_members<U: AsRef<str>>(
+    places: &mut Places,
+    add: &[U],
+    remove: &[U],
+) -> Result<Vec<String>, OperatorError> {
+    let [add, remove] = [parse(add)?, parse(remove)?];
+    let answers = places.connect_all().await;
+    answers.check_distinct()?;
+    let Some(current) = answers.epoch.clone() else {
+        // A change may be half done. It can be finished, but only that one.
+        let epoch = finish(places).await?;
+        return Err(was_finished(&epoch));
+    };
+    let members = members_after(&current, &add, &remove)?;
+    if members == current.members {
+        places.name(add);
+        return Ok(members);
+    }
+    let mut peers = Vec::new();
+    for url in add.iter().filter(|url| !current.has_member(&url.address)) {
+        let mut peer = places.connect(url).await?;
+        check_addition(&mut peer, &current).await?;
+        peers.push(peer);
+    }
+    check_distinct(answers.members.iter().flatten().chain(&peers))?;
+
+    let old = Previous { change: current.change, members: current.members };
+    let change = Holder::random().as_str().to_owned();
+    let number = current.number + 1;
+    let proposal = Epoch { number, change, members, ..current };
+    let decided = ballot::decide(places, &old, &proposal).await?;
+    if decided.change != proposal.change {
+        return Err(was_finished(&decided));
+    }
+    places.name(add);
+    Ok(decided.members)
+}
+
+/// Finishes a change of the members that is half done: closes the old epoch on the old members that
+/// answer. Returns the epoch that the change begins.
+pub(super) async fn finish(places: &Places) -> Result<Epoch, OperatorError> {
+    let answers = places.connect_everywhere().await;
+    let records = answers.iter().flatten().filter_map(|peer| peer.record.as_ref());
+    let half_done = records.filter_map(|record| Some((record.previous.as_ref()?, &record.epoch)));
+    let Some((old, proposal)) = half_done.max_by_key(|(_, epoch)| epoch.number) else {
+        let answers: Vec<_> = answers.iter().map(why_no_vote).collect();
+        return Err(OperatorError::Unavailable(format!(
+            "no majority of the members may vote: {}",
+            answers.join("; ")
+        )));
+    };
+    ballot::decide(places, old, proposal).await
+}
+
+fn parse<U: AsRef<str>>(urls: &[U]) -> Result<Vec<NodeUrl>, OperatorError> {
+    let urls: Result<Vec<_>, _> = urls.iter().map(|url| NodeUrl::parse(url.as_ref())).collect();
+    urls.map_err(|error| OperatorError::Invalid(error.to_string()))
+}
+
+/// Returns the members after a change. Nodes that it adds or removes may be so already, so that the
+/// same request can be repeated.
+fn members_after(
+    current: &Epoch,
+    add: &[NodeUrl],
+    remove: &[NodeUrl],
+) -> Result<Vec<String>, OperatorError> {
+    let mut members = current.members.clone();
+    members.retain(|member| remove.iter().all(|url| url.address != *member));
+    for url in add {
+        if remove.iter().any(|removed| removed.address == url.address) {
+            let problem = format!("{} is to be added and to be removed", url.address);
+            return Err(OperatorError::Invalid(problem));
+        }
+        if !members.contains(&url.address) {
+            members.push(url.address.clone());
+        }
+    }
+    let number = members.len();
+    if number < current.members.len() || number.is_multiple_of(2) {
+        return Err(OperatorError::Invalid(format!(
+            "there would be {number} members ({}): a cluster keeps its number of nodes ({}) or \
+             grows, and has an odd number",
+            members.join(", "),
+            current.members.len()
+        )));
+    }
+    Ok(members)
+}
+
+/// Checks that a node can be added to a cluster.
+async fn check_addition(peer: &mut Peer, current: &Epoch) -> Result<(), OperatorError> {
+    if !peer.is_single().await? {
+        return Err(OperatorError::Invalid(format!(
+            "{} is a replica, or part of a Redis Cluster: each node must be a single Redis",
+            peer.address
+        )));
+    }
+    match peer.cluster() {
+        Some(other) if other != current.cluster => Err(OperatorError::Invalid(format!(
+            "{} belongs to cluster {other}: to move it, delete its key {} first",
+            peer.address,
+            Keys::NODE
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn was_finished(epoch: &Epoch) -> OperatorError {
+    OperatorError::Unavailable(format!(
+        "another change of the members was under way, and has been finished: they are now {}. If \
+         that is not what you want, change them again",
+        epoch.members.join(", ")
+    ))
+}

@@ -1,0 +1,36 @@
+-- Accepts a change of the members. From then on, the node refuses all votes of the epoch before, and
+-- votes in the epoch that the change begins.
+--
+-- KEYS  1 the node's membership record.
+-- ARGV  1 the run_id that has promised.
+--       2 the change that began the epoch before.
+--       3 the members of that epoch.
+--       4 the ballot.
+--       5 the number of the new epoch.
+--       6 the change that begins it.
+--       7 its members.
+-- returns 1 if the change is accepted; 0 if it is another process, or has promised another ballot.
+
+local known = redis.call(
+    'HMGET', KEYS[1], 'run_id', 'change', 'promised', 'last_change', 'last_promised')
+if run_id() ~= ARGV[1] or known[1] ~= ARGV[1] then
+    return 0
+end
+local promised
+if known[2] == ARGV[2] then
+    promised = known[3]
+elseif known[4] == ARGV[2] then
+    promised = known[5]
+end
+if promised ~= ARGV[4] then
+    return 0
+end
+if known[2] ~= ARGV[6] then
+    -- This promise concerned the end of an epoch that this node has left. If the change is the same
+    -- again, a promise concerns its end, and stays.
+    redis.call('HDEL', KEYS[1], 'promised', 'decided')
+end
+redis.call(
+    'HSET', KEYS[1], 'last_change', ARGV[2], 'last_members', ARGV[3], 'last_promised', ARGV[4],
+    'ballot', ARGV[4], 'epoch', ARGV[5], 'change', ARGV[6], 'members', ARGV[7])
+return 1

@@ -1,0 +1,362 @@
+//! Changes of the members: replacement and growth.
+
+mod by_hand;
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lock_client::{
+    Locks, Terms,
+    redlock::{
+        Redlock,
+        operator::{Operator, OperatorError, State, WatchEvent},
+    },
+};
+use testbed::{NodeKind, Redis, RedlockNodes, wait::until_async};
+use tokio::time::timeout;
+
+use super::cluster::COUNTER;
+use crate::{
+    lock_service::{tried, ttl, unrenewed, with_causes},
+    names::name,
+    start_cluster::start_cluster,
+};
+
+/// Above every clock: a lost counter starts below this.
+const HIGH: u64 = 900_000_000_000_000;
+/// The longest ttl of the clusters here, for which an admission waits.
+const MAX_TTL: Duration = Duration::from_millis(500);
+const TTL: u64 = 500;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Starts so many nodes, the first of them as a cluster.
+async fn nodes(number: usize, members: usize) -> RedlockNodes {
+    let nodes = RedlockNodes::start(&vec![NodeKind::FORGETFUL; number]).await.unwrap();
+    let urls = nodes.urls();
+    let operator = Operator::new(&urls[..members]).unwrap();
+    operator.start_cluster(lock_client::Ttl::new(MAX_TTL).unwrap()).await.unwrap();
+    for node in &nodes.nodes()[..members] {
+        node.set(COUNTER, &HIGH.to_string()).await.unwrap();
+    }
+    nodes
+}
+
+/// The URLs of some nodes.
+fn urls(nodes: &RedlockNodes, which: &[usize]) -> Vec<String> {
+    which.iter().map(|&node| nodes.nodes()[node].url()).collect()
+}
+
+fn client(nodes: &RedlockNodes, which: &[usize]) -> Locks {
+    Locks::from(Redlock::open(urls(nodes, which)).unwrap())
+}
+
+fn operator(nodes: &RedlockNodes, which: &[usize]) -> Operator {
+    Operator::new(&urls(nodes, which)).unwrap()
+}
+
+/// Decides on a change, and returns the new members.
+async fn decide(
+    operator: &mut Operator,
+    nodes: &RedlockNodes,
+    [add, remove]: [&[usize]; 2],
+) -> Result<Vec<String>, OperatorError> {
+    operator.change_members(&urls(nodes, add), &urls(nodes, remove)).await
+}
+
+/// Changes the members, and waits until those that were added may vote.
+async fn change(nodes: &RedlockNodes, members: &[usize], add: &[usize], remove: &[usize]) {
+    let mut operator = operator(nodes, members);
+    decide(&mut operator, nodes, [add, remove]).await.unwrap();
+    until_admitted(&operator, add.len()).await;
+}
+
+/// Waits until so many nodes are admitted.
+async fn until_admitted(operator: &Operator, number: usize) {
+    let mut watcher = operator.watch();
+    let admissions = async {
+        let mut admitted = 0;
+        while admitted < number {
+            if let WatchEvent::Admitted { .. } = watcher.next().await.unwrap() {
+                admitted += 1;
+            }
+        }
+    };
+    timeout(PATIENCE, admissions).await.unwrap();
+}
+
+/// Acquires and releases the lock while a node has no vote.
+async fn token_without(node: &Redis, locks: &Locks) -> Result<u64, String> {
+    let rename = async |from, to| node.command::<()>(&["RENAME", from, to]).await.unwrap();
+    rename("fenced:node", "aside").await;
+    let token = token(locks).await;
+    rename("aside", "fenced:node").await;
+    token
+}
+
+/// Acquires and releases the lock.
+async fn token(locks: &Locks) -> Result<u64, String> {
+    let token = match locks.acquire(&name("r"), tried(TTL)).await {
+        Ok(lease) => {
+            let token = lease.token().unwrap().as_u64();
+            lease.release().await.unwrap();
+            Ok(token)
+        }
+        Err(error) => Err(with_causes(&error)),
+    };
+    locks.wait_for_background().await;
+    token
+}
+
+/// The tokens of two clients after node 1 was replaced by node 3 and came back: the first client
+/// names the old members, and node 0 does not vote for it; the second names the new ones, and node
+/// 2 does not vote for it.
+async fn tokens_after_a_replacement(nodes: &RedlockNodes) -> [Result<u64, String>; 2] {
+    let (old, new) = (client(nodes, &[0, 1, 2]), client(nodes, &[0, 3, 2]));
+    let first = token_without(&nodes.nodes()[0], &old).await;
+    [first, token_without(&nodes.nodes()[2], &new).await]
+}
+
+#[tokio::test]
+async fn replaced_node_that_comes_back_issues_no_token_twice() {
+    let mut nodes = nodes(4, 3).await;
+    nodes.nodes_mut()[1].process().pause().await.unwrap();
+    change(&nodes, &[0, 1, 2], &[3], &[1]).await;
+    nodes.nodes_mut()[1].process().resume().unwrap();
+    assert_eq!(tokens_after_a_replacement(&nodes).await, [Ok(HIGH + 1), Ok(HIGH + 2)]);
+}
+
+#[tokio::test]
+async fn lease_continues_with_its_token_while_all_members_are_replaced() {
+    let nodes = nodes(6, 3).await;
+    let locks = client(&nodes, &[0, 1, 2]);
+    let lease = locks.acquire(&name("r"), Terms::new(ttl(TTL)).no_wait()).await.unwrap();
+    let issued = lease.token().unwrap();
+    for step in 0..3 {
+        let members: Vec<_> = (step..step + 3).collect();
+        change(&nodes, &members, &[step + 3], &[step]).await;
+        // The lease joins the new member with a renewal, and counts it in the next one.
+        let joined = async || {
+            let held = locks.status(&name("r")).await?.held;
+            Ok(held.and_then(|held| held.nodes) == Some(3))
+        };
+        until_async(PATIENCE, joined).await.unwrap();
+        lease.renew().await.unwrap();
+        locks.wait_for_background().await;
+        assert_eq!(lease.token().unwrap(), issued, "after {} replacements", step + 1);
+    }
+    assert!(token(&client(&nodes, &[3, 4, 5])).await.is_err());
+    lease.release().await.unwrap();
+    locks.wait_for_background().await;
+    let next = token(&client(&nodes, &[3, 4, 5])).await.unwrap();
+    assert!(next > issued.as_u64(), "{next} is above {issued:?}");
+}
+
+#[tokio::test]
+async fn three_nodes_become_five_and_clients_follow() {
+    let mut nodes = nodes(5, 3).await;
+    let old = client(&nodes, &[0, 1, 2]);
+    assert_eq!(token(&old).await, Ok(HIGH + 1));
+    change(&nodes, &[0, 1, 2], &[3, 4], &[]).await;
+    for client in [&old, &client(&nodes, &[0, 1, 2]), &client(&nodes, &[0, 1, 2, 3, 4])] {
+        let lease = client.acquire(&name("held"), unrenewed(TTL)).await.unwrap();
+        client.wait_for_background().await;
+        let status = client.status(&name("held")).await.unwrap();
+        assert_eq!(status.held.and_then(|held| held.nodes), Some(5));
+        lease.release().await.unwrap();
+        client.wait_for_background().await;
+    }
+    // Two nodes may fail now, also two of the first three.
+    for node in &mut nodes.nodes_mut()[..2] {
+        node.process().kill().unwrap();
+    }
+    let issued = token(&old).await.unwrap();
+    assert!(issued > HIGH + 1, "{issued}");
+    let views = operator(&nodes, &[2, 3, 4]).inspect().await;
+    assert_eq!((views.cluster.nodes, views.cluster.voting), (5, 3));
+    assert_eq!(views.cluster.epoch, Some(2));
+}
+
+#[tokio::test]
+async fn member_that_missed_the_change_closes_when_it_answers() {
+    let mut nodes = nodes(6, 5).await;
+    nodes.nodes_mut()[2].process().pause().await.unwrap();
+    decide(&mut operator(&nodes, &[0, 1, 2, 3, 4]), &nodes, [&[5], &[1]]).await.unwrap();
+    nodes.nodes_mut()[2].process().resume().unwrap();
+    let operator = operator(&nodes, &[0, 2, 3, 4, 5]);
+    let states = async || -> Vec<_> {
+        operator.inspect().await.nodes.iter().map(|view| view.state).collect()
+    };
+    use State::{NoCluster, OtherEpoch, Voting};
+    assert_eq!(states().await, [Voting, OtherEpoch, Voting, Voting, NoCluster]);
+    until_admitted(&operator, 1).await;
+    assert_eq!(states().await, [Voting; 5], "node 2 needed no admission");
+}
+
+#[tokio::test]
+async fn one_of_two_changes_at_once_is_decided() {
+    for round in 0..10 {
+        let nodes = nodes(5, 3).await;
+        let operators = [operator(&nodes, &[0, 1, 2]), operator(&nodes, &[0, 1, 2])];
+        let [mut one, mut other] = operators;
+        let decided = join_all([
+            decide(&mut one, &nodes, [&[3], &[0]]),
+            decide(&mut other, &nodes, [&[4], &[1]]),
+        ]);
+        let decided = decided.await;
+        let succeeded: Vec<_> = decided.iter().flatten().collect();
+        let records: Vec<Vec<String>> = join_all(nodes.nodes()[..3].iter().map(async |node| {
+            node.command(&["HMGET", "fenced:node", "change", "members"]).await.unwrap()
+        }))
+        .await;
+        let epoch: Vec<Option<String>> =
+            nodes.nodes()[2].command(&["HMGET", "fenced:node", "epoch"]).await.unwrap();
+        match epoch[0].as_deref() {
+            Some("2") => assert_eq!(succeeded.len(), 1, "in round {round}: {decided:?}"),
+            // The second operator has started with the members that the first had decided on.
+            Some("3") => assert_eq!(succeeded.len(), 2, "in round {round}: {decided:?}"),
+            epoch => panic!("{epoch:?}"),
+        }
+        let majority = records.iter().filter(|record| **record == records[2]).count();
+        assert!(majority >= 2, "in round {round}: {records:?}");
+    }
+}
+
+/// Has one member accept a change in a ballot, as an operator leaves it that ends in the middle.
+async fn accept_half(nodes: &RedlockNodes, member: usize, new: &[usize]) {
+    let node = &nodes.nodes()[member];
+    let fields = ["HMGET", "fenced:node", "change", "members"];
+    let known: Vec<String> = node.command(&fields).await.unwrap();
+    let [change, members] = &known[..] else { panic!("{known:?}") };
+    let address = |&node: &usize| nodes.nodes()[node].socket().display().to_string();
+    let new = new.iter().map(address).collect::<Vec<_>>().join("\n");
+    // Below the ballot of every other operator.
+    let ballot = "000000000000001 0";
+    let accepted = [
+        ["last_change", change],
+        ["last_members", members],
+        ["last_promised", ballot],
+        ["ballot", ballot],
+        ["epoch", "2"],
+        ["change", "half-done"],
+        ["members", &new],
+    ];
+    node.command::<()>(&[&["HSET", "fenced:node"], accepted.as_flattened()].concat())
+        .await
+        .unwrap();
+    node.command::<()>(&["HDEL", "fenced:node", "decided"]).await.unwrap();
+}
+
+#[tokio::test]
+async fn change_that_is_half_done_is_finished_instead_of_another() {
+    // A majority may have accepted it: it is decided, but nobody has noted that.
+    for accepted in [&[1][..], &[1, 2]] {
+        let nodes = nodes(5, 3).await;
+        for &member in accepted {
+            accept_half(&nodes, member, &[3, 1, 2]).await;
+        }
+        let mut other = operator(&nodes, &[0, 1, 2]);
+        let error = decide(&mut other, &nodes, [&[4], &[0]]).await.unwrap_err();
+        assert!(error.to_string().contains("has been finished"), "{error}");
+        until_admitted(&operator(&nodes, &[1, 2, 3]), 1).await;
+        let views = operator(&nodes, &[1, 2, 3]).inspect().await;
+        assert_eq!((views.cluster.epoch, views.cluster.voting), (Some(2), 3));
+        assert!(token(&client(&nodes, &[0, 1, 2])).await.is_ok(), "old members name the new ones");
+    }
+}
+
+/// Else a ballot that it has promised to as another process could be overtaken by a lower one.
+#[tokio::test]
+async fn admitted_node_knows_what_the_others_have_promised_and_accepted() {
+    let mut nodes = nodes(4, 3).await;
+    change(&nodes, &[0, 1, 2], &[3], &[1]).await;
+    let node = |node: usize| &nodes.nodes()[node];
+    node(2).command::<()>(&["HSET", "fenced:node", "promised", "5"]).await.unwrap();
+    let fields = [
+        "HMGET",
+        "fenced:node",
+        "promised",
+        "ballot",
+        "last_promised",
+        "last_change",
+        "last_members",
+    ];
+    let known: Vec<String> = node(2).command(&fields).await.unwrap();
+    let added: Vec<Option<String>> = node(3).command(&fields).await.unwrap();
+    let accepted: Vec<_> = known[1..].iter().cloned().map(Some).collect();
+    assert_eq!(added[1..], accepted);
+    nodes.nodes_mut()[0].restart().await.unwrap();
+    until_admitted(&operator(&nodes, &[0, 2, 3]), 1).await;
+    let admitted: Vec<String> = nodes.nodes()[0].command(&fields).await.unwrap();
+    assert_eq!(admitted, known);
+}
+
+/// The member that has accepted it does not answer, and the others know nothing of it. It was not
+/// decided, so another change may be.
+#[tokio::test]
+async fn member_that_accepted_an_undecided_change_takes_part_in_the_decided_one() {
+    let mut nodes = nodes(7, 5).await;
+    accept_half(&nodes, 1, &[5, 1, 2, 3, 4]).await;
+    nodes.nodes_mut()[1].process().pause().await.unwrap();
+    let mut other = operator(&nodes, &[0, 1, 2, 3, 4]);
+    let members = decide(&mut other, &nodes, [&[6], &[0]]).await.unwrap();
+    nodes.nodes_mut()[1].process().resume().unwrap();
+    let operator = operator(&nodes, &[1, 2, 3, 4, 6]);
+    until_admitted(&operator, 1).await;
+    let record: Vec<String> =
+        nodes.nodes()[1].command(&["HMGET", "fenced:node", "members"]).await.unwrap();
+    assert_eq!(record, [members.join("\n")]);
+    let views = operator.inspect().await;
+    assert_eq!((views.cluster.epoch, views.cluster.voting), (Some(2), 5));
+}
+
+/// The added node would wait for voters, and they for it.
+#[tokio::test]
+async fn change_that_would_leave_no_majority_is_rejected() {
+    let mut nodes = nodes(5, 3).await;
+    nodes.nodes_mut()[2].process().pause().await.unwrap();
+    let [mut one, mut two] = [operator(&nodes, &[0, 1, 2]), operator(&nodes, &[0, 1, 2])];
+    for (operator, change) in [(&mut one, [&[3][..], &[1]]), (&mut two, [&[3, 4], &[]])] {
+        let error = decide(operator, &nodes, change).await.unwrap_err().to_string();
+        assert!(error.contains("of the members that stay must vote"), "{error}");
+    }
+    assert_eq!(operator(&nodes, &[0, 1, 2]).inspect().await.cluster.epoch, Some(1));
+}
+
+/// When three nodes become five, an epoch needs three voters: the old nodes without one that missed
+/// the change are too few for either epoch.
+#[tokio::test]
+async fn half_done_growth_is_finished_by_a_watcher() {
+    let nodes = nodes(5, 3).await;
+    for member in [0, 1] {
+        accept_half(&nodes, member, &[0, 1, 2, 3, 4]).await;
+    }
+    assert_eq!(operator(&nodes, &[0, 1, 2]).inspect().await.cluster.epoch, None);
+    until_admitted(&operator(&nodes, &[0, 1, 2]), 2).await;
+    let views = operator(&nodes, &[0, 1, 2]).inspect().await;
+    assert_eq!((views.cluster.nodes, views.cluster.voting), (5, 5));
+}
+
+#[tokio::test]
+async fn invalid_changes_are_rejected_and_change_nothing() {
+    let nodes = nodes(5, 3).await;
+    let others = RedlockNodes::start(&[NodeKind::FORGETFUL; 3]).await.unwrap();
+    start_cluster(&others, MAX_TTL).await;
+    let mut operator = operator(&nodes, &[0, 1, 2]);
+    let rejected = async |operator: &mut Operator, add: &[&str], remove: &[&str]| {
+        let error = operator.change_members(add, remove).await.unwrap_err();
+        assert!(matches!(error, OperatorError::Invalid(_)), "{error:?}");
+        error.to_string()
+    };
+    let all = nodes.urls();
+    let [a, _, _, d, e] = [0, 1, 2, 3, 4].map(|node| all[node].as_str());
+    let fewer = rejected(&mut operator, &[], &[a]).await;
+    assert!(fewer.contains("there would be 2 members"), "{fewer}");
+    assert!(rejected(&mut operator, &[d], &[]).await.contains("there would be 4 members"));
+    assert!(rejected(&mut operator, &[d, e], &[d]).await.contains("to be added and to be removed"));
+    let foreign = rejected(&mut operator, &[&others.urls()[0]], &[a]).await;
+    assert!(foreign.contains("belongs to cluster"), "{foreign}");
+    let alias = super::cluster::another_url(&nodes.nodes()[1], "alias");
+    assert!(rejected(&mut operator, &[&alias], &[a]).await.contains("are one server"));
+    let seen = operator.inspect().await;
+    assert_eq!((seen.cluster.epoch, seen.cluster.voting), (Some(1), 3));
+}

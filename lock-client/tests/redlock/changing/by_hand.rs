@@ -1,0 +1,128 @@
+//! A replacement by hand, one step after the other. Each step that is left out has a consequence.
+//!
+//! Node 1 is replaced by node 3. It does not answer the operator, but it runs, and clients reach
+//! it.
+
+use testbed::{Redis, RedlockNodes};
+
+use super::{HIGH, TTL, client, nodes, token, token_without};
+use crate::{lock_service::unrenewed, names::name, redlock::cluster::COUNTER};
+
+/// The steps of a replacement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Close,
+    Wait,
+    Copy,
+    /// The new node is the same process as when the counters were copied.
+    SameProcess,
+}
+
+/// Replaces node 1 by node 3. Leaves out one of the steps, or none.
+async fn replace(nodes: &RedlockNodes, left_out: Option<Step>) {
+    let has = |step| left_out != Some(step);
+    let [zero, _, two, three] = nodes.nodes() else { panic!("there are four") };
+    let address = |node: &Redis| node.socket().display().to_string();
+    let new_members = [zero, three, two].map(address).join("\n");
+    let known = ["HMGET", "fenced:node", "change", "members"];
+    let [change, members]: [String; 2] =
+        zero.command::<Vec<_>>(&known).await.unwrap().try_into().unwrap();
+    let new_epoch = match has(Step::Close) {
+        true => ["epoch", "2", "change", "by-hand", "members", &new_members],
+        false => ["epoch", "1", "change", &change, "members", &members],
+    };
+    let set = async |node: &Redis, fields: &[&str]| {
+        node.command::<()>(&[&["HSET", "fenced:node"], fields].concat()).await.unwrap();
+    };
+    if has(Step::Close) {
+        for node in [zero, two] {
+            set(node, &new_epoch).await;
+        }
+    }
+    if has(Step::Wait) {
+        let expired = async || {
+            let locks: Vec<String> = two.command(&["KEYS", "*:lock"]).await?;
+            Ok(locks.is_empty())
+        };
+        testbed::wait::until_async(super::PATIENCE, expired).await.unwrap();
+    }
+    if has(Step::Copy) && has(Step::SameProcess) {
+        let counters = [counter(zero).await, counter(two).await];
+        let highest = counters.iter().max().unwrap().to_string();
+        three.set(COUNTER, &highest).await.unwrap();
+    }
+    let cluster: Vec<String> = zero.command(&["HMGET", "fenced:node", "cluster"]).await.unwrap();
+    let run_id = three.info("run_id").await.unwrap();
+    let admitted = [
+        ["cluster", &cluster[0]],
+        ["max_ttl_ms", "500"],
+        ["address", &address(three)],
+        ["run_id", &run_id],
+    ];
+    set(three, &[&new_epoch[..], admitted.as_flattened()].concat()).await;
+}
+
+async fn counter(node: &Redis) -> u64 {
+    node.command(&["GET", COUNTER]).await.unwrap()
+}
+
+/// The tokens before and after a replacement: the first without node 0, the second without node 2.
+/// Then the token of a client that names the old members, if there is a majority of them.
+async fn tokens(left_out: Option<Step>) -> [Result<u64, String>; 3] {
+    let nodes = nodes(4, 3).await;
+    let (old, new) = (client(&nodes, &[0, 1, 2]), client(&nodes, &[0, 3, 2]));
+    let before = token_without(&nodes.nodes()[0], &old).await;
+    if left_out == Some(Step::Copy) || left_out == Some(Step::SameProcess) {
+        // The release has raised all counters. A node that was cut off has missed that.
+        nodes.nodes()[0].set(COUNTER, &HIGH.to_string()).await.unwrap();
+    }
+    replace(&nodes, left_out).await;
+    let after = token_without(&nodes.nodes()[2], &new).await;
+    [before, after, token_without(&nodes.nodes()[0], &old).await]
+}
+
+#[tokio::test]
+async fn tokens_grow_if_no_step_is_left_out() {
+    let tokens = tokens(None).await;
+    assert_eq!(tokens, [Ok(HIGH + 1), Ok(HIGH + 2), Ok(HIGH + 3)]);
+}
+
+/// Both clients find a majority that votes for them.
+#[tokio::test]
+async fn if_the_old_epoch_is_not_closed_a_token_is_issued_twice() {
+    let nodes = nodes(4, 3).await;
+    let (old, new) = (client(&nodes, &[0, 1, 2]), client(&nodes, &[0, 3, 2]));
+    replace(&nodes, Some(Step::Close)).await;
+    let tokens = [
+        token_without(&nodes.nodes()[0], &old).await,
+        token_without(&nodes.nodes()[2], &new).await,
+    ];
+    assert_eq!(tokens, [Ok(HIGH + 1), Ok(HIGH + 1)]);
+}
+
+#[tokio::test]
+async fn if_no_counters_are_copied_a_token_is_issued_twice() {
+    for step in [Step::Copy, Step::SameProcess] {
+        let [before, after, _] = tokens(Some(step)).await;
+        assert_eq!((before, after), (Ok(HIGH + 1), Ok(HIGH + 1)), "{step:?}");
+    }
+}
+
+/// Returns whether a second client acquires the lock while the first holds it on nodes 1 and 2.
+async fn is_shared(left_out: Option<Step>) -> bool {
+    let nodes = nodes(4, 3).await;
+    let zero = &nodes.nodes()[0];
+    let (old, new) = (client(&nodes, &[0, 1, 2]), client(&nodes, &[0, 3, 2]));
+    zero.command::<()>(&["RENAME", "fenced:node", "aside"]).await.unwrap();
+    let lease = old.acquire(&name("r"), unrenewed(TTL)).await.unwrap();
+    zero.command::<()>(&["RENAME", "aside", "fenced:node"]).await.unwrap();
+    replace(&nodes, left_out).await;
+    let second = token(&new).await;
+    second.is_ok() && lease.token().is_ok()
+}
+
+#[tokio::test]
+async fn if_nobody_waits_two_clients_hold_the_lock() {
+    assert!(!is_shared(None).await);
+    assert!(is_shared(Some(Step::Wait)).await);
+}
