@@ -1,6 +1,7 @@
 //! `lock-client node`: the nodes of a Redlock cluster.
 
 mod admit;
+mod change;
 mod init;
 mod status;
 
@@ -16,6 +17,9 @@ pub(crate) enum Node {
     /// Lets a node vote again that may have lost its counters
     #[command(after_long_help = admit::HELP)]
     Admit(admit::Admit),
+    /// Replaces members, or adds some
+    #[command(after_long_help = change::HELP)]
+    Change(change::Change),
     /// Shows which nodes may vote
     #[command(after_long_help = status::HELP)]
     Status(status::Status),
@@ -26,6 +30,7 @@ impl Node {
         match self {
             Self::Init(init) => init.run().await,
             Self::Admit(admit) => admit.run().await,
+            Self::Change(change) => change.run().await,
             Self::Status(status) => status.run().await,
         }
     }

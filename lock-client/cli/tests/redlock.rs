@@ -1,6 +1,7 @@
 //! The commands with a Redlock cluster.
 
 mod admission;
+mod changing;
 mod commands;
 mod doctor;
 mod faults;

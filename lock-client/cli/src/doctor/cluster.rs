@@ -40,10 +40,15 @@ pub(super) async fn examine(
         findings.push(locking::majority_locking(locks, &name, ttl).await);
     }
     let mut nodes = Vec::new();
-    for (n, (url, view)) in urls.iter().zip(&seen.nodes).enumerate() {
-        let report = match connection::connect(url).await {
-            Err(_) => None,
-            Ok(mut server) => {
+    for (n, view) in seen.nodes.iter().enumerate() {
+        let url = urls.iter().find(|url| is_at(url, view));
+        let connected = match url {
+            Some(url) => connection::connect(url).await.ok(),
+            None => None,
+        };
+        let report = match connected {
+            None => None,
+            Some(mut server) => {
                 let locked = match view.state {
                     State::Voting => Some(operator.try_lock_on(n, &name, ttl).await),
                     _ => None,
@@ -51,10 +56,20 @@ pub(super) async fn examine(
                 examine_node(&mut server, view, locked, &name).await.ok()
             }
         };
-        let report = report.unwrap_or_else(|| Report::unreachable(membership::unreachable(view)));
+        let report = report.unwrap_or_else(|| {
+            Report::unreachable(match url {
+                Some(_) => membership::unreachable(view),
+                None => membership::not_named(),
+            })
+        });
         nodes.push(NodeReport::new(&view.node, report));
     }
     Ok(ClusterReport::new(findings, nodes))
+}
+
+/// Whether a URL names this node.
+fn is_at(url: &str, view: &View) -> bool {
+    lock_client::redis::Server::open(url).is_ok_and(|server| server.to_string() == view.node)
 }
 
 /// Runs the checks of one node. `locked` is the result of a test lock on it.

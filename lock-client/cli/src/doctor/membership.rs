@@ -43,7 +43,10 @@ pub(super) fn membership(view: &View, user: &str) -> Finding {
     let cure = match view.state {
         State::Voting => return Finding::ok(CHECK, "it may vote, until it restarts"),
         State::Prepared => "run `lock-client node init` again",
-        State::Restarted => "run `lock-client node admit` for it, or `node admit --watch` for all",
+        State::Restarted | State::OtherEpoch => {
+            "run `lock-client node admit` for it, or `node admit --watch` for all"
+        }
+        State::Removed => "name the new members instead, and stop it",
         State::NoCluster => {
             "run `lock-client node admit` if the others are in a cluster; otherwise `node init`"
         }
@@ -64,6 +67,17 @@ pub(super) fn unreachable(view: &View) -> Finding {
             "make sure that it runs and answers; if it has no vote then, run `lock-client node \
              admit` for it",
         ),
+    )
+}
+
+/// The finding that a member is not named.
+pub(super) fn not_named() -> Finding {
+    Finding::bad(
+        Severity::Warning,
+        CHECK,
+        "it is a member, and --redis does not name it",
+        "a client that starts while too many of the named nodes are down finds no majority",
+        Cure::advice("name all members: `lock-client node status` shows them"),
     )
 }
 

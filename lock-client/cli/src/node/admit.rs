@@ -26,8 +26,7 @@ must decide, and continues to watch. A node that does not answer, or that belong
 cluster, is reported once and left alone. Each admission is a line on stdout; all else is on stderr. \
 Several may run at once, on different machines. SIGTERM ends it with exit code 0.
 
-A server that replaces another is admitted in the same way. The other must not come back: delete \
-its key fenced:node, if it still runs. All clients must then name the new server instead.";
+A server that is to replace a member is no member yet: see node change.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Admit {
@@ -111,20 +110,23 @@ impl Admit {
                     let admitted = Admitted::new(Some(node), counters_raised);
                     print_unblocked(&admitted).await.map_err(Failure::CannotPrint)?;
                 }
-                WatchEvent::Waiting { node, remaining } => messages.print(format!(
-                    "{node} has restarted: waiting {remaining:.1?}, so that every lock it voted \
-                     for before has expired"
-                )),
-                WatchEvent::NotAdmitted { node, reason } => {
-                    messages.print(format!("{node} is not admitted yet: {reason}"));
-                }
-                WatchEvent::LeftAlone { node, reason } => {
-                    messages.print(format!("{node} is left alone: {reason}"));
-                }
-                WatchEvent::TooFewVoters { reason } => messages.print(reason),
-                WatchEvent::MajorityVotes => messages.print("a majority of the nodes votes again"),
-                event => messages.print(format!("{event:?}")),
+                event => messages.print(message(&event)),
             }
         }
+    }
+}
+
+/// Describes what a watcher saw.
+pub(super) fn message(event: &WatchEvent) -> String {
+    match event {
+        WatchEvent::Waiting { node, remaining } => format!(
+            "{node} has no vote: waiting {remaining:.1?}, so that every lock has expired that it or \
+             a former member has voted for"
+        ),
+        WatchEvent::NotAdmitted { node, reason } => format!("{node} is not admitted yet: {reason}"),
+        WatchEvent::LeftAlone { node, reason } => format!("{node} is left alone: {reason}"),
+        WatchEvent::TooFewVoters { reason } => reason.clone(),
+        WatchEvent::MajorityVotes => "a majority of the nodes votes again".to_owned(),
+        event => format!("{event:?}"),
     }
 }

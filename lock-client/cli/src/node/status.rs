@@ -12,11 +12,14 @@ use crate::{
 };
 
 pub(super) const HELP: &str = "\
-Prints a table: a line for each node, and then one for the cluster. A node's state is one of these:
+Prints a table: a line for each member of the cluster, and for each node that --redis names and that \
+is no member; then one for the cluster. A node's state is one of these:
   voting         it may vote
   restarted      it restarted, and may have lost its counters: see node admit
   prepared       the start of the cluster was interrupted: run node init again
-  other-cluster  it is a member of another cluster, or of one with another number of nodes
+  other-epoch    it missed a change of the members: see node admit
+  removed        it is no member any more: see node change
+  other-cluster  it is a member of another cluster
   no-cluster     it is a member of no cluster, or has lost everything: see node init and node admit
   same-server    it is the same server as another of the nodes
   unreachable    it doesn't answer
@@ -102,8 +105,9 @@ fn text(seen: &Inspection) -> String {
         let ttl = humantime::format_duration(std::time::Duration::from_millis(ttl));
         format!("; the longest ttl is {ttl}")
     });
+    let epoch = cluster.epoch.map_or_else(String::new, |epoch| format!(" in epoch {epoch}"));
     text + &format!(
-        "\ncluster {name}: {} of {} nodes may vote, locks need {}{longest}\n",
+        "\ncluster {name}{epoch}: {} of {} nodes may vote, locks need {}{longest}\n",
         cluster.voting, cluster.nodes, cluster.majority
     )
 }

@@ -100,7 +100,10 @@ async fn promoted_replica_has_no_vote() {
     replica.promote().await.unwrap();
     let urls = [replica.redis().url(), nodes.0[1].url(), nodes.0[2].url()].join(" ");
     let output = lock_client(&["node", "status", "--json", "--redis", &urls]).await;
-    assert_eq!(events(&output)[0]["state"], "restarted", "{output:?}");
+    let address = replica.redis().url().split_once("://").unwrap().1.to_owned();
+    let lines = events(&output);
+    let replica = lines.iter().find(|line| line["node"] == address).unwrap();
+    assert_eq!(replica["state"], "restarted", "{output:?}");
 }
 
 #[tokio::test]

@@ -46,13 +46,28 @@ async fn cluster_needs_an_odd_number_of_different_servers() {
     assert_failed(&nodes.command(&["init"]).await, 64, "can't be changed");
 }
 
+/// The record of a member of another cluster.
+const MEMBER: [&str; 12] = [
+    "cluster",
+    "c",
+    "epoch",
+    "1",
+    "change",
+    "c",
+    "members",
+    "a\nb\nc",
+    "address",
+    "a",
+    "max_ttl_ms",
+    "5",
+];
+
 #[tokio::test]
 async fn interrupted_start_can_be_run_again() {
     // Interrupted while nodes were prepared: it starts again.
     let nodes = Nodes::start(3, &[]).await;
     let run_id = nodes.0[0].info("run_id").await.unwrap();
-    let prepared = ["cluster", "c", "nodes", "3", "max_ttl_ms", "500", "prepared"];
-    record(&nodes.0[0], &[&prepared[..], &[&run_id]].concat()).await;
+    record(&nodes.0[0], &[&MEMBER[..], &["prepared", &run_id]].concat()).await;
     assert_eq!(nodes.states().await, ["prepared", "no-cluster", "no-cluster"]);
     assert!(nodes.command(&INIT).await.status.success());
     assert_eq!(nodes.states().await, ["voting"; 3]);
@@ -77,7 +92,7 @@ async fn members_of_a_cluster_are_rejected_with_the_name_of_their_cluster() {
     assert_failed(&rejected, 69, "and may vote");
     assert_failed(&rejected, 69, "lock-client node admit");
     // A node that was prepared and restarted since may have lost writes after a snapshot.
-    record(&nodes.0[0], &["cluster", "c", "nodes", "3", "max_ttl_ms", "5", "prepared", "x"]).await;
+    record(&nodes.0[0], &[&MEMBER[..], &["prepared", "x"]].concat()).await;
     for node in [1, 2] {
         nodes.0[node].command::<()>(&["DEL", "fenced:node"]).await.unwrap();
     }

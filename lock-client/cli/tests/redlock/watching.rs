@@ -70,7 +70,7 @@ async fn restarted_node_is_back_after_the_longest_ttl() {
     let mut watch = Watch::start(&nodes);
     let restarted = Instant::now();
     nodes.0[0].restart().await.unwrap();
-    watch.reported("has restarted: waiting", 1).await;
+    watch.reported("has no vote: waiting", 1).await;
     assert_eq!(nodes.states().await, ["restarted", "voting", "voting"]);
     let token = nodes.token().await.unwrap();
 
@@ -94,12 +94,12 @@ async fn another_restart_during_the_wait_starts_over() {
     let mut nodes = Nodes::cluster_granting(MAX_TTL, &[]).await;
     let mut watch = Watch::start(&nodes);
     nodes.0[0].restart().await.unwrap();
-    watch.reported("has restarted: waiting", 1).await;
+    watch.reported("has no vote: waiting", 1).await;
     // Without a new wait, the admission would come this much earlier.
     sleep(Duration::from_secs(1)).await;
     let restarted = Instant::now();
     nodes.0[0].restart().await.unwrap();
-    watch.reported("has restarted: waiting", 2).await;
+    watch.reported("has no vote: waiting", 2).await;
     watch.admission().await;
     assert!(restarted.elapsed() >= WAIT, "after {:?}", restarted.elapsed());
     assert_eq!(nodes.states().await, ["voting"; 3]);
@@ -145,7 +145,7 @@ async fn nodes_that_hang_and_come_back_are_the_same_processes() {
     let mut nodes = Nodes::cluster_granting(MAX_TTL, &[]).await;
     let mut watch = Watch::start(&nodes);
     nodes.0[0].restart().await.unwrap();
-    watch.reported("has restarted: waiting", 1).await;
+    watch.reported("has no vote: waiting", 1).await;
     // A candidate and a voter.
     for node in [0, 1] {
         nodes.0[node].process().pause().await.unwrap();
@@ -157,16 +157,16 @@ async fn nodes_that_hang_and_come_back_are_the_same_processes() {
     watch.reported("a majority of the nodes votes again", 1).await;
     watch.admission().await;
     assert_eq!(nodes.states().await, ["voting"; 3]);
-    watch.reported("has restarted: waiting", 1).await;
+    watch.reported("has no vote: waiting", 1).await;
     let messages = watch.process.stderr().unwrap();
-    assert_eq!(messages.matches("has restarted: waiting").count(), 1, "{messages}");
+    assert_eq!(messages.matches("has no vote: waiting").count(), 1, "{messages}");
     assert_eq!(watch.stop().await, Some(0));
 }
 
 #[tokio::test]
 async fn node_that_cannot_be_admitted_is_reported_once() {
     let mut nodes = Nodes::cluster_granting("500ms", &[]).await;
-    nodes.0[0].command::<()>(&["HSET", "fenced:node", "nodes", "5"]).await.unwrap();
+    nodes.0[0].command::<()>(&["HSET", "fenced:node", "cluster", "c"]).await.unwrap();
     let mut watch = Watch::start(&nodes);
     watch.reported("is left alone: it belongs to another cluster", 1).await;
     nodes.0[0].process().kill().unwrap();
@@ -205,7 +205,7 @@ async fn signal_ends_the_service_at_once_while_a_node_hangs() {
         let mut nodes = Nodes::cluster_granting("60s", &[]).await;
         let watch = Watch::start(&nodes);
         nodes.0[0].restart().await.unwrap();
-        watch.reported("has restarted: waiting", 1).await;
+        watch.reported("has no vote: waiting", 1).await;
         nodes.0[1].process().pause().await.unwrap();
         // By then, it waits for the answer of this node.
         sleep(Duration::from_millis(1_200)).await;

@@ -1,0 +1,79 @@
+//! `lock-client node change`.
+
+use clap::Args;
+use lock_client::redlock::operator::{Inspection, Operator, State};
+
+use super::admit::message;
+use crate::{
+    failure::Failure,
+    lock_service::LockService,
+    signals::{ENDING, Signals, failure_of_signal},
+    stderr::Messages,
+    stdout::print,
+};
+
+pub(super) const HELP: &str = "\
+Replaces members (--remove OLD --add NEW), or makes three nodes five (--add NEW --add NEW). There \
+can't be fewer members than before, and their number is odd. --redis names the present members; a \
+majority of them must answer. An added node is one Redis with nothing of another cluster.
+
+First, the old members decide on the change; each that accepts it refuses to vote on the old terms. \
+The members that stay vote on. Then the command waits for the longest ttl, copies the counters to \
+each added node, and lets it vote. Leases continue. Until the added nodes vote, a majority of the \
+new members must be old ones that answer: when three nodes become five, all three. SIGINT and \
+SIGTERM end the command. If it was interrupted, run it again, or let node admit --watch finish it.
+
+Clients follow the change by themselves. Change their --redis, too, before so many of the old \
+members are gone that a new client finds no majority.
+
+A removed node that was down may come back: the others refuse what it votes for. If two operators \
+change the members at once, one change is decided; the other command fails, and says so.";
+
+#[derive(Args, Debug)]
+pub(crate) struct Change {
+    #[command(flatten)]
+    nodes: LockService,
+
+    /// A node to add
+    #[arg(long, value_name = "URL", required = true)]
+    add: Vec<String>,
+
+    /// A member to remove; its password may be left out
+    #[arg(long, value_name = "URL")]
+    remove: Vec<String>,
+}
+
+impl Change {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let mut signals = Signals::listen(ENDING)?;
+        tokio::select! {
+            changed = self.change() => changed,
+            signal = signals.next() => Err(failure_of_signal(signal)),
+        }
+    }
+
+    /// Changes the members, and waits until those that were added may vote.
+    async fn change(&self) -> Result<(), Failure> {
+        let mut operator = self.nodes.operator()?;
+        let messages = Messages::new();
+        let members = operator.change_members(&self.add, &self.remove).await?;
+        messages.print(format!("the members are now {}", members.join(", ")));
+        let seen = until_all_vote(&operator, &messages).await?;
+        print(&seen.cluster)
+    }
+}
+
+/// Admits members without a vote, until there are none that answer.
+async fn until_all_vote(operator: &Operator, messages: &Messages) -> Result<Inspection, Failure> {
+    let mut watcher = operator.watch();
+    loop {
+        let seen = operator.inspect().await;
+        let waits =
+            |state| matches!(state, State::NoCluster | State::Restarted | State::OtherEpoch);
+        let members = seen.nodes.iter().take(seen.cluster.nodes);
+        if !members.map(|view| view.state).any(waits) {
+            return Ok(seen);
+        }
+        messages.print(message(&watcher.next().await?));
+    }
+}

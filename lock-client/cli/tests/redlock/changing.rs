@@ -1,0 +1,158 @@
+//! `lock-client node change`.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::json;
+use tempfile::TempDir;
+use testbed::process::Process;
+
+use super::nodes::{Nodes, TTL};
+use crate::command::{PATIENCE, assert_failed, events, lock_client, without_terminal};
+use crate::programs::LOCK_CLIENT;
+
+/// Starts nodes, the first three of them as a cluster.
+async fn nodes(number: usize, max_ttl: &str) -> Nodes {
+    let nodes = Nodes::start(number, &[]).await;
+    let urls = urls(&nodes, &[0, 1, 2]);
+    let started = lock_client(&["node", "init", "--redis", &urls, "--max-ttl", max_ttl]).await;
+    assert!(started.status.success(), "{started:?}");
+    nodes
+}
+
+fn urls(nodes: &Nodes, which: &[usize]) -> String {
+    which.iter().map(|&node| nodes.0[node].url()).collect::<Vec<_>>().join(" ")
+}
+
+/// `lock-client node COMMAND` on some of the nodes.
+async fn node(
+    nodes: &Nodes,
+    command: &str,
+    which: &[usize],
+    more: &[&str],
+) -> std::process::Output {
+    let urls = urls(nodes, which);
+    lock_client(&[&["node", command, "--redis", &urls], more].concat()).await
+}
+
+/// The states that `node status` prints, and the cluster.
+async fn status(nodes: &Nodes, which: &[usize]) -> (Vec<String>, serde_json::Value) {
+    let mut lines = events(&node(nodes, "status", which, &["--json"]).await);
+    let cluster = lines.pop().expect("the last line is the cluster");
+    (lines.iter().map(|line| line["state"].as_str().unwrap().to_owned()).collect(), cluster)
+}
+
+#[tokio::test]
+async fn member_is_replaced_and_the_old_list_is_reported() {
+    let nodes = nodes(4, TTL).await;
+    let [one, three] = [1, 3].map(|node| nodes.0[node].url());
+    let changed = node(&nodes, "change", &[0, 1, 2], &["--remove", &one, "--add", &three]).await;
+    assert!(changed.status.success(), "{changed:?}");
+    let [cluster] = events(&changed).try_into().unwrap();
+    assert_eq!(
+        [&cluster["epoch"], &cluster["nodes"], &cluster["voting"]],
+        [&json!(2), &json!(3), &json!(3)]
+    );
+    let again = node(&nodes, "change", &[0, 1, 2], &["--remove", &one, "--add", &three]).await;
+    assert_eq!(events(&again), [cluster], "a repetition changes nothing");
+
+    let (states, _) = status(&nodes, &[0, 2, 3]).await;
+    assert_eq!(states, ["voting"; 3]);
+    let (states, cluster) = status(&nodes, &[0, 1, 2]).await;
+    assert_eq!(states, ["voting", "voting", "voting", "removed"]);
+    assert_eq!(cluster["voting"], 3);
+    let text = node(&nodes, "status", &[0, 1, 2], &[]).await;
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("in epoch 2: 3 of 3 nodes may vote"), "{text}");
+    assert!(text.contains("it is no member any more"), "{text}");
+
+    let doctor = lock_client(&["doctor", "--redis", &urls(&nodes, &[0, 1, 2])]).await;
+    let report = String::from_utf8(doctor.stdout).unwrap();
+    assert!(report.contains("it is a member, and --redis does not name it"), "{report}");
+    assert!(report.contains("it has no vote: it is no member any more"), "{report}");
+    let admitted = node(&nodes, "admit", &[0, 2, 3], &["--node", &one]).await;
+    assert_failed(&admitted, 64, "is no member of the cluster");
+}
+
+#[tokio::test]
+async fn held_lock_outlasts_a_replacement_and_growth() {
+    let nodes = nodes(6, "1s").await;
+    let folder = TempDir::new().unwrap();
+    let mut run = without_terminal(LOCK_CLIENT);
+    let script = "echo $FENCING_TOKEN; cat";
+    run.args(["run", "r", "--ttl", "1s", "--redis", &urls(&nodes, &[0, 1, 2])]);
+    run.args(["--", "sh", "-c", script]);
+    let mut run = Process::spawn("run", &run, folder.path()).unwrap();
+    let token = run.line(PATIENCE).await.unwrap();
+    let [one, three, four, five] = [1, 3, 4, 5].map(|node| nodes.0[node].url());
+    for (members, change) in [
+        ([0, 1, 2], ["--remove", &one, "--add", &three].to_vec()),
+        ([0, 2, 3], ["--add", &four, "--add", &five].to_vec()),
+    ] {
+        let changed = node(&nodes, "change", &members, &change).await;
+        assert!(changed.status.success(), "{changed:?}");
+        // The lease joins the new members with its renewals.
+        let joined = async || {
+            let urls = urls(&nodes, &members);
+            let [status] = events(&lock_client(&["status", "r", "--redis", &urls]).await)
+                .try_into()
+                .map_err(|lines| anyhow::anyhow!("{lines:?}"))?;
+            assert_eq!(status["held"], true, "{status}");
+            Ok(status["nodes"] == events(&changed)[0]["nodes"])
+        };
+        testbed::wait::until_async(PATIENCE, joined).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(!run.has_ended().unwrap(), "the lease continues: {:?}", run.stderr());
+    let urls = urls(&nodes, &[0, 2, 3]);
+    let status = events(&lock_client(&["status", "r", "--redis", &urls]).await).remove(0);
+    assert_eq!((&status["held"], &status["nodes"]), (&json!(true), &json!(5)), "token {token}");
+    run.signal(Signal::TERM).unwrap();
+}
+
+#[tokio::test]
+async fn invalid_changes_are_usage_errors() {
+    let nodes = nodes(5, TTL).await;
+    let [zero, three, four] = [0, 3, 4].map(|node| nodes.0[node].url());
+    let change = async |more: &[&str]| node(&nodes, "change", &[0, 1, 2], more).await;
+    assert_failed(&change(&["--add", &three]).await, 64, "there would be 4 members");
+    let even = ["--remove", &zero, "--add", &three, "--add", &four];
+    assert_failed(&change(&even).await, 64, "there would be 4 members");
+    assert_failed(&change(&["--remove", &zero]).await, 64, "--add");
+    assert_failed(
+        &change(&["--add", "redis://127.0.0.1:1", "--remove", &zero]).await,
+        69,
+        "refused",
+    );
+    assert_eq!(status(&nodes, &[0, 1, 2]).await.1["epoch"], 1);
+}
+
+#[tokio::test]
+async fn change_that_was_interrupted_is_finished_by_the_watcher() {
+    let nodes = nodes(5, "2s").await;
+    let folder = TempDir::new().unwrap();
+    let [three, four] = [3, 4].map(|node| nodes.0[node].url());
+    let mut change = without_terminal(LOCK_CLIENT);
+    change.args(["node", "change", "--redis", &urls(&nodes, &[0, 1, 2])]);
+    change.args(["--add", &three, "--add", &four]);
+    let mut change = Process::spawn("change", &change, folder.path()).unwrap();
+    let waits = || Ok(change.stderr()?.contains("waiting"));
+    testbed::wait::until(PATIENCE, waits).await.unwrap();
+    change.signal(Signal::TERM).unwrap();
+    assert_eq!(change.exit(PATIENCE).await.unwrap().code(), Some(143));
+    let (states, cluster) = status(&nodes, &[0, 1, 2]).await;
+    assert_eq!(states, ["voting", "voting", "voting", "no-cluster", "no-cluster"]);
+    assert_eq!(cluster["epoch"], 2);
+
+    let mut watch = without_terminal(LOCK_CLIENT);
+    watch.args(["node", "admit", "--watch", "--redis", &urls(&nodes, &[0, 1, 2])]);
+    let mut watch = Process::spawn("watch", &watch, folder.path()).unwrap();
+    for _ in 0..2 {
+        watch.line(PATIENCE).await.unwrap();
+    }
+    watch.signal(Signal::TERM).unwrap();
+    assert_eq!(watch.exit(PATIENCE).await.unwrap().code(), Some(0));
+    assert_eq!(status(&nodes, &[0, 1, 2]).await.0, ["voting"; 5]);
+    let all = node(&nodes, "status", &[0, 1, 2, 3, 4], &[]).await;
+    assert!(all.status.success(), "{all:?}");
+}
