@@ -51,20 +51,23 @@
 //! second. After five seconds without an answer, there is a new connection.
 //!
 //! # The code
-//! [`Redlock`] asks for rounds, renewals and releases. A round is in `round.rs`, its
-//! votes are counted in `tally.rs`. The scripts that run on the nodes are the `.lua` files:
-//! `grant.lua` grants the lock, `seal.lua` seals a token, `join.lua` takes a free node for a lease.
-//! `exchange.rs` renews and reissues, `votes.rs` counts the nodes, and `regain.rs` joins. `lease.rs`
-//! has what the client knows of each lease. `membership.rs` decides whether a node may vote.
+//! [`Redlock`] asks for rounds, renewals and releases. `machines.rs` decides them, without I/O, and
+//! the model explores the same code. The messages are carried by `round.rs` for a round, by
+//! `exchange.rs` for a renewal or a reissue, and by `regain.rs` for joins. The scripts that run on
+//! the nodes are the `.lua` files: `grant.lua` grants the lock, `seal.lua` seals a token, `join.lua`
+//! takes a free node for a lease. `lease.rs` has what the client knows of each lease.
+//! `membership.rs` decides whether a node may vote.
 
 mod exchange;
 mod lease;
+mod machines;
 mod majority;
 mod membership;
 mod node;
 mod node_error;
 mod node_urls;
 mod nodes;
+mod numbers;
 pub mod operator;
 mod outcome;
 mod patience;
@@ -76,7 +79,6 @@ mod round;
 mod script;
 mod status;
 mod tally;
-mod votes;
 mod wakeups;
 
 use std::{
