@@ -87,20 +87,29 @@ mod config;
 mod dead_variables;
 mod effect;
 mod enabled;
+mod exchanges;
 mod history;
 mod id;
 mod liveness;
 mod model;
 mod network;
 pub mod node;
+mod numbers;
 pub mod properties;
 pub mod protocol;
-mod reissue;
-mod renewal;
 mod safety;
 mod state;
 mod storage;
 mod symmetry;
+
+/// The machines of `lock-client`, compiled with the numbers of the model.
+#[path = "../../src/redlock"]
+mod redlock {
+    pub(crate) mod machines;
+    pub(crate) mod majority;
+
+    use crate::numbers;
+}
 
 pub use action::Action;
 pub use config::{Checked, Config, Delivery, Rounds};
@@ -108,5 +117,6 @@ pub use id::{Holder, MOST_CLIENTS, MOST_NODES, NodeId, NodeSet, Token};
 pub use liveness::{LivenessReport, check_liveness};
 pub use model::Redlock;
 pub use network::Message;
+pub use redlock::majority::majority;
 pub use safety::{SafetyReport, check_safety};
 pub use state::State;

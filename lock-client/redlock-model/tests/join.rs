@@ -29,10 +29,10 @@ fn with_join(join: JoinRule) -> Config {
     Config { protocol: Protocol { join, ..Protocol::AS_BUILT }, ..JOINS }
 }
 
-/// 453 488 states; 4 s on one core.
+/// 491 155 states; 6 s on one core.
 #[test]
 fn tokens_are_unique_and_grow_with_leases_that_join_nodes() {
-    assert_holds(JOINS, 450_000, &[TwoLeases, Reissued, RenewedWithNewToken, Regained]);
+    assert_holds(JOINS, 490_000, &[TwoLeases, Reissued, RenewedWithNewToken, Regained]);
 }
 
 #[test]
@@ -54,10 +54,10 @@ const FIVE_NODES: Config = Config {
     ..JOINS
 };
 
-/// 127 443 states; 2 s on one core.
+/// 100 726 states; 2 s on one core.
 #[test]
 fn tokens_are_unique_and_grow_on_five_nodes() {
-    assert_holds(FIVE_NODES, 120_000, &[TwoLeases, Reissued]);
+    assert_holds(FIVE_NODES, 100_000, &[TwoLeases, Reissued, Regained]);
 }
 
 #[test]
