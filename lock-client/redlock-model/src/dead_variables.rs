@@ -2,6 +2,10 @@
 //!
 //! Model checkers call this dead variable reduction. It is sound because a value is reset only if
 //! every step that depends on it would change nothing, now or later.
+//!
+//! One more reset forgets a refusal that the client has received and that decided nothing yet, as if
+//! the network had lost it. The node may then answer again. So every behaviour remains, and some are
+//! added: a model that holds with them holds without them.
 
 use std::iter;
 
@@ -62,7 +66,7 @@ pub(crate) fn reset(config: &Config, state: &mut State) {
     }
 }
 
-/// After its round, a client only needs to know from which nodes it has no answer yet: a late grant
+/// During its round, a client forgets refused seals. After its round, a client only needs to know from which nodes it has no answer yet: a late grant
 /// may still need a seal. After its end, it needs to know which nodes have granted, if a release goes
 /// to them only.
 fn reset_round(config: &Config, client: &mut Client) {
@@ -85,9 +89,8 @@ fn reset_round(config: &Config, client: &mut Client) {
     }
 }
 
-/// An answer against the lease is forgotten, as if the network had lost it. The node may answer once
-/// more, so this only adds behaviour. [`Action::TimeOut`](crate::Action::TimeOut) has all those answers
-/// in one step.
+/// A client forgets answers against its lease. So no renewal or reissue collects them one by one until
+/// it is lost: the step `TimeOut` delivers them all at once.
 fn reset_exchange(client: &mut Client) {
     if let Some(exchange) = &mut client.exchange {
         for vote in exchange.votes.votes.iter_mut() {

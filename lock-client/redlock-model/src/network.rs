@@ -6,16 +6,16 @@
 //!
 //! Answers may be late or lost, too. The answer to a grant or a raise waits in the client's state
 //! until the client receives it, in a step of its own. Other answers arrive in the same step as the
-//! request, or never. That is equivalent: a renewal changes no node here, and whatever a seal or a
-//! join leads to may happen later. A refused grant has no answer: without it, the client may give up,
-//! too.
+//! request. That is equivalent: a node may process a request later, and everything that a client does
+//! with an answer may happen later, or never. A refused grant has no answer. Without one, the client
+//! may give up, too.
 
 use std::mem;
 
 use crate::{
     client::{Client, Phase, Sent},
     config::{Config, Delivery, Rounds},
-    id::{Holder, NodeId, NodeSet},
+    id::{Holder, NodeId},
     node::{Node, Owned},
     protocol::{AdmissionRule, ReleaseRule, SealRule},
     redlock::machines::{
@@ -210,21 +210,33 @@ pub(crate) fn reply(answer: Option<Owned>, node: &Node, holder: Holder) -> Owner
     }
 }
 
-/// A renewal or a reissue gets no more answers, except from nodes that refuse it now.
+/// A renewal or a reissue gets no more answers, except from nodes that refuse it now. The nodes answer
+/// in an order that does not depend on their numbers.
 pub(crate) fn time_out(config: &Config, state: &mut State, holder: Holder) {
     let State { clients, nodes, .. } = state;
     let client = &mut clients[holder.index()];
-    let silent = NodeSet::from_condition(config.nodes, |id| client.awaits_answer(id));
-    for id in silent.iter() {
-        let node = &nodes[id.index()];
-        let is_refused =
-            has_vote(config, node, client, id) && !node.is_owned_by(holder, client.grant_on(id));
-        let event = if is_refused {
-            Event::Answer(id.index(), reply(None, node, holder))
-        } else {
-            Event::Failed(id.index())
-        };
+    let silent = NodeId::first(config.nodes).filter(|id| client.awaits_answer(*id));
+    let mut last: Vec<_> = silent
+        .map(|id| {
+            let node = &nodes[id.index()];
+            let refuses = has_vote(config, node, client, id)
+                && !node.is_owned_by(holder, client.grant_on(id));
+            (id, refuses.then(|| reply(None, node, holder)))
+        })
+        .collect();
+    last.sort_by_key(|(_, refusal)| match refusal {
+        Some(OwnerReply::Other { .. }) => 0,
+        Some(_) => 1,
+        None => 2,
+    });
+    for (id, refusal) in last {
+        let event =
+            refusal.map_or(Event::Failed(id.index()), |refusal| Event::Answer(id.index(), refusal));
         client.count(event, &config.protocol);
+        // The exchange has ended, or has asked all nodes again.
+        if client.exchange.is_none() || client.awaits_answer(id) {
+            return;
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! One state for all states that differ only in the numbers of nodes and clients.
 //!
-//! No step depends on a node's or a client's number, and all of them start alike. So if a step
-//! leads from one state to another, the renumbered step leads from the renumbered state to the
-//! renumbered other. [`representative`] only renumbers its argument, which makes it sound. How well
-//! its order is chosen only decides how many states it saves.
+//! No step depends on a node's or a client's number, and all of them start alike. The machines take
+//! nodes by their places, but they only count votes and compare numbers. So if a step leads from one
+//! state to another, the renumbered step leads from the renumbered state to the renumbered other.
+//! [`representative`] only renumbers its argument, which makes it sound. How well its order is chosen
+//! only decides how many states it saves.
 
 use std::{
     array,
