@@ -144,3 +144,41 @@ fn ask(
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::machines::lease_tokens::LeaseTokens, *};
+    use crate::redlock::machines::votes::Owned;
+
+    fn token(number: u64) -> Token {
+        Token::new(number).unwrap()
+    }
+
+    /// Reports that these nodes own the lock, with these numbers. Returns the last commands.
+    fn answer(
+        exchange: &mut Exchange,
+        lease: &mut LeaseTokens,
+        numbers: [(usize, u64); 2],
+    ) -> Vec<Command> {
+        let answers = numbers.map(|(node, number)| {
+            let owned = Owned { number: token(number), floor: None };
+            exchange.on(lease, Event::Answer(node, OwnerReply::Owned(owned)))
+        });
+        answers.into_iter().flatten().collect()
+    }
+
+    /// The joined node has a high counter, which the reissue does not hear of.
+    #[test]
+    fn reissue_returns_a_higher_token_although_a_lease_has_tried_to_regain_a_node() {
+        let mut lease = LeaseTokens::new(token(3));
+        let mut regain = Exchange::regain(3, &lease, token(5));
+        let seal = answer(&mut regain, &mut lease, [(0, 9), (1, 6)]);
+        assert_eq!(seal, [Command::Ask(Request::Seal { token: token(9) })]);
+        // No node answers the seal.
+        let mut reissue = Exchange::reissue(3, &lease, token(3));
+        let seal = answer(&mut reissue, &mut lease, [(1, 7), (2, 4)]);
+        assert_eq!(seal, [Command::Ask(Request::Seal { token: token(7) })]);
+        let report = answer(&mut reissue, &mut lease, [(1, 7), (2, 7)]);
+        assert_eq!(report, [Command::Report(Report::Held(token(7)))]);
+    }
+}

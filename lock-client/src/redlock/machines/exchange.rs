@@ -135,7 +135,12 @@ impl Exchange {
                 commands.push(self.seal(highest));
                 return;
             }
-            Request::Seal { token } => lease.reach(token),
+            // A reissue hands its token out even if an earlier one may have sealed a higher token, to
+            // make joined nodes count.
+            Request::Seal { token } => match self.purpose {
+                Purpose::Reissue => lease.hand_out(token),
+                Purpose::Renewal | Purpose::Regain => lease.reach(token),
+            },
         }
         commands.push(Command::Report(Report::Held(lease.token())));
     }

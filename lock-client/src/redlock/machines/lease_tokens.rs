@@ -37,6 +37,12 @@ impl LeaseTokens {
         }
     }
 
+    /// Records that a majority of counting nodes has sealed a token that the caller asked for.
+    pub(super) fn hand_out(&mut self, sealed: Token) {
+        self.reach(sealed);
+        self.token = self.token.max(sealed);
+    }
+
     /// Records that a reissue which only makes joined nodes count is about to seal a token.
     pub(super) fn regain(&mut self, token: Token) {
         self.regained = Some(token);
