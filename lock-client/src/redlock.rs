@@ -60,13 +60,13 @@
 //! second. After five seconds without an answer, there is a new connection.
 //!
 //! # The code
-//! [`Redlock`] runs each step on the nodes of the current epoch (`current_nodes.rs`). `acquire.rs`
-//! runs rounds. A round is in `round.rs`, its votes are counted in `tally.rs`. The scripts that run
-//! on the nodes are the `.lua` files: `grant.lua` grants the lock, `seal.lua` seals a token,
-//! `join.lua` takes a free node for a lease. `exchange.rs` renews and reissues, `votes.rs` counts the
-//! nodes, and `regain.rs` joins. `lease.rs` has what the client knows of each lease. `membership.rs`
-//! decides whether a node may vote, and `discovery.rs` finds the members. The operator's part is in
-//! [`operator`].
+//! [`Redlock`] runs each step on the nodes of the current epoch (`current_nodes.rs`). `machines.rs`
+//! decides the steps, without I/O, and the model explores the same code. The messages are carried by
+//! `round.rs` for a round, by `exchange.rs` for a renewal or a reissue, and by `regain.rs` for joins.
+//! The scripts that run on the nodes are the `.lua` files: `grant.lua` grants the lock, `seal.lua`
+//! seals a token, `join.lua` takes a free node for a lease. `lease.rs` has what the client knows of
+//! each lease. `membership.rs` decides whether a node may vote, and `discovery.rs` finds the members.
+//! The operator's part is in [`operator`].
 
 mod acquire;
 mod current_nodes;
@@ -74,12 +74,14 @@ mod discovery;
 mod epoch;
 mod exchange;
 mod lease;
+mod machines;
 mod majority;
 mod membership;
 mod node;
 mod node_error;
 mod node_urls;
 mod nodes;
+mod numbers;
 pub mod operator;
 mod outcome;
 mod patience;
@@ -93,7 +95,6 @@ mod round;
 mod script;
 mod status;
 mod tally;
-mod votes;
 mod wakeups;
 
 use std::{

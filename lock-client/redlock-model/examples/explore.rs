@@ -10,7 +10,7 @@ use redlock_model::{
     Checked, Config, Delivery, MOST_CLIENTS, MOST_NODES, Rounds, check_liveness, check_safety,
     protocol::{
         AdmissionRule, ExpiryRule, FenceRule, GrantRule, JoinRule, Protocol, ReissueRule,
-        ReleaseRule, SealRule,
+        ReleaseRule, RenewalRule, SealRule,
     },
 };
 
@@ -83,7 +83,9 @@ enum BrokenRule {
     JoinFloorIsIgnored,
     JoinReissueIgnoresFloor,
     ReissueRaisesOnly,
+    ReissueIgnoresRefusedSeal,
     ReissueResendsRejectedWrite,
+    RenewalReturnsTheHighest,
     AdmissionCopiesThenWaits,
     NoAdmission,
     FenceComparesTokenOnly,
@@ -103,8 +105,14 @@ impl BrokenRule {
             Self::JoinFloorIsIgnored => protocol.join = JoinRule::FloorIsIgnored,
             Self::JoinReissueIgnoresFloor => protocol.join = JoinRule::ReissueIgnoresFloor,
             Self::ReissueRaisesOnly => protocol.reissue = ReissueRule::RaisesOnly,
+            Self::ReissueIgnoresRefusedSeal => {
+                protocol.reissue = ReissueRule::IgnoresRefusedSeal;
+            }
             Self::ReissueResendsRejectedWrite => {
                 protocol.reissue = ReissueRule::ResendsRejectedWrite;
+            }
+            Self::RenewalReturnsTheHighest => {
+                protocol.renewal = RenewalRule::ReturnsTheHighest;
             }
             Self::AdmissionCopiesThenWaits => {
                 protocol.admission = AdmissionRule::CopiesThenWaits;

@@ -14,16 +14,16 @@ pub enum Action {
     End(Holder),
     /// A client starts a renewal.
     StartRenewal(Holder),
-    /// A client's renewal succeeds. It returns the token that M nodes have sealed.
-    CompleteRenewal(Holder),
-    /// A client stops waiting for a renewal.
-    StopRenewal(Holder),
     /// A client starts a reissue.
     StartReissue(Holder),
-    /// A client's reissue returns the new token.
-    CompleteReissue(Holder),
-    /// A client stops waiting for a reissue.
-    StopReissue(Holder),
+    /// A client starts a reissue that only makes joined nodes count: it has learned this node's floor.
+    StartRegain(Holder, NodeId),
+    /// A renewal or a reissue returns its token.
+    Complete(Holder),
+    /// A renewal or a reissue gets no more answers, except from nodes that refuse it now.
+    TimeOut(Holder),
+    /// A client stops waiting for a renewal or a reissue.
+    Stop(Holder),
     /// A lease learns that a restarted node is admitted, and sends it requests again.
     Reconnect(Holder, NodeId),
     /// A client acquires the lock on these nodes, in one step.

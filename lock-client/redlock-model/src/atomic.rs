@@ -3,12 +3,14 @@
 //! Models with a storage use them to have fewer states. Claims and writes still reach the storage
 //! in any order, and however late.
 
+use std::cmp::Reverse;
+
 use crate::{
-    client::Phase,
+    client::Sent,
     config::Config,
-    id::{Holder, NodeSet, Token},
-    network::has_vote,
-    protocol::SealRule,
+    exchanges,
+    id::{Holder, NodeId, NodeSet},
+    network::{self, Message},
     state::State,
 };
 
@@ -19,25 +21,27 @@ pub(crate) fn acquire(
     holder: Holder,
     nodes: NodeSet,
 ) -> Option<()> {
-    let issued_before = state.history.highest_issued();
-    let mut grants = Vec::new();
-    for node in nodes.iter() {
-        if !has_vote(config, state.node(node), state.client(holder), node) {
+    for node in highest_first(state, nodes) {
+        network::deliver(config, state, holder, node, Message::Grant);
+        if state.client(holder).sent.grants[node.index()] == 0 {
             return None;
         }
-        grants.push(state.node_mut(node).grant(holder)?.number);
+        network::deliver(config, state, holder, node, Message::GrantAnswer);
     }
-    let token = highest(&grants)?;
-    for (node, grant) in nodes.iter().zip(grants) {
-        if grant < token {
-            state.node_mut(node).seal(holder, [grant, token], token, config.protocol.seal);
+    for node in nodes.iter() {
+        if state.client(holder).sent.seals[node.index()] != 0 {
+            network::deliver(config, state, holder, node, Message::Seal);
         }
     }
-    let client = &mut state.clients[holder.index()];
-    client.phase = Phase::Round;
-    client.grant = token;
+    let State { clients, history, .. } = state;
+    let client = &mut clients[holder.index()];
+    if !client.can_acquire() {
+        return None;
+    }
+    history.issue(client.grant, client.issued_before);
     client.acquire();
-    state.history.issue(token, issued_before);
+    client.round = None;
+    client.sent = Sent::default();
     Some(())
 }
 
@@ -48,29 +52,30 @@ pub(crate) fn reissue(
     holder: Holder,
     nodes: NodeSet,
 ) -> Option<()> {
-    let issued_before = state.history.highest_issued();
-    let client = *state.client(holder);
-    let above = state.storage.highest_token().max(client.token);
-    let mut raised = Vec::new();
-    for node in nodes.iter() {
-        if !has_vote(config, state.node(node), &client, node) {
+    exchanges::start_reissue(config, state, holder)?;
+    let order = highest_first(state, nodes);
+    for node in &order {
+        network::deliver(config, state, holder, *node, Message::Raise);
+        if state.client(holder).sent.raised[node.index()] == 0 {
             return None;
         }
-        raised.push(state.node_mut(node).raise(holder, client.grant, above)?.number);
     }
-    let token = highest(&raised)?;
-    for node in nodes.iter() {
-        let grants = [client.grant; 2];
-        state.node_mut(node).seal(holder, grants, token, SealRule::ComparesOwnership);
+    for node in &order {
+        if state.client(holder).sent.raised[node.index()] != 0 {
+            network::deliver(config, state, holder, *node, Message::RaiseAnswer);
+        }
     }
-    let client = &mut state.clients[holder.index()];
-    client.reissue.started += 1;
-    client.reissue.token = token;
-    client.complete_reissue(config.protocol.reissue);
-    state.history.issue(token, issued_before);
+    for node in &order {
+        network::deliver(config, state, holder, *node, Message::SealReissued);
+    }
+    exchanges::complete(config, state, holder)?;
+    state.client_mut(holder).sent = Sent::default();
     Some(())
 }
 
-fn highest(tokens: &[Token]) -> Option<Token> {
-    tokens.iter().copied().max()
+/// The nodes in the order of their counters. The first majority then has the highest of all answers.
+fn highest_first(state: &State, nodes: NodeSet) -> Vec<NodeId> {
+    let mut nodes: Vec<_> = nodes.iter().collect();
+    nodes.sort_by_key(|node| Reverse(state.node(*node).counter));
+    nodes
 }

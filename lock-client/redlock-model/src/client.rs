@@ -1,4 +1,8 @@
-//! A client: one round, its lease, and what it read from the storage.
+//! A client: the machines of one round and of its lease, what it has sent, and what it read from the
+//! storage.
+//!
+//! The machines are those of `lock-client`: they decide everything. This module only carries their
+//! messages, as `round.rs` and `exchange.rs` do there.
 //!
 //! A real client starts each round under a new holder, so that nodes and storage take it for
 //! another client. Here it *is* another client. The number of clients therefore limits the number
@@ -6,33 +10,43 @@
 
 use crate::{
     id::{Holder, MOST_NODES, NodeId, NodeSet, Token},
-    protocol::{GrantRule, Protocol, ReissueRule, SealRule},
-    reissue::Reissue,
-    renewal::Renewal,
+    protocol::{Protocol, ReissueRule},
+    redlock::machines::{
+        acquire::{self, Acquire, Answer},
+        exchange::{Command, Exchange, Purpose, Report, Request},
+        lease_tokens::LeaseTokens,
+        votes::{Event, Owned, OwnerReply, Vote, Votes},
+    },
     storage::Fence,
 };
+
+// A list of nodes has a fixed size here, so that a state can be copied.
+impl Copy for Acquire {}
+impl Copy for Exchange {}
+impl Copy for Votes {}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Client {
     pub(crate) phase: Phase,
-    /// The highest token issued before the round started.
+    /// The highest token issued before the round, or before the renewal or the reissue that is under
+    /// way, started.
     pub(crate) issued_before: Token,
-    /// Each node's grant. The answer may still be on its way: see `received`.
-    pub(crate) grants: [Token; MOST_NODES],
-    /// The nodes that processed a request for a grant, if each may do so only once.
-    pub(crate) asked: NodeSet,
-    /// The nodes whose grant the client has received.
-    pub(crate) received: NodeSet,
-    /// The nodes sealed with `grant`. The client learns of each in the step that seals it.
-    pub(crate) sealed: NodeSet,
-    /// The round's token, which becomes the grant of the lease; 0 before the M-th grant.
+    /// The round. It still waits for grants while there is a lease.
+    pub(crate) round: Option<Acquire>,
+    /// The round's token, which becomes the grant of the lease; 0 before the round reports it.
     pub(crate) grant: Token,
-    /// The lease's token. After giving up: the highest grant received.
+    /// The token that the client was given. After giving up: the token that releases raise to.
     pub(crate) token: Token,
-    pub(crate) reissue: Reissue,
-    pub(crate) renewal: Renewal,
-    /// The grant of each node that the lease has joined; else 0.
-    pub(crate) joined: [Token; MOST_NODES],
+    pub(crate) lease: Option<LeaseTokens>,
+    /// The grant on each node, if the client knows that it is not the lease's; else 0.
+    pub(crate) other_grants: [Token; MOST_NODES],
+    /// The renewal or the reissue that is under way.
+    pub(crate) exchange: Option<Exchange>,
+    /// A renewal or a reissue that has ended, and has not returned its token yet.
+    pub(crate) returning: Option<Returning>,
+    /// How many reissues the lease has started.
+    pub(crate) reissues: u8,
+    pub(crate) sent: Sent,
     /// The token of the last accepted claim.
     pub(crate) claimed: Token,
     /// The value that this claim read.
@@ -54,47 +68,102 @@ pub(crate) enum Phase {
     GaveUp,
 }
 
+/// The token of a renewal or a reissue that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Returning {
+    pub(crate) purpose: Purpose,
+    pub(crate) token: Token,
+}
+
+/// The messages of a client that are in the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Sent {
+    /// The nodes that processed a request for a grant, if each may do so only once.
+    pub(crate) asked: NodeSet,
+    /// Each node's grant, if the answer is still on its way; else 0.
+    pub(crate) grants: [Token; MOST_NODES],
+    /// The grant in the round's request to seal each node; 0 if there is none.
+    pub(crate) seals: [Token; MOST_NODES],
+    /// The round's token, in those requests.
+    pub(crate) token: Token,
+    /// The token that the latest reissue raises above; 0 if there is none.
+    pub(crate) raise_above: Token,
+    /// Each node's raised counter, if the answer is still on its way; else 0.
+    pub(crate) raised: [Token; MOST_NODES],
+    /// The token that the latest reissue seals, or a renewal that completes it; 0 if there is none.
+    pub(crate) reissued: Token,
+}
+
 impl Client {
     /// Starts the round, if it has not started yet.
     ///
     /// The arrival of the first request is the latest possible start. An earlier start would demand
     /// less of the token, because fewer tokens would have been issued before it.
-    pub(crate) fn start_round(&mut self, issued_before: Token) {
+    pub(crate) fn start_round(&mut self, nodes: usize, issued_before: Token) {
         if self.phase == Phase::Idle {
             self.phase = Phase::Round;
             self.issued_before = issued_before;
+            self.round = Some(Acquire::new(nodes));
         }
     }
 
-    /// Receives a node's grant. The M-th grant fixes the token.
-    pub(crate) fn receive_grant(&mut self, node: NodeId, nodes: usize, rule: GrantRule) {
-        self.received.insert(node);
-        let grant = self.grants[node.index()];
-        if self.grant == 0 && self.received.is_majority_of(nodes) {
-            self.grant = self.received.highest(&self.grants);
-            self.sealed = NodeSet::from_condition(nodes, |node| {
-                self.received.contains(node) && self.grants[node.index()] == self.grant
-            });
-        } else if self.phase == Phase::Round
-            && (grant == self.grant
-                || rule == GrantRule::AboveTheToken && self.grant != 0 && grant > self.grant)
-        {
-            self.sealed.insert(node);
+    /// Receives a node's grant.
+    pub(crate) fn receive_grant(&mut self, node: NodeId, grant: Token, protocol: &Protocol) {
+        let Some(round) = &self.round else { return };
+        let grant = protocol.told_grant(grant, round.token);
+        self.count_in_round(node.index(), Answer::Granted(grant), protocol);
+    }
+
+    /// Reports a node's answer to the round, and does what the round commands.
+    pub(crate) fn count_in_round(&mut self, node: usize, answer: Answer, protocol: &Protocol) {
+        let Some(round) = &mut self.round else { return };
+        for command in round.on(node, answer) {
+            match command {
+                acquire::Command::Seal(seal) if protocol.skips_seals() => {
+                    self.count_in_round(seal.node, Answer::Sealed, protocol);
+                }
+                acquire::Command::Seal(seal) => {
+                    self.sent.seals[seal.node] = seal.grant;
+                    self.sent.token = seal.token;
+                }
+                acquire::Command::Report(token) => self.grant = token,
+                // The client may give up at any time here.
+                acquire::Command::Fail => {}
+            }
         }
     }
 
-    /// Whether the client may conclude that it holds the lock.
-    pub(crate) fn can_acquire(&self, protocol: &Protocol, nodes: usize) -> bool {
+    /// Whether the round waits for this node's grant.
+    pub(crate) fn awaits_grant(&self, node: NodeId) -> bool {
+        matches!(self.phase, Phase::Round | Phase::Lease)
+            && self.round.is_some_and(|round| round.votes[node.index()] == acquire::Vote::Open)
+    }
+
+    /// Whether the round waits for this node's seal.
+    pub(crate) fn awaits_seal(&self, node: NodeId) -> bool {
         self.phase == Phase::Round
-            && self.grant != 0
-            && (self.sealed.is_majority_of(nodes) || protocol.seal == SealRule::NoSeal)
+            && self.round.is_some_and(|round| round.votes[node.index()] == acquire::Vote::Sealing)
+    }
+
+    /// The nodes whose grant the client has received.
+    pub(crate) fn granters(&self) -> NodeSet {
+        self.round.map_or(NodeSet::EMPTY, |round| {
+            NodeSet::from_condition(round.votes.len(), |node| {
+                round.votes[node.index()] != acquire::Vote::Open
+            })
+        })
+    }
+
+    /// Whether the round has reported its token.
+    pub(crate) fn can_acquire(&self) -> bool {
+        self.phase == Phase::Round && self.grant != 0
     }
 
     pub(crate) fn acquire(&mut self) {
         self.phase = Phase::Lease;
         self.token = self.grant;
+        self.lease = Some(LeaseTokens::new(self.grant));
         self.issued_before = 0;
-        self.sealed = NodeSet::EMPTY;
     }
 
     /// Gives up the round, or releases the lease. The release is now on its way to the nodes.
@@ -103,50 +172,115 @@ impl Client {
             self.phase = Phase::Released;
         } else {
             self.phase = Phase::GaveUp;
-            self.token = self.received.highest(&self.grants);
+            self.token = self.round.and_then(|round| round.highest()).unwrap_or_default();
         }
+        self.sent.grants = [0; _];
+        self.stop();
+    }
+
+    /// Starts a renewal or a reissue. A reissue loses the messages of the one before it.
+    pub(crate) fn start(&mut self, exchange: Exchange, issued_before: Token) {
+        self.issued_before = issued_before;
+        if let Request::Raise { above } = exchange.request() {
+            self.reissues += 1;
+            self.sent = Sent { raise_above: above, raised: [0; _], reissued: 0, ..self.sent };
+        }
+        self.exchange = Some(exchange);
+    }
+
+    /// Stops waiting for a renewal or a reissue. Its requests stay in the network.
+    pub(crate) fn stop(&mut self) {
         self.issued_before = 0;
-        self.sealed = NodeSet::EMPTY;
-        self.renewal = Renewal::default();
-        self.reissue.stop();
+        self.exchange = None;
+        self.returning = None;
+        self.sent.raised = [0; _];
     }
 
-    /// Starts a reissue, for a token above `above`.
-    pub(crate) fn start_reissue(&mut self, above: Token, issued_before: Token) {
-        self.renewal = Renewal::default();
-        self.reissue.start(above, issued_before);
+    /// Reports an answer to the renewal or the reissue that is under way, and does what it commands.
+    pub(crate) fn count(&mut self, event: Event, protocol: &Protocol) {
+        let (Some(exchange), Some(lease)) = (&mut self.exchange, &mut self.lease) else { return };
+        let before = exchange.request();
+        let purpose = exchange.purpose;
+        for command in exchange.on(lease, protocol.told_event(event, before)) {
+            match command {
+                Command::Learn { node, grant } => self.learn(node, grant),
+                Command::Ask(Request::Seal { token }) if protocol.skips_seals_after(before) => {
+                    self.pretend_seals(token, protocol);
+                }
+                Command::Ask(request) => {
+                    self.sent.raised = [0; _];
+                    if let Request::Seal { token } = request {
+                        self.sent.reissued = token;
+                    }
+                }
+                // The lease may join nodes at any time here.
+                Command::Renewed(_) => {}
+                Command::Report(Report::Held(token)) if purpose != Purpose::Regain => {
+                    self.exchange = None;
+                    self.returning = Some(Returning { purpose, token });
+                }
+                Command::Report(_) => self.stop(),
+            }
+        }
     }
 
-    /// Completes the reissue: the lease has the new token.
-    pub(crate) fn complete_reissue(&mut self, rule: ReissueRule) {
-        self.token = self.reissue.token;
-        if rule == ReissueRule::ResendsRejectedWrite && self.claimed != 0 {
+    /// A broken rule: the exchange takes all nodes for sealed, and none is asked.
+    fn pretend_seals(&mut self, token: Token, protocol: &Protocol) {
+        let mut nodes = NodeId::first(MOST_NODES);
+        while self.exchange.is_some()
+            && let Some(node) = nodes.next()
+        {
+            let sealed = OwnerReply::Owned(Owned { number: token, floor: None });
+            self.count(Event::Answer(node.index(), sealed), protocol);
+        }
+    }
+
+    /// The last request of the renewal or the reissue that is under way.
+    pub(crate) fn request(&self) -> Option<Request> {
+        self.exchange.map(|exchange| exchange.request())
+    }
+
+    /// Whether the renewal or the reissue waits for this node's answer to its last request.
+    pub(crate) fn awaits_answer(&self, node: NodeId) -> bool {
+        self.exchange.is_some_and(|exchange| exchange.votes.votes[node.index()] == Vote::Open)
+    }
+
+    /// Whether a renewal or a reissue has not returned.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.exchange.is_some() || self.returning.is_some()
+    }
+
+    /// Returns the token of a renewal or a reissue.
+    pub(crate) fn complete(&mut self, returning: Returning, rule: ReissueRule) {
+        self.token = self.token.max(returning.token);
+        let is_reissue = returning.purpose == Purpose::Reissue;
+        if is_reissue && rule == ReissueRule::ResendsRejectedWrite && self.claimed != 0 {
             self.claimed = self.token;
         }
-        self.reissue.stop();
+        self.stop();
     }
 
-    /// Completes a renewal, which found these tokens. M nodes have sealed the lowest. A reissue that
-    /// was interrupted has sealed the highest on fewer, and is completed.
-    pub(crate) fn complete_renewal(&mut self, (lowest, highest): (Token, Token)) {
-        self.token = self.token.max(lowest);
-        if highest > self.token {
-            self.reissue.complete_found(highest, self.renewal.issued_before);
-        }
-        self.renewal = Renewal::default();
+    /// The token that the lease's majority has sealed.
+    pub(crate) fn height(&self) -> Token {
+        self.lease.map_or(0, |lease| lease.height())
     }
 
     /// The grant under which the lease has the lock on this node, as far as the client knows.
     pub(crate) fn grant_on(&self, node: NodeId) -> Token {
-        match self.joined[node.index()] {
+        match self.other_grants[node.index()] {
             0 => self.grant,
-            joined => joined,
+            other => other,
         }
     }
 
-    /// Receives the grant of a node that the lease has joined.
-    pub(crate) fn join(&mut self, node: NodeId, grant: Token) {
-        self.joined[node.index()] = if grant == self.grant { 0 } else { grant };
+    /// Learns the lease's grant on a node.
+    pub(crate) fn learn(&mut self, node: usize, grant: Token) {
+        self.other_grants[node] = if grant == self.grant { 0 } else { grant };
+    }
+
+    /// The token that its release raises the counters to.
+    pub(crate) fn release_token(&self) -> Token {
+        self.token.max(self.height())
     }
 
     /// Whether it has given up or released.
@@ -159,16 +293,9 @@ impl Client {
         matches!(self.phase, Phase::Lease | Phase::Released)
     }
 
-    /// Whether it has sent a seal to a node: to each whose grant is below the token.
-    pub(crate) fn has_sent_seal(&self, node: NodeId) -> bool {
-        let grant = self.grants[node.index()];
-        self.received.contains(node) && 0 < grant && grant < self.grant
-    }
-
     /// Whether it waits for answers to requests that it sent before this node restarted.
     pub(crate) fn waits_since_before_restart(&self, node: NodeId) -> bool {
-        self.restarted.contains(node)
-            && (self.phase == Phase::Round || self.reissue.under_way || self.renewal.under_way)
+        self.restarted.contains(node) && (self.phase == Phase::Round || self.is_busy())
     }
 
     /// The token and the holder of its writes: those of its last accepted claim.

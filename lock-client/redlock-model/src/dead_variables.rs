@@ -2,16 +2,20 @@
 //!
 //! Model checkers call this dead variable reduction. It is sound because a value is reset only if
 //! every step that depends on it would change nothing, now or later.
+//!
+//! One more reset forgets a refusal that the client has received and that decided nothing yet, as if
+//! the network had lost it. The node may then answer again. So every behaviour remains, and some are
+//! added: a model that holds with them holds without them.
 
 use std::iter;
 
 use crate::{
-    client::{Client, Phase},
+    client::{Client, Phase, Sent},
     config::{Config, Delivery},
     id::{Holder, NodeId, NodeSet},
     node::Node,
     protocol::{ReissueRule, ReleaseRule, SealRule},
-    reissue::Reissue,
+    redlock::machines::{acquire::Vote, votes},
     state::State,
     storage::Storage,
 };
@@ -26,11 +30,13 @@ pub(crate) fn reset(config: &Config, state: &mut State) {
         if config.storage {
             reset_rejected_claim(config, storage, client, holder);
         }
+        reset_round(config, client);
+        reset_exchange(client);
         // A late join may still take a node, and then late requests match it.
         if config.joins && client.has_acquired() {
             continue;
         }
-        // Before the round ends, and with the seals of a negative control, every grant may matter.
+        // Before the round ends, and with the seals of a negative control, every seal may matter.
         if matches!(client.phase, Phase::Idle | Phase::Round)
             || config.protocol.seal != SealRule::ComparesOwnership
         {
@@ -43,20 +49,54 @@ pub(crate) fn reset(config: &Config, state: &mut State) {
             client.restarted.contains(id)
                 || counters_only_grow && never_owns_again(node, client, holder, id)
         });
-        for id in NodeId::first(config.nodes) {
-            let knows_grant = client.has_ended() || client.received.contains(id);
-            if knows_grant && (unaffected.contains(id) || !client.has_sent_seal(id)) {
-                client.grants[id.index()] = 0;
-            }
+        for id in unaffected.iter() {
+            client.sent.seals[id.index()] = 0;
         }
         if client.has_ended() {
+            let raise_to = client.release_token();
             let release_raises_none = counters_only_grow
-                && nodes[..config.nodes].iter().all(|node| node.counter >= client.token);
+                && nodes[..config.nodes].iter().all(|node| node.counter >= raise_to);
             if release_raises_none && !may_claim(config, storage, client) {
                 client.token = 0;
+                client.lease = None;
                 client.phase = Phase::GaveUp;
             }
             reset_ended(config, client, unaffected);
+        }
+    }
+}
+
+/// During its round, a client forgets refused seals. After its round, a client only needs to know from which nodes it has no answer yet: a late grant
+/// may still need a seal. After its end, it needs to know which nodes have granted, if a release goes
+/// to them only.
+fn reset_round(config: &Config, client: &mut Client) {
+    if client.phase == Phase::Round {
+        let Some(round) = &mut client.round else { return };
+        for (vote, seal) in iter::zip(round.votes.iter_mut(), client.sent.seals) {
+            if *vote == Vote::Against && seal != 0 {
+                *vote = Vote::Sealing;
+            }
+        }
+        return;
+    }
+    if client.has_ended() && config.protocol.release == ReleaseRule::ToAllNodes {
+        client.round = None;
+    }
+    if let Some(round) = &mut client.round {
+        for vote in round.votes.iter_mut().filter(|vote| **vote != Vote::Open) {
+            *vote = Vote::Sealed;
+        }
+    }
+}
+
+/// A client forgets answers against its lease. So no renewal or reissue collects them one by one until
+/// it is lost: the step `TimeOut` delivers them all at once.
+fn reset_exchange(client: &mut Client) {
+    if let Some(exchange) = &mut client.exchange {
+        for vote in exchange.votes.votes.iter_mut() {
+            if matches!(vote, votes::Vote::Uncounted(_) | votes::Vote::Free) {
+                *vote = votes::Vote::Open;
+            }
         }
     }
 }
@@ -74,11 +114,10 @@ fn reset_rejected_claim(config: &Config, storage: &Storage, client: &mut Client,
 }
 
 /// Whether the client's seals, renewals and raises can never match this node's lock again: they do
-/// not match it now, and the node's next grant is higher than the client's.
+/// not match it now, and the node's next grant is higher than those that they name.
 fn never_owns_again(node: &Node, client: &Client, holder: Holder, id: NodeId) -> bool {
-    let owns = node.is_owned_by(holder, client.grant)
-        || client.has_sent_seal(id) && node.is_owned_by(holder, client.grants[id.index()]);
-    !owns && node.counter >= client.grant
+    let named = [client.sent.seals[id.index()], client.sent.token, client.grant_on(id)];
+    named.iter().all(|grant| !node.is_owned_by(holder, *grant) && node.counter >= *grant)
 }
 
 /// Whether a late claim of an ended client can still move the fence.
@@ -90,15 +129,14 @@ fn may_claim(config: &Config, storage: &Storage, client: &Client) -> bool {
 
 /// Resets what only requests to the nodes depend on. They have no effect on the `unaffected` nodes.
 fn reset_ended(config: &Config, client: &mut Client, unaffected: NodeSet) {
-    client.asked = NodeSet::EMPTY;
+    client.sent.asked = NodeSet::EMPTY;
     if unaffected.len() < config.nodes {
         return;
     }
     client.grant = 0;
-    client.reissue = Reissue::default();
-    if config.protocol.release == ReleaseRule::ToAllNodes {
-        client.received = NodeSet::EMPTY;
-    }
+    client.other_grants = [0; _];
+    client.reissues = 0;
+    client.sent = Sent::default();
     if config.grant_requests == Delivery::Once {
         client.restarted = NodeSet::EMPTY;
     }

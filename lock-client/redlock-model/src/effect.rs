@@ -5,11 +5,11 @@ use crate::{
     atomic,
     client::Phase,
     config::Config,
+    exchanges,
     id::{Holder, NodeId},
     network,
     node::Vote,
     protocol::AdmissionRule,
-    renewal::Renewal,
     state::State,
     storage::Fence,
 };
@@ -23,33 +23,15 @@ pub(crate) fn apply(config: &Config, state: &mut State, action: Action) -> Optio
             client.acquire();
         }
         Action::End(holder) => state.client_mut(holder).end(),
-        Action::CompleteRenewal(holder) => {
-            let client = &mut state.clients[holder.index()];
-            let (lowest, highest) = client.renewal.tokens(config.nodes)?;
-            state.history.prolong(client.token, client.renewal.issued_before);
-            if lowest > client.token {
-                state.history.issue(lowest, client.renewal.issued_before);
-            }
-            client.complete_renewal((lowest, highest));
+        Action::StartRenewal(holder) => exchanges::start_renewal(config, state, holder)?,
+        Action::StartReissue(holder) => exchanges::start_reissue(config, state, holder)?,
+        Action::StartRegain(holder, node) => {
+            exchanges::start_regain(config, state, holder, node)?;
         }
-        Action::StartRenewal(holder) => {
-            let issued = state.history.highest_issued();
-            state.client_mut(holder).renewal.start(issued);
-        }
-        Action::StopRenewal(holder) => state.client_mut(holder).renewal = Renewal::default(),
+        Action::Complete(holder) => exchanges::complete(config, state, holder)?,
+        Action::TimeOut(holder) => network::time_out(config, state, holder),
+        Action::Stop(holder) => state.client_mut(holder).stop(),
         Action::Reconnect(holder, node) => state.client_mut(holder).restarted.remove(node),
-        Action::StartReissue(holder) => {
-            let client = &mut state.clients[holder.index()];
-            let above = state.storage.highest_token().max(client.token);
-            client.start_reissue(above, state.history.highest_issued());
-        }
-        Action::CompleteReissue(holder) => {
-            let client = &mut state.clients[holder.index()];
-            state.history.prolong(client.token, client.reissue.issued_before);
-            state.history.issue(client.reissue.token, client.reissue.issued_before);
-            client.complete_reissue(config.protocol.reissue);
-        }
-        Action::StopReissue(holder) => state.client_mut(holder).reissue.stop(),
         Action::AcquireAtomically(holder, nodes) => {
             atomic::acquire(config, state, holder, nodes)?;
         }

@@ -36,31 +36,23 @@ fn add_client_steps(config: &Config, state: &State, holder: Holder, actions: &mu
     let client = state.client(holder);
     match client.phase {
         Phase::Round => {
-            if client.can_acquire(&config.protocol, config.nodes) {
+            if client.can_acquire() {
                 actions.push(Action::Acquire(holder));
             }
             actions.push(Action::End(holder));
         }
         Phase::Lease => {
             actions.push(Action::End(holder));
-            if client.reissue.is_complete(config.protocol.reissue, config.nodes) {
-                actions.push(Action::CompleteReissue(holder));
+            if client.returning.is_some() {
+                actions.push(Action::Complete(holder));
             }
-            if client.reissue.under_way {
-                // Without renewals and restarts, waiting for ever has the same effect.
-                if config.renewals || config.joins || config.restarts > 0 {
-                    actions.push(Action::StopReissue(holder));
-                }
-            } else if client.reissue.started < config.reissues {
-                actions.push(Action::StartReissue(holder));
+            if client.exchange.is_some() {
+                actions.push(Action::TimeOut(holder));
             }
-            if client.renewal.tokens(config.nodes).is_some() {
-                actions.push(Action::CompleteRenewal(holder));
-            }
-            if client.renewal.under_way {
-                actions.push(Action::StopRenewal(holder));
-            } else if config.renewals && !client.reissue.under_way && may_matter(state, client) {
-                actions.push(Action::StartRenewal(holder));
+            if client.is_busy() {
+                actions.push(Action::Stop(holder));
+            } else {
+                add_exchanges(config, state, holder, actions);
             }
             if config.joins {
                 let admitted =
@@ -76,10 +68,24 @@ fn add_client_steps(config: &Config, state: &State, holder: Holder, actions: &mu
     }
 }
 
+fn add_exchanges(config: &Config, state: &State, holder: Holder, actions: &mut Vec<Action>) {
+    let client = state.client(holder);
+    if config.renewals && may_matter(state, client) {
+        actions.push(Action::StartRenewal(holder));
+    }
+    if client.reissues < config.reissues {
+        actions.push(Action::StartReissue(holder));
+        if config.joins {
+            let nodes = NodeId::first(config.nodes);
+            actions.extend(nodes.map(|node| Action::StartRegain(holder, node)));
+        }
+    }
+}
+
 /// Whether a renewal that starts now may violate a property, or find another token. Others are left
 /// out: they change nothing.
 fn may_matter(state: &State, client: &Client) -> bool {
-    state.history.highest_issued() > client.token || client.reissue.started > 0
+    state.history.highest_issued() > client.token || client.reissues > 0
 }
 
 fn add_atomic_steps(config: &Config, state: &State, holder: Holder, actions: &mut Vec<Action>) {
@@ -91,7 +97,7 @@ fn add_atomic_steps(config: &Config, state: &State, holder: Holder, actions: &mu
         }
         Phase::Lease => {
             actions.push(Action::End(holder));
-            if client.reissue.started < config.reissues {
+            if client.reissues < config.reissues {
                 actions.extend(majorities.map(|nodes| Action::ReissueAtomically(holder, nodes)));
             }
         }

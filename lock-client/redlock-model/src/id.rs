@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::redlock::majority::majority;
+
 /// The largest number of nodes in a model.
 pub const MOST_NODES: usize = 5;
 /// The largest number of clients in a model.
@@ -80,12 +82,7 @@ impl NodeSet {
 
     /// Whether these are M of a cluster of `nodes`.
     pub(crate) fn is_majority_of(self, nodes: usize) -> bool {
-        self.len() > nodes / 2
-    }
-
-    /// The highest answer of these nodes; 0 for an empty set.
-    pub(crate) fn highest(self, answers: &[Token; MOST_NODES]) -> Token {
-        self.iter().map(|node| answers[node.index()]).max().unwrap_or(0)
+        self.len() >= majority(nodes)
     }
 
     /// The same set after the nodes were renumbered. `order[new]` is a node's old number.

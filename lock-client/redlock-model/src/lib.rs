@@ -20,11 +20,11 @@
 //! - The configuration: `id` has tokens, holders and nodes. [`protocol`] has the rules, and the
 //!   broken variants of them. `config` has the limits of a model.
 //! - The state: [`node`] has the scripts; compare each method with the Lua script that it names.
-//!   `storage` has the fence and its rule. `reissue` has a lease's reissue, `renewal` its renewal,
-//!   and `client` a round and its lease. `history` has the tokens issued so far. `state` puts them together.
-//! - The steps: `network` has the messages between clients and nodes. `atomic` has whole rounds as
-//!   one step. `action` lists all steps, `enabled` says when each is possible, `effect` what it
-//!   does.
+//!   `storage` has the fence and its rule. `client` has a round, its lease, and the messages that it
+//!   has sent. `history` has the tokens issued so far. `state` puts them together.
+//! - The steps: `network` has the messages between clients and nodes, `exchanges` the start and the
+//!   end of a renewal or a reissue. `atomic` has whole rounds as one step. `action` lists all steps,
+//!   `enabled` says when each is possible, `effect` what it does.
 //! - Fewer states: `dead_variables` and `symmetry` merge equivalent states, and say why that is
 //!   sound.
 //! - The checks: [`properties`] says what must hold. `model` is what stateright explores. `safety`
@@ -35,6 +35,13 @@
 //! The tests are the best examples. No single model has everything, because it would have too many
 //! states: each test says what its model has. `examples/explore.rs` checks a model of any limits.
 //!
+//! # The machines
+//!
+//! A client decides nothing here. It carries the events and commands of the machines in
+//! `lock-client/src/redlock/machines.rs`, which are compiled as they are, with smaller numbers. So an
+//! error in one of them violates a property here. A test in `lock-client` compares the scripts with
+//! [`node`].
+//!
 //! # What is modelled
 //!
 //! - One lock on three or five nodes, and two or three clients.
@@ -43,7 +50,8 @@
 //! - Nodes that restart without their lock and counter, or with an old copy of them, and are admitted
 //!   again.
 //! - Leases that join free nodes, whose counters others may have raised.
-//! - Renewals and reissues, which may overlap with late messages of earlier ones.
+//! - Renewals and reissues, which may overlap with late messages of earlier ones. A renewal that finds
+//!   a half-done reissue completes it. A reissue makes joined nodes count.
 //! - A fenced storage that clients read and write, with claims and writes that come late or
 //!   repeatedly.
 //!
@@ -59,14 +67,16 @@
 //! # Negative controls
 //!
 //! A check proves little unless it fails for a broken protocol. The tests therefore break one rule
-//! at a time, and require the model to find the consequence.
+//! at a time, and require the model to find the consequence. A machine is not changed for that: the
+//! model changes an event on its way to the machine, or a command on its way from it.
 //!
 //! A token is issued twice:
 //! - without seals;
 //! - with a grant above the token that counts;
 //! - with a seal that compares nothing;
 //! - with a seal that compares only the holder, if a grant is repeated and the seal comes late;
-//! - with a reissue that raises counters but seals no node;
+//! - with a reissue that raises counters but seals no node, or ignores its refused seal;
+//! - with a renewal that returns the highest token without sealing it;
 //! - with an admission that copies counters before it waits;
 //! - without an admission, so that a restarted node votes on, also with an old copy.
 //!
@@ -90,20 +100,29 @@ mod config;
 mod dead_variables;
 mod effect;
 mod enabled;
+mod exchanges;
 mod history;
 mod id;
 mod liveness;
 mod model;
 mod network;
 pub mod node;
+mod numbers;
 pub mod properties;
 pub mod protocol;
-mod reissue;
-mod renewal;
 mod safety;
 mod state;
 mod storage;
 mod symmetry;
+
+/// The machines of `lock-client`, compiled with the numbers of the model.
+#[path = "../../src/redlock"]
+mod redlock {
+    pub(crate) mod machines;
+    pub(crate) mod majority;
+
+    use crate::numbers;
+}
 
 pub use action::Action;
 pub use config::{Checked, Config, Delivery, Rounds};
@@ -111,5 +130,6 @@ pub use id::{Holder, MOST_CLIENTS, MOST_NODES, NodeId, NodeSet, Token};
 pub use liveness::{LivenessReport, check_liveness};
 pub use model::Redlock;
 pub use network::Message;
+pub use redlock::majority::majority;
 pub use safety::{SafetyReport, check_safety};
 pub use state::State;

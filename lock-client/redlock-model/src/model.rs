@@ -73,6 +73,10 @@ impl Model for Redlock {
         let config = &self.config;
         let mut state = *before;
         effect::apply(config, &mut state, action)?;
+        // An action that changes nothing is not a step.
+        if state == *before {
+            return None;
+        }
         if config.checked == Checked::WritesOnly {
             state.history.forget_tokens();
         }
@@ -83,7 +87,6 @@ impl Model for Redlock {
         if config.symmetry {
             state = symmetry::representative(&state, config.nodes, config.clients);
         }
-        // An action that changes nothing is not a step.
         (state != *before).then_some(state)
     }
 

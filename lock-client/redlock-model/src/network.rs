@@ -5,17 +5,24 @@
 //! own: what the clients have sent determines which messages it holds.
 //!
 //! Answers may be late or lost, too. The answer to a grant or a raise waits in the client's state
-//! until the client receives it, in a step of its own. The answers to seals, renewals and joins
-//! arrive in the same step as the request. That is equivalent: the client only uses them to draw a
-//! conclusion, and it may do so later or never. A node that the client does not know to have joined
-//! refuses its other requests, as if they were lost.
+//! until the client receives it, in a step of its own. Other answers arrive in the same step as the
+//! request. That is equivalent: a node may process a request later, and everything that a client does
+//! with an answer may happen later, or never. A refused grant has no answer. Without one, the client
+//! may give up, too.
+
+use std::mem;
 
 use crate::{
-    client::{Client, Phase},
+    client::{Client, Phase, Sent},
     config::{Config, Delivery, Rounds},
     id::{Holder, NodeId},
-    node::Node,
-    protocol::{AdmissionRule, ReissueRule, ReleaseRule, SealRule},
+    node::{Node, Owned},
+    protocol::{AdmissionRule, ReleaseRule, SealRule},
+    redlock::machines::{
+        acquire::Answer,
+        exchange::Request,
+        votes::{self, Event, OwnerReply},
+    },
     state::State,
 };
 
@@ -78,37 +85,32 @@ pub(crate) fn messages(
 ) -> impl Iterator<Item = Message> {
     let client = *state.client(holder);
     let Config { protocol, joins, grant_requests, .. } = *config;
-    let reissue = client.reissue;
+    let Client { sent, .. } = client;
+    let index = node.index();
     let grant_sent = match grant_requests {
         _ if config.rounds != Rounds::StepByStep => false,
         Delivery::Anytime => true,
-        Delivery::Once => !client.has_ended() && !client.asked.contains(node),
+        Delivery::Once => !client.has_ended() && !sent.asked.contains(node),
     };
-    let grant_awaited = accepts_grants(&client, node) && client.grants[node.index()] != 0;
     let release_sent = match protocol.release {
         ReleaseRule::ToAllNodes => client.has_ended(),
-        ReleaseRule::ToKnownGranters => client.has_ended() && client.received.contains(node),
+        ReleaseRule::ToKnownGranters => client.has_ended() && client.granters().contains(node),
     };
     let join_sent = joins && client.has_acquired();
-    let raise_sent = client.has_acquired() && reissue.started > 0;
-    let raise_awaited = accepts_raises(&client, node) && reissue.raised[node.index()] != 0;
+    let raise_sent = client.has_acquired() && sent.raise_above != 0;
     Message::ALL.into_iter().filter(move |message| match message {
         Message::Grant => grant_sent,
-        Message::GrantAnswerLost => grant_sent && grant_awaited,
-        Message::GrantAnswer => grant_awaited,
-        Message::Seal => protocol.seal != SealRule::NoSeal && client.has_sent_seal(node),
+        Message::GrantAnswerLost => grant_sent && sent.grants[index] != 0,
+        Message::GrantAnswer => sent.grants[index] != 0,
+        Message::Seal => sent.seals[index] != 0,
         Message::Release => release_sent,
-        Message::Renew => client.renewal.under_way,
+        Message::Renew => client.request() == Some(Request::Renew) && client.awaits_answer(node),
         Message::Join => join_sent,
-        Message::EarlyJoin => join_sent && client.grant < client.token,
+        Message::EarlyJoin => join_sent && client.grant < client.height(),
         Message::Raise => raise_sent,
-        Message::RaiseAnswerLost => raise_sent && raise_awaited,
-        Message::RaiseAnswer => raise_awaited,
-        Message::SealReissued => {
-            client.has_acquired()
-                && reissue.token != 0
-                && protocol.reissue != ReissueRule::RaisesOnly
-        }
+        Message::RaiseAnswerLost => raise_sent && sent.raised[index] != 0,
+        Message::RaiseAnswer => sent.raised[index] != 0,
+        Message::SealReissued => client.has_acquired() && sent.reissued != 0,
     })
 }
 
@@ -122,6 +124,7 @@ pub(crate) fn deliver(
 ) {
     let client = &mut state.clients[holder.index()];
     let node = &mut state.nodes[id.index()];
+    let (index, protocol) = (id.index(), &config.protocol);
     let needs_vote =
         !matches!(message, Message::GrantAnswer | Message::RaiseAnswer | Message::Release);
     if needs_vote && !has_vote(config, node, client, id) {
@@ -129,60 +132,110 @@ pub(crate) fn deliver(
     }
     match message {
         Message::Grant | Message::GrantAnswerLost => {
-            client.start_round(state.history.highest_issued());
+            client.start_round(config.nodes, state.history.highest_issued());
             if config.grant_requests == Delivery::Once {
-                client.asked.insert(id);
+                client.sent.asked.insert(id);
             }
             if let Some(grant) = node.grant(holder)
                 && message == Message::Grant
-                && accepts_grants(client, id)
+                && client.awaits_grant(id)
             {
-                client.grants[id.index()] = grant.number;
+                client.sent.grants[index] = grant.number;
             }
         }
-        Message::GrantAnswer => client.receive_grant(id, config.nodes, config.protocol.grant),
+        Message::GrantAnswer => {
+            let grant = mem::take(&mut client.sent.grants[index]);
+            client.receive_grant(id, grant, protocol);
+        }
         Message::Seal => {
-            let grant = client.grants[id.index()];
-            let grants = [grant, client.grant];
-            let sealed = node.seal(holder, grants, client.grant, config.protocol.seal);
-            if sealed.is_some() && client.phase == Phase::Round {
-                client.sealed.insert(id);
+            let Sent { seals, token, .. } = client.sent;
+            let sealed = node.seal(holder, [seals[index], token], token, protocol.seal);
+            if client.awaits_seal(id) {
+                let answer = sealed.map_or(Answer::Refused, |_| Answer::Sealed);
+                client.count_in_round(index, answer, protocol);
             }
         }
-        Message::Release => _ = node.release(holder, client.token),
+        Message::Release => _ = node.release(holder, client.release_token()),
         Message::Renew => {
-            if let Some(answer) = node.renew(holder, client.grant_on(id))
-                && config.protocol.join.counts_in_renewal(answer.floor, client.token)
-            {
-                client.renewal.receive(id, answer.number);
-            }
+            let renewed = node.renew(holder, client.grant_on(id));
+            client.count(Event::Answer(index, reply(renewed, node, holder)), protocol);
         }
         Message::Join | Message::EarlyJoin => {
-            let token = if message == Message::Join { client.token } else { client.grant };
-            if let Some(joined) = node.join(holder, client.grant, token, config.protocol.join)
+            let token = if message == Message::Join { client.height() } else { client.grant };
+            if let Some(joined) = node.join(holder, client.grant, token, protocol.join)
                 && client.phase == Phase::Lease
             {
-                client.join(id, joined.number);
+                client.learn(index, joined.number);
             }
         }
         Message::Raise | Message::RaiseAnswerLost => {
-            if let Some(raised) = node.raise(holder, client.grant_on(id), client.reissue.above)
-                && message == Message::Raise
-                && accepts_raises(client, id)
-            {
-                client.reissue.raised[id.index()] = raised.number;
+            let raised = node.raise(holder, client.grant_on(id), client.sent.raise_above);
+            let is_awaited = message == Message::Raise
+                && matches!(client.request(), Some(Request::Raise { .. }))
+                && client.awaits_answer(id);
+            match raised {
+                Some(raised) if is_awaited => client.sent.raised[index] = raised.number,
+                // A refusal changes no node, so its answer needs no step of its own.
+                None if is_awaited && client.sent.raised[index] == 0 => {
+                    client.count(Event::Answer(index, reply(None, node, holder)), protocol);
+                }
+                _ => {}
             }
         }
-        Message::RaiseAnswer => client.reissue.receive(id, config.nodes),
+        Message::RaiseAnswer => {
+            let number = mem::take(&mut client.sent.raised[index]);
+            let raised = OwnerReply::Owned(votes::Owned { number, floor: None });
+            client.count(Event::Answer(index, raised), protocol);
+        }
         Message::SealReissued => {
+            let token = client.sent.reissued;
             let grants = [client.grant_on(id); 2];
-            let token = client.reissue.token;
-            if let Some(sealed) = node.seal(holder, grants, token, SealRule::ComparesOwnership)
-                && config.protocol.join.counts_in_reissue(sealed.floor, client.token)
-                && client.reissue.under_way
-            {
-                client.reissue.sealed.insert(id);
+            let sealed = node.seal(holder, grants, token, SealRule::ComparesOwnership);
+            if client.request() == Some(Request::Seal { token }) && client.awaits_answer(id) {
+                client.count(Event::Answer(index, reply(sealed, node, holder)), protocol);
             }
+        }
+    }
+}
+
+/// A node's reply to the holder: what a script returned, or why it refused.
+pub(crate) fn reply(answer: Option<Owned>, node: &Node, holder: Holder) -> OwnerReply {
+    match (answer, node.lock.filter(|lock| lock.holder == holder)) {
+        (Some(Owned { number, floor }), _) => {
+            let floor = (floor != 0).then_some(floor);
+            OwnerReply::Owned(votes::Owned { number, floor })
+        }
+        (None, Some(lock)) => OwnerReply::Other { grant: lock.grant },
+        (None, None) => OwnerReply::NotOurs,
+    }
+}
+
+/// A renewal or a reissue gets no more answers, except from nodes that refuse it now. The nodes answer
+/// in an order that does not depend on their numbers.
+pub(crate) fn time_out(config: &Config, state: &mut State, holder: Holder) {
+    let State { clients, nodes, .. } = state;
+    let client = &mut clients[holder.index()];
+    let silent = NodeId::first(config.nodes).filter(|id| client.awaits_answer(*id));
+    let mut last: Vec<_> = silent
+        .map(|id| {
+            let node = &nodes[id.index()];
+            let refuses = has_vote(config, node, client, id)
+                && !node.is_owned_by(holder, client.grant_on(id));
+            (id, refuses.then(|| reply(None, node, holder)))
+        })
+        .collect();
+    last.sort_by_key(|(_, refusal)| match refusal {
+        Some(OwnerReply::Other { .. }) => 0,
+        Some(_) => 1,
+        None => 2,
+    });
+    for (id, refusal) in last {
+        let event =
+            refusal.map_or(Event::Failed(id.index()), |refusal| Event::Answer(id.index(), refusal));
+        client.count(event, &config.protocol);
+        // The exchange has ended, or has asked all nodes again.
+        if client.exchange.is_none() || client.awaits_answer(id) {
+            return;
         }
     }
 }
@@ -191,14 +244,4 @@ pub(crate) fn deliver(
 pub(crate) fn has_vote(config: &Config, node: &Node, client: &Client, id: NodeId) -> bool {
     config.protocol.admission == AdmissionRule::NoAdmission
         || node.is_admitted() && !client.restarted.contains(id)
-}
-
-/// Whether the client would still use this node's grant.
-fn accepts_grants(client: &Client, node: NodeId) -> bool {
-    matches!(client.phase, Phase::Round | Phase::Lease) && !client.received.contains(node)
-}
-
-/// Whether the client would still use this node's answer to a raise.
-fn accepts_raises(client: &Client, node: NodeId) -> bool {
-    client.reissue.under_way && !client.reissue.received.contains(node)
 }

@@ -6,6 +6,13 @@
 use crate::{
     client::{Client, Phase},
     id::NodeId,
+    redlock::{
+        machines::{
+            exchange::{Purpose, Request},
+            votes::Vote,
+        },
+        majority::majority,
+    },
     state::State,
 };
 
@@ -63,13 +70,17 @@ impl Situation {
             Self::TwoLeases => leases(state).count() >= 2,
             Self::SealNeeded => state.clients.iter().any(|client| needs_seal(client, nodes)),
             Self::LateGrant => has_late_grant(state),
-            Self::Reissued => leases(state).any(|client| client.token == client.reissue.token),
-            Self::RenewedWithNewToken => leases(state)
-                .any(|client| client.renewal.answers.iter().any(|token| *token > client.token)),
+            Self::Reissued => leases(state).any(|client| client.token > client.grant),
+            Self::RenewedWithNewToken => leases(state).any(|client| {
+                client.returning.is_some_and(|returning| {
+                    returning.purpose == Purpose::Renewal && returning.token > client.token
+                })
+            }),
             Self::AdmittedAgain => {
                 state.restarts > 0
-                    && leases(state)
-                        .any(|client| client.restarted.is_empty() && client.received.len() == nodes)
+                    && leases(state).any(|client| {
+                        client.restarted.is_empty() && client.granters().len() == nodes
+                    })
             }
             Self::Regained => leases(state).any(|client| has_regained(state, client, nodes)),
         }
@@ -77,8 +88,8 @@ impl Situation {
 }
 
 fn needs_seal(client: &Client, nodes: usize) -> bool {
-    let granted = client.grants.iter().filter(|grant| **grant == client.grant).count();
-    client.phase == Phase::Round && client.sealed.is_majority_of(nodes) && granted <= nodes / 2
+    let asked = client.sent.seals.iter().filter(|grant| **grant != 0).count();
+    client.can_acquire() && client.granters().len() - asked < majority(nodes)
 }
 
 fn has_late_grant(state: &State) -> bool {
@@ -91,10 +102,12 @@ fn has_late_grant(state: &State) -> bool {
 /// Whether a renewal counts a node whose floor is above the token that the lease had at first.
 fn has_regained(state: &State, client: &Client, nodes: usize) -> bool {
     let counts = |node: NodeId| {
-        client.renewal.answers[node.index()] != 0
+        client
+            .exchange
+            .is_some_and(|exchange| matches!(exchange.votes.votes[node.index()], Vote::Counts(_)))
             && state.node(node).lock.is_some_and(|lock| lock.floor >= client.grant)
     };
-    client.renewal.tokens(nodes).is_some() && NodeId::first(nodes).any(counts)
+    client.request() == Some(Request::Renew) && NodeId::first(nodes).any(counts)
 }
 
 fn leases(state: &State) -> impl Iterator<Item = &Client> {

@@ -3,8 +3,17 @@
 //! The first variant of each rule is the protocol as built. The others are for negative controls:
 //! each removes a protection, and the tests show that the model finds the consequence. Only
 //! [`ExpiryRule::Never`] breaks nothing by itself: it makes locks depend on releases.
+//!
+//! The machines themselves are never broken. A broken rule of theirs changes an event on its way to
+//! a machine, or drops a command of the machine and reports its success.
 
-use crate::id::Token;
+use crate::{
+    id::Token,
+    redlock::machines::{
+        exchange::Request,
+        votes::{Event, Owned, OwnerReply},
+    },
+};
 
 /// Which variant of each rule a model follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +26,8 @@ pub struct Protocol {
     pub join: JoinRule,
     /// What a reissue does.
     pub reissue: ReissueRule,
+    /// Which token a renewal returns.
+    pub renewal: RenewalRule,
     /// How a restarted node gets its vote back.
     pub admission: AdmissionRule,
     /// What the storage compares.
@@ -34,11 +45,55 @@ impl Protocol {
         seal: SealRule::ComparesOwnership,
         join: JoinRule::Floor,
         reissue: ReissueRule::RaisesAndSeals,
+        renewal: RenewalRule::CompletesReissue,
         admission: AdmissionRule::WaitsThenCopies,
         fence: FenceRule::ComparesTokenAndHolder,
         expiry: ExpiryRule::AnyMoment,
         release: ReleaseRule::ToAllNodes,
     };
+
+    /// The grant that a round is told. Its token is `token`, if it has one.
+    pub(crate) fn told_grant(&self, grant: Token, token: Option<Token>) -> Token {
+        match self.grant {
+            GrantRule::UpToTheToken => grant,
+            GrantRule::AboveTheToken => token.map_or(grant, |token| grant.min(token)),
+        }
+    }
+
+    /// The event that a renewal or a reissue is told after its last request.
+    pub(crate) fn told_event(&self, event: Event, request: Request) -> Event {
+        let ignores_floor = match self.join {
+            JoinRule::FloorIsIgnored => true,
+            JoinRule::ReissueIgnoresFloor => request != Request::Renew,
+            JoinRule::Floor | JoinRule::SameGrant | JoinRule::OwnGrant => false,
+        };
+        match (event, request) {
+            (Event::Answer(node, OwnerReply::Owned(owned)), _) if ignores_floor => {
+                Event::Answer(node, OwnerReply::Owned(Owned { floor: None, ..owned }))
+            }
+            (
+                Event::Answer(node, OwnerReply::Other { .. } | OwnerReply::NotOurs),
+                Request::Seal { token },
+            ) if self.reissue == ReissueRule::IgnoresRefusedSeal => {
+                Event::Answer(node, OwnerReply::Owned(Owned { number: token, floor: None }))
+            }
+            _ => event,
+        }
+    }
+
+    /// Whether the seals of a round are not sent, but taken for done.
+    pub(crate) fn skips_seals(&self) -> bool {
+        self.seal == SealRule::NoSeal
+    }
+
+    /// Whether the seals that follow this request are not sent, but taken for done.
+    pub(crate) fn skips_seals_after(&self, request: Request) -> bool {
+        match request {
+            Request::Renew => self.renewal == RenewalRule::ReturnsTheHighest,
+            Request::Raise { .. } => self.reissue == ReissueRule::RaisesOnly,
+            Request::Seal { .. } => false,
+        }
+    }
 }
 
 /// Which grants of a round count, besides the M that fix the token.
@@ -79,16 +134,6 @@ pub enum JoinRule {
 }
 
 impl JoinRule {
-    /// Whether a node with this floor counts in a renewal of this token.
-    pub(crate) fn counts_in_renewal(self, floor: Token, token: Token) -> bool {
-        floor < token || !matches!(self, Self::Floor | Self::ReissueIgnoresFloor)
-    }
-
-    /// Whether a node with this floor counts in a reissue of this token.
-    pub(crate) fn counts_in_reissue(self, floor: Token, token: Token) -> bool {
-        floor < token || self != Self::Floor
-    }
-
     /// Whether a seal is refused by a floor that is as high.
     pub(crate) fn has_floor(self) -> bool {
         !matches!(self, Self::SameGrant | Self::OwnGrant)
@@ -103,8 +148,19 @@ pub enum ReissueRule {
     RaisesAndSeals,
     /// It raises M counters and seals no node.
     RaisesOnly,
+    /// It raises M counters, and takes a refused seal for an accepted one.
+    IgnoresRefusedSeal,
     /// It raises and seals, but then sends a rejected write again with the new token.
     ResendsRejectedWrite,
+}
+
+/// Which token a renewal returns, if it finds tokens of different height.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenewalRule {
+    /// The lowest, or the highest after it has sealed that on M nodes.
+    CompletesReissue,
+    /// The highest, without a seal.
+    ReturnsTheHighest,
 }
 
 /// How a restarted node gets its vote back.

@@ -1,18 +1,21 @@
 //! One state for all states that differ only in the numbers of nodes and clients.
 //!
-//! No step depends on a node's or a client's number, and all of them start alike. So if a step
-//! leads from one state to another, the renumbered step leads from the renumbered state to the
-//! renumbered other. [`representative`] only renumbers its argument, which makes it sound. How well
-//! its order is chosen only decides how many states it saves.
+//! No step depends on a node's or a client's number, and all of them start alike. The machines take
+//! nodes by their places, but they only count votes and compare numbers. So if a step leads from one
+//! state to another, the renumbered step leads from the renumbered state to the renumbered other.
+//! [`representative`] only renumbers its argument, which makes it sound. How well its order is chosen
+//! only decides how many states it saves.
 
-use std::array;
+use std::{
+    array,
+    hash::{Hash, Hasher},
+};
 
 use crate::{
-    client::Client,
+    client::{Client, Sent},
     id::{Holder, MOST_CLIENTS, MOST_NODES, NodeId, NodeSet},
     node::{Lock, Node, SavedCopy},
-    reissue::Reissue,
-    renewal::Renewal,
+    redlock::machines::acquire::Acquire,
     state::State,
     storage::{Fence, Storage},
 };
@@ -41,45 +44,47 @@ pub(crate) fn representative(state: &State, cluster: usize, clients: usize) -> S
 /// A key to sort nodes by, which does not depend on the clients' order.
 fn node_key(state: &State, id: NodeId) -> u64 {
     let node = state.node(id);
-    let own = [
-        node.counter,
-        node.lock.map_or(0, |lock| lock.token),
-        node.lock.map_or(0, |lock| lock.grant),
-        node.lock.map_or(0, |lock| lock.floor),
-        u8::from(node.is_admitted()),
-        node.copy.map_or(0, |copy| copy.counter + 1),
-    ];
     let index = id.index();
+    let lock = node.lock.map(|lock| (lock.token, lock.grant, lock.floor));
+    let own = mix(&(lock, node.is_admitted(), node.copy.map(|copy| copy.counter)));
     // A sum does not depend on the order of its terms.
     let clients = state.clients.iter().zip(0..).map(|(client, number)| {
-        let reissue = &client.reissue;
-        mix(&[
-            client.phase as u8,
-            client.token,
-            client.grant,
-            client.grants[index],
-            u8::from(client.asked.contains(id)),
-            u8::from(client.received.contains(id)),
-            u8::from(client.sealed.contains(id)),
-            u8::from(node.lock.is_some_and(|lock| lock.holder == Holder(number))),
-            reissue.raised[index],
-            u8::from(reissue.received.contains(id)),
-            u8::from(reissue.sealed.contains(id)),
-            client.renewal.answers[index],
-            client.joined[index],
-            u8::from(client.restarted.contains(id)),
-        ])
+        let Sent { asked, grants, seals, raised, .. } = client.sent;
+        mix(&(
+            (client.phase, client.token, client.grant, client.other_grants[index]),
+            client.round.map(|round| round.votes.get(index).copied()),
+            client.exchange.map(|exchange| exchange.votes.votes.get(index).copied()),
+            (asked.contains(id), grants[index], seals[index], raised[index]),
+            node.lock.is_some_and(|lock| lock.holder == Holder(number)),
+            client.restarted.contains(id),
+        ))
     });
     // The counter comes first, so that printed states list the nodes by their counters.
-    u64::from(node.counter) << 56
-        | (mix(&own).wrapping_add(clients.fold(0, u64::wrapping_add)) >> 8)
+    u64::from(node.counter) << 56 | (own.wrapping_add(clients.fold(0, u64::wrapping_add)) >> 8)
 }
 
-fn mix<const N: usize>(bytes: &[u8; N]) -> u64 {
-    bytes.chunks(8).fold(0, |mixed: u64, chunk| {
-        let word = chunk.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        (mixed.rotate_left(29) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95)
-    })
+/// A fast hash. `Hash` may write numbers of any width.
+#[derive(Default)]
+struct Mixer(u64);
+
+fn mix(value: &impl Hash) -> u64 {
+    let mut mixer = Mixer::default();
+    value.hash(&mut mixer);
+    mixer.finish()
+}
+
+impl Hasher for Mixer {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u8(*byte));
+    }
+
+    fn write_u8(&mut self, byte: u8) {
+        self.0 = (self.0.rotate_left(29) ^ u64::from(byte)).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// The places outside a client that name it: locks, the fence, the value.
@@ -108,19 +113,20 @@ fn renumber_nodes(state: &State, order: &[NodeId; MOST_NODES]) -> State {
     renumbered.nodes =
         each(&state.nodes, order).map(|node| Node { vote: node.vote.renumbered(order), ..node });
     renumbered.clients = state.clients.map(|client| Client {
-        grants: each(&client.grants, order),
-        asked: client.asked.renumbered(order),
-        received: client.received.renumbered(order),
-        sealed: client.sealed.renumbered(order),
-        renewal: Renewal { answers: each(&client.renewal.answers, order), ..client.renewal },
-        joined: each(&client.joined, order),
-        restarted: client.restarted.renumbered(order),
-        reissue: Reissue {
-            raised: each(&client.reissue.raised, order),
-            received: client.reissue.received.renumbered(order),
-            sealed: client.reissue.sealed.renumbered(order),
-            ..client.reissue
+        round: client.round.map(|round| Acquire { votes: round.votes.renumbered(order), ..round }),
+        other_grants: each(&client.other_grants, order),
+        exchange: client.exchange.map(|mut exchange| {
+            exchange.votes.votes = exchange.votes.votes.renumbered(order);
+            exchange
+        }),
+        sent: Sent {
+            asked: client.sent.asked.renumbered(order),
+            grants: each(&client.sent.grants, order),
+            seals: each(&client.sent.seals, order),
+            raised: each(&client.sent.raised, order),
+            ..client.sent
         },
+        restarted: client.restarted.renumbered(order),
         ..client
     });
     renumbered

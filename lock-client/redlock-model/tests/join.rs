@@ -29,10 +29,27 @@ fn with_join(join: JoinRule) -> Config {
     Config { protocol: Protocol { join, ..Protocol::AS_BUILT }, ..JOINS }
 }
 
-/// 453 488 states; 4 s on one core.
+/// 491 155 states; 6 s on one core.
 #[test]
 fn tokens_are_unique_and_grow_with_leases_that_join_nodes() {
-    assert_holds(JOINS, 450_000, &[TwoLeases, Reissued, RenewedWithNewToken, Regained]);
+    assert_holds(JOINS, 490_000, &[TwoLeases, Reissued, RenewedWithNewToken, Regained]);
+}
+
+/// One client. Its reissue for a higher token may follow one that only makes a joined node count.
+///
+/// 74 588 states; 1 s on one core.
+#[test]
+fn reissued_tokens_are_unique_and_grow_after_a_lease_has_tried_to_regain_nodes() {
+    let config = Config {
+        clients: 1,
+        highest_counter: 3,
+        highest_initial_counter: 0,
+        reissues: 2,
+        renewals: false,
+        failed_tries: false,
+        ..JOINS
+    };
+    assert_holds(config, 74_000, &[Reissued]);
 }
 
 #[test]
@@ -54,10 +71,10 @@ const FIVE_NODES: Config = Config {
     ..JOINS
 };
 
-/// 127 443 states; 2 s on one core.
+/// 100 726 states; 2 s on one core.
 #[test]
 fn tokens_are_unique_and_grow_on_five_nodes() {
-    assert_holds(FIVE_NODES, 120_000, &[TwoLeases, Reissued]);
+    assert_holds(FIVE_NODES, 100_000, &[TwoLeases, Reissued, Regained]);
 }
 
 #[test]

@@ -1,29 +1,70 @@
 //! Reissues and renewals.
 
 use redlock_model::{
-    Config,
+    Config, Rounds,
     properties::{
-        Situation::{Reissued, RenewedWithNewToken, SealNeeded, TwoLeases},
+        Situation::{Reissued, RenewedWithNewToken, TwoLeases},
         TOKENS_ARE_UNIQUE,
     },
-    protocol::{Protocol, ReissueRule},
+    protocol::{Protocol, ReissueRule, RenewalRule},
 };
 
 use super::{assert_holds, assert_violates};
 
-/// Two clients with one reissue each, which a renewal may find complete.
-const REISSUES: Config =
-    Config { highest_initial_counter: 0, reissues: 1, renewals: true, ..Config::TWO_CLIENTS };
+/// Two clients with one reissue each, which a renewal may find half done. Acquires take one step.
+const REISSUES: Config = Config {
+    rounds: Rounds::AtomicAcquires,
+    highest_counter: 4,
+    highest_initial_counter: 1,
+    reissues: 1,
+    renewals: true,
+    ..Config::TWO_CLIENTS
+};
 
-/// 3 238 644 states; 36 s on one core. With repeated grants, it has 5 511 081: see `make model`.
+const FIVE_NODES: Config =
+    Config { nodes: 5, highest_counter: 2, highest_initial_counter: 0, ..REISSUES };
+
+const RAISES_ONLY: Protocol = Protocol { reissue: ReissueRule::RaisesOnly, ..Protocol::AS_BUILT };
+const IGNORES_REFUSED_SEAL: Protocol =
+    Protocol { reissue: ReissueRule::IgnoresRefusedSeal, ..Protocol::AS_BUILT };
+const RETURNS_THE_HIGHEST: Protocol =
+    Protocol { renewal: RenewalRule::ReturnsTheHighest, ..Protocol::AS_BUILT };
+
+/// 875 518 states; 8 s on one core. With rounds of many steps, it has 4 million: see `make model`.
 #[test]
 fn reissued_tokens_are_unique_and_grow() {
-    let situations = [TwoLeases, SealNeeded, Reissued, RenewedWithNewToken];
-    assert_holds(REISSUES, 3_200_000, &situations);
+    assert_holds(REISSUES, 870_000, &[TwoLeases, Reissued, RenewedWithNewToken]);
+}
+
+/// 38 410 states.
+#[test]
+fn reissued_tokens_are_unique_and_grow_on_five_nodes() {
+    assert_holds(FIVE_NODES, 38_000, &[TwoLeases, Reissued]);
 }
 
 #[test]
 fn with_a_reissue_that_seals_no_node_a_token_is_issued_twice() {
-    let protocol = Protocol { reissue: ReissueRule::RaisesOnly, ..Protocol::AS_BUILT };
-    assert_violates(Config { protocol, ..REISSUES }, TOKENS_ARE_UNIQUE, 19);
+    assert_violates(Config { protocol: RAISES_ONLY, ..REISSUES }, TOKENS_ARE_UNIQUE, 10);
+}
+
+#[test]
+fn with_a_reissue_that_ignores_its_refused_seal_a_token_is_issued_twice() {
+    assert_violates(Config { protocol: IGNORES_REFUSED_SEAL, ..REISSUES }, TOKENS_ARE_UNIQUE, 11);
+}
+
+#[test]
+fn on_five_nodes_with_a_reissue_that_ignores_its_refused_seal_a_token_is_issued_twice() {
+    let config = Config { protocol: IGNORES_REFUSED_SEAL, highest_counter: 3, ..FIVE_NODES };
+    assert_violates(config, TOKENS_ARE_UNIQUE, 13);
+}
+
+#[test]
+fn with_a_renewal_that_returns_the_highest_token_a_token_is_issued_twice() {
+    assert_violates(Config { protocol: RETURNS_THE_HIGHEST, ..REISSUES }, TOKENS_ARE_UNIQUE, 15);
+}
+
+#[test]
+fn on_five_nodes_with_a_renewal_that_returns_the_highest_token_a_token_is_issued_twice() {
+    let config = Config { protocol: RETURNS_THE_HIGHEST, highest_counter: 3, ..FIVE_NODES };
+    assert_violates(config, TOKENS_ARE_UNIQUE, 18);
 }

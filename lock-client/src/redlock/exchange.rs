@@ -1,15 +1,21 @@
-//! Renewals and reissues of a lease.
+//! Renewals and reissues of a lease: the messages between an [`Exchange`] and the nodes.
 
-use std::{cmp, sync::Arc};
+use std::{mem, sync::Arc};
 
 use fence::Token;
+use tokio::sync::mpsc;
 
 use super::{
     lease::Lease,
-    nodes::Nodes,
-    regain::Regain,
-    script,
-    votes::{Counting, ask_majority},
+    machines::{
+        exchange::{Command, Exchange, Report, Request},
+        regain::Regain,
+        votes::{Event, OwnerReply},
+    },
+    membership::Membership,
+    nodes::{Answers, Nodes},
+    regain::Regaining,
+    request, script,
 };
 use crate::{
     Ttl,
@@ -17,6 +23,20 @@ use crate::{
     clock::Moment,
     redis::{keys::Keys, unix_millis},
 };
+
+/// A ttl, and the deadline that follows from it.
+#[derive(Clone, Copy)]
+pub(super) struct Term {
+    pub(super) ttl: Ttl,
+    pub(super) valid_until: Moment,
+}
+
+impl Term {
+    /// Starts now, before anything is sent. Each node counts the ttl from a later moment.
+    fn new(ttl: Ttl) -> Self {
+        Self { ttl, valid_until: Moment::now() + ttl.reliable() }
+    }
+}
 
 /// Renews a lease, and returns the token to hand out; `None` if the lease is lost. In the
 /// background, the lease then joins the nodes that it does not have.
@@ -27,32 +47,14 @@ pub(super) async fn renew(
     ttl: Ttl,
 ) -> Result<Option<Token>, BackendError> {
     let _exchange = lease.exchange.lock().await;
-    let valid_until = Moment::now() + ttl.reliable();
-    let height = lease.height();
-    // 1. Set the ttl on all nodes. A majority of counting nodes must still have the lock.
-    let renew = {
-        let keys = keys.clone();
-        move |own: &_, member: &_| script::renew(&keys, member, own, ttl)
-    };
-    let counting = Counting::FloorBelow(height);
-    let Some((votes, answers)) = ask_majority(nodes, lease, counting, renew).await? else {
-        return Ok(None);
-    };
-    lease.set_valid_until(valid_until);
-    let lowest = *votes.numbers.iter().min().expect("a majority is at least one node");
-    let highest = *votes.numbers.iter().max().expect("a majority is at least one node");
-    // 2. A majority has sealed the lowest token. If a reissue has sealed a higher one on some nodes
-    //    only, complete it before that token is returned.
-    let mut token = lease.reach(lowest);
-    if lowest != highest
-        && let Ok(true) = seal(nodes, keys, lease, height, highest).await
-    {
-        token = lease.reach(highest);
+    let term = Term::new(ttl);
+    let renewal = Exchange::renewal(nodes.len(), &lease.tokens());
+    let (token, renewed) = carry(nodes, keys, lease, renewal, term).await?;
+    if let Some((regain, late)) = renewed {
+        let regaining = Regaining::new(nodes, keys, lease, term);
+        nodes.background().spawn(regaining.run(regain, late));
     }
-    // 3. Join the other nodes. The caller does not wait for that.
-    let regain = Regain::new(nodes.clone(), keys.clone(), lease.clone(), ttl, valid_until);
-    nodes.background().spawn(regain.run(votes, answers));
-    Ok(Some(token))
+    Ok(token)
 }
 
 /// Reissues a lease's token above another, and returns it; `None` if the lease is lost.
@@ -63,10 +65,9 @@ pub(super) async fn reissue(
     above: Token,
 ) -> Result<Option<Token>, BackendError> {
     let _exchange = lease.exchange.lock().await;
-    let height = lease.height();
-    let Some(token) = raise(nodes, keys, lease, above.max(height)).await? else { return Ok(None) };
-    let sealed = seal(nodes, keys, lease, height, token).await?;
-    Ok(sealed.then(|| lease.reach(token)))
+    let exchange = Exchange::reissue(nodes.len(), &lease.tokens(), above);
+    let (token, _) = carry(nodes, keys, lease, exchange, Term::new(Ttl::MAX)).await?;
+    Ok(token)
 }
 
 /// Reissues a lease's token so that joined nodes with floors up to this one count. The token that
@@ -79,49 +80,106 @@ pub(super) async fn reissue_to_regain(
 ) -> Result<(), BackendError> {
     // A renewal that is under way finds these nodes itself.
     let Ok(_exchange) = lease.exchange.try_lock() else { return Ok(()) };
-    let height = lease.height();
-    let above = cmp::max(floor, height);
-    let Some(token) = raise(nodes, keys, lease, above).await? else { return Ok(()) };
-    if lease.has_ended() {
-        return Ok(());
-    }
-    lease.regain(token);
-    if seal(nodes, keys, lease, height, token).await? {
-        lease.reach(token);
-    }
-    Ok(())
+    let exchange = Exchange::regain(nodes.len(), &lease.tokens(), floor);
+    carry(nodes, keys, lease, exchange, Term::new(Ttl::MAX)).await.map(drop)
 }
 
-/// Raises the counters of a majority above a token, and returns the highest of them: it is above
-/// every token that any majority has issued. Returns `None` if the lease is lost.
-async fn raise(
+/// Sends the requests of an exchange, and reports the answers to it. Returns the token to hand out;
+/// `None` if the lease is lost. After a renewal, it also returns the nodes to regain, and the answers
+/// that are still outstanding.
+async fn carry(
     nodes: &Arc<Nodes>,
     keys: &Arc<Keys>,
     lease: &Arc<Lease>,
-    above: Token,
-) -> Result<Option<Token>, BackendError> {
-    let (keys, start) = (keys.clone(), unix_millis());
-    let raise = move |own: &_, member: &_| script::raise(&keys, member, own, above, start);
-    let raised = ask_majority(nodes, lease, Counting::All, raise).await?;
-    let token = raised.and_then(|(votes, _)| votes.numbers.into_iter().max());
-    debug_assert!(token.is_none_or(|token| token > above), "the counters were raised");
-    Ok(token)
+    mut exchange: Exchange,
+    term: Term,
+) -> Result<(Option<Token>, Option<(Regain, Answers<OwnerReply>)>), BackendError> {
+    let mut answers = ask(nodes, keys, lease, exchange.request(), term.ttl);
+    let mut renewed = None;
+    let mut errors = Vec::new();
+    while let Some((node, answer)) = answers.recv().await {
+        let event = match answer {
+            Ok(reply) => Event::Answer(node, reply),
+            Err(error) => {
+                errors.push((node, error));
+                Event::Failed(node)
+            }
+        };
+        for command in lease.count(&mut exchange, event) {
+            match command {
+                Command::Learn { node, grant } => lease.set_grant(nodes.address(node), grant),
+                Command::Renewed(regain) => {
+                    lease.set_valid_until(term.valid_until);
+                    let late = mem::replace(&mut answers, mpsc::unbounded_channel().1);
+                    renewed = Some((regain, late));
+                }
+                Command::Ask(request) => {
+                    answers = ask(nodes, keys, lease, request, term.ttl);
+                    errors.clear();
+                }
+                Command::Report(Report::Held(token)) => return Ok((Some(token), renewed)),
+                Command::Report(Report::Lost) => return Ok((None, renewed)),
+                Command::Report(Report::Unknown) => return Err(nodes.no_majority(&errors)),
+            }
+        }
+    }
+    Err(nodes.no_majority(&errors))
 }
 
-/// Seals a token on a majority of the nodes that count for a lease of this height. Without the
-/// seal, the next round could find lower counters, and issue the token again. Returns `false` if
-/// the lease is lost.
-async fn seal(
+/// Sends a request to all nodes, each under the lease's grant there.
+fn ask(
     nodes: &Arc<Nodes>,
     keys: &Arc<Keys>,
     lease: &Arc<Lease>,
-    height: Token,
-    token: Token,
-) -> Result<bool, BackendError> {
-    let keys = keys.clone();
-    let seal = move |own: &crate::backend::Ownership, member: &_| {
-        script::seal(&keys, member, own, own.grant, token)
-    };
-    let sealed = ask_majority(nodes, lease, Counting::FloorBelow(height), seal).await?;
-    Ok(sealed.is_some())
+    request: Request,
+    ttl: Ttl,
+) -> Answers<OwnerReply> {
+    let (keys, lease, start) = (keys.clone(), lease.clone(), unix_millis());
+    let asked = nodes.clone();
+    nodes.ask_all(request::Request::Vote, move |node, member: &Membership| {
+        let own = lease.ownership_on(asked.address(node));
+        match request {
+            Request::Renew => script::renew(&keys, member, &own, ttl),
+            Request::Raise { above } => script::raise(&keys, member, &own, above, start),
+            Request::Seal { token } => script::seal(&keys, member, &own, own.grant, token),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::machines::lease_tokens::LeaseTokens, *};
+    use crate::redlock::machines::votes::Owned;
+
+    fn token(number: u64) -> Token {
+        Token::new(number).unwrap()
+    }
+
+    /// Reports that these nodes own the lock, with these numbers. Returns the last commands.
+    fn answer(
+        exchange: &mut Exchange,
+        lease: &mut LeaseTokens,
+        numbers: [(usize, u64); 2],
+    ) -> Vec<Command> {
+        let answers = numbers.map(|(node, number)| {
+            let owned = Owned { number: token(number), floor: None };
+            exchange.on(lease, Event::Answer(node, OwnerReply::Owned(owned)))
+        });
+        answers.into_iter().flatten().collect()
+    }
+
+    /// The joined node has a high counter, which the reissue does not hear of.
+    #[test]
+    fn reissue_returns_a_higher_token_although_a_lease_has_tried_to_regain_a_node() {
+        let mut lease = LeaseTokens::new(token(3));
+        let mut regain = Exchange::regain(3, &lease, token(5));
+        let seal = answer(&mut regain, &mut lease, [(0, 9), (1, 6)]);
+        assert_eq!(seal, [Command::Ask(Request::Seal { token: token(9) })]);
+        // No node answers the seal.
+        let mut reissue = Exchange::reissue(3, &lease, token(3));
+        let seal = answer(&mut reissue, &mut lease, [(1, 7), (2, 4)]);
+        assert_eq!(seal, [Command::Ask(Request::Seal { token: token(7) })]);
+        let report = answer(&mut reissue, &mut lease, [(1, 7), (2, 7)]);
+        assert_eq!(report, [Command::Report(Report::Held(token(7)))]);
+    }
 }

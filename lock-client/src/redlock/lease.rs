@@ -10,6 +10,11 @@ use std::{
 
 use fence::{Holder, Token};
 
+use super::machines::{
+    exchange::{Command, Exchange},
+    lease_tokens::LeaseTokens,
+    votes::Event,
+};
 use crate::{backend::Ownership, clock::Moment};
 
 /// How many leases there may be before those that ended without a release are forgotten.
@@ -42,14 +47,7 @@ pub(super) struct Lease {
 struct State {
     /// The grant on each node, by its address, if it is not the one that most nodes have in common.
     grants: HashMap<String, Token>,
-    /// The highest token that a majority of counting nodes has sealed. A node counts if its floor
-    /// is below it.
-    height: Token,
-    /// The token that was handed out. A reissue that only makes joined nodes count does not change
-    /// it.
-    token: Token,
-    /// The highest token that such a reissue may have sealed.
-    regained: Option<Token>,
+    tokens: LeaseTokens,
     /// Until when the lease is held; `None` once it was released.
     valid_until: Option<Moment>,
 }
@@ -64,9 +62,7 @@ impl Leases {
     ) -> Arc<Lease> {
         let state = State {
             grants: HashMap::new(),
-            height: token,
-            token,
-            regained: None,
+            tokens: LeaseTokens::new(token),
             valid_until: Some(valid_until),
         };
         let holder = ownership.holder.clone();
@@ -112,24 +108,18 @@ impl Lease {
         self.state().grants.insert(address.to_owned(), grant);
     }
 
+    pub(super) fn tokens(&self) -> LeaseTokens {
+        self.state().tokens
+    }
+
     /// The token that a majority of counting nodes has sealed.
     pub(super) fn height(&self) -> Token {
-        self.state().height
+        self.tokens().height()
     }
 
-    /// Records that a majority of counting nodes has sealed a token. Returns the token to hand out.
-    pub(super) fn reach(&self, sealed: Token) -> Token {
-        let mut state = self.state();
-        state.height = state.height.max(sealed);
-        if state.regained.is_none_or(|regained| state.height > regained) {
-            state.token = state.height;
-        }
-        state.token
-    }
-
-    /// Records that a reissue which only makes joined nodes count is about to seal a token.
-    pub(super) fn regain(&self, token: Token) {
-        self.state().regained = Some(token);
+    /// Reports an event to a renewal or reissue of this lease, which may change the lease's tokens.
+    pub(super) fn count(&self, exchange: &mut Exchange, event: Event) -> Vec<Command> {
+        exchange.on(&mut self.state().tokens, event)
     }
 
     pub(super) fn set_valid_until(&self, until: Moment) {

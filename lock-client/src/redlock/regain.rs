@@ -11,97 +11,89 @@ use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::time::sleep;
 
 use super::{
-    exchange::reissue_to_regain,
+    exchange::{Term, reissue_to_regain},
     lease::Lease,
+    machines::{
+        regain::{Command, Regain},
+        votes::OwnerReply,
+    },
     node_error::NodeError,
     nodes::{Answers, Nodes},
-    reply::{GrantReply, Owned, OwnerReply},
+    reply::GrantReply,
     request::Request,
     script,
-    votes::Votes,
 };
-use crate::{
-    Ttl,
-    clock::Moment,
-    redis::{keys::Keys, unix_millis},
-};
+use crate::redis::{keys::Keys, unix_millis};
 
 /// One attempt of a lease to regain nodes.
-pub(super) struct Regain {
+pub(super) struct Regaining {
     nodes: Arc<Nodes>,
     keys: Arc<Keys>,
     lease: Arc<Lease>,
-    ttl: Ttl,
-    /// The deadline after the renewal.
-    valid_until: Moment,
+    /// The ttl and the deadline of the renewal.
+    term: Term,
 }
 
-impl Regain {
+impl Regaining {
     pub(super) fn new(
-        nodes: Arc<Nodes>,
-        keys: Arc<Keys>,
-        lease: Arc<Lease>,
-        ttl: Ttl,
-        valid_until: Moment,
+        nodes: &Arc<Nodes>,
+        keys: &Arc<Keys>,
+        lease: &Arc<Lease>,
+        term: Term,
     ) -> Self {
-        Self { nodes, keys, lease, ttl, valid_until }
+        let (nodes, keys, lease) = (nodes.clone(), keys.clone(), lease.clone());
+        Self { nodes, keys, lease, term }
     }
 
     /// Joins the nodes that a renewal has found free, and makes them count.
-    pub(super) async fn run(self, votes: Votes, mut answers: Answers<OwnerReply>) {
+    pub(super) async fn run(self, mut regain: Regain, mut answers: Answers<OwnerReply>) {
         // 1. Join each node as soon as it says that it does not belong to the lease.
         let mut joining: FuturesUnordered<BoxFuture<'_, _>> = FuturesUnordered::new();
-        joining.extend(votes.free.iter().map(|node| self.request_join(*node)));
-        let mut highest_floor = votes.uncounted;
+        joining.extend(regain.free.iter().map(|node| self.request_join(*node)));
         let mut timeout =
-            pin!(sleep(self.nodes.timeout(Request::Vote).min(self.valid_until.remaining())));
+            pin!(sleep(self.nodes.timeout(Request::Vote).min(self.term.valid_until.remaining())));
         let mut all_answered = false;
         while !(all_answered && joining.is_empty()) {
-            let floor = tokio::select! {
+            tokio::select! {
                 answer = answers.recv(), if !all_answered => match answer {
-                    Some((_, Ok(OwnerReply::Owned(Owned { floor, .. })))) => Some(floor),
-                    Some((node, Ok(OwnerReply::Other { grant }))) => {
+                    Some((node, Ok(reply))) => match regain.on(node, reply) {
+                        Some(Command::Join { node }) => joining.push(self.request_join(node)),
                         // The next renewal uses it.
-                        self.lease.set_grant(self.nodes.address(node), grant);
-                        None
-                    }
-                    Some((node, Ok(OwnerReply::NotOurs))) => {
-                        joining.push(self.request_join(node));
-                        None
-                    }
-                    Some((_, Err(_))) => None,
-                    None => {
-                        all_answered = true;
-                        None
-                    }
+                        Some(Command::Learn { node, grant }) => {
+                            self.lease.set_grant(self.nodes.address(node), grant);
+                        }
+                        None => {}
+                    },
+                    Some((_, Err(_))) => {}
+                    None => all_answered = true,
                 },
-                Some(floor) = joining.next() => floor,
+                Some(floor) = joining.next() => regain.hold(floor),
                 () = &mut timeout => break,
-            };
-            highest_floor = highest_floor.max(floor);
+            }
         }
         // 2. Make the nodes count that are held with a floor as high as the token.
-        let Some(floor) = highest_floor.and_then(|floor| Token::new(floor).ok()) else { return };
-        if floor >= self.lease.height() && !self.lease.has_ended() {
+        if let Some(floor) = regain.reissue_above(&self.lease.tokens())
+            && !self.lease.has_ended()
+        {
             // The next renewal tries again.
             let _ = reissue_to_regain(&self.nodes, &self.keys, &self.lease, floor).await;
         }
     }
 
     /// Joins a node. Returns its floor if the lease has it.
-    fn request_join(&self, node: usize) -> BoxFuture<'_, Option<u64>> {
+    fn request_join(&self, node: usize) -> BoxFuture<'_, Option<Token>> {
         Box::pin(async move { self.join(node).await.unwrap_or_default() })
     }
 
-    async fn join(&self, node: usize) -> Result<Option<u64>, NodeError> {
+    async fn join(&self, node: usize) -> Result<Option<Token>, NodeError> {
         let voter = self.nodes.voter(node, Request::Vote).await?;
         // After the deadline or the release, the node would keep the lock for nobody.
-        if self.lease.has_ended() || self.valid_until.has_passed() {
+        if self.lease.has_ended() || self.term.valid_until.has_passed() {
             return Ok(None);
         }
-        let Self { keys, lease, ttl, .. } = self;
+        let Self { keys, lease, term, .. } = self;
         let call = |member: &_| {
-            script::join(keys, member, &lease.ownership, lease.height(), *ttl, unix_millis())
+            script::join(keys, member, &lease.ownership, lease.height(), term.ttl, unix_millis())
         };
         let GrantReply::Granted { grant, floor } = self.nodes.run(node, voter, call).await? else {
             return Ok(None);
@@ -114,6 +106,6 @@ impl Regain {
             self.nodes.run::<bool>(node, voter, call).await?;
             return Ok(None);
         }
-        Ok(Some(floor))
+        Ok(floor)
     }
 }

@@ -19,13 +19,17 @@ use tokio::{
 };
 
 use super::{
+    machines::{
+        acquire::{Command, Seal},
+        votes::OwnerReply,
+    },
     node_error::NodeError,
     nodes::Nodes,
     outcome::{Outcome, SealedToken},
-    reply::{GrantReply, OwnerReply},
+    reply::GrantReply,
     request::Request,
     script,
-    tally::{Answer, Seal, Tally, Verdict},
+    tally::{Answer, Tally},
 };
 use crate::{
     Ttl,
@@ -87,12 +91,13 @@ impl Round {
         //    token. Nodes that granted less are asked to seal it, at once. Without the seal, the
         //    next round could find a majority of counters below the token, and issue that token or
         //    a lower one.
-        while tally.verdict() == Verdict::Open {
+        let mut sealed = None;
+        while sealed.is_none() && !tally.has_failed() {
             tokio::select! {
                 biased;
                 answer = pending.next() => {
-                    let (node, answer) = answer.expect("an open verdict has pending requests");
-                    self.count(node, answer, &mut tally, &mut pending);
+                    let (node, answer) = answer.expect("an open round has pending requests");
+                    sealed = self.count(node, answer, &mut tally, &mut pending);
                 }
                 () = &mut timeout => {
                     tally.give_up();
@@ -109,14 +114,13 @@ impl Round {
         //    the ttl. A token that was sealed after the deadline is no use: the lock may have
         //    expired. Its caller gets no report, and learns that from the closed channel.
         let highest = tally.highest();
-        let token = match tally.verdict() {
-            Verdict::Sealed(token) if !valid_until.has_passed() => token,
-            Verdict::Sealed(_) => return self.undo(pending, highest).await,
-            Verdict::NoMajority | Verdict::Open => {
-                let _ = report.send(tally.without_majority());
-                return self.undo(pending, highest).await;
-            }
+        let Some(token) = sealed else {
+            let _ = report.send(tally.without_majority());
+            return self.undo(pending, highest).await;
         };
+        if valid_until.has_passed() {
+            return self.undo(pending, highest).await;
+        }
         assert_eq!(highest, Some(token), "every grant was compared with the token");
 
         // 7. Report the token. This fails if the caller has gone, and then step 9 releases the
@@ -163,15 +167,25 @@ impl Round {
         true
     }
 
-    /// Counts an answer, and sends the seals that are needed now.
+    /// Counts an answer, and sends the seals that are needed now. Returns the token if a majority has
+    /// just sealed it.
     fn count<'a>(
         &'a self,
         node: usize,
         answer: Answer,
         tally: &mut Tally,
         pending: &mut Pending<'a>,
-    ) {
-        pending.extend(tally.count(node, answer).into_iter().map(|seal| self.request_seal(seal)));
+    ) -> Option<Token> {
+        let mut sealed = None;
+        for command in tally.count(node, answer) {
+            match command {
+                Command::Seal(seal) => pending.push(self.request_seal(seal)),
+                Command::Report(token) => sealed = Some(token),
+                // The round ends once the tally also knows why.
+                Command::Fail => {}
+            }
+        }
+        sealed
     }
 
     fn request_grant(&self, node: usize) -> BoxFuture<'_, (usize, Answer)> {

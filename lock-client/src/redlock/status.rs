@@ -5,7 +5,7 @@ use std::{cmp::Reverse, sync::Arc, time::Duration};
 use fence::ResourceName;
 use tokio::time::timeout;
 
-use super::{majority::is_undecided, nodes::Nodes, request::Request};
+use super::{nodes::Nodes, request::Request, tally::is_undecided};
 use crate::{
     backend::{BackendError, HeldLock, Status},
     clock::Moment,

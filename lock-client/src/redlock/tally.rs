@@ -1,11 +1,12 @@
-//! The count of one round's votes, and the token that follows from them.
+//! The count of one round's votes, and the outcome if no token follows from them.
 
 use std::{collections::HashMap, time::Duration};
 
 use fence::Token;
 
 use super::{
-    majority::{is_undecided, majority},
+    machines::acquire::{self, Acquire, Command, Vote},
+    majority::majority,
     node_error::NodeError,
     outcome::Outcome,
 };
@@ -13,29 +14,21 @@ use crate::backend::Contention;
 
 /// The votes of one round.
 pub(super) struct Tally {
-    votes: Vec<Vote>,
-    /// The highest of the first majority of grants.
-    token: Option<Token>,
+    acquire: Acquire,
+    /// Whether no majority can seal a token any more.
+    has_failed: bool,
+    nodes: Vec<Seen>,
 }
 
-/// The vote of one node, so far.
+/// What is known of the lock on one node.
 #[derive(Clone, Debug)]
-enum Vote {
+enum Seen {
     /// The node has not answered yet.
-    Open,
-    /// The node granted the lock; this is its counter.
-    Granted(Token),
-    /// The node granted the lock, and was asked to seal the token.
-    Sealing,
-    /// The node granted the lock, and its counter has reached the token. It never grants that token
-    /// or a lower one again.
-    Sealed,
+    Nothing,
+    /// The node granted the lock.
+    Granted,
     /// Another client has the node's lock.
     Refused { holder: String, remaining: Option<Duration> },
-    /// The node granted the lock too late to count: its grant is above the token.
-    TooHigh,
-    /// The lock was not ours any more when the node should seal the token.
-    Lost,
     /// The node did not answer, or has no vote.
     Failed(NodeError),
 }
@@ -54,122 +47,67 @@ pub(super) enum Answer {
     Failed(NodeError),
 }
 
-/// A seal that is needed: the node granted the lock, and its grant is below the token.
-#[derive(Debug, PartialEq)]
-pub(super) struct Seal {
-    pub(super) node: usize,
-    /// The node's own grant.
-    pub(super) grant: Token,
-    pub(super) token: Token,
-}
-
-/// The result of the votes counted so far.
-#[derive(Debug, PartialEq)]
-pub(super) enum Verdict {
-    /// It depends on answers that have not arrived.
-    Open,
-    /// A majority has sealed the token.
-    Sealed(Token),
-    /// No majority is possible any more, and it is known whether another client has one.
-    NoMajority,
-}
-
 impl Tally {
     pub(super) fn new(nodes: usize) -> Self {
-        Self { votes: vec![Vote::Open; nodes], token: None }
+        Self { acquire: Acquire::new(nodes), has_failed: false, nodes: vec![Seen::Nothing; nodes] }
     }
 
-    /// Counts a node's answer. Returns the seals that are needed now.
-    pub(super) fn count(&mut self, node: usize, answer: Answer) -> Vec<Seal> {
-        let vote = &mut self.votes[node];
-        match &answer {
-            Answer::Granted(_) | Answer::Refused { .. } => {
-                assert!(matches!(vote, Vote::Open), "a node votes once in a round, not {vote:?}");
+    /// Counts a node's answer. Returns what the round must do now.
+    pub(super) fn count(&mut self, node: usize, answer: Answer) -> Vec<Command> {
+        let (seen, vote) = match answer {
+            Answer::Granted(grant) => (Seen::Granted, acquire::Answer::Granted(grant)),
+            Answer::Sealed => (Seen::Granted, acquire::Answer::Sealed),
+            Answer::NotSealed => (Seen::Granted, acquire::Answer::Refused),
+            Answer::Refused { holder, remaining } => {
+                (Seen::Refused { holder, remaining }, acquire::Answer::Refused)
             }
-            Answer::Sealed | Answer::NotSealed => {
-                assert!(matches!(vote, Vote::Sealing), "nobody asked it to seal: {vote:?}");
-            }
-            Answer::Failed(_) => {}
-        }
-        *vote = match answer {
-            Answer::Granted(grant) => Vote::Granted(grant),
-            Answer::Refused { holder, remaining } => Vote::Refused { holder, remaining },
-            Answer::Sealed => Vote::Sealed,
-            Answer::NotSealed => Vote::Lost,
-            Answer::Failed(error) => Vote::Failed(error),
+            Answer::Failed(error) => (Seen::Failed(error), acquire::Answer::Refused),
         };
-        if self.token.is_none() && self.granted().count() >= self.majority() {
-            self.token = self.granted().map(|(_, grant)| grant).max();
-        }
-        self.token.map_or(Vec::new(), |token| self.compare_grants(token))
+        self.nodes[node] = seen;
+        let commands = self.acquire.on(node, vote);
+        self.has_failed |= commands.contains(&Command::Fail);
+        commands
     }
 
-    /// Compares new grants with the token. A grant that equals the token is sealed already, and a
-    /// lower one needs a seal. A higher one came after the first majority, and never counts. Before
-    /// that grant, the node may have locked for another client, whose token would be above ours
-    /// although it is older.
-    fn compare_grants(&mut self, token: Token) -> Vec<Seal> {
-        let granted: Vec<_> = self.granted().collect();
-        for &(node, grant) in &granted {
-            self.votes[node] = match grant.cmp(&token) {
-                std::cmp::Ordering::Less => Vote::Sealing,
-                std::cmp::Ordering::Equal => Vote::Sealed,
-                std::cmp::Ordering::Greater => Vote::TooHigh,
-            };
-        }
-        let below = granted.into_iter().filter(|&(_, grant)| grant < token);
-        below.map(|(node, grant)| Seal { node, grant, token }).collect()
-    }
-
-    pub(super) fn verdict(&self) -> Verdict {
-        let count =
-            |counts: fn(&Vote) -> bool| self.votes.iter().filter(|vote| counts(vote)).count();
-        if let Some(token) = self.token
-            && count(|vote| matches!(vote, Vote::Sealed)) >= self.majority()
-        {
-            return Verdict::Sealed(token);
-        }
-        let open = count(|vote| matches!(vote, Vote::Open));
-        let ours = count(|vote| matches!(vote, Vote::Granted(_) | Vote::Sealing | Vote::Sealed));
-        let may_be_ours = ours + open >= self.majority();
-        let may_be_anothers = is_undecided(self.most_of_another(), open, self.majority());
-        if may_be_ours || may_be_anothers { Verdict::Open } else { Verdict::NoMajority }
+    /// Whether no majority is possible any more, and it is known whether another client has one.
+    pub(super) fn has_failed(&self) -> bool {
+        let open = self.nodes.iter().filter(|seen| matches!(seen, Seen::Nothing)).count();
+        let majority = majority(self.nodes.len());
+        self.has_failed && !is_undecided(self.most_of_another(), open, majority)
     }
 
     /// Counts the nodes as failed that have not answered the request for a grant or for a seal.
     pub(super) fn give_up(&mut self) {
-        for vote in &mut self.votes {
-            if let Vote::Open | Vote::Sealing = vote {
-                *vote = Vote::Failed(NodeError::timed_out());
+        for (seen, vote) in self.nodes.iter_mut().zip(&self.acquire.votes) {
+            if let (Seen::Nothing, _) | (_, Vote::Sealing) = (&*seen, vote) {
+                *seen = Seen::Failed(NodeError::timed_out());
             }
         }
     }
 
     /// The token, or the highest grant if there is no token.
     pub(super) fn highest(&self) -> Option<Token> {
-        self.token.max(self.granted().map(|(_, grant)| grant).max())
+        self.acquire.highest()
     }
 
     /// The round's outcome without a majority.
     pub(super) fn without_majority(&self) -> Outcome {
-        let majority = self.majority();
-        let failed = |(node, vote): (usize, &Vote)| match vote {
-            Vote::Failed(error) => Some((node, error.clone())),
+        let majority = majority(self.nodes.len());
+        let failed = |(node, seen): (usize, &Seen)| match seen {
+            Seen::Failed(error) => Some((node, error.clone())),
             _ => None,
         };
-        let failed: Vec<_> = self.votes.iter().enumerate().filter_map(failed).collect();
-        if self.votes.len() - failed.len() < majority {
+        let failed: Vec<_> = self.nodes.iter().enumerate().filter_map(failed).collect();
+        if self.nodes.len() - failed.len() < majority {
             return Outcome::TooFewAnswers(failed);
         }
         // When each node will be free; `None` if that is unknown.
-        let mut free_in = Vec::new();
-        for vote in &self.votes {
-            match vote {
-                Vote::Refused { remaining, .. } => free_in.push(*remaining),
-                Vote::Failed(_) | Vote::Open => free_in.push(None),
-                _ => free_in.push(Some(Duration::ZERO)),
-            }
-        }
+        let free_in = self.nodes.iter().map(|seen| match seen {
+            Seen::Granted => Some(Duration::ZERO),
+            Seen::Refused { remaining, .. } => *remaining,
+            Seen::Nothing | Seen::Failed(_) => None,
+        });
+        let mut free_in: Vec<_> = free_in.collect();
         free_in.sort_by_key(|free_in| free_in.unwrap_or(Duration::MAX));
         let contention = Contention { remaining: free_in[majority - 1], ahead: None, nap: None };
         if self.most_of_another() >= majority {
@@ -182,30 +120,23 @@ impl Tally {
     /// The largest number of refusing nodes on which one and the same holder has the lock.
     fn most_of_another(&self) -> usize {
         let mut nodes: HashMap<&str, usize> = HashMap::new();
-        for vote in &self.votes {
-            if let Vote::Refused { holder, .. } = vote {
+        for seen in &self.nodes {
+            if let Seen::Refused { holder, .. } = seen {
                 *nodes.entry(holder).or_default() += 1;
             }
         }
         nodes.into_values().max().unwrap_or_default()
     }
+}
 
-    fn granted(&self) -> impl Iterator<Item = (usize, Token)> {
-        let granted = |(node, vote): (usize, &Vote)| match vote {
-            Vote::Granted(grant) => Some((node, *grant)),
-            _ => None,
-        };
-        self.votes.iter().enumerate().filter_map(granted)
-    }
-
-    fn majority(&self) -> usize {
-        majority(self.votes.len())
-    }
+/// Whether the nodes that have not answered yet decide whether `count` reaches the majority.
+pub(super) fn is_undecided(count: usize, outstanding: usize, majority: usize) -> bool {
+    count < majority && count + outstanding >= majority
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::machines::acquire::Seal, *};
 
     fn token(number: u64) -> Token {
         Token::new(number).unwrap()
@@ -224,59 +155,55 @@ mod tests {
         Answer::Failed(NodeError::NoAnswer("down".to_owned()))
     }
 
-    /// Counts the answers of the first nodes, in order. None of them needs a seal.
+    fn seal(node: usize, grant: u64, to: u64) -> Command {
+        Command::Seal(Seal { node, grant: token(grant), token: token(to) })
+    }
+
+    /// Counts the answers of the first nodes, in order. No seal and no token follows from them.
     fn tally(nodes: usize, answers: Vec<Answer>) -> Tally {
         let mut tally = Tally::new(nodes);
         for (node, answer) in answers.into_iter().enumerate() {
-            assert_eq!(tally.count(node, answer), []);
+            assert!(matches!(tally.count(node, answer)[..], [] | [Command::Fail]));
         }
         tally
     }
 
     #[test]
     fn majority_of_equal_grants_needs_no_seal() {
-        assert_eq!(tally(5, vec![granted(34), granted(34)]).verdict(), Verdict::Open);
-        let sealed = tally(5, vec![granted(34), granted(34), granted(34)]);
-        assert_eq!(sealed.verdict(), Verdict::Sealed(token(34)));
+        let mut tally = tally(5, vec![granted(34), granted(34)]);
+        assert_eq!(tally.count(2, granted(34)), [Command::Report(token(34))]);
+        assert_eq!(tally.count(3, granted(34)), [], "a token is reported once");
     }
 
     #[test]
     fn token_is_sealed_once_a_majority_has_sealed_it() {
         let mut tally = tally(3, vec![granted(34)]);
-        let seals = [Seal { node: 0, grant: token(34), token: token(36) }];
-        assert_eq!(tally.count(2, granted(36)), seals);
-        assert_eq!(tally.verdict(), Verdict::Open);
-        let seals = [Seal { node: 1, grant: token(30), token: token(36) }];
-        assert_eq!(tally.count(1, granted(30)), seals, "a later grant is sealed, too");
+        assert_eq!(tally.count(2, granted(36)), [seal(0, 34, 36)]);
+        assert_eq!(tally.count(1, granted(30)), [seal(1, 30, 36)], "a later grant is sealed, too");
         assert_eq!(tally.count(0, Answer::NotSealed), []);
-        assert_eq!(tally.verdict(), Verdict::Open);
-        assert_eq!(tally.count(1, Answer::Sealed), []);
-        assert_eq!(tally.verdict(), Verdict::Sealed(token(36)));
+        assert!(!tally.has_failed());
+        assert_eq!(tally.count(1, Answer::Sealed), [Command::Report(token(36))]);
     }
 
     #[test]
     fn grant_above_the_token_does_not_count() {
         let mut tally = tally(5, vec![granted(34), granted(34)]);
-        assert_eq!(tally.count(2, granted(33)).len(), 1);
+        assert_eq!(tally.count(2, granted(33)), [seal(2, 33, 34)]);
         assert_eq!(tally.count(3, granted(40)), [], "the node may have issued token 39 before");
         assert_eq!(tally.count(2, Answer::NotSealed), []);
-        assert_eq!(tally.verdict(), Verdict::Open);
-        assert_eq!(tally.count(4, failed()), []);
-        assert_eq!(tally.verdict(), Verdict::NoMajority);
+        assert!(!tally.has_failed());
+        assert_eq!(tally.count(4, failed()), [Command::Fail]);
+        assert!(tally.has_failed());
         assert_eq!(tally.highest(), Some(token(34)));
     }
 
     #[test]
-    fn verdict_is_open_while_a_missing_answer_decides_who_has_a_majority() {
-        let verdict = |answers| tally(3, answers).verdict();
-        assert_eq!(verdict(vec![failed(), refused("a", 9)]), Verdict::Open, "a may have two nodes");
-        assert_eq!(verdict(vec![failed(), refused("a", 9), refused("a", 9)]), Verdict::NoMajority);
-        assert_eq!(verdict(vec![refused("a", 9), refused("a", 9)]), Verdict::NoMajority);
-        assert_eq!(
-            verdict(vec![failed(), failed()]),
-            Verdict::NoMajority,
-            "no client can have two nodes"
-        );
+    fn round_goes_on_while_a_missing_answer_decides_who_has_a_majority() {
+        let has_failed = |answers| tally(3, answers).has_failed();
+        assert!(!has_failed(vec![failed(), refused("a", 9)]), "a may have two nodes");
+        assert!(has_failed(vec![failed(), refused("a", 9), refused("a", 9)]));
+        assert!(has_failed(vec![refused("a", 9), refused("a", 9)]));
+        assert!(has_failed(vec![failed(), failed()]), "no client can have two nodes");
     }
 
     #[test]

@@ -1,0 +1,73 @@
+//! Renewals and reissues: how they start, and how they return.
+
+use crate::{
+    config::Config,
+    id::{Holder, NodeId},
+    network,
+    redlock::machines::{
+        exchange::{Exchange, Purpose},
+        regain::{Command, Regain},
+    },
+    state::State,
+};
+
+pub(crate) fn start_renewal(config: &Config, state: &mut State, holder: Holder) -> Option<()> {
+    let renewal = Exchange::renewal(config.nodes, &state.client(holder).lease?);
+    start(state, holder, renewal);
+    Some(())
+}
+
+/// Starts a reissue above the storage's fence.
+pub(crate) fn start_reissue(config: &Config, state: &mut State, holder: Holder) -> Option<()> {
+    let client = state.client(holder);
+    let above = state.storage.highest_token().max(client.token);
+    let reissue = Exchange::reissue(config.nodes, &client.lease?, above);
+    start(state, holder, reissue);
+    Some(())
+}
+
+/// Receives a node's late answer to a renewal, and starts the reissue that makes this node count, if
+/// it needs one.
+pub(crate) fn start_regain(
+    config: &Config,
+    state: &mut State,
+    holder: Holder,
+    id: NodeId,
+) -> Option<()> {
+    let State { clients, nodes, .. } = state;
+    let (client, node) = (&mut clients[holder.index()], &nodes[id.index()]);
+    if !network::has_vote(config, node, client, id) {
+        return None;
+    }
+    let renewed = node.renew(holder, client.grant_on(id));
+    let lease = client.lease?;
+    let mut regain = Regain::default();
+    match regain.on(id.index(), network::reply(renewed, node, holder)) {
+        Some(Command::Learn { node, grant }) => client.learn(node, grant),
+        // Joins are in the network at any time here.
+        Some(Command::Join { .. }) => return None,
+        None => {
+            let floor = regain.reissue_above(&lease)?;
+            start(state, holder, Exchange::regain(config.nodes, &lease, floor));
+        }
+    }
+    Some(())
+}
+
+fn start(state: &mut State, holder: Holder, exchange: Exchange) {
+    let issued_before = state.history.highest_issued();
+    state.client_mut(holder).start(exchange, issued_before);
+}
+
+/// Returns the token of a renewal or a reissue. A renewal may return the token that the client has.
+pub(crate) fn complete(config: &Config, state: &mut State, holder: Holder) -> Option<()> {
+    let State { clients, history, .. } = state;
+    let client = &mut clients[holder.index()];
+    let returning = client.returning?;
+    history.prolong(client.token, client.issued_before);
+    if returning.purpose == Purpose::Reissue || returning.token != client.token {
+        history.issue(returning.token, client.issued_before);
+    }
+    client.complete(returning, config.protocol.reissue);
+    Some(())
+}
