@@ -45,7 +45,7 @@ JOINS := --clients 2 --atomic-acquires --joins --renewals --reissues 1
 ifdef MODEL
 MODELS := "$(MODEL)"
 else
-MODELS := "" "--clients 2 --late-grants --renewals --reissues 1 --highest-initial-counter 0" \
+MODELS := "" "--clients 2 --renewals --reissues 1 --highest-initial-counter 0" \
 	"$(JOINS) --failed-tries" "$(JOINS) --nodes 5 --highest-initial-counter 0"
 BALLOTS := --clients 0 --ballots 2 --scenario
 CHANGES := "$(BALLOTS) two-replacements --restarts 2" \
