@@ -11,6 +11,7 @@ mod lists;
 mod logs;
 mod migrations;
 mod on_both_databases;
+mod plans;
 mod programs;
 mod readiness;
 mod restore;

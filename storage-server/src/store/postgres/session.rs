@@ -11,14 +11,20 @@ use crate::store::{
 
 /// The settings of every session, whatever the database's own defaults are.
 ///
-/// `lock_timeout` bounds how long another transaction's lock delays a batch. The planner plans each
-/// statement once, without knowing how few rows a batch has, so it is restricted to the index.
+/// `lock_timeout` bounds how long another transaction's lock delays a batch.
+///
+/// Each batch is planned by itself. A cached plan would have to fit batches of every size, so the
+/// planner assumes ten rows. If the table had few rows when it was analyzed, that plan reads the whole
+/// table, however large it has become, until the next ANALYZE.
+///
+/// Only nested loops over the index are allowed. Other joins would lock rows in another order than
+/// that of their names.
 const SESSION: [(&str, &str); 9] = [
     ("synchronous_commit", "on"),
     ("default_transaction_isolation", "read committed"),
     ("lock_timeout", "20ms"),
     ("statement_timeout", "8s"),
-    ("plan_cache_mode", "force_generic_plan"),
+    ("plan_cache_mode", "force_custom_plan"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
     ("enable_seqscan", "off"),
