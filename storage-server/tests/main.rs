@@ -12,6 +12,7 @@ mod logs;
 mod migrations;
 mod on_both_databases;
 mod plans;
+mod pooler;
 mod programs;
 mod readiness;
 mod restore;
