@@ -82,17 +82,15 @@ pub(super) fn no_answer() -> sqlx::Error {
 
 /// A row that no server has written, such as one that was repaired by hand.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error(
-    "the row of resource {resource:?} is unreadable, because {reason}: repair it with \
-     `storage-server fence set`"
-)]
+#[error("the row of resource {resource:?} is unreadable, because {reason}")]
 pub struct UnreadableRow {
     resource: String,
     reason: String,
 }
 
 impl UnreadableRow {
-    /// Creates the error from the resource's name, as it is stored, and the reason.
+    /// Creates the error from the resource's name, as it is stored, and the reason, which says how to
+    /// repair the row.
     pub fn new(resource: impl Into<String>, reason: impl ToString) -> Self {
         Self { resource: resource.into(), reason: reason.to_string() }
     }
