@@ -32,7 +32,8 @@ pub enum OpenError {
     },
     /// The file is damaged, or its write-ahead log is another file's.
     #[error(
-        "{database} is damaged: {reason}. Don't repair it: restore a backup with `storage-server restore`"
+        "{database} is damaged: {reason}. Don't repair it: restore a backup with `storage-server \
+         restore`. If the file can't even be opened, that command says which files to move away first"
     )]
     Damaged {
         /// The database's address.
