@@ -66,6 +66,13 @@ pub struct Content {
     pub bytes: Bytes,
 }
 
+impl Content {
+    /// Whether a response can have this `Content-Type`: only with printable ASCII characters.
+    pub(crate) fn allows_type(text: &[u8]) -> bool {
+        text.iter().all(|byte| matches!(byte, b' '..=b'~'))
+    }
+}
+
 /// A resource's value, and the fence that it was written with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {

@@ -1,9 +1,16 @@
 //! `storage-server forget`, beside a running server.
 
+use fence::{Fence, Holder, Token};
+use storage_server::{
+    Change, Content, Migrations, MissingFile, Row, StoredValue, Value, Wanted, WantedValue,
+    open_store,
+};
+
 use crate::database::{Database, get, offer, on_empty_databases};
 
 on_empty_databases! {
     forget_says_what_is_given_up_and_deletes_after_a_yes,
+    row_that_was_deleted_after_a_guess_is_not_changed,
 }
 
 async fn forget_says_what_is_given_up_and_deletes_after_a_yes(database: Database) {
@@ -33,6 +40,34 @@ async fn forget_says_what_is_given_up_and_deletes_after_a_yes(database: Database
 
     assert!(database.run(&["forget", "none/", "--yes"]).await.printed().contains("no resource"));
     assert_eq!(database.run(&["forget", "", "--yes"]).await.code, Some(2));
+}
+
+/// By neither statement: the one for a batch without new rows, and the one for a batch with some.
+async fn row_that_was_deleted_after_a_guess_is_not_changed(database: Database) {
+    let store = open_store(&database.url, MissingFile::Create, Migrations::Apply).await.unwrap();
+    let (old, new) = ("old/1".parse().unwrap(), "new".parse().unwrap());
+    let written = |version| {
+        let fence = Fence { token: Token::new(34).unwrap(), holder: Holder::default() };
+        let content = Content { content_type: "text/plain".to_owned(), bytes: "x".into() };
+        let value = Value { content, written_with: Some(fence.clone()) };
+        Row { fence: Some(fence), floor: None, version, value: StoredValue::Present(value) }
+    };
+    let (unused, first, second) = (Row::default(), written(1), written(2));
+    let create = Change { resource: &old, before: &unused, after: &first };
+    assert_eq!(store.apply(&[create]).await.unwrap(), [true]);
+    let update = Change { resource: &old, before: &first, after: &second };
+    let create_new = Change { resource: &new, before: &unused, after: &first };
+
+    database.run(&["forget", "old/", "--yes"]).await.printed();
+    assert_eq!(store.apply(&[update]).await.unwrap(), [false]);
+    assert_eq!(store.apply(&[create_new, update]).await.unwrap(), [true, false]);
+    let wanted = Wanted { resource: &old, value: WantedValue::Whole };
+    assert_eq!(store.read(wanted).await.unwrap(), unused, "the row stays deleted");
+
+    // The control: both statements change a row that is as expected.
+    assert_eq!(store.apply(&[create]).await.unwrap(), [true]);
+    assert_eq!(store.apply(&[update]).await.unwrap(), [true]);
+    store.close().await;
 }
 
 /// More than one portion, in rows of all lengths.

@@ -11,6 +11,8 @@ mod lists;
 mod logs;
 mod migrations;
 mod on_both_databases;
+mod plans;
+mod pooler;
 mod programs;
 mod readiness;
 mod restore;

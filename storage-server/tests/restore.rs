@@ -1,6 +1,6 @@
 //! Backups, and what goes wrong with restores by hand.
 
-use std::fs;
+use std::{fs, os::unix::fs::symlink};
 
 use sqlx::{Connection, SqliteConnection};
 
@@ -122,9 +122,84 @@ async fn restore_by_hand_with_the_old_log_is_refused() {
     assert_eq!(fs::read(&file).unwrap(), whole, "the log was not moved into the file");
 
     // 3. The command restores it all the same.
-    database.run(&["restore", "backup.db", "--force"]).await.printed();
+    let printed = database.run(&["restore", "backup.db", "--force"]).await.printed();
+    assert!(printed.contains("its log is removed"), "{printed}");
     let server = database.serve(&[]).await;
     assert_eq!(get(&server, "/v1/resources/r").await.text(), "old");
+}
+
+/// A part of the data is in the log, which has the name of the file and not that of the link.
+#[tokio::test]
+async fn link_to_a_live_file_is_no_backup() {
+    let database = backed_up().await;
+    fs::create_dir(database.file("live")).unwrap();
+    for part in ["", "-wal"] {
+        let (from, to) = (format!("fenced.db{part}"), format!("live/fenced.db{part}"));
+        fs::copy(database.file(&from), database.file(&to)).unwrap();
+    }
+    assert_ne!(fs::metadata(database.file("live/fenced.db-wal")).unwrap().len(), 0);
+    symlink("live/fenced.db", database.file("link.db")).unwrap();
+    for backup in ["live/fenced.db", "link.db"] {
+        let error = database.run(&["restore", backup, "--force"]).await.failed();
+        assert!(error.contains("is not a whole backup"), "{backup}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn restore_follows_a_link_to_the_database() {
+    let database = backed_up().await;
+    fs::create_dir(database.file("target")).unwrap();
+    for part in ["", "-wal", "-shm"] {
+        let (from, to) = (format!("fenced.db{part}"), format!("target/moved.db{part}"));
+        fs::rename(database.file(&from), database.file(&to)).unwrap();
+    }
+    assert_ne!(fs::metadata(database.file("target/moved.db-wal")).unwrap().len(), 0);
+    symlink("target/moved.db", database.file("fenced.db")).unwrap();
+
+    let error = database.run(&["restore", "backup.db"]).await.failed();
+    assert!(error.contains("--force"), "{error}");
+    database.run(&["restore", "backup.db", "--force"]).await.printed();
+    assert!(database.file("fenced.db").is_symlink(), "the link stays");
+    assert!(!database.file("target/moved.db-wal").exists());
+    let server = database.serve(&[]).await;
+    assert_eq!(get(&server, "/v1/resources/r").await.text(), "old");
+    assert!(database.file("target/moved.db-wal").exists(), "the server follows the link, too");
+    drop(server);
+
+    // A link that leads nowhere, beside the log of the file that was there.
+    fs::remove_file(database.file("target/moved.db")).unwrap();
+    let error = database.run(&["restore", "backup.db", "--force"]).await.failed();
+    assert!(error.contains("leads nowhere"), "{error}");
+    assert!(database.file("fenced.db").is_symlink());
+}
+
+#[tokio::test]
+async fn only_a_damaged_file_is_to_be_moved_away() {
+    let database = backed_up().await;
+    let whole = fs::read(database.file("backup.db")).unwrap();
+    let broken_header = [&[0xff; 100], &whole[100..]].concat();
+    for damaged in [&whole[..whole.len() / 2], &broken_header] {
+        let _ = fs::remove_file(database.file("fenced.db-wal"));
+        fs::write(database.file("fenced.db"), damaged).unwrap();
+        let error = database.run(&["--listen", "127.0.0.1:0"]).await.failed();
+        assert!(error.contains("storage-server restore"), "{error}");
+        let error = database.run(&["restore", "backup.db", "--force"]).await.failed();
+        assert!(error.contains("is damaged") && error.contains("away"), "{error}");
+        for part in ["", "-wal", "-shm"] {
+            let _ = fs::remove_file(database.file(&format!("fenced.db{part}")));
+        }
+        database.run(&["restore", "backup.db"]).await.printed();
+        let server = database.serve(&[]).await;
+        assert_eq!(get(&server, "/v1/resources/r").await.text(), "old");
+    }
+
+    // The control: SQLite can't open this, and nothing says that a database is damaged.
+    for part in ["", "-wal", "-shm"] {
+        let _ = fs::remove_file(database.file(&format!("fenced.db{part}")));
+    }
+    fs::create_dir(database.file("fenced.db")).unwrap();
+    let error = database.run(&["restore", "backup.db", "--force"]).await.failed();
+    assert!(error.contains("can't open") && !error.contains("away"), "{error}");
 }
 
 #[tokio::test]

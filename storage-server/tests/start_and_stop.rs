@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use testbed::{Postgres, StorageServer, process::Process};
 use tokio::io::AsyncWriteExt;
 
+use crate::database::{Database, offer};
 use crate::programs::{STORAGE_SERVER, storage_server};
 use crate::wire;
 
@@ -101,6 +102,26 @@ async fn commits_are_synchronous_whatever_the_database_says() {
     let seen: Vec<String> =
         sqlx::query_scalar("select setting from seen").fetch_all(&mut connection).await.unwrap();
     assert_eq!(seen, ["on"]);
+}
+
+/// Only a server's own rows need no check.
+#[tokio::test]
+async fn database_checks_the_rows_that_commands_write() {
+    let database = Database::postgres().await;
+    let server = database.serve(&[]).await;
+    let trigger = "
+        create table seen (setting text);
+        create function note() returns trigger language plpgsql as $$ begin
+            insert into seen values (current_setting('storage.is_server', true)); return new;
+        end $$;
+        create trigger note before insert on storage.resource for each row execute function note()";
+    database.execute(trigger).await.unwrap();
+    offer(&server, "PUT", "/v1/resources/r", 1, "x").await;
+    database.run(&["fence", "set", "s", "--token", "1"]).await.printed();
+    let mut connection = PgConnection::connect(&database.url).await.unwrap();
+    let seen: Vec<Option<String>> =
+        sqlx::query_scalar("select setting from seen").fetch_all(&mut connection).await.unwrap();
+    assert_eq!(seen, [Some("on".to_owned()), None]);
 }
 
 #[tokio::test]

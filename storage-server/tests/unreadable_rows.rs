@@ -12,6 +12,8 @@ on_empty_databases! {
     unreadable_row_fails_alone,
     list_leaves_unreadable_rows_out,
     unreadable_row_is_repaired_by_fence_set,
+    unreadable_value_fails_alone_and_is_replaced_by_a_write,
+    row_whose_version_cannot_rise_is_unreadable,
     database_rejects_rows_that_no_server_can_read,
 }
 
@@ -73,11 +75,15 @@ async fn unreadable_row_fails_alone(database: Database) {
 }
 
 fn assert_unreadable(answer: &wire::Answer, name: &str) {
+    assert_unreadable_until(answer, name, "repair it with `storage-server fence set`");
+}
+
+fn assert_unreadable_until(answer: &wire::Answer, name: &str, repair: &str) {
     assert_eq!(answer.problem(), "503 unavailable");
     let (json, text) = (answer.json(), answer.text());
     assert_eq!(json["outcome"], "none", "{text}");
     let detail = json["detail"].as_str().unwrap();
-    assert!(detail.contains(name) && detail.contains("storage-server fence set"), "{detail}");
+    assert!(detail.contains(name) && detail.contains(repair), "{detail}");
     assert!(!text.contains("by hand") && !text.contains("somebody"), "no holder is shown: {text}");
 }
 
@@ -134,6 +140,66 @@ async fn unreadable_row_is_repaired_by_fence_set(database: Database) {
     }
 }
 
+async fn unreadable_value_fails_alone_and_is_replaced_by_a_write(database: Database) {
+    let server = database.serve(&[]).await;
+    // No check rejects these rows.
+    let (unchecked, byte) = match database.postgres {
+        Some(_) => ("set storage.is_server = on", "'1'"),
+        None => {
+            ("pragma ignore_check_constraints = on; drop trigger storage_resource_insert", "x'31'")
+        }
+    };
+    let by_hand = format!(
+        "{unchecked};
+        insert into storage.resource
+            (resource, token, holder, version, content_type, bytes, value_token, value_holder)
+        values
+            ('bad/no-type', 5, '', 1, null, {byte}, 5, ''),
+            ('bad/type', 5, '', 1, 'text/\u{1}', {byte}, 5, '');"
+    );
+    database.execute(&by_hand).await.unwrap();
+    for name in ["bad/no-type", "bad/type"] {
+        let path = format!("/v1/resources/{name}");
+        let repair = "write the value again";
+        assert_unreadable_until(&get(&server, &path).await, name, repair);
+        assert_unreadable_until(&offer(&server, "GET", &path, 6, "").await, name, repair);
+        assert_eq!(offer(&server, "PUT", "/v1/resources/good", 6, "x").await.status / 100, 2);
+        assert_eq!(offer(&server, "PUT", &path, 6, "new").await.status, 200);
+        assert_eq!(offer(&server, "GET", &path, 6, "").await.text(), "new");
+    }
+}
+
+async fn row_whose_version_cannot_rise_is_unreadable(database: Database) {
+    database.migrate_to(1).await;
+    let byte = if database.postgres.is_some() { "'1'" } else { "x'31'" };
+    let by_hand = format!(
+        "insert into storage.resource
+            (resource, token, holder, version, content_type, bytes, value_token, value_holder)
+        values ('bad/version', 5, '', 9223372036854775807, 'text/plain', {byte}, 5, '')"
+    );
+    database.execute(&by_hand).await.unwrap();
+    let server = database.serve(&[]).await;
+    for (method, path) in [
+        ("GET", "/v1/resources/bad/version"),
+        ("PUT", "/v1/resources/bad/version"),
+        ("DELETE", "/v1/resources/bad/version"),
+        ("PUT", "/v1/fences/bad/version"),
+    ] {
+        let answer = offer(&server, method, path, 6, "").await;
+        assert_unreadable_until(&answer, "bad/version", "set its version");
+        assert_eq!(offer(&server, "PUT", "/v1/resources/good", 6, "x").await.status / 100, 2);
+    }
+    let listed = get(&server, "/v1/resources").await.json();
+    assert_eq!(listed["resources"].as_array().unwrap().len(), 1, "{listed}");
+    let highest_that_rises = "update storage.resource set version = 4611686018427387903
+        where resource = 'bad/version'";
+    database.execute(highest_that_rises).await.unwrap();
+    for _ in 0..2 {
+        let written = offer(&server, "PUT", "/v1/resources/bad/version", 6, "x").await;
+        assert_eq!(written.status, 200, "{}", written.text());
+    }
+}
+
 async fn database_rejects_rows_that_no_server_can_read(database: Database) {
     let server = database.serve(&[]).await;
     offer(&server, "PUT", "/v1/resources/r", 5, "x").await;
@@ -143,15 +209,32 @@ async fn database_rejects_rows_that_no_server_can_read(database: Database) {
         "update storage.resource set value_holder = 'a b'",
         "update storage.resource set token = null, holder = 'a'",
         "update storage.resource set value_token = null, value_holder = 'a'",
+        "update storage.resource set token = 0",
+        "update storage.resource set value_token = 0",
+        "update storage.resource set version = -1",
+        "update storage.resource set content_type = null",
+        "update storage.resource set value_holder = null",
+        "update storage.resource set bytes = null",
         "update storage.resource set resource = ''",
         "insert into storage.resource (resource, token, holder, version) values ('s', 1, 'a b', 0)",
         "insert into storage.resource (resource, token, holder, version) values ('', 1, '', 0)",
+        "insert into storage.resource (resource, token, holder, version)
+            values ('s', 1, '', 4611686018427387904)",
     ];
     let too_long = format!("update storage.resource set holder = '{}'", "x".repeat(129));
-    for sql in bad.into_iter().chain([too_long.as_str()]) {
+    let byte = if database.postgres.is_some() { "'1'" } else { "x'31'" };
+    let bad_type = format!(
+        "insert into storage.resource
+            (resource, token, holder, version, content_type, bytes, value_token, value_holder)
+        values ('s', 1, '', 1, 'text/\u{1}', {byte}, 1, '')"
+    );
+    for sql in bad.into_iter().chain([too_long.as_str(), bad_type.as_str()]) {
         let error = database.execute(sql).await.expect_err(sql).to_string();
-        let named = if database.postgres.is_some() { "resource_" } else { "no server can read" };
-        assert!(error.contains(named), "{sql}: {error}");
+        let named = match database.postgres {
+            Some(_) => ["resource_is_readable"; 2],
+            None => ["no server can read", "CHECK constraint failed"],
+        };
+        assert!(named.iter().any(|named| error.contains(named)), "{sql}: {error}");
     }
     let good = format!("update storage.resource set holder = '{}'", "~".repeat(128));
     database.execute(&good).await.unwrap();

@@ -22,9 +22,10 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     return octet_length(resource) between 1 and 512
-        and version >= 0
+        and version between 0 and 4611686018427387903
         and storage.is_fence(token, holder)
         and (content_type is null) = (bytes is null)
+        and coalesce(content_type, '') collate "C" !~ '[^ -~]'
         and (value_holder is null) = (bytes is null)
         and storage.is_fence(value_token, coalesce(value_holder, ''));
 end

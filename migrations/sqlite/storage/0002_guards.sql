@@ -15,6 +15,8 @@ when new.holder glob '*[^!-~]*' or length(new.holder) > 128
     or new.value_holder glob '*[^!-~]*' or length(new.value_holder) > 128
     or (new.token is null and new.holder <> '')
     or (new.value_token is null and new.value_holder <> '')
+    or new.version > 4611686018427387903
+    or new.content_type glob '*[^ -~]*'
     or length(cast(new.resource as blob)) not between 1 and 512
 begin
     select raise(abort, 'no server can read this row: change fences with `storage-server fence set`');

@@ -47,18 +47,22 @@ impl Restore {
                  before any server starts"
             );
         }
-        let file = path(database_url)?;
+        // SQLite follows links, so each log has the name of the file that a link leads to.
+        let file = follow_links(path(database_url)?)?;
+        let backup =
+            backup.canonicalize().with_context(|| format!("can't read {}", backup.display()))?;
         refuse_to_replace(&file, force)?;
 
         // 1. Make the new database complete and durable, under another name.
         let copy = prepare(&backup, &file, raise_above).await?;
 
         // 2. Move everything of the old database into its file, and keep servers out. Its log would
-        //    become the log of the new database, which would be corrupt.
+        //    become the log of the new database, which would be corrupt. If the old database is
+        //    damaged, or the log is another file's, the log can't be moved, and is removed.
         let old = remove_log(&file).await?;
 
-        // 3. Replace the old database by the new one, in one step. Before it, everything is as it
-        //    was. After it, everything is restored.
+        // 3. Replace the old database by the new one, in one step. Before it, a whole database is as
+        //    it was, and a damaged one has lost its log. After it, everything is restored.
         replace(copy, &file)?;
         if let Some(old) = old {
             old.close().await?;
@@ -74,6 +78,18 @@ impl Restore {
             ),
         }
         Ok(())
+    }
+}
+
+/// The path of the file itself, if a link leads to it. The file may be missing.
+fn follow_links(file: PathBuf) -> anyhow::Result<PathBuf> {
+    match file.canonicalize() {
+        Ok(file) => Ok(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            ensure!(!file.is_symlink(), "{} is a link that leads nowhere", file.display());
+            Ok(file)
+        }
+        Err(error) => Err(error).with_context(|| format!("can't find {}", file.display())),
     }
 }
 
@@ -167,18 +183,26 @@ async fn remove_log(file: &Path) -> anyhow::Result<Option<SqliteConnection>> {
         },
     };
     // The log is gone. A server that was killed has left the log's index.
-    let connection = opened.with_context(|| {
-        format!(
-            "{0} can't be opened: move {0}, {0}-wal and {0}-shm away, and restore again",
-            file.display()
-        )
+    let connection = opened.map_err(|error| {
+        let file = file.display();
+        let failed = if is_damage(&error) {
+            format!(
+                "{file} is damaged, and can't be opened: move {file}, {file}-wal and {file}-shm away, \
+                 and run storage-server restore again"
+            )
+        } else {
+            format!("can't open {file}, or move its log into it")
+        };
+        anyhow::Error::new(error).context(failed)
     })?;
     remove_if_exists(&beside(file, "-shm"))?;
     Ok(connection)
 }
 
 fn replace(copy: TemporaryCopy, file: &Path) -> anyhow::Result<()> {
-    copy.file.persist(file).with_context(|| format!("can't replace {}", file.display()))?;
+    copy.file.persist(file).with_context(|| {
+        format!("can't replace {}: run storage-server restore again", file.display())
+    })?;
     File::open(folder_of(file))?.sync_all()?;
     Ok(())
 }

@@ -196,7 +196,7 @@ fn content_type(headers: &HeaderMap) -> Result<String, Problem> {
         Ok(Some(text)) if text.len() > MAX_CONTENT_TYPE_BYTES => Err(Problem::malformed_request(
             format!("Content-Type may have at most {MAX_CONTENT_TYPE_BYTES} bytes"),
         )),
-        Ok(Some(text)) if text.iter().all(|byte| matches!(byte, b' '..=b'~')) => {
+        Ok(Some(text)) if Content::allows_type(text) => {
             Ok(String::from_utf8_lossy(text).into_owned())
         }
         _ => {

@@ -125,7 +125,8 @@ fn value_response(version: u64, value: Value, reader: &Holder) -> Response {
     let mut response = content.bytes.into_response();
     let headers = response.headers_mut();
     let ascii = |text: String| {
-        HeaderValue::try_from(text).expect("requests with other characters are rejected")
+        HeaderValue::try_from(text)
+            .expect("requests with other characters are rejected, and such rows are unreadable")
     };
     headers.insert(header::CONTENT_TYPE, ascii(content.content_type));
     headers.insert(header::ETAG, ascii(format!("\"{version}\"")));

@@ -1,4 +1,9 @@
 //! Rows as columns of the databases.
+//!
+//! A row that no server can have written is unreadable. It fails alone, and stops neither the batch nor
+//! the server.
+
+use std::fmt::Display;
 
 use fence::{Fence, Holder, InvalidHolder, InvalidName, Token};
 use sqlx::FromRow;
@@ -89,6 +94,10 @@ pub(super) struct LoadedRow {
     value_holder: Option<String>,
 }
 
+/// A write replaces the value without reading it.
+const BAD_CONTENT_TYPE: &str =
+    "the content type of its value is missing or malformed: write the value again";
+
 /// Decodes loaded rows, each by itself: an unreadable one must not fail the others.
 pub(super) fn decode_rows<R>(wanted: &[Wanted<'_>], loaded: &[R]) -> Vec<Result<Row, UnreadableRow>>
 where
@@ -97,7 +106,7 @@ where
 {
     let rows = wanted.iter().zip(loaded);
     rows.map(|(wanted, loaded)| {
-        let row = LoadedRow::from_row(loaded).map_err(|error| error.to_string());
+        let row = LoadedRow::from_row(loaded).map_err(with_fence_repair);
         row.and_then(Row::try_from)
             .map_err(|reason| UnreadableRow::new(wanted.resource.as_str(), reason))
     })
@@ -110,26 +119,30 @@ impl TryFrom<LoadedRow> for Row {
     fn try_from(loaded: LoadedRow) -> Result<Self, String> {
         // The fence of the value is decoded even if the value was not loaded. The database would
         // not take back a row in which it is malformed, and would reject the whole batch.
-        let written_with = fence_from_columns(loaded.value_token, loaded.value_holder)
-            .map_err(|reason| format!("the fence of its value is malformed: {reason}"))?;
+        let written_with =
+            fence_from_columns(loaded.value_token, loaded.value_holder).map_err(|reason| {
+                with_fence_repair(format!("the fence of its value is malformed: {reason}"))
+            })?;
         let value = match (loaded.has_value, loaded.content_type, loaded.bytes) {
             (false, ..) => StoredValue::Absent,
-            (true, Some(content_type), Some(bytes)) => StoredValue::Present(Value {
-                content: Content { content_type, bytes: bytes.into() },
-                written_with,
-            }),
-            (true, ..) => StoredValue::NotLoaded,
+            (true, None, None) => StoredValue::NotLoaded,
+            (true, Some(content_type), Some(bytes))
+                if Content::allows_type(content_type.as_bytes()) =>
+            {
+                let content = Content { content_type, bytes: bytes.into() };
+                StoredValue::Present(Value { content, written_with })
+            }
+            (true, ..) => return Err(BAD_CONTENT_TYPE.to_owned()),
         };
         Ok(Self {
             fence: fence_from_columns(loaded.token, loaded.holder)
-                .map_err(|reason| format!("its fence is malformed: {reason}"))?,
+                .map_err(|reason| with_fence_repair(format!("its fence is malformed: {reason}")))?,
             floor: loaded
                 .floor
                 .map(Token::try_from)
                 .transpose()
                 .map_err(|error| error.to_string())?,
-            version: (loaded.version.map_or(Ok(0), u64::try_from))
-                .map_err(|_| "its version is negative".to_owned())?,
+            version: loaded.version.map_or(Ok(0), version_from_column)?,
             value,
         })
     }
@@ -166,14 +179,27 @@ impl TryFrom<ListedRow> for Listed {
         Ok(Self {
             resource: row.resource.try_into().map_err(|error: InvalidName| error.to_string())?,
             token: token.map_err(|error| error.to_string())?,
-            version: row.version.try_into().map_err(|_| "its version is negative".to_owned())?,
+            version: version_from_column(row.version)?,
             size: row.size.try_into().map_err(|_| "its size is negative".to_owned())?,
         })
     }
 }
 
+/// Adds how an operator repairs a fence.
+fn with_fence_repair(reason: impl Display) -> String {
+    format!("{reason}: repair it with `storage-server fence set`")
+}
+
 fn version_column(version: u64) -> i64 {
-    i64::try_from(version).expect("a version counts writes, and there are fewer than 2^63")
+    i64::try_from(version).expect("it counts writes from a readable version, which is below 2^62")
+}
+
+/// Decodes a version, which must leave room for all later writes.
+fn version_from_column(version: i64) -> Result<u64, String> {
+    let readable = u64::try_from(version).ok().filter(|version| *version < 1 << 62);
+    readable.ok_or_else(|| {
+        format!("its version is {version}: set its version in the database, below 2^62")
+    })
 }
 
 fn fence_columns(fence: Option<&Fence>) -> (Option<i64>, &str) {

@@ -32,7 +32,8 @@ pub enum OpenError {
     },
     /// The file is damaged, or its write-ahead log is another file's.
     #[error(
-        "{database} is damaged: {reason}. Don't repair it: restore a backup with `storage-server restore`"
+        "{database} is damaged: {reason}. Don't repair it: restore a backup with `storage-server \
+         restore`. If the file can't even be opened, that command says which files to move away first"
     )]
     Damaged {
         /// The database's address.
@@ -82,17 +83,15 @@ pub(super) fn no_answer() -> sqlx::Error {
 
 /// A row that no server has written, such as one that was repaired by hand.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error(
-    "the row of resource {resource:?} is unreadable, because {reason}: repair it with \
-     `storage-server fence set`"
-)]
+#[error("the row of resource {resource:?} is unreadable, because {reason}")]
 pub struct UnreadableRow {
     resource: String,
     reason: String,
 }
 
 impl UnreadableRow {
-    /// Creates the error from the resource's name, as it is stored, and the reason.
+    /// Creates the error from the resource's name, as it is stored, and the reason, which says how to
+    /// repair the row.
     pub fn new(resource: impl Into<String>, reason: impl ToString) -> Self {
         Self { resource: resource.into(), reason: reason.to_string() }
     }

@@ -20,7 +20,7 @@ use sqlx::{
 use tokio::time::{Instant, error::Elapsed, timeout, timeout_at};
 
 use self::{
-    session::{address, check_settings, open_session, options},
+    session::{IS_SERVER, address, check_settings, open_session, options},
     statements::{
         apply_changes, end_silent_sessions, list_rows, load_rows, lock_and_load, locked_rows, probe,
     },
@@ -71,6 +71,7 @@ impl PostgresStore {
         let connect_error = |source| OpenError::Connect { database: address.clone(), source };
         connection.close().await.map_err(connect_error)?;
 
+        let options = options.options([IS_SERVER]);
         let replaced_at = ReplacedAt::default();
         let pool = |connections| {
             let made = Arc::new(AtomicU64::new(0));

@@ -41,7 +41,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The largest size of each connection's page cache, in units of -1024 bytes.
 const PAGE_CACHE: &str = "-65536";
 /// The page size of a new file. A commit writes each changed page to the log and syncs it, and most
-/// rows are small: with SQLite's default of 4096, a fifth fewer writes fit in a second.
+/// rows are small: with SQLite's default of 4096, a fifth fewer writes fit in a second. In exchange,
+/// writes of 1 MiB take 17 to 20 % longer.
 const PAGE_SIZE: u32 = 1024;
 /// How many pages the log has before it is moved into the file. A page that changes often is moved
 /// once for all its changes.

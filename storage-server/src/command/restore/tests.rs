@@ -91,3 +91,13 @@ fn journal_beside_a_temporary_copy_is_removed_with_it() {
     drop(copy);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn failed_replacement_is_to_be_repeated() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    // A file can't replace a folder.
+    let file = folder.path().join("fenced.db");
+    fs::create_dir(&file).unwrap();
+    let error = replace(TemporaryCopy::beside(&file).unwrap(), &file).unwrap_err().to_string();
+    assert!(error.contains("run storage-server restore again"), "{error}");
+}

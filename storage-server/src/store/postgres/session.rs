@@ -11,20 +11,27 @@ use crate::store::{
 
 /// The settings of every session, whatever the database's own defaults are.
 ///
-/// `lock_timeout` bounds how long another transaction's lock delays a batch. The planner plans each
-/// statement once, without knowing how few rows a batch has, so it is restricted to the index.
-const SESSION: [(&str, &str); 9] = [
+/// `lock_timeout` bounds how long another transaction's lock delays a batch.
+///
+/// Each batch is planned by itself. A cached plan would have to fit batches of every size, so the
+/// planner assumes ten rows. If the table had few rows when it was analyzed, that plan reads the whole
+/// table, however large it has become, until the next ANALYZE.
+///
+/// Only nested loops over the index are allowed. Other joins would lock rows in another order than
+/// that of their names.
+const SESSION: [(&str, &str); 8] = [
     ("synchronous_commit", "on"),
     ("default_transaction_isolation", "read committed"),
     ("lock_timeout", "20ms"),
     ("statement_timeout", "8s"),
-    ("plan_cache_mode", "force_generic_plan"),
+    ("plan_cache_mode", "force_custom_plan"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
     ("enable_seqscan", "off"),
-    // Skips the check of each row that others must pass.
-    ("storage.is_server", "on"),
 ];
+
+/// Skips the check of each row that others must pass. Only the sessions of a server do so.
+pub(super) const IS_SERVER: (&str, &str) = ("storage.is_server", "on");
 
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, OpenError> {
     Ok(PgConnectOptions::from_str(url)
@@ -44,7 +51,7 @@ pub(super) async fn open_session(
     let connect_error = |source| OpenError::Connect { database: address.clone(), source };
     let mut connection = options.connect().await.map_err(connect_error)?;
     if let Some(reason) = unsafe_setting(&mut connection).await.map_err(connect_error)? {
-        return Err(OpenError::Unsafe { database: address, reason: reason.to_owned() });
+        return Err(OpenError::Unsafe { database: address, reason });
     }
     let patient = "set lock_timeout = 0; set statement_timeout = 0";
     connection.execute(patient).await.map_err(connect_error)?;
@@ -66,20 +73,31 @@ pub(super) fn address(options: &PgConnectOptions) -> String {
 }
 
 /// Why the database would not keep fences safely, if so.
-async fn unsafe_setting(
-    connection: &mut PgConnection,
-) -> Result<Option<&'static str>, sqlx::Error> {
-    let (is_standby, fsync, encoding): (bool, String, String) = sqlx::query_as(
-        "select pg_is_in_recovery(), current_setting('fsync'), current_setting('server_encoding')",
+async fn unsafe_setting(connection: &mut PgConnection) -> Result<Option<String>, sqlx::Error> {
+    let (is_standby, fsync, encoding, commit): (bool, String, String, String) = sqlx::query_as(
+        r#"
+        select pg_is_in_recovery(), current_setting('fsync'), current_setting('server_encoding'),
+            current_setting('synchronous_commit')
+        "#,
     )
     .fetch_one(connection)
     .await?;
-    Ok(match (is_standby, fsync.as_str(), encoding.as_str()) {
-        (true, ..) => Some("it is a standby, which takes no writes"),
-        (_, "on", "UTF8") => None,
-        (_, "on", _) => Some("its encoding is not UTF8, so it can't hold every name"),
-        _ => Some("PostgreSQL runs with fsync=off, and would lose fences in a crash"),
-    })
+    let reason = if is_standby {
+        "it is a standby, which takes no writes"
+    } else if fsync != "on" {
+        "PostgreSQL runs with fsync=off, and would lose fences in a crash"
+    } else if encoding != "UTF8" {
+        "its encoding is not UTF8, so it can't hold every name"
+    } else if !["on", "remote_apply"].contains(&commit.as_str()) {
+        // The session asked for `on`.
+        return Ok(Some(format!(
+            "its sessions have synchronous_commit={commit}, and would answer before a write is \
+             durable. A pooler that drops the startup parameter `options` does that: connect without it"
+        )));
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(reason.to_owned()))
 }
 
 /// Checks the settings of a new connection: the server may have been restarted with others.

@@ -124,8 +124,8 @@ const UPDATE_OR_INSERT: &str = concat!(
 /// Applies changes in one statement, which compares each row, under its lock, with its loaded
 /// state. Most batches have no new row, and the statement without an insert is faster.
 ///
-/// Nested loops over the arrays lock the rows in the order of the arrays, so that servers don't
-/// deadlock.
+/// Rows are locked in the byte order of their names, so that servers don't deadlock. A nested loop
+/// takes its rows from the arrays, which are sorted so, or from the index, whose collation is "C".
 pub(super) async fn apply_changes(
     connection: &mut PgConnection,
     changes: &[Change<'_>],
