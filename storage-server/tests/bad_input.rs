@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use tokio::io::AsyncWriteExt;
 
 use crate::{on_both_databases::on_both_databases, wire, world::World};
@@ -177,6 +178,17 @@ async fn a_body_that_ends_early_changes_nothing() {
     let end = tokio::io::AsyncReadExt::read_to_end(&mut connection, &mut rest);
     tokio::time::timeout(Duration::from_secs(10), end).await.unwrap().unwrap();
     assert_eq!(world.ask("GET", "/v1/fences/r", &[]).await.status, 404);
+}
+
+/// A server that is busy for a moment accepts none of them until then.
+#[tokio::test]
+async fn connections_of_a_burst_wait_until_they_are_accepted() {
+    let mut world = World::on_sqlite(&[]).await;
+    world.server.process().pause().await.unwrap();
+    let connecting = (0..400).map(|_| wire::connect(world.server.url()));
+    let connected = tokio::time::timeout(Duration::from_secs(20), join_all(connecting)).await;
+    assert_eq!(connected.map(|all| all.len()), Ok(400));
+    world.server.process().resume().unwrap();
 }
 
 #[tokio::test]

@@ -18,6 +18,9 @@ use crate::{
     },
 };
 
+/// How many connections may wait until they are accepted. The system may allow fewer.
+const CONNECTIONS_WAITING: i32 = 4096;
+
 #[derive(Debug, Args)]
 pub(super) struct Serve {
     /// The address to listen on; port 0 takes a free port.
@@ -48,6 +51,8 @@ impl Serve {
         let listener = TcpListener::bind(&listen)
             .await
             .with_context(|| format!("can't listen on {listen}"))?;
+        // Otherwise 128 connections wait at most, and those of a larger burst may be reset.
+        rustix::net::listen(&listener, CONNECTIONS_WAITING)?;
         let store = tokio::select! {
             store = open_store(database_url, missing_file, migrations) => store?,
             () = &mut shutdown => bail!("stopped before the database was open"),
