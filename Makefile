@@ -41,12 +41,15 @@ bench: redis-server postgresql mariadb wrk python
 	target/release/lab bench locks
 	target/release/lab bench redlock
 
-JOINS := --clients 2 --atomic-acquires --joins --renewals --reissues 1
+JOINS := --clients 2 --atomic-acquires --joins
+FIVE := $(JOINS) --nodes 5 --highest-initial-counter 0
 ifdef MODEL
 MODELS := "$(MODEL)"
 else
-MODELS := "" "--clients 2 --renewals --reissues 1 --highest-initial-counter 0" \
-	"$(JOINS) --failed-tries" "$(JOINS) --nodes 5 --highest-initial-counter 0"
+MODELS := "" "--clients 2 --late-grants --reissues 1 --highest-initial-counter 0" \
+	"--clients 2 --renewals --reissues 1 --highest-initial-counter 0" \
+	"$(JOINS) --renewals --reissues 1 --failed-tries" \
+	"$(FIVE) --renewals --failed-tries" "$(FIVE) --reissues 1"
 BALLOTS := --clients 0 --ballots 2 --scenario
 CHANGES := "$(BALLOTS) two-replacements --restarts 2" \
 	"$(BALLOTS) replacement-and-growth --restarts 1" \
