@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{discovery::discover, node_urls::NodeUrl, nodes::Nodes, patience::Patience};
+use super::{discovery::find_members, node_urls::NodeUrl, nodes::Nodes, patience::Patience};
 use crate::{backend::BackendError, background::Background};
 
 /// The nodes of the current epoch. The client starts with the nodes that its user has named, and
@@ -73,21 +73,13 @@ impl CurrentNodes {
         if !Arc::ptr_eq(&known, nodes) {
             return Some(known);
         }
-        let mut named = self.named.clone();
-        let others =
-            nodes.urls().filter(|url| named.iter().all(|named| named.address != url.address));
-        let others: Vec<_> = others.cloned().collect();
-        named.extend(others);
-        let mut found = discover(&named, self.patience.0).await;
-        let current = found.current.clone()?;
-        let is_later = nodes
-            .epoch()
-            .is_none_or(|epoch| epoch.cluster == current.cluster && epoch.number < current.number);
-        if !is_later {
+        let last: Vec<_> = nodes.urls().cloned().collect();
+        let cluster = nodes.epoch().map(|epoch| epoch.cluster.as_str());
+        let finding = find_members(&self.named, &last, cluster, self.patience.0);
+        let (current, members) = finding.await?;
+        if nodes.epoch().is_some_and(|epoch| epoch.number >= current.number) {
             return None;
         }
-        let members: Vec<_> =
-            found.take_members(&named).into_iter().map(|place| place.url).collect();
         let background = self.background.clone();
         let later = Arc::new(Nodes::new(&members, Some(current), self.patience, background));
         *self.nodes.lock().expect("nothing panics while it holds this lock") = later.clone();

@@ -1,8 +1,8 @@
 //! A node's membership in a cluster, and whether it may vote.
 //!
 //! A node that has lost counters must not vote. So each node keeps a record: the cluster that
-//! admitted it, the epoch in which it takes part, and the process that was admitted. The process is known by its `run_id`, which
-//! Redis creates anew at each start. A process with another `run_id` has no vote: it may have come
+//! admitted it, the epoch in which it takes part, and the process that was admitted. The process is
+//! known by its `run_id`, which Redis creates anew at each start. A process with another `run_id` has no vote: it may have come
 //! up with nothing, or with an old file, which restores the record together with old counters.
 //! Settings prove nothing here: a file that was switched off meanwhile also brings both back.
 
@@ -120,7 +120,8 @@ impl Standing {
                 "its cluster was not started completely: run `lock-client node init` again"
             }
             Self::OtherEpoch => {
-                "it missed a change of the members: run `lock-client node admit` for it"
+                "it votes in another epoch than most members: `lock-client node admit --watch` \
+                 finishes the change that it has missed"
             }
             Self::Removed => "it is no member any more: stop it, and name the new members",
             Self::OtherCluster => {

@@ -56,6 +56,7 @@ pub(super) enum Availability {
 pub(super) struct Voter {
     line: Line,
     membership: Arc<Membership>,
+    connected: Moment,
 }
 
 impl Voter {
@@ -119,7 +120,8 @@ impl Node {
             let mut connection =
                 client.get_multiplexed_async_connection_with_config(&settings).await?;
             let membership = Arc::new(read(&mut connection).await?);
-            Ok(Voter { line: Line::new(Transport::Node(connection)), membership })
+            let line = Line::new(Transport::Node(connection));
+            Ok(Voter { line, membership, connected: Moment::now() })
         };
         let connected = timeout(self.patience.connecting(), connecting).await;
         let connected = connected.unwrap_or_else(|_| Err(NodeError::timed_out()));
@@ -179,8 +181,15 @@ impl Node {
         }
     }
 
+    /// Has the next request connect again and read the membership, but not too often.
+    pub(super) fn read_membership_again(&self, used: &Voter) {
+        if used.connected.elapsed() > RECONNECT_PAUSE {
+            self.drop_connection(used);
+        }
+    }
+
     /// Drops a connection that is of no more use, unless there is a newer one.
-    pub(super) fn drop_connection(&self, used: &Voter) {
+    fn drop_connection(&self, used: &Voter) {
         let mut connection = self.connection();
         if let Connection::Established { voter, .. } = &*connection
             && voter.line.is_same(&used.line)

@@ -155,8 +155,7 @@ impl Nodes {
         if request == Request::Vote
             && let Err(error) = self.check_epoch(voter.membership())
         {
-            // The next connection reads the membership again.
-            self.nodes[node].drop_connection(&voter);
+            self.nodes[node].read_membership_again(&voter);
             return Err(error);
         }
         Ok(voter)
@@ -303,8 +302,7 @@ impl Nodes {
             }
             self.epoch.get_or_init(|| epoch.clone());
         }
-        drop(members);
-        self.check_epoch(membership)
+        Ok(())
     }
 
     /// Whether a node votes in an epoch of other members, or two nodes vote in different epochs.
@@ -341,7 +339,7 @@ impl Nodes {
             None if self.is_outdated() => {
                 Err(NodeError::OtherEpoch("the members have changed".to_owned()))
             }
-            None => Err(NodeError::NoVote("too few nodes say who the members are".to_owned())),
+            None => Err(NodeError::NoAnswer("too few nodes say who the members are".to_owned())),
         }
     }
 

@@ -86,8 +86,9 @@ impl Operator {
     /// once the change is decided. [Watch](Self::watch) the nodes then, until the added ones are
     /// admitted. From then on, this operator also knows the added nodes.
     ///
-    /// Running leases continue. Until the added nodes are admitted, a majority of the new members
-    /// must be old ones that answer: when three nodes become five, all three.
+    /// Running leases continue, if they have a majority of the new members. Until the added nodes are
+    /// admitted, a majority of the new members must be old ones that answer and do not restart: when
+    /// three nodes become five, all three.
     ///
     /// If it was interrupted, call it again. If another change is half done, it is finished
     /// instead.

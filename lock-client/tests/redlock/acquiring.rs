@@ -160,7 +160,6 @@ async fn server_that_is_named_twice_has_no_vote() {
     let rejection = async |urls: &[&String]| {
         let locks = lock_client::Locks::from(Redlock::open(urls).unwrap());
         let error = locks.acquire(&name("r"), tried(1_000)).await.unwrap_err();
-        assert!(matches!(error, AcquireError::Rejected { .. }), "{error:?}");
         with_causes(&error)
     };
     let [same, again] = ["same", "again"].map(|name| another_url(&cluster.nodes()[0], name));

@@ -1,7 +1,13 @@
 //! `lock-client node change`.
 
+use std::time::Duration;
+
 use clap::Args;
-use lock_client::redlock::operator::{Inspection, Operator, State};
+use lock_client::{
+    redis::Server,
+    redlock::operator::{Cluster, Operator, State, View},
+};
+use tokio::time::timeout;
 
 use super::admit::message;
 use crate::{
@@ -12,6 +18,9 @@ use crate::{
     stdout::print,
 };
 
+/// How often the command looks whether the added nodes vote.
+const INTERVAL: Duration = Duration::from_secs(2);
+
 pub(super) const HELP: &str = "\
 Replaces members (--remove OLD --add NEW), or makes three nodes five (--add NEW --add NEW). There \
 can't be fewer members than before, and their number is odd. --redis names the present members; a \
@@ -20,8 +29,8 @@ majority of them must answer. An added node is one Redis with nothing of another
 First, the old members decide on the change; each that accepts it refuses to vote on the old terms. \
 The members that stay vote on. Then the command waits for the longest ttl, copies the counters to \
 each added node, and lets it vote. Leases continue. Until the added nodes vote, a majority of the \
-new members must be old ones that answer: when three nodes become five, all three. SIGINT and \
-SIGTERM end the command. If it was interrupted, run it again, or let node admit --watch finish it.
+new members must be old ones that answer and do not restart: when three nodes become five, all \
+three. SIGINT and SIGTERM end the command. If it was interrupted, run it again, or let node admit --watch finish it.
 
 Clients follow the change by themselves. Change their --redis, too, before so many of the old \
 members are gone that a new client finds no majority.
@@ -58,22 +67,31 @@ impl Change {
         let messages = Messages::new();
         let members = operator.change_members(&self.add, &self.remove).await?;
         messages.print(format!("the members are now {}", members.join(", ")));
-        let seen = until_all_vote(&operator, &messages).await?;
-        print(&seen.cluster)
+        let cluster = self.until_added_vote(&operator, &messages).await?;
+        print(&cluster)
     }
-}
 
-/// Admits members without a vote, until there are none that answer.
-async fn until_all_vote(operator: &Operator, messages: &Messages) -> Result<Inspection, Failure> {
-    let mut watcher = operator.watch();
-    loop {
-        let seen = operator.inspect().await;
-        let waits =
-            |state| matches!(state, State::NoCluster | State::Restarted | State::OtherEpoch);
-        let members = seen.nodes.iter().take(seen.cluster.nodes);
-        if !members.map(|view| view.state).any(waits) {
-            return Ok(seen);
+    /// Admits the nodes that were added. A watcher may do that at the same time.
+    async fn until_added_vote(
+        &self,
+        operator: &Operator,
+        messages: &Messages,
+    ) -> Result<Cluster, Failure> {
+        let added = self.add.iter().map(|url| Ok(Server::open(url)?.to_string()));
+        let added = added.collect::<Result<Vec<_>, Failure>>()?;
+        let mut watcher = operator.watch();
+        loop {
+            let seen = operator.inspect().await;
+            let votes = |node: &String| {
+                let is_voting = |view: &View| view.node == *node && view.state == State::Voting;
+                seen.nodes.iter().any(is_voting)
+            };
+            if added.iter().all(votes) {
+                return Ok(seen.cluster);
+            }
+            if let Ok(event) = timeout(INTERVAL, watcher.next()).await {
+                messages.print(message(&event?));
+            }
         }
-        messages.print(message(&watcher.next().await?));
     }
 }

@@ -110,6 +110,24 @@ async fn held_lock_outlasts_a_replacement_and_growth() {
     run.signal(Signal::TERM).unwrap();
 }
 
+/// The watcher may admit the new node first.
+#[tokio::test]
+async fn change_ends_while_a_watcher_runs() {
+    let nodes = nodes(4, TTL).await;
+    let folder = TempDir::new().unwrap();
+    let mut watch = without_terminal(LOCK_CLIENT);
+    watch.args(["node", "admit", "--watch", "--redis", &urls(&nodes, &[0, 1, 2])]);
+    let watch = Process::spawn("watch", &watch, folder.path()).unwrap();
+    let mut members = vec![0, 1, 2];
+    for spare in [3, 0, 1, 2] {
+        let [add, remove] = [spare, members[0]].map(|node| nodes.0[node].url());
+        let changed = node(&nodes, "change", &members, &["--add", &add, "--remove", &remove]).await;
+        assert!(changed.status.success(), "{changed:?}");
+        members = [&members[1..], &[spare]].concat();
+    }
+    watch.signal(Signal::TERM).unwrap();
+}
+
 #[tokio::test]
 async fn invalid_changes_are_usage_errors() {
     let nodes = nodes(5, TTL).await;

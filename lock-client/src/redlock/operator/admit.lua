@@ -16,10 +16,19 @@
 -- returns 1 if the process is admitted; 0 if it is another process, or takes part in another cluster
 --         or in a later epoch.
 
-local known = redis.call('HMGET', KEYS[1], 'cluster', 'epoch')
-if run_id() ~= ARGV[1] or (known[1] and known[1] ~= ARGV[3])
-    or (tonumber(known[2]) or 0) > tonumber(ARGV[4]) then
+local known = redis.call('HMGET', KEYS[1], 'cluster', 'epoch', 'change', 'run_id')
+if run_id() ~= ARGV[1] or (known[1] and known[1] ~= ARGV[3]) then
     return 0
+end
+if known[4] == ARGV[1] then
+    if known[3] == ARGV[5] then
+        -- It was admitted before, and may have made promises since.
+        return 1
+    end
+    -- What another process took part in, this one has forgotten.
+    if (tonumber(known[2]) or 0) > tonumber(ARGV[4]) then
+        return 0
+    end
 end
 redis.call('DEL', KEYS[1])
 redis.call(

@@ -15,9 +15,8 @@
 //! - Records alone do not show that. So the operator notes it on the nodes, and nobody is admitted
 //!   to an epoch before that.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
-use fence::Holder;
 use redis::{ParsingError, RedisResult, Value, from_redis_value};
 use tokio::time::sleep;
 
@@ -42,6 +41,8 @@ static PROMISE: Script = script!("../run_id.lua", "promise.lua");
 static CLOSE: Script = script!("../run_id.lua", "close.lua");
 static DECIDED: Script = script!("../run_id.lua", "decided.lua");
 
+/// The digits of a ballot's number. Those of its proposer follow.
+const DIGITS: usize = 15;
 /// How many ballots an operator starts before it reports that another one is at work.
 const MOST_BALLOTS: u32 = 20;
 /// The longest pause between two ballots.
@@ -70,11 +71,11 @@ pub(super) async fn decide(
     old: &Previous,
     proposal: &Epoch,
 ) -> Result<Epoch, OperatorError> {
-    let proposer = Holder::random();
+    let proposer = fastrand::u128(..);
     let mut number = 1;
     for _ in 0..MOST_BALLOTS {
-        // Ballots have as many digits, so that they are ordered as text.
-        let ballot = format!("{number:015} {}", proposer.as_str());
+        // Digits alone, and always as many: Redis orders text by its locale.
+        let ballot = format!("{number:0DIGITS$}{proposer:039}");
         match run_ballot(places, old, proposal, &ballot).await? {
             Ballot::Decided(epoch) => return Ok(epoch),
             Ballot::Overtaken(by) => number = number.max(number_of(&by)) + 1,
@@ -171,9 +172,14 @@ async fn run_ballot(
 /// Reads the records again. Keeps the nodes whose processes are still the same, and may vote.
 async fn still_running(peers: Vec<Peer>) -> Vec<Peer> {
     let mut running = Vec::new();
+    // A process has one vote, however it was reached.
+    let mut processes = HashSet::new();
     for mut peer in peers {
         let before = peer.run_id.clone();
-        if peer.read_again().await.is_ok() && peer.run_id == before && peer.admitted_as().is_some()
+        if peer.read_again().await.is_ok()
+            && peer.run_id == before
+            && peer.admitted_as().is_some()
+            && processes.insert(before)
         {
             running.push(peer);
         }
@@ -241,7 +247,7 @@ async fn close(
 }
 
 fn number_of(ballot: &str) -> u64 {
-    ballot.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or_default()
+    ballot.get(..DIGITS).and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
 fn too_few(majority: usize, failed: &[String]) -> OperatorError {

@@ -1,6 +1,6 @@
 //! A process without a vote, and the nodes that can give it back.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use super::{
     admission::PendingAdmission,
@@ -88,10 +88,17 @@ impl Voters {
     pub(super) fn select(answers: Answers) -> Self {
         let majority = answers.majority();
         let mut others = Vec::new();
-        let mut peers = Vec::new();
+        let mut peers: Vec<Peer> = Vec::new();
+        // A process has one vote, however it was reached.
+        let mut processes = HashSet::new();
         for answer in answers.members {
             match answer {
-                Ok(peer) if peer.standing == Standing::Voting => peers.push(peer),
+                Ok(peer)
+                    if peer.standing == Standing::Voting
+                        && processes.insert(peer.run_id.clone()) =>
+                {
+                    peers.push(peer);
+                }
                 answer => others.push(why_no_vote(&answer)),
             }
         }

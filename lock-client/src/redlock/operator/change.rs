@@ -20,7 +20,7 @@ use super::{
     ballot,
     candidate::why_no_vote,
     error::OperatorError,
-    places::{Places, check_distinct},
+    places::{Answer, Places, check_distinct},
 };
 use crate::{
     redis::keys::Keys,
@@ -39,16 +39,25 @@ pub(super) async fn change_members<U: AsRef<str>>(
     remove: &[U],
 ) -> Result<Vec<String>, OperatorError> {
     let [add, remove] = [parse(add)?, parse(remove)?];
-    let answers = places.connect_all().await;
+    let mut answers = places.connect_all().await;
     answers.check_distinct()?;
-    let Some(current) = answers.epoch.clone() else {
-        // A change may be half done. It can be finished, but only that one.
-        let epoch = finish(places).await?;
-        return Err(was_finished(&epoch));
+    // A change may be half done. It can be finished, but only that one.
+    let was_half_done = answers.epoch.is_none();
+    if was_half_done {
+        finish(places).await?;
+        answers = places.connect_all().await;
+    }
+    let Some(current) = answers.epoch.clone() else { return Err(no_majority(&answers.members)) };
+    let is_wanted = |members: &[String]| {
+        add.iter().all(|url| members.contains(&url.address))
+            && !remove.iter().any(|url| members.contains(&url.address))
     };
+    if was_half_done && !is_wanted(&current.members) {
+        return Err(was_finished(&current));
+    }
     let members = members_after(&current, &add, &remove)?;
     if members == current.members {
-        places.name(add);
+        places.note_added(add);
         return Ok(members);
     }
     let mut peers = Vec::new();
@@ -64,10 +73,10 @@ pub(super) async fn change_members<U: AsRef<str>>(
     let number = current.number + 1;
     let proposal = Epoch { number, change, members, ..current };
     let decided = ballot::decide(places, &old, &proposal).await?;
-    if decided.change != proposal.change {
+    if !is_wanted(&decided.members) {
         return Err(was_finished(&decided));
     }
-    places.name(add);
+    places.note_added(add);
     Ok(decided.members)
 }
 
@@ -78,11 +87,7 @@ pub(super) async fn finish(places: &Places) -> Result<Epoch, OperatorError> {
     let records = answers.iter().flatten().filter_map(|peer| peer.record.as_ref());
     let half_done = records.filter_map(|record| Some((record.previous.as_ref()?, &record.epoch)));
     let Some((old, proposal)) = half_done.max_by_key(|(_, epoch)| epoch.number) else {
-        let answers: Vec<_> = answers.iter().map(why_no_vote).collect();
-        return Err(OperatorError::Unavailable(format!(
-            "no majority of the members may vote: {}",
-            answers.join("; ")
-        )));
+        return Err(no_majority(&answers));
     };
     ballot::decide(places, old, proposal).await
 }
@@ -138,6 +143,14 @@ async fn check_addition(peer: &mut Peer, current: &Epoch) -> Result<(), Operator
         ))),
         _ => Ok(()),
     }
+}
+
+fn no_majority(answers: &[Answer]) -> OperatorError {
+    let answers: Vec<_> = answers.iter().map(why_no_vote).collect();
+    OperatorError::Unavailable(format!(
+        "no majority of the members may vote: {}",
+        answers.join("; ")
+    ))
 }
 
 fn was_finished(epoch: &Epoch) -> OperatorError {

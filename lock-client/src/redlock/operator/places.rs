@@ -8,7 +8,7 @@ use super::error::OperatorError;
 use crate::{
     redis::TimeLimits,
     redlock::{
-        discovery::{Place, discover},
+        discovery::discover,
         epoch::Epoch,
         majority::majority,
         membership::Standing,
@@ -20,6 +20,8 @@ use crate::{
 /// The servers that an operator has named.
 pub(super) struct Places {
     named: Vec<NodeUrl>,
+    /// Those that this operator has added to the members.
+    added: Vec<NodeUrl>,
     limits: TimeLimits,
 }
 
@@ -45,7 +47,8 @@ impl std::fmt::Debug for Places {
 
 impl Places {
     pub(super) fn new<U: AsRef<str>>(urls: &[U]) -> Result<Self, InvalidNodes> {
-        Ok(Self { named: NodeUrl::parse_all(urls)?, limits: TimeLimits::default() })
+        let named = NodeUrl::parse_all(urls)?;
+        Ok(Self { named, added: Vec::new(), limits: TimeLimits::default() })
     }
 
     pub(super) fn answer_within(self, limits: TimeLimits) -> Self {
@@ -54,23 +57,17 @@ impl Places {
 
     /// Connects to the members of the current epoch, and to the servers that were named.
     pub(super) async fn connect_all(&self) -> Answers {
-        let mut found = discover(&self.named, self.limits).await;
-        if !found.is_decided {
+        let mut found = discover(&self.named, &self.added, self.limits).await;
+        if !found.is_decided() {
             found.current = None;
         }
         let epoch = found.current.clone();
-        let answers = |places: Vec<Place>| -> Vec<Answer> {
-            let set_standing = |mut place: Place| {
-                if let Ok(peer) = &mut place.peer {
-                    let record = peer.record.as_ref();
-                    peer.standing = Standing::determine(&peer.run_id, record, epoch.as_ref());
-                }
-                place.peer
-            };
-            places.into_iter().map(set_standing).collect()
-        };
-        let members = answers(found.take_members(&self.named));
-        let others = answers(found.take_named(&self.named));
+        let mut members = found.take_members();
+        let mut others = found.take_named();
+        for peer in members.iter_mut().chain(&mut others).flatten() {
+            let record = peer.record.as_ref();
+            peer.standing = Standing::determine(&peer.run_id, record, epoch.as_ref());
+        }
         Answers { epoch, members, others }
     }
 
@@ -79,21 +76,19 @@ impl Places {
         join_all(self.named.iter().map(|url| self.connect(url))).await
     }
 
-    /// Connects to all servers that were named, and to all that are members in any record of theirs.
+    /// Connects to all nodes that are, or were, members of the cluster.
     pub(super) async fn connect_everywhere(&self) -> Vec<Answer> {
-        let found = discover(&self.named, self.limits).await;
-        found.places.into_iter().map(|place| place.peer).collect()
+        discover(&self.named, &self.added, self.limits).await.into_cluster()
     }
 
     /// Connects to the nodes that are, or were, these members.
     pub(super) async fn connect_to(&self, addresses: &[String]) -> Vec<Answer> {
-        let found = discover(&self.named, self.limits).await.take(addresses);
-        found.into_iter().map(|place| place.peer).collect()
+        discover(&self.named, &self.added, self.limits).await.take(addresses)
     }
 
-    /// Adds servers to those that were named.
-    pub(super) fn name(&mut self, urls: Vec<NodeUrl>) {
-        self.named.extend(urls);
+    /// Notes servers that this operator has added to the members.
+    pub(super) fn note_added(&mut self, urls: Vec<NodeUrl>) {
+        self.added.extend(urls);
     }
 
     /// Connects to a server, by its URL.

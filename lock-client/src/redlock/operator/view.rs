@@ -11,6 +11,7 @@ use super::{
     places::{Answer, Places},
 };
 use crate::redlock::{
+    majority::majority,
     membership::Standing,
     peer::{Peer, PeerError, largest_cluster},
     persistence::Persistence,
@@ -103,14 +104,24 @@ pub(super) async fn inspect_with_counters(places: &Places) -> Result<Inspection,
 /// Inspects all nodes. Also returns the connections to the nodes that answered.
 async fn inspect_peers(places: &Places) -> (Inspection, Vec<Option<Peer>>) {
     let answers = places.connect_all().await;
-    let majority = answers.majority();
     let epoch = answers.epoch;
-    let number = answers.members.len();
+    let members = answers.members.len();
     let peers: Vec<_> = answers.members.into_iter().chain(answers.others).collect();
     let cluster = match &epoch {
         Some(epoch) => Some(epoch.cluster.clone()),
         None => largest_cluster(peers.iter().flatten()),
     };
+    // A change that is half done leaves votes in two epochs. The later one will count.
+    let voting = peers
+        .iter()
+        .flatten()
+        .filter(|peer| peer.standing == Standing::Voting && peer.cluster() == cluster.as_deref());
+    let voted = voting.filter_map(|peer| Some(&peer.record.as_ref()?.epoch));
+    let latest = epoch.clone().or_else(|| voted.max_by_key(|epoch| epoch.number).cloned());
+    let votes = |peer: &&Peer| latest.as_ref().is_some_and(|epoch| peer.votes_in(epoch));
+    let voters = peers.iter().flatten().filter(votes).map(|peer| &peer.run_id);
+    let voting = voters.collect::<HashSet<_>>().len();
+    let nodes_in_all = latest.as_ref().map_or(members, |epoch| epoch.members.len());
     let mut servers = HashSet::new();
     let state = |answer: &Answer| match answer {
         Err(_) => State::Unreachable,
@@ -131,9 +142,9 @@ async fn inspect_peers(places: &Places) -> (Inspection, Vec<Option<Peer>>) {
     let cluster = Cluster {
         cluster,
         epoch: epoch.map(|epoch| epoch.number),
-        nodes: number,
-        majority,
-        voting: nodes.iter().filter(|view| view.state == State::Voting).count(),
+        nodes: nodes_in_all,
+        majority: majority(nodes_in_all),
+        voting,
         max_ttl_ms: longest,
     };
     (Inspection { nodes, cluster }, peers)

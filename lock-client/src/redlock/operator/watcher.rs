@@ -138,7 +138,7 @@ impl<'a> Watcher<'a> {
         answers.check_distinct()?;
 
         // 2. Finish a change of the members that is half done, or that a member has missed.
-        if answers.epoch.is_none() || answers.members.iter().any(has_missed_a_change) {
+        if answers.epoch.is_none() || has_missed_a_change(&answers.members) {
             // If that fails, the members without a vote are candidates.
             if change::finish(self.places).await.is_ok() {
                 answers = self.places.connect_all().await;
@@ -249,6 +249,14 @@ fn is_candidate(peer: &Peer) -> bool {
     matches!(peer.standing, Standing::Restarted | Standing::NoCluster | Standing::OtherEpoch)
 }
 
-fn has_missed_a_change(member: &Answer) -> bool {
-    member.as_ref().is_ok_and(|peer| peer.standing == Standing::OtherEpoch)
+/// Whether a member has not accepted the last change, and could still accept it.
+fn has_missed_a_change(members: &[Answer]) -> bool {
+    let peers = || members.iter().flatten();
+    let previous = |peer: &Peer| Some(peer.record.as_ref()?.previous.as_ref()?.change.clone());
+    let ended = peers().filter(|peer| peer.standing == Standing::Voting).find_map(previous);
+    peers().any(|peer| {
+        let change = peer.record.as_ref().map(|record| &record.epoch.change);
+        let takes_part = change == ended.as_ref() || previous(peer) == ended;
+        peer.standing == Standing::OtherEpoch && ended.is_some() && takes_part
+    })
 }

@@ -55,7 +55,7 @@ async fn replace(nodes: &RedlockNodes, left_out: Option<Step>) {
     let run_id = three.info("run_id").await.unwrap();
     let admitted = [
         ["cluster", &cluster[0]],
-        ["max_ttl_ms", "500"],
+        ["max_ttl_ms", "1000"],
         ["address", &address(three)],
         ["run_id", &run_id],
     ];

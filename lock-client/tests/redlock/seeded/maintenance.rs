@@ -26,22 +26,9 @@ pub(super) async fn maintain(nodes: &RedlockNodes, mut random: StdRng, done: &At
     let (mut members, mut work) = (vec![0, 1, 2], Work::default());
     while !done.load(Ordering::Relaxed) {
         let spare = (0..nodes.nodes().len()).find(|node| !members.contains(node));
-        match random.random_range(0..10) {
-            0..5 => {
-                let &member = members.choose(&mut random).unwrap();
-                restart(&nodes.nodes()[member]).await;
-                admit(nodes, &members, member).await;
-                work.restarts += 1;
-            }
-            5..9 => {
-                let place = random.random_range(..members.len());
-                let new = spare.expect("there are more nodes than members");
-                change(nodes, &members, &[new], &[members[place]]).await;
-                members[place] = new;
-                admit(nodes, &members, new).await;
-                work.replacements += 1;
-            }
-            _ if members.len() == 3 => {
+        let has_worked = work.restarts + work.replacements >= 3;
+        match random.random_range(0..2) {
+            _ if members.len() == 3 && has_worked => {
                 let new: Vec<_> = (0..nodes.nodes().len())
                     .filter(|node| !members.contains(node))
                     .take(2)
@@ -53,7 +40,20 @@ pub(super) async fn maintain(nodes: &RedlockNodes, mut random: StdRng, done: &At
                 }
                 work.growths += 1;
             }
-            _ => {}
+            0 => {
+                let &member = members.choose(&mut random).unwrap();
+                restart(&nodes.nodes()[member]).await;
+                admit(nodes, &members, member).await;
+                work.restarts += 1;
+            }
+            _ => {
+                let place = random.random_range(..members.len());
+                let new = spare.expect("there are more nodes than members");
+                change(nodes, &members, &[new], &[members[place]]).await;
+                members[place] = new;
+                admit(nodes, &members, new).await;
+                work.replacements += 1;
+            }
         }
         sleep(Duration::from_millis(random.random_range(0..300))).await;
     }
@@ -74,11 +74,19 @@ async fn restart(node: &Redis) {
 }
 
 async fn change(nodes: &RedlockNodes, members: &[usize], add: &[usize], remove: &[usize]) {
-    let mut operator = Operator::new(&urls(nodes, members)).unwrap();
-    operator.change_members(&urls(nodes, add), &urls(nodes, remove)).await.unwrap();
+    let (add, remove) = (urls(nodes, add), urls(nodes, remove));
+    let changed = async || {
+        let mut operator = Operator::new(&urls(nodes, members)).unwrap();
+        match operator.change_members(&add, &remove).await {
+            Ok(_) => Ok(true),
+            Err(OperatorError::Unavailable(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    };
+    until_async(PATIENCE, changed).await.unwrap();
 }
 
-/// Admits a node. On a busy machine, a node may not answer in time.
+/// Admits a node. On a busy machine, a node may not answer in time, here and above.
 async fn admit(nodes: &RedlockNodes, members: &[usize], node: usize) {
     let operator = Operator::new(&urls(nodes, members)).unwrap();
     let url = nodes.nodes()[node].url();
