@@ -255,7 +255,7 @@ mod tests {
         for details in [
             json!({"event": "paused"}),
             json!({"event": "killed"}),
-            json!({"event": "killed", "nodes": "D and E"}),
+            json!({"event": "unreachable", "nodes": "D and E"}),
             json!({"event": "lease-expired", "whose": "client 1"}),
             json!({"event": "lock-remains", "remaining_ms": null}),
             json!({"event": "acquired", "ttl_ms": 1000, "beside": "client 2"}),
