@@ -11,7 +11,7 @@ use crate::{failure::Failure, stdout::print_bytes};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The commands that have a page, for completions.
-pub(crate) const NAMES: [&str; 17] = [
+pub(crate) const NAMES: [&str; 18] = [
     "run",
     "put",
     "get",
@@ -25,6 +25,7 @@ pub(crate) const NAMES: [&str; 17] = [
     "node",
     "node-init",
     "node-admit",
+    "node-change",
     "node-status",
     "watch",
     "completions",
