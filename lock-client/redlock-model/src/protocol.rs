@@ -52,7 +52,7 @@ impl Protocol {
         release: ReleaseRule::ToAllNodes,
     };
 
-    /// The grant that a round is told. Its token is `token`, if it has one.
+    /// The grant that a round receives. Its token is `token`, if it has one.
     pub(crate) fn told_grant(&self, grant: Token, token: Option<Token>) -> Token {
         match self.grant {
             GrantRule::UpToTheToken => grant,
@@ -60,7 +60,7 @@ impl Protocol {
         }
     }
 
-    /// The event that a renewal or a reissue is told after its last request.
+    /// The event that a renewal or a reissue receives after its last request.
     pub(crate) fn told_event(&self, event: Event, request: Request) -> Event {
         let ignores_floor = match self.join {
             JoinRule::FloorIsIgnored => true,

@@ -101,6 +101,7 @@ async fn held_lock_outlasts_a_replacement_and_growth() {
             Ok(status["nodes"] == events(&changed)[0]["nodes"])
         };
         testbed::wait::until_async(PATIENCE, joined).await.unwrap();
+        // As the runbook says, the next change comes a longest ttl later. The lease is not lost.
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     assert!(!run.has_ended().unwrap(), "the lease continues: {:?}", run.stderr());

@@ -11,7 +11,7 @@ use redlock_model::{
 
 use super::{ALONE, REPLACEMENT, assert_holds, assert_violates};
 
-/// Node 3 replaces node 2, which may never hear of it. Later node 2 replaces node 1.
+/// Node 3 replaces node 2, which may never learn of it. Later node 2 replaces node 1.
 const COMES_BACK: &[Change] = &[
     Change { base: 0, members: &[0, 1, 2] },
     Change { base: 0, members: &[0, 1, 3] },

@@ -20,7 +20,7 @@ pub(crate) enum OwnerReply {
     NotOurs,
 }
 
-/// What an owner is told.
+/// The reply to an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owned {
     /// The sealed token of a renewal and a seal, the counter of a raise.
