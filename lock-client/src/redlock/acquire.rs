@@ -39,6 +39,7 @@ impl Acquire<'_> {
         // Counted from the first answers: before them, the nodes may have to be connected.
         let mut first_split = None;
         let mut splits = 0;
+        nodes.check_ttl(self.ttl)?;
         loop {
             let asked = Moment::now();
             let holder = self.new_holder();
@@ -52,7 +53,11 @@ impl Acquire<'_> {
                 }
                 Outcome::Held(contention) => return Ok(Attempt::Busy(contention)),
                 Outcome::Split(contention) => contention,
-                Outcome::TooFewAnswers(errors) => return Err(nodes.not_acquired(self.ttl, &errors)),
+                Outcome::TooFewAnswers(errors) => {
+                    // With a wrong ttl, no other cure would help.
+                    nodes.check_ttl(self.ttl)?;
+                    return Err(nodes.no_majority(&errors));
+                }
             };
             let first_split = *first_split.get_or_insert_with(Moment::now);
             if splits == MOST_SPLITS || first_split.elapsed() > SPLIT_PATIENCE {

@@ -46,6 +46,7 @@ pub(super) async fn renew(
     lease: &Arc<Lease>,
     ttl: Ttl,
 ) -> Result<Option<Token>, BackendError> {
+    nodes.check_ttl(ttl)?;
     let _exchange = lease.exchange.lock().await;
     let term = Term::new(ttl);
     let renewal = Exchange::renewal(nodes.len(), &lease.tokens());

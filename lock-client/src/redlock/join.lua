@@ -2,43 +2,41 @@
 --
 -- If the counter is below the lease's token, the node grants what the lease has, and counts for it.
 -- Otherwise another client may have had a token here. Then the node grants its counter, incremented,
--- and its floor tells that it does not count yet.
+-- and its floor shows that it does not count yet.
 --
 -- KEYS  1 the lock, "<token> <grant> <holder> <floor>".
 --       2 the counter.
 --       3 the node's membership record.
--- ARGV  1 the change that began the client's epoch.
---       2 run_id.
---       3 holder.
---       4 ttl in milliseconds.
---       5 the start of a missing counter.
---       6 the lease's grant.
---       7 the lease's token.
+-- ARGV  1 the vote: the change that began the client's epoch, and the run_id.
+--       2 holder.
+--       3 ttl in milliseconds.
+--       4 the start of a missing counter.
+--       5 the lease's grant.
+--       6 the lease's token.
 -- returns {grant, floor} if the holder has the lock;
---         else {remaining ms or -1 if it never expires, the other holder}.
+--         else 0.
 
-local refusal = no_vote(KEYS[3], ARGV[1], ARGV[2], ARGV[4])
-if refusal then
-    return refusal
+if redis.call('HGET', KEYS[3], 'vote') ~= ARGV[1] then
+    return no_vote(KEYS[3], ARGV[1])
 end
 local lock = redis.call('GET', KEYS[1])
 if lock then
     local _, grant, holder, floor = parts(lock)
-    if holder == ARGV[3] then
+    if holder == ARGV[2] then
         -- The lease has the node already: it was granted late, or the answer to a join was lost.
         return {tonumber(grant), tonumber(floor)}
     end
-    return {redis.call('PTTL', KEYS[1]), holder}
+    return 0
 end
-local floor, problem = last_token(KEYS[2], ARGV[5])
+local floor, problem = last_token(KEYS[2], ARGV[4])
 if not floor then
     return redis.error_reply(problem)
 end
-local grant, counter = ARGV[6], ARGV[7]
-if floor >= tonumber(ARGV[7]) then
+local grant, counter = ARGV[5], ARGV[6]
+if floor >= tonumber(ARGV[6]) then
     grant = digits(floor + 1)
     counter = grant
 end
 redis.call('SET', KEYS[2], counter)
-redis.call('SET', KEYS[1], value(ARGV[7], grant, ARGV[3], digits(floor)), 'PX', ARGV[4])
+redis.call('SET', KEYS[1], value(ARGV[6], grant, ARGV[2], digits(floor)), 'PX', ARGV[3])
 return {tonumber(grant), floor}

@@ -66,6 +66,12 @@ pub(super) enum Standing {
 }
 
 impl Membership {
+    /// What the client names in each request for a vote. The node has the same in its record, as one
+    /// field, unless its epoch or its process is another.
+    pub(super) fn vote(&self) -> String {
+        format!("{} {}", self.epoch.change, self.run_id)
+    }
+
     /// Reads a node's membership.
     ///
     /// # Errors

@@ -16,9 +16,6 @@ pub(super) enum NodeError {
     /// The node votes in another epoch: the members have changed.
     #[error("{0}")]
     OtherEpoch(String),
-    /// The ttl is longer than the cluster grants. No node will ever do it.
-    #[error("{0}")]
-    LongTtl(String),
 }
 
 impl NodeError {
@@ -31,7 +28,6 @@ impl From<RedisError> for NodeError {
     fn from(error: RedisError) -> Self {
         match (error.code(), error.detail()) {
             (Some("OTHEREPOCH"), Some(reason)) => Self::OtherEpoch(reason.to_owned()),
-            (Some("LONGTTL"), Some(reason)) => Self::LongTtl(reason.to_owned()),
             // These codes are our scripts' own, and their text is complete.
             (Some("NOVOTE" | "FENCED"), Some(reason)) => Self::NoVote(reason.to_owned()),
             _ if is_passing(&error) => Self::NoAnswer(error.to_string()),

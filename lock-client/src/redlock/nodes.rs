@@ -237,11 +237,6 @@ impl Nodes {
     /// The error when too few nodes have voted. It may be retried, unless no majority has ever voted
     /// and so many nodes refuse that the others are no majority.
     pub(super) fn no_majority(&self, errors: &[(usize, NodeError)]) -> BackendError {
-        // The request itself is wrong, whatever else is wrong with the nodes.
-        if let Some(long) = errors.iter().find(|(_, error)| matches!(error, NodeError::LongTtl(_)))
-        {
-            return BackendError::Invalid(long.1.to_string().into());
-        }
         let mut by_reason: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (node, error) in errors {
             by_reason.entry(error.to_string()).or_default().push(self.nodes[*node].address());
@@ -262,15 +257,16 @@ impl Nodes {
         }
     }
 
-    /// The error when an acquire got too few votes. A ttl that the cluster never grants comes first:
-    /// no other cure would help. One voter is enough to know it.
-    pub(super) fn not_acquired(&self, ttl: Ttl, errors: &[(usize, NodeError)]) -> BackendError {
+    /// Checks that the cluster grants a ttl, as far as the nodes are known. One is enough: the longest
+    /// ttl belongs to the cluster. A node gives its vote only to clients that know its epoch, so that
+    /// the nodes themselves need no check.
+    pub(super) fn check_ttl(&self, ttl: Ttl) -> Result<(), BackendError> {
         let longest = self.members().iter().flatten().map(|member| member.epoch.max_ttl_ms).max();
         match longest {
-            Some(longest) if ttl.as_millis() > longest => BackendError::Invalid(
+            Some(longest) if ttl.as_millis() > longest => Err(BackendError::Invalid(
                 format!("the cluster grants no longer ttl than {longest} ms").into(),
-            ),
-            _ => self.no_majority(errors),
+            )),
+            _ => Ok(()),
         }
     }
 

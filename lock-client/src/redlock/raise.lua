@@ -4,28 +4,26 @@
 -- KEYS  1 the lock, "<token> <grant> <holder> <floor>".
 --       2 the counter.
 --       3 the node's membership record.
--- ARGV  1 the change that began the client's epoch.
---       2 run_id.
---       3 holder.
---       4 grant on this node.
---       5 the token that the counter must exceed.
---       6 the start of a missing counter.
+-- ARGV  1 the vote: the change that began the client's epoch, and the run_id.
+--       2 holder.
+--       3 grant on this node.
+--       4 the token that the counter must exceed.
+--       5 the start of a missing counter.
 -- returns {the counter, grant, floor};
 --         {0, grant, floor} if the holder has the lock under another grant; else {0}.
 
-local refusal = no_vote(KEYS[3], ARGV[1], ARGV[2])
-if refusal then
-    return refusal
+if redis.call('HGET', KEYS[3], 'vote') ~= ARGV[1] then
+    return no_vote(KEYS[3], ARGV[1])
 end
-local token, grant, floor = owned(redis.call('GET', KEYS[1]), ARGV[3], ARGV[4])
+local token, grant, floor = owned(redis.call('GET', KEYS[1]), ARGV[2], ARGV[3])
 if not token then
     return grant
 end
-local last, problem = last_token(KEYS[2], ARGV[6])
+local last, problem = last_token(KEYS[2], ARGV[5])
 if not last then
     return redis.error_reply(problem)
 end
-last = math.max(last, tonumber(token), tonumber(ARGV[5]))
+last = math.max(last, tonumber(token), tonumber(ARGV[4]))
 if last >= 999999999999999 then
     return redis.error_reply('FENCED there is no token above the highest: ' .. KEYS[2])
 end

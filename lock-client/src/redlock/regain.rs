@@ -19,7 +19,7 @@ use super::{
     },
     node_error::NodeError,
     nodes::{Answers, Nodes},
-    reply::GrantReply,
+    reply::JoinReply,
     request::Request,
     script,
 };
@@ -95,7 +95,7 @@ impl Regaining {
         let call = |member: &_| {
             script::join(keys, member, &lease.ownership, lease.height(), term.ttl, unix_millis())
         };
-        let GrantReply::Granted { grant, floor } = self.nodes.run(node, voter, call).await? else {
+        let JoinReply::Joined { grant, floor } = self.nodes.run(node, voter, call).await? else {
             return Ok(None);
         };
         lease.set_grant(self.nodes.address(node), grant);

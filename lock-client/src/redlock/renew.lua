@@ -2,21 +2,19 @@
 --
 -- KEYS  1 the lock, "<token> <grant> <holder> <floor>".
 --       2 the node's membership record.
--- ARGV  1 the change that began the client's epoch.
---       2 run_id.
---       3 holder.
---       4 grant on this node.
---       5 ttl in milliseconds.
+-- ARGV  1 the vote: the change that began the client's epoch, and the run_id.
+--       2 holder.
+--       3 grant on this node.
+--       4 ttl in milliseconds.
 -- returns {the last token sealed here, grant, floor};
 --         {0, grant, floor} if the holder has the lock under another grant; else {0}.
 
-local refusal = no_vote(KEYS[2], ARGV[1], ARGV[2], ARGV[5])
-if refusal then
-    return refusal
+if redis.call('HGET', KEYS[2], 'vote') ~= ARGV[1] then
+    return no_vote(KEYS[2], ARGV[1])
 end
-local token, grant, floor = owned(redis.call('GET', KEYS[1]), ARGV[3], ARGV[4])
+local token, grant, floor = owned(redis.call('GET', KEYS[1]), ARGV[2], ARGV[3])
 if not token then
     return grant
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[5])
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
 return {tonumber(token), tonumber(grant), tonumber(floor)}

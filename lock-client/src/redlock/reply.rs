@@ -8,29 +8,51 @@ use redis::{FromRedisValue, ParsingError, Value, from_redis_value};
 use super::machines::votes::{Owned, OwnerReply};
 use crate::redis::remaining_time;
 
-/// The reply of a request to take a node: `grant.lua` and `join.lua`.
+/// The reply of `grant.lua`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum GrantReply {
-    /// The holder has the node.
-    Granted {
-        /// The node's grant.
-        grant: Token,
-        /// The node's counter before this ownership; `None` if it had none.
-        floor: Option<Token>,
-    },
+    /// The holder has the node, with this grant.
+    Granted(Token),
     /// Another holder has the node.
     Refused { remaining: Option<Duration>, holder: String },
 }
 
 impl FromRedisValue for GrantReply {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        if let Value::Array(parts) = &value
-            && let [Value::Int(grant), Value::Int(floor)] = parts[..]
-        {
-            return Ok(Self::Granted { grant: token(grant)?, floor: counter(floor)? });
+        if let Value::Int(grant) = value {
+            return token(grant).map(Self::Granted);
         }
         let (remaining, holder) = from_redis_value(value)?;
         Ok(Self::Refused { remaining: remaining_time(remaining), holder })
+    }
+}
+
+/// The reply of `join.lua`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum JoinReply {
+    /// The lease has the node.
+    Joined {
+        /// The node's grant.
+        grant: Token,
+        /// The node's counter before this ownership; `None` if it had none.
+        floor: Option<Token>,
+    },
+    /// Another holder has the node.
+    Refused,
+}
+
+impl FromRedisValue for JoinReply {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        match &value {
+            Value::Array(parts) => match parts[..] {
+                [Value::Int(grant), Value::Int(floor)] => {
+                    Ok(Self::Joined { grant: token(grant)?, floor: counter(floor)? })
+                }
+                _ => Err(invalid("a reply has not the parts of a join")),
+            },
+            Value::Int(0) => Ok(Self::Refused),
+            _ => Err(invalid("a reply has not the parts of a join")),
+        }
     }
 }
 

@@ -208,7 +208,7 @@ impl Round {
         let call =
             |member: &_| script::grant(&self.keys, member, &self.holder, self.ttl, self.start);
         match self.nodes.run(node, voter, call).await? {
-            GrantReply::Granted { grant, .. } => Ok(Answer::Granted(grant)),
+            GrantReply::Granted(grant) => Ok(Answer::Granted(grant)),
             GrantReply::Refused { remaining, holder } => {
                 if self.is_of_same_acquire(&holder) {
                     return Err(NodeError::NoAnswer(

@@ -12,13 +12,13 @@ use crate::{
     },
 };
 
-static GRANT: Script = script!("../redis/counter.lua", "vote.lua", "grant.lua");
+static GRANT: Script = script!("grant.lua", "../redis/counter.lua", "vote.lua", "grant_else.lua");
 static JOIN: Script = script!("../redis/counter.lua", "vote.lua", "join.lua");
 static SEAL: Script =
     script!("../redis/counter.lua", "raise_counter.lua", "vote.lua", "owned.lua", "seal.lua");
 static RENEW: Script = script!("vote.lua", "owned.lua", "renew.lua");
 static RAISE: Script = script!("../redis/counter.lua", "vote.lua", "owned.lua", "raise.lua");
-static RELEASE: Script = script!("raise_counter.lua", "vote.lua", "release.lua");
+static RELEASE: Script = script!("release.lua", "raise_counter.lua", "release_else.lua");
 
 /// Grants the lock if it is free.
 pub(super) fn grant(
@@ -100,5 +100,5 @@ pub(super) fn release(keys: &Keys, holder: &Holder, raise_to: Option<Token>) -> 
 }
 
 fn voting(script: &'static Script, keys: impl Into<Vec<String>>, member: &Membership) -> Call {
-    script.with(keys).arg(&member.epoch.change).arg(&member.run_id)
+    script.with(keys).arg(member.vote())
 }

@@ -4,33 +4,31 @@
 -- KEYS  1 the lock, "<token> <grant> <holder> <floor>".
 --       2 the counter.
 --       3 the node's membership record.
--- ARGV  1 the change that began the client's epoch.
---       2 run_id.
---       3 holder.
---       4 grant on this node.
---       5 the common grant of a round, which replaces the node's own; after the round, the grant on
+-- ARGV  1 the vote: the change that began the client's epoch, and the run_id.
+--       2 holder.
+--       3 grant on this node.
+--       4 the common grant of a round, which replaces the node's own; after the round, the grant on
 --         this node again.
---       6 token.
+--       5 token.
 -- returns {token, grant, floor} if the token is sealed;
 --         {0, grant, floor} if the holder has the lock under another grant, or with a floor that the
 --         token does not exceed; else {0}.
 
-local refusal = no_vote(KEYS[3], ARGV[1], ARGV[2])
-if refusal then
-    return refusal
+if redis.call('HGET', KEYS[3], 'vote') ~= ARGV[1] then
+    return no_vote(KEYS[3], ARGV[1])
 end
 -- The holder alone does not prove the ownership: a late, duplicated grant may have taken the lock
 -- again, and tokens may have been issued in between. So the grant must match, too.
 local lock = redis.call('GET', KEYS[1])
-local token, grant, floor = owned(lock, ARGV[3], ARGV[4], ARGV[5])
+local token, grant, floor = owned(lock, ARGV[2], ARGV[3], ARGV[4])
 if not token then
     return grant
 end
-if tonumber(ARGV[6]) <= tonumber(floor) then
+if tonumber(ARGV[5]) <= tonumber(floor) then
     -- Another client may have had this token on this node.
     return {0, tonumber(grant), tonumber(floor)}
 end
-raise_counter(KEYS[2], ARGV[6])
-token = digits(math.max(tonumber(token), tonumber(ARGV[6])))
-redis.call('SET', KEYS[1], value(token, ARGV[5], ARGV[3], floor), 'KEEPTTL')
-return {tonumber(ARGV[6]), tonumber(ARGV[5]), tonumber(floor)}
+raise_counter(KEYS[2], ARGV[5])
+token = digits(math.max(tonumber(token), tonumber(ARGV[5])))
+redis.call('SET', KEYS[1], value(token, ARGV[4], ARGV[2], floor), 'KEEPTTL')
+return {tonumber(ARGV[5]), tonumber(ARGV[4]), tonumber(floor)}

@@ -1,24 +1,18 @@
 -- Whether this node may vote, and the lock's value.
 
--- Returns nothing if the node may vote, else an error with the reason.
+-- The error for a client whose vote is not the node's. It says whether the process or the epoch is
+-- another. The scripts compare the votes themselves: that is one comparison for both.
 --
--- node    the key of the node's membership record: a hash with the id of the change that began the
---         node's epoch, the `run_id` of the admitted process, and `max_ttl_ms`.
--- change  the epoch in which the client asks for the vote.
--- run_id  the process that the client is connected to.
--- ttl     the requested ttl, if the request has one.
-local function no_vote(node, change, run_id, ttl)
-    local admitted = redis.call('HMGET', node, 'change', 'run_id', 'max_ttl_ms')
-    if admitted[2] ~= run_id then
+-- node  the key of the node's membership record: a hash with the node's `vote`, which is the id of
+--       the change that began its epoch and the `run_id` of the admitted process.
+-- vote  the same, as the client knows it: the epoch in which it asks, and the process that it is
+--       connected to.
+local function no_vote(node, vote)
+    local process = string.match(vote, ' (%S+)$')
+    if redis.call('HGET', node, 'run_id') ~= process then
         return redis.error_reply('NOVOTE it has not been admitted')
     end
-    if admitted[1] ~= change then
-        return redis.error_reply('OTHEREPOCH the members have changed')
-    end
-    if ttl and tonumber(ttl) > tonumber(admitted[3]) then
-        return redis.error_reply(
-            'LONGTTL the cluster grants no longer ttl than ' .. admitted[3] .. ' ms')
-    end
+    return redis.error_reply('OTHEREPOCH the members have changed')
 end
 
 -- The token, the grant, the holder and the floor in a lock's value; nothing if there is no lock.

@@ -221,9 +221,9 @@ async fn one_of_two_changes_at_once_is_decided() {
 /// Has one member accept a change in a ballot, as an operator leaves it that ends in the middle.
 async fn accept_half(nodes: &RedlockNodes, member: usize, new: &[usize]) {
     let node = &nodes.nodes()[member];
-    let fields = ["HMGET", "fenced:node", "change", "members"];
+    let fields = ["HMGET", "fenced:node", "change", "members", "run_id"];
     let known: Vec<String> = node.command(&fields).await.unwrap();
-    let [change, members] = &known[..] else { panic!("{known:?}") };
+    let [change, members, run_id] = &known[..] else { panic!("{known:?}") };
     let address = |&node: &usize| nodes.nodes()[node].socket().display().to_string();
     let new = new.iter().map(address).collect::<Vec<_>>().join("\n");
     // Below the ballot of every other operator.
@@ -235,6 +235,7 @@ async fn accept_half(nodes: &RedlockNodes, member: usize, new: &[usize]) {
         ["ballot", ballot],
         ["epoch", "2"],
         ["change", "half-done"],
+        ["vote", &format!("half-done {run_id}")],
         ["members", &new],
     ];
     node.command::<()>(&[&["HSET", "fenced:node"], accepted.as_flattened()].concat())

@@ -136,7 +136,10 @@ impl Nodes {
     /// Lets a node vote again that has lost its counter, and that counts on from there.
     pub(crate) async fn admit_by_hand(&self, node: usize) -> anyhow::Result<()> {
         let run_id = self.node(node).info("run_id").await?;
-        let () = self.node(node).command(&["HSET", "fenced:node", "run_id", &run_id]).await?;
+        let change: String = self.node(node).command(&["HGET", "fenced:node", "change"]).await?;
+        let vote = format!("{change} {run_id}");
+        let admit = ["HSET", "fenced:node", "run_id", &run_id, "vote", &vote];
+        let () = self.node(node).command(&admit).await?;
         self.record(None, EventKind::AdmittedByHand { nodes: letter(node) });
         Ok(())
     }

@@ -29,11 +29,12 @@ async fn restarted(arguments: &[&str]) -> Nodes {
 async fn forge_vote(nodes: &Nodes, node: usize) {
     let record: Vec<String> = nodes.0[2].command(&["HGETALL", "fenced:node"]).await.unwrap();
     let run_id = nodes.0[node].info("run_id").await.unwrap();
-    let set = |fields: &[&str]| [&["HSET", "fenced:node"], fields].concat().join(" ");
+    let change: String = nodes.0[2].command(&["HGET", "fenced:node", "change"]).await.unwrap();
+    let vote = format!("{change} {run_id}");
     let record: Vec<&str> = record.iter().map(String::as_str).collect();
-    for command in [set(&record), set(&["run_id", &run_id])] {
-        nodes.0[node].command::<()>(&command.split(' ').collect::<Vec<_>>()).await.unwrap();
-    }
+    let own = ["run_id", &run_id, "vote", &vote];
+    let set = [&["HSET", "fenced:node"], &record[..], &own].concat();
+    nodes.0[node].command::<()>(&set).await.unwrap();
 }
 
 #[tokio::test]

@@ -32,8 +32,9 @@ if known[4] == ARGV[1] then
 end
 redis.call('DEL', KEYS[1])
 redis.call(
-    'HSET', KEYS[1], 'run_id', ARGV[1], 'address', ARGV[2], 'cluster', ARGV[3], 'epoch', ARGV[4],
-    'change', ARGV[5], 'members', ARGV[6], 'max_ttl_ms', ARGV[7], 'decided', '1')
+    'HSET', KEYS[1], 'vote', ARGV[5] .. ' ' .. ARGV[1], 'run_id', ARGV[1], 'address', ARGV[2],
+    'cluster', ARGV[3], 'epoch', ARGV[4], 'change', ARGV[5], 'members', ARGV[6],
+    'max_ttl_ms', ARGV[7], 'decided', '1')
 -- The process before may have promised or accepted ballots, and has forgotten them. What mattered of
 -- that, a majority of the other members knows.
 for i, field in ipairs({'promised', 'last_promised', 'ballot', 'last_change', 'last_members'}) do

@@ -32,5 +32,6 @@ if known[2] ~= ARGV[6] then
 end
 redis.call(
     'HSET', KEYS[1], 'last_change', ARGV[2], 'last_members', ARGV[3], 'last_promised', ARGV[4],
-    'ballot', ARGV[4], 'epoch', ARGV[5], 'change', ARGV[6], 'members', ARGV[7])
+    'ballot', ARGV[4], 'epoch', ARGV[5], 'vote', ARGV[6] .. ' ' .. ARGV[1], 'change', ARGV[6],
+    'members', ARGV[7])
 return 1

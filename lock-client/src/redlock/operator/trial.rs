@@ -38,7 +38,7 @@ pub(super) async fn try_lock(
         line.run(&call).await.map_err(|error| format!("can't {step}: {error}"))
     };
     let grant = script::grant(&keys, &member, &holder, ttl, unix_millis());
-    let (grant, _floor): (i64, u64) = from_redis_value(run("take a lock", grant).await?)
+    let grant: i64 = from_redis_value(run("take a lock", grant).await?)
         .map_err(|error| format!("can't take a lock: {error}"))?;
     let grant = Token::try_from(grant).map_err(|error| error.to_string())?;
     let own = Ownership { holder: holder.clone(), grant };

@@ -18,6 +18,10 @@ enum Step {
     SameProcess,
 }
 
+/// Writes the vote that follows from a node's record.
+const VOTE: &str = "local known = redis.call('HMGET', KEYS[1], 'change', 'run_id')
+    redis.call('HSET', KEYS[1], 'vote', known[1] .. ' ' .. known[2])";
+
 /// Replaces node 1 by node 3. Leaves out one of the steps, or none.
 async fn replace(nodes: &RedlockNodes, left_out: Option<Step>) {
     let has = |step| left_out != Some(step);
@@ -33,6 +37,7 @@ async fn replace(nodes: &RedlockNodes, left_out: Option<Step>) {
     };
     let set = async |node: &Redis, fields: &[&str]| {
         node.command::<()>(&[&["HSET", "fenced:node"], fields].concat()).await.unwrap();
+        node.command::<()>(&["EVAL", VOTE, "1", "fenced:node"]).await.unwrap();
     };
     if has(Step::Close) {
         for node in [zero, two] {

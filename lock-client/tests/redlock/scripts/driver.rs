@@ -17,7 +17,7 @@ local keys = {'fenced:{r}:lock', 'fenced:{r}:token', 'fenced:node'}
 local outcomes = {}
 for number, case in ipairs(cjson.decode(ARGV[1])) do
     redis.call('DEL', keys[1], keys[2])
-    redis.call('HSET', keys[3], 'change', 'c', 'run_id', case.run_id, 'max_ttl_ms', '100000')
+    redis.call('HSET', keys[3], 'vote', 'c ' .. case.run_id, 'run_id', case.run_id)
     if case.counter ~= '0' then
         redis.call('SET', keys[2], case.counter)
     end
@@ -55,7 +55,9 @@ impl Script {
 
     pub(super) fn of(step: Step) -> Self {
         let code = match step {
-            Step::Grant => files!("../redis/counter.lua", "vote.lua", "grant.lua"),
+            Step::Grant => {
+                files!("grant.lua", "../redis/counter.lua", "vote.lua", "grant_else.lua")
+            }
             Step::Join => files!("../redis/counter.lua", "vote.lua", "join.lua"),
             Step::Seal => files!(
                 "../redis/counter.lua",
@@ -66,7 +68,7 @@ impl Script {
             ),
             Step::Raise => files!("../redis/counter.lua", "vote.lua", "owned.lua", "raise.lua"),
             Step::Renew => files!("vote.lua", "owned.lua", "renew.lua"),
-            Step::Release => files!("raise_counter.lua", "vote.lua", "release.lua"),
+            Step::Release => files!("release.lua", "raise_counter.lua", "release_else.lua"),
         };
         Self { step, code: code.to_owned() }
     }
@@ -98,9 +100,9 @@ fn input(case: &Case) -> Value {
         Step::Release => vec![number(0), "freed".to_owned()],
     };
     let (keys, voter): (_, &[&str]) = match case.step {
-        Step::Renew => (vec![lock, node], &["c", "p", "a"]),
+        Step::Renew => (vec![lock, node], &["c p", "a"]),
         Step::Release => (vec![lock, counter], &["a"]),
-        _ => (vec![lock, counter, node], &["c", "p", "a"]),
+        _ => (vec![lock, counter, node], &["c p", "a"]),
     };
     let voter = voter.iter().map(|part| (*part).to_owned());
     json!({
@@ -117,11 +119,16 @@ fn outcome(case: &Case, output: &Value) -> Outcome {
     let reply = &output["reply"];
     let part = |place: usize| reply[place].as_u64().and_then(|part| Token::try_from(part).ok());
     let takes = matches!(case.step, Step::Grant | Step::Join);
+    let lock = lock(output["lock"].as_str().unwrap());
     let reply = if let Some(error) = reply["err"].as_str() {
         assert!(error.starts_with("NOVOTE"), "{case:?}: {error}");
         Reply::NoVote
     } else if case.step == Step::Release {
         Reply::Released(reply.as_u64().unwrap() == 1)
+    } else if let (Step::Grant, Some(grant)) = (case.step, reply.as_u64()) {
+        let grant = Token::try_from(grant).unwrap();
+        let floor = lock.expect("a granted node has the lock").floor;
+        Reply::Owned { number: grant, grant, floor }
     } else {
         match (part(0), part(1), part(2)) {
             (Some(grant), Some(floor), None) if takes => {
@@ -136,7 +143,7 @@ fn outcome(case: &Case, output: &Value) -> Outcome {
     Outcome {
         reply,
         counter: output["counter"].as_str().unwrap().parse().unwrap(),
-        lock: lock(output["lock"].as_str().unwrap()),
+        lock,
         has_full_ttl: output["ttl"].as_u64().is_some_and(|ttl| ttl > TTLS[0]),
     }
 }
