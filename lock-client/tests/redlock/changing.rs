@@ -278,7 +278,9 @@ async fn invalid_changes_are_rejected_and_change_nothing() {
     let fewer = rejected(&mut operator, &[], &[a]).await;
     assert!(fewer.contains("there would be 2 members"), "{fewer}");
     assert!(rejected(&mut operator, &[d], &[]).await.contains("there would be 4 members"));
-    assert!(rejected(&mut operator, &[d, e], &[d]).await.contains("to be added and to be removed"));
+    assert!(
+        rejected(&mut operator, &[d, e], &[d]).await.contains("can't be both added and removed")
+    );
     let foreign = rejected(&mut operator, &[&others.urls()[0]], &[a]).await;
     assert!(foreign.contains("belongs to cluster"), "{foreign}");
     let alias = super::cluster::another_url(&nodes.nodes()[1], "alias");
