@@ -49,7 +49,8 @@ pub(crate) struct AcquireOptions {
     #[arg(long, value_name = "DURATION")]
     pub(crate) keep_counter_for: Option<humantime::Duration>,
 
-    /// A text that status and list show beside the lock, before the host and the process id
+    /// A text that status and list show beside the lock, before the host and the process id; not with
+    /// Redlock
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 }

@@ -169,7 +169,7 @@ mod tests {
         answers.into_iter().flatten().collect()
     }
 
-    /// The joined node has a high counter, which the reissue does not hear of.
+    /// The joined node has a high counter, but does not answer the reissue.
     #[test]
     fn reissue_returns_a_higher_token_although_a_lease_has_tried_to_regain_a_node() {
         let mut lease = LeaseTokens::new(token(3));

@@ -1,8 +1,8 @@
 -- Takes this node for a lease that does not have it, if the lock is free here.
 --
 -- If the counter is below the lease's token, the node grants what the lease has, and counts for it.
--- Otherwise another client may have had a token here. Then the node grants its counter, incremented,
--- and its floor shows that it does not count yet.
+-- Otherwise another client may have had a token here. Then the node grants its counter, incremented.
+-- Its floor shows that it does not count yet.
 --
 -- KEYS  1 the lock, "<token> <grant> <holder> <floor>".
 --       2 the counter.

@@ -45,7 +45,7 @@ pub(super) struct Lease {
 
 #[derive(Debug)]
 struct State {
-    /// The grant on each node, by its address, if it is not the one that most nodes have in common.
+    /// The grants that differ from the grant of most nodes, by the nodes' addresses.
     grants: HashMap<String, Token>,
     tokens: LeaseTokens,
     /// Until when the lease is held; `None` once it was released.

@@ -44,7 +44,7 @@ pub(super) async fn read(nodes: &Arc<Nodes>, name: &ResourceName) -> Result<Stat
     loop {
         let outstanding = nodes.len() - states.len() - errors.len();
         status = combine(&states, outstanding, nodes.majority()).or(status);
-        // The other nodes only tell on how many of them the lock is held.
+        // The other nodes only add to the number of nodes on which the lock is held.
         let until = status
             .is_some()
             .then(|| *decided.get_or_insert_with(|| Moment::now() + COUNTING_PATIENCE));

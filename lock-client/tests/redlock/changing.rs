@@ -1,6 +1,8 @@
 //! Changes of the members: replacement and growth.
 
 mod by_hand;
+mod half_done;
+mod promises;
 
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use lock_client::{
     Locks, Terms,
     redlock::{
         Redlock,
-        operator::{Admission, Operator, OperatorError, State, WatchEvent},
+        operator::{Operator, OperatorError, State, WatchEvent},
     },
 };
 use testbed::{NodeKind, Redis, RedlockNodes, wait::until_async};
@@ -218,50 +220,6 @@ async fn one_of_two_changes_at_once_is_decided() {
     }
 }
 
-/// Has one member accept a change in a ballot, as an operator leaves it that ends in the middle.
-async fn accept_half(nodes: &RedlockNodes, member: usize, new: &[usize]) {
-    let node = &nodes.nodes()[member];
-    let fields = ["HMGET", "fenced:node", "change", "members", "run_id"];
-    let known: Vec<String> = node.command(&fields).await.unwrap();
-    let [change, members, run_id] = &known[..] else { panic!("{known:?}") };
-    let address = |&node: &usize| nodes.nodes()[node].socket().display().to_string();
-    let new = new.iter().map(address).collect::<Vec<_>>().join("\n");
-    // Below the ballot of every other operator.
-    let ballot = &format!("{:015}{:039}", 1, 0);
-    let accepted = [
-        ["last_change", change],
-        ["last_members", members],
-        ["last_promised", ballot],
-        ["ballot", ballot],
-        ["epoch", "2"],
-        ["change", "half-done"],
-        ["vote", &format!("half-done {run_id}")],
-        ["members", &new],
-    ];
-    node.command::<()>(&[&["HSET", "fenced:node"], accepted.as_flattened()].concat())
-        .await
-        .unwrap();
-    node.command::<()>(&["HDEL", "fenced:node", "decided"]).await.unwrap();
-}
-
-#[tokio::test]
-async fn change_that_is_half_done_is_finished_instead_of_another() {
-    // A majority may have accepted it: it is decided, but nobody has noted that.
-    for accepted in [&[1][..], &[1, 2]] {
-        let nodes = nodes(5, 3).await;
-        for &member in accepted {
-            accept_half(&nodes, member, &[3, 1, 2]).await;
-        }
-        let mut other = operator(&nodes, &[0, 1, 2]);
-        let error = decide(&mut other, &nodes, [&[4], &[0]]).await.unwrap_err();
-        assert!(error.to_string().contains("has been finished"), "{error}");
-        until_admitted(&operator(&nodes, &[1, 2, 3]), 1).await;
-        let views = operator(&nodes, &[1, 2, 3]).inspect().await;
-        assert_eq!((views.cluster.epoch, views.cluster.voting), (Some(2), 3));
-        assert!(token(&client(&nodes, &[0, 1, 2])).await.is_ok(), "old members name the new ones");
-    }
-}
-
 /// The host of a removed member may answer nothing at all, and clients still name it.
 #[tokio::test]
 async fn client_with_the_old_list_follows_while_the_removed_node_hangs() {
@@ -291,84 +249,6 @@ async fn removed_node_that_joined_another_cluster_leads_no_client_there() {
     assert!(token(&client(&nodes, &[0, 1, 3])).await.is_ok());
 }
 
-/// Two watchers may admit a process, one after the other.
-#[tokio::test]
-async fn second_admission_of_a_process_keeps_its_promises() {
-    let mut nodes = nodes(3, 3).await;
-    nodes.nodes_mut()[0].restart().await.unwrap();
-    let operators = [operator(&nodes, &[0, 1, 2]), operator(&nodes, &[0, 1, 2])];
-    let url = nodes.nodes()[0].url();
-    let mut pending = Vec::new();
-    for operator in &operators {
-        match operator.request_admission(&url).await.unwrap() {
-            Admission::Pending(admission) => pending.push(admission),
-            Admission::AlreadyVoting => panic!("it has restarted"),
-        }
-    }
-    pending.pop().unwrap().finish().await.unwrap();
-    let node = &nodes.nodes()[0];
-    node.command::<()>(&["HSET", "fenced:node", "promised", "7"]).await.unwrap();
-    pending.pop().unwrap().finish().await.unwrap();
-    let promised: Vec<String> = node.command(&["HMGET", "fenced:node", "promised"]).await.unwrap();
-    assert_eq!(promised, ["7"]);
-}
-
-#[tokio::test]
-async fn member_that_accepted_an_undecided_change_and_restarted_is_admitted() {
-    let nodes = nodes(4, 3).await;
-    accept_half(&nodes, 0, &[3, 1, 2]).await;
-    // As if its file had brought this back.
-    nodes.nodes()[0].command::<()>(&["HSET", "fenced:node", "run_id", "before"]).await.unwrap();
-    until_admitted(&operator(&nodes, &[0, 1, 2]), 1).await;
-    let views = operator(&nodes, &[0, 1, 2]).inspect().await;
-    assert_eq!((views.cluster.epoch, views.cluster.voting), (Some(1), 3));
-}
-
-/// Else a ballot that it has promised to as another process could be overtaken by a lower one.
-#[tokio::test]
-async fn admitted_node_knows_what_the_others_have_promised_and_accepted() {
-    let mut nodes = nodes(4, 3).await;
-    change(&nodes, &[0, 1, 2], &[3], &[1]).await;
-    let node = |node: usize| &nodes.nodes()[node];
-    node(2).command::<()>(&["HSET", "fenced:node", "promised", "5"]).await.unwrap();
-    let fields = [
-        "HMGET",
-        "fenced:node",
-        "promised",
-        "ballot",
-        "last_promised",
-        "last_change",
-        "last_members",
-    ];
-    let known: Vec<String> = node(2).command(&fields).await.unwrap();
-    let added: Vec<Option<String>> = node(3).command(&fields).await.unwrap();
-    let accepted: Vec<_> = known[1..].iter().cloned().map(Some).collect();
-    assert_eq!(added[1..], accepted);
-    nodes.nodes_mut()[0].restart().await.unwrap();
-    until_admitted(&operator(&nodes, &[0, 2, 3]), 1).await;
-    let admitted: Vec<String> = nodes.nodes()[0].command(&fields).await.unwrap();
-    assert_eq!(admitted, known);
-}
-
-/// The member that has accepted it does not answer, and the others know nothing of it. It was not
-/// decided, so another change may be.
-#[tokio::test]
-async fn member_that_accepted_an_undecided_change_takes_part_in_the_decided_one() {
-    let mut nodes = nodes(7, 5).await;
-    accept_half(&nodes, 1, &[5, 1, 2, 3, 4]).await;
-    nodes.nodes_mut()[1].process().pause().await.unwrap();
-    let mut other = operator(&nodes, &[0, 1, 2, 3, 4]);
-    let members = decide(&mut other, &nodes, [&[6], &[0]]).await.unwrap();
-    nodes.nodes_mut()[1].process().resume().unwrap();
-    let operator = operator(&nodes, &[1, 2, 3, 4, 6]);
-    until_admitted(&operator, 1).await;
-    let record: Vec<String> =
-        nodes.nodes()[1].command(&["HMGET", "fenced:node", "members"]).await.unwrap();
-    assert_eq!(record, [members.join("\n")]);
-    let views = operator.inspect().await;
-    assert_eq!((views.cluster.epoch, views.cluster.voting), (Some(2), 5));
-}
-
 /// The added node would wait for voters, and they for it.
 #[tokio::test]
 async fn change_that_would_leave_no_majority_is_rejected() {
@@ -380,20 +260,6 @@ async fn change_that_would_leave_no_majority_is_rejected() {
         assert!(error.contains("of the members that stay must vote"), "{error}");
     }
     assert_eq!(operator(&nodes, &[0, 1, 2]).inspect().await.cluster.epoch, Some(1));
-}
-
-/// When three nodes become five, an epoch needs three voters: the old nodes without one that missed
-/// the change are too few for either epoch.
-#[tokio::test]
-async fn half_done_growth_is_finished_by_a_watcher() {
-    let nodes = nodes(5, 3).await;
-    for member in [0, 1] {
-        accept_half(&nodes, member, &[0, 1, 2, 3, 4]).await;
-    }
-    assert_eq!(operator(&nodes, &[0, 1, 2]).inspect().await.cluster.epoch, None);
-    until_admitted(&operator(&nodes, &[0, 1, 2]), 2).await;
-    let views = operator(&nodes, &[0, 1, 2]).inspect().await;
-    assert_eq!((views.cluster.nodes, views.cluster.voting), (5, 5));
 }
 
 #[tokio::test]
@@ -412,7 +278,9 @@ async fn invalid_changes_are_rejected_and_change_nothing() {
     let fewer = rejected(&mut operator, &[], &[a]).await;
     assert!(fewer.contains("there would be 2 members"), "{fewer}");
     assert!(rejected(&mut operator, &[d], &[]).await.contains("there would be 4 members"));
-    assert!(rejected(&mut operator, &[d, e], &[d]).await.contains("to be added and to be removed"));
+    assert!(
+        rejected(&mut operator, &[d, e], &[d]).await.contains("can't be both added and removed")
+    );
     let foreign = rejected(&mut operator, &[&others.urls()[0]], &[a]).await;
     assert!(foreign.contains("belongs to cluster"), "{foreign}");
     let alias = super::cluster::another_url(&nodes.nodes()[1], "alias");

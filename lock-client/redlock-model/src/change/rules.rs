@@ -125,8 +125,8 @@ pub enum SourceRule {
 /// What the admission of a node compares and restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmissionRule {
-    /// The process with the one that counters were copied to. The ballot under which the sources
-    /// accepted the change is restored.
+    /// The process must be the same as when the counters were copied to it. The ballot under which
+    /// the sources accepted the change is restored.
     ComparesProcess,
     /// It compares nothing: another process may have started since.
     IgnoresProcess,

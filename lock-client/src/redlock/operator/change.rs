@@ -108,7 +108,7 @@ fn members_after(
     members.retain(|member| remove.iter().all(|url| url.address != *member));
     for url in add {
         if remove.iter().any(|removed| removed.address == url.address) {
-            let problem = format!("{} is to be added and to be removed", url.address);
+            let problem = format!("{} can't be both added and removed", url.address);
             return Err(OperatorError::Invalid(problem));
         }
         if !members.contains(&url.address) {
