@@ -2,6 +2,7 @@
 
 mod acquiring;
 mod client_certificates;
+mod conformance;
 mod connections;
 mod idle_connections;
 mod leases;

@@ -1,0 +1,141 @@
+//! One holder at a time, and tokens that grow.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use fence::{Holder, ResourceName, Token};
+use futures_util::future::join_all;
+use tokio::task::yield_now;
+
+use super::{
+    Checked, Subject, Violation,
+    try_lock::{acquire_free, acquire_when_free, failed, long, new_name, release, try_once},
+    violation,
+};
+use crate::{Moment, Order, backend::Backend};
+
+const CLIENTS: usize = 8;
+const ROUNDS: usize = 10;
+
+/// Several clients race for a lock, again and again.
+pub(super) async fn one_holder_at_a_time(subject: &mut impl Subject) -> Checked {
+    const PROMISE: &str = "one holder at a time";
+    let (name, taken) = (new_name("race"), Arc::new(AtomicBool::new(false)));
+    let race = (0..CLIENTS).map(|_| {
+        let (backend, name, taken) = (subject.connect(), name.clone(), taken.clone());
+        async move {
+            let mut tokens = Vec::new();
+            for _ in 0..ROUNDS {
+                let held = acquire_when_free(PROMISE, &backend, &name, long()).await?;
+                if taken.swap(true, Ordering::SeqCst) {
+                    return Err(violation(PROMISE, "two clients hold the lock"));
+                }
+                tokens.push(held.token);
+                yield_now().await;
+                taken.store(false, Ordering::SeqCst);
+                release(PROMISE, &backend, &name, &held).await?;
+            }
+            Ok(tokens)
+        }
+    });
+    let tokens = join_all(race).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let mut tokens = tokens.concat();
+    let issued = tokens.len();
+    tokens.sort_unstable();
+    tokens.dedup();
+    match tokens.len() == issued {
+        true => Ok(()),
+        false => Err(violation(PROMISE, "two holders got one token")),
+    }
+}
+
+/// Over release, expiry, and a restart of the service.
+pub(super) async fn tokens_grow(subject: &mut impl Subject) -> Checked {
+    const PROMISE: &str = "each token is higher than the last";
+    let (name, ttl) = (new_name("tokens"), subject.shortest_ttl());
+    let backend = subject.connect();
+    let mut last = None;
+    for _ in 0..3 {
+        let held = acquire_free(PROMISE, &backend, &name, long()).await?;
+        grows(PROMISE, &mut last, held.token, "after a release")?;
+        release(PROMISE, &backend, &name, &held).await?;
+    }
+    let held = acquire_free(PROMISE, &backend, &name, ttl).await?;
+    grows(PROMISE, &mut last, held.token, "after a release")?;
+    let held = acquire_when_free(PROMISE, &backend, &name, long()).await?;
+    grows(PROMISE, &mut last, held.token, "after an expiry")?;
+    release(PROMISE, &backend, &name, &held).await?;
+    let disturbed = |error| violation(PROMISE, format!("the service did not restart: {error}"));
+    subject.stop().await.map_err(disturbed)?;
+    subject.start().await.map_err(disturbed)?;
+    let held = acquire_when_free(PROMISE, &subject.connect(), &name, long()).await?;
+    grows(PROMISE, &mut last, held.token, "after a restart")
+}
+
+fn grows(
+    promise: &'static str,
+    last: &mut Option<Token>,
+    token: Token,
+    when: &str,
+) -> Result<(), Violation> {
+    let before = last.replace(token);
+    match before < Some(token) {
+        true => Ok(()),
+        false => Err(violation(promise, format!("{when}, {token} follows {before:?}"))),
+    }
+}
+
+/// Names that a collation, a pattern, a trim or a path might confuse are locked at once.
+pub(super) async fn names_differ_byte_for_byte(subject: &mut impl Subject) -> Checked {
+    const PROMISE: &str = "names differ byte for byte";
+    let longest = "x".repeat(ResourceName::MAX_BYTES);
+    let nearly = format!("{}y", "x".repeat(ResourceName::MAX_BYTES - 1));
+    let widest = "🐢".repeat(ResourceName::MAX_BYTES / 4);
+    let names = [
+        "a", "A", "a ", " a", "ａ", "á", "a\u{301}", "ss", "ß", "i", "İ", "a/b", "a%2Fb", "a%2fb",
+        "a_b", "a%b", "a*b", "a'b", "a\"b", "a\\b", "a{b", "a}b", "{a}", "a;--", "$1", "?", "...",
+        "null", "1", "01", "1.0", "żółw", "🐢", &longest, &nearly, &widest,
+    ];
+    let backend = subject.connect();
+    let mut locks = Vec::new();
+    for name in names {
+        let name: ResourceName = name.parse().expect("the suite's names are valid");
+        let held = acquire_free(PROMISE, &backend, &name, long()).await?;
+        locks.push((name, held));
+    }
+    for (name, held) in &locks {
+        if !release(PROMISE, &backend, name, held).await? {
+            return Err(violation(PROMISE, format!("the lock `{name}` was not held")));
+        }
+    }
+    Ok(())
+}
+
+/// A lease whose deadline counts from a later moment outlives its lock.
+pub(super) async fn deadline_counts_from_before_the_request(subject: &mut impl Subject) -> Checked {
+    const PROMISE: &str = "the deadline counts from before the request";
+    let (backend, name) = (subject.connect(), new_name("asked"));
+    // The first request connects.
+    let status = backend.status(&name).await;
+    status.map_err(|error| failed(PROMISE, &error))?;
+    let disturbed = |error| violation(PROMISE, format!("the service was not paused: {error}"));
+    subject.pause().await.map_err(disturbed)?;
+    let holder = Holder::random();
+    let trying = try_once(&backend, &name, &holder, long(), Order::Unordered);
+    let resuming = async {
+        // The try is sent by now, because it was polled first.
+        tokio::time::sleep(backend.answer_timeout() / 4).await;
+        let before = Moment::now();
+        (before, subject.resume().await)
+    };
+    let (tried, (resumed, outcome)) = tokio::join!(biased; trying, resuming);
+    outcome.map_err(disturbed)?;
+    let held = tried.map_err(|error| failed(PROMISE, &error))?;
+    let held = held.ok_or_else(|| violation(PROMISE, "the lock is not free"))?;
+    match held.asked < resumed {
+        true => Ok(()),
+        false => Err(violation(PROMISE, "the request was sent earlier than it says")),
+    }
+}

@@ -1,0 +1,165 @@
+//! Requests that are dropped, and a service that is paused or stopped.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use fence::Holder;
+use tokio::time::{sleep, timeout};
+
+use super::{
+    Checked, Subject, Violation,
+    subject::Failure,
+    try_lock::{PATIENCE, acquire_free, acquire_when_free, failed, long, new_name, release},
+    violation,
+};
+use crate::{
+    Moment, Order,
+    backend::{Backend, BackendError, BackendFuture},
+};
+
+/// A future that is dropped if it has not ended after so many polls.
+struct Dropped<F> {
+    future: F,
+    /// At least 1.
+    polls: usize,
+}
+
+impl<F: Future + Unpin> Future for Dropped<F> {
+    /// `None` if the future did not end in time.
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.polls -= 1;
+        match Pin::new(&mut self.future).poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if self.polls == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// Each request is dropped at each of its awaits. To the service, this is a lost reply.
+pub(super) async fn dropped_requests_leave_nothing_behind<S: Subject>(subject: &mut S) -> Checked {
+    const PROMISE: &str = "a dropped request leaves nothing behind";
+    let (backend, other) = (subject.connect(), subject.connect());
+    // 1. A dropped try is undone by a release without a token.
+    let name = new_name("dropped");
+    for polls in 1.. {
+        let holder = Holder::random();
+        let trying = backend.try_acquire(&name, &holder, long(), Order::Unordered);
+        let tried = Dropped { future: trying, polls }.await;
+        if !S::UNDOES_BY_ITSELF || tried.is_none() {
+            let undone = backend.release(&name, &holder, None).await;
+            undone.map_err(|error| failed(PROMISE, &error))?;
+        } else if let Some(Ok(crate::backend::Attempt::Granted { ownership, token, .. })) = &tried {
+            let undone = backend.release(&name, &ownership.holder, Some(*token)).await;
+            undone.map_err(|error| failed(PROMISE, &error))?;
+        }
+        let held = acquire_when_free(PROMISE, &other, &name, long()).await?;
+        release(PROMISE, &other, &name, &held).await?;
+        if tried.is_some() {
+            break;
+        }
+    }
+    // 2. A dropped renewal, reissue and release may be repeated.
+    for polls in 1.. {
+        let held = acquire_when_free(PROMISE, &backend, &name, long()).await?;
+        let (own, token) = (&held.ownership, held.token);
+        let renewal = Dropped { future: backend.renew(&name, own, long()), polls }.await;
+        let renewed = backend.renew(&name, own, long()).await;
+        if renewed.map_err(|error| failed(PROMISE, &error))? != Some(token) {
+            return Err(violation(PROMISE, "a renewal can't be repeated"));
+        }
+        let reissue = Dropped { future: backend.reissue(&name, own, token), polls }.await;
+        let reissued = backend.reissue(&name, own, token).await;
+        let reissued = reissued.map_err(|error| failed(PROMISE, &error))?;
+        if reissued <= Some(token) {
+            return Err(violation(PROMISE, "a reissue can't be repeated"));
+        }
+        let releasing = backend.release(&name, &own.holder, reissued);
+        let dropped = Dropped { future: releasing, polls }.await;
+        let released = backend.release(&name, &own.holder, reissued).await;
+        released.map_err(|error| failed(PROMISE, &error))?;
+        if renewal.is_some() && reissue.is_some() && dropped.is_some() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// A request to a paused service may still be carried out. So its outcome is unknown.
+pub(super) async fn paused_service_is_unavailable<S: Subject>(subject: &mut S) -> Checked {
+    const PROMISE: &str = "the outcome of a request to a paused service is unknown";
+    let disturbed = |error: Failure| violation(PROMISE, error);
+    let (backend, name) = (subject.connect(), new_name("paused"));
+    let (holder, kept) = (Holder::random(), new_name("kept"));
+    let own = acquire_free(PROMISE, &backend, &kept, long()).await?;
+    subject.pause().await.map_err(disturbed)?;
+    let tried = backend.try_acquire(&name, &holder, long(), Order::Unordered);
+    unavailable(PROMISE, &backend, tried).await?;
+    unavailable(PROMISE, &backend, backend.renew(&kept, &own.ownership, long())).await?;
+    unavailable(PROMISE, &backend, backend.status(&kept)).await?;
+    subject.resume().await.map_err(disturbed)?;
+    // The try may be carried out now. A release that is sent later undoes it.
+    if !S::UNDOES_BY_ITSELF {
+        until_answered(PROMISE, || backend.release(&name, &holder, None)).await?;
+    }
+    acquire_when_free(PROMISE, &backend, &name, long()).await?;
+    let renewed = until_answered(PROMISE, || backend.renew(&kept, &own.ownership, long())).await?;
+    match renewed {
+        Some(token) if token == own.token => Ok(()),
+        other => Err(violation(PROMISE, format!("the lease became {other:?}"))),
+    }
+}
+
+pub(super) async fn stopped_service_is_unavailable(subject: &mut impl Subject) -> Checked {
+    const PROMISE: &str = "a stopped service is unavailable, until it is back";
+    let disturbed = |error: Failure| violation(PROMISE, error);
+    let (backend, name) = (subject.connect(), new_name("stopped"));
+    let held = acquire_free(PROMISE, &backend, &name, long()).await?;
+    release(PROMISE, &backend, &name, &held).await?;
+    subject.stop().await.map_err(disturbed)?;
+    let holder = Holder::random();
+    let tried = backend.try_acquire(&name, &holder, long(), Order::Unordered);
+    unavailable(PROMISE, &backend, tried).await?;
+    let tried = subject.connect();
+    let trying = tried.try_acquire(&name, &holder, long(), Order::Unordered);
+    unavailable(PROMISE, &tried, trying).await?;
+    subject.start().await.map_err(disturbed)?;
+    acquire_when_free(PROMISE, &backend, &name, long()).await.map(drop)
+}
+
+/// Checks that a request ends in time, without an answer.
+async fn unavailable<T: std::fmt::Debug>(
+    promise: &'static str,
+    backend: &impl Backend,
+    request: BackendFuture<'_, T>,
+) -> Checked {
+    // A request may have to connect first, and to ask more than one server.
+    let limit = backend.answer_timeout() * 10 + Duration::from_secs(1);
+    match timeout(limit, request).await {
+        Ok(Err(BackendError::Unavailable(_))) => Ok(()),
+        Ok(answer) => Err(violation(promise, format!("the answer is {answer:?}"))),
+        Err(_) => Err(violation(promise, format!("a request takes longer than {limit:?}"))),
+    }
+}
+
+/// Repeats a request until it is answered.
+async fn until_answered<'a, T>(
+    promise: &'static str,
+    request: impl Fn() -> BackendFuture<'a, T>,
+) -> Result<T, Violation> {
+    let begun = Moment::now();
+    loop {
+        match request().await {
+            Ok(answer) => return Ok(answer),
+            Err(BackendError::Unavailable(_)) if begun.elapsed() < PATIENCE => {
+                sleep(Duration::from_millis(10)).await;
+            }
+            Err(error) => return Err(failed(promise, &error)),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Each lock service passes the suite of the library, and a backend that breaks a promise fails it.
+
+mod broken;
+mod services;
+
+use futures_util::future::join_all;
+use lock_client::conformance::check;
+
+use self::{
+    broken::{Broken, Fault},
+    services::{Cluster, Nodes, OneRedis, Primary},
+};
+
+#[tokio::test]
+async fn redis_keeps_all_promises() {
+    check(&mut OneRedis::start().await).await.unwrap();
+}
+
+#[tokio::test]
+async fn redis_behind_sentinels_keeps_all_promises() {
+    check(&mut Primary::start().await).await.unwrap();
+}
+
+#[tokio::test]
+async fn redis_cluster_keeps_all_promises() {
+    check(&mut Cluster::start().await).await.unwrap();
+}
+
+#[tokio::test]
+async fn redlock_keeps_all_promises() {
+    check(&mut Nodes::start().await).await.unwrap();
+}
+
+/// The negative control: each fault is found, and named by the promise that it breaks.
+#[tokio::test]
+async fn backend_that_breaks_a_promise_fails() {
+    let faults = [
+        (Fault::GrantsTwice, "one holder at a time"),
+        (Fault::ForgetsTokens, "each token is higher than the last"),
+        (Fault::LowercasesNames, "names differ byte for byte"),
+        (Fault::CountsFromTheReply, "the deadline counts from before the request"),
+        (Fault::ForgetsHolders, "a repeated try returns the same grant, and sets the full ttl"),
+        (Fault::RenewsNothing, "a renewal sets the full ttl, and returns the token"),
+        (Fault::RenewsExpiredLeases, "an expired lease is not renewed"),
+        (
+            Fault::ReissuesTheSame,
+            "a reissue returns a higher token, and later grants stay above it",
+        ),
+        (Fault::ReleasesOthers, "only the holder releases"),
+        (Fault::LosesNotifications, "a release notifies the waiter"),
+        (Fault::IgnoresOrder, "the queue is fair"),
+        (Fault::OvertakesTries, "a dropped request leaves nothing behind"),
+        (Fault::TakesSilenceForNo, "the outcome of a request to a paused service is unknown"),
+        (Fault::NeverGivesUp, "a stopped service is unavailable, until it is back"),
+    ];
+    let checked = faults.map(async |(fault, promise)| {
+        let checked = check(&mut Broken::start(fault).await).await;
+        let violation = checked.expect_err(&format!("{fault:?} is not found"));
+        assert_eq!(violation.promise, promise, "{fault:?}: {violation}");
+    });
+    join_all(checked).await;
+}
