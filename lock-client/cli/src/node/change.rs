@@ -7,7 +7,7 @@ use lock_client::{
     redis::Server,
     redlock::operator::{Cluster, Operator, State, View},
 };
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 use super::admit::message;
 use crate::{
@@ -18,19 +18,22 @@ use crate::{
     stdout::print,
 };
 
-/// How often the command looks whether the added nodes vote.
-const INTERVAL: Duration = Duration::from_secs(2);
+/// The time between two looks whether the added nodes vote.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) const HELP: &str = "\
 Replaces members (--remove OLD --add NEW), or makes three nodes five (--add NEW --add NEW). There \
 can't be fewer members than before, and their number is odd. --redis names the present members; a \
 majority of them must answer. An added node is one Redis with nothing of another cluster.
 
-First, the old members decide on the change; each that accepts it refuses to vote on the old terms. \
+First, the old members decide on the change; each that accepts it refuses votes in the old epoch. \
 The members that stay vote on. Then the command waits for the longest ttl, copies the counters to \
-each added node, and lets it vote. Leases continue. Until the added nodes vote, a majority of the \
-new members must be old ones that answer and do not restart: when three nodes become five, all \
-three. SIGINT and SIGTERM end the command. If it was interrupted, run it again, or let node admit --watch finish it.
+each added node, and lets it vote. Until the added nodes vote, a majority of the new members must be \
+old ones that answer and do not restart: when three nodes become five, all three. SIGINT and SIGTERM \
+end the command. If it was interrupted, run it again, or let node admit --watch finish it.
+
+A lease continues if it stands on a majority of the new members. One that stands on two of three \
+nodes may end when three become five.
 
 Clients follow the change by themselves. Change their --redis, too, before so many of the old \
 members are gone that a new client finds no majority.
@@ -67,19 +70,18 @@ impl Change {
         let messages = Messages::new();
         let members = operator.change_members(&self.add, &self.remove).await?;
         messages.print(format!("the members are now {}", members.join(", ")));
-        let cluster = self.until_added_vote(&operator, &messages).await?;
-        print(&cluster)
+        // A watcher elsewhere may admit the added nodes first. So both are awaited: an admission by
+        // this one, which is never interrupted, and the votes.
+        tokio::select! {
+            failed = admit_all(&operator, &messages) => failed,
+            cluster = self.until_added_vote(&operator) => print(&cluster?),
+        }
     }
 
-    /// Admits the nodes that were added. A watcher may do that at the same time.
-    async fn until_added_vote(
-        &self,
-        operator: &Operator,
-        messages: &Messages,
-    ) -> Result<Cluster, Failure> {
+    /// Waits until the nodes that were added vote.
+    async fn until_added_vote(&self, operator: &Operator) -> Result<Cluster, Failure> {
         let added = self.add.iter().map(|url| Ok(Server::open(url)?.to_string()));
         let added = added.collect::<Result<Vec<_>, Failure>>()?;
-        let mut watcher = operator.watch();
         loop {
             let seen = operator.inspect().await;
             let votes = |node: &String| {
@@ -89,9 +91,15 @@ impl Change {
             if added.iter().all(votes) {
                 return Ok(seen.cluster);
             }
-            if let Ok(event) = timeout(INTERVAL, watcher.next()).await {
-                messages.print(message(&event?));
-            }
+            sleep(INTERVAL).await;
         }
+    }
+}
+
+/// Admits the nodes without a vote, and reports each step. It ends only by an error.
+async fn admit_all(operator: &Operator, messages: &Messages) -> Result<(), Failure> {
+    let mut watcher = operator.watch();
+    loop {
+        messages.print(message(&watcher.next().await?));
     }
 }

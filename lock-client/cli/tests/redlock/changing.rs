@@ -111,6 +111,23 @@ async fn held_lock_outlasts_a_replacement_and_growth() {
     run.signal(Signal::TERM).unwrap();
 }
 
+/// Each look at the nodes waits for the answer of the removed one, and no other watcher runs.
+#[tokio::test]
+async fn member_that_hangs_is_replaced() {
+    let mut nodes = nodes(4, TTL).await;
+    nodes.0[1].process().pause().await.unwrap();
+    let folder = TempDir::new().unwrap();
+    let [one, three] = [1, 3].map(|node| nodes.0[node].url());
+    let mut change = without_terminal(LOCK_CLIENT);
+    // Long enough for a look to last longer than the pause after it.
+    change.args(["node", "change", "--answer-timeout", "300ms"]);
+    change.args(["--redis", &urls(&nodes, &[0, 1, 2]), "--remove", &one, "--add", &three]);
+    let mut change = Process::spawn("change", &change, folder.path()).unwrap();
+    let code = change.exit(PATIENCE).await.map(|status| status.code());
+    assert_eq!(code.ok().flatten(), Some(0), "{:?}", change.stderr());
+    assert_eq!(status(&nodes, &[0, 2, 3]).await.0, ["voting"; 3]);
+}
+
 /// The watcher may admit the new node first.
 #[tokio::test]
 async fn change_ends_while_a_watcher_runs() {
