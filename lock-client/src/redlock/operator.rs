@@ -130,15 +130,15 @@ impl Operator {
         view::inspect_with_counters(&self.places).await
     }
 
-    /// Tries all scripts on one node that may vote, on a lock of this name: grants, seals, renews,
-    /// raises and releases it. Nodes are numbered as [`inspect`](Self::inspect) returns them. With several nodes, a
-    /// failure on one of them would go unnoticed.
+    /// Tries all scripts on the node at this address, which may vote, on a lock of this name: grants,
+    /// seals, renews, raises and releases it. With several nodes, a failure on one of them would go
+    /// unnoticed. No other node is asked.
     ///
     /// # Errors
     /// The step that failed, and the reason.
     pub async fn try_lock_on(
         &self,
-        node: usize,
+        node: &str,
         name: &ResourceName,
         ttl: Ttl,
     ) -> Result<(), String> {

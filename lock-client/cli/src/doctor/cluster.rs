@@ -40,7 +40,7 @@ pub(super) async fn examine(
         findings.push(locking::majority_locking(locks, &name, ttl).await);
     }
     let mut nodes = Vec::new();
-    for (n, view) in seen.nodes.iter().enumerate() {
+    for view in &seen.nodes {
         let url = urls.iter().find(|url| is_at(url, view));
         let connected = match url {
             Some(url) => connection::connect(url).await.ok(),
@@ -50,7 +50,7 @@ pub(super) async fn examine(
             None => None,
             Some(mut server) => {
                 let locked = match view.state {
-                    State::Voting => Some(operator.try_lock_on(n, &name, ttl).await),
+                    State::Voting => Some(operator.try_lock_on(&view.node, &name, ttl).await),
                     _ => None,
                 };
                 examine_node(&mut server, view, locked, &name).await.ok()

@@ -91,6 +91,22 @@ impl Places {
         self.added.extend(urls);
     }
 
+    /// Connects to the server at an address, and to no other.
+    pub(super) async fn connect_at(&self, address: &str) -> Answer {
+        let known = self.named.iter().chain(&self.added).find(|url| url.address == address);
+        let url = match known {
+            Some(url) => Some(url.clone()),
+            None => self.named.first().and_then(|first| first.at(address)),
+        };
+        match url {
+            Some(url) => self.connect(&url).await,
+            None => Err(PeerError {
+                address: address.to_owned(),
+                reason: "this is no address of a server".to_owned(),
+            }),
+        }
+    }
+
     /// Connects to a server, by its URL.
     pub(super) async fn connect(&self, url: &NodeUrl) -> Answer {
         Peer::connect(url, self.limits).await

@@ -20,15 +20,11 @@ use crate::{
 /// Grants, seals, renews, raises and releases a lock on one node that may vote.
 pub(super) async fn try_lock(
     places: &Places,
-    node: usize,
+    node: &str,
     name: &ResourceName,
     ttl: Ttl,
 ) -> Result<(), String> {
-    let mut answers = places.connect_all().await;
-    if node >= answers.members.len() {
-        return Err("there is no such node".to_owned());
-    }
-    let peer = answers.members.swap_remove(node);
+    let peer = places.connect_at(node).await;
     let peer = peer.map_err(|error| format!("can't connect: {error}"))?;
     let record = peer.record.ok_or("it belongs to no cluster")?;
     let member = Membership { run_id: peer.run_id, address: record.address, epoch: record.epoch };
