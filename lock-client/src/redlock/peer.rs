@@ -97,14 +97,6 @@ impl Peer {
         persistence.map_err(|error| self.error(&error))
     }
 
-    /// Whether the node is a single Redis: not a replica, and not part of a Cluster.
-    pub(super) async fn is_single(&mut self) -> Result<bool, PeerError> {
-        let info = redis::cmd("INFO").query_async(&mut self.connection).await;
-        let info: String = info.map_err(|error| self.error(&error))?;
-        let has = |field: &str| info.lines().any(|line| line == field);
-        Ok(has("redis_mode:standalone") && has("role:master"))
-    }
-
     pub(super) fn error(&self, error: &RedisError) -> PeerError {
         PeerError::new(&self.address, error)
     }

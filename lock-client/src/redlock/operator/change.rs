@@ -129,12 +129,7 @@ fn members_after(
 
 /// Checks that a node can be added to a cluster.
 async fn check_addition(peer: &mut Peer, current: &Epoch) -> Result<(), OperatorError> {
-    if !peer.is_single().await? {
-        return Err(OperatorError::Invalid(format!(
-            "{} is a replica, or part of a Redis Cluster: each node must be a single Redis",
-            peer.address
-        )));
-    }
+    peer.check_single().await?;
     match peer.cluster() {
         Some(other) if other != current.cluster => Err(OperatorError::Invalid(format!(
             "{} belongs to cluster {other}: to move it, delete its key {} first",

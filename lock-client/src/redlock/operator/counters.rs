@@ -13,7 +13,7 @@ use crate::{
 /// About how many counters make a batch.
 const BATCH: usize = 500;
 
-static RAISE_COUNTERS: Script = script!("raise_counters.lua");
+static RAISE_COUNTERS: Script = script!("../raise_counter.lua", "raise_counters.lua");
 
 /// A scan of the counters of a node.
 pub(super) struct Counters {

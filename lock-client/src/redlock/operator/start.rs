@@ -50,12 +50,7 @@ pub(super) async fn start_cluster(places: &Places, max_ttl: Ttl) -> Result<Clust
     // 2. Sort them, because every operator must take them in the same order.
     peers.sort_unstable_by(|one, other| one.run_id.cmp(&other.run_id));
     for peer in &mut peers {
-        if !peer.is_single().await? {
-            return Err(OperatorError::Invalid(format!(
-                "{} is a replica, or part of a Redis Cluster: each node must be a single Redis",
-                peer.address
-            )));
-        }
+        peer.check_single().await?;
     }
 
     // 3. Prepare all nodes, unless an interrupted start has prepared them and admitted the first.
