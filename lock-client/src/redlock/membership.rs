@@ -2,9 +2,10 @@
 //!
 //! A node that has lost counters must not vote. So each node keeps a record: the cluster that
 //! admitted it, the epoch in which it takes part, and the process that was admitted. The process is
-//! known by its `run_id`, which Redis creates anew at each start. A process with another `run_id` has no vote: it may have come
-//! up with nothing, or with an old file, which restores the record together with old counters.
-//! Settings prove nothing here: a file that was switched off meanwhile also brings both back.
+//! known by its `run_id`, which Redis creates anew at each start. A process with another `run_id`
+//! has no vote: it may have come up with nothing, or with an old file, which restores the record
+//! together with old counters. Settings prove nothing here: a file that was switched off meanwhile
+//! also brings both back.
 
 use std::collections::HashMap;
 

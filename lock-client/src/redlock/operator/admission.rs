@@ -125,7 +125,7 @@ impl PendingAdmission<'_> {
                     ballots = ballots.max(&record.ballots);
                     previous = previous.or(record.previous);
                 }
-                Err(error) => voters.others.push(error.to_string()),
+                Err(error) => voters.reasons.push(error.to_string()),
             }
             if copied == self.epoch.majority() {
                 let record = Record {

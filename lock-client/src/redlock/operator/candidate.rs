@@ -18,20 +18,20 @@ use crate::{
 pub(super) struct Candidate {
     /// Its node's address, without a password.
     pub(super) address: String,
-    /// The address among the members, as the record says that it came up with.
+    /// The member's address in the record that the process started with.
     member: Option<String>,
     pub(super) run_id: String,
     /// The cluster in that record.
     cluster: Option<String>,
-    /// When it was first seen. Whatever its node voted for as another process was sent before.
+    /// When it was first seen. All votes of the earlier process were sent before this moment.
     seen: Moment,
 }
 
 /// The nodes that may vote in the current epoch.
 pub(super) struct Voters {
     pub(super) peers: Vec<Peer>,
-    /// Why each of the others may not vote.
-    pub(super) others: Vec<String>,
+    /// Why each of the other nodes may not vote.
+    pub(super) reasons: Vec<String>,
     /// How many of them are a majority.
     pub(super) majority: usize,
 }
@@ -87,7 +87,7 @@ impl Voters {
     /// Selects the nodes that may vote in the current epoch.
     pub(super) fn select(answers: Answers) -> Self {
         let majority = answers.majority();
-        let mut others = Vec::new();
+        let mut reasons = Vec::new();
         let mut peers: Vec<Peer> = Vec::new();
         // A process has one vote, however it was reached.
         let mut processes = HashSet::new();
@@ -99,10 +99,10 @@ impl Voters {
                 {
                     peers.push(peer);
                 }
-                answer => others.push(why_no_vote(&answer)),
+                answer => reasons.push(why_no_vote(&answer)),
             }
         }
-        Self { peers, others, majority }
+        Self { peers, reasons, majority }
     }
 
     /// Whether they are a majority of the members. Fewer may lack an issued token.
@@ -116,7 +116,7 @@ impl Voters {
             "{node} can't be admitted: to know all issued tokens, {} of the other nodes must be \
              able to vote ({}). If they don't come back with their vote, a person must decide: {}",
             self.majority,
-            self.others.join("; "),
+            self.reasons.join("; "),
             how_to_start_anew()
         ))
     }

@@ -81,8 +81,8 @@ pub(super) async fn start_cluster(places: &Places, max_ttl: Ttl) -> Result<Clust
     })
 }
 
-/// Returns the epoch of a cluster whose start was interrupted after a node was admitted; `None` if no node was
-/// admitted and all can be prepared.
+/// Returns the epoch of a cluster whose start was interrupted after a node was admitted. `None` if no
+/// node was admitted, and all can be prepared.
 fn interrupted_start(peers: &[Peer], max_ttl: Ttl) -> Result<Option<Epoch>, OperatorError> {
     let admitted = |peer: &Peer| {
         let record = peer.record.as_ref()?;

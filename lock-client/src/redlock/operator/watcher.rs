@@ -1,7 +1,7 @@
 //! The service that gives restarted nodes their vote back.
 //!
-//! An admission needs no decision of a person as long as a majority of the nodes votes: what these
-//! know is all that was issued. So the watcher admits each process that it has seen without a vote
+//! An admission needs no decision of a person as long as a majority of the nodes votes: together
+//! they know every issued token. So the watcher admits each process that it has seen without a vote
 //! for the longest ttl. It keeps the time for each process: a node that restarts again is another
 //! process, whose wait starts anew. With fewer voters than a majority, it reports that a person must
 //! decide, and continues to watch.
@@ -42,7 +42,7 @@ pub struct Watcher<'a> {
     candidates: HashMap<String, Watched>,
     /// The change that began the epoch to which they are admitted.
     epoch: Option<String>,
-    /// Why each node is left alone that neither votes nor can be admitted.
+    /// The nodes that can't be admitted, and why.
     left_alone: HashMap<String, String>,
     lacks_majority: bool,
     /// What was seen and not yet returned.
