@@ -2,8 +2,15 @@
 
 use std::time::Duration;
 
-use lock_client::{Locks, redlock::Redlock};
+use lock_client::{
+    Locks, Ttl,
+    redlock::{
+        Redlock,
+        operator::{Operator, State, WatchEvent},
+    },
+};
 use testbed::{NodeKind, Proxy, Redis, RedlockNodes, proxy::ReconnectingProxy, wait::until_async};
+use tokio::time::timeout;
 
 use super::cluster::{COUNTER, set_counters};
 use crate::{lock_service::tried, names::name, start_cluster::start_cluster};
@@ -83,4 +90,80 @@ async fn node_behind_a_proxy_that_ends_connections_has_no_vote_after_a_restart()
     let (first, second) = tokens(&mut nodes, proxy.url("redis")).await;
     assert_eq!(first, HIGH + 1);
     assert!(second.is_err(), "{second:?}");
+}
+
+/// The members' addresses are those of the proxies at which the cluster was started. The first node
+/// is behind another proxy now.
+#[tokio::test]
+async fn member_that_restarts_behind_another_proxy_is_admitted_in_every_epoch() {
+    let mut nodes = RedlockNodes::start(&[NodeKind::DURABLE; 4]).await.unwrap();
+    let proxy = Proxy::start(nodes.nodes()[0].socket()).await.unwrap();
+    let [_, second, third, fourth] = nodes.urls().try_into().unwrap();
+    let mut operator = Operator::new(&[proxy.url("redis"), second.clone(), third.clone()]).unwrap();
+    operator.start_cluster(Ttl::new(Duration::from_millis(500)).unwrap()).await.unwrap();
+    operator.change_members(&[&fourth], &[&third]).await.unwrap();
+    until_admitted(&operator).await;
+    drop((operator, proxy));
+
+    let proxy = Proxy::start(nodes.nodes()[0].socket()).await.unwrap();
+    let operator = Operator::new(&[proxy.url("redis"), second, fourth]).unwrap();
+    assert_eq!(operator.inspect().await.cluster.voting, 3);
+    nodes.nodes_mut()[0].restart().await.unwrap();
+    let seen = operator.inspect().await;
+    assert_eq!(seen.nodes[0].state, State::Restarted, "{seen:?}");
+    until_admitted(&operator).await;
+    let seen = operator.inspect().await;
+    assert_eq!((seen.cluster.epoch, seen.cluster.voting), (Some(2), 3));
+}
+
+/// A node that hangs would hold up the trial of each other node.
+#[tokio::test]
+async fn trial_on_a_node_asks_no_other_node() {
+    let nodes = RedlockNodes::start(&[NodeKind::FORGETFUL; 3]).await.unwrap();
+    let mut proxies = Vec::new();
+    for node in nodes.nodes() {
+        proxies.push(Proxy::start(node.socket()).await.unwrap());
+    }
+    let urls: Vec<_> = proxies.iter().map(|proxy| proxy.url("redis")).collect();
+    let operator = Operator::new(&urls).unwrap();
+    operator.start_cluster(Ttl::new(Duration::from_secs(60)).unwrap()).await.unwrap();
+    let asked = || proxies.iter().map(|proxy| proxy.requests("HGETALL")).collect::<Vec<_>>();
+    let before = asked();
+    let node = proxies[1].address().to_string();
+    operator.try_lock_on(&node, &name("r"), Ttl::new(PATIENCE).unwrap()).await.unwrap();
+    assert_eq!(asked(), [before[0], before[1] + 1, before[2]]);
+}
+
+/// Its record says that it is the member. The member itself answers at its address, and two
+/// processes that vote as one member would be two voters.
+#[tokio::test]
+async fn copy_of_a_member_is_not_admitted_while_the_member_answers() {
+    let mut nodes = RedlockNodes::start(&[NodeKind::DURABLE; 3]).await.unwrap();
+    start_cluster(&nodes, Duration::from_millis(500)).await;
+    let copy = Redis::replica_of(&nodes.nodes()[0]).await.unwrap();
+    copy.catch_up(&nodes.nodes()[0]).await.unwrap();
+    copy.promote().await.unwrap();
+    nodes.nodes_mut()[0].restart().await.unwrap();
+    let [first, second, third] = nodes.urls().try_into().unwrap();
+    let operator = Operator::new(&[copy.redis().url(), second, third]).unwrap();
+    until_admitted(&operator).await;
+    let seen = operator.inspect().await;
+    assert_eq!((seen.cluster.nodes, seen.cluster.voting), (3, 3), "{seen:?}");
+    let admitted = seen.nodes.iter().find(|view| first.ends_with(&view.node)).unwrap();
+    assert_eq!(admitted.state, State::Voting);
+    let copied = seen.nodes.iter().find(|view| copy.redis().url().ends_with(&view.node)).unwrap();
+    assert_eq!(copied.state, State::Restarted);
+}
+
+/// Waits until a node is admitted.
+async fn until_admitted(operator: &Operator) {
+    let mut watcher = operator.watch();
+    let admitted = async {
+        loop {
+            if let WatchEvent::Admitted { .. } = watcher.next().await.unwrap() {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, admitted).await.unwrap();
 }
