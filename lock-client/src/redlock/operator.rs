@@ -67,14 +67,16 @@ impl Operator {
         start::start_cluster(&self.places, max_ttl).await
     }
 
-    /// Requests the admission of the node at this URL, whose password may be left out. A node
-    /// without a vote is not changed until [`PendingAdmission::finish`].
+    /// Requests the admission of the node at this URL, whose password may be left out. Finishes a
+    /// change of the members first, if it is half done. A node without a vote is not admitted until
+    /// [`PendingAdmission::finish`].
     ///
     /// # Errors
     /// - [`OperatorError::Invalid`] if the URL names none of the cluster's nodes, or if two URLs
     ///   lead to one server.
     /// - [`OperatorError::Unavailable`] if the node does not answer or belongs to another cluster,
-    ///   or if fewer than a majority of other nodes may vote.
+    ///   if fewer than a majority of other nodes may vote, or if a change of the members is half done
+    ///   and can't be finished.
     ///
     /// # Cancellation safety
     /// It is safe to drop this future.
@@ -92,6 +94,10 @@ impl Operator {
     ///
     /// If it was interrupted, call it again. If another change is half done, it is finished
     /// instead.
+    ///
+    /// After an error, the change may be half done, and may even be decided: a member may have
+    /// accepted it although its answer was lost. The error says so. Call it again then, or
+    /// [watch](Self::watch) the nodes, which finishes the change.
     ///
     /// # Errors
     /// - [`OperatorError::Invalid`] if there would be fewer members than now, or an even number; if
@@ -111,7 +117,7 @@ impl Operator {
     }
 
     /// Watches all nodes, and admits each one that restarts, once everything has expired that it may
-    /// have voted for.
+    /// have voted for. Finishes a change of the members that is half done.
     pub fn watch(&self) -> Watcher<'_> {
         Watcher::new(&self.places)
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::{
     candidate::{Candidate, Voters, not_a_member},
+    change::connect_after_changes,
     counters,
     error::OperatorError,
     places::Places,
@@ -64,8 +65,7 @@ impl<'a> Admission<'a> {
     pub(super) async fn request(places: &'a Places, node: &str) -> Result<Self, OperatorError> {
         let url =
             NodeUrl::parse(node).map_err(|error| OperatorError::Invalid(error.to_string()))?;
-        let mut answers = places.connect_all().await;
-        answers.check_distinct()?;
+        let mut answers = connect_after_changes(places).await?;
         let Some(position) = answers.position(&url.address) else {
             return Err(not_a_member(&url.address, answers.epoch.as_ref()));
         };

@@ -22,7 +22,6 @@ use tokio::time::sleep;
 
 use super::{
     candidate::why_no_vote,
-    error::OperatorError,
     places::{Answer, Places},
 };
 use crate::{
@@ -64,27 +63,38 @@ struct Accepted {
     members: Vec<String>,
 }
 
+/// No change is decided, as far as this operator knows.
+pub(super) struct Undecided {
+    pub(super) reason: String,
+    /// Whether a member may have accepted a change. Then a majority may have, or may do so later.
+    pub(super) may_be_half_done: bool,
+}
+
 /// Decides which change ends an epoch, and returns the epoch that it begins. That is the proposed
 /// one, unless another may have been decided before.
 pub(super) async fn decide(
     places: &Places,
     old: &Previous,
     proposal: &Epoch,
-) -> Result<Epoch, OperatorError> {
+) -> Result<Epoch, Undecided> {
     let proposer = fastrand::u128(..);
     let mut number = 1;
+    let mut may_be_half_done = false;
     for _ in 0..MOST_BALLOTS {
         // Digits alone, and always as many: Redis orders text by its locale.
         let ballot = format!("{number:0DIGITS$}{proposer:039}");
-        match run_ballot(places, old, proposal, &ballot).await? {
-            Ballot::Decided(epoch) => return Ok(epoch),
-            Ballot::Overtaken(by) => number = number.max(number_of(&by)) + 1,
+        match run_ballot(places, old, proposal, &ballot, &mut may_be_half_done).await {
+            Ok(Ballot::Decided(epoch)) => return Ok(epoch),
+            Ok(Ballot::Overtaken(by)) => number = number.max(number_of(&by)) + 1,
+            Err(reason) => return Err(Undecided { reason, may_be_half_done }),
         }
         sleep(LONGEST_PAUSE.mul_f64(fastrand::f64())).await;
     }
-    Err(OperatorError::Unavailable(
-        "other operators change the members at the same time: try again".to_owned(),
-    ))
+    let reason = format!(
+        "in {MOST_BALLOTS} ballots, no majority of the old members accepted one change: they restart \
+         or do not answer, or other operators change the members at the same time"
+    );
+    Err(Undecided { reason, may_be_half_done })
 }
 
 /// The result of one ballot.
@@ -94,12 +104,17 @@ enum Ballot {
     Overtaken(String),
 }
 
+/// Runs one ballot, and notes if a member may have accepted a change.
+///
+/// # Errors
+/// The reason why no ballot can succeed now.
 async fn run_ballot(
     places: &Places,
     old: &Previous,
     proposal: &Epoch,
     ballot: &str,
-) -> Result<Ballot, OperatorError> {
+    may_be_half_done: &mut bool,
+) -> Result<Ballot, String> {
     let majority = majority(old.members.len());
 
     // 1. A majority of the old members promises to accept no lower ballot.
@@ -116,6 +131,7 @@ async fn run_ballot(
             Err(error) => failed.push(error.to_string()),
         }
     }
+    *may_be_half_done |= !accepted.is_empty();
     if promised.len() < majority {
         return match overtaken {
             Some(by) => Ok(Ballot::Overtaken(by)),
@@ -139,7 +155,9 @@ async fn run_ballot(
         }
     };
 
-    // 3. The nodes that have promised accept it, and close the old epoch.
+    // 3. The nodes that have promised accept it, and close the old epoch. A node may do so although
+    //    its answer is lost.
+    *may_be_half_done = true;
     let mut closed = Vec::new();
     for mut peer in promised {
         if let Ok(true) = close(&mut peer, old, &proposal, ballot).await {
@@ -189,17 +207,17 @@ async fn still_running(peers: Vec<Peer>) -> Vec<Peer> {
 
 /// Checks that a majority of the new members are old ones that vote. Until the others are admitted,
 /// nothing could be acquired without them, and nobody could be admitted.
-fn check_majority_stays(promised: &[Peer], proposal: &Epoch) -> Result<(), OperatorError> {
+fn check_majority_stays(promised: &[Peer], proposal: &Epoch) -> Result<(), String> {
     let stays = |peer: &&Peer| peer.admitted_as().is_some_and(|member| proposal.has_member(member));
     let staying = promised.iter().filter(stays).count();
     if staying >= proposal.majority() {
         return Ok(());
     }
-    Err(OperatorError::Unavailable(format!(
-        "the members can't be changed: {} of the members that stay must vote, and only {staying} do: \
-         wait until all members vote that were added before",
+    Err(format!(
+        "{} of the members that stay must vote, and only {staying} do: wait until all members vote \
+         that were added before",
         proposal.majority()
-    )))
+    ))
 }
 
 /// Asks a node for its promise.
@@ -250,9 +268,6 @@ fn number_of(ballot: &str) -> u64 {
     ballot.get(..DIGITS).and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
-fn too_few(majority: usize, failed: &[String]) -> OperatorError {
-    OperatorError::Unavailable(format!(
-        "the members can't be changed: {majority} of the old ones must vote ({})",
-        failed.join("; ")
-    ))
+fn too_few(majority: usize, failed: &[String]) -> String {
+    format!("{majority} of the old members must vote ({})", failed.join("; "))
 }

@@ -34,6 +34,8 @@ pub(super) struct Voters {
     pub(super) reasons: Vec<String>,
     /// How many of them are a majority.
     pub(super) majority: usize,
+    /// Why a change of the members that is half done could not be finished.
+    unfinished: Option<OperatorError>,
 }
 
 impl Candidate {
@@ -54,7 +56,7 @@ impl Candidate {
         epoch: Option<&Epoch>,
         voters: &Voters,
     ) -> Result<PendingAdmission<'a>, OperatorError> {
-        let Some(epoch) = epoch else { return Err(voters.too_few(&self.address)) };
+        let Some(epoch) = epoch else { return Err(voters.no_epoch(&self.address)) };
         if let Some(own) = &self.cluster
             && *own != epoch.cluster
         {
@@ -87,6 +89,7 @@ impl Voters {
     /// Selects the nodes that may vote in the current epoch.
     pub(super) fn select(answers: Answers) -> Self {
         let majority = answers.majority();
+        let unfinished = answers.unfinished;
         let mut reasons = Vec::new();
         let mut peers: Vec<Peer> = Vec::new();
         // A process has one vote, however it was reached.
@@ -102,7 +105,7 @@ impl Voters {
                 answer => reasons.push(why_no_vote(&answer)),
             }
         }
-        Self { peers, reasons, majority }
+        Self { peers, reasons, majority, unfinished }
     }
 
     /// Whether they are a majority of the members. Fewer may lack an issued token.
@@ -119,6 +122,20 @@ impl Voters {
             self.reasons.join("; "),
             how_to_start_anew()
         ))
+    }
+
+    /// The error that there is no epoch to which a node could be admitted.
+    fn no_epoch(&self, node: &str) -> OperatorError {
+        if !self.has_majority() {
+            return self.too_few(node);
+        }
+        self.unfinished.clone().unwrap_or_else(|| {
+            OperatorError::Unavailable(format!(
+                "{node} can't be admitted: no majority of the members votes in one epoch of one \
+                 cluster. Name all members, also those that were added: `lock-client node status` \
+                 shows which of them don't vote"
+            ))
+        })
     }
 }
 

@@ -17,15 +17,16 @@
 use fence::Holder;
 
 use super::{
-    ballot,
+    ballot::{self, Undecided},
     candidate::why_no_vote,
     error::OperatorError,
-    places::{Answer, Places, check_distinct},
+    places::{Answer, Answers, Places, check_distinct},
 };
 use crate::{
     redis::keys::Keys,
     redlock::{
         epoch::{Epoch, Previous},
+        membership::{Record, Standing},
         node_urls::NodeUrl,
         peer::Peer,
     },
@@ -42,9 +43,8 @@ pub(super) async fn change_members<U: AsRef<str>>(
     let mut answers = places.connect_all().await;
     answers.check_distinct()?;
     // A change may be half done. It can be finished, but only that one.
-    let was_half_done = answers.epoch.is_none();
+    let was_half_done = answers.epoch.is_none() && finish(places).await?.is_some();
     if was_half_done {
-        finish(places).await?;
         answers = places.connect_all().await;
     }
     let Some(current) = answers.epoch.clone() else { return Err(no_majority(&answers.members)) };
@@ -72,7 +72,7 @@ pub(super) async fn change_members<U: AsRef<str>>(
     let change = Holder::random().as_str().to_owned();
     let number = current.number + 1;
     let proposal = Epoch { number, change, members, ..current };
-    let decided = ballot::decide(places, &old, &proposal).await?;
+    let decided = ballot::decide(places, &old, &proposal).await.map_err(not_decided)?;
     if !is_wanted(&decided.members) {
         return Err(was_finished(&decided));
     }
@@ -80,16 +80,60 @@ pub(super) async fn change_members<U: AsRef<str>>(
     Ok(decided.members)
 }
 
-/// Finishes a change of the members that is half done: closes the old epoch on the old members that
-/// answer. Returns the epoch that the change begins.
-pub(super) async fn finish(places: &Places) -> Result<Epoch, OperatorError> {
-    let answers = places.connect_everywhere().await;
-    let records = answers.iter().flatten().filter_map(|peer| peer.record.as_ref());
-    let half_done = records.filter_map(|record| Some((record.previous.as_ref()?, &record.epoch)));
-    let Some((old, proposal)) = half_done.max_by_key(|(_, epoch)| epoch.number) else {
-        return Err(no_majority(&answers));
+/// Connects to all members. First finishes a change of them that is half done, or that a member has
+/// missed.
+pub(super) async fn connect_after_changes(places: &Places) -> Result<Answers, OperatorError> {
+    let mut answers = places.connect_all().await;
+    // A server that is named twice would be a voter twice.
+    answers.check_distinct()?;
+    if answers.epoch.is_none() || has_unfinished_change(&answers.members) {
+        match finish(places).await {
+            Ok(Some(_)) => answers = places.connect_all().await,
+            Ok(None) => {}
+            Err(error) => answers.unfinished = Some(error),
+        }
+    }
+    Ok(answers)
+}
+
+/// Whether a member has accepted a change that most of them have not, or has not accepted the last
+/// one and still could.
+fn has_unfinished_change(members: &[Answer]) -> bool {
+    fn ended(record: &Record) -> Option<&str> {
+        Some(&record.previous.as_ref()?.change)
+    }
+    let records = |standing| {
+        let peers = members.iter().flatten().filter(move |peer| peer.standing == standing);
+        peers.filter_map(|peer| peer.record.as_ref())
     };
-    ballot::decide(places, old, proposal).await
+    let current = records(Standing::Voting).next().map(|record| record.epoch.change.as_str());
+    let last_ended = records(Standing::Voting).find_map(ended);
+    records(Standing::OtherEpoch).any(|record| {
+        let missed = last_ended.is_some_and(|last| record.epoch.change == last);
+        let accepted = ended(record).is_some_and(|own| [current, last_ended].contains(&Some(own)));
+        missed || accepted
+    })
+}
+
+/// Finishes the last change of the members, if it is half done: closes the old epoch on the old
+/// members that answer. Returns the epoch that the change begins; `None` if no member knows of a
+/// change.
+async fn finish(places: &Places) -> Result<Option<Epoch>, OperatorError> {
+    let answers = places.connect_everywhere().await;
+    let records = || answers.iter().flatten().filter_map(|peer| peer.record.as_ref());
+    let changes = records().filter_map(|record| Some((record.previous.as_ref()?, &record.epoch)));
+    let Some((old, proposal)) = changes.max_by_key(|(_, epoch)| epoch.number) else {
+        return Ok(None);
+    };
+    let decided = ballot::decide(places, old, proposal).await;
+    let is_decided = records().any(|record| record.is_decided && record.epoch == *proposal);
+    decided.map(Some).map_err(|Undecided { reason, .. }| match is_decided {
+        true => no_majority(&answers),
+        false => OperatorError::Unavailable(format!(
+            "a change of the members is half done, and could not be finished: {reason}. Run \
+             `lock-client node change` again, or `lock-client node admit --watch`"
+        )),
+    })
 }
 
 fn parse<U: AsRef<str>>(urls: &[U]) -> Result<Vec<NodeUrl>, OperatorError> {
@@ -140,10 +184,21 @@ async fn check_addition(peer: &mut Peer, current: &Epoch) -> Result<(), Operator
     }
 }
 
+/// The error that a proposed change is not decided.
+fn not_decided(Undecided { reason, may_be_half_done }: Undecided) -> OperatorError {
+    OperatorError::Unavailable(match may_be_half_done {
+        true => format!(
+            "the change of the members may be half done: run the same command again, or \
+             `lock-client node admit --watch` finishes it ({reason})"
+        ),
+        false => format!("the members can't be changed: {reason}"),
+    })
+}
+
 fn no_majority(answers: &[Answer]) -> OperatorError {
     let answers: Vec<_> = answers.iter().map(why_no_vote).collect();
     OperatorError::Unavailable(format!(
-        "no majority of the members may vote: {}",
+        "no majority of the members may vote in one epoch: {}",
         answers.join("; ")
     ))
 }

@@ -34,6 +34,8 @@ pub(super) struct Answers {
     pub(super) members: Vec<Answer>,
     /// The servers that were named and are no members.
     pub(super) others: Vec<Answer>,
+    /// Why a change of the members that is half done could not be finished, if that was tried.
+    pub(super) unfinished: Option<OperatorError>,
 }
 
 /// The answer of one node.
@@ -68,7 +70,7 @@ impl Places {
             let record = peer.record.as_ref();
             peer.standing = Standing::determine(&peer.run_id, record, epoch.as_ref());
         }
-        Answers { epoch, members, others }
+        Answers { epoch, members, others, unfinished: None }
     }
 
     /// Connects to the servers that were named.

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use super::{
     candidate::{Candidate, Voters},
-    change,
+    change::connect_after_changes,
     error::OperatorError,
     places::{Answer, Places},
 };
@@ -133,19 +133,11 @@ impl<'a> Watcher<'a> {
 
     /// Looks at all nodes once, and admits those whose wait is over.
     async fn look(&mut self) -> Result<(), OperatorError> {
-        // 1. Connect to all members. A server that is named twice would be a voter twice.
-        let mut answers = self.places.connect_all().await;
-        answers.check_distinct()?;
+        // 1. Connect to all members. First finish a change of them that is half done. If that fails,
+        //    the members without a vote are candidates.
+        let answers = connect_after_changes(self.places).await?;
 
-        // 2. Finish a change of the members that is half done, or that a member has missed.
-        if answers.epoch.is_none() || has_missed_a_change(&answers.members) {
-            // If that fails, the members without a vote are candidates.
-            if change::finish(self.places).await.is_ok() {
-                answers = self.places.connect_all().await;
-            }
-        }
-
-        // 3. Note the processes without a vote. Each wait counts from the first look that saw its
+        // 2. Note the processes without a vote. Each wait counts from the first look that saw its
         //    process in this epoch. Before it, locks may have been granted in the epoch before.
         let epoch = answers.epoch.clone();
         let change = epoch.as_ref().map(|epoch| &epoch.change);
@@ -156,7 +148,7 @@ impl<'a> Watcher<'a> {
         self.note_candidates(&answers.members, Moment::now());
         self.note_others(&answers.members);
 
-        // 4. Count the voters. The waits continue without a majority: they concern what the nodes
+        // 3. Count the voters. The waits continue without a majority: they concern what the nodes
         //    voted for as other processes.
         let voters = Voters::select(answers);
         self.note_majority(&voters);
@@ -164,7 +156,7 @@ impl<'a> Watcher<'a> {
             return Ok(());
         }
 
-        // 5. Admit the processes whose wait is over. The admission connects anew, and fails for
+        // 4. Admit the processes whose wait is over. The admission connects anew, and fails for
         //    another process. If an admitted process is without a vote later, it waits again.
         let mut admitted = Vec::new();
         for watched in self.candidates.values_mut() {
@@ -247,16 +239,4 @@ impl<'a> Watcher<'a> {
 /// Whether a watcher admits the process. Others need a person, and `node status` shows them.
 fn is_candidate(peer: &Peer) -> bool {
     matches!(peer.standing, Standing::Restarted | Standing::NoCluster | Standing::OtherEpoch)
-}
-
-/// Whether a member has not accepted the last change, and could still accept it.
-fn has_missed_a_change(members: &[Answer]) -> bool {
-    let peers = || members.iter().flatten();
-    let previous = |peer: &Peer| Some(peer.record.as_ref()?.previous.as_ref()?.change.clone());
-    let ended = peers().filter(|peer| peer.standing == Standing::Voting).find_map(previous);
-    peers().any(|peer| {
-        let change = peer.record.as_ref().map(|record| &record.epoch.change);
-        let takes_part = change == ended.as_ref() || previous(peer) == ended;
-        peer.standing == Standing::OtherEpoch && ended.is_some() && takes_part
-    })
 }

@@ -1,8 +1,10 @@
 //! Changes of the members that an operator left half done.
 
+use lock_client::redlock::operator::{Admission, WatchEvent};
 use testbed::RedlockNodes;
+use tokio::time::timeout;
 
-use super::{client, decide, nodes, operator, token, until_admitted};
+use super::{PATIENCE, client, decide, nodes, operator, token, until_admitted};
 
 /// Has one member accept a change in a ballot, as an operator leaves it that ends in the middle.
 async fn accept_half(nodes: &RedlockNodes, member: usize, new: &[usize]) {
@@ -90,4 +92,70 @@ async fn half_done_growth_is_finished_by_a_watcher() {
     until_admitted(&operator(&nodes, &[0, 1, 2]), 2).await;
     let views = operator(&nodes, &[0, 1, 2]).inspect().await;
     assert_eq!((views.cluster.nodes, views.cluster.voting), (5, 5));
+}
+
+/// Node 5 replaces node 4 of five members. Two have accepted that, and node 3 has restarted: neither
+/// epoch has a majority.
+async fn without_an_epoch() -> RedlockNodes {
+    let mut nodes = nodes(6, 5).await;
+    for member in [0, 1] {
+        accept_half(&nodes, member, &[0, 1, 2, 3, 5]).await;
+    }
+    nodes.nodes_mut()[3].restart().await.unwrap();
+    nodes
+}
+
+#[tokio::test]
+async fn request_for_an_admission_finishes_a_change_that_is_half_done() {
+    let nodes = without_an_epoch().await;
+    let operator = operator(&nodes, &[0, 1, 2, 3, 4]);
+    let admission = operator.request_admission(&nodes.nodes()[3].url()).await;
+    match admission.unwrap() {
+        Admission::Pending(pending) => pending.finish().await.unwrap(),
+        Admission::AlreadyVoting => panic!("it has restarted"),
+    };
+    let views = operator.inspect().await;
+    assert_eq!((views.cluster.epoch, views.cluster.voting), (Some(2), 4));
+}
+
+/// Enough members vote, so that no counter is lost.
+#[tokio::test]
+async fn half_done_change_that_cannot_be_finished_is_no_reason_to_delete_counters() {
+    let nodes = without_an_epoch().await;
+    // These promise nothing.
+    for node in [2, 4] {
+        let forbid = ["ACL", "SETUSER", "default", "-eval", "-evalsha"];
+        nodes.nodes()[node].command::<()>(&forbid).await.unwrap();
+    }
+    let operator = operator(&nodes, &[0, 1, 2, 3, 4]);
+    let requested = operator.request_admission(&nodes.nodes()[3].url()).await;
+    let requested = requested.unwrap_err().to_string();
+    let mut watcher = operator.watch();
+    let watched = async {
+        loop {
+            match watcher.next().await.unwrap() {
+                WatchEvent::NotAdmitted { reason, .. } => return reason,
+                WatchEvent::TooFewVoters { reason } => panic!("{reason}"),
+                _ => {}
+            }
+        }
+    };
+    let watched = timeout(PATIENCE, watched).await.unwrap();
+    for error in [requested, watched] {
+        assert!(error.contains("a change of the members is half done"), "{error}");
+        assert!(error.contains("`lock-client node change` again"), "{error}");
+        assert!(!error.contains("delete") && !error.contains("()"), "{error}");
+    }
+}
+
+/// Most members vote in the old epoch, which goes on without the one that has accepted the change.
+#[tokio::test]
+async fn change_that_one_member_has_accepted_is_finished_by_a_watcher() {
+    let nodes = nodes(4, 3).await;
+    accept_half(&nodes, 0, &[0, 1, 3]).await;
+    let operator = operator(&nodes, &[0, 1, 2]);
+    assert_eq!(operator.inspect().await.cluster.epoch, Some(1));
+    until_admitted(&operator, 1).await;
+    let views = operator.inspect().await;
+    assert_eq!((views.cluster.epoch, views.cluster.voting), (Some(2), 3));
 }
