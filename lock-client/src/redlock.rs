@@ -144,9 +144,11 @@ impl Redlock {
     /// Creates a client of a cluster of 3, 5 or another odd number of nodes, each of them a single
     /// Redis. It connects to a node when it first uses it. It must name a majority of the members,
     /// and learns the others from them. It reaches a member that it does not name at the address
-    /// that the operator gave, with the user, the password and the certificates of the first URL.
+    /// that the operator gave, with the user, the password, the database and the certificates of the
+    /// first URL.
     ///
-    /// The URLs are those of [`Redis::open`](crate::redis::Redis::open), without Sentinels and Clusters.
+    /// The URLs are those of [`Redis::open`](crate::redis::Redis::open), without Sentinels and
+    /// Clusters. All of them name the same database.
     ///
     /// # Errors
     /// [`InvalidNodes`] if the URLs do not name such nodes.

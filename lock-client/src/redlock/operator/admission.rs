@@ -28,7 +28,6 @@ use crate::{
     redlock::{
         epoch::{Ballots, Epoch, SEPARATOR},
         membership::{Record, Standing},
-        node_urls::NodeUrl,
         peer::Peer,
     },
 };
@@ -62,8 +61,7 @@ pub struct PendingAdmission<'a> {
 
 impl<'a> Admission<'a> {
     pub(super) async fn request(places: &'a Places, node: &str) -> Result<Self, OperatorError> {
-        let url =
-            NodeUrl::parse(node).map_err(|error| OperatorError::Invalid(error.to_string()))?;
+        let url = places.parse(node)?;
         let mut answers = places.connect_all().await;
         answers.check_distinct()?;
         let Some(position) = answers.position(&url.address) else {

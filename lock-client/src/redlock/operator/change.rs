@@ -38,7 +38,7 @@ pub(super) async fn change_members<U: AsRef<str>>(
     add: &[U],
     remove: &[U],
 ) -> Result<Vec<String>, OperatorError> {
-    let [add, remove] = [parse(add)?, parse(remove)?];
+    let [add, remove] = [parse(places, add)?, parse(places, remove)?];
     let mut answers = places.connect_all().await;
     answers.check_distinct()?;
     // A change may be half done. It can be finished, but only that one.
@@ -92,9 +92,8 @@ pub(super) async fn finish(places: &Places) -> Result<Epoch, OperatorError> {
     ballot::decide(places, old, proposal).await
 }
 
-fn parse<U: AsRef<str>>(urls: &[U]) -> Result<Vec<NodeUrl>, OperatorError> {
-    let urls: Result<Vec<_>, _> = urls.iter().map(|url| NodeUrl::parse(url.as_ref())).collect();
-    urls.map_err(|error| OperatorError::Invalid(error.to_string()))
+fn parse<U: AsRef<str>>(places: &Places, urls: &[U]) -> Result<Vec<NodeUrl>, OperatorError> {
+    urls.iter().map(|url| places.parse(url.as_ref())).collect()
 }
 
 /// Returns the members after a change. Nodes that it adds or removes may be so already, so that the

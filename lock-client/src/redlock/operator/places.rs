@@ -51,6 +51,12 @@ impl Places {
         Ok(Self { named, added: Vec::new(), limits: TimeLimits::default() })
     }
 
+    /// Parses the URL of a node of this cluster.
+    pub(super) fn parse(&self, url: &str) -> Result<NodeUrl, OperatorError> {
+        let first = self.named.first().expect("a cluster has nodes");
+        first.parse_another(url).map_err(|error| OperatorError::Invalid(error.to_string()))
+    }
+
     pub(super) fn answer_within(self, limits: TimeLimits) -> Self {
         Self { limits, ..self }
     }
