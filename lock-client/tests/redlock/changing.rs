@@ -339,3 +339,33 @@ async fn members_are_reached_in_the_database_of_the_urls() {
     }
     assert!(client(&nodes, &[1, 2, 3]).acquire(&name("r"), tried(TTL)).await.is_err());
 }
+
+#[tokio::test]
+async fn misspelt_member_is_not_taken_for_one_that_was_removed() {
+    let nodes = nodes(6, 3).await;
+    let mut operator = operator(&nodes, &[0, 1, 2]);
+    let [one, three, four, five] = [1, 3, 4, 5].map(|node| nodes.nodes()[node].url());
+    let misspelt = format!("{one}x");
+    let rejected = async |operator: &mut Operator, add: &[&str], remove: &[&str]| {
+        let error = operator.change_members(add, remove).await.unwrap_err();
+        assert!(matches!(error, OperatorError::Invalid(_)), "{error:?}");
+        error.to_string()
+    };
+    let error = rejected(&mut operator, &[&three, &four], &[&misspelt]).await;
+    assert!(error.contains("x is no member; the members are"), "{error}");
+    rejected(&mut operator, &[&three, &four], &[&five]).await;
+    assert_eq!(operator.inspect().await.cluster.epoch, Some(1));
+
+    // A request may be repeated, also by another operator.
+    let members = operator.change_members(&[&three], &[&one]).await.unwrap();
+    until_admitted(&operator, 1).await;
+    let mut another = self::operator(&nodes, &[0, 2, 3]);
+    for operator in [&mut operator, &mut another] {
+        let again = operator.change_members(&[&three], &[&one]).await.unwrap();
+        assert_eq!(again, members);
+    }
+    // The member is removed already, so that this would be growth.
+    let error = rejected(&mut another, &[&four, &five], &[&one]).await;
+    assert!(error.contains("is no member; the members are"), "{error}");
+    assert_eq!(another.inspect().await.cluster.epoch, Some(2));
+}

@@ -117,6 +117,14 @@ impl Answers {
         })
     }
 
+    /// The members before the last change, as the voters remember them; empty in the first epoch.
+    pub(super) fn previous_members(&self) -> &[String] {
+        let voters = self.members.iter().flatten();
+        let mut voters = voters.filter(|peer| peer.standing == Standing::Voting);
+        let previous = voters.find_map(|peer| peer.record.as_ref()?.previous.as_ref());
+        previous.map_or(&[], |previous| &previous.members)
+    }
+
     /// Checks that no two nodes are the same server. It would have two votes.
     pub(super) fn check_distinct(&self) -> Result<(), OperatorError> {
         check_distinct(self.members.iter().flatten())
