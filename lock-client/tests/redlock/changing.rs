@@ -3,6 +3,7 @@
 mod by_hand;
 mod half_done;
 mod promises;
+mod waits;
 
 use std::time::Duration;
 

@@ -110,23 +110,8 @@ impl Admit {
                     let admitted = Admitted::new(Some(node), counters_raised);
                     print_unblocked(&admitted).await.map_err(Failure::CannotPrint)?;
                 }
-                event => messages.print(message(&event)),
+                event => messages.print(event.to_string()),
             }
         }
-    }
-}
-
-/// Describes what a watcher saw.
-pub(super) fn message(event: &WatchEvent) -> String {
-    match event {
-        WatchEvent::Waiting { node, remaining } => format!(
-            "{node} has no vote: waiting {remaining:.1?}, so that every lock has expired that it or \
-             a former member has voted for"
-        ),
-        WatchEvent::NotAdmitted { node, reason } => format!("{node} is not admitted yet: {reason}"),
-        WatchEvent::LeftAlone { node, reason } => format!("{node} is left alone: {reason}"),
-        WatchEvent::TooFewVoters { reason } => reason.clone(),
-        WatchEvent::MajorityVotes => "a majority of the nodes votes again".to_owned(),
-        event => format!("{event:?}"),
     }
 }

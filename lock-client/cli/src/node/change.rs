@@ -9,7 +9,6 @@ use lock_client::{
 };
 use tokio::time::timeout;
 
-use super::admit::message;
 use crate::{
     failure::Failure,
     lock_service::LockService,
@@ -90,7 +89,7 @@ impl Change {
                 return Ok(seen.cluster);
             }
             if let Ok(event) = timeout(INTERVAL, watcher.next()).await {
-                messages.print(message(&event?));
+                messages.print(event?.to_string());
             }
         }
     }

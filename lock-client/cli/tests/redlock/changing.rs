@@ -155,7 +155,7 @@ async fn change_that_was_interrupted_is_finished_by_the_watcher() {
     change.args(["node", "change", "--redis", &urls(&nodes, &[0, 1, 2])]);
     change.args(["--add", &three, "--add", &four]);
     let mut change = Process::spawn("change", &change, folder.path()).unwrap();
-    let waits = || Ok(change.stderr()?.contains("waiting"));
+    let waits = || Ok(change.stderr()?.contains("earlier locks have expired"));
     testbed::wait::until(PATIENCE, waits).await.unwrap();
     change.signal(Signal::TERM).unwrap();
     assert_eq!(change.exit(PATIENCE).await.unwrap().code(), Some(143));
