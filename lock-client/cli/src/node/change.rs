@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use lock_client::{
     redis::Server,
-    redlock::operator::{Cluster, Operator, State, View},
+    redlock::operator::{Cluster, Operator, State, View, WatchEvent},
 };
 use tokio::time::timeout;
 
@@ -79,17 +79,27 @@ impl Change {
         let added = self.add.iter().map(|url| Ok(Server::open(url)?.to_string()));
         let added = added.collect::<Result<Vec<_>, Failure>>()?;
         let mut watcher = operator.watch();
+        let mut waiting = None;
         loop {
             let seen = operator.inspect().await;
-            let votes = |node: &String| {
-                let is_voting = |view: &View| view.node == *node && view.state == State::Voting;
-                seen.nodes.iter().any(is_voting)
+            let has_no_vote = |node: &&String| {
+                let is_voting = |view: &View| view.node == **node && view.state == State::Voting;
+                !seen.nodes.iter().any(is_voting)
             };
-            if added.iter().all(votes) {
+            let still: Vec<_> = added.iter().filter(has_no_vote).collect();
+            for node in waiting.replace(still.clone()).unwrap_or_default() {
+                if !still.contains(&node) {
+                    messages.print(format!("{node} votes"));
+                }
+            }
+            if still.is_empty() {
                 return Ok(seen.cluster);
             }
-            if let Ok(event) = timeout(INTERVAL, watcher.next()).await {
-                messages.print(event?.to_string());
+            let Ok(event) = timeout(INTERVAL, watcher.next()).await else { continue };
+            match event? {
+                // The next look finds it. Another watcher may have admitted the node.
+                WatchEvent::Admitted { node, .. } if added.contains(&node) => {}
+                event => messages.print(event.to_string()),
             }
         }
     }

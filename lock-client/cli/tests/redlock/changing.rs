@@ -154,6 +154,20 @@ async fn change_that_was_interrupted_is_finished_by_the_watcher() {
     let mut change = without_terminal(LOCK_CLIENT);
     change.args(["node", "change", "--redis", &urls(&nodes, &[0, 1, 2])]);
     change.args(["--add", &three, "--add", &four]);
+#[tokio::test]
+async fn growth_prints_a_plain_line_for_each_node_that_votes() {
+    let nodes = nodes(5, TTL).await;
+    let added = [3, 4].map(|node| nodes.0[node].url());
+    let grown = node(&nodes, "change", &[0, 1, 2], &["--add", &added[0], "--add", &added[1]]).await;
+    assert!(grown.status.success(), "{grown:?}");
+    let messages = String::from_utf8(grown.stderr).unwrap();
+    assert!(!messages.contains(['{', '}']), "no debug format: {messages}");
+    for url in added {
+        let address = url.split_once("://").unwrap().1;
+        assert_eq!(messages.matches(&format!("{address} votes\n")).count(), 1, "{messages}");
+    }
+}
+
     let mut change = Process::spawn("change", &change, folder.path()).unwrap();
     let waits = || Ok(change.stderr()?.contains("earlier locks have expired"));
     testbed::wait::until(PATIENCE, waits).await.unwrap();
