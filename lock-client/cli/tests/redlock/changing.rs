@@ -145,17 +145,15 @@ async fn invalid_changes_are_usage_errors() {
         69,
         "refused",
     );
+    let other_database = format!("{three}?db=1");
+    let other_database = ["--add", other_database.as_str(), "--remove", zero.as_str()];
+    assert_failed(&change(&other_database).await, 64, "is named with database 1");
+    let misspelt = ["--remove", "redis://127.0.0.1:26329", "--add", &three, "--add", &four];
+    let text = "lock-client: 127.0.0.1:26329 is no member; the members are /";
+    assert_failed(&change(&misspelt).await, 64, text);
     assert_eq!(status(&nodes, &[0, 1, 2]).await.1["epoch"], 1);
 }
 
-#[tokio::test]
-async fn change_that_was_interrupted_is_finished_by_the_watcher() {
-    let nodes = nodes(5, "2s").await;
-    let folder = TempDir::new().unwrap();
-    let [three, four] = [3, 4].map(|node| nodes.0[node].url());
-    let mut change = without_terminal(LOCK_CLIENT);
-    change.args(["node", "change", "--redis", &urls(&nodes, &[0, 1, 2])]);
-    change.args(["--add", &three, "--add", &four]);
 #[tokio::test]
 async fn growth_prints_a_plain_line_for_each_node_that_votes() {
     let nodes = nodes(5, TTL).await;
@@ -170,6 +168,14 @@ async fn growth_prints_a_plain_line_for_each_node_that_votes() {
     }
 }
 
+#[tokio::test]
+async fn change_that_was_interrupted_is_finished_by_the_watcher() {
+    let nodes = nodes(5, "2s").await;
+    let folder = TempDir::new().unwrap();
+    let [three, four] = [3, 4].map(|node| nodes.0[node].url());
+    let mut change = without_terminal(LOCK_CLIENT);
+    change.args(["node", "change", "--redis", &urls(&nodes, &[0, 1, 2])]);
+    change.args(["--add", &three, "--add", &four]);
     let mut change = Process::spawn("change", &change, folder.path()).unwrap();
     let waits = || Ok(change.stderr()?.contains("earlier locks have expired"));
     testbed::wait::until(PATIENCE, waits).await.unwrap();

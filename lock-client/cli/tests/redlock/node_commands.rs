@@ -46,6 +46,20 @@ async fn cluster_needs_an_odd_number_of_different_servers() {
     assert_failed(&nodes.command(&["init"]).await, 64, "can't be changed");
 }
 
+#[tokio::test]
+async fn cluster_that_exists_without_all_votes_is_no_success() {
+    let mut nodes = Nodes::start(5, &ALWAYS).await;
+    assert!(nodes.command(&INIT).await.status.success());
+    for (node, code) in [(0, 81), (1, 81), (2, 69)] {
+        nodes.0[node].restart().await.unwrap();
+        let again = nodes.command(&INIT).await;
+        assert_eq!(events(&again)[0]["voting"], 4 - node);
+        let text = format!("they are a cluster already, and {} of 5 nodes may vote", 4 - node);
+        assert_failed(&again, code, &text);
+        assert_failed(&again, code, "lock-client node status");
+    }
+}
+
 /// The record of a member of another cluster.
 const MEMBER: [&str; 12] = [
     "cluster",
