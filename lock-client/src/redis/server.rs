@@ -48,6 +48,10 @@ impl Server {
     /// # Errors
     /// [`InvalidRedisUrl`] if the URL can't be used, or needs a feature that was not compiled.
     pub fn open(url: &str) -> Result<Self, InvalidRedisUrl> {
+        Self::parse(url).map_err(|invalid| invalid.of(url))
+    }
+
+    fn parse(url: &str) -> Result<Self, InvalidRedisUrl> {
         let parsed = RedisUrl::parse(url)?;
         Ok(Self(match parsed.kind {
             UrlKind::Node => Kind::Node(Box::new(Node::parse(url, &parsed)?)),
