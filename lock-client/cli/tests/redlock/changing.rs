@@ -197,3 +197,27 @@ async fn change_that_was_interrupted_is_finished_by_the_watcher() {
     let all = node(&nodes, "status", &[0, 1, 2, 3, 4], &[]).await;
     assert!(all.status.success(), "{all:?}");
 }
+
+#[tokio::test]
+async fn server_that_was_never_a_member_is_marked() {
+    let nodes = nodes(4, TTL).await;
+    let named = [0, 1, 3];
+    let (states, cluster) = status(&nodes, &named).await;
+    assert_eq!(states, ["voting", "voting", "voting", "not-a-member"]);
+    assert_eq!(cluster["voting"], 3);
+    let text = node(&nodes, "status", &named, &[]).await;
+    assert!(text.status.success(), "all members vote: {text:?}");
+    let text = String::from_utf8(text.stdout).unwrap();
+    let address = |node: usize| nodes.0[node].url().split_once("://").unwrap().1.to_owned();
+    for (node, mark) in [
+        (3, "it is no member; `lock-client node change` adds it"),
+        (2, "it is a member, and --redis does not name it"),
+    ] {
+        assert!(text.contains(&format!("\n{}: {mark}\n", address(node))), "{text}");
+    }
+    assert_eq!(text.matches("does not name it").count(), 1, "{text}");
+    let doctor = lock_client(&["doctor", "--redis", &urls(&nodes, &named)]).await;
+    let report = String::from_utf8(doctor.stdout).unwrap();
+    assert!(report.contains("it is no member; `lock-client node change` adds it"), "{report}");
+    assert!(!report.contains("node init") && !report.contains("node admit"), "{report}");
+}

@@ -61,6 +61,11 @@ impl Places {
         Self { limits, ..self }
     }
 
+    /// Whether the operator has named the server at an address.
+    pub(super) fn has_named(&self, address: &str) -> bool {
+        self.named.iter().any(|url| url.address == address)
+    }
+
     /// Connects to the members of the current epoch, and to the servers that were named.
     pub(super) async fn connect_all(&self) -> Answers {
         let mut found = discover(&self.named, &self.added, self.limits).await;

@@ -1,5 +1,6 @@
 //! Changes of the members that an operator left half done.
 
+use lock_client::redlock::operator::State;
 use testbed::RedlockNodes;
 
 use super::{client, decide, nodes, operator, token, until_admitted};
@@ -90,4 +91,18 @@ async fn half_done_growth_is_finished_by_a_watcher() {
     until_admitted(&operator(&nodes, &[0, 1, 2]), 2).await;
     let views = operator(&nodes, &[0, 1, 2]).inspect().await;
     assert_eq!((views.cluster.nodes, views.cluster.voting), (5, 5));
+}
+
+#[tokio::test]
+async fn node_that_an_interrupted_change_adds_is_told_from_a_stranger() {
+    let nodes = nodes(5, 3).await;
+    accept_half(&nodes, 0, &[3, 1, 2]).await;
+    for (server, advice) in
+        [(3, "`lock-client node change` again"), (4, "`lock-client node change` adds it")]
+    {
+        let seen = operator(&nodes, &[1, 2, server]).inspect().await;
+        let view = seen.nodes.last().unwrap();
+        assert_eq!((view.state, seen.cluster.epoch), (State::NotAMember, Some(1)));
+        assert!(view.reason.as_ref().unwrap().contains(advice), "{view:?}");
+    }
 }
