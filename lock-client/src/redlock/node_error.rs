@@ -29,9 +29,7 @@ impl From<RedisError> for NodeError {
         match (error.code(), error.detail()) {
             (Some("OTHEREPOCH"), Some(reason)) => Self::OtherEpoch(reason.to_owned()),
             // These codes are our scripts' own, and their text is complete.
-            (Some("NOVOTE" | "FENCED"), Some(reason)) => {
-                Self::NoVote(reason.to_owned())
-            }
+            (Some("NOVOTE" | "FENCED"), Some(reason)) => Self::NoVote(reason.to_owned()),
             _ if is_passing(&error) => Self::NoAnswer(error.to_string()),
             _ => Self::NoVote(error.to_string()),
         }

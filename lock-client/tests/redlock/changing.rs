@@ -275,13 +275,13 @@ async fn invalid_changes_are_rejected_and_change_nothing() {
         error.to_string()
     };
     let all = nodes.urls();
-    let [a, _, _, d, e] = [0, 1, 2, 3, 4].map(|node| all[node].as_str());
+    let [a, b, _, d, e] = [0, 1, 2, 3, 4].map(|node| all[node].as_str());
     let fewer = rejected(&mut operator, &[], &[a]).await;
     assert!(fewer.contains("there would be 2 members"), "{fewer}");
     assert!(rejected(&mut operator, &[d], &[]).await.contains("there would be 4 members"));
-    assert!(
-        rejected(&mut operator, &[d, e], &[d]).await.contains("can't be both added and removed")
-    );
+    let two_of_three = rejected(&mut operator, &[d, e], &[a, b]).await;
+    assert_eq!(two_of_three, "among three members, replace one at a time");
+    assert!(rejected(&mut operator, &[d, e], &[d]).await.contains("both added and removed"));
     let foreign = rejected(&mut operator, &[&others.urls()[0]], &[a]).await;
     assert!(foreign.contains("belongs to cluster"), "{foreign}");
     let alias = super::cluster::another_url(&nodes.nodes()[1], "alias");

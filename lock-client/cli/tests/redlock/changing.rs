@@ -139,7 +139,13 @@ async fn invalid_changes_are_usage_errors() {
     assert_failed(&change(&["--add", &three]).await, 64, "there would be 4 members");
     let even = ["--remove", &zero, "--add", &three, "--add", &four];
     assert_failed(&change(&even).await, 64, "there would be 4 members");
-    assert_failed(&change(&["--remove", &zero]).await, 64, "--add");
+    let shrinks = "a cluster can't shrink: give one --add for each --remove";
+    assert_failed(&change(&["--remove", &zero]).await, 64, shrinks);
+    assert_failed(&change(&[]).await, 64, "--add <URL>");
+    let one = nodes.0[1].url();
+    let two_of_three = ["--remove", &zero, "--add", &three, "--remove", &one, "--add", &four];
+    let one_at_a_time = "lock-client: among three members, replace one at a time\n";
+    assert_failed(&change(&two_of_three).await, 64, one_at_a_time);
     assert_failed(
         &change(&["--add", "redis://127.0.0.1:1", "--remove", &zero]).await,
         69,

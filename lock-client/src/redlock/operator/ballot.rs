@@ -196,8 +196,8 @@ fn check_majority_stays(promised: &[Peer], proposal: &Epoch) -> Result<(), Opera
         return Ok(());
     }
     Err(OperatorError::Unavailable(format!(
-        "the members can't be changed: {} of the members that stay must vote, and only {staying} do: \
-         wait until all members vote that were added before",
+        "the members can't be changed: {} of the members that stay must vote, and {staying} can: wait \
+         until all members vote that were added before",
         proposal.majority()
     )))
 }

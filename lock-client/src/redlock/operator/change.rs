@@ -26,6 +26,7 @@ use crate::{
     redis::keys::Keys,
     redlock::{
         epoch::{Epoch, Previous},
+        majority::majority,
         node_urls::NodeUrl,
         peer::Peer,
     },
@@ -132,6 +133,17 @@ fn members_after(
             members.join(", "),
             current.members.len()
         )));
+    }
+    let most = number - majority(number);
+    let new = members.iter().filter(|member| !current.has_member(member)).count();
+    if new > most {
+        return Err(OperatorError::Invalid(match (most, number > current.members.len()) {
+            (1, false) => "among three members, replace one at a time".to_owned(),
+            (_, false) => format!("among {number} members, replace at most {most} at a time"),
+            (_, true) => {
+                format!("at most {most} of {number} members can be new: add fewer at a time")
+            }
+        }));
     }
     Ok(members)
 }
