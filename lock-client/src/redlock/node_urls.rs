@@ -12,7 +12,7 @@ pub enum InvalidNodes {
     #[error(transparent)]
     Url(#[from] InvalidRedisUrl),
     /// There are too few nodes, or an even number: four nodes tolerate no more failures than three.
-    #[error("Redlock takes 3, 5 or another odd number of nodes, not {0}")]
+    #[error("Redlock takes an odd number of nodes, 3 or 5 as a rule, not {0}")]
     WrongNumber(usize),
     /// Two URLs name the same node.
     #[error("{0} is named twice: each node must be a Redis of its own")]

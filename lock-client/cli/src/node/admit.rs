@@ -34,7 +34,7 @@ pub(crate) struct Admit {
     nodes: LockService,
 
     /// The node to admit: one of those that --redis names; its password may be left out
-    #[arg(long, value_name = "URL", required_unless_present = "watch", conflicts_with = "watch")]
+    #[arg(long, value_name = "URL", conflicts_with = "watch")]
     node: Option<String>,
 
     /// Run as a service that admits every node that restarts
@@ -61,6 +61,9 @@ impl Admitted {
 
 impl Admit {
     pub(crate) async fn run(self) -> Result<(), Failure> {
+        if self.node.is_none() && !self.watch {
+            return Err(Failure::Usage("give --node URL or --watch".to_owned()));
+        }
         let mut signals = Signals::listen(ENDING)?;
         tokio::select! {
             ended = self.work() => ended,

@@ -43,7 +43,7 @@ pub(crate) struct Change {
     nodes: LockService,
 
     /// A node to add
-    #[arg(long, value_name = "URL", required = true)]
+    #[arg(long, value_name = "URL", required_unless_present = "remove")]
     add: Vec<String>,
 
     /// A member to remove; its password may be left out
@@ -62,6 +62,10 @@ impl Change {
 
     /// Changes the members, and waits until those that were added may vote.
     async fn change(&self) -> Result<(), Failure> {
+        if self.add.len() < self.remove.len() {
+            let shrinks = "a cluster can't shrink: give one --add for each --remove";
+            return Err(Failure::Usage(shrinks.to_owned()));
+        }
         let mut operator = self.nodes.operator()?;
         let messages = Messages::new();
         let members = operator.change_members(&self.add, &self.remove).await?;

@@ -104,7 +104,7 @@ async fn wrong_nodes_are_rejected_with_the_reason() {
     let cluster = cluster_of(3).await;
     let urls = cluster.urls();
     let two = with(&urls[..2], &["status", "r"]).await;
-    assert_failed(&two, 64, "Redlock takes 3, 5 or another odd number of nodes, not 2");
+    assert_failed(&two, 64, "Redlock takes an odd number of nodes, 3 or 5 as a rule, not 2");
     let one = with(&urls[..1], &["run", "r", "--no-wait", "--", "true"]).await;
     assert_failed(&one, 69, "name all nodes of its cluster");
     let fair = with(&urls, &["run", "r", "--fair", "--", "true"]).await;

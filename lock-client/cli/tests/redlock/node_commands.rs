@@ -30,7 +30,7 @@ async fn size(nodes: &Nodes) -> u64 {
 async fn cluster_needs_an_odd_number_of_different_servers() {
     let mut nodes = Nodes::start(3, &[]).await;
     let urls = nodes.urls();
-    assert_failed(&init(&urls[..2]).await, 64, "3, 5 or another odd number");
+    assert_failed(&init(&urls[..2]).await, 64, "an odd number of nodes, 3 or 5");
     let twice = [urls[0].clone(), urls[1].clone(), another_url(&nodes.0[0], "same")];
     assert_failed(&init(&twice).await, 64, "are one server");
     let sentinels = [&urls[..2], &["redis+sentinel://localhost/locks".to_owned()]].concat();

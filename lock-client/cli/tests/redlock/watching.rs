@@ -70,7 +70,9 @@ async fn restarted_node_is_back_after_the_longest_ttl() {
     let mut watch = Watch::start(&nodes);
     let restarted = Instant::now();
     nodes.0[0].restart().await.unwrap();
-    watch.reported("earlier locks have expired", 1).await;
+    let restarts =
+        "redis.sock restarted. It votes again in 3.0s, when all its earlier locks have expired.";
+    watch.reported(restarts, 1).await;
     assert_eq!(nodes.states().await, ["restarted", "voting", "voting"]);
     let token = nodes.token().await.unwrap();
 
@@ -135,6 +137,9 @@ async fn node_that_loses_its_data_after_its_admission_waits_again() {
     watch.admission().await;
     let lost = Instant::now();
     nodes.0[0].command::<()>(&["FLUSHALL"]).await.unwrap();
+    watch
+        .reported("has lost its data, or is new. It votes in 3.0s, when all earlier locks", 2)
+        .await;
     watch.admission().await;
     assert!(lost.elapsed() >= WAIT, "after {:?}", lost.elapsed());
     assert_eq!(watch.stop().await, Some(0));
@@ -176,6 +181,7 @@ async fn node_that_cannot_be_admitted_is_reported_once() {
     let messages = watch.process.stderr().unwrap();
     assert_eq!(messages.matches("is left alone: ").count(), 2, "{messages}");
     nodes.0[0].restart().await.unwrap();
+    watch.reported("redis.sock answers again", 1).await;
     watch.admission().await;
     assert_eq!(watch.stop().await, Some(0));
 }
@@ -240,5 +246,5 @@ async fn watch_takes_the_list_of_nodes_alone() {
     let url = nodes.0[0].url();
     let both = nodes.command(&["admit", "--watch", "--node", &url]).await;
     assert_failed(&both, 64, "cannot be used with");
-    assert_failed(&nodes.command(&["admit"]).await, 64, "--node <URL>");
+    assert_failed(&nodes.command(&["admit"]).await, 64, "give --node URL or --watch");
 }
