@@ -50,7 +50,8 @@ pub enum AcquireError {
         /// The cause, which names the server.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The request itself is wrong, such as a ttl that the lock service never grants.
+    /// The request itself is wrong, such as a ttl that the lock service never grants, or a fair
+    /// order that it does not keep.
     Invalid {
         /// The lock's name.
         lock: ResourceName,

@@ -74,6 +74,7 @@ mod discovery;
 mod epoch;
 mod exchange;
 mod lease;
+mod long_ttl;
 mod machines;
 mod majority;
 mod membership;
@@ -119,7 +120,7 @@ use crate::{
     redis::{TimeLimits, keys::Keys},
 };
 
-pub use self::{majority::majority, node_urls::InvalidNodes};
+pub use self::{long_ttl::LongTtl, majority::majority, node_urls::InvalidNodes};
 
 /// How long the token of an adopted lease is remembered without a renewal.
 const ADOPTION_PATIENCE: Duration = Duration::from_secs(10);
@@ -141,12 +142,14 @@ impl std::fmt::Debug for Redlock {
 }
 
 impl Redlock {
-    /// Creates a client of a cluster of 3, 5 or another odd number of nodes, each of them a single
-    /// Redis. It connects to a node when it first uses it. It must name a majority of the members,
-    /// and learns the others from them. It reaches a member that it does not name at the address
-    /// that the operator gave, with the user, the password and the certificates of the first URL.
+    /// Creates a client of a cluster of an odd number of nodes, 3 or 5 as a rule, each of them a
+    /// single Redis. It connects to a node when it first uses it. It must name a majority of the
+    /// members, and learns the others from them. It reaches a member that it does not name at the address
+    /// that the operator gave, with the user, the password, the database and the certificates of the
+    /// first URL.
     ///
-    /// The URLs are those of [`Redis::open`](crate::redis::Redis::open), without Sentinels and Clusters.
+    /// The URLs are those of [`Redis::open`](crate::redis::Redis::open), without Sentinels and
+    /// Clusters. All of them name the same database.
     ///
     /// # Errors
     /// [`InvalidNodes`] if the URLs do not name such nodes.
@@ -198,7 +201,7 @@ impl Backend for Redlock {
     ) -> BackendFuture<'a, Attempt> {
         Box::pin(async move {
             if order == Order::Fair {
-                return Err(BackendError::Rejected(
+                return Err(BackendError::Invalid(
                     "Redlock has no fair order, because its nodes keep no common queue".into(),
                 ));
             }

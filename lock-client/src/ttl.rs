@@ -55,6 +55,22 @@ impl Ttl {
     }
 }
 
+/// As people write it: `30s`, `5m`, `1h30m`.
+impl fmt::Display for Ttl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut millis = self.as_millis();
+        for (unit, name) in
+            [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")]
+        {
+            if millis >= unit {
+                write!(f, "{}{name}", millis / unit)?;
+                millis %= unit;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The duration is no valid ttl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidTtl;
@@ -70,6 +86,20 @@ impl Error for InvalidTtl {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ttls_are_displayed_as_people_write_them() {
+        for (millis, text) in [
+            (10, "10ms"),
+            (1_500, "1s500ms"),
+            (30_000, "30s"),
+            (300_000, "5m"),
+            (5_400_000, "1h30m"),
+            (604_800_000, "7d"),
+        ] {
+            assert_eq!(Ttl::new(Duration::from_millis(millis)).unwrap().to_string(), text);
+        }
+    }
 
     #[test]
     fn ttls_out_of_range_are_refused() {

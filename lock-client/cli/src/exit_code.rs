@@ -22,7 +22,7 @@ pub(crate) const BUSY: u8 = 75;
 pub(crate) const LEASE_LOST: u8 = 79;
 /// The storage rejected the token.
 pub(crate) const TOKEN_REJECTED: u8 = 80;
-/// `node status` found a majority, but not all nodes, able to vote.
+/// `node status` or `node init` found a majority, but not all nodes, able to vote.
 pub(crate) const DEGRADED: u8 = 81;
 /// The command of `run` exists, and can't be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
@@ -40,7 +40,7 @@ const MEANINGS: [(u8, &str); 12] = [
     (BUSY, "another client holds the lock"),
     (LEASE_LOST, "the lease was lost"),
     (TOKEN_REJECTED, "put: the storage rejected the token"),
-    (DEGRADED, "node status: a majority may vote, but not all nodes"),
+    (DEGRADED, "node status, node init: a majority may vote, but not all nodes"),
     (NOT_EXECUTABLE, "run: the command can't be executed"),
     (NOT_FOUND, "run: the command was not found"),
 ];

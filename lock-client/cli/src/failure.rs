@@ -1,12 +1,12 @@
 //! Why a command failed, and how each error becomes an exit code and a message.
 
-use std::{error::Error, io};
+use std::{error::Error, io, iter::successors};
 
 use lock_client::{
     AcquireError, LockServiceError, Lost, RenewError,
     backend::BackendError,
     redis::InvalidRedisUrl,
-    redlock::{InvalidNodes, operator::OperatorError},
+    redlock::{InvalidNodes, LongTtl, operator::OperatorError},
     storage::{FencedError, StorageError},
 };
 use signal_hook::consts::SIGINT;
@@ -77,6 +77,16 @@ impl Failure {
         })
     }
 
+    /// A request that is wrong itself.
+    fn invalid(error: &(dyn Error + 'static)) -> Self {
+        let mut text = with_causes(error);
+        let causes = successors(Some(error), |&error| error.source());
+        if let Some(long) = causes.filter_map(|cause| cause.downcast_ref::<LongTtl>()).next() {
+            text += &format!("; give --ttl {} or less", long.longest());
+        }
+        Self::Usage(text)
+    }
+
     /// A lock service that did not answer, or rejected the request.
     fn unavailable(error: &dyn Error) -> Self {
         let error = with_causes(error);
@@ -115,7 +125,7 @@ impl From<AcquireError> for Failure {
     fn from(error: AcquireError) -> Self {
         match error {
             AcquireError::Contended { .. } => Self::Busy(with_causes(&error)),
-            AcquireError::Invalid { .. } => Self::Usage(with_causes(&error)),
+            AcquireError::Invalid { .. } => Self::invalid(&error),
             error => Self::unavailable(&error),
         }
     }
@@ -132,7 +142,7 @@ impl From<RenewError> for Failure {
         match error {
             RenewError::Lost(lost) => lost.into(),
             RenewError::LockService { source: BackendError::Invalid(_), .. } => {
-                Self::Usage(with_causes(&error))
+                Self::invalid(&error)
             }
             error => Self::unavailable(&error),
         }

@@ -67,6 +67,7 @@ pub(crate) struct LockService {
 impl LockService {
     /// Makes a client of the lock service. It connects with its first request.
     pub(crate) fn locks(&self) -> Result<Locks, Failure> {
+        self.reject_commas()?;
         match &self.urls()[..] {
             [] if is_under_run() => Err(Failure::Usage(
                 "no Redis is named: this runs under lock-client run, which passes on no URL with a \
@@ -134,6 +135,14 @@ impl LockService {
         self.redis.iter().flat_map(|urls| urls.split_whitespace()).collect()
     }
 
+    /// Rejects URLs with commas between them. They would name one server.
+    fn reject_commas(&self) -> Result<(), Failure> {
+        if self.urls().into_iter().any(has_commas) {
+            return Err(Failure::Usage("separate the URLs of nodes by spaces".to_owned()));
+        }
+        Ok(())
+    }
+
     /// The identity of the lock service: its servers, sorted, without users and passwords.
     pub(crate) fn identity(&self) -> String {
         servers(&self.urls())
@@ -141,6 +150,7 @@ impl LockService {
 
     /// Makes an operator of the nodes of a Redlock cluster.
     pub(crate) fn operator(&self) -> Result<Operator, Failure> {
+        self.reject_commas()?;
         self.reject_options_of_one_redis()?;
         let operator = Operator::new(&self.urls())?;
         Ok(match self.answer_timeout {
@@ -161,6 +171,14 @@ impl LockService {
         let _ = timeout(BACKGROUND_PATIENCE, locks.wait_for_background()).await;
         result
     }
+}
+
+/// Whether a URL of one node is several URLs, or names several hosts. A password may have a comma.
+fn has_commas(url: &str) -> bool {
+    let Some(("redis" | "rediss", rest)) = url.split_once("://") else { return false };
+    let hosts = rest.rsplit('@').next().unwrap_or_default();
+    let hosts = hosts.split(['/', '?']).next().unwrap_or_default();
+    hosts.contains(',') || rest.contains(",redis://") || rest.contains(",rediss://")
 }
 
 fn servers(urls: &[&str]) -> String {
@@ -190,6 +208,26 @@ fn server(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn urls_with_commas_between_them_are_found() {
+        for url in [
+            "redis://a,redis://b,redis://c",
+            "redis://a:6379,b:6379,c:6379/1",
+            "rediss://:x@a/0,rediss://:y@b/0",
+        ] {
+            assert!(has_commas(url), "{url}");
+        }
+        for url in [
+            "redis://a:6379/0",
+            "redis://:a,b@host",
+            "redis+unix:///tmp/a,b",
+            "redis+sentinel://a,b/locks",
+            "redis+cluster://a,b",
+        ] {
+            assert!(!has_commas(url), "{url}");
+        }
+    }
 
     #[test]
     fn identity_has_no_password_and_no_order() {

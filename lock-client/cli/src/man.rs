@@ -37,6 +37,9 @@ pub(crate) struct Man {
     /// The command of the page [default: the page of all commands]
     #[arg(value_parser = PossibleValuesParser::new(NAMES))]
     command: Option<String>,
+
+    /// The command below it: `man node change` is `man node-change`
+    subcommand: Option<String>,
 }
 
 impl Man {
@@ -46,10 +49,10 @@ impl Man {
         let command = match self.command {
             None => command,
             Some(name) => {
-                let found = name
-                    .split('-')
-                    .try_fold(&command, |command, name| command.find_subcommand(name));
-                found.expect("clap accepts only the names of commands").clone()
+                let mut names = name.split('-').chain(self.subcommand.as_deref());
+                let found = names.try_fold(&command, |command, name| command.find_subcommand(name));
+                let unknown = || Failure::Usage("there is no command of this name".to_owned());
+                found.ok_or_else(unknown)?.clone()
             }
         };
         print_bytes(&page(command))

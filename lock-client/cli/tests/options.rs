@@ -47,3 +47,13 @@ async fn options_of_one_redis_are_wrong_usage_with_redlock() {
     let acquire = ["acquire", "r", "--redis", nodes, "--keep-counter-for", "1s", "--no-wait"];
     assert_failed(&lock_client(&acquire).await, 64, "not for Redlock");
 }
+
+#[tokio::test]
+async fn manual_page_of_a_command_is_found_by_its_words() {
+    let page = lock_client(&["man", "node", "change"]).await;
+    assert_eq!(page.status.code(), Some(0), "{page:?}");
+    assert_eq!(page.stdout, lock_client(&["man", "node-change"]).await.stdout);
+    for words in [["node", "abacus"], ["run", "change"]] {
+        assert_failed(&lock_client(&[&["man"], &words[..]].concat()).await, 64, "no command");
+    }
+}

@@ -48,6 +48,10 @@ impl Server {
     /// # Errors
     /// [`InvalidRedisUrl`] if the URL can't be used, or needs a feature that was not compiled.
     pub fn open(url: &str) -> Result<Self, InvalidRedisUrl> {
+        Self::parse(url).map_err(|invalid| invalid.of(url))
+    }
+
+    fn parse(url: &str) -> Result<Self, InvalidRedisUrl> {
         let parsed = RedisUrl::parse(url)?;
         Ok(Self(match parsed.kind {
             UrlKind::Node => Kind::Node(Box::new(Node::parse(url, &parsed)?)),
@@ -60,18 +64,22 @@ impl Server {
         }))
     }
 
-    /// Whether it is a single node: no Cluster, and not behind Sentinels.
-    #[cfg(feature = "redlock")]
-    pub(crate) fn is_single_node(&self) -> bool {
-        matches!(self.0, Kind::Node(_))
-    }
-
     /// Returns the single node at another address, with the same user, password, database and
     /// certificates. `None` if the address is invalid.
     #[cfg(feature = "redlock")]
     pub(crate) fn at(&self, address: &str) -> Option<Self> {
         match &self.0 {
             Kind::Node(node) => Some(Self(Kind::Node(Box::new(node.at(address)?)))),
+            #[cfg(any(feature = "cluster", feature = "sentinel"))]
+            _ => None,
+        }
+    }
+
+    /// The database that the URL of a single node names; `None` for a Cluster, and behind Sentinels.
+    #[cfg(feature = "redlock")]
+    pub(crate) fn database(&self) -> Option<i64> {
+        match &self.0 {
+            Kind::Node(node) => Some(node.client.get_connection_info().redis_settings().db()),
             #[cfg(any(feature = "cluster", feature = "sentinel"))]
             _ => None,
         }

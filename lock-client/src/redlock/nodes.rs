@@ -15,6 +15,7 @@ use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     epoch::Epoch,
+    long_ttl::LongTtl,
     majority::majority,
     membership::Membership,
     node::{Availability, Node, Voter},
@@ -262,10 +263,11 @@ impl Nodes {
     /// the nodes themselves need no check.
     pub(super) fn check_ttl(&self, ttl: Ttl) -> Result<(), BackendError> {
         let longest = self.members().iter().flatten().map(|member| member.epoch.max_ttl_ms).max();
+        let longest = longest.and_then(|longest| Ttl::new(Duration::from_millis(longest)).ok());
         match longest {
-            Some(longest) if ttl.as_millis() > longest => Err(BackendError::Invalid(
-                format!("the cluster grants no longer ttl than {longest} ms").into(),
-            )),
+            Some(longest) if ttl > longest => {
+                Err(BackendError::Invalid(LongTtl { ttl, longest }.into()))
+            }
             _ => Ok(()),
         }
     }

@@ -10,6 +10,7 @@ mod places;
 mod start;
 mod trial;
 mod view;
+mod watch_event;
 mod watcher;
 
 use std::time::Duration;
@@ -24,7 +25,8 @@ pub use self::{
     admission::{Admission, PendingAdmission},
     error::OperatorError,
     view::{Cluster, Inspection, State, View},
-    watcher::{WatchEvent, Watcher},
+    watch_event::WatchEvent,
+    watcher::Watcher,
 };
 pub use super::persistence::Persistence;
 
@@ -68,7 +70,7 @@ impl Operator {
     }
 
     /// Requests the admission of the node at this URL, whose password may be left out. Finishes a
-    /// change of the members first, if it is half done. A node without a vote is not admitted until
+    /// change of the members first, if it is half done. A node without a vote only gets a mark before
     /// [`PendingAdmission::finish`].
     ///
     /// # Errors

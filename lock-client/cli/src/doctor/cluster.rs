@@ -56,11 +56,9 @@ pub(super) async fn examine(
                 examine_node(&mut server, view, locked, &name).await.ok()
             }
         };
-        let report = report.unwrap_or_else(|| {
-            Report::unreachable(match url {
-                Some(_) => membership::unreachable(view),
-                None => membership::not_named(),
-            })
+        let report = report.unwrap_or_else(|| match url {
+            Some(_) => Report::unreachable(membership::unreachable(view)),
+            None => Report::unchecked(membership::not_named()),
         });
         nodes.push(NodeReport::new(&view.node, report));
     }

@@ -50,6 +50,7 @@ pub(super) fn membership(view: &View, user: &str) -> Finding {
         State::NoCluster => {
             "run `lock-client node admit` if the others are in a cluster; otherwise `node init`"
         }
+        State::NotAMember => "name all members, and no others",
         State::OtherCluster | State::SameServer => "name all nodes of one cluster, and no others",
         State::Unreachable if view.reason.as_deref().is_some_and(locking::is_forbidden) => {
             return no_vote(view, locking::node_permissions(user));

@@ -24,6 +24,9 @@ pub(super) struct Report {
     server: Option<String>,
     /// The user of the connection, if there is one.
     user: Option<String>,
+    /// Whether the server was not asked.
+    #[serde(skip)]
+    is_unchecked: bool,
     findings: Vec<Finding>,
 }
 
@@ -52,19 +55,27 @@ impl Report {
             verdict: worst(&findings),
             server: version::server(facts),
             user: Some(facts.user().to_owned()),
+            is_unchecked: false,
             findings,
         }
     }
 
     /// The report on a server that doesn't answer.
     pub(super) fn unreachable(finding: Finding) -> Self {
-        Self { verdict: finding.severity, server: None, user: None, findings: vec![finding] }
+        let verdict = finding.severity;
+        Self { verdict, server: None, user: None, is_unchecked: false, findings: vec![finding] }
+    }
+
+    /// The report on a server that was not asked, because `--redis` does not name it.
+    pub(super) fn unchecked(finding: Finding) -> Self {
+        Self { is_unchecked: true, ..Self::unreachable(finding) }
     }
 
     fn server(&self) -> String {
         let server = self.server.as_deref().unwrap_or("a server that does not report its version");
         match &self.user {
             Some(user) => format!("{server}, as user {user}"),
+            None if self.is_unchecked => "not checked, because --redis does not name it".to_owned(),
             None => "a server that does not answer".to_owned(),
         }
     }

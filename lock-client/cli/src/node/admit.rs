@@ -34,7 +34,7 @@ pub(crate) struct Admit {
     nodes: LockService,
 
     /// The node to admit: one of those that --redis names; its password may be left out
-    #[arg(long, value_name = "URL", required_unless_present = "watch", conflicts_with = "watch")]
+    #[arg(long, value_name = "URL", conflicts_with = "watch")]
     node: Option<String>,
 
     /// Run as a service that admits every node that restarts
@@ -61,6 +61,9 @@ impl Admitted {
 
 impl Admit {
     pub(crate) async fn run(self) -> Result<(), Failure> {
+        if self.node.is_none() && !self.watch {
+            return Err(Failure::Usage("give --node URL or --watch".to_owned()));
+        }
         let mut signals = Signals::listen(ENDING)?;
         tokio::select! {
             ended = self.work() => ended,
@@ -110,23 +113,8 @@ impl Admit {
                     let admitted = Admitted::new(Some(node), counters_raised);
                     print_unblocked(&admitted).await.map_err(Failure::CannotPrint)?;
                 }
-                event => messages.print(message(&event)),
+                event => messages.print(event.to_string()),
             }
         }
-    }
-}
-
-/// Describes what a watcher saw.
-pub(super) fn message(event: &WatchEvent) -> String {
-    match event {
-        WatchEvent::Waiting { node, remaining } => format!(
-            "{node} has no vote: waiting {remaining:.1?}, so that every lock has expired that it or \
-             a former member has voted for"
-        ),
-        WatchEvent::NotAdmitted { node, reason } => format!("{node} is not admitted yet: {reason}"),
-        WatchEvent::LeftAlone { node, reason } => format!("{node} is left alone: {reason}"),
-        WatchEvent::TooFewVoters { reason } => reason.clone(),
-        WatchEvent::MajorityVotes => "a majority of the nodes votes again".to_owned(),
-        event => format!("{event:?}"),
     }
 }

@@ -5,11 +5,10 @@ use std::time::Duration;
 use clap::Args;
 use lock_client::{
     redis::Server,
-    redlock::operator::{Cluster, Operator, State, View},
+    redlock::operator::{Cluster, Operator, State, View, WatchEvent},
 };
 use tokio::time::sleep;
 
-use super::admit::message;
 use crate::{
     failure::Failure,
     lock_service::LockService,
@@ -47,7 +46,7 @@ pub(crate) struct Change {
     nodes: LockService,
 
     /// A node to add
-    #[arg(long, value_name = "URL", required = true)]
+    #[arg(long, value_name = "URL", required_unless_present = "remove")]
     add: Vec<String>,
 
     /// A member to remove; its password may be left out
@@ -66,6 +65,10 @@ impl Change {
 
     /// Changes the members, and waits until those that were added may vote.
     async fn change(&self) -> Result<(), Failure> {
+        if self.add.len() < self.remove.len() {
+            let shrinks = "a cluster can't shrink: give one --add for each --remove";
+            return Err(Failure::Usage(shrinks.to_owned()));
+        }
         let mut operator = self.nodes.operator()?;
         let messages = Messages::new();
         let members = operator.change_members(&self.add, &self.remove).await?;
@@ -73,33 +76,54 @@ impl Change {
         // A watcher elsewhere may admit the added nodes first. So both are awaited: an admission by
         // this one, which is never interrupted, and the votes.
         tokio::select! {
-            failed = admit_all(&operator, &messages) => failed,
-            cluster = self.until_added_vote(&operator) => print(&cluster?),
+            failed = self.admit_all(&operator, &messages) => failed,
+            cluster = self.until_added_vote(&operator, &messages) => print(&cluster?),
         }
     }
 
     /// Waits until the nodes that were added vote.
-    async fn until_added_vote(&self, operator: &Operator) -> Result<Cluster, Failure> {
-        let added = self.add.iter().map(|url| Ok(Server::open(url)?.to_string()));
-        let added = added.collect::<Result<Vec<_>, Failure>>()?;
+    async fn until_added_vote(
+        &self,
+        operator: &Operator,
+        messages: &Messages,
+    ) -> Result<Cluster, Failure> {
+        let added = self.added()?;
+        let mut waiting = None;
         loop {
             let seen = operator.inspect().await;
-            let votes = |node: &String| {
-                let is_voting = |view: &View| view.node == *node && view.state == State::Voting;
-                seen.nodes.iter().any(is_voting)
+            let has_no_vote = |node: &&String| {
+                let is_voting = |view: &View| view.node == **node && view.state == State::Voting;
+                !seen.nodes.iter().any(is_voting)
             };
-            if added.iter().all(votes) {
+            let still: Vec<_> = added.iter().filter(has_no_vote).collect();
+            for node in waiting.replace(still.clone()).unwrap_or_default() {
+                if !still.contains(&node) {
+                    messages.print(format!("{node} votes"));
+                }
+            }
+            if still.is_empty() {
                 return Ok(seen.cluster);
             }
             sleep(INTERVAL).await;
         }
     }
-}
 
-/// Admits the nodes without a vote, and reports each step. It ends only by an error.
-async fn admit_all(operator: &Operator, messages: &Messages) -> Result<(), Failure> {
-    let mut watcher = operator.watch();
-    loop {
-        messages.print(message(&watcher.next().await?));
+    /// Admits the nodes without a vote, and reports each step. It ends only by an error.
+    async fn admit_all(&self, operator: &Operator, messages: &Messages) -> Result<(), Failure> {
+        let added = self.added()?;
+        let mut watcher = operator.watch();
+        loop {
+            match watcher.next().await? {
+                // It is reported when it votes. Another watcher may have admitted it.
+                WatchEvent::Admitted { node, .. } if added.contains(&node) => {}
+                event => messages.print(event.to_string()),
+            }
+        }
+    }
+
+    /// The addresses of the nodes that are added.
+    fn added(&self) -> Result<Vec<String>, Failure> {
+        let added = self.add.iter().map(|url| Ok(Server::open(url)?.to_string()));
+        added.collect()
     }
 }

@@ -1,7 +1,7 @@
 //! `lock-client node init`.
 
 use clap::Args;
-use lock_client::Ttl;
+use lock_client::{Ttl, redlock::operator::Cluster};
 
 use crate::{failure::Failure, lock_service::LockService, parse, stdout::print};
 
@@ -21,14 +21,29 @@ pub(crate) struct Init {
     #[command(flatten)]
     nodes: LockService,
 
-    /// The longest ttl that the cluster grants, and how long node admit waits; the ttl of run is
-    /// 30s by default
+    /// The longest ttl of any lock. A restarted node waits as long. It can't be changed later
+    ///
+    /// The ttl of run is 30s by default.
     #[arg(long, value_parser = parse::ttl, value_name = "DURATION", default_value = "5m")]
     max_ttl: Ttl,
 }
 
 impl Init {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        print(&self.nodes.operator()?.start_cluster(self.max_ttl).await?)
+        let cluster = self.nodes.operator()?.start_cluster(self.max_ttl).await?;
+        print(&cluster)?;
+        let Cluster { nodes, majority, voting, .. } = cluster;
+        if voting == nodes {
+            return Ok(());
+        }
+        let problem = format!(
+            "they are a cluster already, and {voting} of {nodes} nodes may vote: see `lock-client \
+             node status`"
+        );
+        Err(if voting < majority {
+            Failure::Unavailable(problem)
+        } else {
+            Failure::Degraded(problem)
+        })
     }
 }

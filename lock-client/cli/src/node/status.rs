@@ -20,6 +20,7 @@ is no member; then one for the cluster. A node's state is one of these:
   other-epoch    it missed a change of the members: see node admit
   removed        it is no member any more: see node change
   other-cluster  it is a member of another cluster
+  not-a-member   it is no member: see node change
   no-cluster     it is a member of no cluster, or has lost everything: see node init and node admit
   same-server    it is the same server as another of the nodes
   unreachable    it doesn't answer
@@ -32,8 +33,8 @@ not-on-rewrite, every-second, whenever, snapshots, nothing, or unseen.
 
 With --json, each node is an object on a line, and the cluster is the last.
 
-The exit code is 0 if all nodes may vote, 81 if a majority may, but not all, and 69 if no majority \
-may.";
+The exit code is 0 if all members may vote, 81 if a majority may, but not all, and 69 if no \
+majority may. A --redis that names too few members, or other servers, does not change it.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Status {
@@ -98,6 +99,9 @@ fn text(seen: &Inspection) -> String {
     let reasons = seen.nodes.iter().filter_map(|view| Some((&view.node, view.reason.as_ref()?)));
     for (node, reason) in reasons {
         text += &format!("\n{node}: {reason}\n");
+    }
+    for View { node, .. } in seen.nodes.iter().filter(|view| !view.is_named) {
+        text += &format!("\n{node}: it is a member, and --redis does not name it\n");
     }
     let cluster = &seen.cluster;
     let name = cluster.cluster.as_deref().unwrap_or("none");

@@ -69,6 +69,8 @@ async fn member_is_replaced_and_the_old_list_is_reported() {
     let doctor = lock_client(&["doctor", "--redis", &urls(&nodes, &[0, 1, 2])]).await;
     let report = String::from_utf8(doctor.stdout).unwrap();
     assert!(report.contains("it is a member, and --redis does not name it"), "{report}");
+    assert!(report.contains(": not checked, because --redis does not name it\n"), "{report}");
+    assert!(!report.contains("a server that does not answer"), "{report}");
     assert!(report.contains("it has no vote: it is no member any more"), "{report}");
     let admitted = node(&nodes, "admit", &[0, 2, 3], &["--node", &one]).await;
     assert_failed(&admitted, 64, "is no member of the cluster");
@@ -154,13 +156,39 @@ async fn invalid_changes_are_usage_errors() {
     assert_failed(&change(&["--add", &three]).await, 64, "there would be 4 members");
     let even = ["--remove", &zero, "--add", &three, "--add", &four];
     assert_failed(&change(&even).await, 64, "there would be 4 members");
-    assert_failed(&change(&["--remove", &zero]).await, 64, "--add");
+    let shrinks = "a cluster can't shrink: give one --add for each --remove";
+    assert_failed(&change(&["--remove", &zero]).await, 64, shrinks);
+    assert_failed(&change(&[]).await, 64, "--add <URL>");
+    let one = nodes.0[1].url();
+    let two_of_three = ["--remove", &zero, "--add", &three, "--remove", &one, "--add", &four];
+    let one_at_a_time = "lock-client: among three members, replace one at a time\n";
+    assert_failed(&change(&two_of_three).await, 64, one_at_a_time);
     assert_failed(
         &change(&["--add", "redis://127.0.0.1:1", "--remove", &zero]).await,
         69,
         "refused",
     );
+    let other_database = format!("{three}?db=1");
+    let other_database = ["--add", other_database.as_str(), "--remove", zero.as_str()];
+    assert_failed(&change(&other_database).await, 64, "is named with database 1");
+    let misspelt = ["--remove", "redis://127.0.0.1:26329", "--add", &three, "--add", &four];
+    let text = "lock-client: 127.0.0.1:26329 is no member; the members are /";
+    assert_failed(&change(&misspelt).await, 64, text);
     assert_eq!(status(&nodes, &[0, 1, 2]).await.1["epoch"], 1);
+}
+
+#[tokio::test]
+async fn growth_prints_a_plain_line_for_each_node_that_votes() {
+    let nodes = nodes(5, TTL).await;
+    let added = [3, 4].map(|node| nodes.0[node].url());
+    let grown = node(&nodes, "change", &[0, 1, 2], &["--add", &added[0], "--add", &added[1]]).await;
+    assert!(grown.status.success(), "{grown:?}");
+    let messages = String::from_utf8(grown.stderr).unwrap();
+    assert!(!messages.contains(['{', '}']), "no debug format: {messages}");
+    for url in added {
+        let address = url.split_once("://").unwrap().1;
+        assert_eq!(messages.matches(&format!("{address} votes\n")).count(), 1, "{messages}");
+    }
 }
 
 #[tokio::test]
@@ -172,7 +200,7 @@ async fn change_that_was_interrupted_is_finished_by_the_watcher() {
     change.args(["node", "change", "--redis", &urls(&nodes, &[0, 1, 2])]);
     change.args(["--add", &three, "--add", &four]);
     let mut change = Process::spawn("change", &change, folder.path()).unwrap();
-    let waits = || Ok(change.stderr()?.contains("waiting"));
+    let waits = || Ok(change.stderr()?.contains("earlier locks have expired"));
     testbed::wait::until(PATIENCE, waits).await.unwrap();
     change.signal(Signal::TERM).unwrap();
     assert_eq!(change.exit(PATIENCE).await.unwrap().code(), Some(143));
@@ -191,4 +219,28 @@ async fn change_that_was_interrupted_is_finished_by_the_watcher() {
     assert_eq!(status(&nodes, &[0, 1, 2]).await.0, ["voting"; 5]);
     let all = node(&nodes, "status", &[0, 1, 2, 3, 4], &[]).await;
     assert!(all.status.success(), "{all:?}");
+}
+
+#[tokio::test]
+async fn server_that_was_never_a_member_is_marked() {
+    let nodes = nodes(4, TTL).await;
+    let named = [0, 1, 3];
+    let (states, cluster) = status(&nodes, &named).await;
+    assert_eq!(states, ["voting", "voting", "voting", "not-a-member"]);
+    assert_eq!(cluster["voting"], 3);
+    let text = node(&nodes, "status", &named, &[]).await;
+    assert!(text.status.success(), "all members vote: {text:?}");
+    let text = String::from_utf8(text.stdout).unwrap();
+    let address = |node: usize| nodes.0[node].url().split_once("://").unwrap().1.to_owned();
+    for (node, mark) in [
+        (3, "it is no member; `lock-client node change` adds it"),
+        (2, "it is a member, and --redis does not name it"),
+    ] {
+        assert!(text.contains(&format!("\n{}: {mark}\n", address(node))), "{text}");
+    }
+    assert_eq!(text.matches("does not name it").count(), 1, "{text}");
+    let doctor = lock_client(&["doctor", "--redis", &urls(&nodes, &named)]).await;
+    let report = String::from_utf8(doctor.stdout).unwrap();
+    assert!(report.contains("it is no member; `lock-client node change` adds it"), "{report}");
+    assert!(!report.contains("node init") && !report.contains("node admit"), "{report}");
 }

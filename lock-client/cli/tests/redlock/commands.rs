@@ -104,17 +104,34 @@ async fn wrong_nodes_are_rejected_with_the_reason() {
     let cluster = cluster_of(3).await;
     let urls = cluster.urls();
     let two = with(&urls[..2], &["status", "r"]).await;
-    assert_failed(&two, 64, "Redlock takes 3, 5 or another odd number of nodes, not 2");
+    assert_failed(&two, 64, "Redlock takes an odd number of nodes, 3 or 5 as a rule, not 2");
     let one = with(&urls[..1], &["run", "r", "--no-wait", "--", "true"]).await;
     assert_failed(&one, 69, "name all nodes of its cluster");
     let fair = with(&urls, &["run", "r", "--fair", "--", "true"]).await;
-    assert_failed(&fair, 69, "no fair order");
+    assert_failed(&fair, 64, "no fair order");
     let long = with(&urls, &["run", "r", "--ttl", "11m", "--", "true"]).await;
-    assert_failed(&long, 64, "no longer ttl than 600000 ms");
+    let too_long =
+        "the ttl of 11m is longer than the cluster's longest, 10m; give --ttl 10m or less";
+    assert_failed(&long, 64, too_long);
+    let [handle] = events(&with(&urls, &["acquire", "r"]).await).try_into().unwrap();
+    let handle = handle.to_string();
+    assert_failed(&with(&urls, &["renew", &handle, "--ttl", "11m"]).await, 64, too_long);
+    assert!(with(&urls, &["release", &handle]).await.status.success());
     let nowhere = ["redis://127.0.0.1:1", "redis://127.0.0.1:2"].map(str::to_owned);
     let one_is_up = [&urls[..1], &nowhere].concat();
     let long = with(&one_is_up, &["run", "r", "--ttl", "11m", "--", "true"]).await;
-    assert_failed(&long, 64, "the request is invalid: the cluster grants no longer ttl");
+    assert_failed(&long, 64, "the request is invalid: the ttl of 11m is longer");
+    let commas = ["run", "r", "--redis", &urls.join(","), "--", "true"]
+        .map(|word| word.replace("redis+unix", "redis"));
+    assert_failed(
+        &lock_client(&commas.each_ref().map(String::as_str)).await,
+        64,
+        "separate the URLs of nodes by spaces",
+    );
+    let no_host = ["redis://a", "redis://user:secret@", "redis://c"].map(str::to_owned);
+    let no_host = with(&no_host, &["status", "r"]).await;
+    assert_failed(&no_host, 64, "lock-client: `redis://` is not a usable Redis URL: ");
+    assert!(!String::from_utf8_lossy(&no_host.stderr).contains("InvalidClientConfig"));
     let down = with(&one_is_up, &["run", "r", "--no-wait", "--", "true"]).await;
     assert_failed(&down, 69, "no majority of the 3 nodes has voted");
     assert_eq!(values(cluster.nodes(), LOCK).await, vec![None; 3]);

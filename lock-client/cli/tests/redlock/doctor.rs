@@ -76,7 +76,7 @@ async fn cluster_that_loses_nothing_is_ok_and_is_left_unchanged() {
     assert_failed(
         &lock_client(&["doctor", "--redis", &four]).await,
         64,
-        "3, 5 or another odd number",
+        "an odd number of nodes, 3 or 5",
     );
 }
 

@@ -30,7 +30,7 @@ async fn size(nodes: &Nodes) -> u64 {
 async fn cluster_needs_an_odd_number_of_different_servers() {
     let mut nodes = Nodes::start(3, &[]).await;
     let urls = nodes.urls();
-    assert_failed(&init(&urls[..2]).await, 64, "3, 5 or another odd number");
+    assert_failed(&init(&urls[..2]).await, 64, "an odd number of nodes, 3 or 5");
     let twice = [urls[0].clone(), urls[1].clone(), another_url(&nodes.0[0], "same")];
     assert_failed(&init(&twice).await, 64, "are one server");
     let sentinels = [&urls[..2], &["redis+sentinel://localhost/locks".to_owned()]].concat();
@@ -43,7 +43,22 @@ async fn cluster_needs_an_odd_number_of_different_servers() {
     let started = events(&init(&urls).await);
     assert_eq!((&started[0]["nodes"], &started[0]["voting"]), (&3.into(), &3.into()));
     assert_eq!(events(&init(&urls).await), started, "init can be run again");
-    assert_failed(&nodes.command(&["init"]).await, 64, "can't be changed");
+    let other = "was started with --max-ttl 500ms, which can't be changed";
+    assert_failed(&nodes.command(&["init"]).await, 64, other);
+}
+
+#[tokio::test]
+async fn cluster_that_exists_without_all_votes_is_no_success() {
+    let mut nodes = Nodes::start(5, &ALWAYS).await;
+    assert!(nodes.command(&INIT).await.status.success());
+    for (node, code) in [(0, 81), (1, 81), (2, 69)] {
+        nodes.0[node].restart().await.unwrap();
+        let again = nodes.command(&INIT).await;
+        assert_eq!(events(&again)[0]["voting"], 4 - node);
+        let text = format!("they are a cluster already, and {} of 5 nodes may vote", 4 - node);
+        assert_failed(&again, code, &text);
+        assert_failed(&again, code, "lock-client node status");
+    }
 }
 
 /// The record of a member of another cluster.

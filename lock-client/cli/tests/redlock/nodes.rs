@@ -103,6 +103,13 @@ impl Nodes {
         token
     }
 
+    /// The fields of a node's record, which must be its only key.
+    pub(super) async fn only_fields(&self, node: usize) -> Vec<String> {
+        let keys: Vec<String> = self.0[node].command(&["KEYS", "*"]).await.unwrap();
+        assert_eq!(keys, ["fenced:node"]);
+        self.0[node].command(&["HKEYS", "fenced:node"]).await.unwrap()
+    }
+
     pub(super) async fn counter(&self, node: usize) -> Option<u64> {
         self.0[node].command(&["GET", "fenced:{r}:token"]).await.unwrap()
     }

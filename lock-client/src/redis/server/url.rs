@@ -12,12 +12,14 @@ pub(super) const SENTINEL_PASSWORD: &str = "sentinel-password";
 /// The URL can't be used.
 #[derive(Debug)]
 pub struct InvalidRedisUrl {
+    /// The URL without a password.
+    url: String,
     reason: String,
 }
 
 impl fmt::Display for InvalidRedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not a usable Redis URL: {}", self.reason)
+        write!(f, "`{}` is not a usable Redis URL: {}", self.url, self.reason)
     }
 }
 
@@ -25,7 +27,12 @@ impl Error for InvalidRedisUrl {}
 
 impl InvalidRedisUrl {
     pub(super) fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into() }
+        Self { url: String::new(), reason: reason.into() }
+    }
+
+    /// Names the URL, without its password.
+    pub(super) fn of(self, url: &str) -> Self {
+        Self { url: without_password(url), ..self }
     }
 
     #[cfg(any(feature = "cluster", feature = "sentinel"))]
@@ -40,7 +47,8 @@ impl InvalidRedisUrl {
 
 impl From<RedisError> for InvalidRedisUrl {
     fn from(error: RedisError) -> Self {
-        Self::new(error.to_string())
+        // The `redis` crate puts the name of a constant into its text.
+        Self::new(error.to_string().replace(&format!(" - {:?}", error.kind()), ""))
     }
 }
 
@@ -118,6 +126,28 @@ pub fn has_password(url: &str) -> bool {
     }
 }
 
+/// Returns a URL without what may be a password. A URL that can't be parsed may have one anywhere:
+/// it is cut where no port follows a colon.
+fn without_password(url: &str) -> String {
+    let (scheme, rest) = url.split_at(url.find("://").map_or(0, |at| at + 3));
+    let rest = rest.rsplit('@').next().unwrap_or_default();
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let authority = rest.split('/').next().unwrap_or_default();
+    let mut end = 0;
+    for host in authority.split_inclusive(',') {
+        // The colons of an IPv6 address are inside brackets.
+        let address = host.rfind(']').unwrap_or(0);
+        if let Some(colon) = host[address..].find(':').map(|colon| address + colon) {
+            let port = host[colon + 1..].trim_end_matches(',');
+            if !port.bytes().all(|digit| digit.is_ascii_digit()) {
+                return format!("{scheme}{}…", &authority[..=end + colon]);
+            }
+        }
+        end += host.len();
+    }
+    format!("{scheme}{rest}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::{super::Server, *};
@@ -168,6 +198,27 @@ mod tests {
         ] {
             let error = Server::open(url).expect_err("the URL is rejected").to_string();
             assert!(error.contains(reason), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn wrong_url_is_named_without_its_password() {
+        for (url, named) in [
+            ("localhost:6379", "localhost:6379"),
+            ("redis://", "redis://"),
+            ("redis://user:secret@[::1]:99999/3", "redis://[::1]:99999/3"),
+            ("redis://:se/cr?e@t@localhost/x", "redis://localhost/x"),
+            ("redis://:secret", "redis://:…"),
+            ("redis://host:6379,host:secret/x", "redis://host:6379,host:…"),
+            ("redis://host:secret/secret", "redis://host:…"),
+            ("redis://host/x?pass=secret", "redis://host/x"),
+        ] {
+            let error = Server::open(url).expect_err("the URL is rejected").to_string();
+            assert!(
+                error.starts_with(&format!("`{named}` is not a usable Redis URL: ")),
+                "{error}"
+            );
+            assert!(!error.contains("InvalidClientConfig"), "{error}");
         }
     }
 

@@ -6,6 +6,10 @@
 //! moment when the node was seen without a vote. An earlier copy could miss a token that is issued
 //! after it, and the node would then count up to that token again.
 //!
+//! Another operator may admit the node during the wait. If it then loses its data, it looks as it did
+//! before, but it has voted meanwhile. So an operator marks the node's record when its wait begins.
+//! An admission and a loss of data delete the mark, and the node is admitted only if it still has it.
+//!
 //! **Why M other nodes are enough.** A token was sealed by M of the N nodes. This node may be one
 //! of them, so at least M - 1 others sealed it. There are N - 1 = 2 M - 2 others, so any M of them
 //! share a node with any M - 1 of them. Nodes that were admitted since then have copied the token
@@ -14,7 +18,7 @@
 use std::time::Duration;
 
 use super::{
-    candidate::{Candidate, Voters, not_a_member},
+    candidate::{Candidate, Voters, check_cluster, member_of, not_a_member},
     change::connect_after_changes,
     counters,
     error::OperatorError,
@@ -29,7 +33,6 @@ use crate::{
     redlock::{
         epoch::{Ballots, Epoch, SEPARATOR},
         membership::{Record, Standing},
-        node_urls::NodeUrl,
         peer::Peer,
     },
 };
@@ -55,6 +58,8 @@ pub struct PendingAdmission<'a> {
     pub(super) member: String,
     /// The process that has no vote.
     pub(super) run_id: String,
+    /// Its mark, which an admission and a loss of data delete.
+    pub(super) mark: String,
     /// The epoch to which it is admitted.
     pub(super) epoch: Epoch,
     /// When nothing is under way any more that the node voted for before it restarted.
@@ -63,20 +68,24 @@ pub struct PendingAdmission<'a> {
 
 impl<'a> Admission<'a> {
     pub(super) async fn request(places: &'a Places, node: &str) -> Result<Self, OperatorError> {
-        let url =
-            NodeUrl::parse(node).map_err(|error| OperatorError::Invalid(error.to_string()))?;
+        let url = places.parse(node)?;
         let mut answers = connect_after_changes(places).await?;
         let Some(position) = answers.position(&url.address) else {
             return Err(not_a_member(&url.address, answers.epoch.as_ref()));
         };
-        let peer = answers.members.remove(position)?;
+        let mut peer = answers.members.remove(position)?;
         if peer.standing == Standing::Voting {
             return Ok(Self::AlreadyVoting);
         }
-        // From this moment on, the process is known to have no vote. The wait counts from here.
-        let candidate = Candidate::new(&peer, Moment::now());
-        let epoch = answers.epoch.clone();
-        Ok(Self::Pending(candidate.admission(places, epoch.as_ref(), &Voters::select(answers))?))
+        let Some(epoch) = answers.epoch.clone() else {
+            let node = peer.address;
+            return Err(Voters::select(answers).no_epoch(&node));
+        };
+        check_cluster(&peer, &epoch)?;
+        let member = member_of(&peer, &epoch)?;
+        // The wait counts from here.
+        let candidate = Candidate::mark(&mut peer, member).await?;
+        Ok(Self::Pending(candidate.admission(places, &epoch)))
     }
 }
 
@@ -137,7 +146,7 @@ impl PendingAdmission<'_> {
                     ballots,
                     is_decided: true,
                 };
-                peer.admit(record).await?;
+                peer.admit(record, &self.mark).await?;
                 return Ok(raised);
             }
         }
@@ -161,8 +170,9 @@ impl Peer {
         Ok(raised)
     }
 
-    /// Gives the node its vote, if it is still the process that the record names.
-    async fn admit(&mut self, record: Record) -> Result<(), OperatorError> {
+    /// Gives the node its vote, if it is still the process that the record names, and has not voted
+    /// since it got the mark.
+    async fn admit(&mut self, record: Record, mark: &str) -> Result<(), OperatorError> {
         let Record { epoch, address, admitted, ballots, previous, .. } = record;
         let previous = previous.map(|last| (last.change, last.members.join(SEPARATOR)));
         let (last_change, last_members) = previous.unwrap_or_default();
@@ -170,7 +180,7 @@ impl Peer {
         let call = call.arg(&epoch.cluster).arg(epoch.number).arg(&epoch.change);
         let call = call.arg(epoch.joined_members()).arg(epoch.max_ttl_ms);
         let call = call.arg(ballots.promised).arg(ballots.last_promised).arg(ballots.accepted);
-        let call = call.arg(last_change).arg(last_members);
+        let call = call.arg(last_change).arg(last_members).arg(mark);
         let answer = call.in_full().query_async(&mut self.connection).await;
         match answer.map_err(|error| self.error(&error))? {
             1 => Ok(()),
@@ -181,7 +191,7 @@ impl Peer {
 
 fn gone(address: &str) -> OperatorError {
     OperatorError::Unavailable(format!(
-        "{address} restarted or joined another cluster meanwhile, and has no vote: run \
-         `lock-client node admit` again"
+        "{address} restarted, lost its data or joined another cluster meanwhile, and has no vote: \
+         run `lock-client node admit` again"
     ))
 }

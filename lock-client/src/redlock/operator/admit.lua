@@ -13,10 +13,11 @@
 --      10 the highest ballot in which they accepted the change.
 --      11 the change that began the epoch before; '' if this is the first.
 --      12 the members of that epoch.
--- returns 1 if the process is admitted; 0 if it is another process, or takes part in another cluster
---         or in a later epoch.
+--      13 the mark that the process has had since its wait began.
+-- returns 1 if the process is admitted; 0 if it is another process, has another mark, or takes part in
+--         another cluster or in a later epoch.
 
-local known = redis.call('HMGET', KEYS[1], 'cluster', 'epoch', 'change', 'run_id')
+local known = redis.call('HMGET', KEYS[1], 'cluster', 'epoch', 'change', 'run_id', 'mark')
 if run_id() ~= ARGV[1] or (known[1] and known[1] ~= ARGV[3]) then
     return 0
 end
@@ -29,6 +30,10 @@ if known[4] == ARGV[1] then
     if (tonumber(known[2]) or 0) > tonumber(ARGV[4]) then
         return 0
     end
+end
+if known[5] ~= ARGV[13] then
+    -- It was admitted meanwhile, and may have voted before it lost its data: a new wait must begin.
+    return 0
 end
 redis.call('DEL', KEYS[1])
 redis.call(

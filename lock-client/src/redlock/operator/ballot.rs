@@ -214,8 +214,8 @@ fn check_majority_stays(promised: &[Peer], proposal: &Epoch) -> Result<(), Strin
         return Ok(());
     }
     Err(format!(
-        "{} of the members that stay must vote, and only {staying} do: wait until all members vote \
-         that were added before",
+        "{} of the members that stay must vote, and {staying} can: wait until all members vote that \
+         were added before",
         proposal.majority()
     ))
 }

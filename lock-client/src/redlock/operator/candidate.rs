@@ -2,6 +2,8 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use fence::Holder;
+
 use super::{
     admission::PendingAdmission,
     error::{OperatorError, how_to_start_anew},
@@ -9,21 +11,30 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    redis::keys::Keys,
-    redlock::{epoch::Epoch, membership::Standing, peer::Peer},
+    redis::{
+        keys::Keys,
+        script::{Script, script},
+    },
+    redlock::{
+        epoch::Epoch,
+        membership::Standing,
+        peer::{Peer, PeerError},
+    },
 };
+
+static MARK: Script = script!("../run_id.lua", "mark.lua");
 
 /// A process that was seen without a vote.
 #[derive(Debug)]
 pub(super) struct Candidate {
     /// Its node's address, without a password.
     pub(super) address: String,
-    /// The member's address in the record that the process started with.
-    member: Option<String>,
-    pub(super) run_id: String,
-    /// The cluster in that record.
-    cluster: Option<String>,
-    /// When it was first seen. All votes of the earlier process were sent before this moment.
+    /// The address among the members.
+    member: String,
+    run_id: String,
+    /// The mark of the process. While its node has it, the process has not voted.
+    pub(super) mark: String,
+    /// When it was marked. Whatever its node voted for without the mark was sent before.
     seen: Moment,
 }
 
@@ -39,49 +50,37 @@ pub(super) struct Voters {
 }
 
 impl Candidate {
-    pub(super) fn new(peer: &Peer, seen: Moment) -> Self {
-        Self {
+    /// Marks a member's process that has no vote. From this moment on, it is known to have none.
+    ///
+    /// No other server must be marked: a client that names it alone takes the record for that of a
+    /// node.
+    pub(super) async fn mark(peer: &mut Peer, member: String) -> Result<Self, PeerError> {
+        let call = MARK.with([Keys::NODE.to_owned()]).arg(&peer.run_id);
+        let call = call.arg(Holder::random().as_str());
+        let mark = call.in_full().query_async::<Option<String>>(&mut peer.connection).await;
+        let mark = mark.map_err(|error| peer.error(&error))?;
+        let restarted =
+            || PeerError { address: peer.address.clone(), reason: "it restarts".to_owned() };
+        Ok(Self {
             address: peer.address.clone(),
-            member: peer.member().map(ToOwned::to_owned),
+            member,
             run_id: peer.run_id.clone(),
-            cluster: peer.cluster().map(ToOwned::to_owned),
-            seen,
-        }
+            mark: mark.ok_or_else(restarted)?,
+            seen: Moment::now(),
+        })
     }
 
-    /// Returns its admission to the current epoch. The wait counts from when it was first seen.
-    pub(super) fn admission<'a>(
-        &self,
-        places: &'a Places,
-        epoch: Option<&Epoch>,
-        voters: &Voters,
-    ) -> Result<PendingAdmission<'a>, OperatorError> {
-        let Some(epoch) = epoch else { return Err(voters.no_epoch(&self.address)) };
-        if let Some(own) = &self.cluster
-            && *own != epoch.cluster
-        {
-            return Err(OperatorError::Unavailable(format!(
-                "{} belongs to cluster {own}, the others to cluster {}: to move it, delete its key \
-                 {} first",
-                self.address,
-                epoch.cluster,
-                Keys::NODE
-            )));
-        }
-        let member = [Some(&self.address), self.member.as_ref()];
-        let Some(member) = member.into_iter().flatten().find(|member| epoch.has_member(member))
-        else {
-            return Err(not_a_member(&self.address, Some(epoch)));
-        };
+    /// Returns its admission to an epoch. The wait counts from when it was marked.
+    pub(super) fn admission<'a>(&self, places: &'a Places, epoch: &Epoch) -> PendingAdmission<'a> {
         let longest = Duration::from_millis(epoch.max_ttl_ms);
-        let ready_at = self.seen + longest + (longest / 100 + Duration::from_millis(2));
-        Ok(PendingAdmission {
+        PendingAdmission {
             places,
-            member: member.clone(),
+            member: self.member.clone(),
             run_id: self.run_id.clone(),
+            mark: self.mark.clone(),
             epoch: epoch.clone(),
-            ready_at,
-        })
+            ready_at: self.seen + longest + (longest / 100 + Duration::from_millis(2)),
+        }
     }
 }
 
@@ -125,7 +124,7 @@ impl Voters {
     }
 
     /// The error that there is no epoch to which a node could be admitted.
-    fn no_epoch(&self, node: &str) -> OperatorError {
+    pub(super) fn no_epoch(&self, node: &str) -> OperatorError {
         if !self.has_majority() {
             return self.too_few(node);
         }
@@ -136,6 +135,28 @@ impl Voters {
                  shows which of them don't vote"
             ))
         })
+    }
+}
+
+/// Returns a node's address among the members: its own, or that of the record that it came up with.
+pub(super) fn member_of(peer: &Peer, epoch: &Epoch) -> Result<String, OperatorError> {
+    let addresses = [Some(peer.address.as_str()), peer.member()];
+    let member = addresses.into_iter().flatten().find(|address| epoch.has_member(address));
+    let stranger = || not_a_member(&peer.address, Some(epoch));
+    member.map(ToOwned::to_owned).ok_or_else(stranger)
+}
+
+/// Checks that a node belongs to no other cluster.
+pub(super) fn check_cluster(peer: &Peer, epoch: &Epoch) -> Result<(), OperatorError> {
+    match peer.cluster() {
+        Some(own) if own != epoch.cluster => Err(OperatorError::Unavailable(format!(
+            "{} belongs to cluster {own}, the others to cluster {}: to move it, delete its key {} \
+             first",
+            peer.address,
+            epoch.cluster,
+            Keys::NODE
+        ))),
+        _ => Ok(()),
     }
 }
 

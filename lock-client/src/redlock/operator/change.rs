@@ -26,6 +26,7 @@ use crate::{
     redis::keys::Keys,
     redlock::{
         epoch::{Epoch, Previous},
+        majority::majority,
         membership::{Record, Standing},
         node_urls::NodeUrl,
         peer::Peer,
@@ -39,7 +40,7 @@ pub(super) async fn change_members<U: AsRef<str>>(
     add: &[U],
     remove: &[U],
 ) -> Result<Vec<String>, OperatorError> {
-    let [add, remove] = [parse(add)?, parse(remove)?];
+    let [add, remove] = [parse(places, add)?, parse(places, remove)?];
     let mut answers = places.connect_all().await;
     answers.check_distinct()?;
     // A change may be half done. It can be finished, but only that one.
@@ -55,7 +56,8 @@ pub(super) async fn change_members<U: AsRef<str>>(
     if was_half_done && !is_wanted(&current.members) {
         return Err(was_finished(&current));
     }
-    let members = members_after(&current, &add, &remove)?;
+    let previous = answers.previous_members();
+    let members = members_after(&current, previous, &add, &remove)?;
     if members == current.members {
         places.note_added(add);
         return Ok(members);
@@ -136,29 +138,37 @@ async fn finish(places: &Places) -> Result<Option<Epoch>, OperatorError> {
     })
 }
 
-fn parse<U: AsRef<str>>(urls: &[U]) -> Result<Vec<NodeUrl>, OperatorError> {
-    let urls: Result<Vec<_>, _> = urls.iter().map(|url| NodeUrl::parse(url.as_ref())).collect();
-    urls.map_err(|error| OperatorError::Invalid(error.to_string()))
+fn parse<U: AsRef<str>>(places: &Places, urls: &[U]) -> Result<Vec<NodeUrl>, OperatorError> {
+    urls.iter().map(|url| places.parse(url.as_ref())).collect()
 }
 
-/// Returns the members after a change. Nodes that it adds or removes may be so already, so that the
-/// same request can be repeated.
+/// Returns the members after a change. The last change can be repeated, and changes nothing then.
+/// Otherwise a node that is removed must be a member: a misspelt one would turn a replacement into
+/// growth.
 fn members_after(
     current: &Epoch,
+    previous: &[String],
     add: &[NodeUrl],
     remove: &[NodeUrl],
 ) -> Result<Vec<String>, OperatorError> {
-    let mut members = current.members.clone();
-    members.retain(|member| remove.iter().all(|url| url.address != *member));
-    for url in add {
-        if remove.iter().any(|removed| removed.address == url.address) {
-            let problem = format!("{} can't be both added and removed", url.address);
-            return Err(OperatorError::Invalid(problem));
-        }
-        if !members.contains(&url.address) {
-            members.push(url.address.clone());
-        }
+    let is_added = |url: &&NodeUrl| add.iter().any(|added| added.address == url.address);
+    if let Some(both) = remove.iter().find(is_added) {
+        let problem = format!("{} can't be both added and removed", both.address);
+        return Err(OperatorError::Invalid(problem));
     }
+    if let Some(stranger) = remove.iter().find(|url| !current.has_member(&url.address)) {
+        let repeated = replace(previous, add, remove);
+        let is_current = repeated.iter().all(|member| current.has_member(member));
+        if is_current && repeated.len() == current.members.len() {
+            return Ok(current.members.clone());
+        }
+        return Err(OperatorError::Invalid(format!(
+            "{} is no member; the members are {}",
+            stranger.address,
+            current.members.join(", ")
+        )));
+    }
+    let members = replace(&current.members, add, remove);
     let number = members.len();
     if number < current.members.len() || number.is_multiple_of(2) {
         return Err(OperatorError::Invalid(format!(
@@ -168,7 +178,30 @@ fn members_after(
             current.members.len()
         )));
     }
+    let most = number - majority(number);
+    let new = members.iter().filter(|member| !current.has_member(member)).count();
+    if new > most {
+        return Err(OperatorError::Invalid(match (most, number > current.members.len()) {
+            (1, false) => "among three members, replace one at a time".to_owned(),
+            (_, false) => format!("among {number} members, replace at most {most} at a time"),
+            (_, true) => {
+                format!("at most {most} of {number} members can be new: add fewer at a time")
+            }
+        }));
+    }
     Ok(members)
+}
+
+/// Returns the members without those that are removed, and with those that are added.
+fn replace(members: &[String], add: &[NodeUrl], remove: &[NodeUrl]) -> Vec<String> {
+    let is_removed = |member: &String| remove.iter().any(|url| url.address == *member);
+    let mut members: Vec<_> = members.iter().filter(|m| !is_removed(m)).cloned().collect();
+    for url in add {
+        if !members.contains(&url.address) {
+            members.push(url.address.clone());
+        }
+    }
+    members
 }
 
 /// Checks that a node can be added to a cluster.

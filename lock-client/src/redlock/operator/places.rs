@@ -53,8 +53,19 @@ impl Places {
         Ok(Self { named, added: Vec::new(), limits: TimeLimits::default() })
     }
 
+    /// Parses the URL of a node of this cluster.
+    pub(super) fn parse(&self, url: &str) -> Result<NodeUrl, OperatorError> {
+        let first = self.named.first().expect("a cluster has nodes");
+        first.parse_another(url).map_err(|error| OperatorError::Invalid(error.to_string()))
+    }
+
     pub(super) fn answer_within(self, limits: TimeLimits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// Whether the operator has named the server at an address.
+    pub(super) fn has_named(&self, address: &str) -> bool {
+        self.named.iter().any(|url| url.address == address)
     }
 
     /// Connects to the members of the current epoch, and to the servers that were named.
@@ -127,6 +138,14 @@ impl Answers {
             Ok(peer) => peer.address == address || peer.member() == Some(address),
             Err(error) => error.address == address,
         })
+    }
+
+    /// The members before the last change, as the voters remember them; empty in the first epoch.
+    pub(super) fn previous_members(&self) -> &[String] {
+        let voters = self.members.iter().flatten();
+        let mut voters = voters.filter(|peer| peer.standing == Standing::Voting);
+        let previous = voters.find_map(|peer| peer.record.as_ref()?.previous.as_ref());
+        previous.map_or(&[], |previous| &previous.members)
     }
 
     /// Checks that no two nodes are the same server. It would have two votes.

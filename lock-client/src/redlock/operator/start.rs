@@ -11,6 +11,8 @@
 //! has prepared all of them. Nobody else can have prepared a later node since, because they would
 //! have taken the first node before.
 
+use std::time::Duration;
+
 use fence::Holder;
 
 use super::{
@@ -108,10 +110,12 @@ fn interrupted_start(peers: &[Peer], max_ttl: Ttl) -> Result<Option<Epoch>, Oper
     if !peers.iter().all(belongs) {
         return Err(in_other_clusters(peers));
     }
-    let max_ttl_ms = epoch.max_ttl_ms;
-    if max_ttl_ms != max_ttl.as_millis() {
+    if epoch.max_ttl_ms != max_ttl.as_millis() {
+        let longest = Duration::from_millis(epoch.max_ttl_ms);
+        let longest =
+            Ttl::new(longest).map_or_else(|_| format!("{longest:?}"), |ttl| ttl.to_string());
         return Err(OperatorError::Invalid(format!(
-            "this cluster was started with --max-ttl {max_ttl_ms}ms, which can't be changed"
+            "this cluster was started with --max-ttl {longest}, which can't be changed"
         )));
     }
     Ok(Some(epoch))

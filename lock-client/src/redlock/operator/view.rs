@@ -11,6 +11,7 @@ use super::{
     places::{Answer, Places},
 };
 use crate::redlock::{
+    epoch::Epoch,
     majority::majority,
     membership::Standing,
     peer::{Peer, PeerError, largest_cluster},
@@ -31,6 +32,8 @@ pub struct Inspection {
 pub struct View {
     /// The node's address, without a password.
     pub node: String,
+    /// Whether the operator named the node.
+    pub is_named: bool,
     /// The node's standing in the cluster.
     pub state: State,
     /// Why the node has no vote; `None` if it has one.
@@ -62,6 +65,8 @@ pub enum State {
     Removed,
     /// The node belongs to another cluster.
     OtherCluster,
+    /// The node is no member, and belongs to no other cluster.
+    NotAMember,
     /// The node belongs to no cluster, or has lost its data.
     NoCluster,
     /// The node is the same server as another node.
@@ -123,20 +128,28 @@ async fn inspect_peers(places: &Places) -> (Inspection, Vec<Option<Peer>>) {
     let voting = voters.collect::<HashSet<_>>().len();
     let nodes_in_all = latest.as_ref().map_or(members, |epoch| epoch.members.len());
     let mut servers = HashSet::new();
-    let state = |answer: &Answer| match answer {
+    let state = |(place, answer): (usize, &Answer)| match answer {
         Err(_) => State::Unreachable,
         Ok(peer) if !servers.insert(peer.run_id.clone()) => State::SameServer,
         Ok(peer) if peer.record.is_some() && peer.cluster() != cluster.as_deref() => {
             State::OtherCluster
         }
+        // A majority says who the members are.
+        Ok(peer) if peer.record.is_none() && place >= members => State::NotAMember,
         Ok(peer) => State::from(peer.standing),
     };
-    let states: Vec<_> = peers.iter().map(state).collect();
+    let states: Vec<_> = peers.iter().enumerate().map(state).collect();
+    let undecided = undecided_members(peers.iter().flatten(), epoch.as_ref());
     let views = peers.into_iter().zip(states).map(async |(peer, state)| match peer {
         Ok(peer) => View::read(peer, state).await,
         Err(error) => (View::unreachable(error), None),
     });
-    let (nodes, peers): (Vec<View>, Vec<Option<Peer>>) = join_all(views).await.into_iter().unzip();
+    let (mut nodes, peers): (Vec<View>, Vec<Option<Peer>>) =
+        join_all(views).await.into_iter().unzip();
+    for (place, view) in nodes.iter_mut().enumerate() {
+        view.is_named = places.has_named(&view.node);
+        view.explain(place < members, &undecided);
+    }
     let members = peers.iter().flatten().filter(|peer| peer.cluster() == cluster.as_deref());
     let longest = members.filter_map(|peer| Some(peer.record.as_ref()?.epoch.max_ttl_ms)).max();
     let cluster = Cluster {
@@ -150,7 +163,37 @@ async fn inspect_peers(places: &Places) -> (Inspection, Vec<Option<Peer>>) {
     (Inspection { nodes, cluster }, peers)
 }
 
+/// Returns the members after a change that is under way, or was interrupted.
+fn undecided_members<'a>(
+    peers: impl Iterator<Item = &'a Peer>,
+    current: Option<&Epoch>,
+) -> HashSet<String> {
+    let is_later = |epoch: &Epoch| current.is_none_or(|current| epoch.number > current.number);
+    let records = peers.filter_map(|peer| peer.record.as_ref());
+    let undecided = records.filter(|record| !record.is_decided && is_later(&record.epoch));
+    undecided.flat_map(|record| record.epoch.members.iter().cloned()).collect()
+}
+
 impl View {
+    /// Explains why a server has no vote, if the others know better than its own record.
+    fn explain(&mut self, is_member: bool, undecided: &HashSet<String>) {
+        match self.state {
+            State::NoCluster | State::NotAMember if undecided.contains(&self.node) => {
+                let reason = "a change that was interrupted adds it: run `lock-client node change` \
+                              again";
+                self.reason = Some(reason.to_owned());
+            }
+            State::NotAMember => {
+                self.reason = Some("it is no member; `lock-client node change` adds it".to_owned());
+            }
+            State::Unreachable if !is_member => {
+                let reason = self.reason.take().unwrap_or_default();
+                self.reason = Some(format!("it is no member, and does not answer: {reason}"));
+            }
+            _ => {}
+        }
+    }
+
     async fn read(mut peer: Peer, state: State) -> (Self, Option<Peer>) {
         let persistence = match peer.persistence().await {
             Ok(persistence) => persistence,
@@ -164,6 +207,7 @@ impl View {
         };
         let view = Self {
             node: peer.address.clone(),
+            is_named: false,
             state,
             reason,
             cluster: peer.cluster().map(ToOwned::to_owned),
@@ -177,6 +221,7 @@ impl View {
     fn unreachable(error: PeerError) -> Self {
         Self {
             node: error.address,
+            is_named: false,
             state: State::Unreachable,
             reason: Some(error.reason),
             cluster: None,

@@ -3,31 +3,32 @@
 //! An admission needs no decision of a person as long as a majority of the nodes votes: together
 //! they know every issued token. So the watcher admits each process that it has seen without a vote
 //! for the longest ttl. It keeps the time for each process: a node that restarts again is another
-//! process, whose wait starts anew. With fewer voters than a majority, it reports that a person must
-//! decide, and continues to watch.
+//! process, whose wait starts anew. Another operator may admit the process meanwhile, and the node
+//! may lose its data again. So a mark in the node's record shows that it has not voted since. With
+//! fewer voters than a majority, it reports that a person must decide, and continues to watch.
 //!
 //! Several watchers may run at once. Each waits and copies for itself, and an admission that comes
 //! second changes nothing.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     time::Duration,
 };
 
 use tokio::time::sleep;
 
 use super::{
-    candidate::{Candidate, Voters},
+    candidate::{Candidate, Voters, member_of},
     change::connect_after_changes,
     error::OperatorError,
     places::{Answer, Places},
+    view::State,
+    watch_event::WatchEvent,
 };
-use crate::{
-    clock::Moment,
-    redlock::{
-        membership::Standing,
-        peer::{Peer, PeerError},
-    },
+use crate::redlock::{
+    epoch::Epoch,
+    membership::Standing,
+    peer::{Peer, PeerError},
 };
 
 /// The time between two looks at the nodes.
@@ -40,61 +41,23 @@ pub struct Watcher<'a> {
     places: &'a Places,
     /// The process without a vote on each node, by the node's address.
     candidates: HashMap<String, Watched>,
-    /// The change that began the epoch to which they are admitted.
-    epoch: Option<String>,
+    /// The epoch to which they are admitted: the last that was seen.
+    epoch: Option<Epoch>,
     /// The nodes that can't be admitted, and why.
     left_alone: HashMap<String, String>,
+    /// The nodes that did not answer the last look.
+    silent: HashSet<String>,
     lacks_majority: bool,
     /// What was seen and not yet returned.
     events: VecDeque<WatchEvent>,
     has_looked: bool,
 }
 
-/// What a [`Watcher`] saw or did. Nodes are named by their addresses, without passwords.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WatchEvent {
-    /// A process without a vote was seen. It is admitted after the wait.
-    Waiting {
-        /// The node.
-        node: String,
-        /// The time until everything has expired that the node may have voted for.
-        remaining: Duration,
-    },
-    /// A node was admitted.
-    Admitted {
-        /// The node.
-        node: String,
-        /// How many of its counters were too low.
-        counters_raised: u64,
-    },
-    /// A node was not admitted. The watcher tries again.
-    NotAdmitted {
-        /// The node.
-        node: String,
-        /// The reason.
-        reason: String,
-    },
-    /// A node is left alone: it does not answer, or belongs to another cluster.
-    LeftAlone {
-        /// The node.
-        node: String,
-        /// The reason.
-        reason: String,
-    },
-    /// Fewer nodes than a majority may vote. No node can be admitted, and a person must decide.
-    TooFewVoters {
-        /// The reason, and what to do.
-        reason: String,
-    },
-    /// A majority may vote again.
-    MajorityVotes,
-}
-
 /// A candidate, and what was reported of it.
 #[derive(Debug)]
 struct Watched {
     candidate: Candidate,
+    state: State,
     is_reported: bool,
     last_failure: Option<String>,
 }
@@ -106,6 +69,7 @@ impl<'a> Watcher<'a> {
             candidates: HashMap::new(),
             epoch: None,
             left_alone: HashMap::new(),
+            silent: HashSet::new(),
             lacks_majority: false,
             events: VecDeque::new(),
             has_looked: false,
@@ -135,48 +99,55 @@ impl<'a> Watcher<'a> {
     async fn look(&mut self) -> Result<(), OperatorError> {
         // 1. Connect to all members. First finish a change of them that is half done. If that fails,
         //    the members without a vote are candidates.
-        let answers = connect_after_changes(self.places).await?;
+        let mut answers = connect_after_changes(self.places).await?;
 
         // 2. Note the processes without a vote. Each wait counts from the first look that saw its
         //    process in this epoch. Before it, locks may have been granted in the epoch before.
         let epoch = answers.epoch.clone();
-        let change = epoch.as_ref().map(|epoch| &epoch.change);
-        if change.is_some() && self.epoch.as_ref() != change {
-            self.epoch = change.cloned();
+        if epoch.is_some() && self.epoch != epoch {
+            self.epoch.clone_from(&epoch);
             self.candidates.clear();
         }
-        self.note_candidates(&answers.members, Moment::now());
+        self.note_candidates(&mut answers.members).await;
         self.note_others(&answers.members);
 
         // 3. Count the voters. The waits continue without a majority: they concern what the nodes
         //    voted for as other processes.
+        let without_vote = answers.members.iter().flatten().filter(|peer| is_candidate(peer));
+        let without_vote: Vec<_> = without_vote.map(|peer| peer.address.clone()).collect();
         let voters = Voters::select(answers);
         self.note_majority(&voters);
         if self.lacks_majority {
             return Ok(());
         }
+        let Some(epoch) = epoch else {
+            for node in without_vote {
+                let reason = voters.no_epoch(&node).to_string();
+                self.not_admitted(node, reason);
+            }
+            return Ok(());
+        };
 
         // 4. Admit the processes whose wait is over. The admission connects anew, and fails for
         //    another process. If an admitted process is without a vote later, it waits again.
         let mut admitted = Vec::new();
         for watched in self.candidates.values_mut() {
             let node = watched.candidate.address.clone();
-            let failure = match watched.candidate.admission(self.places, epoch.as_ref(), &voters) {
-                Ok(admission) if !admission.remaining().is_zero() => {
-                    if !std::mem::replace(&mut watched.is_reported, true) {
-                        let remaining = admission.remaining();
-                        self.events.push_back(WatchEvent::Waiting { node, remaining });
-                    }
+            let admission = watched.candidate.admission(self.places, &epoch);
+            let remaining = admission.remaining();
+            if !remaining.is_zero() {
+                if !std::mem::replace(&mut watched.is_reported, true) {
+                    let state = watched.state;
+                    self.events.push_back(WatchEvent::Waiting { node, state, remaining });
+                }
+                continue;
+            }
+            let failure = match admission.finish().await {
+                Ok(counters_raised) => {
+                    self.events.push_back(WatchEvent::Admitted { node, counters_raised });
+                    admitted.push(watched.candidate.address.clone());
                     continue;
                 }
-                Ok(admission) => match admission.finish().await {
-                    Ok(counters_raised) => {
-                        self.events.push_back(WatchEvent::Admitted { node, counters_raised });
-                        admitted.push(watched.candidate.address.clone());
-                        continue;
-                    }
-                    Err(error) => error.to_string(),
-                },
                 Err(error) => error.to_string(),
             };
             if watched.last_failure.as_ref() != Some(&failure) {
@@ -188,36 +159,78 @@ impl<'a> Watcher<'a> {
         Ok(())
     }
 
-    fn note_candidates(&mut self, members: &[Answer], now: Moment) {
+    async fn note_candidates(&mut self, members: &mut [Answer]) {
         // A node that does not answer may still be the same process when it does.
-        for peer in members.iter().flatten() {
+        for member in members {
+            let Ok(peer) = member else { continue };
             if !is_candidate(peer) {
                 self.candidates.remove(&peer.address);
                 continue;
             }
-            let noted = self.candidates.get(&peer.address);
-            if noted.is_none_or(|noted| noted.candidate.run_id != peer.run_id) {
-                let candidate = Candidate::new(peer, now);
-                let watched = Watched { candidate, is_reported: false, last_failure: None };
-                self.candidates.insert(peer.address.clone(), watched);
+            let Some(epoch) = &self.epoch else { continue };
+            let address = match member_of(peer, epoch) {
+                Ok(address) => address,
+                Err(error) => {
+                    let node = peer.address.clone();
+                    self.leave_alone(node, error.to_string());
+                    continue;
+                }
+            };
+            let candidate = match Candidate::mark(peer, address).await {
+                Ok(candidate) => candidate,
+                Err(error) => {
+                    // It can't be admitted either.
+                    *member = Err(error);
+                    continue;
+                }
+            };
+            let noted = self.candidates.get(&candidate.address);
+            if noted.is_none_or(|noted| noted.candidate.mark != candidate.mark) {
+                let state = State::from(peer.standing);
+                let address = candidate.address.clone();
+                let watched = Watched { candidate, state, is_reported: false, last_failure: None };
+                self.candidates.insert(address, watched);
             }
         }
     }
 
-    /// Notes the nodes that neither vote nor can be admitted, and reports each reason once.
+    /// Notes the nodes that neither vote nor can be admitted, and reports each reason once. Reports
+    /// those that answer again.
     fn note_others(&mut self, members: &[Answer]) {
         for member in members {
-            let (node, reason) = match member {
-                Err(PeerError { address, reason }) => (address, reason.clone()),
+            match member {
+                Err(error) => drop(self.silent.insert(error.address.clone())),
+                Ok(peer) if self.silent.remove(&peer.address) => {
+                    let node = peer.address.clone();
+                    self.events.push_back(WatchEvent::AnswersAgain { node });
+                }
+                Ok(_) => {}
+            }
+            match member {
+                Err(PeerError { address, reason }) => {
+                    self.leave_alone(address.clone(), reason.clone());
+                }
+                Ok(peer) if is_candidate(peer) && !self.candidates.contains_key(&peer.address) => {}
                 Ok(peer) if peer.standing == Standing::Voting || is_candidate(peer) => {
                     self.left_alone.remove(&peer.address);
-                    continue;
                 }
-                Ok(peer) => (&peer.address, peer.standing.reason().to_owned()),
-            };
-            if self.left_alone.insert(node.clone(), reason.clone()).as_ref() != Some(&reason) {
-                self.events.push_back(WatchEvent::LeftAlone { node: node.clone(), reason });
+                Ok(peer) => {
+                    self.leave_alone(peer.address.clone(), peer.standing.reason().to_owned());
+                }
             }
+        }
+    }
+
+    /// Notes why a node can't be admitted now, and reports each reason once.
+    fn not_admitted(&mut self, node: String, reason: String) {
+        if self.left_alone.insert(node.clone(), reason.clone()).as_ref() != Some(&reason) {
+            self.events.push_back(WatchEvent::NotAdmitted { node, reason });
+        }
+    }
+
+    fn leave_alone(&mut self, node: String, reason: String) {
+        if self.left_alone.insert(node.clone(), reason.clone()).as_ref() != Some(&reason) {
+            self.events.push_back(WatchEvent::LeftAlone { node, reason });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Changes of the members that an operator left half done.
 
-use lock_client::redlock::operator::{Admission, WatchEvent};
+use lock_client::redlock::operator::{Admission, State, WatchEvent};
 use testbed::RedlockNodes;
 use tokio::time::timeout;
 
@@ -158,4 +158,18 @@ async fn change_that_one_member_has_accepted_is_finished_by_a_watcher() {
     until_admitted(&operator, 1).await;
     let views = operator.inspect().await;
     assert_eq!((views.cluster.epoch, views.cluster.voting), (Some(2), 3));
+}
+
+#[tokio::test]
+async fn node_that_an_interrupted_change_adds_is_told_from_a_stranger() {
+    let nodes = nodes(5, 3).await;
+    accept_half(&nodes, 0, &[3, 1, 2]).await;
+    for (server, advice) in
+        [(3, "`lock-client node change` again"), (4, "`lock-client node change` adds it")]
+    {
+        let seen = operator(&nodes, &[1, 2, server]).inspect().await;
+        let view = seen.nodes.last().unwrap();
+        assert_eq!((view.state, seen.cluster.epoch), (State::NotAMember, Some(1)));
+        assert!(view.reason.as_ref().unwrap().contains(advice), "{view:?}");
+    }
 }

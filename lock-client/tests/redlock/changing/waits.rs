@@ -1,0 +1,77 @@
+//! The waits of several operators for one node.
+
+use std::time::Instant;
+
+use lock_client::redlock::operator::{Admission, OperatorError, PendingAdmission, WatchEvent};
+use tokio::time::timeout;
+
+use super::{MAX_TTL, PATIENCE, TTL, client, nodes, operator};
+use crate::{lock_service::unrenewed, names::name};
+
+async fn request<'a>(
+    operator: &'a lock_client::redlock::operator::Operator,
+    url: &str,
+) -> PendingAdmission<'a> {
+    match operator.request_admission(url).await.unwrap() {
+        Admission::Pending(admission) => admission,
+        Admission::AlreadyVoting => panic!("it has no vote"),
+    }
+}
+
+/// It may have voted since another operator admitted it, and lost its data then.
+#[tokio::test]
+async fn node_that_another_operator_admitted_waits_again_after_it_lost_its_data() {
+    let mut nodes = nodes(3, 3).await;
+    nodes.nodes_mut()[0].restart().await.unwrap();
+    let url = nodes.nodes()[0].url();
+    let operators = [operator(&nodes, &[0, 1, 2]), operator(&nodes, &[0, 1, 2])];
+    let (first, second) = (request(&operators[0], &url).await, request(&operators[1], &url).await);
+    let mut watcher = operators[1].watch();
+    let noted = watcher.next().await.unwrap();
+    assert!(matches!(noted, WatchEvent::Waiting { .. }), "{noted:?}");
+    first.finish().await.unwrap();
+
+    let lost = Instant::now();
+    nodes.nodes()[0].command::<()>(&["FLUSHALL"]).await.unwrap();
+    let refused = second.finish().await.unwrap_err();
+    assert!(matches!(refused, OperatorError::Unavailable(_)), "{refused:?}");
+    let admission =
+        async { while !matches!(watcher.next().await.unwrap(), WatchEvent::Admitted { .. }) {} };
+    timeout(PATIENCE, admission).await.unwrap();
+    assert!(lost.elapsed() >= MAX_TTL, "after {:?}", lost.elapsed());
+}
+
+/// The control: the mark alone shows that the node has lost its data since.
+#[tokio::test]
+async fn node_whose_mark_is_put_back_votes_before_its_earlier_locks_have_expired() {
+    let mut nodes = nodes(3, 3).await;
+    nodes.nodes_mut()[0].restart().await.unwrap();
+    let (url, node) = (nodes.nodes()[0].url(), &nodes.nodes()[0]);
+    let operators = [operator(&nodes, &[0, 1, 2]), operator(&nodes, &[0, 1, 2])];
+    let (first, second) = (request(&operators[0], &url).await, request(&operators[1], &url).await);
+    let mark: String = node.command(&["HGET", "fenced:node", "mark"]).await.unwrap();
+    first.finish().await.unwrap();
+    let lease = client(&nodes, &[0, 1, 2]).acquire(&name("r"), unrenewed(TTL)).await.unwrap();
+    node.command::<()>(&["FLUSHALL"]).await.unwrap();
+    node.command::<()>(&["HSET", "fenced:node", "mark", &mark]).await.unwrap();
+    second.finish().await.unwrap();
+    assert!(lease.token().is_ok(), "it votes while a lock is held that it has forgotten");
+}
+
+/// A record would make clients that name the server alone take it for a node.
+#[tokio::test]
+async fn watcher_leaves_no_mark_on_a_server_that_is_no_member() {
+    let nodes = nodes(6, 3).await;
+    // All are strangers, and then one.
+    for named in [[3, 4, 5], [0, 1, 5]] {
+        let operator = operator(&nodes, &named);
+        let mut watcher = operator.watch();
+        let look = async { while watcher.next().await.is_ok() {} };
+        timeout(MAX_TTL * 3, look).await.unwrap_err();
+        let refused = operator.request_admission(&nodes.nodes()[5].url()).await;
+        assert!(refused.is_err(), "{refused:?}");
+        for stranger in &nodes.nodes()[3..] {
+            assert_eq!(stranger.command::<u64>(&["DBSIZE"]).await.unwrap(), 0);
+        }
+    }
+}
