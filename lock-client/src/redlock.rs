@@ -263,10 +263,7 @@ impl Backend for Redlock {
         _: Order,
     ) -> BackendFuture<'a, Wakeups> {
         Box::pin(async move {
-            let nodes = self.nodes.get();
-            let subscriptions = nodes.subscriptions();
-            let subscribed = wakeups::subscribe(&subscriptions, Keys::new(name).freed()).await;
-            subscribed.map_err(|errors| nodes.no_majority(&errors))
+            wakeups::subscribe(self.nodes.subscribe(), Keys::new(name).freed()).await
         })
     }
 

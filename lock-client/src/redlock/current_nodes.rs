@@ -48,6 +48,11 @@ impl CurrentNodes {
         self.nodes.borrow().clone()
     }
 
+    /// The nodes, and each change of them from now on.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Arc<Nodes>> {
+        self.nodes.subscribe()
+    }
+
     /// Runs a step. If it fails because the members have changed, runs it once more with the
     /// members of the new epoch.
     pub(super) async fn run<T, F: Future<Output = Result<T, BackendError>>>(

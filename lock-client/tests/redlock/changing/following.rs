@@ -12,14 +12,16 @@ use lock_client::{
 use testbed::{
     NodeKind, Proxy, Redis, RedlockNodes,
     proxy::{Latency, Rule, Verdict},
+    wait::until_async,
 };
 use tokio::time::{sleep, timeout};
 
 use super::{
-    MAX_TTL, PATIENCE, TTL, client, half_done::accept_half, nodes, token, until_admitted, urls,
+    MAX_TTL, PATIENCE, TTL, change, client, half_done::accept_half, nodes, token, until_admitted,
+    urls,
 };
 use crate::{
-    lock_service::{tried, ttl},
+    lock_service::{channels, tried, ttl},
     names::name,
 };
 
@@ -182,4 +184,27 @@ async fn acquire_does_not_wait_for_a_new_connection_to_a_node_that_is_behind() {
     }
     took.sort_unstable();
     assert!(took[took.len() / 2] < Duration::from_millis(50), "{took:?}");
+}
+
+#[tokio::test]
+async fn waiter_listens_to_the_new_members_after_a_change() {
+    let nodes = nodes(5, 3).await;
+    let waiter = Redlock::open(urls(&nodes, &[0, 1, 2])).unwrap();
+    assert!(try_once(&waiter, "other").await);
+    let (r, holder) = (name("r"), Holder::random());
+    let wakeups = waiter.subscribe(&r, &holder, Order::Unordered).await.unwrap();
+    change(&nodes, &[0, 1, 2], &[3], &[0]).await;
+    change(&nodes, &[3, 1, 2], &[4], &[1]).await;
+    // Any step makes the client follow.
+    assert!(try_once(&waiter, "another").await);
+    for node in &nodes.nodes()[2..] {
+        until_async(PATIENCE, async || Ok(channels(node).await? == 1)).await.unwrap();
+    }
+    // The first notification may be that of the change: a release may have been missed meanwhile.
+    let rival = client(&nodes, &[2, 3, 4]);
+    for release in 0..3 {
+        token(&rival).await.unwrap();
+        let notified = timeout(PATIENCE, wakeups.next()).await;
+        assert!(notified.is_ok(), "of release {release}");
+    }
 }
