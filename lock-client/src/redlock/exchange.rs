@@ -169,6 +169,23 @@ mod tests {
         answers.into_iter().flatten().collect()
     }
 
+    /// The second reissue does not get the answer of the node that sealed the first one's token.
+    #[test]
+    fn renewal_keeps_the_token_of_a_lease_that_has_tried_twice_to_regain_a_node() {
+        let mut lease = LeaseTokens::new(token(3));
+        for (counters, highest) in [([(0, 9), (1, 6)], 9), ([(1, 7), (2, 8)], 8)] {
+            let mut regain = Exchange::regain(3, &lease, token(5));
+            let seal = answer(&mut regain, &mut lease, counters);
+            assert_eq!(seal, [Command::Ask(Request::Seal { token: token(highest) })]);
+        }
+        let mut renewal = Exchange::renewal(3, &lease);
+        let seal = answer(&mut renewal, &mut lease, [(0, 9), (1, 8)]).pop();
+        assert_eq!(seal, Some(Command::Ask(Request::Seal { token: token(9) })));
+        let report = answer(&mut renewal, &mut lease, [(0, 9), (1, 9)]);
+        assert_eq!(report, [Command::Report(Report::Held(token(3)))]);
+        assert_eq!(lease.height(), token(9));
+    }
+
     /// The joined node has a high counter, but does not answer the reissue.
     #[test]
     fn reissue_returns_a_higher_token_although_a_lease_has_tried_to_regain_a_node() {
