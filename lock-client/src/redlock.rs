@@ -49,15 +49,17 @@
 //! admitted, like a node that restarted.
 //!
 //! # Waiting
-//! Waiters are notified when the lock was freed on a majority of the nodes. There is no
-//! fair order: the nodes would have to agree on one. If several clients try at once, each may get
+//! Waiters are notified when the lock was freed on a majority of the nodes. When a client learns of
+//! new members, its waiters listen to those. There is no fair order: the nodes would have to agree
+//! on one. If several clients try at once, each may get
 //! some of the nodes and none a majority. Then all of them release what they got, and retry after a
 //! random time.
 //!
 //! # Failed nodes
 //! A request returns when a majority has answered. It does not wait for the slowest
 //! node, or for a node that is down. A node that hangs is asked for its vote at most ten times a
-//! second. After five seconds without an answer, there is a new connection.
+//! second. After five seconds without an answer, there is a new connection. A search for new members
+//! takes two seconds at most, and requests that fail together share it.
 //!
 //! # The code
 //! [`Redlock`] runs each step on the nodes of the current epoch (`current_nodes.rs`). `machines.rs`
