@@ -5,7 +5,10 @@ use std::{cmp::Reverse, sync::Arc, time::Duration};
 use fence::ResourceName;
 use tokio::time::timeout;
 
-use super::{node_error::NodeError, nodes::Nodes, request::Request, tally::is_undecided};
+use super::{
+    membership::Membership, node_error::NodeError, nodes::Nodes, request::Request,
+    tally::is_undecided,
+};
 use crate::{
     backend::{BackendError, HeldLock, Status},
     clock::Moment,
@@ -17,7 +20,7 @@ use crate::{
     },
 };
 
-static STATUS: Script = script!("status.lua");
+static STATUS: Script = script!("vote.lua", "status.lua");
 
 /// How long a status waits for the nodes that do not decide it.
 const COUNTING_PATIENCE: Duration = Duration::from_millis(100);
@@ -52,7 +55,9 @@ impl NodeStatus {
 /// Reads the state of a lock from the nodes.
 pub(super) async fn read(nodes: &Arc<Nodes>, name: &ResourceName) -> Result<Status, BackendError> {
     let keys = Keys::new(name);
-    let call = move |_, _: &_| STATUS.with([keys.lock(), keys.counter()]);
+    let call = move |_, member: &Membership| {
+        STATUS.with([keys.lock(), keys.counter(), Keys::NODE.to_owned()]).arg(member.vote())
+    };
     let mut answers = nodes.ask_all(Request::Vote, call);
     let (mut states, mut errors) = (Vec::new(), Vec::new());
     let (mut status, mut decided) = (None, None);

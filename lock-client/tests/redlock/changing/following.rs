@@ -208,3 +208,19 @@ async fn waiter_listens_to_the_new_members_after_a_change() {
         assert!(notified.is_ok(), "of release {release}");
     }
 }
+
+/// The removed nodes still run, and know no lock.
+#[tokio::test]
+async fn status_is_that_of_the_new_members_after_a_change() {
+    let nodes = nodes(6, 3).await;
+    let watcher = client(&nodes, &[0, 1, 2]);
+    assert_eq!(watcher.status(&name("r")).await.unwrap().held, None);
+    for step in 0..3 {
+        change(&nodes, &[step, step + 1, step + 2], &[step + 3], &[step]).await;
+    }
+    let locks = client(&nodes, &[3, 4, 5]);
+    let lease = locks.acquire(&name("r"), tried(TTL)).await.unwrap();
+    let held = watcher.status(&name("r")).await.unwrap().held;
+    assert_eq!(held.map(|held| held.token), Some(lease.token().unwrap()));
+    lease.release().await.unwrap();
+}
