@@ -6,7 +6,7 @@
 //!
 //! | metric | kind | meaning |
 //! |---|---|---|
-//! | `fenced_lock_wait_seconds` | histogram | the time from the first try to the end of an acquire, by `outcome`: `acquired`, `contended`, `unavailable`, `rejected` |
+//! | `fenced_lock_wait_seconds` | histogram | the time from the first try to the end of an acquire, by `outcome`: `acquired`, `contended`, `unavailable`, `rejected`, `invalid` |
 //! | `fenced_lock_hold_seconds` | histogram | the time from the request for a lock to the release or loss of its lease |
 //! | `fenced_lock_contended_total` | counter | acquires that found the lock held |
 //! | `fenced_lock_renewals_total` | counter | renewals, by `outcome`: `renewed`, `lost`, `unavailable` |

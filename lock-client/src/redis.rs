@@ -54,6 +54,6 @@ pub use self::server::{InvalidRedisUrl, Server, has_password};
 #[cfg(feature = "redlock")]
 pub(crate) use self::{
     failure::is_passing,
-    reply::{InvalidReply, StatusReply, remaining_time, status, unix_millis},
+    reply::{InvalidReply, remaining_time, status, unix_millis},
     settings::TimeLimits,
 };

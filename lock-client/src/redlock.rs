@@ -49,15 +49,17 @@
 //! admitted, like a node that restarted.
 //!
 //! # Waiting
-//! Waiters are notified when the lock was freed on a majority of the nodes. There is no
-//! fair order: the nodes would have to agree on one. If several clients try at once, each may get
+//! Waiters are notified when the lock was freed on a majority of the nodes. When a client learns of
+//! new members, its waiters listen to those. There is no fair order: the nodes would have to agree
+//! on one. If several clients try at once, each may get
 //! some of the nodes and none a majority. Then all of them release what they got, and retry after a
 //! random time.
 //!
 //! # Failed nodes
 //! A request returns when a majority has answered. It does not wait for the slowest
 //! node, or for a node that is down. A node that hangs is asked for its vote at most ten times a
-//! second. After five seconds without an answer, there is a new connection.
+//! second. After five seconds without an answer, there is a new connection. A search for new members
+//! takes two seconds at most, and requests that fail together share it.
 //!
 //! # The code
 //! [`Redlock`] runs each step on the nodes of the current epoch (`current_nodes.rs`). `machines.rs`
@@ -122,7 +124,7 @@ use crate::{
 
 pub use self::{long_ttl::LongTtl, majority::majority, node_urls::InvalidNodes};
 
-/// How long the token of an adopted lease is remembered without a renewal.
+/// How long a lease is remembered without a renewal if another client has acquired it.
 const ADOPTION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Locks on a majority of independent Redis nodes.
@@ -174,9 +176,9 @@ impl Redlock {
 
     /// Returns what this client knows of a lease. A lease that it has not acquired itself starts with
     /// the token of its grant.
-    fn lease(&self, ownership: &Ownership, ttl: Ttl) -> Arc<Lease> {
+    fn lease(&self, ownership: &Ownership) -> Arc<Lease> {
         self.leases.get(&ownership.holder).unwrap_or_else(|| {
-            let valid_until = Moment::now() + ttl.reliable();
+            let valid_until = Moment::now() + ADOPTION_PATIENCE;
             self.leases.start(ownership.clone(), ownership.grant, valid_until)
         })
     }
@@ -221,7 +223,7 @@ impl Backend for Redlock {
         ttl: Ttl,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
-            let (keys, lease) = (&Arc::new(Keys::new(name)), &self.lease(ownership, ttl));
+            let (keys, lease) = (&Arc::new(Keys::new(name)), &self.lease(ownership));
             let renew = |nodes| async move { exchange::renew(&nodes, keys, lease, ttl).await };
             self.nodes.run(renew).await
         })
@@ -234,7 +236,7 @@ impl Backend for Redlock {
         above: Token,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
-            let (keys, lease) = (&Arc::new(Keys::new(name)), &self.lease(ownership, Ttl::MAX));
+            let (keys, lease) = (&Arc::new(Keys::new(name)), &self.lease(ownership));
             let reissue =
                 |nodes| async move { exchange::reissue(&nodes, keys, lease, above).await };
             self.nodes.run(reissue).await
@@ -252,10 +254,12 @@ impl Backend for Redlock {
                 // Each round itself releases what it did not report as granted.
                 return Ok(false);
             }
-            // From here on, the lease joins no node.
-            let height = self.leases.end(holder).map(|lease| lease.height());
+            // From here on, the lease joins no node. Its height is needed until there is an answer.
+            let height = self.leases.release(holder).map(|lease| lease.height());
             let (keys, token) = (&Keys::new(name), token.max(height));
-            self.nodes.run(|nodes| release(nodes, keys, holder, token)).await
+            let released = self.nodes.run(|nodes| release(nodes, keys, holder, token)).await?;
+            self.leases.forget(holder);
+            Ok(released)
         })
     }
 
@@ -266,10 +270,7 @@ impl Backend for Redlock {
         _: Order,
     ) -> BackendFuture<'a, Wakeups> {
         Box::pin(async move {
-            let nodes = self.nodes.get();
-            let subscriptions = nodes.subscriptions();
-            let subscribed = wakeups::subscribe(&subscriptions, Keys::new(name).freed()).await;
-            subscribed.map_err(|errors| nodes.no_majority(&errors))
+            wakeups::subscribe(self.nodes.subscribe(), Keys::new(name).freed()).await
         })
     }
 
@@ -278,15 +279,13 @@ impl Backend for Redlock {
     }
 
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
-        let lease = self.leases.get(&ownership.holder);
+        // From here on, the lease joins no node, beside the client that adopts it.
+        let lease = self.leases.detach(&ownership.holder);
         lease.map_or(token, |lease| lease.height().max(token))
     }
 
     fn adopt(&self, ownership: &Ownership, token: Token) {
-        if self.leases.get(&ownership.holder).is_none() {
-            let until = Moment::now() + ADOPTION_PATIENCE;
-            self.leases.start(ownership.clone(), token, until);
-        }
+        self.leases.adopt(ownership, token, Moment::now() + ADOPTION_PATIENCE);
     }
 
     fn answer_timeout(&self) -> Duration {

@@ -1,17 +1,22 @@
 //! The nodes of the current epoch, as far as a client knows it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use super::{discovery::find_members, node_urls::NodeUrl, nodes::Nodes, patience::Patience};
-use crate::{backend::BackendError, background::Background};
+use tokio::{sync::watch, time::timeout};
+
+use super::{
+    discovery::find_members, epoch::Epoch, node_urls::NodeUrl, nodes::Nodes, patience::Patience,
+};
+use crate::{Moment, backend::BackendError, background::Background};
 
 /// The nodes of the current epoch. The client starts with the nodes that its user has named, and
 /// follows the changes of the members.
 pub(super) struct CurrentNodes {
     named: Vec<NodeUrl>,
-    nodes: Mutex<Arc<Nodes>>,
-    /// Held while the client looks for a later epoch.
-    following: tokio::sync::Mutex<()>,
+    nodes: watch::Sender<Arc<Nodes>>,
+    /// Held while the client searches for a later epoch. It has the beginning of the last search
+    /// that ended.
+    following: tokio::sync::Mutex<Option<Moment>>,
     background: Background,
     patience: Patience,
 }
@@ -22,7 +27,7 @@ impl CurrentNodes {
         let nodes = Nodes::new(&named, None, patience, background.clone());
         Self {
             named,
-            nodes: Mutex::new(Arc::new(nodes)),
+            nodes: watch::Sender::new(Arc::new(nodes)),
             following: tokio::sync::Mutex::default(),
             background,
             patience,
@@ -40,7 +45,12 @@ impl CurrentNodes {
 
     /// The nodes for one step. It must ask no others: what it asks for holds in one epoch only.
     pub(super) fn get(&self) -> Arc<Nodes> {
-        self.nodes.lock().expect("nothing panics while it holds this lock").clone()
+        self.nodes.borrow().clone()
+    }
+
+    /// The nodes, and each change of them from now on.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Arc<Nodes>> {
+        self.nodes.subscribe()
     }
 
     /// Runs a step. If it fails because the members have changed, runs it once more with the
@@ -52,7 +62,11 @@ impl CurrentNodes {
         let mut nodes = self.get();
         nodes.learn_epoch().await;
         if nodes.epoch().is_none() && nodes.is_outdated() {
-            nodes = self.follow(&nodes).await.unwrap_or(nodes);
+            match self.follow(&nodes).await {
+                Some(later) => nodes = later,
+                // Nothing has changed since this search. The step returns why it fails.
+                None => return step(nodes).await,
+            }
         }
         match step(nodes.clone()).await {
             Err(error) if nodes.is_outdated() => match self.follow(&nodes).await {
@@ -63,26 +77,45 @@ impl CurrentNodes {
         }
     }
 
-    /// Looks for a later epoch than that of these nodes, and returns its nodes.
+    /// Searches for a later epoch than that of these nodes, and returns its nodes. It takes the time
+    /// of two searches at most: steps that failed before a search began share its result.
     ///
     /// An epoch is current once a majority of its members votes in it. Until then, a step in it
     /// could not succeed.
-    pub(super) async fn follow(&self, nodes: &Arc<Nodes>) -> Option<Arc<Nodes>> {
-        let _following = self.following.lock().await;
+    async fn follow(&self, nodes: &Arc<Nodes>) -> Option<Arc<Nodes>> {
+        let failed = Moment::now();
+        let mut last_search = self.following.lock().await;
         let known = self.get();
         if !Arc::ptr_eq(&known, nodes) {
             return Some(known);
         }
-        let last: Vec<_> = nodes.urls().cloned().collect();
-        let cluster = nodes.epoch().map(|epoch| epoch.cluster.as_str());
-        let finding = find_members(&self.named, &last, cluster, self.patience.0);
-        let (current, members) = finding.await?;
-        if nodes.epoch().is_some_and(|epoch| epoch.number >= current.number) {
+        if last_search.is_some_and(|began| began > failed) {
             return None;
+        }
+        let began = Moment::now();
+        let found = self.search(nodes).await;
+        *last_search = Some(began);
+        let (current, members) = found?;
+        if let Some(epoch) = nodes.epoch() {
+            if epoch.change == current.change {
+                nodes.confirm();
+            }
+            if epoch.number >= current.number {
+                return None;
+            }
         }
         let background = self.background.clone();
         let later = Arc::new(Nodes::new(&members, Some(current), self.patience, background));
-        *self.nodes.lock().expect("nothing panics while it holds this lock") = later.clone();
+        self.nodes.send_replace(later.clone());
         Some(later)
+    }
+
+    /// Searches for the current epoch, and for its members.
+    async fn search(&self, nodes: &Nodes) -> Option<(Epoch, Vec<NodeUrl>)> {
+        let last: Vec<_> = nodes.urls().cloned().collect();
+        let cluster = nodes.epoch().map(|epoch| epoch.cluster.as_str());
+        let finding = find_members(&self.named, &last, cluster, self.patience.0);
+        // Without a majority, it would wait for each server, also for one that hangs.
+        timeout(self.patience.searching(), finding).await.ok().flatten()
     }
 }

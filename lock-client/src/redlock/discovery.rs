@@ -199,13 +199,13 @@ impl Discovery {
 
     /// Takes the answers of these members.
     pub(super) fn take(&mut self, members: &[String]) -> Vec<Result<Peer, PeerError>> {
-        let nowhere = |address: &String| PeerError {
+        let not_found = |address: &String| PeerError {
             address: address.clone(),
             reason: "there is no such member".to_owned(),
         };
         let take = |member: &String| match self.position(member) {
             Some(position) => self.places.remove(position).peer,
-            None => Err(nowhere(member)),
+            None => Err(not_found(member)),
         };
         members.iter().map(take).collect()
     }

@@ -50,7 +50,7 @@ pub(super) async fn renew(
     let _exchange = lease.exchange.lock().await;
     let term = Term::new(ttl);
     let renewal = Exchange::renewal(nodes.len(), &lease.tokens());
-    let (token, renewed) = carry(nodes, keys, lease, renewal, term).await?;
+    let (token, renewed) = carry(nodes, keys, lease, renewal, Some(term)).await?;
     if let Some((regain, late)) = renewed {
         let regaining = Regaining::new(nodes, keys, lease, term);
         nodes.background().spawn(regaining.run(regain, late));
@@ -67,7 +67,7 @@ pub(super) async fn reissue(
 ) -> Result<Option<Token>, BackendError> {
     let _exchange = lease.exchange.lock().await;
     let exchange = Exchange::reissue(nodes.len(), &lease.tokens(), above);
-    let (token, _) = carry(nodes, keys, lease, exchange, Term::new(Ttl::MAX)).await?;
+    let (token, _) = carry(nodes, keys, lease, exchange, None).await?;
     Ok(token)
 }
 
@@ -82,20 +82,20 @@ pub(super) async fn reissue_to_regain(
     // A renewal that is under way finds these nodes itself.
     let Ok(_exchange) = lease.exchange.try_lock() else { return Ok(()) };
     let exchange = Exchange::regain(nodes.len(), &lease.tokens(), floor);
-    carry(nodes, keys, lease, exchange, Term::new(Ttl::MAX)).await.map(drop)
+    carry(nodes, keys, lease, exchange, None).await.map(drop)
 }
 
-/// Sends the requests of an exchange, and reports the answers to it. Returns the token to hand out;
-/// `None` if the lease is lost. After a renewal, it also returns the nodes to regain, and the answers
+/// Sends the requests of an exchange, and reports the answers to it. Only a renewal has a term.
+/// Returns the token to hand out; `None` if the lease is lost. After a renewal, it also returns the nodes to regain, and the answers
 /// that are still outstanding.
 async fn carry(
     nodes: &Arc<Nodes>,
     keys: &Arc<Keys>,
     lease: &Arc<Lease>,
     mut exchange: Exchange,
-    term: Term,
+    term: Option<Term>,
 ) -> Result<(Option<Token>, Option<(Regain, Answers<OwnerReply>)>), BackendError> {
-    let mut answers = ask(nodes, keys, lease, exchange.request(), term.ttl);
+    let mut answers = ask(nodes, keys, lease, exchange.request(), term);
     let mut renewed = None;
     let mut errors = Vec::new();
     while let Some((node, answer)) = answers.recv().await {
@@ -110,12 +110,12 @@ async fn carry(
             match command {
                 Command::Learn { node, grant } => lease.set_grant(nodes.address(node), grant),
                 Command::Renewed(regain) => {
-                    lease.set_valid_until(term.valid_until);
+                    lease.set_valid_until(renewed_term(term).valid_until);
                     let late = mem::replace(&mut answers, mpsc::unbounded_channel().1);
                     renewed = Some((regain, late));
                 }
                 Command::Ask(request) => {
-                    answers = ask(nodes, keys, lease, request, term.ttl);
+                    answers = ask(nodes, keys, lease, request, term);
                     errors.clear();
                 }
                 Command::Report(Report::Held(token)) => return Ok((Some(token), renewed)),
@@ -133,18 +133,22 @@ fn ask(
     keys: &Arc<Keys>,
     lease: &Arc<Lease>,
     request: Request,
-    ttl: Ttl,
+    term: Option<Term>,
 ) -> Answers<OwnerReply> {
     let (keys, lease, start) = (keys.clone(), lease.clone(), unix_millis());
     let asked = nodes.clone();
     nodes.ask_all(request::Request::Vote, move |node, member: &Membership| {
         let own = lease.ownership_on(asked.address(node));
         match request {
-            Request::Renew => script::renew(&keys, member, &own, ttl),
+            Request::Renew => script::renew(&keys, member, &own, renewed_term(term).ttl),
             Request::Raise { above } => script::raise(&keys, member, &own, above, start),
             Request::Seal { token } => script::seal(&keys, member, &own, own.grant, token),
         }
     })
+}
+
+fn renewed_term(term: Option<Term>) -> Term {
+    term.expect("a renewal has a term")
 }
 
 #[cfg(test)]
@@ -167,6 +171,23 @@ mod tests {
             exchange.on(lease, Event::Answer(node, OwnerReply::Owned(owned)))
         });
         answers.into_iter().flatten().collect()
+    }
+
+    /// The second reissue does not get the answer of the node that sealed the first one's token.
+    #[test]
+    fn renewal_keeps_the_token_of_a_lease_that_has_tried_twice_to_regain_a_node() {
+        let mut lease = LeaseTokens::new(token(3));
+        for (counters, highest) in [([(0, 9), (1, 6)], 9), ([(1, 7), (2, 8)], 8)] {
+            let mut regain = Exchange::regain(3, &lease, token(5));
+            let seal = answer(&mut regain, &mut lease, counters);
+            assert_eq!(seal, [Command::Ask(Request::Seal { token: token(highest) })]);
+        }
+        let mut renewal = Exchange::renewal(3, &lease);
+        let seal = answer(&mut renewal, &mut lease, [(0, 9), (1, 8)]).pop();
+        assert_eq!(seal, Some(Command::Ask(Request::Seal { token: token(9) })));
+        let report = answer(&mut renewal, &mut lease, [(0, 9), (1, 9)]);
+        assert_eq!(report, [Command::Report(Report::Held(token(3)))]);
+        assert_eq!(lease.height(), token(9));
     }
 
     /// The joined node has a high counter, but does not answer the reissue.

@@ -17,7 +17,7 @@ use super::machines::{
 };
 use crate::{backend::Ownership, clock::Moment};
 
-/// How many leases there may be before those that ended without a release are forgotten.
+/// How many leases there may be before those past their deadline are forgotten.
 const FEWEST_TO_FORGET: usize = 64;
 
 /// The leases of this client, by their holders.
@@ -48,8 +48,18 @@ struct State {
     /// The grants that differ from the grant of most nodes, by the nodes' addresses.
     grants: HashMap<String, Token>,
     tokens: LeaseTokens,
-    /// Until when the lease is held; `None` once it was released.
-    valid_until: Option<Moment>,
+    /// Until when the lease is held, unless the client gives it up.
+    valid_until: Moment,
+    given_up: Option<GivenUp>,
+}
+
+/// How a client has given up a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GivenUp {
+    /// The lock was released.
+    Released,
+    /// The lease was left to another client.
+    Detached,
 }
 
 impl Leases {
@@ -63,7 +73,8 @@ impl Leases {
         let state = State {
             grants: HashMap::new(),
             tokens: LeaseTokens::new(token),
-            valid_until: Some(valid_until),
+            valid_until,
+            given_up: None,
         };
         let holder = ownership.holder.clone();
         let lease = Arc::new(Lease {
@@ -73,7 +84,7 @@ impl Leases {
         });
         let mut all = self.lock();
         if all.leases.len() >= all.most.max(FEWEST_TO_FORGET) {
-            all.leases.retain(|_, lease| !lease.has_ended());
+            all.leases.retain(|_, lease| !lease.is_past_its_deadline());
             all.most = 2 * all.leases.len();
         }
         all.leases.insert(holder, lease.clone());
@@ -84,11 +95,31 @@ impl Leases {
         self.lock().leases.get(holder).cloned()
     }
 
-    /// Ends a lease, and returns it. From then on, it joins no node.
-    pub(super) fn end(&self, holder: &Holder) -> Option<Arc<Lease>> {
-        let lease = self.lock().leases.remove(holder)?;
-        lease.state().valid_until = None;
+    /// Records the token of a lease that another client has held until now.
+    pub(super) fn adopt(&self, ownership: &Ownership, token: Token, valid_until: Moment) {
+        match self.get(&ownership.holder) {
+            Some(lease) if lease.state().given_up.is_none() => lease.adopt(token, valid_until),
+            _ => drop(self.start(ownership.clone(), token, valid_until)),
+        }
+    }
+
+    /// Ends a lease that is about to be released, and returns it. From then on, it joins no node.
+    pub(super) fn release(&self, holder: &Holder) -> Option<Arc<Lease>> {
+        let lease = self.get(holder)?;
+        lease.state().given_up = Some(GivenUp::Released);
         Some(lease)
+    }
+
+    /// Ends a lease that is left to another client, and returns it. From then on, it joins no node.
+    pub(super) fn detach(&self, holder: &Holder) -> Option<Arc<Lease>> {
+        let lease = self.lock().leases.remove(holder)?;
+        lease.state().given_up = Some(GivenUp::Detached);
+        Some(lease)
+    }
+
+    /// Forgets a lease.
+    pub(super) fn forget(&self, holder: &Holder) {
+        self.lock().leases.remove(holder);
     }
 
     fn lock(&self) -> MutexGuard<'_, ByHolder> {
@@ -122,15 +153,30 @@ impl Lease {
         exchange.on(&mut self.state().tokens, event)
     }
 
-    pub(super) fn set_valid_until(&self, until: Moment) {
-        if let Some(valid_until) = &mut self.state().valid_until {
-            *valid_until = until;
-        }
+    /// Records the token with which another client has left the lease.
+    fn adopt(&self, token: Token, valid_until: Moment) {
+        let mut state = self.state();
+        state.tokens = LeaseTokens::new(token.max(state.tokens.height()));
+        state.valid_until = state.valid_until.max(valid_until);
     }
 
-    /// Whether it was released, or is past its deadline.
+    pub(super) fn set_valid_until(&self, until: Moment) {
+        self.state().valid_until = until;
+    }
+
+    /// Whether it was given up, or is past its deadline.
     pub(super) fn has_ended(&self) -> bool {
-        self.state().valid_until.is_none_or(Moment::has_passed)
+        let state = self.state();
+        state.given_up.is_some() || state.valid_until.has_passed()
+    }
+
+    /// Whether it has ended, and no other client has it. A node that has it after that must be freed.
+    pub(super) fn is_without_holder(&self) -> bool {
+        self.has_ended() && self.state().given_up != Some(GivenUp::Detached)
+    }
+
+    fn is_past_its_deadline(&self) -> bool {
+        self.state().valid_until.has_passed()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

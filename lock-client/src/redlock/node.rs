@@ -146,7 +146,7 @@ impl Node {
             && (voter.line.is_broken_by(error)
                 || matches!(error.code(), Some("NOVOTE" | "OTHEREPOCH")))
         {
-            self.drop_connection(&voter);
+            self.replace_connection(&voter, Connection::None);
         }
         answer.map_err(NodeError::from)
     }
@@ -181,20 +181,22 @@ impl Node {
         }
     }
 
-    /// Has the next request connect again and read the membership, but not too often.
-    pub(super) fn read_membership_again(&self, used: &Voter) {
+    /// Has the next request connect again, to a node that may vote by then, but not too often. No
+    /// round waits for that connection: most of the time, the node still has the same membership.
+    pub(super) fn reconnect_later(&self, used: &Voter, error: &NodeError) {
         if used.connected.elapsed() > RECONNECT_PAUSE {
-            self.drop_connection(used);
+            let (retry_at, error) = (Moment::now(), error.clone());
+            self.replace_connection(used, Connection::Failed { retry_at, error });
         }
     }
 
-    /// Drops a connection that is of no more use, unless there is a newer one.
-    fn drop_connection(&self, used: &Voter) {
+    /// Replaces a connection that is of no more use, unless there is a newer one.
+    fn replace_connection(&self, used: &Voter, replacement: Connection) {
         let mut connection = self.connection();
         if let Connection::Established { voter, .. } = &*connection
             && voter.line.is_same(&used.line)
         {
-            *connection = Connection::None;
+            *connection = replacement;
         }
     }
 

@@ -1,7 +1,7 @@
 //! All nodes of a cluster, which are asked at once.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -38,7 +38,7 @@ pub(super) struct Nodes {
     members: Mutex<Vec<Option<Membership>>>,
     /// The epoch in which the nodes vote; unknown until a majority of them has named it.
     epoch: OnceLock<Epoch>,
-    /// Whether a node was found that votes in another epoch.
+    /// Whether a node was found that may vote in a later epoch.
     is_outdated: AtomicBool,
     /// The requests that continue after a majority has answered.
     background: Background,
@@ -112,6 +112,11 @@ impl Nodes {
         self.is_outdated.load(Ordering::Relaxed)
     }
 
+    /// Records that a search has found no later epoch than that of these nodes.
+    pub(super) fn confirm(&self) {
+        self.is_outdated.store(false, Ordering::Relaxed);
+    }
+
     /// Gives nodes without a connection a moment to connect. Otherwise a client would acquire its
     /// first lock on the fastest nodes alone.
     pub(super) async fn connect(self: &Arc<Self>) {
@@ -138,7 +143,7 @@ impl Nodes {
             }
         };
         let _ = timeout(self.timeout(Request::Vote), learning).await;
-        // Fewer nodes than a majority may know that the members are others.
+        // The members may be others, although fewer than a majority of the nodes have named them.
         if self.epoch.get().is_none() && self.may_be_others() {
             self.is_outdated.store(true, Ordering::Relaxed);
         }
@@ -156,7 +161,7 @@ impl Nodes {
         if request == Request::Vote
             && let Err(error) = self.check_epoch(voter.membership())
         {
-            self.nodes[node].read_membership_again(&voter);
+            self.nodes[node].reconnect_later(&voter, &error);
             return Err(error);
         }
         Ok(voter)
@@ -218,12 +223,12 @@ impl Nodes {
             };
             let answer = |node| async move { (node, ask(node).await) };
             let mut pending: FuturesUnordered<_> = (0..nodes.len()).map(answer).collect();
-            let mut silent: BTreeSet<_> = (0..nodes.len()).collect();
+            let mut silent: Vec<_> = (0..nodes.len()).collect();
             // A send fails once the caller has dropped its end, and that is fine.
             let send = |answer| drop(sender.send(answer));
             let answering = async {
                 while let Some((node, answer)) = pending.next().await {
-                    silent.remove(&node);
+                    silent.retain(|other| *other != node);
                     send((node, answer));
                 }
             };
@@ -315,8 +320,8 @@ impl Nodes {
     /// at other addresses.
     fn are_members(&self, epoch: &Epoch, known: &[Option<Membership>]) -> bool {
         let is_here = |member: &String| {
-            let says_so = known.iter().flatten().any(|known| known.address == *member);
-            says_so || self.nodes.iter().any(|node| node.address() == member)
+            let is_named = known.iter().flatten().any(|known| known.address == *member);
+            is_named || self.nodes.iter().any(|node| node.address() == member)
         };
         epoch.members.len() == self.len()
             && (epoch.number == 1 || epoch.members.iter().all(is_here))
@@ -330,6 +335,10 @@ impl Nodes {
             Some(epoch) if membership.epoch.cluster != epoch.cluster => Err(NodeError::NoVote(
                 "it belongs to another cluster than most of the nodes".to_owned(),
             )),
+            // The node has missed a change. It is behind, and these nodes are not.
+            Some(epoch) if membership.epoch.number < epoch.number => {
+                Err(NodeError::OtherEpoch("it votes in an earlier epoch".to_owned()))
+            }
             Some(_) => {
                 self.is_outdated.store(true, Ordering::Relaxed);
                 Err(NodeError::OtherEpoch("it votes in another epoch".to_owned()))
@@ -337,11 +346,43 @@ impl Nodes {
             None if self.is_outdated() => {
                 Err(NodeError::OtherEpoch("the members have changed".to_owned()))
             }
-            None => Err(NodeError::NoAnswer("too few nodes say who the members are".to_owned())),
+            None => Err(NodeError::NoAnswer(
+                "fewer than a majority of the nodes have named the members".to_owned(),
+            )),
         }
     }
 
     fn members(&self) -> MutexGuard<'_, Vec<Option<Membership>>> {
         self.members.lock().expect("nothing panics while it holds this lock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epoch(number: u64, change: &str) -> Epoch {
+        let members = ["a:6379", "b:6379", "c:6379"].map(ToOwned::to_owned).to_vec();
+        Epoch { number, change: change.to_owned(), ..Epoch::first("id".to_owned(), members, 1_000) }
+    }
+
+    #[test]
+    fn nodes_are_outdated_by_another_epoch_unless_it_is_an_earlier_one() {
+        let urls = NodeUrl::parse_all(["redis://a", "redis://b", "redis://c"]).unwrap();
+        let present = Some(epoch(2, "second"));
+        let nodes = Nodes::new(&urls, present, Patience::default(), Background::default());
+        let votes = |number, change| {
+            let (run_id, address) = ("1".to_owned(), "a:6379".to_owned());
+            nodes.check_epoch(&Membership { run_id, address, epoch: epoch(number, change) })
+        };
+        assert!(votes(2, "second").is_ok());
+        assert!(matches!(votes(1, "id"), Err(NodeError::OtherEpoch(_))));
+        assert!(!nodes.is_outdated(), "the node is behind");
+        for (number, change) in [(2, "other"), (3, "third")] {
+            assert!(matches!(votes(number, change), Err(NodeError::OtherEpoch(_))));
+            assert!(nodes.is_outdated(), "{change}");
+            nodes.confirm();
+            assert!(!nodes.is_outdated());
+        }
     }
 }

@@ -29,6 +29,12 @@ impl Patience {
         self.0.answer * 2
     }
 
+    /// How long a search for the members may take: the servers that the client knows are asked, and
+    /// then those that they name.
+    pub(super) fn searching(self) -> Duration {
+        self.connecting() * 2
+    }
+
     /// How long a node may answer nothing before it is asked less often. Requests to a node that
     /// hangs pile up, and are carried out late.
     pub(super) fn silence(self) -> Duration {

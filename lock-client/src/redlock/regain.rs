@@ -8,7 +8,7 @@ use std::{pin::pin, sync::Arc};
 
 use fence::Token;
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{
     exchange::{Term, reissue_to_regain},
@@ -47,11 +47,11 @@ impl Regaining {
 
     /// Joins the nodes that a renewal has found free, and makes them count.
     pub(super) async fn run(self, mut regain: Regain, mut answers: Answers<OwnerReply>) {
-        // 1. Join each node as soon as it says that it does not belong to the lease.
+        // 1. Join each node as soon as the node answers that it does not have the lock.
         let mut joining: FuturesUnordered<BoxFuture<'_, _>> = FuturesUnordered::new();
         joining.extend(regain.free.iter().map(|node| self.request_join(*node)));
-        let mut timeout =
-            pin!(sleep(self.nodes.timeout(Request::Vote).min(self.term.valid_until.remaining())));
+        let patience = self.nodes.timeout(Request::Vote).min(self.term.valid_until.remaining());
+        let mut late = pin!(sleep(patience));
         let mut all_answered = false;
         while !(all_answered && joining.is_empty()) {
             tokio::select! {
@@ -68,7 +68,7 @@ impl Regaining {
                     None => all_answered = true,
                 },
                 Some(floor) = joining.next() => regain.hold(floor),
-                () = &mut timeout => break,
+                () = &mut late => break,
             }
         }
         // 2. Make the nodes count that are held with a floor as high as the token.
@@ -78,34 +78,55 @@ impl Regaining {
             // The next renewal tries again.
             let _ = reissue_to_regain(&self.nodes, &self.keys, &self.lease, floor).await;
         }
+        // 3. Wait for the nodes that are late. A release may have overtaken a join there.
+        while joining.next().await.is_some() {}
     }
 
     /// Joins a node. Returns its floor if the lease has it.
     fn request_join(&self, node: usize) -> BoxFuture<'_, Option<Token>> {
-        Box::pin(async move { self.join(node).await.unwrap_or_default() })
+        Box::pin(async move {
+            let joined = self.join(node).await;
+            // The release may have overtaken the join, also one without a reply. Then the node would
+            // keep the lock until its ttl is over.
+            if joined.is_some() && self.lease.is_without_holder() {
+                // A node that fails frees the lock when its ttl is over.
+                let _ = self.release(node).await;
+                return None;
+            }
+            match joined {
+                Some(Ok(JoinReply::Joined { grant, floor })) => {
+                    self.lease.set_grant(self.nodes.address(node), grant);
+                    floor
+                }
+                _ => None,
+            }
+        })
     }
 
-    async fn join(&self, node: usize) -> Result<Option<Token>, NodeError> {
-        let voter = self.nodes.voter(node, Request::Vote).await?;
+    /// Asks a node to grant the lock to the lease. Returns `None` if it was not asked.
+    async fn join(&self, node: usize) -> Option<Result<JoinReply, NodeError>> {
+        let voter = self.nodes.voter(node, Request::Vote).await.ok()?;
         // After the deadline or the release, the node would keep the lock for nobody.
         if self.lease.has_ended() || self.term.valid_until.has_passed() {
-            return Ok(None);
+            return None;
         }
         let Self { keys, lease, term, .. } = self;
         let call = |member: &_| {
             script::join(keys, member, &lease.ownership, lease.height(), term.ttl, unix_millis())
         };
-        let JoinReply::Joined { grant, floor } = self.nodes.run(node, voter, call).await? else {
-            return Ok(None);
-        };
-        lease.set_grant(self.nodes.address(node), grant);
-        if self.lease.has_ended() {
-            // The release may have overtaken the join.
+        let joining = self.nodes.run(node, voter, call);
+        let joined = timeout(self.nodes.timeout(Request::Vote), joining).await;
+        Some(joined.unwrap_or_else(|_| Err(NodeError::timed_out())))
+    }
+
+    async fn release(&self, node: usize) -> Result<(), NodeError> {
+        let releasing = async {
             let voter = self.nodes.voter(node, Request::Release).await?;
-            let call = |_: &_| script::release(keys, &lease.ownership.holder, None);
-            self.nodes.run::<bool>(node, voter, call).await?;
-            return Ok(None);
-        }
-        Ok(floor)
+            let holder = &self.lease.ownership.holder;
+            let call = |_: &_| script::release(&self.keys, holder, Some(self.lease.height()));
+            self.nodes.run::<bool>(node, voter, call).await.map(drop)
+        };
+        let released = timeout(self.nodes.timeout(Request::Release), releasing).await;
+        released.unwrap_or_else(|_| Err(NodeError::timed_out()))
     }
 }

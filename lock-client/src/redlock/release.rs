@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use fence::{Holder, Token};
+use tokio::time::timeout;
 
 use super::{nodes::Nodes, request::Request, script};
-use crate::{backend::BackendError, redis::keys::Keys};
+use crate::{backend::BackendError, clock::Moment, redis::keys::Keys};
 
-/// Releases a lock, and raises the counters to a token. Returns whether the lock was the holder's on
-/// a majority of the nodes, and they have freed it.
+/// Releases a lock, and raises the counters to a token. Once it returns, a majority of the nodes
+/// does not have the lock for this holder. Returns whether a majority may have had it: nodes that do
+/// not answer may.
 pub(super) async fn release(
     nodes: Arc<Nodes>,
     keys: &Keys,
@@ -20,10 +22,17 @@ pub(super) async fn release(
     let mut answers = nodes.ask_all::<bool>(Request::Release, release);
     let (mut released, mut not_ours, mut errors) = (0, 0, Vec::new());
     let majority = nodes.majority();
-    // The lock may have been ours on nodes that do not answer.
     let is_lost = |not_ours| not_ours > nodes.len() - majority;
+    let mut decided = None;
     while released < majority && !is_lost(not_ours) {
-        match answers.recv().await {
+        let answer = if released + not_ours < majority {
+            answers.recv().await
+        } else {
+            // The other answers only complete what is returned.
+            let until = decided.get_or_insert_with(|| Moment::now() + nodes.timeout(Request::Vote));
+            timeout(until.remaining(), answers.recv()).await.ok().flatten()
+        };
+        match answer {
             Some((_, Ok(true))) => released += 1,
             Some((_, Ok(false))) => not_ours += 1,
             Some((node, Err(error))) => errors.push((node, error)),

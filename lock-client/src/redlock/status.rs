@@ -5,15 +5,28 @@ use std::{cmp::Reverse, sync::Arc, time::Duration};
 use fence::ResourceName;
 use tokio::time::timeout;
 
-use super::{nodes::Nodes, request::Request, tally::is_undecided};
+use super::{
+    membership::Membership, node_error::NodeError, nodes::Nodes, request::Request,
+    tally::is_undecided,
+};
 use crate::{
     backend::{BackendError, HeldLock, Status},
     clock::Moment,
-    redis::{InvalidReply, StatusReply, keys::Keys, script::STATUS, status as parse_status},
+    redis::{
+        InvalidReply,
+        keys::Keys,
+        script::{Script, script},
+        status as parse_status,
+    },
 };
+
+static STATUS: Script = script!("vote.lua", "status.lua");
 
 /// How long a status waits for the nodes that do not decide it.
 const COUNTING_PATIENCE: Duration = Duration::from_millis(100);
+
+/// The reply of the script `status.lua`.
+type StatusReply = (Option<String>, i64, Option<u64>);
 
 /// The state of a lock on one node.
 struct NodeStatus {
@@ -23,9 +36,14 @@ struct NodeStatus {
 }
 
 impl NodeStatus {
-    fn parse(name: &ResourceName, reply: StatusReply) -> Result<Self, InvalidReply> {
-        let floor = reply.0.as_deref().and_then(|lock| lock.split(' ').nth(3)?.parse().ok());
-        Ok(Self { status: parse_status(name, reply)?, floor: floor.unwrap_or_default() })
+    fn parse(
+        name: &ResourceName,
+        (lock, remaining, counter): StatusReply,
+    ) -> Result<Self, InvalidReply> {
+        let floor = lock.as_deref().and_then(|lock| lock.split(' ').nth(3)?.parse().ok());
+        // Redlock has no queue.
+        let status = parse_status(name, (lock, remaining, counter, 0))?;
+        Ok(Self { status, floor: floor.unwrap_or_default() })
     }
 
     /// Returns the lock on the node, and its floor.
@@ -37,14 +55,16 @@ impl NodeStatus {
 /// Reads the state of a lock from the nodes.
 pub(super) async fn read(nodes: &Arc<Nodes>, name: &ResourceName) -> Result<Status, BackendError> {
     let keys = Keys::new(name);
-    let call = move |_, _: &_| STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
+    let call = move |_, member: &Membership| {
+        STATUS.with([keys.lock(), keys.counter(), Keys::NODE.to_owned()]).arg(member.vote())
+    };
     let mut answers = nodes.ask_all(Request::Vote, call);
     let (mut states, mut errors) = (Vec::new(), Vec::new());
     let (mut status, mut decided) = (None, None);
     loop {
         let outstanding = nodes.len() - states.len() - errors.len();
         status = combine(&states, outstanding, nodes.majority()).or(status);
-        // The other nodes only add to the number of nodes on which the lock is held.
+        // The other answers only complete the number of nodes.
         let until = status
             .is_some()
             .then(|| *decided.get_or_insert_with(|| Moment::now() + COUNTING_PATIENCE));
@@ -53,7 +73,10 @@ pub(super) async fn read(nodes: &Arc<Nodes>, name: &ResourceName) -> Result<Stat
             None => answers.recv().await,
         };
         match answer {
-            Some((_, Ok(answer))) => states.push(NodeStatus::parse(name, answer)?),
+            Some((node, Ok(answer))) => match NodeStatus::parse(name, answer) {
+                Ok(state) => states.push(state),
+                Err(invalid) => errors.push((node, NodeError::from(invalid))),
+            },
             Some((node, Err(error))) => errors.push((node, error)),
             None => return status.ok_or_else(|| nodes.no_majority(&errors)),
         }

@@ -1,16 +1,23 @@
 //! Notifications that a lock was freed on a majority of the nodes.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use redis::RedisResult;
 use tokio::{
-    sync::{Notify, oneshot},
+    sync::{Notify, oneshot, watch},
     task::JoinHandle,
+    time::sleep,
 };
 
-use super::{majority::majority, node_error::NodeError};
-use crate::{backend::Wakeups, redis::wakeups::Subscriptions};
+use super::{node_error::NodeError, nodes::Nodes};
+use crate::{
+    backend::{BackendError, Wakeups},
+    redis::wakeups::Subscriptions,
+};
+
+/// How long after a failed subscription to new members the next is attempted.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// An event on one node.
 enum Event {
@@ -21,23 +28,23 @@ enum Event {
 /// The nodes that did not confirm the subscription.
 type Unconfirmed = Vec<(usize, NodeError)>;
 
-/// Subscribes on all nodes. Once this returns, a majority has confirmed the subscription, and every
-/// release on a majority is notified.
+/// Subscribes on all nodes, and on the new ones whenever the members change. Once this returns, a
+/// majority has confirmed the subscription, and every release on a majority is notified.
 ///
 /// # Errors
 /// If so many nodes did not confirm that the others are no majority.
 pub(super) async fn subscribe(
-    nodes: &[Subscriptions],
+    current: watch::Receiver<Arc<Nodes>>,
     channel: String,
-) -> Result<Wakeups, Unconfirmed> {
+) -> Result<Wakeups, BackendError> {
     let freed = Arc::new(Notify::new());
     let (report, confirmed) = oneshot::channel();
-    let listening = listen(nodes.to_vec(), channel, freed.clone(), report);
+    let listening = listen(current, channel, freed.clone(), report);
     let listener = Listener(tokio::spawn(listening));
     match confirmed.await {
         Ok(Ok(())) => Ok(Wakeups::new(freed, listener)),
-        Ok(Err(unconfirmed)) => Err(unconfirmed),
-        Err(_) => Err(Vec::new()),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(BackendError::Unavailable("the runtime has ended".into())),
     }
 }
 
@@ -50,15 +57,45 @@ impl Drop for Listener {
     }
 }
 
+/// Listens to the nodes of the current epoch. Reports whether the first subscription was made.
 async fn listen(
-    nodes: Vec<Subscriptions>,
+    mut current: watch::Receiver<Arc<Nodes>>,
     channel: String,
     freed: Arc<Notify>,
-    report: oneshot::Sender<Result<(), Unconfirmed>>,
+    report: oneshot::Sender<Result<(), BackendError>>,
 ) {
-    let majority = majority(nodes.len());
-    let subscribe = |(node, subscriptions): (usize, &Subscriptions)| -> BoxFuture<'static, Event> {
-        let (subscriptions, channel) = (subscriptions.clone(), channel.clone());
+    let mut report = Some(report);
+    loop {
+        let nodes = current.borrow_and_update().clone();
+        let confirm = || match report.take() {
+            // The report fails if the waiter has gone; then this task ends as well.
+            Some(report) => drop(report.send(Ok(()))),
+            // Until now, a release by the new members may have been missed.
+            None => freed.notify_one(),
+        };
+        let unconfirmed = tokio::select! {
+            unconfirmed = listen_to(&nodes, &channel, &freed, confirm) => unconfirmed,
+            Ok(()) = current.changed() => continue,
+        };
+        if let Some(report) = report.take() {
+            let _ = report.send(Err(nodes.no_majority(&unconfirmed)));
+            return;
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Subscribes on these nodes, and notifies the waiter of each release. Calls `confirm` once a
+/// majority has confirmed the subscription. Returns if none can.
+async fn listen_to(
+    nodes: &Nodes,
+    channel: &str,
+    freed: &Notify,
+    confirm: impl FnOnce(),
+) -> Unconfirmed {
+    let majority = nodes.majority();
+    let subscribe = |(node, subscriptions): (usize, Subscriptions)| -> BoxFuture<'static, Event> {
+        let channel = channel.to_owned();
         Box::pin(async move { Event::Subscribed(node, subscriptions.subscribe(channel).await) })
     };
     let next = |node: usize, wakeups: Wakeups| -> BoxFuture<'static, Event> {
@@ -67,8 +104,9 @@ async fn listen(
             Event::Freed(node, wakeups)
         })
     };
-    let mut events: FuturesUnordered<_> = nodes.iter().enumerate().map(subscribe).collect();
-    let mut report = Some(report);
+    let mut events: FuturesUnordered<_> =
+        nodes.subscriptions().into_iter().enumerate().map(subscribe).collect();
+    let mut confirm = Some(confirm);
     let (mut confirmed, mut unconfirmed) = (0, Vec::new());
     let mut freed_on = HashSet::new();
     while let Some(event) = events.next().await {
@@ -86,20 +124,17 @@ async fn listen(
             }
         }
         if confirmed == majority
-            && let Some(report) = report.take()
+            && let Some(confirm) = confirm.take()
         {
-            // The report fails if the waiter has gone; then this task ends as well.
-            let _ = report.send(Ok(()));
+            confirm();
         }
         if unconfirmed.len() > nodes.len() - majority {
-            if let Some(report) = report.take() {
-                let _ = report.send(Err(unconfirmed));
-            }
-            return;
+            break;
         }
         if freed_on.len() >= majority {
             freed_on.clear();
             freed.notify_one();
         }
     }
+    unconfirmed
 }

@@ -1,6 +1,7 @@
 //! Changes of the members: replacement and growth.
 
 mod by_hand;
+mod following;
 mod half_done;
 mod promises;
 mod undecided;

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use lock_client::{AcquireError, Released, RenewError, backend::BackendError};
+use fence::Holder;
+use lock_client::{
+    AcquireError, Released, RenewError,
+    backend::{Backend, BackendError, Ownership},
+    redlock::Redlock,
+};
 
 use super::cluster::{
     COUNTER, LOCK, cluster_of, locks_of, set_counters, until_equal, until_free, values,
@@ -163,4 +168,45 @@ async fn another_client_acquires_the_lock_when_it_has_expired() {
     let second = locks.acquire(&name("r"), ttl(10_000)).await.unwrap();
     assert!(second.token().unwrap() > issued);
     second.release().await.unwrap();
+}
+
+#[test]
+fn lease_that_returns_to_a_client_has_the_higher_token() {
+    let redlock = Redlock::open(["redis://a", "redis://b", "redis://c"]).unwrap();
+    let ownership = Ownership { holder: Holder::random(), grant: token(3) };
+    redlock.adopt(&ownership, token(5));
+    redlock.adopt(&ownership, token(9));
+    redlock.adopt(&ownership, token(7));
+    assert_eq!(redlock.detach(&ownership, token(3)), token(9));
+    assert_eq!(redlock.detach(&ownership, token(3)), token(3), "the client has forgotten it");
+}
+
+/// Two nodes freed the lock, one did not have it, and the others may have had it.
+#[tokio::test]
+async fn lock_that_a_majority_may_have_had_is_reported_as_released_once_it_is_free() {
+    let mut cluster = cluster_of(5).await;
+    let locks = locks_of(&cluster);
+    let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
+    locks.wait_for_background().await;
+    cluster.nodes()[0].command::<()>(&["DEL", LOCK]).await.unwrap();
+    for node in &mut cluster.nodes_mut()[3..] {
+        node.process().pause().await.unwrap();
+    }
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+    let next = locks_of(&cluster).acquire(&name("r"), lasting()).await;
+    assert!(next.is_ok(), "the lock is free on a majority: {next:?}");
+}
+
+#[tokio::test]
+async fn status_leaves_out_a_node_with_an_invalid_value() {
+    let cluster = cluster_of(3).await;
+    let locks = locks_of(&cluster);
+    let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
+    locks.wait_for_background().await;
+    cluster.nodes()[0].set(LOCK, "written by hand").await.unwrap();
+    let held = locks.status(&name("r")).await.unwrap().held.unwrap();
+    assert_eq!((held.token, held.nodes), (lease.token().unwrap(), Some(2)));
+    // Without a majority of valid values, the state is unknown.
+    cluster.nodes()[1].set(LOCK, "written by hand").await.unwrap();
+    assert!(locks.status(&name("r")).await.is_err());
 }

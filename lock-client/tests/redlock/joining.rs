@@ -2,12 +2,19 @@
 
 use std::time::Duration;
 
-use lock_client::{Lease, Locks, Released, RenewError};
-use testbed::{RedlockNodes, wait::until_async};
+use fence::Holder;
+use lock_client::{
+    Lease, Locks, Order, Released, RenewError,
+    backend::{Attempt, Backend},
+    redlock::Redlock,
+};
+use testbed::{Proxy, RedlockNodes, proxy::HeldRequest, wait::until_async};
 
-use super::cluster::{COUNTER, LOCK, cluster_of, locks_of, set_counters, until_free, values};
+use super::cluster::{
+    COUNTER, LOCK, cluster_of, locks_of, set_counters, until_equal, until_free, values,
+};
 use crate::{
-    lock_service::lasting,
+    lock_service::{lasting, ttl},
     names::{name, token},
 };
 
@@ -149,4 +156,102 @@ async fn released_lease_joins_no_node() {
         locks.wait_for_background().await;
         assert_eq!(values(cluster.nodes(), LOCK).await, vec![None; 5]);
     }
+}
+
+#[tokio::test]
+async fn detached_lease_joins_no_node() {
+    let cluster = cluster_of(5).await;
+    for _ in 0..5 {
+        let (locks, lease) = acquired_everywhere(&cluster).await;
+        free(&cluster, 0).await;
+        // The join would follow in the background.
+        lease.renew().await.unwrap();
+        let detached = lease.detach().unwrap();
+        locks.wait_for_background().await;
+        let owners = values(cluster.nodes(), LOCK).await;
+        assert_eq!(owners.iter().flatten().count(), 4, "{owners:?}");
+        let adopted = locks_of(&cluster).adopt(detached, lasting()).await.unwrap();
+        assert_eq!(adopted.release().await.unwrap(), Released::Released);
+        until_free(cluster.nodes()).await;
+    }
+}
+
+/// A join of node 0 that is on its way there.
+struct LateJoin {
+    cluster: RedlockNodes,
+    proxy: Proxy,
+    locks: Locks,
+    lease: Lease,
+    join: HeldRequest,
+}
+
+impl LateJoin {
+    /// The node has forgotten the script of a join. So the client sends the join once more, in full,
+    /// and a release may overtake it.
+    async fn start() -> Self {
+        let cluster = cluster_of(3).await;
+        let proxy = Proxy::start(cluster.nodes()[0].socket()).await.unwrap();
+        let urls = [vec![proxy.url("redis")], cluster.urls()[1..].to_vec()].concat();
+        let locks = Locks::from(Redlock::open(urls).unwrap());
+        let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
+        locks.wait_for_background().await;
+        free(&cluster, 0).await;
+        lease.renew().await.unwrap();
+        locks.wait_for_background().await;
+        free(&cluster, 0).await;
+        cluster.nodes()[0].command::<()>(&["SCRIPT", "FLUSH"]).await.unwrap();
+        // A renewal does not name the counter.
+        let join = proxy.hold(COUNTER);
+        lease.renew().await.unwrap();
+        let join = join.caught().await.unwrap();
+        Self { cluster, proxy, locks, lease, join }
+    }
+}
+
+#[tokio::test]
+async fn node_that_is_joined_after_the_release_is_freed_although_its_reply_is_lost() {
+    let LateJoin { cluster, proxy, locks, lease, join } = LateJoin::start().await;
+    proxy.lose_reply_to("Takes this node for a lease");
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+    join.deliver();
+    locks.wait_for_background().await;
+    assert!(proxy.has_struck());
+    assert_eq!(values(cluster.nodes(), LOCK).await, [None, None, None]);
+}
+
+/// The client that adopts the lease may have counted the node by then.
+#[tokio::test]
+async fn node_that_is_joined_after_the_lease_was_detached_stays_with_the_lease() {
+    let LateJoin { cluster, proxy: _proxy, locks, lease, join } = LateJoin::start().await;
+    let detached = lease.detach().unwrap();
+    join.deliver();
+    locks.wait_for_background().await;
+    let owners = values(cluster.nodes(), LOCK).await;
+    assert!(owners.iter().all(Option::is_some), "{owners:?}");
+    let adopted = locks.adopt(detached, lasting()).await.unwrap();
+    assert_eq!(adopted.release().await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn repeated_release_raises_the_counters_to_all_tokens_that_a_lease_has_sealed() {
+    let cluster = cluster_of(3).await;
+    set_counters(&cluster, &[32; 3]).await;
+    let (r, holder) = (name("r"), Holder::random());
+    let first = Redlock::open(cluster.urls()).unwrap();
+    let granted = first.try_acquire(&r, &holder, ttl(600_000), Order::Unordered).await.unwrap();
+    let Attempt::Granted { ownership, token: issued, .. } = granted else { panic!("{granted:?}") };
+    let mut proxies = Vec::new();
+    for node in cluster.nodes() {
+        proxies.push(Proxy::start(node.socket()).await.unwrap());
+    }
+    let second = Redlock::open(proxies.iter().map(|proxy| proxy.url("redis"))).unwrap();
+    second.adopt(&ownership, token(50));
+    second.status(&r).await.unwrap();
+    proxies.iter().for_each(Proxy::cut);
+    second.release(&r, &ownership.holder, Some(issued)).await.unwrap_err();
+    proxies.iter().for_each(Proxy::mend);
+    let released = async || Ok(second.release(&r, &ownership.holder, Some(issued)).await.is_ok());
+    until_async(PATIENCE, released).await.unwrap();
+    until_free(cluster.nodes()).await;
+    assert_eq!(until_equal(cluster.nodes(), COUNTER).await, "50");
 }

@@ -45,6 +45,6 @@ impl LeaseTokens {
 
     /// Records that a reissue which only makes joined nodes count is about to seal a token.
     pub(super) fn regain(&mut self, token: Token) {
-        self.regained = Some(token);
+        self.regained = self.regained.max(Some(token));
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use super::{PATIENCE, client, decide, nodes, operator, token, until_admitted};
 
 /// Has one member accept a change in a ballot, as an operator leaves it that ends in the middle.
-async fn accept_half(nodes: &RedlockNodes, member: usize, new: &[usize]) {
+pub(super) async fn accept_half(nodes: &RedlockNodes, member: usize, new: &[usize]) {
     let node = &nodes.nodes()[member];
     let fields = ["HMGET", "fenced:node", "change", "members", "run_id"];
     let known: Vec<String> = node.command(&fields).await.unwrap();

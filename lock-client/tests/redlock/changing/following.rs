@@ -1,0 +1,226 @@
+//! Clients that follow a change, and those that need not.
+
+use std::time::{Duration, Instant};
+
+use fence::Holder;
+use futures_util::future::join_all;
+use lock_client::{
+    AcquireError, Locks, Order,
+    backend::{Attempt, Backend},
+    redlock::{Redlock, operator::Operator},
+};
+use testbed::{
+    NodeKind, Proxy, Redis, RedlockNodes,
+    proxy::{Latency, Rule, Verdict},
+    wait::until_async,
+};
+use tokio::time::{sleep, timeout};
+
+use super::{
+    MAX_TTL, PATIENCE, TTL, change, client, half_done::accept_half, nodes, token, until_admitted,
+    urls,
+};
+use crate::{
+    lock_service::{channels, tried, ttl},
+    names::name,
+};
+
+/// A cluster of five, in which one node has missed a change and still votes in the first epoch.
+struct NodeBehind {
+    nodes: RedlockNodes,
+    /// Before the node that is behind, at the address that the members know.
+    proxy: Proxy,
+    members: Vec<String>,
+}
+
+impl NodeBehind {
+    /// Node 5 replaces node 1, and node 2 misses it.
+    async fn start() -> Self {
+        let mut nodes = RedlockNodes::start(&[NodeKind::FORGETFUL; 6]).await.unwrap();
+        let proxy = Proxy::start(nodes.nodes()[2].socket()).await.unwrap();
+        let mut members = urls(&nodes, &[0, 1, 2, 3, 4]);
+        members[2] = proxy.url("redis");
+        let mut operator = Operator::new(&members).unwrap();
+        operator.start_cluster(ttl(TTL)).await.unwrap();
+        nodes.nodes_mut()[2].process().pause().await.unwrap();
+        let [added, removed] = [urls(&nodes, &[5]), urls(&nodes, &[1])];
+        operator.change_members(&added, &removed).await.unwrap();
+        until_admitted(&operator, 1).await;
+        nodes.nodes_mut()[2].process().resume().unwrap();
+        members[1] = added[0].clone();
+        Self { nodes, proxy, members }
+    }
+
+    fn client(&self) -> Locks {
+        Locks::from(Redlock::open(&self.members).unwrap())
+    }
+}
+
+/// How often a node's record was read: by each new connection, and by each search for members.
+async fn records_read(node: &Redis) -> u64 {
+    let info: String = node.command(&["INFO", "commandstats"]).await.unwrap();
+    let calls = info.lines().find_map(|line| {
+        let calls = line.strip_prefix("cmdstat_hgetall:calls=")?;
+        calls.split_once(',')?.0.parse().ok()
+    });
+    calls.unwrap_or_default()
+}
+
+/// Tries to acquire a lock once, without repetition. Returns whether it was acquired.
+async fn try_once(redlock: &Redlock, lock: &str) -> bool {
+    let (lock, holder) = (name(lock), Holder::random());
+    redlock.try_acquire(&lock, &holder, ttl(TTL), Order::Unordered).await.is_ok()
+}
+
+/// No epoch has a majority: node 1 has accepted a change, and node 2 answers nothing.
+async fn half_changed() -> (RedlockNodes, Redlock) {
+    let mut nodes = nodes(4, 3).await;
+    let redlock = Redlock::open(urls(&nodes, &[0, 1, 2])).unwrap();
+    assert!(try_once(&redlock, "before").await);
+    accept_half(&nodes, 1, &[3, 1, 2]).await;
+    nodes.nodes_mut()[2].process().pause().await.unwrap();
+    (nodes, redlock)
+}
+
+/// An error such as that of a wrong ttl is no sign of a change.
+#[tokio::test]
+async fn node_that_missed_a_change_has_no_client_search_for_another() {
+    let cluster = NodeBehind::start().await;
+    let (nodes, locks) = (&cluster.nodes, cluster.client());
+    assert!(token(&locks).await.is_ok());
+    let before = records_read(&nodes.nodes()[0]).await;
+    for _ in 0..5 {
+        let too_long = u64::try_from(MAX_TTL.as_millis()).unwrap() + 1;
+        let error = locks.acquire(&name("r"), tried(too_long)).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Invalid { .. }), "{error:?}");
+    }
+    assert_eq!(records_read(&nodes.nodes()[0]).await, before);
+    // A client that has to know of a change searches once.
+    assert!(token(&client(nodes, &[0, 1, 3])).await.is_ok());
+    assert!(records_read(&nodes.nodes()[0]).await > before);
+}
+
+#[tokio::test]
+async fn steps_that_fail_together_search_for_a_change_together() {
+    const STEPS: u64 = 12;
+    let (nodes, redlock) = half_changed().await;
+    let before = records_read(&nodes.nodes()[0]).await;
+    let steps = (0..STEPS).map(|step| {
+        let redlock = redlock.clone();
+        async move { try_once(&redlock, &format!("r/{step}")).await }
+    });
+    assert_eq!(join_all(steps).await, [false; STEPS as usize]);
+    let searches = records_read(&nodes.nodes()[0]).await - before;
+    // Steps that fail during a search share the next one.
+    assert!((1..=3).contains(&searches), "{searches} searches for {STEPS} steps");
+}
+
+/// The members are unknown, because nodes 0 and 1 name different ones and node 2 is down.
+#[tokio::test]
+async fn new_client_searches_once_in_a_step_that_fails() {
+    const CLIENTS: u64 = 5;
+    let mut nodes = nodes(4, 3).await;
+    accept_half(&nodes, 1, &[3, 1, 2]).await;
+    nodes.nodes_mut()[2].process().kill().unwrap();
+    let before = records_read(&nodes.nodes()[0]).await;
+    for _ in 0..CLIENTS {
+        let redlock = Redlock::open(urls(&nodes, &[0, 1, 2])).unwrap();
+        assert!(!try_once(&redlock, "r").await);
+    }
+    let read = records_read(&nodes.nodes()[0]).await - before;
+    // Once by the connection, and once by the search. A slow client connects once more.
+    assert!((2 * CLIENTS..3 * CLIENTS).contains(&read), "{read} by {CLIENTS} clients");
+}
+
+/// Accepts connections, and answers nothing else.
+#[derive(Debug)]
+struct Mute;
+
+impl Rule for Mute {
+    fn on_request(&mut self, request: &[u8]) -> Verdict {
+        match String::from_utf8_lossy(request).contains("SETINFO") {
+            true => Verdict::Pass,
+            false => Verdict::DelayReply(PATIENCE),
+        }
+    }
+}
+
+/// A renewal that takes longer delays the next one, until the lease is lost.
+#[tokio::test]
+async fn search_without_a_majority_does_not_wait_for_a_server_that_hangs() {
+    let nodes = RedlockNodes::start(&[NodeKind::FORGETFUL; 4]).await.unwrap();
+    let proxy = Proxy::start(nodes.nodes()[2].socket()).await.unwrap();
+    let members = [urls(&nodes, &[0, 1]), vec![proxy.url("redis")]].concat();
+    Operator::new(&members).unwrap().start_cluster(ttl(TTL)).await.unwrap();
+    let redlock = Redlock::open(members).unwrap();
+    let (r, holder) = (name("r"), Holder::random());
+    let granted = redlock.try_acquire(&r, &holder, ttl(TTL), Order::Unordered).await.unwrap();
+    let Attempt::Granted { ownership, .. } = granted else { panic!("{granted:?}") };
+    accept_half(&nodes, 1, &[0, 1, 3]).await;
+    proxy.add(Mute);
+    let limit = redlock.answer_timeout() * 9;
+    let renewed = timeout(limit, redlock.renew(&r, &ownership, ttl(TTL))).await;
+    renewed.expect("it has ended by itself").unwrap_err();
+}
+
+/// The node is far away, so that a new connection to it takes long.
+#[tokio::test]
+async fn acquire_does_not_wait_for_a_new_connection_to_a_node_that_is_behind() {
+    let cluster = NodeBehind::start().await;
+    cluster.proxy.add(Latency(Duration::from_millis(60)));
+    let locks = cluster.client();
+    assert!(token(&locks).await.is_ok());
+    let (mut took, mut leases) = (Vec::new(), Vec::new());
+    for round in 0..9 {
+        // Longer than a connection to such a node is used.
+        sleep(Duration::from_millis(300)).await;
+        // The first finds that the node is still behind, and the second may ask it again.
+        for lock in ["first", "second"] {
+            let asked = Instant::now();
+            let lock = name(&format!("{lock}/{round}"));
+            leases.push(locks.acquire(&lock, tried(TTL)).await.unwrap());
+            took.push(asked.elapsed());
+        }
+    }
+    took.sort_unstable();
+    assert!(took[took.len() / 2] < Duration::from_millis(50), "{took:?}");
+}
+
+#[tokio::test]
+async fn waiter_listens_to_the_new_members_after_a_change() {
+    let nodes = nodes(5, 3).await;
+    let waiter = Redlock::open(urls(&nodes, &[0, 1, 2])).unwrap();
+    assert!(try_once(&waiter, "other").await);
+    let (r, holder) = (name("r"), Holder::random());
+    let wakeups = waiter.subscribe(&r, &holder, Order::Unordered).await.unwrap();
+    change(&nodes, &[0, 1, 2], &[3], &[0]).await;
+    change(&nodes, &[3, 1, 2], &[4], &[1]).await;
+    // Any step makes the client follow.
+    assert!(try_once(&waiter, "another").await);
+    for node in &nodes.nodes()[2..] {
+        until_async(PATIENCE, async || Ok(channels(node).await? == 1)).await.unwrap();
+    }
+    // The first notification may be that of the change: a release may have been missed meanwhile.
+    let rival = client(&nodes, &[2, 3, 4]);
+    for release in 0..3 {
+        token(&rival).await.unwrap();
+        let notified = timeout(PATIENCE, wakeups.next()).await;
+        assert!(notified.is_ok(), "of release {release}");
+    }
+}
+
+/// The removed nodes still run, and know no lock.
+#[tokio::test]
+async fn status_is_that_of_the_new_members_after_a_change() {
+    let nodes = nodes(6, 3).await;
+    let watcher = client(&nodes, &[0, 1, 2]);
+    assert_eq!(watcher.status(&name("r")).await.unwrap().held, None);
+    for step in 0..3 {
+        change(&nodes, &[step, step + 1, step + 2], &[step + 3], &[step]).await;
+    }
+    let locks = client(&nodes, &[3, 4, 5]);
+    let lease = locks.acquire(&name("r"), tried(TTL)).await.unwrap();
+    let held = watcher.status(&name("r")).await.unwrap().held;
+    assert_eq!(held.map(|held| held.token), Some(lease.token().unwrap()));
+    lease.release().await.unwrap();
+}
