@@ -83,12 +83,20 @@ impl Subject for Primary {
         Ok(self.0.primary().process().resume()?)
     }
 
+    /// The Sentinels would promote the replica.
     async fn stop(&mut self) -> Result<(), Failure> {
+        for sentinel in self.0.sentinels() {
+            sentinel.process().pause().await?;
+        }
         Ok(self.0.primary().process().kill()?)
     }
 
     async fn start(&mut self) -> Result<(), Failure> {
-        Ok(self.0.primary().restart().await?)
+        self.0.primary().restart().await?;
+        for sentinel in self.0.sentinels() {
+            sentinel.process().resume()?;
+        }
+        Ok(())
     }
 }
 
