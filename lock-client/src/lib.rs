@@ -27,7 +27,7 @@
 //! - `sentinel`, `cluster`, `tls`: the primary that Sentinels know, a Redis Cluster, encryption.
 //! - `redlock`: locks on a majority of independent Redis nodes.
 //! - `storage`: the client of the storage server, which checks tokens.
-//! - `conformance`: the suite that every lock service must pass, for whoever writes another.
+//! - `conformance`: the suite that every lock service must pass, also one of your own.
 //!
 //! # The code
 //! Start with [`Locks`], which acquires locks, and [`Lease`], a lock that is held. Then read

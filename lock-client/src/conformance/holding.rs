@@ -56,7 +56,7 @@ pub(super) async fn renewal_sets_the_full_ttl(subject: &mut impl Subject) -> Che
     }
 }
 
-/// Whoever renews an expired lease may already have a successor.
+/// The holder of an expired lease may already have a successor.
 pub(super) async fn expired_lease_is_not_renewed(subject: &mut impl Subject) -> Checked {
     const PROMISE: &str = "an expired lease is not renewed";
     let (backend, name) = (subject.connect(), new_name("expired"));
@@ -125,7 +125,7 @@ pub(super) async fn others_can_not_release(subject: &mut impl Subject) -> Checke
     let mut other = held.clone();
     other.ownership.holder = Holder::random();
     if release(PROMISE, &backend, &name, &other).await? {
-        return Err(violation(PROMISE, "another holder is told that it has released"));
+        return Err(violation(PROMISE, "another holder released it"));
     }
     match self::held(PROMISE, &backend, &name).await? {
         Some(lock) if lock.ownership.holder == held.ownership.holder => {}

@@ -263,11 +263,13 @@ impl Nodes {
         }
     }
 
-    /// Checks that the cluster grants a ttl, as far as the nodes are known. One is enough: the longest
-    /// ttl belongs to the cluster. A node gives its vote only to clients that know its epoch, so that
-    /// the nodes themselves need no check.
+    /// Checks that the cluster grants a ttl. Before the epoch is known, one node is enough,
+    /// because all nodes of a cluster have the same longest ttl.
     pub(super) fn check_ttl(&self, ttl: Ttl) -> Result<(), BackendError> {
-        let longest = self.members().iter().flatten().map(|member| member.epoch.max_ttl_ms).max();
+        let longest = match self.epoch() {
+            Some(epoch) => Some(epoch.max_ttl_ms),
+            None => self.members().iter().flatten().map(|member| member.epoch.max_ttl_ms).max(),
+        };
         let longest = longest.and_then(|longest| Ttl::new(Duration::from_millis(longest)).ok());
         match longest {
             Some(longest) if ttl > longest => {

@@ -28,7 +28,7 @@ pub(super) fn grant(
     ttl: Ttl,
     start: u64,
 ) -> Call {
-    voting(&GRANT, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], member)
+    voting(&GRANT, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote_for(ttl))
         .arg(holder.as_str())
         .arg(ttl.as_millis())
         .arg(start)
@@ -43,7 +43,7 @@ pub(super) fn join(
     ttl: Ttl,
     start: u64,
 ) -> Call {
-    voting(&JOIN, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], member)
+    voting(&JOIN, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote_for(ttl))
         .arg(lease.holder.as_str())
         .arg(ttl.as_millis())
         .arg(start)
@@ -60,7 +60,7 @@ pub(super) fn seal(
     common_grant: Token,
     token: Token,
 ) -> Call {
-    voting(&SEAL, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], member)
+    voting(&SEAL, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote())
         .arg(here.holder.as_str())
         .arg(here.grant.as_u64())
         .arg(common_grant.as_u64())
@@ -69,7 +69,7 @@ pub(super) fn seal(
 
 /// Sets the full ttl.
 pub(super) fn renew(keys: &Keys, member: &Membership, ownership: &Ownership, ttl: Ttl) -> Call {
-    voting(&RENEW, [keys.lock(), Keys::NODE.to_owned()], member)
+    voting(&RENEW, [keys.lock(), Keys::NODE.to_owned()], &member.vote_for(ttl))
         .arg(ownership.holder.as_str())
         .arg(ownership.grant.as_u64())
         .arg(ttl.as_millis())
@@ -83,7 +83,7 @@ pub(super) fn raise(
     above: Token,
     start: u64,
 ) -> Call {
-    voting(&RAISE, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], member)
+    voting(&RAISE, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote())
         .arg(ownership.holder.as_str())
         .arg(ownership.grant.as_u64())
         .arg(above.as_u64())
@@ -99,6 +99,6 @@ pub(super) fn release(keys: &Keys, holder: &Holder, raise_to: Option<Token>) -> 
         .arg(keys.freed())
 }
 
-fn voting(script: &'static Script, keys: impl Into<Vec<String>>, member: &Membership) -> Call {
-    script.with(keys).arg(member.vote())
+fn voting(script: &'static Script, keys: impl Into<Vec<String>>, vote: &str) -> Call {
+    script.with(keys).arg(vote)
 }

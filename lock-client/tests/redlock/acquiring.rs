@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::join_all};
-use lock_client::{AcquireError, Released, Terms, redlock::Redlock};
+use lock_client::{AcquireError, Locks, Released, Terms, redlock::Redlock};
 use testbed::{RedlockNodes, wait::until_async};
 
 use super::cluster::{
@@ -158,7 +158,7 @@ async fn server_that_is_named_twice_has_no_vote() {
     let cluster = cluster_of(3).await;
     let [a, _, _] = <[String; 3]>::try_from(cluster.urls()).unwrap();
     let rejection = async |urls: &[&String]| {
-        let locks = lock_client::Locks::from(Redlock::open(urls).unwrap());
+        let locks = Locks::from(Redlock::open(urls).unwrap());
         let error = locks.acquire(&name("r"), tried(1_000)).await.unwrap_err();
         with_causes(&error)
     };
@@ -187,7 +187,7 @@ async fn node_of_another_cluster_does_not_count() {
     let [a, b, _] = cluster.urls().try_into().unwrap();
     let [other, ..] = <[String; 3]>::try_from(others.urls()).unwrap();
     for urls in [[&a, &b, &other], [&other, &a, &b]] {
-        let locks = lock_client::Locks::from(Redlock::open(urls).unwrap());
+        let locks = Locks::from(Redlock::open(urls).unwrap());
         // Its answer may come first. When all have answered, the two others are a majority.
         let mut acquired = locks.acquire(&name("r"), tried(10_000)).await;
         let begun = Instant::now();
@@ -217,6 +217,23 @@ async fn ttl_above_the_longest_of_the_cluster_is_rejected() {
         with_causes(&error).contains("the ttl of 2s1ms is longer than the cluster's longest, 2s"),
         "{error}"
     );
+    locks.acquire(&name("r"), tried(2_000)).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn longest_ttl_is_that_of_the_cluster_and_not_of_a_foreign_node() {
+    let (nodes, foreign) =
+        tokio::join!(RedlockNodes::start(&[testbed::NodeKind::FORGETFUL; 3]), cluster_of(3));
+    let nodes = nodes.unwrap();
+    start_cluster(&nodes, Duration::from_secs(2)).await;
+    let mut urls = nodes.urls();
+    urls[0] = foreign.urls().swap_remove(0);
+    let locks = Locks::from(Redlock::open(urls).unwrap());
+    for _ in 0..2 {
+        let error = locks.acquire(&name("r"), tried(10_000)).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Invalid { .. }), "{error:?}");
+        assert_eq!(values(nodes.nodes(), LOCK).await, [None, None, None]);
+    }
     locks.acquire(&name("r"), tried(2_000)).await.unwrap().release().await.unwrap();
 }
 

@@ -148,7 +148,7 @@ async fn half_done_change_that_cannot_be_finished_is_no_reason_to_delete_counter
     }
 }
 
-/// Most members vote in the old epoch, which goes on without the one that has accepted the change.
+/// Most members vote in the old epoch, and accept locks without the member that has accepted the change.
 #[tokio::test]
 async fn change_that_one_member_has_accepted_is_finished_by_a_watcher() {
     let nodes = nodes(4, 3).await;
