@@ -73,6 +73,7 @@
 mod acquire;
 mod current_nodes;
 mod discovery;
+mod electorate;
 mod epoch;
 mod exchange;
 mod lease;

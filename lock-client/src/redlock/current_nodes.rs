@@ -61,7 +61,7 @@ impl CurrentNodes {
     ) -> Result<T, BackendError> {
         let mut nodes = self.get();
         nodes.learn_epoch().await;
-        if nodes.epoch().is_none() && nodes.is_outdated() {
+        if nodes.electorate().epoch().is_none() && nodes.electorate().is_outdated() {
             match self.follow(&nodes).await {
                 Some(later) => nodes = later,
                 // Nothing has changed since this search. The step returns why it fails.
@@ -69,7 +69,7 @@ impl CurrentNodes {
             }
         }
         match step(nodes.clone()).await {
-            Err(error) if nodes.is_outdated() => match self.follow(&nodes).await {
+            Err(error) if nodes.electorate().is_outdated() => match self.follow(&nodes).await {
                 Some(later) => step(later).await,
                 None => Err(error),
             },
@@ -96,9 +96,9 @@ impl CurrentNodes {
         let found = self.search(nodes).await;
         *last_search = Some(began);
         let (current, members) = found?;
-        if let Some(epoch) = nodes.epoch() {
+        if let Some(epoch) = nodes.electorate().epoch() {
             if epoch.change == current.change {
-                nodes.confirm();
+                nodes.electorate().confirm();
             }
             if epoch.number >= current.number {
                 return None;
@@ -113,7 +113,7 @@ impl CurrentNodes {
     /// Searches for the current epoch, and for its members.
     async fn search(&self, nodes: &Nodes) -> Option<(Epoch, Vec<NodeUrl>)> {
         let last: Vec<_> = nodes.urls().cloned().collect();
-        let cluster = nodes.epoch().map(|epoch| epoch.cluster.as_str());
+        let cluster = nodes.electorate().epoch().map(|epoch| epoch.cluster.as_str());
         let finding = find_members(&self.named, &last, cluster, self.patience.0);
         // Without a majority, it would wait for each server, also for one that hangs.
         timeout(self.patience.searching(), finding).await.ok().flatten()
