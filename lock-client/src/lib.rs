@@ -26,6 +26,7 @@
 //! - `redis` (default): locks in one Redis, over TCP or a Unix socket.
 //! - `sentinel`, `cluster`, `tls`: the primary that Sentinels know, a Redis Cluster, encryption.
 //! - `redlock`: locks on a majority of independent Redis nodes.
+//! - `postgres`: locks in a table of PostgreSQL.
 //! - `storage`: the client of the storage server, which checks tokens.
 //!
 //! # The code
@@ -56,10 +57,14 @@ mod service;
 pub mod backend;
 pub mod observe;
 
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redlock")]
 pub mod redlock;
+#[cfg(feature = "postgres")]
+mod sql;
 #[cfg(feature = "storage")]
 pub mod storage;
 

@@ -1,0 +1,8 @@
+//! Rebuilds the crate when the SQL that it embeds has changed.
+//!
+//! `migrations/<database>` is a link to `<database>/lock` in the workspace's `migrations`. Cargo
+//! follows it, and packages a folder of files in its place.
+
+fn main() {
+    println!("cargo:rerun-if-changed=migrations/postgres");
+}
