@@ -4,5 +4,7 @@
 //! follows it, and packages a folder of files in its place.
 
 fn main() {
-    println!("cargo:rerun-if-changed=migrations/postgres");
+    for database in ["postgres", "sqlite"] {
+        println!("cargo:rerun-if-changed=migrations/{database}");
+    }
 }

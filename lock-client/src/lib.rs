@@ -27,6 +27,7 @@
 //! - `sentinel`, `cluster`, `tls`: the primary that Sentinels know, a Redis Cluster, encryption.
 //! - `redlock`: locks on a majority of independent Redis nodes.
 //! - `postgres`: locks in a table of PostgreSQL.
+//! - `sqlite`: locks in a file of SQLite.
 //! - `storage`: the client of the storage server, which checks tokens.
 //!
 //! # The code
@@ -63,8 +64,10 @@ pub mod postgres;
 pub mod redis;
 #[cfg(feature = "redlock")]
 pub mod redlock;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod sql;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 #[cfg(feature = "storage")]
 pub mod storage;
 

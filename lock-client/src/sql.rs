@@ -6,6 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+pub(crate) mod answer;
 pub(crate) mod lanes;
 pub(crate) mod polling;
 

@@ -21,6 +21,7 @@ mod redlock_node_alone;
 mod silent_waiters;
 mod slow_network;
 mod sql;
+mod sqlite;
 mod start_cluster;
 mod subscriptions;
 mod waiting;

@@ -14,11 +14,17 @@ use super::{
 };
 use crate::{
     backend::{
-        Attempt, Backend, BackendError, BackendFuture, Contention, DEFAULT_ANSWER_TIMEOUT,
-        HeldLock, Ownership, Status, Wakeups,
+        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, Ownership, Status,
+        Wakeups,
     },
     clock::Moment,
-    sql::{InvalidDatabaseUrl, answer_timeout, hex, lanes::Lanes, printable, unix_millis},
+    sql::{
+        InvalidDatabaseUrl,
+        answer::{self, InvalidAnswer},
+        answer_timeout, hex,
+        lanes::Lanes,
+        printable, unix_millis,
+    },
     terms::Order,
     ttl::Ttl,
 };
@@ -99,22 +105,8 @@ impl Postgres {
         self.lanes.fetch(key, sql).await.map_err(|error| failed(&self.address, &error))
     }
 
-    fn column<'r, T>(&self, row: &'r PgRow, column: &str) -> Result<T, BackendError>
-    where
-        T: sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
-    {
-        row.try_get(column).map_err(|error| rejected(&self.address, &error.to_string()))
-    }
-
-    fn number(&self, row: &PgRow, column: &str) -> Result<Option<u64>, BackendError> {
-        let number: Option<i64> = self.column(row, column)?;
-        Ok(number.and_then(|number| number.try_into().ok()))
-    }
-
-    fn token(&self, row: &PgRow, column: &str) -> Result<Option<Token>, BackendError> {
-        let token: Option<i64> = self.column(row, column)?;
-        let token = token.map(Token::try_from).transpose();
-        token.map_err(|invalid| rejected(&self.address, &invalid.to_string()))
+    fn read<T>(&self, answer: Result<T, InvalidAnswer>) -> Result<T, BackendError> {
+        answer.map_err(|invalid| rejected(&self.address, &invalid.to_string()))
     }
 }
 
@@ -132,17 +124,7 @@ impl Backend for Postgres {
             let call = format!("acquire({name}, {own}, {ttl_ms}, {fair}, {since_ms}, {label})");
             let asked = Moment::now();
             let row = self.call(holder.as_str(), call).await?;
-            if let (Some(token), Some(grant)) =
-                (self.token(&row, "token")?, self.token(&row, "granted")?)
-            {
-                let ownership = Ownership { holder: holder.clone(), grant };
-                return Ok(Attempt::Granted { token, ownership, asked });
-            }
-            Ok(Attempt::Busy(Contention {
-                remaining: self.number(&row, "remaining_ms")?.map(Duration::from_millis),
-                ahead: self.number(&row, "ahead")?,
-                nap: self.number(&row, "nap_ms")?.map(Duration::from_millis),
-            }))
+            self.read(answer::attempt(&row, holder, asked))
         })
     }
 
@@ -155,7 +137,7 @@ impl Backend for Postgres {
         Box::pin(async move {
             let (name, holder) = (text(name.as_str()), text(ownership.holder.as_str()));
             let call = format!("renew({name}, {holder}, {}, {})", ownership.grant, ttl.as_millis());
-            self.token(&self.call(ownership.holder.as_str(), call).await?, "token")
+            self.read(answer::token(&self.call(ownership.holder.as_str(), call).await?, "token"))
         })
     }
 
@@ -168,7 +150,7 @@ impl Backend for Postgres {
         Box::pin(async move {
             let (name, holder) = (text(name.as_str()), text(ownership.holder.as_str()));
             let call = format!("reissue({name}, {holder}, {}, {above})", ownership.grant);
-            self.token(&self.call(ownership.holder.as_str(), call).await?, "token")
+            self.read(answer::token(&self.call(ownership.holder.as_str(), call).await?, "token"))
         })
     }
 
@@ -180,7 +162,8 @@ impl Backend for Postgres {
     ) -> BackendFuture<'a, bool> {
         Box::pin(async move {
             let call = format!("release({}, {})", text(name.as_str()), text(holder.as_str()));
-            self.column(&self.call(holder.as_str(), call).await?, "release")
+            let row = self.call(holder.as_str(), call).await?;
+            self.read(row.try_get("release").map_err(Into::into))
         })
     }
 
@@ -204,29 +187,7 @@ impl Backend for Postgres {
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         Box::pin(async move {
             let call = format!("status({})", text(name.as_str()));
-            let row = self.call(name.as_str(), call).await?;
-            let holder: Option<String> = self.column(&row, "holder")?;
-            let held = match holder {
-                None => None,
-                Some(holder) => {
-                    let missing = || rejected(&self.address, "the row holds no lock of ours");
-                    let holder = holder.parse().map_err(|_| missing())?;
-                    let grant = self.token(&row, "granted")?.ok_or_else(missing)?;
-                    Some(HeldLock {
-                        token: self.token(&row, "token")?.ok_or_else(missing)?,
-                        ownership: Ownership { holder, grant },
-                        remaining: self.number(&row, "remaining_ms")?.map(Duration::from_millis),
-                        since_ms: self.number(&row, "since_ms")?,
-                        label: self.column(&row, "label")?,
-                        nodes: None,
-                    })
-                }
-            };
-            Ok(Status {
-                held,
-                last_token: self.number(&row, "token")?,
-                queued: self.number(&row, "queued")?.unwrap_or_default(),
-            })
+            self.read(answer::status(&self.call(name.as_str(), call).await?))
         })
     }
 
