@@ -3,6 +3,7 @@
 mod broken;
 mod claims;
 mod failures;
+mod logs;
 mod pgbouncer;
 
 use std::{path::Path, time::Duration};
@@ -129,4 +130,13 @@ async fn dead_head_is_skipped() {
 async fn names_differ_byte_by_byte() {
     let (_server, client) = locked().await;
     sql::names_differ_byte_by_byte(&client).await.unwrap();
+}
+
+/// The level of the role or the database does not matter.
+#[tokio::test]
+async fn serializable_transactions_by_default_change_nothing() {
+    let settings = ["default_transaction_isolation=serializable"];
+    let (_server, client) = locked_with(&settings, str::to_owned).await;
+    sql::one_of_many_holds(&client).await.unwrap();
+    sql::fair_waiters_keep_their_order(&client).await.unwrap();
 }

@@ -50,6 +50,8 @@ where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
 {
     pub(crate) fn new(options: Options<D>, answer_timeout: Duration) -> Self {
+        // A logged statement would show whole holders.
+        let options = options.disable_statement_logging();
         Self { options, lanes: Arc::default(), answer_timeout }
     }
 
