@@ -4,7 +4,7 @@
 //! follows it, and packages a folder of files in its place.
 
 fn main() {
-    for database in ["postgres", "sqlite"] {
+    for database in ["mariadb", "postgres", "sqlite"] {
         println!("cargo:rerun-if-changed=migrations/{database}");
     }
 }

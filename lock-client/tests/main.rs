@@ -8,6 +8,7 @@ mod leases;
 mod lock_service;
 mod lossy_service;
 mod lost_replies;
+mod mariadb;
 mod metrics;
 mod missed_wakeups;
 #[path = "../../fence/tests/names.rs"]
