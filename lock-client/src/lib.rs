@@ -79,6 +79,6 @@ pub use locks::Locks;
 pub use terms::{Order, Terms};
 pub use ttl::{InvalidTtl, Ttl};
 
-#[cfg(all(doctest, feature = "redlock", feature = "storage"))]
+#[cfg(all(doctest, feature = "postgres", feature = "redlock", feature = "storage"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -207,6 +207,20 @@ async fn only_the_present_owner_claims() {
     assert!(stale.contains("ZF001"), "{stale}");
 }
 
+/// What migrations/README.md says about removing the fence.
+#[tokio::test]
+async fn removal_of_the_fence_keeps_the_locks() {
+    let (folder, _) = locked().await;
+    let mut connection = connect(&folder).await;
+    let readme = include_str!("../../migrations/README.md");
+    let (_, removal) = readme.split_once("select format('drop %s if exists").unwrap();
+    let removal = removal.split_once("```").unwrap().0;
+    let removal = format!("select format('drop %s if exists{removal}");
+    let dropped: Vec<String> =
+        sqlx::query_scalar(AssertSqlSafe(removal)).fetch_all(&mut connection).await.unwrap();
+    assert!(dropped.is_empty(), "{dropped:?}");
+}
+
 #[test]
 fn url_of_something_else_is_refused() {
     for url in ["postgres://localhost", "sqlite::memory:", "sqlite://x?mode=memory"] {

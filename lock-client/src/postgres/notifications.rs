@@ -3,10 +3,12 @@
 use std::{
     collections::HashMap,
     io,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
+use futures_util::future::{Either, select};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::{
     sync::{Notify, watch},
@@ -29,7 +31,7 @@ const CHANNEL: &str = "fenced_lock";
 /// The longest pause before a lost connection is made again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a connection over which no notification arrived, as behind PgBouncer.
-const PAUSE_IF_DEAF: Duration = Duration::from_secs(60);
+const PAUSE_WITHOUT_DELIVERY: Duration = Duration::from_secs(60);
 /// How often the connection is checked.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a notification may take, in answer time-outs.
@@ -45,16 +47,16 @@ pub(super) struct Notifications {
 
 struct Registry {
     waiters: Mutex<Waiters>,
-    hearing: watch::Sender<Hearing>,
+    delivery: watch::Sender<Delivery>,
 }
 
-/// Whether notifications arrive.
+/// Whether notifications are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hearing {
+enum Delivery {
     /// It isn't known yet.
     Unknown,
-    Yes,
-    No,
+    Works,
+    Fails,
 }
 
 #[derive(Default)]
@@ -74,19 +76,19 @@ struct Subscription {
 
 impl Notifications {
     pub(super) fn new(lanes: Lanes<sqlx::Postgres>) -> Self {
-        let (hearing, waiters) = (watch::Sender::new(Hearing::Unknown), Mutex::default());
-        Self { lanes, registry: Arc::new(Registry { waiters, hearing }) }
+        let (delivery, waiters) = (watch::Sender::new(Delivery::Unknown), Mutex::default());
+        Self { lanes, registry: Arc::new(Registry { waiters, delivery }) }
     }
 
     /// Subscribes to notifications. When this returns, they are known to arrive, or the waiter polls.
     pub(super) async fn subscribe(&self, payloads: Vec<String>) -> Wakeups {
         let (freed, registry) = (Arc::new(Notify::new()), self.registry.clone());
         registry.add(&payloads, &freed, || tokio::spawn(self.clone().listen()));
-        let mut hearing = registry.hearing.subscribe();
-        let polling = tokio::spawn(poll_while_deaf(hearing.clone(), freed.clone())).into();
+        let mut delivery = registry.delivery.subscribe();
+        let polling = tokio::spawn(poll_without_delivery(delivery.clone(), freed.clone())).into();
         let subscription =
             Subscription { registry, payloads, freed: freed.clone(), _polling: polling };
-        let known = hearing.wait_for(|&hearing| hearing != Hearing::Unknown);
+        let known = delivery.wait_for(|&delivery| delivery != Delivery::Unknown);
         // Without an answer, the waiter polls until there is one.
         let _ = timeout(self.lanes.answer_timeout(), known).await;
         Wakeups::new(freed, subscription)
@@ -98,14 +100,14 @@ impl Notifications {
         loop {
             let Err(error) = self.listen_once().await else { return };
             tracing::debug!(%error, "there is no connection of the waiters");
-            let was_heard = self.registry.hearing.send_replace(Hearing::No) == Hearing::Yes;
-            let is_deaf =
+            let worked = self.registry.delivery.send_replace(Delivery::Fails) == Delivery::Works;
+            let is_undelivered =
                 matches!(&error, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut);
-            if was_heard {
+            if worked {
                 backoff = pauses(LONGEST_PAUSE);
             }
             let pause = backoff.next().expect("the pauses never end");
-            sleep(if is_deaf && !was_heard { PAUSE_IF_DEAF } else { pause }).await;
+            sleep(if is_undelivered && !worked { PAUSE_WITHOUT_DELIVERY } else { pause }).await;
         }
     }
 
@@ -128,20 +130,20 @@ impl Notifications {
             // The check comes over another connection. PgBouncer would return one to its own sender.
             let probe = format!("probe {:016x}", fastrand::u64(..));
             tokio::spawn(self.clone().send(probe.clone()));
-            let (begun, mut heard) = (Moment::now(), false);
+            let (begun, mut arrived) = (Moment::now(), false);
             while begun.elapsed() < PROBE_INTERVAL {
-                let limit = if heard { PROBE_INTERVAL } else { limit };
+                let limit = if arrived { PROBE_INTERVAL } else { limit };
                 let left = limit.saturating_sub(begun.elapsed());
                 match timeout(left, listener.try_recv()).await {
                     Ok(notification) => match notification?.ok_or_else(lost)?.payload() {
                         payload if payload == probe => {
-                            heard = true;
-                            self.registry.hears();
+                            arrived = true;
+                            self.registry.confirm_delivery();
                         }
                         payload => self.registry.notify(payload),
                     },
-                    Err(_) if heard => {}
-                    Err(_) => return Err(deaf()),
+                    Err(_) if arrived => {}
+                    Err(_) => return Err(undelivered()),
                 }
             }
         }
@@ -173,7 +175,7 @@ impl Registry {
         }
         // It may have ended with its runtime.
         if waiters.task.as_ref().is_none_or(JoinHandle::is_finished) {
-            self.hearing.send_replace(Hearing::Unknown);
+            self.delivery.send_replace(Delivery::Unknown);
             waiters.task = Some(start());
         }
     }
@@ -189,8 +191,8 @@ impl Registry {
     }
 
     /// Records that notifications arrive. Before that, some may have been missed.
-    fn hears(&self) {
-        if self.hearing.send_replace(Hearing::Yes) != Hearing::Yes {
+    fn confirm_delivery(&self) {
+        if self.delivery.send_replace(Delivery::Works) != Delivery::Works {
             self.waiters().by_payload.values().flatten().for_each(|freed| freed.notify_one());
         }
     }
@@ -219,16 +221,19 @@ impl Drop for Subscription {
     }
 }
 
-/// Polls as long as notifications don't arrive.
-async fn poll_while_deaf(mut hearing: watch::Receiver<Hearing>, freed: Arc<Notify>) {
+/// Polls as long as notifications don't arrive. Ends with the client.
+async fn poll_without_delivery(mut delivery: watch::Receiver<Delivery>, freed: Arc<Notify>) {
     loop {
-        let hears = async {
-            // The sender outlives the subscription.
-            let _ = hearing.wait_for(|&hearing| hearing == Hearing::Yes).await;
-        };
+        let works =
+            async { delivery.wait_for(|&delivery| delivery == Delivery::Works).await.is_ok() };
         let polling = poll(freed.clone());
-        futures_util::future::select(std::pin::pin!(hears), std::pin::pin!(polling)).await;
-        let _ = hearing.wait_for(|&hearing| hearing != Hearing::Yes).await;
+        match select(pin!(works), pin!(polling)).await {
+            Either::Left((true, _)) => {}
+            _ => return,
+        }
+        if delivery.wait_for(|&delivery| delivery != Delivery::Works).await.is_err() {
+            return;
+        }
     }
 }
 
@@ -237,7 +242,7 @@ fn lost() -> sqlx::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, reason).into()
 }
 
-fn deaf() -> sqlx::Error {
+fn undelivered() -> sqlx::Error {
     let reason = "no notification arrives: it may lead through PgBouncer in transaction mode";
     io::Error::new(io::ErrorKind::TimedOut, reason).into()
 }
