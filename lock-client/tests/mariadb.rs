@@ -1,11 +1,14 @@
 //! Locks in MariaDB.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use fence::Holder;
 use lock_client::{
     Locks, Order,
-    backend::{Backend, BackendError},
+    backend::{Backend, BackendError, Ownership},
     mariadb::{MariaDb, install},
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
@@ -206,6 +209,91 @@ async fn paused_database_is_unavailable_in_time() {
     }
     server.resume().unwrap();
     granted(&client, "another", &Holder::random(), 10).await.unwrap();
+}
+
+async fn add_fence(server: &testbed::MariaDb) {
+    connect(server).await.execute("create database fence").await.unwrap();
+    let url = server.url().replace("/test?", "/fence?");
+    let mut connection = MySqlConnection::connect(&url).await.unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations/mariadb/fence");
+    let mut files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for file in files {
+        let text = std::fs::read_to_string(file).unwrap();
+        connection.execute(AssertSqlSafe(text)).await.unwrap();
+    }
+}
+
+async fn claim(
+    transaction: &mut MySqlConnection,
+    procedure: &str,
+    owner: &Ownership,
+) -> Result<(), String> {
+    let claim =
+        format!("call {procedure}('account', 'r', {}, '{}')", owner.grant, owner.holder.as_str());
+    let claimed = sqlx::raw_sql(AssertSqlSafe(claim)).execute(transaction).await;
+    let code = |error: sqlx::Error| error.as_database_error().unwrap().code().unwrap().into_owned();
+    claimed.map(|_| ()).map_err(code)
+}
+
+/// A claim waits for a transaction of a client that is paused. Meanwhile the lock goes to another
+/// client. Returns the outcome of the claim, whose lock is lost.
+async fn claim_of_a_lost_lock(procedure: &str) -> Result<(), String> {
+    let (server, client) = locked().await;
+    add_fence(&server).await;
+    let read_committed = "set session transaction isolation level read committed";
+    let (mut paused, mut waiting) = (connect(&server).await, connect(&server).await);
+    let mut observer = connect(&server).await;
+    let other_order = "create procedure check_and_claim(
+            in_resource varchar(512), in_name varbinary(512), in_token bigint,
+            in_holder varbinary(128))
+        begin
+            declare held boolean default false;
+            select true into held from fenced_lock
+            where name = in_name and token = in_token and holder = in_holder
+                and expires_at_ms > floor(unix_timestamp(sysdate(6)) * 1000);
+            if not held then
+                signal sqlstate 'ZL001';
+            end if;
+            call fence.claim(in_resource, in_token, in_holder);
+        end";
+    observer.execute(sqlx::raw_sql(other_order)).await.unwrap();
+    let (_, first) = granted(&client, "r", &Holder::random(), 3_000).await.unwrap();
+    // 1. Two transactions of the first owner: one has claimed and is paused, the other one waits.
+    let mut paused = paused.begin().await.unwrap();
+    assert_eq!(claim(&mut paused, "fenced_lock_claim", &first).await.unwrap_err(), "0A000");
+    paused.rollback().await.unwrap();
+    let mut paused = connect(&server).await;
+    for connection in [&mut paused, &mut waiting] {
+        connection.execute(read_committed).await.unwrap();
+    }
+    let mut paused = paused.begin().await.unwrap();
+    claim(&mut paused, "fenced_lock_claim", &first).await.unwrap();
+    client.renew(&name("r"), &first, ttl(3_000)).await.unwrap().unwrap();
+    let (procedure, owner) = (procedure.to_owned(), first.clone());
+    let claiming = tokio::spawn(async move {
+        let mut waiting = waiting.begin().await.unwrap();
+        claim(&mut waiting, &procedure, &owner).await
+    });
+    let waits = "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
+    while sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut observer).await.unwrap() == 0 {
+        // MariaDB refreshes this table every 100 ms.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // 2. The lock goes to another client.
+    let free = async || Ok(client.status(&name("r")).await?.held.is_none());
+    until_async(Duration::from_secs(30), free).await.unwrap();
+    granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    // 3. The paused transaction ends.
+    paused.rollback().await.unwrap();
+    claiming.await.unwrap()
+}
+
+#[tokio::test]
+async fn lock_is_checked_after_the_claim() {
+    assert_eq!(claim_of_a_lost_lock("fenced_lock_claim").await.unwrap_err(), "ZL001");
+    // The other order claims with a lost lock.
+    claim_of_a_lost_lock("check_and_claim").await.unwrap();
 }
 
 #[test]
