@@ -15,14 +15,14 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test check seeds bench model redis-server openssl curl postgresql mariadb sqlite3 wrk python node
+.PHONY: demo test check seeds bench model redis-server openssl curl postgresql pgbouncer mariadb sqlite3 wrk python node
 
 demo: redis-server
 	cargo build --workspace
 	target/debug/lab replay
 
 # Tests mostly wait. So one more runs at once than there are cores.
-test: redis-server openssl curl postgresql mariadb sqlite3 python node
+test: redis-server openssl curl postgresql pgbouncer mariadb sqlite3 python node
 	RUST_TEST_THREADS=$$(($$(getconf _NPROCESSORS_ONLN) + 1)) cargo test --workspace
 
 check:
@@ -104,6 +104,9 @@ postgresql:
 			exit 1; \
 		fi; \
 	fi
+
+pgbouncer:
+	@PATH="$$PATH:/usr/sbin"; command -v pgbouncer > /dev/null || { $(call install,pgbouncer,pgbouncer); }
 
 mariadb:
 	@PATH="$$PATH:/usr/sbin"; command -v mariadbd > /dev/null || { $(call install,mariadb-server,mariadb); }

@@ -26,14 +26,15 @@
 //! - `redis` (default): locks in one Redis, over TCP or a Unix socket.
 //! - `sentinel`, `cluster`, `tls`: the primary that Sentinels know, a Redis Cluster, encryption.
 //! - `redlock`: locks on a majority of independent Redis nodes.
+//! - `postgres`, `mariadb`, `sqlite`: locks in a table of PostgreSQL, MariaDB or SQLite.
 //! - `storage`: the client of the storage server, which checks tokens.
 //! - `conformance`: the suite that every lock service must pass, also one of your own.
 //!
 //! # The code
 //! Start with [`Locks`], which acquires locks, and [`Lease`], a lock that is held. Then read
 //! `acquisition.rs`, one acquire in five steps; `lease/renewal.rs`, when a lease renews itself; and
-//! `reentry.rs`. [`backend`] is what a lock service has to do. The modules `redis` and `redlock`
-//! are two lock services, and explain where their tokens come from. `redis/acquire.lua` is the
+//! `reentry.rs`. [`backend`] is what a lock service has to do. The modules `redis`, `redlock`,
+//! `postgres`, `mariadb` and `sqlite` are lock services, and explain where their tokens come from. `redis/acquire.lua` is the
 //! script that grants a lock.
 
 // The terms of an acquire, and its errors.
@@ -59,10 +60,18 @@ pub mod backend;
 pub mod conformance;
 pub mod observe;
 
+#[cfg(feature = "mariadb")]
+pub mod mariadb;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redlock")]
 pub mod redlock;
+#[cfg(any(feature = "mariadb", feature = "postgres", feature = "sqlite"))]
+mod sql;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 #[cfg(feature = "storage")]
 pub mod storage;
 
@@ -73,6 +82,6 @@ pub use locks::Locks;
 pub use terms::{Order, Terms};
 pub use ttl::{InvalidTtl, Ttl};
 
-#[cfg(all(doctest, feature = "redlock", feature = "storage"))]
+#[cfg(all(doctest, feature = "postgres", feature = "redlock", feature = "storage"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -9,7 +9,7 @@
 //! - [`Redis`] is the server that most tests need. [`Replica`], [`Sentinels`], [`RedisCluster`] and
 //!   [`RedlockNodes`] are made of several.
 //! - [`Postgres`], [`MariaDb`] and [`StorageServer`] are the other servers. [`Databases`] shares
-//!   one PostgreSQL.
+//!   one PostgreSQL. [`PgBouncer`] stands before one.
 //! - [`Proxy`] stands before any of them, and does to messages what its rules say.
 //! - [`process::Process`] is started, read, paused, resumed and killed; all servers are made of it.
 //! - [`wait::until`](wait::until()) waits for a condition.
@@ -18,6 +18,7 @@ mod databases;
 mod mariadb;
 pub mod open_files;
 mod package;
+mod pgbouncer;
 pub mod postgres;
 pub mod process;
 mod program;
@@ -31,6 +32,7 @@ pub use self::{
     databases::Databases,
     mariadb::MariaDb,
     package::installed,
+    pgbouncer::PgBouncer,
     postgres::Postgres,
     program::Program,
     proxy::Proxy,

@@ -18,7 +18,9 @@ const PACKAGE: &str = "the package mariadb-server, 10.5 or newer (brew: mariadb)
 /// A private MariaDB on a Unix socket, with the default settings.
 #[derive(Debug)]
 pub struct MariaDb {
-    _process: Process,
+    process: Process,
+    command: Command,
+    user: Option<User>,
     folder: TempDir,
 }
 
@@ -54,10 +56,49 @@ impl MariaDb {
         command.arg(format!("--socket={}", socket(&folder).display()));
         command.arg("--skip-networking").args(options);
         let process = Process::spawn_as(user, "mariadb", &command, folder.path())?;
-        until(START_TIMEOUT, || Ok(UnixStream::connect(socket(&folder)).is_ok()))
+        let server = Self { process, command, user, folder };
+        server.until_ready().await?;
+        Ok(server)
+    }
+
+    /// Kills it (SIGKILL), as in a crash.
+    ///
+    /// # Errors
+    /// If the operating system refuses.
+    pub fn crash(&mut self) -> anyhow::Result<()> {
+        self.process.kill()
+    }
+
+    /// Starts it again after a crash, on the same data.
+    ///
+    /// # Errors
+    /// If it doesn't start.
+    pub async fn start_again(&mut self) -> anyhow::Result<()> {
+        let folder = self.folder.path();
+        self.process = Process::spawn_as(self.user, "mariadb", &self.command, folder)?;
+        self.until_ready().await
+    }
+
+    async fn until_ready(&self) -> anyhow::Result<()> {
+        until(START_TIMEOUT, || Ok(UnixStream::connect(self.socket()).is_ok()))
             .await
-            .context("MariaDB did not start to accept connections")?;
-        Ok(Self { _process: process, folder })
+            .context("MariaDB did not start to accept connections")
+    }
+
+    /// Pauses it (SIGSTOP).
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub async fn pause(&self) -> anyhow::Result<()> {
+        self.process.pause().await
+    }
+
+    /// Resumes it.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.process.resume()
     }
 
     /// Returns the URL of its database `test`.

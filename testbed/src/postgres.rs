@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::{package::installed, process::Process, user::User, wait::until};
@@ -98,6 +98,33 @@ impl Postgres {
             .context("PostgreSQL did not start to accept connections")
     }
 
+    /// Pauses all its processes (SIGSTOP). Its main process alone would leave connections running.
+    ///
+    /// # Errors
+    /// If it doesn't run.
+    pub async fn pause(&self) -> anyhow::Result<()> {
+        let process = self.process.as_ref().context("PostgreSQL does not run")?;
+        // The main process first, because it starts the others.
+        process.pause().await?;
+        for child in children(process.pid())? {
+            // It may have ended.
+            let _ = kill_process(child, Signal::STOP);
+        }
+        Ok(())
+    }
+
+    /// Resumes all its processes.
+    ///
+    /// # Errors
+    /// If it doesn't run.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        let process = self.process.as_ref().context("PostgreSQL does not run")?;
+        for child in children(process.pid())? {
+            let _ = kill_process(child, Signal::CONT);
+        }
+        process.resume()
+    }
+
     fn make_cluster(&self) -> anyhow::Result<()> {
         let mut command = Command::new(program("initdb")?);
         command.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]);
@@ -118,12 +145,27 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
+        // A paused process would not end.
+        let _ = self.resume();
         if let Some(process) = &mut self.process {
             // SIGKILL would leave shared memory behind.
             let _ = process.signal(Signal::QUIT);
             process.reap(Duration::from_secs(5));
         }
     }
+}
+
+/// Returns the ids of a process's children.
+fn children(parent: Pid) -> anyhow::Result<Vec<Pid>> {
+    let output = Command::new("ps").args(["-A", "-o", "ppid=,pid="]).output()?;
+    let numbers = |line: &str| {
+        let mut numbers = line.split_whitespace().map(|number| number.parse::<i32>().ok());
+        Some((numbers.next()??, numbers.next()??))
+    };
+    let all = String::from_utf8(output.stdout)?;
+    let pairs = all.lines().filter_map(numbers);
+    let own = pairs.filter(|&(ppid, _)| ppid == parent.as_raw_nonzero().get());
+    Ok(own.filter_map(|(_, pid)| Pid::from_raw(pid)).collect())
 }
 
 /// Returns the path of one of PostgreSQL's programs, of the newest version if there are several.

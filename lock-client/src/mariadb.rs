@@ -1,0 +1,61 @@
+//! Locks in a table of MariaDB, 10.5 or newer.
+//!
+//! The tables `fenced_lock` and `fenced_lock_queue` and the procedures `fenced_lock_…` must be in the
+//! database of the URL: by [`install`], or by the files in `migrations/mariadb/lock`.
+//!
+//! **Where the token comes from.** Each lock is a row with a counter. A procedure locks the row, takes
+//! the lock if it is free, and increments the counter. The new count is the token.
+//!
+//! **Why it grows.** The procedure reads row and clock once the row is locked. The counter is in the
+//! row, and a release empties the row without deleting it. A missing row starts at the client's Unix
+//! time in milliseconds: above every token that a lost table ever issued, unless clocks went back or
+//! the lock was granted more than 1 000 times a second throughout.
+//!
+//! **What breaks that.** A MariaDB that loses commits: `innodb_flush_log_at_trx_commit` other than 1,
+//! a replica that is promoted and lags behind, several writable nodes, or a restored backup. Then a
+//! token may be issued twice. The storage distinguishes the two holders, and refuses the later one. If
+//! that holder holds the lock, it continues with a higher token
+//! ([`Lease::reissue`](crate::Lease::reissue)).
+//!
+//! # Clocks
+//! A lock expires by the clock of the database. If this clock jumps ahead, locks expire too early. Of
+//! a server with the option `--sysdate-is-now`, don't expect exact times: a ttl may be shorter.
+//!
+//! # Waiting
+//! MariaDB notifies nobody. A waiter tries often at first, and then once a second or more often. In
+//! the fair order, a table is the queue. Each waiter shows every second that it is alive, and a
+//! waiter that was silent for 3 seconds is skipped.
+//!
+//! # Lost connections
+//! A connection is made when it is first needed, and again after an error; there are up to four. A
+//! request whose reply was lost is [`Unavailable`](crate::backend::BackendError::Unavailable): it may
+//! have been carried out.
+
+mod client;
+mod failure;
+
+use sqlx::{
+    Acquire,
+    migrate::{MigrateError, Migrator},
+};
+
+pub use self::client::MariaDb;
+pub use crate::sql::InvalidDatabaseUrl;
+
+/// Installs the locks in the connection's database, or upgrades them.
+///
+/// Its record of applied migrations is the table `fenced_lock_migrations`, apart from the
+/// application's own. Clients need the right EXECUTE on the procedures, and none on the tables.
+///
+/// # Errors
+/// If the database doesn't answer, or denies the rights to create tables and routines.
+///
+/// # Cancellation safety
+/// This future may be dropped, and the call repeated.
+pub async fn install<'a>(
+    database: impl Acquire<'a, Database = sqlx::MySql>,
+) -> Result<(), MigrateError> {
+    let mut migrator: Migrator = sqlx::migrate!("migrations/mariadb");
+    migrator.dangerous_set_table_name("fenced_lock_migrations");
+    migrator.run(database).await
+}

@@ -1,0 +1,195 @@
+//! Locks in SQLite, as a backend.
+
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+
+use fence::{Holder, ResourceName, Token};
+use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
+use tokio::sync::Notify;
+
+use super::failure::{failed, rejected};
+use crate::{
+    backend::{
+        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, Ownership, Status,
+        Wakeups,
+    },
+    clock::Moment,
+    sql::{
+        InvalidDatabaseUrl,
+        answer::{self, Columns, InvalidAnswer},
+        answer_timeout, hex,
+        lanes::Lanes,
+        polling::{AbortOnDrop, poll},
+        printable, unix_millis,
+    },
+    terms::Order,
+    ttl::Ttl,
+};
+
+/// Locks in SQLite.
+#[derive(Clone)]
+pub struct MariaDb {
+    lanes: Lanes<sqlx::MySql>,
+    address: String,
+    label: String,
+}
+
+impl fmt::Debug for MariaDb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MariaDb")
+            .field("address", &self.address)
+            .field("answer_timeout", &self.lanes.answer_timeout())
+            .field("label", &self.label)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MariaDb {
+    /// Makes a client of the database at a URL, such as
+    /// `mariadb://USER:PASSWORD@HOST:PORT/DATABASE?ssl-mode=VERIFY_IDENTITY`. It connects when it is
+    /// first used.
+    ///
+    /// A Unix socket is given as `?socket=FILE`. With TLS, the server's certificate must be signed by
+    /// one that the system trusts, or by the one in `?ssl-ca=FILE`.
+    ///
+    /// # Errors
+    /// [`InvalidDatabaseUrl`] if the URL can't be used.
+    pub fn open(url: &str) -> Result<Self, InvalidDatabaseUrl> {
+        if !["mariadb://", "mysql://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return Err(InvalidDatabaseUrl("it does not begin with mariadb://".to_owned()));
+        }
+        let options = MySqlConnectOptions::from_str(url)
+            .map_err(|error| InvalidDatabaseUrl(error.to_string()))?;
+        let database = options.get_database().unwrap_or_default();
+        let address = match options.get_socket() {
+            Some(socket) => format!("mariadb://{}/{database}", socket.display()),
+            None => format!("mariadb://{}:{}/{database}", options.get_host(), options.get_port()),
+        };
+        let lanes = Lanes::new(options, DEFAULT_ANSWER_TIMEOUT);
+        Ok(Self { lanes, address, label: String::new() })
+    }
+
+    /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
+    /// at most. It suits a database that is far away. A lease whose ttl is not several times longer is
+    /// lost with one lost reply.
+    pub fn answer_within(self, timeout: Duration) -> Self {
+        let options = self.lanes.options().clone();
+        Self { lanes: Lanes::new(options, answer_timeout(timeout)), ..self }
+    }
+
+    /// Sets a label, such as a host's name, that [`Locks::status`](crate::Locks::status) shows beside
+    /// the locks that this client holds. It proves nothing. Control characters become spaces, and a
+    /// label is cut after 200 characters.
+    pub fn label(self, label: &str) -> Self {
+        Self { label: printable(label), ..self }
+    }
+
+    /// Calls a procedure, in one message. All requests with the same key are carried out one after the
+    /// other.
+    async fn call(&self, key: &str, call: String) -> Result<MySqlRow, BackendError> {
+        // Whole seconds. Without it, a request that nobody waits for any more could be carried out
+        // much later.
+        let wait = self.lanes.answer_timeout().as_secs().max(1);
+        let sql = format!("set innodb_lock_wait_timeout = {wait}; call fenced_lock_{call}");
+        self.lanes.fetch(key, sql).await.map_err(|error| failed(&self.address, &error))
+    }
+
+    fn read<T>(&self, answer: Result<T, InvalidAnswer>) -> Result<T, BackendError> {
+        answer.map_err(|invalid| rejected(&self.address, &invalid.to_string()))
+    }
+}
+
+impl Backend for MariaDb {
+    fn try_acquire<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        ttl: Ttl,
+        order: Order,
+    ) -> BackendFuture<'a, Attempt> {
+        Box::pin(async move {
+            let (ttl_ms, fair) = (ttl.as_millis(), order == Order::Fair);
+            let (since_ms, label) = (unix_millis(), text(&self.label));
+            let call = format!(
+                "acquire({}, {ttl_ms}, {fair}, {since_ms}, convert({label} using utf8mb4))",
+                owner(name, holder)
+            );
+            let asked = Moment::now();
+            let row = self.call(holder.as_str(), call).await?;
+            self.read(answer::attempt(&row, holder, asked))
+        })
+    }
+
+    fn renew<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        Ownership { holder, grant }: &'a Ownership,
+        ttl: Ttl,
+    ) -> BackendFuture<'a, Option<Token>> {
+        Box::pin(async move {
+            let call = format!("renew({}, {grant}, {})", owner(name, holder), ttl.as_millis());
+            self.read(answer::token(&self.call(holder.as_str(), call).await?, "token"))
+        })
+    }
+
+    fn reissue<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        Ownership { holder, grant }: &'a Ownership,
+        above: Token,
+    ) -> BackendFuture<'a, Option<Token>> {
+        Box::pin(async move {
+            let call = format!("reissue({}, {grant}, {above})", owner(name, holder));
+            self.read(answer::token(&self.call(holder.as_str(), call).await?, "token"))
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        _: Option<Token>,
+    ) -> BackendFuture<'a, bool> {
+        Box::pin(async move {
+            let row =
+                self.call(holder.as_str(), format!("release({})", owner(name, holder))).await?;
+            Ok(self.read(row.number("released").map_err(Into::into))? == Some(1))
+        })
+    }
+
+    fn subscribe<'a>(
+        &'a self,
+        _: &'a ResourceName,
+        _: &'a Holder,
+        _: Order,
+    ) -> BackendFuture<'a, Wakeups> {
+        Box::pin(async move {
+            let freed = Arc::new(Notify::new());
+            let polling: AbortOnDrop = tokio::spawn(poll(freed.clone())).into();
+            Ok(Wakeups::new(freed, polling))
+        })
+    }
+
+    fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
+        Box::pin(async move {
+            let row = self.call(name.as_str(), format!("status({})", text(name.as_str()))).await?;
+            self.read(answer::status(&row))
+        })
+    }
+
+    fn answer_timeout(&self) -> Duration {
+        self.lanes.answer_timeout()
+    }
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+}
+
+fn owner(name: &ResourceName, holder: &Holder) -> String {
+    format!("{}, {}", text(name.as_str()), text(holder.as_str()))
+}
+
+/// Returns a text as an SQL expression, whatever the settings of the session.
+fn text(text: &str) -> String {
+    format!("x'{}'", hex(text))
+}

@@ -1,0 +1,31 @@
+//! What an error of MariaDB means for a caller.
+
+use sqlx::mysql::MySqlDatabaseError;
+
+use crate::backend::BackendError;
+
+/// Converts an error, and names the server.
+pub(super) fn failed(address: &str, error: &sqlx::Error) -> BackendError {
+    let number = error
+        .as_database_error()
+        .and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>())
+        .map(MySqlDatabaseError::number);
+    match number {
+        // A table or a procedure does not exist.
+        Some(1146 | 1305) => {
+            let hint = "the tables of the locks are missing: apply migrations/mariadb/lock";
+            rejected(address, &format!("{hint} ({error})"))
+        }
+        // A wrong user or password, no right, or no such database; a token above the highest.
+        Some(1044 | 1045 | 1046 | 1049 | 1142 | 1370 | 1698 | 4025) => {
+            rejected(address, &error.to_string())
+        }
+        // All else may pass, or leaves the outcome unknown.
+        _ => BackendError::Unavailable(format!("{address}: {error}").into()),
+    }
+}
+
+/// Reports that the server refused, or that its answer is not usable.
+pub(super) fn rejected(address: &str, reason: &str) -> BackendError {
+    BackendError::Rejected(format!("{address}: {reason}").into())
+}

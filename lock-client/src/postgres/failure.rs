@@ -1,0 +1,32 @@
+//! What an error of PostgreSQL means for a caller.
+
+use crate::backend::BackendError;
+
+/// Converts an error, and names the server.
+pub(super) fn failed(address: &str, error: &sqlx::Error) -> BackendError {
+    let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
+    match &*code {
+        // The schema, a table or a function does not exist.
+        "3F000" | "42P01" | "42883" => BackendError::Rejected(
+            format!(
+                "{address}: the schema fenced_lock is missing or too old: apply \
+                 migrations/postgres/lock ({error})"
+            )
+            .into(),
+        ),
+        "42501" => BackendError::Rejected(
+            format!("{address}: {error}; clients need `grant usage on schema fenced_lock to …`")
+                .into(),
+        ),
+        // A wrong user or password, or no such database; a token above the highest; a character that
+        // the database's encoding does not have.
+        "28000" | "28P01" | "3D000" | "23514" | "22P05" => rejected(address, &error.to_string()),
+        // All else may pass, or leaves the outcome unknown.
+        _ => BackendError::Unavailable(format!("{address}: {error}").into()),
+    }
+}
+
+/// Reports that the server refused, or that its answer is not usable.
+pub(super) fn rejected(address: &str, reason: &str) -> BackendError {
+    BackendError::Rejected(format!("{address}: {reason}").into())
+}

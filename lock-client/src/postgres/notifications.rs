@@ -1,0 +1,248 @@
+//! The one connection over which all waiters of a client are notified of freed locks.
+
+use std::{
+    collections::HashMap,
+    io,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use futures_util::future::{Either, select};
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    backend::Wakeups,
+    clock::Moment,
+    retry::pauses,
+    sql::{
+        hex,
+        lanes::Lanes,
+        polling::{AbortOnDrop, poll},
+    },
+};
+
+const CHANNEL: &str = "fenced_lock";
+/// The longest pause before a lost connection is made again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a connection over which no notification arrived, as behind PgBouncer.
+const PAUSE_WITHOUT_DELIVERY: Duration = Duration::from_secs(60);
+/// How often the connection is checked.
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a notification may take, in answer time-outs.
+const PROBE_PATIENCE: u32 = 4;
+
+/// The subscriptions of a client. Their connection is made with the first one, and closed a little
+/// after the last one.
+#[derive(Clone)]
+pub(super) struct Notifications {
+    lanes: Lanes<sqlx::Postgres>,
+    registry: Arc<Registry>,
+}
+
+struct Registry {
+    waiters: Mutex<Waiters>,
+    delivery: watch::Sender<Delivery>,
+}
+
+/// Whether notifications are delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Delivery {
+    /// It isn't known yet.
+    Unknown,
+    Works,
+    Fails,
+}
+
+#[derive(Default)]
+struct Waiters {
+    /// The waiters by the notification that they wait for.
+    by_payload: HashMap<String, Vec<Arc<Notify>>>,
+    task: Option<JoinHandle<()>>,
+}
+
+/// Ends a subscription when it is dropped.
+struct Subscription {
+    registry: Arc<Registry>,
+    payloads: Vec<String>,
+    freed: Arc<Notify>,
+    _polling: AbortOnDrop,
+}
+
+impl Notifications {
+    pub(super) fn new(lanes: Lanes<sqlx::Postgres>) -> Self {
+        let (delivery, waiters) = (watch::Sender::new(Delivery::Unknown), Mutex::default());
+        Self { lanes, registry: Arc::new(Registry { waiters, delivery }) }
+    }
+
+    /// Subscribes to notifications. When this returns, they are known to arrive, or the waiter polls.
+    pub(super) async fn subscribe(&self, payloads: Vec<String>) -> Wakeups {
+        let (freed, registry) = (Arc::new(Notify::new()), self.registry.clone());
+        registry.add(&payloads, &freed, || tokio::spawn(self.clone().listen()));
+        let mut delivery = registry.delivery.subscribe();
+        let polling = tokio::spawn(poll_without_delivery(delivery.clone(), freed.clone())).into();
+        let subscription =
+            Subscription { registry, payloads, freed: freed.clone(), _polling: polling };
+        let known = delivery.wait_for(|&delivery| delivery != Delivery::Unknown);
+        // Without an answer, the waiter polls until there is one.
+        let _ = timeout(self.lanes.answer_timeout(), known).await;
+        Wakeups::new(freed, subscription)
+    }
+
+    /// Keeps a connection as long as there are subscriptions.
+    async fn listen(self) {
+        let mut backoff = pauses(LONGEST_PAUSE);
+        loop {
+            let Err(error) = self.listen_once().await else { return };
+            tracing::debug!(%error, "there is no connection of the waiters");
+            let worked = self.registry.delivery.send_replace(Delivery::Fails) == Delivery::Works;
+            let is_undelivered =
+                matches!(&error, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut);
+            if worked {
+                backoff = pauses(LONGEST_PAUSE);
+            }
+            let pause = backoff.next().expect("the pauses never end");
+            sleep(if is_undelivered && !worked { PAUSE_WITHOUT_DELIVERY } else { pause }).await;
+        }
+    }
+
+    /// Connects, and forwards notifications until the connection is lost, or nobody waits any more.
+    async fn listen_once(&self) -> Result<(), sqlx::Error> {
+        let limit = self.lanes.answer_timeout() * PROBE_PATIENCE;
+        let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit);
+        let pool = pool.connect_lazy_with(self.lanes.options().clone());
+        let listening = async {
+            let mut listener = PgListener::connect_with(&pool).await?;
+            listener.eager_reconnect(false);
+            listener.listen(CHANNEL).await?;
+            Ok(listener)
+        };
+        let mut listener = timeout(limit, listening).await.unwrap_or_else(|_| Err(lost()))?;
+        loop {
+            if self.registry.is_finished() {
+                return Ok(());
+            }
+            // The check comes over another connection. PgBouncer would return one to its own sender.
+            let probe = format!("probe {:016x}", fastrand::u64(..));
+            tokio::spawn(self.clone().send(probe.clone()));
+            let (begun, mut arrived) = (Moment::now(), false);
+            while begun.elapsed() < PROBE_INTERVAL {
+                let limit = if arrived { PROBE_INTERVAL } else { limit };
+                let left = limit.saturating_sub(begun.elapsed());
+                match timeout(left, listener.try_recv()).await {
+                    Ok(notification) => match notification?.ok_or_else(lost)?.payload() {
+                        payload if payload == probe => {
+                            arrived = true;
+                            self.registry.confirm_delivery();
+                        }
+                        payload => self.registry.notify(payload),
+                    },
+                    Err(_) if arrived => {}
+                    Err(_) => return Err(undelivered()),
+                }
+            }
+        }
+    }
+
+    async fn send(self, payload: String) {
+        let payload = hex(&payload);
+        let sql = format!(
+            "select pg_catalog.pg_notify('{CHANNEL}',
+                pg_catalog.convert_from(pg_catalog.decode('{payload}', 'hex'), 'UTF8'))"
+        );
+        if let Err(error) = self.lanes.fetch("probe", sql).await {
+            tracing::debug!(%error, "the connection of the waiters could not be checked");
+        }
+    }
+}
+
+impl Registry {
+    /// Adds a waiter, and starts the task that notifies it, unless one runs.
+    fn add(
+        &self,
+        payloads: &[String],
+        freed: &Arc<Notify>,
+        start: impl FnOnce() -> JoinHandle<()>,
+    ) {
+        let mut waiters = self.waiters();
+        for payload in payloads {
+            waiters.by_payload.entry(payload.clone()).or_default().push(freed.clone());
+        }
+        // It may have ended with its runtime.
+        if waiters.task.as_ref().is_none_or(JoinHandle::is_finished) {
+            self.delivery.send_replace(Delivery::Unknown);
+            waiters.task = Some(start());
+        }
+    }
+
+    /// Returns whether nobody waits. Then the next waiter starts a new task.
+    fn is_finished(&self) -> bool {
+        let mut waiters = self.waiters();
+        let nobody_waits = waiters.by_payload.is_empty();
+        if nobody_waits {
+            waiters.task = None;
+        }
+        nobody_waits
+    }
+
+    /// Records that notifications arrive. Before that, some may have been missed.
+    fn confirm_delivery(&self) {
+        if self.delivery.send_replace(Delivery::Works) != Delivery::Works {
+            self.waiters().by_payload.values().flatten().for_each(|freed| freed.notify_one());
+        }
+    }
+
+    fn notify(&self, payload: &str) {
+        let waiters = self.waiters();
+        let waiters = waiters.by_payload.get(payload);
+        waiters.into_iter().flatten().for_each(|freed| freed.notify_one());
+    }
+
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().expect("nothing panics while it holds this")
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut waiters = self.registry.waiters();
+        for payload in &self.payloads {
+            let Some(same) = waiters.by_payload.get_mut(payload) else { continue };
+            same.retain(|freed| !Arc::ptr_eq(freed, &self.freed));
+            if same.is_empty() {
+                waiters.by_payload.remove(payload);
+            }
+        }
+    }
+}
+
+/// Polls as long as notifications don't arrive. Ends with the client.
+async fn poll_without_delivery(mut delivery: watch::Receiver<Delivery>, freed: Arc<Notify>) {
+    loop {
+        let works =
+            async { delivery.wait_for(|&delivery| delivery == Delivery::Works).await.is_ok() };
+        let polling = poll(freed.clone());
+        match select(pin!(works), pin!(polling)).await {
+            Either::Left((true, _)) => {}
+            _ => return,
+        }
+        if delivery.wait_for(|&delivery| delivery != Delivery::Works).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn lost() -> sqlx::Error {
+    let reason = "the connection of the waiters was lost";
+    io::Error::new(io::ErrorKind::ConnectionReset, reason).into()
+}
+
+fn undelivered() -> sqlx::Error {
+    let reason = "no notification arrives: it may lead through PgBouncer in transaction mode";
+    io::Error::new(io::ErrorKind::TimedOut, reason).into()
+}

@@ -1,0 +1,60 @@
+//! Locks in a file of SQLite, 3.38 or newer, for the processes of one machine.
+//!
+//! The tables `fenced_lock` and `fenced_lock_queue` must be in the file: by [`install`], or by the
+//! files in `migrations/sqlite/lock`.
+//!
+//! **Where the token comes from.** Each lock is a row with a counter. A transaction takes the lock if
+//! it is free, and increments the counter. The new count is the token.
+//!
+//! **Why it grows.** SQLite runs one writing transaction at a time (`begin immediate`). The counter is
+//! in the row, and a release empties the row without deleting it. A grant is reported only once it is
+//! on the disk (`synchronous = FULL`). A missing row starts at the Unix time in milliseconds: above
+//! every token that a lost table ever issued, unless clocks went back or the lock was granted more
+//! than 1 000 times a second throughout.
+//!
+//! **What breaks that.** A restored backup of the file, a disk that loses synced writes, and a network
+//! file system whose file locks don't work. Then a token may be issued twice. The storage
+//! distinguishes the two holders, and refuses the later one. If that holder holds the lock, it
+//! continues with a higher token ([`Lease::reissue`](crate::Lease::reissue)).
+//!
+//! # Clocks
+//! A lock expires by the clock of the machine. If this clock jumps ahead, locks expire too early.
+//!
+//! # Waiting
+//! SQLite notifies nobody. A waiter tries often at first, and then once a second or more often. In
+//! the fair order, a table is the queue. Each waiter shows every second that it is alive, and a
+//! waiter that was silent for 3 seconds is skipped.
+//!
+//! # A file that is locked
+//! Another process may keep the file locked, by a long transaction or because it is paused. Then each
+//! request is [`Unavailable`](crate::backend::BackendError::Unavailable) within the answer time-out.
+
+mod client;
+mod failure;
+mod statements;
+
+use sqlx::{
+    Acquire,
+    migrate::{MigrateError, Migrator},
+};
+
+pub use self::client::Sqlite;
+pub use crate::sql::InvalidDatabaseUrl;
+
+/// Installs the locks, or upgrades them.
+///
+/// Its record of applied migrations is the table `fenced_lock_migrations`, apart from the
+/// application's own.
+///
+/// # Errors
+/// If the file can't be written.
+///
+/// # Cancellation safety
+/// This future may be dropped, and the call repeated.
+pub async fn install<'a>(
+    database: impl Acquire<'a, Database = sqlx::Sqlite>,
+) -> Result<(), MigrateError> {
+    let mut migrator: Migrator = sqlx::migrate!("migrations/sqlite");
+    migrator.dangerous_set_table_name("fenced_lock_migrations");
+    migrator.run(database).await
+}

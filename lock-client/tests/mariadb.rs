@@ -1,0 +1,306 @@
+//! Locks in MariaDB.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use fence::Holder;
+use lock_client::{
+    Locks, Order,
+    backend::{Backend, BackendError, Ownership},
+    mariadb::{MariaDb, install},
+};
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
+use testbed::wait::until_async;
+
+use crate::{
+    lock_service::{ttl, with_causes},
+    names::name,
+    sql::{self, busy, granted},
+};
+
+const PROCEDURES: &str = include_str!("../migrations/mariadb/0002_procedures.sql");
+
+async fn connect(server: &testbed::MariaDb) -> MySqlConnection {
+    MySqlConnection::connect(&server.url()).await.unwrap()
+}
+
+/// A MariaDB with locks, and a client of it.
+async fn locked() -> (testbed::MariaDb, MariaDb) {
+    let server = testbed::MariaDb::start().await.unwrap();
+    let mut connection = connect(&server).await;
+    install(&mut connection).await.unwrap();
+    install(&mut connection).await.unwrap();
+    let client = MariaDb::open(&server.url()).unwrap();
+    (server, client)
+}
+
+/// Replaces a part of the procedures from now on.
+async fn break_it(server: &testbed::MariaDb, part: &str, instead: &str) {
+    assert!(PROCEDURES.contains(part), "there is no {part:?}");
+    let broken = PROCEDURES.replace(part, instead);
+    connect(server).await.execute(AssertSqlSafe(broken)).await.unwrap();
+}
+
+#[tokio::test]
+async fn token_grows_over_release_and_expiry() {
+    let (server, client) = locked().await;
+    sql::tokens_grow(&client).await.unwrap();
+    break_it(&server, "set present_token = present_token + 1;", "").await;
+    sql::tokens_grow(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn token_grows_over_a_crash() {
+    let (mut server, client) = locked().await;
+    for _ in 0..2 {
+        let holder = Holder::random();
+        let (token, _) = granted(&client, "r", &holder, 600_000).await.unwrap();
+        server.crash().unwrap();
+        server.start_again().await.unwrap();
+        let (again, _) = granted(&client, "r", &holder, 600_000).await.unwrap();
+        assert_eq!(token, again, "the lock is still held");
+        client.release(&name("r"), &holder, Some(token)).await.unwrap();
+        let holder = Holder::random();
+        let next = granted(&client, "r", &holder, 600_000).await.unwrap().0;
+        assert!(next > token);
+        client.release(&name("r"), &holder, Some(next)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn token_grows_over_the_loss_of_the_table() {
+    let (server, client) = locked().await;
+    let first = granted(&client, "r", &Holder::random(), 10).await.unwrap().0;
+    connect(&server).await.execute("truncate fenced_lock").await.unwrap();
+    let second = granted(&client, "r", &Holder::random(), 10).await.unwrap().0;
+    assert!(second > first);
+}
+
+#[tokio::test]
+async fn one_of_twenty_tasks_holds_the_lock() {
+    let (server, client) = locked().await;
+    sql::one_of_many_holds(&client).await.unwrap();
+    break_it(&server, "if(expires_at_ms > now_ms, holder, '')", "''").await;
+    sql::one_of_many_holds(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn ownership_is_compared() {
+    let (server, client) = locked().await;
+    sql::same_holder_has_its_grant_again(&client).await.unwrap();
+    sql::expired_lock_is_not_renewed(&client).await.unwrap();
+    sql::reissued_token_is_above_both(&client).await.unwrap();
+    sql::lock_of_another_is_not_released(&client).await.unwrap();
+    break_it(&server, "if present_expiry > now_ms then", "if present_token is not null then").await;
+    sql::expired_lock_is_not_renewed(&client).await.unwrap_err();
+    break_it(&server, "greatest(token, in_above) + 1", "in_above + 1").await;
+    sql::reissued_token_is_above_both(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn fair_waiters_keep_their_order() {
+    let (server, client) = locked().await;
+    sql::fair_waiters_keep_their_order(&client).await.unwrap();
+    sql::queue_is_not_overtaken(&client).await.unwrap();
+    sql::dead_head_is_skipped(&client).await.unwrap();
+    connect(&server).await.execute("truncate fenced_lock").await.unwrap();
+    break_it(&server, "coalesce(first_holder, in_holder) = in_holder", "true").await;
+    sql::queue_is_not_overtaken(&client).await.unwrap_err();
+    break_it(&server, "patience bigint default 3000", "patience bigint default 3600000").await;
+    sql::dead_head_is_skipped(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn waiters_poll() {
+    let (server, _) = locked().await;
+    let open = || Ok(Locks::new(MariaDb::open(&server.url())?));
+    sql::release_wakes_the_waiter(open, 30, Duration::from_secs(3)).await.unwrap();
+}
+
+#[tokio::test]
+async fn names_differ_byte_by_byte() {
+    let (server, client) = locked().await;
+    sql::names_differ_byte_by_byte(&client).await.unwrap();
+    let mut connection = connect(&server).await;
+    connection.execute("truncate fenced_lock").await.unwrap();
+    let loose =
+        "alter table fenced_lock modify name varchar(512) collate utf8mb4_general_ci not null";
+    connection.execute(loose).await.unwrap();
+    break_it(&server, "in_name varbinary(512)", "in_name varchar(512) character set utf8mb4").await;
+    sql::names_differ_byte_by_byte(&client).await.unwrap_err();
+}
+
+/// The clock is read once the row is locked.
+#[tokio::test]
+async fn lock_that_is_granted_after_a_wait_has_the_full_ttl() {
+    let (server, client) = locked().await;
+    let client = client.answer_within(Duration::from_secs(3));
+    granted(&client, "r", &Holder::random(), 10).await.unwrap();
+    let free = async || Ok(client.status(&name("r")).await?.held.is_none());
+    until_async(Duration::from_secs(30), free).await.unwrap();
+    let mut connection = connect(&server).await;
+    let mut other = connection.begin().await.unwrap();
+    other.execute("select * from fenced_lock for update").await.unwrap();
+    let (waiting, holder) = (client.clone(), Holder::random());
+    let waiting = tokio::spawn(async move { granted(&waiting, "r", &holder, 1_000).await });
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    other.rollback().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    busy(&client, "r", &Holder::random(), Order::Unordered).await.unwrap();
+}
+
+#[tokio::test]
+async fn missing_table_is_rejected_with_a_hint() {
+    let server = testbed::MariaDb::start().await.unwrap();
+    let client = MariaDb::open(&server.url()).unwrap();
+    let missing = async || {
+        let error = client.release(&name("r"), &Holder::random(), None).await.unwrap_err();
+        assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
+        assert!(with_causes(&error).contains("apply migrations/mariadb/lock"), "{error:?}");
+    };
+    missing().await;
+    let mut connection = connect(&server).await;
+    install(&mut connection).await.unwrap();
+    client.status(&name("r")).await.unwrap();
+    connection.execute("drop table fenced_lock").await.unwrap();
+    missing().await;
+}
+
+#[tokio::test]
+async fn wrong_password_is_rejected() {
+    let (server, _) = locked().await;
+    let create = "create user locker@localhost identified by 'right'";
+    connect(&server).await.execute(create).await.unwrap();
+    let url = server.url().replace("//root@", "//locker:wrong@");
+    let client = MariaDb::open(&url).unwrap();
+    let error = client.status(&name("r")).await.unwrap_err();
+    assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
+    assert!(!format!("{error:?} {client:?}").contains("wrong"));
+}
+
+#[tokio::test]
+async fn user_needs_rights_on_the_procedures_only() {
+    let (server, _) = locked().await;
+    let mut connection = connect(&server).await;
+    connection.execute("create user locker@localhost identified by 'right'").await.unwrap();
+    let client = MariaDb::open(&server.url().replace("//root@", "//locker:right@")).unwrap();
+    let error = client.status(&name("r")).await.unwrap_err();
+    assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
+    for procedure in ["acquire", "renew", "reissue", "release", "status"] {
+        let grant =
+            format!("grant execute on procedure test.fenced_lock_{procedure} to locker@localhost");
+        connection.execute(AssertSqlSafe(grant)).await.unwrap();
+    }
+    sql::reissued_token_is_above_both(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn paused_database_is_unavailable_in_time() {
+    let (server, client) = locked().await;
+    granted(&client, "r", &Holder::random(), 10).await.unwrap();
+    server.pause().await.unwrap();
+    for client in [&client, &MariaDb::open(&server.url()).unwrap()] {
+        let (lock, holder, begun) = (name("r"), Holder::random(), Instant::now());
+        let error = client.try_acquire(&lock, &holder, ttl(10), Order::Fair).await.unwrap_err();
+        assert!(matches!(error, BackendError::Unavailable(_)), "{error:?}");
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    }
+    server.resume().unwrap();
+    granted(&client, "another", &Holder::random(), 10).await.unwrap();
+}
+
+async fn add_fence(server: &testbed::MariaDb) {
+    connect(server).await.execute("create database fence").await.unwrap();
+    let url = server.url().replace("/test?", "/fence?");
+    let mut connection = MySqlConnection::connect(&url).await.unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations/mariadb/fence");
+    let mut files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for file in files {
+        let text = std::fs::read_to_string(file).unwrap();
+        connection.execute(AssertSqlSafe(text)).await.unwrap();
+    }
+}
+
+async fn claim(
+    transaction: &mut MySqlConnection,
+    procedure: &str,
+    owner: &Ownership,
+) -> Result<(), String> {
+    let claim =
+        format!("call {procedure}('account', 'r', {}, '{}')", owner.grant, owner.holder.as_str());
+    let claimed = sqlx::raw_sql(AssertSqlSafe(claim)).execute(transaction).await;
+    let code = |error: sqlx::Error| error.as_database_error().unwrap().code().unwrap().into_owned();
+    claimed.map(|_| ()).map_err(code)
+}
+
+/// A claim waits for a transaction of a client that is paused. Meanwhile the lock goes to another
+/// client. Returns the outcome of the claim, whose lock is lost.
+async fn claim_of_a_lost_lock(procedure: &str) -> Result<(), String> {
+    let (server, client) = locked().await;
+    add_fence(&server).await;
+    let read_committed = "set session transaction isolation level read committed";
+    let (mut paused, mut waiting) = (connect(&server).await, connect(&server).await);
+    let mut observer = connect(&server).await;
+    let other_order = "create procedure check_and_claim(
+            in_resource varchar(512), in_name varbinary(512), in_token bigint,
+            in_holder varbinary(128))
+        begin
+            declare held boolean default false;
+            select true into held from fenced_lock
+            where name = in_name and token = in_token and holder = in_holder
+                and expires_at_ms > floor(unix_timestamp(sysdate(6)) * 1000);
+            if not held then
+                signal sqlstate 'ZL001';
+            end if;
+            call fence.claim(in_resource, in_token, in_holder);
+        end";
+    observer.execute(sqlx::raw_sql(other_order)).await.unwrap();
+    let (_, first) = granted(&client, "r", &Holder::random(), 3_000).await.unwrap();
+    // 1. Two transactions of the first owner: one has claimed and is paused, the other one waits.
+    let mut paused = paused.begin().await.unwrap();
+    assert_eq!(claim(&mut paused, "fenced_lock_claim", &first).await.unwrap_err(), "0A000");
+    paused.rollback().await.unwrap();
+    let mut paused = connect(&server).await;
+    for connection in [&mut paused, &mut waiting] {
+        connection.execute(read_committed).await.unwrap();
+    }
+    let mut paused = paused.begin().await.unwrap();
+    claim(&mut paused, "fenced_lock_claim", &first).await.unwrap();
+    client.renew(&name("r"), &first, ttl(3_000)).await.unwrap().unwrap();
+    let (procedure, owner) = (procedure.to_owned(), first.clone());
+    let claiming = tokio::spawn(async move {
+        let mut waiting = waiting.begin().await.unwrap();
+        claim(&mut waiting, &procedure, &owner).await
+    });
+    let waits = "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
+    while sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut observer).await.unwrap() == 0 {
+        // MariaDB refreshes this table every 100 ms.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // 2. The lock goes to another client.
+    let free = async || Ok(client.status(&name("r")).await?.held.is_none());
+    until_async(Duration::from_secs(30), free).await.unwrap();
+    granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    // 3. The paused transaction ends.
+    paused.rollback().await.unwrap();
+    claiming.await.unwrap()
+}
+
+#[tokio::test]
+async fn lock_is_checked_after_the_claim() {
+    assert_eq!(claim_of_a_lost_lock("fenced_lock_claim").await.unwrap_err(), "ZL001");
+    // The other order claims with a lost lock.
+    claim_of_a_lost_lock("check_and_claim").await.unwrap();
+}
+
+#[test]
+fn url_of_something_else_is_refused() {
+    for url in ["postgres://localhost", "mariadb://localhost:port/"] {
+        MariaDb::open(url).unwrap_err();
+    }
+    let client = MariaDb::open("mariadb://me:secret@db:3307/locks").unwrap();
+    assert_eq!(client.address(), "mariadb://db:3307/locks");
+}

@@ -1,0 +1,142 @@
+//! Locks in PostgreSQL.
+
+mod broken;
+mod claims;
+mod failures;
+mod logs;
+mod pgbouncer;
+
+use std::{path::Path, time::Duration};
+
+use fence::Holder;
+use lock_client::{Locks, backend::Backend, postgres::Postgres};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+
+use crate::{lock_service::ttl, names::name, sql};
+
+/// A PostgreSQL with locks, and a client of it.
+pub(crate) async fn locked() -> (testbed::Postgres, Postgres) {
+    locked_with(&[], str::to_owned).await
+}
+
+/// The same with settings, and with changed SQL.
+async fn locked_with(
+    settings: &[&str],
+    change: impl Fn(&str) -> String,
+) -> (testbed::Postgres, Postgres) {
+    let server = testbed::Postgres::start_with(settings).await.unwrap();
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    connection.execute(AssertSqlSafe(change(&migrations("lock")))).await.unwrap();
+    connection.close().await.unwrap();
+    let client = Postgres::open(&server.url()).unwrap();
+    (server, client)
+}
+
+/// All files of a folder of migrations, one after the other.
+fn migrations(folder: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations/postgres").join(folder);
+    let mut files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn token_grows_over_release_and_expiry() {
+    let (_server, client) = locked().await;
+    sql::tokens_grow(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn token_grows_over_a_crash_though_commits_are_asynchronous() {
+    let (mut server, client) = locked_with(&["synchronous_commit=off"], str::to_owned).await;
+    for _ in 0..3 {
+        let holder = Holder::random();
+        let (token, _) = sql::granted(&client, "r", &holder, 600_000).await.unwrap();
+        server.crash().await.unwrap();
+        server.start_again().await.unwrap();
+        let (again, ownership) = sql::granted(&client, "r", &holder, 600_000).await.unwrap();
+        assert_eq!(token, again, "the lock is still held");
+        assert_eq!(client.renew(&name("r"), &ownership, ttl(10)).await.unwrap(), Some(token));
+        client.release(&name("r"), &holder, Some(token)).await.unwrap();
+        let next = sql::granted(&client, "r", &Holder::random(), 600_000).await.unwrap().1;
+        assert!(next.grant > token);
+        client.release(&name("r"), &next.holder, Some(next.grant)).await.unwrap();
+    }
+}
+
+/// After the loss of the table, tokens continue above all that were issued.
+#[tokio::test]
+async fn token_grows_over_the_loss_of_the_table() {
+    let (server, client) = locked().await;
+    let first = sql::granted(&client, "r", &Holder::random(), 10).await.unwrap().0;
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    connection.execute("truncate fenced_lock.lock").await.unwrap();
+    let second = sql::granted(&client, "r", &Holder::random(), 10).await.unwrap().0;
+    assert!(second > first);
+}
+
+#[tokio::test]
+async fn holder_that_tries_again_has_the_same_grant_and_the_full_ttl() {
+    let (_server, client) = locked().await;
+    sql::same_holder_has_its_grant_again(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_of_twenty_tasks_holds_the_lock() {
+    let (_server, client) = locked().await;
+    sql::one_of_many_holds(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn expired_lock_is_not_renewed() {
+    let (_server, client) = locked().await;
+    sql::expired_lock_is_not_renewed(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn reissued_token_is_above_both() {
+    let (_server, client) = locked().await;
+    sql::reissued_token_is_above_both(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn lock_of_another_is_not_released() {
+    let (_server, client) = locked().await;
+    sql::lock_of_another_is_not_released(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn release_wakes_the_waiter() {
+    let (server, _) = locked().await;
+    let open = || Ok(Locks::new(Postgres::open(&server.url())?));
+    // Long before it tries by itself.
+    sql::release_wakes_the_waiter(open, 200, Duration::from_secs(3)).await.unwrap();
+}
+
+#[tokio::test]
+async fn fair_waiters_keep_their_order() {
+    let (_server, client) = locked().await;
+    sql::fair_waiters_keep_their_order(&client).await.unwrap();
+    sql::queue_is_not_overtaken(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn dead_head_is_skipped() {
+    let (_server, client) = locked().await;
+    sql::dead_head_is_skipped(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn names_differ_byte_by_byte() {
+    let (_server, client) = locked().await;
+    sql::names_differ_byte_by_byte(&client).await.unwrap();
+}
+
+/// The level of the role or the database does not matter.
+#[tokio::test]
+async fn serializable_transactions_by_default_change_nothing() {
+    let settings = ["default_transaction_isolation=serializable"];
+    let (_server, client) = locked_with(&settings, str::to_owned).await;
+    sql::one_of_many_holds(&client).await.unwrap();
+    sql::fair_waiters_keep_their_order(&client).await.unwrap();
+}

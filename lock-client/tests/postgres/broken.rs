@@ -1,0 +1,169 @@
+//! Broken variants of the SQL, each of which a check finds.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use fence::Holder;
+use lock_client::{Locks, Order, backend::Backend, postgres::Postgres};
+use sqlx::{Connection, Executor, PgConnection};
+use tokio::time::sleep;
+
+use super::{locked, locked_with};
+use crate::{
+    lock_service::ttl,
+    names::name,
+    sql::{self, busy, granted},
+};
+
+/// A PostgreSQL whose locks have something else in place of a part of their SQL.
+async fn broken(part: &str, instead: &str) -> (testbed::Postgres, Postgres) {
+    let change = |sql: &str| {
+        assert!(sql.contains(part), "there is no {part:?}");
+        sql.replace(part, instead)
+    };
+    locked_with(&[], change).await
+}
+
+#[tokio::test]
+async fn takeover_that_counts_nothing_is_found() {
+    let (_server, client) = broken("set token = l.token + 1,", "set token = l.token,").await;
+    sql::tokens_grow(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn takeover_of_a_held_lock_is_found() {
+    let change = |sql: &str| {
+        sql.replace("if owner is null and", "if true and")
+            .replace("where l.holder is null or l.expires_at <= clock_timestamp()", "where true")
+    };
+    let (_server, client) = locked_with(&[], change).await;
+    sql::one_of_many_holds(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn renewal_without_a_look_at_the_clock_is_found() {
+    let (_server, client) = broken(
+        "l.granted = renew.granted\n        and l.expires_at > clock_timestamp()",
+        "l.granted = renew.granted",
+    )
+    .await;
+    sql::expired_lock_is_not_renewed(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn renewal_without_a_look_at_the_grant_is_found() {
+    let (_server, client) = broken(" and l.granted = renew.granted", "").await;
+    sql::expired_lock_is_not_renewed(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn reissue_below_the_present_token_is_found() {
+    let (_server, client) =
+        broken("greatest(l.token, reissue.above) + 1", "reissue.above + 1").await;
+    sql::reissued_token_is_above_both(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn release_without_a_look_at_the_holder_is_found() {
+    let (_server, client) = broken(" and l.holder = release.holder", "").await;
+    sql::lock_of_another_is_not_released(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn release_that_notifies_nobody_is_found() {
+    let (server, _) = broken("perform fenced_lock.notify(release.name);", "").await;
+    let open = || Ok(Locks::new(Postgres::open(&server.url())?));
+    sql::release_wakes_the_waiter(open, 200, Duration::from_secs(3)).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn queue_that_is_ignored_is_found() {
+    let (_server, client) = broken("(head.holder = acquire.holder) is not false", "true").await;
+    sql::queue_is_not_overtaken(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn queue_that_keeps_the_dead_is_found() {
+    let (_server, client) =
+        broken("patience constant interval = '3 s'", "patience constant interval = '1 h'").await;
+    sql::dead_head_is_skipped(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn names_compared_by_a_language_are_found() {
+    let change = |sql: &str| {
+        let collation = "create collation fenced_lock.loose (
+            provider = icu, locale = 'und-u-ks-level1', deterministic = false);
+            create table if not exists";
+        let sql = sql.replacen("create table if not exists", collation, 1);
+        sql.replace(
+            "name text collate \"C\" not null",
+            "name text collate fenced_lock.loose not null",
+        )
+    };
+    let (_server, client) = locked_with(&[], change).await;
+    sql::names_differ_byte_by_byte(&client).await.unwrap_err();
+}
+
+/// A transaction calls `acquire` long after it began. The lock is held for the full ttl all the same.
+async fn ttl_counts_from_the_call(
+    server: &testbed::Postgres,
+    client: &Postgres,
+) -> anyhow::Result<()> {
+    let mut connection = PgConnection::connect(&server.url()).await?;
+    let mut transaction = connection.begin().await?;
+    transaction.execute("select 1").await?;
+    sleep(Duration::from_millis(1_500)).await;
+    let asked = std::time::Instant::now();
+    let acquire = "select fenced_lock.acquire('r', 'me', 1000, false, 1, '')";
+    transaction.execute(acquire).await?;
+    transaction.commit().await?;
+    let other = busy(client, "r", &Holder::random(), Order::Unordered).await;
+    ensure!(other.is_ok() || asked.elapsed() >= Duration::from_secs(1), "{other:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn ttl_counts_from_the_call_and_not_from_the_transaction() {
+    let (server, client) = locked().await;
+    ttl_counts_from_the_call(&server, &client).await.unwrap();
+    let (server, client) = broken("clock_timestamp()", "now()").await;
+    ttl_counts_from_the_call(&server, &client).await.unwrap_err();
+}
+
+/// A commit that is not on the disk is lost in a crash.
+#[tokio::test]
+async fn grant_that_is_not_durable_is_found() {
+    let settings = ["synchronous_commit=off", "wal_writer_delay=10s"];
+    for (durable, value) in [(true, "on"), (false, "off")] {
+        let change = |sql: &str| {
+            let part = "set_config('synchronous_commit', 'on', true)";
+            assert!(sql.contains(part));
+            sql.replace(part, &format!("set_config('synchronous_commit', '{value}', true)"))
+        };
+        let (mut server, client) = locked_with(&settings, change).await;
+        let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+        connection.execute("checkpoint").await.unwrap();
+        let holder = Holder::random();
+        granted(&client, "r", &holder, 600_000).await.unwrap();
+        server.crash().await.unwrap();
+        server.start_again().await.unwrap();
+        let locks = Locks::new(client);
+        let held = locks.status(&name("r")).await.unwrap().held;
+        assert_eq!(held.is_some(), durable, "{held:?}");
+    }
+}
+
+/// The row of a lock that is held elsewhere is not locked by those that try, so renewals go on.
+#[tokio::test]
+async fn waiters_do_not_lock_the_row() {
+    let (server, client) = locked().await;
+    let holder = Holder::random();
+    let (token, ownership) = granted(&client, "r", &holder, 600_000).await.unwrap();
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    let mut transaction = connection.begin().await.unwrap();
+    let acquire = "select fenced_lock.acquire('r', 'other', 1000, true, 1, '')";
+    transaction.execute(acquire).await.unwrap();
+    assert_eq!(client.renew(&name("r"), &ownership, ttl(600_000)).await.unwrap(), Some(token));
+    assert!(client.release(&name("r"), &holder, Some(token)).await.unwrap());
+}

@@ -1,0 +1,65 @@
+//! What is logged of requests.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+use fence::Holder;
+use lock_client::{Order, backend::Backend};
+use sqlx::{Connection, PgConnection};
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::locked;
+use crate::{lock_service::ttl, names::name};
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+/// A holder is the proof of holding a lock.
+#[tokio::test]
+async fn statements_with_holders_are_not_logged() {
+    let (server, client) = locked().await;
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
+        .with_writer(log.clone());
+    let _logging = tracing::subscriber::set_default(subscriber.finish());
+
+    let holder = Holder::random();
+    let _ = client.try_acquire(&name("r"), &holder, ttl(60_000), Order::Fair).await.unwrap();
+    client.release(&name("r"), &holder, None).await.unwrap();
+    let hex: String = holder.as_str().bytes().map(|byte| format!("{byte:02x}")).collect();
+    assert!(!log.text().contains(&hex) && !log.text().contains(holder.as_str()));
+
+    // The log would have it, if a statement were logged.
+    let statement = sqlx::AssertSqlSafe(format!("select '{hex}'"));
+    sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();
+    assert!(log.text().contains(&hex), "{}", log.text());
+}

@@ -1,0 +1,229 @@
+//! Locks in SQLite.
+
+use std::time::{Duration, Instant};
+
+use fence::Holder;
+use lock_client::{
+    Locks, Order,
+    backend::{Backend, BackendError},
+    sqlite::{Sqlite, install},
+};
+use sqlx::{AssertSqlSafe, Connection, Executor, SqliteConnection, sqlite::SqliteConnectOptions};
+use tempfile::TempDir;
+
+use crate::{
+    lock_service::{ttl, with_causes},
+    names::name,
+    sql::{self, granted},
+};
+
+fn url(folder: &TempDir) -> String {
+    format!("sqlite://{}/locks.db", folder.path().display())
+}
+
+async fn connect(folder: &TempDir) -> SqliteConnection {
+    let options = SqliteConnectOptions::new().filename(folder.path().join("locks.db"));
+    SqliteConnection::connect_with(&options.create_if_missing(true)).await.unwrap()
+}
+
+/// A file with locks, and a client of it.
+async fn locked() -> (TempDir, Sqlite) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut connection = connect(&folder).await;
+    install(&mut connection).await.unwrap();
+    install(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    let client = Sqlite::open(&url(&folder)).unwrap();
+    (folder, client)
+}
+
+/// The same with a trigger that breaks it.
+async fn broken(trigger: &str) -> (TempDir, Sqlite) {
+    let (folder, client) = locked().await;
+    let trigger = format!("create trigger broken {trigger}");
+    connect(&folder).await.execute(AssertSqlSafe(trigger)).await.unwrap();
+    (folder, client)
+}
+
+#[tokio::test]
+async fn token_grows_over_release_and_expiry() {
+    let (folder, client) = locked().await;
+    sql::tokens_grow(&client).await.unwrap();
+    // A new client continues.
+    sql::tokens_grow(&Sqlite::open(&url(&folder)).unwrap()).await.unwrap();
+    let same =
+        "after update on fenced_lock when old.holder is null and new.holder is not null begin
+        update fenced_lock set token = old.token, granted = old.token where name = new.name; end";
+    let (_folder, client) = broken(same).await;
+    sql::tokens_grow(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn token_grows_over_the_loss_of_the_table() {
+    let (folder, client) = locked().await;
+    let first = granted(&client, "r", &Holder::random(), 10).await.unwrap().0;
+    connect(&folder).await.execute("delete from fenced_lock").await.unwrap();
+    let second = granted(&client, "r", &Holder::random(), 10).await.unwrap().0;
+    assert!(second > first);
+}
+
+#[tokio::test]
+async fn holder_that_tries_again_has_the_same_grant_and_the_full_ttl() {
+    let (_folder, client) = locked().await;
+    sql::same_holder_has_its_grant_again(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_of_twenty_tasks_holds_the_lock() {
+    let (_folder, client) = locked().await;
+    sql::one_of_many_holds(&client).await.unwrap();
+    // All locks expire at once.
+    let expired = "after update on fenced_lock when new.holder is not null begin
+        update fenced_lock set expires_at_ms = expires_at_ms - 59999 where name = new.name; end";
+    let (_folder, client) = broken(expired).await;
+    sql::one_of_many_holds(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn expired_lock_is_not_renewed() {
+    let (_folder, client) = locked().await;
+    sql::expired_lock_is_not_renewed(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn reissued_token_is_above_both() {
+    let (_folder, client) = locked().await;
+    sql::reissued_token_is_above_both(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn lock_of_another_is_not_released() {
+    let (_folder, client) = locked().await;
+    sql::lock_of_another_is_not_released(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn waiters_poll() {
+    let (folder, _) = locked().await;
+    let open = || Ok(Locks::new(Sqlite::open(&url(&folder))?));
+    sql::release_wakes_the_waiter(open, 30, Duration::from_secs(3)).await.unwrap();
+}
+
+#[tokio::test]
+async fn fair_waiters_keep_their_order() {
+    let (_folder, client) = locked().await;
+    sql::fair_waiters_keep_their_order(&client).await.unwrap();
+    sql::queue_is_not_overtaken(&client).await.unwrap();
+    let forgetful = "after insert on fenced_lock_queue begin delete from fenced_lock_queue; end";
+    let (_folder, client) = broken(forgetful).await;
+    sql::queue_is_not_overtaken(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn dead_head_is_skipped() {
+    let (_folder, client) = locked().await;
+    sql::dead_head_is_skipped(&client).await.unwrap();
+    let immortal = "after insert on fenced_lock_queue begin
+        update fenced_lock_queue set alive_until_ms = alive_until_ms + 3600000
+        where place = new.place; end";
+    let (_folder, client) = broken(immortal).await;
+    sql::dead_head_is_skipped(&client).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn names_differ_byte_by_byte() {
+    let (_folder, client) = locked().await;
+    sql::names_differ_byte_by_byte(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn missing_table_is_rejected_with_a_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = Sqlite::open(&url(&folder)).unwrap();
+    let error = client.status(&name("r")).await.unwrap_err();
+    assert!(matches!(error, BackendError::Rejected(_)), "there is no file: {error:?}");
+    connect(&folder).await.close().await.unwrap();
+    for _ in 0..2 {
+        let error = client.release(&name("r"), &Holder::random(), None).await.unwrap_err();
+        assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
+        assert!(with_causes(&error).contains("apply migrations/sqlite/lock"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn locked_file_is_unavailable_in_time() {
+    let (folder, client) = locked().await;
+    granted(&client, "r", &Holder::random(), 10).await.unwrap();
+    let unconnected = Sqlite::open(&url(&folder)).unwrap();
+    let mut connection = connect(&folder).await;
+    let other = connection.begin_with("begin exclusive").await.unwrap();
+    for client in [&client, &unconnected] {
+        let (lock, holder, begun) = (name("r"), Holder::random(), Instant::now());
+        let blocked = client.try_acquire(&lock, &holder, ttl(10), Order::Fair).await;
+        let error = blocked.unwrap_err();
+        assert!(matches!(error, BackendError::Unavailable(_)), "{error:?}");
+        assert!(with_causes(&error).contains("keeps the file locked"), "{error:?}");
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    }
+    other.rollback().await.unwrap();
+    granted(&unconnected, "another", &Holder::random(), 10).await.unwrap();
+}
+
+#[tokio::test]
+async fn grants_are_synced_to_a_write_ahead_log() {
+    let (folder, client) = locked().await;
+    granted(&client, "r", &Holder::random(), 10).await.unwrap();
+    let mode: String = sqlx::query_scalar("pragma journal_mode")
+        .fetch_one(&mut connect(&folder).await)
+        .await
+        .unwrap();
+    assert_eq!(mode, "wal");
+}
+
+#[tokio::test]
+async fn only_the_present_owner_claims() {
+    let (folder, client) = locked().await;
+    let mut connection = connect(&folder).await;
+    for file in ["0001_fence", "0002_keep", "0003_protect"] {
+        let path = format!("{}/../migrations/sqlite/fence/{file}.sql", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap();
+        connection.execute(AssertSqlSafe(text)).await.unwrap();
+    }
+    let (_, first) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    let mut claim = async |owner: &lock_client::backend::Ownership| {
+        sqlx::query("insert into fenced_lock_claim values ('account', 'r', ?, ?)")
+            .bind(owner.grant.as_i64())
+            .bind(owner.holder.as_str())
+            .execute(&mut connection)
+            .await
+    };
+    claim(&first).await.unwrap();
+    client.release(&name("r"), &first.holder, None).await.unwrap();
+    let lost = claim(&first).await.unwrap_err().to_string();
+    assert!(lost.contains("ZL001"), "{lost}");
+    let (_, second) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    claim(&second).await.unwrap();
+    let stale = claim(&first).await.unwrap_err().to_string();
+    assert!(stale.contains("ZF001"), "{stale}");
+}
+
+/// What migrations/README.md says about removing the fence.
+#[tokio::test]
+async fn removal_of_the_fence_keeps_the_locks() {
+    let (folder, _) = locked().await;
+    let mut connection = connect(&folder).await;
+    let readme = include_str!("../../migrations/README.md");
+    let (_, removal) = readme.split_once("select format('drop %s if exists").unwrap();
+    let removal = removal.split_once("```").unwrap().0;
+    let removal = format!("select format('drop %s if exists{removal}");
+    let dropped: Vec<String> =
+        sqlx::query_scalar(AssertSqlSafe(removal)).fetch_all(&mut connection).await.unwrap();
+    assert!(dropped.is_empty(), "{dropped:?}");
+}
+
+#[test]
+fn url_of_something_else_is_refused() {
+    for url in ["postgres://localhost", "sqlite::memory:", "sqlite://x?mode=memory"] {
+        Sqlite::open(url).unwrap_err();
+    }
+}

@@ -1,0 +1,203 @@
+-- What clients call. May be applied again.
+--
+-- Each procedure is one transaction, so a client that pauses never keeps a row locked. Call it outside
+-- of a transaction. Times are by `sysdate(6)`, which is read once the row is locked. `now(6)` would be
+-- the start of the statement. Clients set `time_zone` to UTC, because an hour may occur twice in other
+-- zones.
+--
+-- A procedure answers with one row. It locks the row of the lock first, and then the queue. There is
+-- no function, because creating one needs more rights where the binary log is on.
+
+-- A procedure keeps the mode in which it was created. This mode refuses values that don't fit.
+set @fenced_lock_sql_mode = @@session.sql_mode;
+set session sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION';
+
+-- Grants the lock with the next token, if it is free and no other holder is before this one in the
+-- queue. A holder that has the lock already gets the same token again, and the full ttl.
+--
+-- A missing row starts at `in_since_ms`, the client's Unix time in milliseconds. This is above all
+-- tokens that a lost table ever issued, unless clocks went back, or the lock was granted more than
+-- 1000 times a second throughout.
+--
+-- If it is not granted, `remaining_ms` is the time until the lock may be free. A fair waiter is in the
+-- queue then. It tries again after `nap_ms` at the latest; `ahead` waiters are before it.
+create or replace procedure fenced_lock_acquire(
+    in_name varbinary(512), in_holder varbinary(128), in_ttl_ms bigint, in_fair boolean,
+    in_since_ms bigint, in_label varchar(200) character set utf8mb4
+)
+modifies sql data
+begin
+    declare nap bigint default 1000;
+    declare patience bigint default 3000;
+    declare now_ms bigint;
+    declare present_token bigint;
+    declare present_grant bigint;
+    declare present_holder varbinary(128);
+    declare present_expiry bigint;
+    declare first_holder varbinary(128);
+    declare free_at_ms bigint;
+    declare own_place bigint;
+    declare ahead bigint;
+    declare exit handler for sqlexception begin rollback; resignal; end;
+
+    -- 1. A lock that is visibly held is not locked here, because that would delay its renewals. The
+    -- holder is empty if the lock is free.
+    set transaction isolation level read committed;
+    start transaction;
+    set now_ms = cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed);
+    set present_holder = '';
+    select token, granted, if(expires_at_ms > now_ms, holder, ''), expires_at_ms
+    into present_token, present_grant, present_holder, present_expiry
+    from fenced_lock where name = in_name;
+    if coalesce(present_holder, '') in ('', in_holder) then
+        -- 2. Lock the row, which may have changed meanwhile. A missing one is inserted.
+        insert into fenced_lock (name, token) values (in_name, in_since_ms)
+        on duplicate key update name = in_name;
+        select token into present_token from fenced_lock where name = in_name for update;
+        set now_ms = cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed);
+        select token, granted, if(expires_at_ms > now_ms, holder, ''), expires_at_ms
+        into present_token, present_grant, present_holder, present_expiry
+        from fenced_lock where name = in_name;
+    end if;
+    set present_holder = coalesce(present_holder, '');
+    -- The first waiter that lives.
+    select holder, alive_until_ms into first_holder, free_at_ms
+    from fenced_lock_queue
+    where name = in_name and alive_until_ms > now_ms
+    order by place limit 1;
+
+    if present_holder = in_holder then
+        -- 3. A retry after a lost reply.
+        update fenced_lock set expires_at_ms = now_ms + in_ttl_ms where name = in_name;
+    elseif present_holder = '' and coalesce(first_holder, in_holder) = in_holder then
+        -- 4. Grant the lock.
+        set present_token = present_token + 1;
+        set present_grant = present_token;
+        update fenced_lock
+        set token = present_token, granted = present_grant, holder = in_holder,
+            expires_at_ms = now_ms + in_ttl_ms, since_ms = in_since_ms, label = in_label
+        where name = in_name;
+        delete from fenced_lock_queue
+        where name = in_name and (holder = in_holder or alive_until_ms <= now_ms);
+    else
+        -- 5. It is held, or it is the turn of the first waiter.
+        set present_token = null;
+        set present_grant = null;
+        if present_holder <> '' then
+            set free_at_ms = present_expiry;
+        end if;
+        if in_fair then
+            -- 6. Wait in the queue. A waiter that was silent for too long has lost its place.
+            delete from fenced_lock_queue
+            where name = in_name and holder = in_holder and alive_until_ms <= now_ms;
+            insert into fenced_lock_queue (name, holder, alive_until_ms)
+            values (in_name, in_holder, now_ms + patience)
+            on duplicate key update alive_until_ms = values(alive_until_ms);
+            select place into own_place
+            from fenced_lock_queue where name = in_name and holder = in_holder;
+            select count(*) into ahead
+            from fenced_lock_queue
+            where name = in_name and place < own_place and alive_until_ms > now_ms;
+        end if;
+    end if;
+    commit;
+    select present_token as token, present_grant as granted,
+        cast(greatest(0, free_at_ms - now_ms) as signed) as remaining_ms, ahead,
+        cast(if(in_fair, least(nap, greatest(0, free_at_ms - now_ms) + 1), null) as signed)
+            as nap_ms;
+end;
+
+-- Sets the full ttl if the lock is still this ownership's, and returns its token.
+create or replace procedure fenced_lock_renew(
+    in_name varbinary(512), in_holder varbinary(128), in_granted bigint, in_ttl_ms bigint
+)
+modifies sql data
+begin
+    declare now_ms bigint;
+    declare present_token bigint;
+    declare present_expiry bigint;
+    declare exit handler for sqlexception begin rollback; resignal; end;
+    set transaction isolation level read committed;
+    start transaction;
+    select token, expires_at_ms into present_token, present_expiry
+    from fenced_lock
+    where name = in_name and holder = in_holder and granted = in_granted
+    for update;
+    set now_ms = cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed);
+    if present_expiry > now_ms then
+        update fenced_lock set expires_at_ms = now_ms + in_ttl_ms where name = in_name;
+    else
+        set present_token = null;
+    end if;
+    commit;
+    select present_token as token;
+end;
+
+-- Swaps the token for one above `in_above` and above itself, if the lock is still this ownership's,
+-- and returns it.
+create or replace procedure fenced_lock_reissue(
+    in_name varbinary(512), in_holder varbinary(128), in_granted bigint, in_above bigint
+)
+modifies sql data
+begin
+    declare now_ms bigint;
+    declare present_token bigint;
+    declare present_expiry bigint;
+    declare exit handler for sqlexception begin rollback; resignal; end;
+    set transaction isolation level read committed;
+    start transaction;
+    select greatest(token, in_above) + 1, expires_at_ms into present_token, present_expiry
+    from fenced_lock
+    where name = in_name and holder = in_holder and granted = in_granted
+    for update;
+    set now_ms = cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed);
+    if present_expiry > now_ms then
+        update fenced_lock set token = present_token where name = in_name;
+    else
+        set present_token = null;
+    end if;
+    commit;
+    select present_token as token;
+end;
+
+-- Empties the row if the holder holds the lock, and removes the holder from the queue. Returns
+-- whether the holder held the lock.
+create or replace procedure fenced_lock_release(in_name varbinary(512), in_holder varbinary(128))
+modifies sql data
+begin
+    declare now_ms bigint;
+    declare present_expiry bigint;
+    declare exit handler for sqlexception begin rollback; resignal; end;
+    set transaction isolation level read committed;
+    start transaction;
+    select expires_at_ms into present_expiry
+    from fenced_lock where name = in_name and holder = in_holder for update;
+    set now_ms = cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed);
+    if present_expiry is not null then
+        update fenced_lock
+        set holder = null, granted = null, expires_at_ms = null, since_ms = null, label = ''
+        where name = in_name;
+    end if;
+    delete from fenced_lock_queue where name = in_name and holder = in_holder;
+    commit;
+    select cast(coalesce(present_expiry > now_ms, 0) as signed) as released;
+end;
+
+-- Returns the state of a lock and the number of its fair waiters. The holder is null if the lock is
+-- free. Anyone who knows the holder can pose as that holder.
+create or replace procedure fenced_lock_status(in_name varbinary(512))
+reads sql data
+begin
+    declare now_ms bigint
+        default cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed);
+    select l.token, convert(held.holder using utf8mb4) as holder, held.granted, held.since_ms,
+        held.label, cast(held.expires_at_ms - now_ms as signed) as remaining_ms,
+        (select count(*) from fenced_lock_queue
+            where name = in_name and alive_until_ms > now_ms) as queued
+    from (select 1) as one
+    left join fenced_lock l on l.name = in_name
+    left join fenced_lock held
+        on held.name = in_name and held.holder is not null and held.expires_at_ms > now_ms;
+end;
+
+set session sql_mode = @fenced_lock_sql_mode;

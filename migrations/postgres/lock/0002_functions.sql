@@ -1,0 +1,289 @@
+-- What clients call. May be applied again.
+--
+-- Who may use the schema may call these functions, and has no rights on the tables. The functions run
+-- with the installer's rights.
+--
+-- Waiters listen on the channel `fenced_lock`. A notification is ` NAME` for all waiters in no order,
+-- or the first 8 characters of the holder, a space and the name for the first waiter of the queue. A
+-- whole holder would let anyone who listens pose as that holder.
+
+-- Makes the commit of this transaction wait until it is on the disk.
+create or replace function fenced_lock.make_durable()
+returns void
+language plpgsql
+as $$
+begin
+    -- The other values are `on` and `remote_apply`, which waits for more.
+    if pg_catalog.current_setting('synchronous_commit')
+        operator(pg_catalog.=) any (array['off', 'local', 'remote_write'])
+    then
+        perform pg_catalog.set_config('synchronous_commit', 'on', true);
+    end if;
+end
+$$;
+
+-- Returns the milliseconds until a time, or 0 if it has passed.
+create or replace function fenced_lock.millis_until(moment timestamptz)
+returns bigint
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    select greatest(0, ceil(extract(epoch from moment - clock_timestamp()) * 1000))::bigint
+$$;
+
+-- Returns the first waiter that lives, and the time until which it counts as alive.
+create or replace function fenced_lock.first_waiter(
+    name text, out holder text, out alive_until timestamptz
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+    select q.holder, q.alive_until into first_waiter.holder, first_waiter.alive_until
+    from fenced_lock.queue q
+    where q.name = first_waiter.name and q.alive_until > clock_timestamp()
+    order by q.place limit 1;
+end
+$$;
+
+-- Notifies the first waiter, or all that wait in no order.
+create or replace function fenced_lock.notify(name text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    first_holder text = (select f.holder from fenced_lock.first_waiter(notify.name) f);
+begin
+    perform pg_notify('fenced_lock', coalesce("left"(first_holder, 8), '') || ' ' || notify.name);
+end
+$$;
+
+-- Grants the lock with the next token, if it is free and no other holder is before this one in the
+-- queue. A holder that has the lock already gets the same token again, and the full ttl.
+--
+-- A missing row starts at `since_ms`, the client's Unix time in milliseconds. This is above all tokens
+-- that a lost table ever issued, unless clocks went back, or the lock was granted more than 1000 times
+-- a second throughout.
+--
+-- If it is not granted, `remaining_ms` is the time until the lock may be free. A fair waiter is in the
+-- queue then. It tries again after `nap_ms` at the latest; `ahead` waiters are before it.
+create or replace function fenced_lock.acquire(
+    name text, holder text, ttl_ms bigint, fair boolean, since_ms bigint, label text,
+    out token bigint, out granted bigint, out remaining_ms bigint, out ahead bigint,
+    out nap_ms bigint
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    nap constant bigint = 1000;
+    patience constant interval = '3 s';
+    ttl constant interval = acquire.ttl_ms * interval '1 ms';
+    owner text;
+    head record;
+    own_place bigint;
+begin
+    perform fenced_lock.make_durable();
+    select l.holder into owner
+    from fenced_lock.lock l where l.name = acquire.name and l.expires_at > clock_timestamp();
+    select * into head from fenced_lock.first_waiter(acquire.name);
+
+    -- 1. A retry after a lost reply.
+    if owner = acquire.holder then
+        update fenced_lock.lock l set expires_at = clock_timestamp() + ttl
+        where l.name = acquire.name and l.holder = acquire.holder
+            and l.expires_at > clock_timestamp()
+        returning l.token, l.granted into acquire.token, acquire.granted;
+        if found then
+            return;
+        end if;
+    end if;
+
+    -- 2. Grant the lock. The condition is evaluated once the row is locked, on its latest version. A
+    -- lock that is visibly held is not tried, because that would lock its row.
+    if owner is null and (head.holder = acquire.holder) is not false then
+        insert into fenced_lock.lock as l (
+            name, token, granted, holder, expires_at, since_ms, label)
+        values (
+            acquire.name, acquire.since_ms + 1, acquire.since_ms + 1, acquire.holder,
+            clock_timestamp() + ttl, acquire.since_ms, acquire.label)
+        on conflict on constraint lock_pkey do update
+        set token = l.token + 1, granted = l.token + 1, holder = excluded.holder,
+            expires_at = clock_timestamp() + ttl, since_ms = excluded.since_ms,
+            label = excluded.label
+        where l.holder is null or l.expires_at <= clock_timestamp()
+        returning l.token, l.granted into acquire.token, acquire.granted;
+        if found then
+            delete from fenced_lock.queue q
+            where q.name = acquire.name
+                and (q.holder = acquire.holder or q.alive_until <= clock_timestamp());
+            return;
+        end if;
+    end if;
+
+    -- 3. When may it be free? It may be free by now, or it is the turn of the first waiter.
+    select fenced_lock.millis_until(l.expires_at) into acquire.remaining_ms
+    from fenced_lock.lock l where l.name = acquire.name and l.expires_at > clock_timestamp();
+    if not found then
+        acquire.remaining_ms = coalesce(fenced_lock.millis_until(head.alive_until), 0);
+    end if;
+    if not acquire.fair then
+        return;
+    end if;
+
+    -- 4. Wait in the queue. A waiter that was silent for too long has lost its place.
+    delete from fenced_lock.queue q
+    where q.name = acquire.name and q.holder = acquire.holder
+        and q.alive_until <= clock_timestamp();
+    insert into fenced_lock.queue as q (name, holder, alive_until)
+    values (acquire.name, acquire.holder, clock_timestamp() + patience)
+    on conflict on constraint queue_pkey do update set alive_until = excluded.alive_until
+    returning q.place into own_place;
+    select count(*) into acquire.ahead
+    from fenced_lock.queue q
+    where q.name = acquire.name and q.place < own_place and q.alive_until > clock_timestamp();
+    acquire.nap_ms = least(nap, acquire.remaining_ms + 1);
+end
+$$;
+
+-- Sets the full ttl if the lock is still this ownership's, and returns its token.
+create or replace function fenced_lock.renew(
+    name text, holder text, granted bigint, ttl_ms bigint, out token bigint
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+    perform fenced_lock.make_durable();
+    update fenced_lock.lock l
+    set expires_at = clock_timestamp() + renew.ttl_ms * interval '1 ms'
+    where l.name = renew.name and l.holder = renew.holder and l.granted = renew.granted
+        and l.expires_at > clock_timestamp()
+    returning l.token into renew.token;
+end
+$$;
+
+-- Swaps the token for one above `above` and above itself, if the lock is still this ownership's, and
+-- returns it.
+create or replace function fenced_lock.reissue(
+    name text, holder text, granted bigint, above bigint, out token bigint
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+    perform fenced_lock.make_durable();
+    update fenced_lock.lock l
+    set token = greatest(l.token, reissue.above) + 1
+    where l.name = reissue.name and l.holder = reissue.holder and l.granted = reissue.granted
+        and l.expires_at > clock_timestamp()
+    returning l.token into reissue.token;
+end
+$$;
+
+-- Empties the row if the holder holds the lock, and removes the holder from the queue. Notifies the
+-- next waiter. Returns whether the holder held the lock.
+create or replace function fenced_lock.release(name text, holder text)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    owned boolean;
+    left_queue boolean;
+begin
+    perform fenced_lock.make_durable();
+    update fenced_lock.lock l
+    set holder = null, granted = null, expires_at = null, since_ms = null, label = ''
+    where l.name = release.name and l.holder = release.holder and l.expires_at > clock_timestamp();
+    owned = found;
+    delete from fenced_lock.queue q where q.name = release.name and q.holder = release.holder;
+    left_queue = found;
+    if owned or left_queue and not exists (
+        select from fenced_lock.lock l
+        where l.name = release.name and l.holder is not null and l.expires_at > clock_timestamp())
+    then
+        perform fenced_lock.notify(release.name);
+    end if;
+    return owned;
+end
+$$;
+
+-- Returns the state of a lock and the number of its fair waiters. The holder is null if the lock is
+-- free. Anyone who knows the holder can pose as that holder.
+create or replace function fenced_lock.status(
+    name text,
+    out holder text, out token bigint, out granted bigint, out remaining_ms bigint,
+    out since_ms bigint, out label text, out queued bigint
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+    select l.token, held.holder, held.granted, held.since_ms, held.label,
+        fenced_lock.millis_until(held.expires_at)
+    into status.token, status.holder, status.granted, status.since_ms, status.label,
+        status.remaining_ms
+    from fenced_lock.lock l
+    left join fenced_lock.lock held
+        on held.name = l.name and held.holder is not null and held.expires_at > clock_timestamp()
+    where l.name = status.name;
+    select count(*) into status.queued
+    from fenced_lock.queue q where q.name = status.name and q.alive_until > clock_timestamp();
+end
+$$;
+
+-- Whether this holder holds the lock with this token now. It locks nothing, so renewals continue.
+create or replace function fenced_lock.is_held(name text, token bigint, holder text)
+returns boolean
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select exists (
+        select from fenced_lock.lock l
+        where l.name = is_held.name and l.token = is_held.token and l.holder = is_held.holder
+            and l.expires_at > clock_timestamp())
+$$;
+
+-- Claims a resource of the schema `fence` by a lock of this one: the lock must still be held when the
+-- resource is claimed. Raises `ZL001` if it is not, or the fence's refusal. Needs the schema `fence`,
+-- with the caller's right to use it, when it is called, and not before.
+--
+-- The claim comes first. It keeps other claims out until the transaction ends, so a lock that is held
+-- afterwards was not lost to a claim in between. In the other order, a client that pauses after the
+-- check would claim although its lock was lost meanwhile.
+create or replace function fenced_lock.claim_by_lock(resource text, name text, token bigint, holder text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- At other levels, the check would read the lock as it was when the transaction began.
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception using
+            errcode = 'feature_not_supported',
+            message = 'fenced_lock.claim_by_lock needs the isolation level READ COMMITTED';
+    end if;
+    perform fence.claim(claim_by_lock.resource, claim_by_lock.token, claim_by_lock.holder);
+    if not fenced_lock.is_held(claim_by_lock.name, claim_by_lock.token, claim_by_lock.holder) then
+        raise exception using
+            errcode = 'ZL001',
+            message = format(
+                'lock %L is not held with token %s any more',
+                claim_by_lock.name, claim_by_lock.token),
+            detail = json_build_object(
+                'lock', claim_by_lock.name, 'token', claim_by_lock.token);
+    end if;
+end
+$$;
+
+-- The rights, whatever the default privileges say. Only the functions that clients call run with the
+-- installer's rights.
+grant execute on all functions in schema fenced_lock to public;
