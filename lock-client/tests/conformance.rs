@@ -8,7 +8,7 @@ use lock_client::conformance::check;
 
 use self::{
     broken::{Broken, Fault},
-    services::{Cluster, Nodes, OneRedis, Primary},
+    services::{Cluster, File, Maria, Nodes, OneRedis, Primary, Tables},
 };
 
 #[tokio::test]
@@ -29,6 +29,26 @@ async fn redis_cluster_keeps_all_promises() {
 #[tokio::test]
 async fn redlock_keeps_all_promises() {
     check(&mut Nodes::start().await).await.unwrap();
+}
+
+#[tokio::test]
+async fn postgres_keeps_all_promises() {
+    check(&mut Tables::start().await).await.unwrap();
+}
+
+#[tokio::test]
+async fn postgres_behind_pgbouncer_keeps_all_promises() {
+    check(&mut Tables::start_behind_pgbouncer().await).await.unwrap();
+}
+
+#[tokio::test]
+async fn mariadb_keeps_all_promises() {
+    check(&mut Maria::start().await).await.unwrap();
+}
+
+#[tokio::test]
+async fn sqlite_keeps_all_promises() {
+    check(&mut File::create().await).await.unwrap();
 }
 
 /// The negative control: each fault is found, and named by the promise that it breaks.

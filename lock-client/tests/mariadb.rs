@@ -27,7 +27,7 @@ async fn connect(server: &testbed::MariaDb) -> MySqlConnection {
 }
 
 /// A MariaDB with locks, and a client of it.
-async fn locked() -> (testbed::MariaDb, MariaDb) {
+pub(crate) async fn locked() -> (testbed::MariaDb, MariaDb) {
     let server = testbed::MariaDb::start().await.unwrap();
     let mut connection = connect(&server).await;
     install(&mut connection).await.unwrap();

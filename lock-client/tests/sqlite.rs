@@ -17,17 +17,17 @@ use crate::{
     sql::{self, granted},
 };
 
-fn url(folder: &TempDir) -> String {
+pub(crate) fn url(folder: &TempDir) -> String {
     format!("sqlite://{}/locks.db", folder.path().display())
 }
 
-async fn connect(folder: &TempDir) -> SqliteConnection {
+pub(crate) async fn connect(folder: &TempDir) -> SqliteConnection {
     let options = SqliteConnectOptions::new().filename(folder.path().join("locks.db"));
     SqliteConnection::connect_with(&options.create_if_missing(true)).await.unwrap()
 }
 
 /// A file with locks, and a client of it.
-async fn locked() -> (TempDir, Sqlite) {
+pub(crate) async fn locked() -> (TempDir, Sqlite) {
     let folder = tempfile::tempdir().unwrap();
     let mut connection = connect(&folder).await;
     install(&mut connection).await.unwrap();

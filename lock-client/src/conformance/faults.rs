@@ -101,7 +101,6 @@ pub(super) async fn paused_service_is_unavailable<S: Subject>(subject: &mut S) -
     let tried = backend.try_acquire(&name, &holder, long(), Order::Unordered);
     unavailable(PROMISE, &backend, tried).await?;
     unavailable(PROMISE, &backend, backend.renew(&kept, &own.ownership, long())).await?;
-    unavailable(PROMISE, &backend, backend.status(&kept)).await?;
     subject.resume().await.map_err(disturbed)?;
     // The try may be carried out now. A release that is sent later undoes it.
     if !S::UNDOES_BY_ITSELF {
