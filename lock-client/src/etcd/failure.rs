@@ -109,7 +109,7 @@ fn grpc_status(body: &[u8]) -> Option<(u64, String)> {
     Some((code, error.get("message")?.as_str()?.to_owned()))
 }
 
-/// An error and its causes. An I/O error leaves out the one that it was made of.
+/// An error and its causes. The error in an I/O error is no source of it.
 fn causes(error: &legacy::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
     let first: &(dyn Error + 'static) = error;
     std::iter::successors(Some(first), |&error| {

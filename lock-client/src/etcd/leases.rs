@@ -94,7 +94,7 @@ impl Connection {
         }
     }
 
-    /// Returns the seconds that a lease lives without a keep-alive, as etcd tells them: the rest of
+    /// Returns the seconds that a lease lives without a keep-alive, as etcd reports them: the rest of
     /// the last second is cut off.
     pub(super) async fn seconds_left(&self, id: i64) -> Result<u64, BackendError> {
         let request = LeaseRequest { id, seconds: None };

@@ -109,7 +109,7 @@ async fn lost_quorum_is_unavailable_until_it_is_back() {
             assert!(matches!(answer, Err(BackendError::Unavailable(_))), "{answer:?}");
         }
     }
-    // Both are needed: the one that starts first does not answer before.
+    // Each waits for the other, so neither start waits for an answer.
     let (first, second) = (etcd.launch_again(0), etcd.launch_again(1));
     first.and(second).unwrap();
     let is_back = async || Ok(locks.status(&name("r")).await.is_ok());

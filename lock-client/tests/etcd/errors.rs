@@ -42,9 +42,13 @@ async fn users_need_their_password_and_the_permission() {
     etcd.restart().await.unwrap();
     let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await;
     assert_eq!(renewed.unwrap(), Some(lock.token));
+    // Watches log in too.
+    let waiter = Holder::random();
+    let wakeups = locks.subscribe(&name("r"), &waiter, Order::Unordered).await.unwrap();
     let debug = format!("{locks:?} {}", locks.address());
     assert!(!debug.contains("p@ss") && !debug.contains("p%40ss"), "{debug}");
     assert!(release(&locks, &lock).await);
+    tokio::time::timeout(SOON, wakeups.next()).await.expect("the waiter is notified");
 }
 
 #[tokio::test]
