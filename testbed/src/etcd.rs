@@ -1,10 +1,13 @@
 //! A private etcd, of one member or three.
 
+mod control;
+mod launch;
+mod snapshot;
+
 use std::{
     fs,
     net::{Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
-    process::Command,
+    path::PathBuf,
     time::Duration,
 };
 
@@ -12,15 +15,13 @@ use anyhow::{bail, ensure};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use crate::{package::installed, ports::free_ports, process::Process, tls};
+use self::launch::{Door, name};
+use crate::{ports::free_ports, process::Process, tls};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How often other ports are tried if another process takes a free one first.
 const PORT_ATTEMPTS: usize = 20;
-/// Members elect another leader after this many milliseconds. So the shortest ttl is 1 second.
-const ELECTION_TIMEOUT: &str = "500";
-const HEARTBEAT_INTERVAL: &str = "50";
 
 /// A private etcd on free ports of 127.0.0.1, with its data in a temporary folder. Its shortest ttl is
 /// 1 second.
@@ -40,14 +41,6 @@ struct Member {
     process: Process,
     client: u16,
     peer: u16,
-}
-
-/// The kind of connection that the clients need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Door {
-    Tcp,
-    Tls,
-    MutualTls,
 }
 
 /// The outcome of a start.
@@ -183,42 +176,6 @@ impl Etcd {
         self.launch_all().await
     }
 
-    /// Saves a snapshot of the data in a new file.
-    ///
-    /// # Errors
-    /// If `etcdctl` fails.
-    pub async fn save_snapshot(&self) -> anyhow::Result<PathBuf> {
-        let file = self.folder.path().join("snapshot");
-        // It replaces no file.
-        if file.exists() {
-            fs::remove_file(&file)?;
-        }
-        // A snapshot is taken from one member.
-        let save = ["snapshot", "save", &file.display().to_string()];
-        self.etcdctl_at(&self.endpoint(0), &save).await?;
-        Ok(file)
-    }
-
-    /// Kills all members, and starts them again with the data of a snapshot.
-    ///
-    /// # Errors
-    /// If `etcdctl` fails, or a member doesn't start.
-    pub async fn restore(&mut self, snapshot: &Path) -> anyhow::Result<()> {
-        self.kill_all()?;
-        let ports = self.ports();
-        for (number, (_, peer)) in ports.iter().enumerate() {
-            let data = self.data_folder(number);
-            fs::remove_dir_all(&data)?;
-            let mut command = Command::new(program("etcdctl")?);
-            command.env("ETCDCTL_API", "3").args(["snapshot", "restore"]).arg(snapshot);
-            command.args(["--name", &name(number), "--initial-cluster", &initial_cluster(&ports)]);
-            command.arg(format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"));
-            command.arg("--data-dir").arg(data);
-            output(command).await?;
-        }
-        self.launch_all().await
-    }
-
     /// Runs `etcdctl` on all members, and returns what it prints.
     ///
     /// # Errors
@@ -246,47 +203,6 @@ impl Etcd {
             }
         }
         bail!("none of the members {members:?} became the leader")
-    }
-
-    async fn etcdctl_at(&self, endpoints: &str, arguments: &[&str]) -> anyhow::Result<String> {
-        let mut command = Command::new(program("etcdctl")?);
-        command.env("ETCDCTL_API", "3").args(["--endpoints", endpoints]).args(arguments);
-        if let Some(user) = &self.user {
-            command.args(["--user", user]);
-        }
-        if self.door != Door::Tcp {
-            for (option, file) in [
-                ("--cacert", tls::CA_CERTIFICATE),
-                ("--cert", tls::CERTIFICATE),
-                ("--key", tls::KEY),
-            ] {
-                command.arg(option).arg(self.folder.path().join(file));
-            }
-        }
-        output(command).await
-    }
-
-    fn launch(&self, number: usize, ports: &[(u16, u16)]) -> anyhow::Result<Process> {
-        let (client, peer) = ports[number];
-        let client = format!("{}://127.0.0.1:{client}", self.scheme());
-        let peer = format!("http://127.0.0.1:{peer}");
-        let mut command = Command::new(program("etcd")?);
-        command.args(["--name", &name(number), "--initial-cluster", &initial_cluster(ports)]);
-        command.arg("--data-dir").arg(self.data_folder(number));
-        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-        command.args(["--heartbeat-interval", HEARTBEAT_INTERVAL]);
-        command.args(["--election-timeout", ELECTION_TIMEOUT]).args(&self.arguments);
-        if self.door != Door::Tcp {
-            for (option, file) in [("--cert-file", tls::CERTIFICATE), ("--key-file", tls::KEY)] {
-                command.arg(option).arg(self.folder.path().join(file));
-            }
-        }
-        if self.door == Door::MutualTls {
-            let authority = self.folder.path().join(tls::CA_CERTIFICATE);
-            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(authority);
-        }
-        Process::spawn(&name(number), &command, self.folder.path())
     }
 
     async fn launch_all(&mut self) -> anyhow::Result<()> {
@@ -380,33 +296,4 @@ impl Etcd {
         let file = |name: &str| self.folder.path().join(name);
         (file(tls::CERTIFICATE), file(tls::KEY))
     }
-}
-
-fn name(number: usize) -> String {
-    format!("etcd-{number}")
-}
-
-fn initial_cluster(ports: &[(u16, u16)]) -> String {
-    let member = |(number, (_, peer)): (usize, &(u16, u16))| {
-        format!("{}=http://127.0.0.1:{peer}", name(number))
-    };
-    ports.iter().enumerate().map(member).collect::<Vec<_>>().join(",")
-}
-
-/// Returns the path of one of etcd's programs.
-fn program(name: &str) -> anyhow::Result<PathBuf> {
-    let package = match name {
-        "etcdctl" => "the package etcd-client (brew: etcd)",
-        _ => "the package etcd-server (brew: etcd)",
-    };
-    installed(name, &[], package)
-}
-
-/// Runs a command, and returns what it prints.
-async fn output(command: Command) -> anyhow::Result<String> {
-    let output = tokio::process::Command::from(command).kill_on_drop(true).output().await?;
-    let [stdout, stderr] = [output.stdout, output.stderr].map(String::from_utf8);
-    let (stdout, stderr) = (stdout?, stderr?);
-    ensure!(output.status.success(), "etcdctl failed: {stdout}{stderr}");
-    Ok(stdout)
 }
