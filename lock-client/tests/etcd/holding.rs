@@ -159,12 +159,23 @@ async fn names_differ_byte_for_byte() {
         &longest,
         &nearly,
     ];
-    for name in names {
-        let name = name.parse().unwrap();
-        let lock = acquired(&locks, &name, secs(60)).await;
-        let status = locks.status(&name).await.unwrap();
-        assert_eq!(status.held.unwrap().ownership, lock.ownership, "{name:?}");
+    let mut names = names.map(name);
+    // In both orders: a later name must not be among the keys of an earlier one, nor the reverse.
+    for _ in 0..2 {
+        let mut kept = Vec::new();
+        for name in &names {
+            let lock = acquired(&locks, name, secs(60)).await;
+            let other = Holder::random();
+            busy(locks.try_acquire(name, &other, secs(60), Order::Unordered).await);
+            kept.push((name, lock));
+        }
+        for (name, lock) in kept {
+            let status = locks.status(name).await.unwrap();
+            assert_eq!(status.held.unwrap().ownership, lock.ownership, "{name:?}");
+            assert_eq!(status.queued, 0, "{name:?}");
+            let holder = &lock.ownership.holder;
+            assert!(locks.release(name, holder, Some(lock.token)).await.unwrap(), "{name:?}");
+        }
+        names.reverse();
     }
-    let other = Holder::random();
-    busy(locks.try_acquire(&name("ä"), &other, secs(60), Order::Unordered).await);
 }
