@@ -176,7 +176,14 @@ impl Connection {
             Err(Failure::LoggedOut(_)) if token.is_some() => {
                 let token = self.log_in(member, token).await?;
                 let response = self.send(member, method, request, token.as_deref()).await?;
-                read(member.clone(), response).await
+                let answer = read(member.clone(), response).await;
+                // The password is right, so that a later login may succeed.
+                answer.map_err(|failure| match failure {
+                    Failure::LoggedOut(reason) => {
+                        Failure::Other(BackendError::Unavailable(reason.into()))
+                    }
+                    failure => failure,
+                })
             }
             answer => answer,
         }
