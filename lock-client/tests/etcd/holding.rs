@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fence::Holder;
 use lock_client::{
-    Order, Ttl,
+    Locks, Moment, Order, Terms, Ttl,
     backend::{Backend, BackendError, Ownership},
 };
 use testbed::Etcd;
@@ -178,4 +178,19 @@ async fn names_differ_byte_for_byte() {
         }
         names.reverse();
     }
+}
+
+/// The last renewal is for the rest of the time, which is no whole number of seconds.
+#[tokio::test]
+async fn lease_ends_with_its_max_hold_and_no_earlier() {
+    let etcd = Etcd::start().await.unwrap();
+    let locks = Locks::new(client(&etcd.url()));
+    let max_hold = Duration::from_millis(2_500);
+    let begun = Moment::now();
+    let terms = Terms::new(secs(2)).max_hold(max_hold);
+    let lease = locks.acquire(&name("r"), terms).await.unwrap();
+    lease.lost().await;
+    let lasted = begun.elapsed();
+    // The deadline leaves out the drift.
+    assert!(lasted > Duration::from_millis(2_300) && lasted < 2 * max_hold, "{lasted:?}");
 }
