@@ -15,14 +15,14 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test check seeds bench model redis-server openssl curl postgresql pgbouncer mariadb sqlite3 wrk python node
+.PHONY: demo test check seeds bench model redis-server etcd openssl curl postgresql pgbouncer mariadb sqlite3 wrk python node
 
 demo: redis-server
 	cargo build --workspace
 	target/debug/lab replay
 
 # Tests mostly wait. So one more runs at once than there are cores.
-test: redis-server openssl curl postgresql pgbouncer mariadb sqlite3 python node
+test: redis-server etcd openssl curl postgresql pgbouncer mariadb sqlite3 python node
 	RUST_TEST_THREADS=$$(($$(getconf _NPROCESSORS_ONLN) + 1)) cargo test --workspace
 
 check:
@@ -79,6 +79,17 @@ endef
 
 redis-server:
 	@command -v redis-server > /dev/null || { $(call install,redis-server,redis); }
+
+# The tests start their own. Debian's package would start a service: its unit is masked, and stays so.
+etcd:
+	@command -v etcd > /dev/null && command -v etcdctl > /dev/null || { \
+		if command -v apt-get > /dev/null && command -v systemctl > /dev/null; then \
+			echo "about to mask etcd.service, so that installing etcd starts no service"; \
+			run=; if [ "$$(id -u)" != 0 ]; then run=sudo; fi; \
+			$$run systemctl mask etcd.service || exit 1; \
+		fi; \
+		$(call install,etcd-server etcd-client,etcd); \
+	}
 
 openssl:
 	@command -v openssl > /dev/null || { $(call install,openssl,openssl); }

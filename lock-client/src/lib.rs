@@ -26,6 +26,7 @@
 //! - `redis` (default): locks in one Redis, over TCP or a Unix socket.
 //! - `sentinel`, `cluster`, `tls`: the primary that Sentinels know, a Redis Cluster, encryption.
 //! - `redlock`: locks on a majority of independent Redis nodes.
+//! - `etcd`: locks in etcd, 3.4 or newer.
 //! - `postgres`, `mariadb`, `sqlite`: locks in a table of PostgreSQL, MariaDB or SQLite.
 //! - `storage`: the client of the storage server, which checks tokens.
 //! - `conformance`: the suite that every lock service must pass, also one of your own.
@@ -33,9 +34,9 @@
 //! # The code
 //! Start with [`Locks`], which acquires locks, and [`Lease`], a lock that is held. Then read
 //! `acquisition.rs`, one acquire in five steps; `lease/renewal.rs`, when a lease renews itself; and
-//! `reentry.rs`. [`backend`] is what a lock service has to do. The modules `redis`, `redlock`,
-//! `postgres`, `mariadb` and `sqlite` are lock services, and explain where their tokens come from. `redis/acquire.lua` is the
-//! script that grants a lock.
+//! `reentry.rs`. [`backend`] is what a lock service has to do. The modules `redis`, `redlock`, `etcd`,
+//! `postgres`, `mariadb` and `sqlite` are lock services, and explain where their tokens come from.
+//! `redis/acquire.lua` is the script that grants a lock.
 
 // The terms of an acquire, and its errors.
 mod error;
@@ -60,6 +61,8 @@ pub mod backend;
 pub mod conformance;
 pub mod observe;
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "mariadb")]
 pub mod mariadb;
 #[cfg(feature = "postgres")]

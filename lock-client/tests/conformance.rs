@@ -8,7 +8,7 @@ use lock_client::conformance::check;
 
 use self::{
     broken::{Broken, Fault},
-    services::{Cluster, File, Maria, Nodes, OneRedis, Primary, Tables},
+    services::{Cluster, EtcdMembers, File, Maria, Nodes, OneRedis, Primary, Tables},
 };
 
 #[tokio::test]
@@ -29,6 +29,16 @@ async fn redis_cluster_keeps_all_promises() {
 #[tokio::test]
 async fn redlock_keeps_all_promises() {
     check(&mut Nodes::start().await).await.unwrap();
+}
+
+#[tokio::test]
+async fn etcd_keeps_all_promises() {
+    check(&mut EtcdMembers::start_one().await).await.unwrap();
+}
+
+#[tokio::test]
+async fn etcd_of_three_members_keeps_all_promises() {
+    check(&mut EtcdMembers::start_three().await).await.unwrap();
 }
 
 #[tokio::test]

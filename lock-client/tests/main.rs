@@ -1,9 +1,10 @@
-//! The library of locks, on Redis servers of its own.
+//! The library of locks, on servers of its own.
 
 mod acquiring;
 mod client_certificates;
 mod conformance;
 mod connections;
+mod etcd;
 mod idle_connections;
 mod leases;
 mod lock_service;

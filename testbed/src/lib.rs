@@ -8,28 +8,32 @@
 //! Start here:
 //! - [`Redis`] is the server that most tests need. [`Replica`], [`Sentinels`], [`RedisCluster`] and
 //!   [`RedlockNodes`] are made of several.
-//! - [`Postgres`], [`MariaDb`] and [`StorageServer`] are the other servers. [`Databases`] shares
-//!   one PostgreSQL. [`PgBouncer`] stands before one.
+//! - [`Etcd`], [`Postgres`], [`MariaDb`] and [`StorageServer`] are the other servers. [`Databases`]
+//!   shares one PostgreSQL. [`PgBouncer`] stands before one.
 //! - [`Proxy`] stands before any of them, and does to messages what its rules say.
 //! - [`process::Process`] is started, read, paused, resumed and killed; all servers are made of it.
 //! - [`wait::until`](wait::until()) waits for a condition.
 
 mod databases;
+mod etcd;
 mod mariadb;
 pub mod open_files;
 mod package;
 mod pgbouncer;
+mod ports;
 pub mod postgres;
 pub mod process;
 mod program;
 pub mod proxy;
 pub mod redis;
 mod storage_server;
+mod tls;
 mod user;
 pub mod wait;
 
 pub use self::{
     databases::Databases,
+    etcd::Etcd,
     mariadb::MariaDb,
     package::installed,
     pgbouncer::PgBouncer,

@@ -11,7 +11,6 @@ mod nodes;
 mod replica;
 mod sentinels;
 mod server;
-mod tls;
 
 pub use self::{
     cluster::RedisCluster,

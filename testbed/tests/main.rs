@@ -1,6 +1,7 @@
 //! The testbed does what it says: its servers keep, lose, refuse and promote, and its proxy strikes
 //! the messages that its rules name, and no others.
 
+mod etcd;
 mod proxy;
 mod servers;
 

@@ -1,9 +1,11 @@
 //! The lock services that are checked.
 
+mod etcd;
 mod redis;
 mod sql;
 
 pub(super) use self::{
+    etcd::EtcdMembers,
     redis::{Cluster, Nodes, OneRedis, Primary},
     sql::{File, Maria, Tables},
 };

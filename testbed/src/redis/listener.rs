@@ -1,11 +1,11 @@
 //! Where a Redis listens, besides its Unix socket.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     path::Path,
 };
 
-use super::tls;
+use crate::{ports::free_ports, tls};
 
 /// The kind of port that a Redis has.
 #[derive(Clone, Copy, Debug)]
@@ -99,17 +99,4 @@ impl Listener {
             ]),
         }
     }
-}
-
-/// Returns different free ports.
-fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
-    let mut ports = [0; N];
-    let mut kept = Vec::new();
-    for port in &mut ports {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        *port = listener.local_addr()?.port();
-        // Closed only when all ports are chosen, so that they differ.
-        kept.push(listener);
-    }
-    Ok(ports)
 }

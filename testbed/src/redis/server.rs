@@ -14,9 +14,8 @@ use super::{
     clock::Clock,
     launch::{LOG, SOCKET, launch},
     listener::{Door, Listener},
-    tls,
 };
-use crate::process::Process;
+use crate::{process::Process, tls};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long an answer may take on a busy machine.

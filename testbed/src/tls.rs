@@ -7,11 +7,11 @@ use anyhow::ensure;
 use crate::package::installed;
 
 /// The authority's certificate, in the server's folder.
-pub(super) const CA_CERTIFICATE: &str = "ca.pem";
+pub(crate) const CA_CERTIFICATE: &str = "ca.pem";
 /// The server's certificate.
-pub(super) const CERTIFICATE: &str = "server.pem";
+pub(crate) const CERTIFICATE: &str = "server.pem";
 /// The server's key.
-pub(super) const KEY: &str = "server.key";
+pub(crate) const KEY: &str = "server.key";
 
 const SETTINGS: &str = "
 [req]
@@ -32,7 +32,7 @@ subjectAltName = IP:127.0.0.1, DNS:localhost
 ///
 /// # Errors
 /// If `openssl` isn't installed, or fails.
-pub(super) fn make_certificates(folder: &Path) -> anyhow::Result<()> {
+pub(crate) fn make_certificates(folder: &Path) -> anyhow::Result<()> {
     fs::write(folder.join("openssl.cnf"), SETTINGS)?;
     let key = ["req", "-newkey", "rsa:2048", "-nodes", "-sha256", "-config", "openssl.cnf"];
     let authority =

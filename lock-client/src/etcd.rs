@@ -1,0 +1,57 @@
+//! Locks in etcd, 3.4 or newer.
+//!
+//! **Where the token comes from.** Each change of etcd's data gets a revision, a number that grows.
+//! An owner has a key. Its create revision, plus an offset that the lock's name has, is the token.
+//! The offset is 0 until a reissue raises it.
+//!
+//! **Why it grows.** The owner is the holder whose key is the oldest of its name. So a later owner's
+//! key has a higher create revision, and nothing ever lowers the offset. A waiter reads the offset
+//! only once its own key is the oldest, in the transaction that shows this.
+//!
+//! **What breaks that.** A cluster that was restored from a snapshot: its revisions count again from
+//! those of the snapshot. Then a token may be issued twice. The storage distinguishes the two
+//! holders, and refuses the later one. If that holder holds the lock, it continues with a higher
+//! token ([`Lease::reissue`](crate::Lease::reissue)). Restarts, elections, and members that fail
+//! break nothing.
+//!
+//! # Keys
+//! `fenced/NAME/queue/HOLDER` and `fenced/NAME/offset`. In the name, `%` and `/` become `%25` and
+//! `%2F`. With authentication, a client needs the permission to read and write the prefix
+//! `fenced/`.
+//!
+//! # Time to live
+//! A key lives by a lease of etcd, whose time is in whole seconds. etcd has a shortest time too: one
+//! and a half election time-outs, so 2 seconds by default. Other ttls are
+//! [invalid](crate::backend::BackendError::Invalid). A renewal for less than the lease's time, at
+//! the end of [`max_hold`](crate::Terms::max_hold), leaves the lease as it is: then the lock is free
+//! at the end of the longer time. An expired lease is removed within another half second.
+//!
+//! # Waiting
+//! Waiters in no order and those in the fair queue exclude each other, because their keys are in one
+//! queue. A fair waiter watches the key before its own, so that a release notifies one of them. A
+//! waiter in no order watches the whole queue. A fair waiter that crashed is skipped when its ttl
+//! ends. Each waiter has a connection of its own.
+//!
+//! # Members that fail
+//! A client talks to one member. If this member does not answer, or has no leader, the client
+//! continues at the next one. A request whose reply was lost is
+//! [`Unavailable`](crate::backend::BackendError::Unavailable): it may have been carried out. Without
+//! a quorum, so is every request. A keep-alive counts only if no election followed it: a leader that
+//! was replaced renews leases that it does not manage any more.
+//!
+//! A release revokes the lease of its attempts, so that an attempt which arrives later fails. Only
+//! if late requests arrive at two members in turn, the lock is held by nobody until its ttl ends.
+
+mod client;
+mod connection;
+mod failure;
+mod keys;
+mod leases;
+mod messages;
+mod ownership;
+mod server;
+mod tls;
+mod view;
+mod wakeups;
+
+pub use self::{client::Etcd, server::InvalidEtcdUrl};

@@ -1,0 +1,252 @@
+//! Locks in etcd, as a backend.
+
+use std::{fmt, time::Duration};
+
+use fence::{Holder, ResourceName, Token};
+use tokio::{join, time::timeout};
+
+use super::{
+    connection::Connection,
+    keys::Keys,
+    leases::whole_seconds,
+    messages::{Compare, KeyValue, Operation, Put, Text, Txn, TxnReply},
+    server::{InvalidEtcdUrl, Server},
+    view::{Part, View, foreign, token},
+    wakeups,
+};
+use crate::{
+    backend::{
+        Attempt, Backend, BackendError, BackendFuture, Contention, DEFAULT_ANSWER_TIMEOUT,
+        HeldLock, Ownership, Status, Wakeups,
+    },
+    clock::Moment,
+    terms::Order,
+    ttl::Ttl,
+};
+
+/// How many answers one method may wait for. A method that needs more is repeated.
+const LONGEST_METHOD: u32 = 4;
+/// The longest time for which a waiter in the queue is silent.
+const LONGEST_NAP: Duration = Duration::from_secs(5);
+
+/// Locks in etcd.
+#[derive(Clone)]
+pub struct Etcd {
+    pub(super) connection: Connection,
+}
+
+impl fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Etcd")
+            .field("server", &self.address())
+            .field("answer_timeout", &self.answer_timeout())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Etcd {
+    /// Makes a client of the etcd at a URL. It connects when it is first used.
+    ///
+    /// The URL is `etcd://[USER:PASSWORD@]HOST[:PORT],HOST…`, or begins with `etcds://` for encrypted
+    /// connections. Name all members. The port is 2379 by default, and a user is one of etcd. The
+    /// members need their JSON gateway, which they have by default.
+    ///
+    /// With TLS, a member's certificate must be signed by one that the system trusts. The
+    /// environment variable `SSL_CERT_FILE` may name a file with others. Settings follow a `?`, with
+    /// `&` between them. All parts of a URL are percent-encoded.
+    ///
+    /// | setting | meaning |
+    /// |---|---|
+    /// | `tls-ca=FILE` | certificates to trust, not the system's |
+    /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
+    ///
+    /// The files are PEM. They are read once, here. etcd's gateway does not take a user from a
+    /// client's certificate.
+    ///
+    /// # Errors
+    /// [`InvalidEtcdUrl`] if the URL can't be used, or names a file that can't be read.
+    pub fn open(url: &str) -> Result<Self, InvalidEtcdUrl> {
+        let server = Server::parse(url)?;
+        Ok(Self { connection: Connection::new(server, DEFAULT_ANSWER_TIMEOUT) })
+    }
+
+    /// Waits this long for each answer of etcd, instead of half a second. It suits an etcd that is
+    /// far away, or that has slow disks: take twice the time of an answer, or more. A lease whose ttl
+    /// is not several times longer is lost with one lost reply.
+    ///
+    /// It is 1 millisecond at least, and 1 hour at most.
+    pub fn answer_within(self, limit: Duration) -> Self {
+        let answer_timeout = limit.clamp(Duration::from_millis(1), Duration::from_secs(3600));
+        Self { connection: self.connection.answer_within(answer_timeout) }
+    }
+
+    /// Limits the time of a method.
+    async fn within<T>(
+        &self,
+        method: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, BackendError> {
+        let limit = self.answer_timeout() * LONGEST_METHOD;
+        timeout(limit, method).await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")))
+    }
+
+    pub(super) fn unavailable(&self, reason: &str) -> BackendError {
+        BackendError::Unavailable(format!("{}: {reason}", self.address()).into())
+    }
+
+    pub(super) async fn transact(&self, transaction: &Txn) -> Result<TxnReply, BackendError> {
+        Ok(self.connection.call("kv/txn", transaction).await?)
+    }
+
+    /// Reads a lock.
+    pub(super) async fn view(&self, keys: &Keys, part: Part) -> Result<View, BackendError> {
+        let success = View::reads(keys, part).to_vec();
+        View::parse(self.transact(&Txn { success, ..Txn::default() }).await?)
+    }
+
+    async fn acquire(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        ttl: Ttl,
+        order: Order,
+    ) -> Result<Attempt, BackendError> {
+        let seconds = whole_seconds(ttl)?;
+        let (keys, asked) = (Keys::new(name), Moment::now());
+        let (place, lease) = (keys.place(holder), keys.lease(holder));
+        // 1. Make the lease, or set its full time. A waiter in the queue mostly has one already.
+        let kept = match order {
+            Order::Fair => self.connection.keep_alive(lease).await?,
+            Order::Unordered => None,
+        };
+        let alive = match kept {
+            Some(alive) => alive,
+            None => self.connection.open_lease(lease, seconds).await?,
+        };
+        // 2. Queue: in no order only if nobody else is there, in the fair order behind the others.
+        // The same transaction reads the offset, and shows whether the own key is the oldest. An
+        // offset that was read earlier may have been raised since by an owner before this one.
+        let absent = match order {
+            Order::Fair => Compare::created(place.clone(), 0),
+            Order::Unordered => Compare::none_exists(keys.queue(), keys.queue_end()),
+        };
+        let own = Put { key: Text(place.clone()), value: Text::default(), lease };
+        let reads = View::reads(&keys, Part::All);
+        let success = [&[Operation::Put(own)], &reads[..]].concat();
+        let transaction = Txn { compare: vec![absent], success, failure: reads.to_vec() };
+        let view = View::parse(self.transact(&transaction).await?)?;
+        // 3. The oldest key is the owner's.
+        match (view.position(&place), view.owner()) {
+            (Some(0), Some(owner)) => {
+                alive.confirm(view.header, &self.address())?;
+                let grant = token(owner.create_revision)?;
+                let ownership = Ownership { holder: holder.clone(), grant };
+                let mut token = view.token(owner)?;
+                // An earlier attempt or renewal may have asked for another ttl.
+                if owner.lease != lease || alive.seconds < seconds {
+                    let kept = self.keep(&keys, &ownership, ttl).await?;
+                    token = kept.ok_or_else(|| self.unavailable("the lock has just expired"))?;
+                }
+                Ok(Attempt::Granted { token, ownership, asked })
+            }
+            (Some(older), Some(owner)) => Ok(Attempt::Busy(Contention {
+                remaining: self.remaining(owner).await?,
+                // The oldest key is no waiter's.
+                ahead: (older - 1).try_into().ok(),
+                nap: Some((ttl.as_duration() / 3).min(LONGEST_NAP)),
+            })),
+            (_, Some(owner)) => {
+                // The lease has no key. If it is not revoked, it ends by itself.
+                let (_, remaining) = join!(self.connection.revoke(lease), self.remaining(owner));
+                Ok(Attempt::Busy(Contention { remaining: remaining?, ahead: None, nap: None }))
+            }
+            (_, None) => Err(self.unavailable("the queue is empty, although the lock was taken")),
+        }
+    }
+
+    /// Returns the time until a key expires, rounded up; `None` if it never does.
+    async fn remaining(&self, key: &KeyValue) -> Result<Option<Duration>, BackendError> {
+        if key.lease == 0 {
+            return Ok(None);
+        }
+        let left = self.connection.seconds_left(key.lease).await?;
+        Ok(Some(Duration::from_secs(left + 1)))
+    }
+}
+
+impl Backend for Etcd {
+    fn try_acquire<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        ttl: Ttl,
+        order: Order,
+    ) -> BackendFuture<'a, Attempt> {
+        Box::pin(self.within(self.acquire(name, holder, ttl, order)))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        ownership: &'a Ownership,
+        ttl: Ttl,
+    ) -> BackendFuture<'a, Option<Token>> {
+        Box::pin(self.within(async move { self.keep(&Keys::new(name), ownership, ttl).await }))
+    }
+
+    fn reissue<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        ownership: &'a Ownership,
+        above: Token,
+    ) -> BackendFuture<'a, Option<Token>> {
+        Box::pin(self.within(async move { self.raise(&Keys::new(name), ownership, above).await }))
+    }
+
+    fn release<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        _: Option<Token>,
+    ) -> BackendFuture<'a, bool> {
+        Box::pin(self.within(async move { self.leave(&Keys::new(name), holder).await }))
+    }
+
+    fn subscribe<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        order: Order,
+    ) -> BackendFuture<'a, Wakeups> {
+        Box::pin(self.within(wakeups::subscribe(self, name, holder, order)))
+    }
+
+    fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
+        Box::pin(self.within(async move {
+            let keys = Keys::new(name);
+            let view = self.view(&keys, Part::Owner).await?;
+            let Some(owner) = view.owner() else {
+                return Ok(Status { held: None, last_token: None, queued: 0 });
+            };
+            let holder = keys.holder(&owner.key.0).ok_or_else(|| foreign(owner))?;
+            let token = view.token(owner)?;
+            let held = HeldLock {
+                token,
+                ownership: Ownership { holder, grant: self::token(owner.create_revision)? },
+                remaining: self.remaining(owner).await?,
+                since_ms: None,
+                label: String::new(),
+                nodes: None,
+            };
+            let queued = view.count.saturating_sub(1);
+            Ok(Status { held: Some(held), last_token: Some(token.as_u64()), queued })
+        }))
+    }
+
+    fn answer_timeout(&self) -> Duration {
+        self.connection.answer_timeout
+    }
+
+    fn address(&self) -> String {
+        self.connection.server().to_string()
+    }
+}

@@ -1,0 +1,164 @@
+//! Why a request to etcd failed, and what that means for a caller.
+
+use std::error::Error;
+
+use hyper::StatusCode;
+use hyper_util::client::legacy;
+use serde_json::Value;
+
+use super::server::Member;
+use crate::backend::BackendError;
+
+/// A request that failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The lease exists already. Nothing was changed.
+    LeaseExists,
+    /// The lease does not exist. Nothing was changed.
+    NoLease,
+    /// The token of the login is not valid (any more). Nothing was changed.
+    LoggedOut(String),
+    /// The member was not reached, or has no leader. Nothing was changed.
+    NotSent(BackendError),
+    /// Anything else.
+    Other(BackendError),
+}
+
+impl From<Failure> for BackendError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::LeaseExists => Self::Unavailable("the lease exists already".into()),
+            Failure::NoLease => Self::Unavailable("the lease has ended".into()),
+            Failure::LoggedOut(reason) => Self::Rejected(reason.into()),
+            Failure::NotSent(error) | Failure::Other(error) => error,
+        }
+    }
+}
+
+/// The status codes of gRPC that need a decision.
+const INVALID_ARGUMENT: u64 = 3;
+const NOT_FOUND: u64 = 5;
+const PERMISSION_DENIED: u64 = 7;
+const FAILED_PRECONDITION: u64 = 9;
+const UNIMPLEMENTED: u64 = 12;
+const UNAUTHENTICATED: u64 = 16;
+
+impl Failure {
+    /// Reports that there was no answer, or no whole one.
+    pub(super) fn unavailable(member: &Member, reason: &str) -> Self {
+        Self::Other(BackendError::Unavailable(format!("{member}: {reason}").into()))
+    }
+
+    /// Converts an error while the request is sent.
+    pub(super) fn from_http(member: &Member, error: &legacy::Error) -> Self {
+        let reason = innermost(error).to_string();
+        if has_cause::<rustls::Error>(error) {
+            let reason = format!("{member}: the encrypted connection failed: {reason}");
+            return Self::NotSent(BackendError::Rejected(reason.into()));
+        }
+        let hint = match (member.is_encrypted(), error.is_connect()) {
+            (true, true) => " (does this port take TLS?)",
+            (false, false) => " (does this port take TLS only?)",
+            _ => "",
+        };
+        // A server that is down refuses connections. It ends none that was made.
+        let is_refused = has_cause::<std::io::Error>(error) && reason.contains("refused");
+        let hint = if is_refused { "" } else { hint };
+        let unavailable = BackendError::Unavailable(format!("{member}: {reason}{hint}").into());
+        match error.is_connect() {
+            true => Self::NotSent(unavailable),
+            false => Self::Other(unavailable),
+        }
+    }
+
+    /// Converts an answer that is an error.
+    pub(super) fn from_answer(member: &Member, status: StatusCode, body: &[u8]) -> Self {
+        let Some((code, message)) = grpc_status(body) else {
+            let reason =
+                format!("{member}: HTTP {status}, which is no answer of etcd 3.4 or newer");
+            // A proxy before etcd answers so if etcd is down.
+            return Self::Other(match status.is_server_error() {
+                true => BackendError::Unavailable(reason.into()),
+                false => BackendError::Rejected(reason.into()),
+            });
+        };
+        let reason = format!("{member}: {message}");
+        match code {
+            NOT_FOUND if message.contains("lease") => Self::NoLease,
+            FAILED_PRECONDITION if message.contains("lease already exists") => Self::LeaseExists,
+            UNAUTHENTICATED => Self::LoggedOut(reason),
+            INVALID_ARGUMENT if message.contains("revision of auth store is old") => {
+                Self::LoggedOut(reason)
+            }
+            INVALID_ARGUMENT | NOT_FOUND | PERMISSION_DENIED | FAILED_PRECONDITION
+            | UNIMPLEMENTED => Self::Other(BackendError::Rejected(reason.into())),
+            // The member refuses before it does anything.
+            _ if message.contains("no leader") => {
+                Self::NotSent(BackendError::Unavailable(reason.into()))
+            }
+            _ => Self::Other(BackendError::Unavailable(reason.into())),
+        }
+    }
+}
+
+/// Finds the code and the message of an error. The gateways of etcd's versions place them differently.
+fn grpc_status(body: &[u8]) -> Option<(u64, String)> {
+    let answer: Value = serde_json::from_slice(body).ok()?;
+    let error = answer.get("error").filter(|error| error.is_object()).unwrap_or(&answer);
+    let code = error.get("grpc_code").or_else(|| error.get("code"))?.as_u64()?;
+    Some((code, error.get("message")?.as_str()?.to_owned()))
+}
+
+/// An error and its causes. The error in an I/O error is no source of it.
+fn causes(error: &legacy::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    let first: &(dyn Error + 'static) = error;
+    std::iter::successors(Some(first), |&error| {
+        let inner = error.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
+        match inner {
+            Some(inner) => Some(inner as &(dyn Error + 'static)),
+            None => error.source(),
+        }
+    })
+}
+
+fn innermost(error: &legacy::Error) -> &(dyn Error + 'static) {
+    causes(error).last().expect("it begins with the error itself")
+}
+
+fn has_cause<T: Error + 'static>(error: &legacy::Error) -> bool {
+    causes(error).any(|cause| cause.is::<T>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::server::Server;
+
+    #[test]
+    fn errors_of_all_versions_are_understood() {
+        let member = &Server::parse("etcd://n1").ok().unwrap().members[0];
+        let failure = |body: &str| {
+            Failure::from_answer(member, StatusCode::SERVICE_UNAVAILABLE, body.as_bytes())
+        };
+        // 3.4 and 3.5, 3.6, and the streams of both.
+        for no_leader in [
+            r#"{"error":"etcdserver: no leader","message":"etcdserver: no leader","code":14}"#,
+            r#"{"code":14,"message":"etcdserver: no leader","details":[]}"#,
+            r#"{"error":{"grpc_code":14,"http_code":503,"message":"etcdserver: no leader"}}"#,
+            r#"{"error":{"code":14,"message":"etcdserver: no leader","details":[]}}"#,
+        ] {
+            let Failure::NotSent(BackendError::Unavailable(reason)) = failure(no_leader) else {
+                panic!("{no_leader}");
+            };
+            assert_eq!(reason.to_string(), "n1:2379: etcdserver: no leader");
+        }
+        let timed_out = failure(r#"{"code":14,"message":"etcdserver: request timed out"}"#);
+        assert!(matches!(timed_out, Failure::Other(BackendError::Unavailable(_))));
+        let denied = failure(r#"{"code":7,"message":"etcdserver: permission denied"}"#);
+        assert!(matches!(denied, Failure::Other(BackendError::Rejected(_))));
+        let of_a_proxy = failure("<html>Bad Gateway</html>");
+        assert!(matches!(of_a_proxy, Failure::Other(BackendError::Unavailable(_))));
+        let elsewhere = Failure::from_answer(member, StatusCode::NOT_FOUND, b"Not Found");
+        assert!(matches!(elsewhere, Failure::Other(BackendError::Rejected(_))));
+    }
+}

@@ -1,0 +1,108 @@
+//! The keys of a lock, and the ids of its leases.
+
+use fence::{Holder, ResourceName};
+
+/// The keys of one lock.
+pub(super) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    /// Makes the keys of the lock of this name.
+    pub(super) fn new(name: &ResourceName) -> Self {
+        // Without slashes, no name is the beginning of another's keys.
+        let name = name.as_str().replace('%', "%25").replace('/', "%2F");
+        Self { prefix: format!("fenced/{name}/") }
+    }
+
+    /// The number that is added to create revisions.
+    pub(super) fn offset(&self) -> String {
+        format!("{}offset", self.prefix)
+    }
+
+    /// The beginning of the keys of the owner and of all waiters.
+    pub(super) fn queue(&self) -> String {
+        format!("{}queue/", self.prefix)
+    }
+
+    /// The first key behind the queue.
+    pub(super) fn queue_end(&self) -> String {
+        // `0` follows `/`.
+        format!("{}queue0", self.prefix)
+    }
+
+    /// The key of one holder in the queue.
+    pub(super) fn place(&self, holder: &Holder) -> String {
+        self.queue() + holder.as_str()
+    }
+
+    /// Returns the holder that has this key in the queue.
+    pub(super) fn holder(&self, place: &str) -> Option<Holder> {
+        place.strip_prefix(&self.queue())?.parse().ok()
+    }
+
+    /// The id of the lease with which a holder acquires the lock. A repeated attempt has the same,
+    /// so that it leaves no second lease behind.
+    pub(super) fn lease(&self, holder: &Holder) -> i64 {
+        lease_id(&self.place(holder))
+    }
+
+    /// The id of a holder's lease of another duration. A lease's duration never changes.
+    pub(super) fn lease_of(&self, holder: &Holder, seconds: i64) -> i64 {
+        lease_id(&format!("{} {seconds}", self.place(holder)))
+    }
+}
+
+/// Hashes a text (FNV-1a), because a client of another build must find the same id. The ids differ
+/// because holders are random.
+fn lease_id(text: &str) -> i64 {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    // Ids are positive. To etcd, 0 means that it chooses.
+    ((hash >> 1) | 1).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_a_name_are_not_among_those_of_another() {
+        let keys = |name: &str| Keys::new(&name.parse().unwrap());
+        let holder: Holder = "me".parse().unwrap();
+        assert_eq!(keys("deploy").place(&holder), "fenced/deploy/queue/me");
+        assert_eq!(keys("a/queue").offset(), "fenced/a%2Fqueue/offset");
+        assert_ne!(keys("a/b").offset(), keys("a%2Fb").offset());
+        let own = keys("a");
+        let range = own.queue()..own.queue_end();
+        assert!(range.contains(&own.place(&holder)));
+        for other in ["a/queue", "a0", "A", "a/queue/x"] {
+            assert!(!range.contains(&keys(other).place(&holder)), "{other}");
+        }
+    }
+
+    #[test]
+    fn holder_is_found_in_its_key() {
+        let (keys, holder) = (Keys::new(&"a/b".parse().unwrap()), Holder::random());
+        assert_eq!(keys.holder(&keys.place(&holder)), Some(holder));
+        assert_eq!(keys.holder("fenced/other/queue/me"), None);
+    }
+
+    #[test]
+    fn leases_of_holders_names_and_durations_differ() {
+        let keys = |name: &str| Keys::new(&name.parse().unwrap());
+        let (a, b): (Holder, Holder) = ("a".parse().unwrap(), "b".parse().unwrap());
+        let ids = [
+            keys("n").lease(&a),
+            keys("n").lease(&b),
+            keys("m").lease(&a),
+            keys("n").lease_of(&a, 5),
+            keys("n").lease_of(&a, 6),
+        ];
+        assert!(ids.iter().all(|&id| id > 0));
+        let different: std::collections::BTreeSet<_> = ids.into_iter().collect();
+        assert_eq!(different.len(), ids.len());
+        assert_eq!(keys("n").lease(&a), ids[0], "a repeated attempt has the same");
+    }
+}

@@ -1,0 +1,111 @@
+//! What an owner does: it renews, reissues and releases.
+
+use fence::{Holder, Token};
+
+use super::{
+    client::Etcd,
+    keys::Keys,
+    leases::whole_seconds,
+    messages::{Compare, Delete, Operation, Put, Text, Txn},
+    view::{Part, View, token},
+};
+use crate::{
+    backend::{Backend, BackendError, Ownership},
+    ttl::Ttl,
+};
+
+impl Etcd {
+    /// Renews an ownership: keeps its lease alive, and only then checks whose the lock is.
+    pub(super) async fn keep(
+        &self,
+        keys: &Keys,
+        ownership: &Ownership,
+        ttl: Ttl,
+    ) -> Result<Option<Token>, BackendError> {
+        let (holder, created) = (&ownership.holder, ownership.grant.as_i64());
+        let (place, mut lease) = (keys.place(holder), keys.lease(holder));
+        loop {
+            let alive = self.connection.keep_alive(lease).await?;
+            let view = self.view(keys, Part::Owner).await?;
+            let Some(owner) = view.owner_if(&place, created) else { return Ok(None) };
+            if owner.lease != lease {
+                // A renewal for longer has moved the key.
+                lease = owner.lease;
+                continue;
+            }
+            // The lock's last moment: its lease has ended, and the key is about to go.
+            let Some(alive) = alive else { return Err(self.unavailable("the lease has ended")) };
+            alive.confirm(view.header, &self.address())?;
+            // It may live for longer than asked.
+            if u128::from(alive.seconds.unsigned_abs()) * 1000 >= u128::from(ttl.as_millis()) {
+                return view.token(owner).map(Some);
+            }
+            lease = self.move_to_longer_lease(keys, ownership, ttl).await?;
+        }
+    }
+
+    /// Moves the owner's key to a lease of this ttl, and returns the lease. If the ownership has
+    /// ended, nothing is moved.
+    async fn move_to_longer_lease(
+        &self,
+        keys: &Keys,
+        ownership: &Ownership,
+        ttl: Ttl,
+    ) -> Result<i64, BackendError> {
+        let seconds = whole_seconds(ttl)?;
+        let lease = keys.lease_of(&ownership.holder, seconds);
+        self.connection.open_lease(lease, seconds).await?;
+        let place = keys.place(&ownership.holder);
+        let put = Put { key: Text(place.clone()), value: Text::default(), lease };
+        let transaction = Txn {
+            compare: vec![Compare::created(place, ownership.grant.as_i64())],
+            success: vec![Operation::Put(put)],
+            failure: Vec::new(),
+        };
+        self.transact(&transaction).await?;
+        Ok(lease)
+    }
+
+    /// Swaps the token for a higher one.
+    pub(super) async fn raise(
+        &self,
+        keys: &Keys,
+        ownership: &Ownership,
+        above: Token,
+    ) -> Result<Option<Token>, BackendError> {
+        let created = ownership.grant.as_i64();
+        let place = keys.place(&ownership.holder);
+        loop {
+            let view = self.view(keys, Part::Owner).await?;
+            let Some(owner) = view.owner_if(&place, created) else { return Ok(None) };
+            let raised = token(view.token(owner)?.max(above).as_i64() + 1)?;
+            // The key that is the oldest stays the oldest as long as it exists.
+            let compare = vec![
+                Compare::created(place.clone(), created),
+                Compare::changed(keys.offset(), view.offset_revision),
+            ];
+            let value = Text((raised.as_i64() - created).to_string());
+            let put = Put { key: Text(keys.offset()), value, lease: 0 };
+            let success = vec![Operation::Put(put)];
+            if self.transact(&Txn { compare, success, failure: Vec::new() }).await?.succeeded {
+                return Ok(Some(raised));
+            }
+        }
+    }
+
+    /// Releases the lock, or leaves the queue.
+    pub(super) async fn leave(&self, keys: &Keys, holder: &Holder) -> Result<bool, BackendError> {
+        let (place, lease) = (keys.place(holder), keys.lease(holder));
+        // 1. Delete the own key. No other holder ever has it, whatever its revision.
+        let delete = Operation::Delete(Delete { key: Text(place.clone()) });
+        let success = [&View::reads(keys, Part::Owner)[..], &[delete]].concat();
+        let view = View::parse(self.transact(&Txn { success, ..Txn::default() }).await?)?;
+        let owned = view.owner().filter(|owner| owner.key.0 == place);
+        // 2. Revoke the lease of all attempts. An attempt that arrives later has no lease, and fails.
+        self.connection.revoke(lease).await?;
+        if let Some(longer) = owned.map(|owner| owner.lease).filter(|&longer| longer != lease) {
+            self.connection.revoke(longer).await?;
+        }
+        Ok(owned.is_some())
+    }
+}

@@ -1,0 +1,94 @@
+//! What etcd shows of a lock at one moment.
+
+use fence::Token;
+
+use super::{
+    keys::Keys,
+    messages::{Header, KeyValue, Operation, Range, RangeReply, Text, TxnReply},
+};
+use crate::backend::BackendError;
+
+/// What etcd shows of a lock at one moment.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) header: Header,
+    /// The keys of the owner and of the waiters, the oldest first, or only the first of them.
+    pub(super) queue: Vec<KeyValue>,
+    /// The number of the keys.
+    pub(super) count: u64,
+    offset: i64,
+    /// The revision at which the offset was changed; 0 if it never was.
+    pub(super) offset_revision: i64,
+}
+
+/// How much of a queue is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part {
+    Owner,
+    All,
+}
+
+impl View {
+    /// The two reads of a transaction that [`parse`](Self::parse) expects.
+    pub(super) fn reads(keys: &Keys, part: Part) -> [Operation; 2] {
+        let limit = match part {
+            Part::Owner => 1,
+            Part::All => 0,
+        };
+        let range_end = Some(Text(keys.queue_end()));
+        let queue = Range { range_end, limit, ..Range::one(keys.queue()) };
+        let offset = Range::one(keys.offset());
+        [Operation::Range(queue), Operation::Range(offset)]
+    }
+
+    /// Parses the reply of a transaction.
+    pub(super) fn parse(reply: TxnReply) -> Result<Self, BackendError> {
+        let mut ranges = reply.responses.into_iter().filter_map(|reply| reply.response_range);
+        let mut next = || -> RangeReply { ranges.next().unwrap_or_default() };
+        let (queue, offset) = (next(), next().kvs.pop());
+        let number = match &offset {
+            Some(offset) => offset.value.0.parse().map_err(|_| foreign(offset))?,
+            None => 0,
+        };
+        Ok(Self {
+            header: reply.header,
+            queue: queue.kvs,
+            count: queue.count,
+            offset: number,
+            offset_revision: offset.map_or(0, |offset| offset.mod_revision),
+        })
+    }
+
+    /// The key of the owner. It is the oldest of the queue.
+    pub(super) fn owner(&self) -> Option<&KeyValue> {
+        self.queue.first()
+    }
+
+    /// The owner, if it has this key, created at this revision.
+    ///
+    /// A key that exists, but is not the oldest, is no owner's. A cluster that was restored may have
+    /// an older key again.
+    pub(super) fn owner_if(&self, place: &str, created: i64) -> Option<&KeyValue> {
+        self.owner().filter(|owner| owner.key.0 == place && owner.create_revision == created)
+    }
+
+    /// Returns how many keys are older than this one; `None` if the key does not exist.
+    pub(super) fn position(&self, place: &str) -> Option<usize> {
+        self.queue.iter().position(|key| key.key.0 == place)
+    }
+
+    /// The owner's token.
+    pub(super) fn token(&self, owner: &KeyValue) -> Result<Token, BackendError> {
+        token(owner.create_revision.saturating_add(self.offset))
+    }
+}
+
+/// Makes a token of a number.
+pub(super) fn token(number: i64) -> Result<Token, BackendError> {
+    Token::try_from(number).map_err(|invalid| BackendError::Rejected(invalid.to_string().into()))
+}
+
+/// Reports a key that has a value which this crate never writes.
+pub(super) fn foreign(key: &KeyValue) -> BackendError {
+    BackendError::Rejected(format!("etcd's key {} holds nothing of ours", key.key.0).into())
+}

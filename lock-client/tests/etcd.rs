@@ -1,0 +1,9 @@
+//! Locks in etcd.
+
+mod cluster;
+mod errors;
+mod holding;
+mod lost_replies;
+mod reissue;
+mod service;
+mod waiting;

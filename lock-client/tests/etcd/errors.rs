@@ -1,0 +1,111 @@
+//! Errors that no repetition mends say what is wrong, and where.
+
+use fence::Holder;
+use lock_client::{
+    Order,
+    backend::{Backend, BackendError},
+    etcd,
+};
+use testbed::{Etcd, wait::until_async};
+
+use super::service::{SOON, acquired, attempt, client, release, secs};
+use crate::{lock_service::with_causes, names::name};
+
+async fn error(url: &str) -> BackendError {
+    attempt(&client(url), &Holder::random(), Order::Unordered).await.expect_err("it is refused")
+}
+
+/// Returns the reason of a rejection.
+async fn rejected(url: &str) -> String {
+    match error(url).await {
+        BackendError::Rejected(reason) => reason.to_string(),
+        other => panic!("{}", with_causes(&other)),
+    }
+}
+
+#[tokio::test]
+async fn users_need_their_password_and_the_permission() {
+    let mut etcd = Etcd::start().await.unwrap();
+    etcd.require_users().await.unwrap();
+    let address = etcd.address(0);
+    let url = |user: &str| format!("etcd://{user}{address}");
+    for (user, reason) in [
+        ("locker:wrong@", "etcdserver: authentication failed, invalid user ID or password"),
+        ("guest:p%40ss@", "etcdserver: permission denied"),
+        ("", "etcdserver: user name is empty"),
+    ] {
+        assert_eq!(rejected(&url(user)).await, format!("{address}: {reason}"));
+    }
+    let locks = client(&url("locker:p%40ss@"));
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    // A restart ends all logins.
+    etcd.restart().await.unwrap();
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await;
+    assert_eq!(renewed.unwrap(), Some(lock.token));
+    // Watches log in too.
+    let waiter = Holder::random();
+    let wakeups = locks.subscribe(&name("r"), &waiter, Order::Unordered).await.unwrap();
+    let debug = format!("{locks:?} {}", locks.address());
+    assert!(!debug.contains("p@ss") && !debug.contains("p%40ss"), "{debug}");
+    assert!(release(&locks, &lock).await);
+    tokio::time::timeout(SOON, wakeups.next()).await.expect("the waiter is notified");
+}
+
+#[tokio::test]
+async fn encrypted_connections_need_a_trusted_certificate() {
+    let etcd = Etcd::start_tls().await.unwrap();
+    let address = etcd.address(0);
+    let locks = client(&format!("{}?tls-ca={}", etcd.url(), etcd.ca_file().display()));
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    assert!(release(&locks, &lock).await);
+    let reason = rejected(&etcd.url()).await;
+    let expected = format!("{address}: the encrypted connection failed: ");
+    assert!(reason.starts_with(&expected) && reason.contains("UnknownIssuer"), "{reason}");
+}
+
+#[tokio::test]
+async fn client_with_a_certificate_may_lock() {
+    let etcd = Etcd::start_mutual_tls().await.unwrap();
+    let trusted = format!("{}?tls-ca={}", etcd.url(), etcd.ca_file().display());
+    let (certificate, key) = etcd.client_certificate();
+    let (certificate, key) = (certificate.display(), key.display());
+    let locks = client(&format!("{trusted}&tls-cert={certificate}&tls-key={key}"));
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let waiter = Holder::random();
+    let wakeups = locks.subscribe(&name("r"), &waiter, Order::Unordered).await.unwrap();
+    assert!(release(&locks, &lock).await);
+    tokio::time::timeout(SOON, wakeups.next()).await.expect("watches are encrypted too");
+    // The control. The server's refusal may come after the client's request, or end it.
+    let refused_for_its_certificate = async || {
+        let refused = with_causes(&error(&trusted).await);
+        Ok(refused.contains("CertificateRequired") || refused.contains("BadCertificate"))
+    };
+    until_async(SOON, refused_for_its_certificate).await.unwrap();
+}
+
+#[tokio::test]
+async fn wrong_scheme_is_named_in_the_error() {
+    let (plain, encrypted) = (Etcd::start().await.unwrap(), Etcd::start_tls().await.unwrap());
+    let ca = encrypted.ca_file();
+    let tls_to_plain = format!("etcds://{}?tls-ca={}", plain.address(0), ca.display());
+    let plain_to_tls = format!("etcd://{}", encrypted.address(0));
+    for (url, address, hint) in [
+        (tls_to_plain, plain.address(0), "does this port take TLS?"),
+        (plain_to_tls, encrypted.address(0), "does this port take TLS only?"),
+    ] {
+        let text = with_causes(&error(&url).await);
+        assert!(text.contains(&address.to_string()) && text.contains(hint), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn etcd_that_is_down_is_unavailable() {
+    let mut etcd = Etcd::start().await.unwrap();
+    etcd.process(0).kill().unwrap();
+    let address = etcd.address(0);
+    let text = with_causes(&error(&etcd.url()).await);
+    let expected = "no answer from the lock service";
+    assert!(text.starts_with(&format!("{expected}: {address}: ")), "{text}");
+    assert!(text.contains("refused") && !text.contains("TLS"), "{text}");
+    assert!(etcd::Etcd::open("http://n1").is_err());
+}
