@@ -9,7 +9,10 @@ use std::{
 };
 
 use futures_util::future::{Either, select};
-use sqlx::postgres::{PgListener, PgPoolOptions};
+use sqlx::{
+    PgPool, Row,
+    postgres::{PgListener, PgPoolOptions},
+};
 use tokio::{
     sync::{Notify, watch},
     task::JoinHandle,
@@ -34,6 +37,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_WITHOUT_DELIVERY: Duration = Duration::from_secs(60);
 /// How often the connection is checked.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+/// The process of the server that serves the session.
+const SESSION: &str = "select pg_catalog.pg_backend_pid()";
+/// How often two sessions are compared. An idle pooler gives the same one to both at once, and a busy
+/// one does now and then.
+const SESSION_CHECKS: usize = 5;
 /// How long a notification may take, in answer time-outs.
 const PROBE_PATIENCE: u32 = 4;
 
@@ -117,6 +125,9 @@ impl Notifications {
         let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit);
         let pool = pool.connect_lazy_with(self.lanes.options().clone());
         let listening = async {
+            if self.is_pooled(&pool).await? {
+                return Err(undelivered());
+            }
             let mut listener = PgListener::connect_with(&pool).await?;
             listener.eager_reconnect(false);
             listener.listen(CHANNEL).await?;
@@ -147,6 +158,21 @@ impl Notifications {
                 }
             }
         }
+    }
+
+    /// Whether two open connections have had the same session: then a pooler such as PgBouncer stands
+    /// between. A LISTEN would stay with a session of the pooler, which delivers the notifications to
+    /// whatever client has that session then, and breaks its connection.
+    async fn is_pooled(&self, pool: &PgPool) -> Result<bool, sqlx::Error> {
+        let mut own = pool.acquire().await?;
+        for _ in 0..SESSION_CHECKS {
+            let own: i32 = sqlx::raw_sql(SESSION).fetch_one(&mut *own).await?.try_get(0)?;
+            let other: i32 = self.lanes.fetch("session", SESSION.to_owned()).await?.try_get(0)?;
+            if own == other {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn send(self, payload: String) {
