@@ -44,6 +44,11 @@ impl Server {
             _ => return Err(InvalidEtcdUrl::new("it does not begin with etcd:// or etcds://")),
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // A file may have an @ in its name. Before the first setting, it is the end of a password,
+        // which no error may show.
+        if query.split('=').next().is_some_and(|name| name.contains('@')) {
+            return Err(InvalidEtcdUrl::new("write %3F for the ? in the user or the password"));
+        }
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         let (user, hosts) = match authority.rsplit_once('@') {
             Some((user, hosts)) => (Some(User::parse(user)?), hosts),
@@ -176,9 +181,12 @@ mod tests {
             ("etcds://n1?tls-ca=/dev/null", "tls-ca: /dev/null has no certificate"),
             ("etcds://n1?tls-key=/dev/null", "tls-cert and tls-key belong together"),
             ("etcds://n1?tls=x", "`tls` is no setting here"),
+            ("etcd://u:secret?x@n1", "write %3F for the ?"),
+            ("etcd://u:secret?@n1", "write %3F for the ?"),
         ] {
             let error = Server::parse(url).err().expect(url).to_string();
             assert!(error.contains(reason), "{url}: {error}");
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 }

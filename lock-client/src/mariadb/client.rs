@@ -1,4 +1,4 @@
-//! Locks in SQLite, as a backend.
+//! Locks in MariaDB, as a backend.
 
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ use crate::{
     ttl::Ttl,
 };
 
-/// Locks in SQLite.
+/// Locks in MariaDB.
 #[derive(Clone)]
 pub struct MariaDb {
     lanes: Lanes<sqlx::MySql>,
