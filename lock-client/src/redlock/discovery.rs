@@ -221,29 +221,17 @@ impl Discovery {
         take.collect()
     }
 
-    /// Finds the place of a member:
-    /// 1. where a process was admitted as this member;
-    /// 2. the server that answers at its address;
-    /// 3. a server that was named at another address, and was this member before it restarted, as its
-    ///    record says;
-    /// 4. the server at its address that does not answer.
+    /// Finds the place of a member: where a process was admitted as this member, or else the server
+    /// at its address.
     fn position(&self, member: &str) -> Option<usize> {
-        let is_there = |place: &Place| place.url.address == member;
-        let is_known_as = |place: &Place, known_as: fn(&Peer) -> Option<&str>| {
+        let is_admitted = |place: &Place| {
             let peer = place.peer.as_ref().ok();
             peer.is_some_and(|peer| {
-                peer.cluster() == self.cluster() && known_as(peer) == Some(member)
+                peer.cluster() == self.cluster() && peer.admitted_as() == Some(member)
             })
         };
-        let is_named_only = |place: &Place| {
-            let address = &place.url.address;
-            let is_member = self.current.as_ref().is_some_and(|epoch| epoch.has_member(address));
-            !is_member && self.named.iter().any(|url| url.address == *address)
-        };
-        let find = |is_wanted: &dyn Fn(&Place) -> bool| self.places.iter().position(is_wanted);
-        find(&|place| is_known_as(place, Peer::admitted_as))
-            .or_else(|| find(&|place| is_there(place) && place.peer.is_ok()))
-            .or_else(|| find(&|place| is_named_only(place) && is_known_as(place, Peer::member)))
-            .or_else(|| find(&is_there))
+        let is_there = |place: &Place| place.url.address == member;
+        let position = self.places.iter().position(is_admitted);
+        position.or_else(|| self.places.iter().position(is_there))
     }
 }
