@@ -69,6 +69,24 @@ impl Background {
     }
 }
 
+/// Ends a task when it is dropped.
+#[cfg(any(feature = "etcd", feature = "mariadb", feature = "postgres", feature = "sqlite"))]
+pub(crate) struct AbortOnDrop(tokio::task::AbortHandle);
+
+#[cfg(any(feature = "etcd", feature = "mariadb", feature = "postgres", feature = "sqlite"))]
+impl<T> From<JoinHandle<T>> for AbortOnDrop {
+    fn from(task: JoinHandle<T>) -> Self {
+        Self(task.abort_handle())
+    }
+}
+
+#[cfg(any(feature = "etcd", feature = "mariadb", feature = "postgres", feature = "sqlite"))]
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};

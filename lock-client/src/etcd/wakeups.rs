@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName};
-use tokio::{sync::Notify, task::AbortHandle, time::sleep};
+use tokio::{sync::Notify, time::sleep};
 
 use super::{
     client::Etcd,
@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     backend::{BackendError, Wakeups},
+    background::AbortOnDrop,
     retry::pauses,
     terms::Order,
 };
@@ -34,7 +35,7 @@ pub(super) async fn subscribe(
     let freed = Arc::new(Notify::new());
     let waiter = Waiter { etcd, keys, place, freed: freed.clone() };
     let task = tokio::spawn(waiter.follow(view));
-    Ok(Wakeups::new(freed, EndOnDrop(task.abort_handle())))
+    Ok(Wakeups::new(freed, AbortOnDrop::from(task)))
 }
 
 /// A subscription.
@@ -114,14 +115,5 @@ impl Waiter {
             }
         }
         false
-    }
-}
-
-/// Ends a task when it is dropped.
-struct EndOnDrop(AbortHandle);
-
-impl Drop for EndOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

@@ -21,13 +21,10 @@ use tokio::{
 
 use crate::{
     backend::Wakeups,
+    background::AbortOnDrop,
     clock::Moment,
     retry::pauses,
-    sql::{
-        hex,
-        lanes::Lanes,
-        polling::{AbortOnDrop, poll},
-    },
+    sql::{hex, lanes::Lanes, polling::poll},
 };
 
 const CHANNEL: &str = "fenced_lock";
