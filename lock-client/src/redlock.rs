@@ -51,9 +51,8 @@
 //! # Waiting
 //! Waiters are notified when the lock was freed on a majority of the nodes. When a client learns of
 //! new members, its waiters listen to those. There is no fair order: the nodes would have to agree
-//! on one. If several clients try at once, each may get
-//! some of the nodes and none a majority. Then all of them release what they got, and retry after a
-//! random time.
+//! on one. If several clients try at once, each may get some of the nodes and none a majority. Then
+//! all of them release what they got, and retry after a random time.
 //!
 //! # Failed nodes
 //! A request returns when a majority has answered. It does not wait for the slowest

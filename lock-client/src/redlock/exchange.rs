@@ -86,8 +86,8 @@ pub(super) async fn reissue_to_regain(
 }
 
 /// Sends the requests of an exchange, and reports the answers to it. Only a renewal has a term.
-/// Returns the token to hand out; `None` if the lease is lost. After a renewal, it also returns the nodes to regain, and the answers
-/// that are still outstanding.
+/// Returns the token to hand out; `None` if the lease is lost. After a renewal, it also returns the
+/// nodes to regain, and the answers that are still outstanding.
 async fn carry(
     nodes: &Arc<Nodes>,
     keys: &Arc<Keys>,

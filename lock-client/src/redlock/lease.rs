@@ -172,7 +172,12 @@ impl Lease {
 
     /// Whether it has ended, and no other client has it. A node that has it after that must be freed.
     pub(super) fn is_without_holder(&self) -> bool {
-        self.has_ended() && self.state().given_up != Some(GivenUp::Detached)
+        let state = self.state();
+        match state.given_up {
+            Some(GivenUp::Released) => true,
+            Some(GivenUp::Detached) => false,
+            None => state.valid_until.has_passed(),
+        }
     }
 
     fn is_past_its_deadline(&self) -> bool {
