@@ -92,10 +92,12 @@ pub(super) fn raise(
 
 /// Frees the lock if the holder has it, and raises the counter to a token, if one is given.
 pub(super) fn release(keys: &Keys, holder: &Holder, raise_to: Option<Token>) -> Call {
+    let token = raise_to.map_or(0, Token::as_u64);
     RELEASE
         .with([keys.lock(), keys.counter()])
+        .arg(format!("{} {}", token.saturating_sub(1), holder.as_str()))
         .arg(holder.as_str())
-        .arg(raise_to.map_or(0, Token::as_u64))
+        .arg(token)
         .arg(keys.freed())
 }
 

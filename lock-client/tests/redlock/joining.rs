@@ -73,8 +73,8 @@ async fn node_whose_counter_has_passed_the_token_is_joined_and_counts_after_a_re
     locks.wait_for_background().await;
     let joined = values(cluster.nodes(), LOCK).await.swap_remove(0).unwrap();
     let parts: Vec<_> = joined.split(' ').collect();
-    assert_eq!((parts[1], parts[3]), ("51", "50"), "its own grant and its floor: {joined}");
-    assert!(parts[0].parse::<u64>().unwrap() > 50, "sealed above its floor: {joined}");
+    assert_eq!((parts[3], parts[0]), ("51", "50"), "its own grant and its floor: {joined}");
+    assert!(parts[2].parse::<u64>().unwrap() > 50, "sealed above its floor: {joined}");
     assert_eq!(lease.token(), Ok(token(33)), "the token that was handed out stays");
     // Now the node counts: another one may be lost.
     free(&cluster, 1).await;
@@ -92,7 +92,7 @@ async fn status_leaves_out_a_joined_node_that_does_not_count_yet() {
     let cluster = cluster_of(3).await;
     set_counters(&cluster, &[32; 3]).await;
     let (locks, lease) = acquired_everywhere(&cluster).await;
-    let joined = format!("33 51 {} 50", lease.holder().as_str());
+    let joined = format!("50 {} 33 51", lease.holder().as_str());
     cluster.nodes()[0].set(LOCK, &joined).await.unwrap();
     assert_eq!(nodes_of(&locks).await, Some(2));
     // One renewal learns the grant. The next one has the node count.
