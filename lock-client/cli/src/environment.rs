@@ -20,8 +20,8 @@ const DEADLINE_MS: &str = "FENCING_DEADLINE_MS";
 const LOCK_SERVICE: &str = "FENCING_LOCK_SERVICE";
 /// The leases of the outer `run`s, as JSON.
 const OUTER: &str = "FENCING_OUTER";
-/// The Redis of `--redis`.
-const REDIS: &str = "FENCED_REDIS";
+/// The URLs of `--locks`.
+const LOCKS: &str = "FENCED_LOCKS";
 
 /// The characters that the path of a URL can't have as they are.
 ///
@@ -98,13 +98,13 @@ fn percent_encoded(name: &ResourceName) -> String {
     utf8_percent_encode(name.as_str(), ENCODED).to_string()
 }
 
-/// Sets where Redis is, for another `run` or `status` within the command. A password is never
-/// passed on.
-pub(crate) fn set_redis(command: &mut Command, urls: &[&str]) {
+/// Sets the URLs of the lock service, for another `run` or `status` within the command. A password
+/// is never passed on.
+pub(crate) fn set_locks(command: &mut Command, urls: &[&str]) {
     if urls.iter().any(|url| has_password(url)) {
-        command.env_remove(REDIS);
+        command.env_remove(LOCKS);
     } else {
-        command.env(REDIS, urls.join(" "));
+        command.env(LOCKS, urls.join(" "));
     }
 }
 

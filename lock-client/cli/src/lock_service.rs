@@ -20,7 +20,7 @@ const BACKGROUND_PATIENCE: Duration = Duration::from_millis(100);
 /// The lock service: one Redis, or the nodes of a Redlock cluster.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LockService {
-    /// The Redis that keeps the locks, such as redis://HOST[:PORT]; or three or five (Redlock)
+    /// The lock service, such as redis://HOST[:PORT]; or three or five (Redlock)
     ///
     /// - one node: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]
     /// - on a Unix socket: redis+unix:///SOCKET[?db=DATABASE&user=USER&pass=PASSWORD]
@@ -36,17 +36,17 @@ pub(crate) struct LockService {
     ///
     /// Set a password in the environment rather than in an argument, which ps shows.
     ///
-    /// Redlock: give --redis once for each node of the cluster that `node init` started. Each
+    /// Redlock: give --locks once for each node of the cluster that `node init` started. Each
     /// node is one Redis, on a host or a Unix socket. In the environment, the URLs are
     /// separated by spaces.
     #[arg(
         long,
         verbatim_doc_comment,
-        env = "FENCED_REDIS",
+        env = "FENCED_LOCKS",
         hide_env_values = true,
         value_name = "URL"
     )]
-    redis: Vec<String>,
+    locks: Vec<String>,
 
     /// How long one answer of Redis may take, or the votes of Redlock's nodes [default: 500ms]
     ///
@@ -70,13 +70,13 @@ impl LockService {
         self.reject_commas()?;
         match &self.urls()[..] {
             [] if is_under_run() => Err(Failure::Usage(
-                "no Redis is named: this runs under lock-client run, which passes on no URL with a \
-                 password; set FENCED_REDIS again, or give --redis"
+                "no lock service is named: this runs under lock-client run, which passes on no URL \
+                 with a password; set FENCED_LOCKS again, or give --locks"
                     .into(),
             )),
-            [] => {
-                Err(Failure::Usage("no Redis is named: set FENCED_REDIS, or give --redis".into()))
-            }
+            [] => Err(Failure::Usage(
+                "no lock service is named: set FENCED_LOCKS, or give --locks".into(),
+            )),
             [url] => {
                 let mut redis = self.redis(url)?.label(&self.label());
                 if let Some(retention) = self.keep_counter_for {
@@ -132,7 +132,7 @@ impl LockService {
 
     /// The URLs. In the environment, white space separates them.
     pub(crate) fn urls(&self) -> Vec<&str> {
-        self.redis.iter().flat_map(|urls| urls.split_whitespace()).collect()
+        self.locks.iter().flat_map(|urls| urls.split_whitespace()).collect()
     }
 
     /// Rejects URLs with commas between them. They would name one server.

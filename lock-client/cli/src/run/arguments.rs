@@ -20,7 +20,7 @@ and all processes that it has started have ended. The command has these environm
   FENCING_DEADLINE_MS    when the first grant ends, in Unix time
   FENCING_LOCK_SERVICE   the servers that keep the lock, without a password
   FENCING_OUTER          the leases of outer runs of other locks, as JSON
-  FENCED_REDIS           the Redis, unless its URL has a password
+  FENCED_LOCKS           the lock service, unless its URL has a password
 
 The token is what protects: send it with every write, to a storage that checks it. When the lease \
 is lost, run also ends the command, but that may come too late: if this process or the whole \

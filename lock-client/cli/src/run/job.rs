@@ -14,7 +14,7 @@ use super::{
     witness::Witness,
 };
 use crate::{
-    environment::{LeaseRecord, OuterLeases, set_redis},
+    environment::{LeaseRecord, OuterLeases, set_locks},
     failure::Failure,
     signals::Signals,
 };
@@ -54,7 +54,7 @@ impl Job<'_> {
         let child = Child::spawn(command, leading, descendants, |environment| {
             lease.set_variables(environment);
             outer.set_variable(environment);
-            set_redis(environment, urls);
+            set_locks(environment, urls);
         });
         match child {
             Ok(child) => {
