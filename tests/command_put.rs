@@ -213,7 +213,7 @@ async fn wrong_usage_is_64() {
         (&["put", "a//b", "x"], "no segment of a name"),
         (&["put", "r", "x", "--ttl", "soon"], "--ttl"),
         (&["put", "r", "x", "--ttl", "1ms"], "from 10 ms to 7 days"),
-        (&["put", "r", "x", "--locks", "nonsense"], "not a usable Redis URL"),
+        (&["put", "r", "x", "--locks", "nonsense"], "begins with its scheme"),
         (&["put", "r", "x", "--storage", "ftp://h"], "does not begin with http://"),
     ];
     for (arguments, reason) in cases {

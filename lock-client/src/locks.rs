@@ -259,6 +259,11 @@ impl Locks {
         answer.map_err(|source| LockServiceError { lock: name.clone(), source })
     }
 
+    /// Returns the address of the lock service, without a password.
+    pub fn address(&self) -> String {
+        self.service.backend.address()
+    }
+
     /// Waits until everything that was dropped is undone: acquires have left nothing behind, and
     /// leases are released. A lock service that does not answer is asked for 4 answer
     /// time-outs, so this takes little longer. Call it before the process ends, because the

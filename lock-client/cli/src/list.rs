@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     failure::{Failure, with_causes},
-    lock_service::LockService,
+    lock_service::{LockService, Service},
     status::State,
     stdout::print,
 };
@@ -36,7 +36,11 @@ impl List {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let locks = self.lock_service.locks()?;
         let (mut seen, mut errors) = (HashSet::new(), Vec::new());
-        let urls = self.lock_service.urls();
+        let urls = match self.lock_service.service()? {
+            Service::Redis(url) => vec![url],
+            Service::Redlock(urls) => urls,
+            other => return Err(Failure::Usage(format!("list is not for {}", other.name()))),
+        };
         for url in &urls {
             let redis = self.lock_service.redis(url)?;
             match redis.held_names(&self.prefix).await {

@@ -54,8 +54,8 @@ is a set-user-ID program). The processes that it has started live on, without th
 
 Within the command, run with the same NAME runs its command at once, under the lock that is \
 already held. If that lock was lost, it runs nothing, and its exit code is 79. This works through \
-runs of other locks too; FENCING_OUTER passes on their leases. The same NAME on another Redis is \
-another lock.
+runs of other locks too; FENCING_OUTER passes on their leases. The same NAME in another lock \
+service is another lock.
 
 While run waits for the lock, a terminal shows who holds it, for how long, and how many clients \
 wait before.

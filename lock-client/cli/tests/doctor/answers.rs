@@ -33,7 +33,7 @@ async fn redis_that_does_not_answer_is_69() {
 #[tokio::test]
 async fn wrong_usage_of_the_doctor_is_64() {
     assert_fails(&doctor(&[]).await, 64, "--locks");
-    assert_fails(&doctor(&["--locks", "nonsense"]).await, 64, "not a usable Redis URL");
+    assert_fails(&doctor(&["--locks", "nonsense"]).await, 64, "begins with its scheme");
     assert_fails(&doctor(&["--locks", "redis://127.0.0.1:1", "--loudly"]).await, 64, "--loudly");
 }
 
