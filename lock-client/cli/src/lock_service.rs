@@ -131,7 +131,7 @@ impl LockService {
     }
 
     /// Makes a client of one Redis.
-    pub(crate) fn redis(&self, url: &str) -> Result<Redis, Failure> {
+    fn redis(&self, url: &str) -> Result<Redis, Failure> {
         Ok(self.limited(Redis::open(url)?, Redis::answer_within))
     }
 
@@ -175,6 +175,16 @@ impl LockService {
     /// The identity of the lock service: its servers, sorted, without users and passwords.
     pub(crate) fn identity(&self, locks: &Locks) -> String {
         self.service().map_or_else(|_| locks.address(), |service| service.identity(locks))
+    }
+
+    /// Makes the clients that list the locks: one for each node of Redlock, and otherwise one.
+    pub(crate) fn servers(&self) -> Result<Vec<Locks>, Failure> {
+        match self.service()? {
+            Service::Redlock(urls) => {
+                urls.into_iter().map(|url| Ok(Locks::new(self.redis(url)?))).collect()
+            }
+            _ => Ok(vec![self.locks()?]),
+        }
     }
 
     /// Makes an operator of the nodes of a Redlock cluster.

@@ -1,6 +1,6 @@
 //! The commands on each lock service. The checks are written once.
 
-use std::path::Path;
+use std::{collections::HashSet, path::Path};
 
 use serde_json::Value;
 use testbed::{process::Process, wait::until_async};
@@ -23,6 +23,7 @@ async fn check_commands(service: Service) {
     on.broken_lock_ends_its_command().await;
     on.watch_prints_each_grant_and_release().await;
     on.names_of_all_kinds_are_locks_of_their_own().await;
+    on.list_prints_the_locks_that_are_held().await;
 }
 
 #[tokio::test]
@@ -174,6 +175,27 @@ impl On<'_> {
         assert_eq!(token().await, handle["token"]);
         self.printed(&["release", &handle.to_string()]).await;
         assert_eq!(token().await, Value::Null);
+    }
+
+    async fn list_prints_the_locks_that_are_held(&self) {
+        let listed = async |prefix: &str| {
+            let states = self.printed(&["list", prefix]).await;
+            assert!(states.iter().all(|state| state["held"] == true), "{states:?}");
+            let names = states.iter().map(|state| state["name"].as_str().unwrap().to_owned());
+            names.collect::<Vec<_>>()
+        };
+        let names = ["list/%/1", "list/%/2", "list/%", "list/%0", "list/ü"];
+        for name in names {
+            self.printed(&["acquire", name, "--ttl", "60s"]).await;
+        }
+        let free = self.printed(&["acquire", "list/%/0", "--ttl", "60s"]).await;
+        self.printed(&["release", &free[0].to_string()]).await;
+        assert_eq!(listed("list/%/").await, ["list/%/1", "list/%/2"]);
+        assert_eq!(listed("list/ü").await, ["list/ü"]);
+        assert_eq!(listed("list/_/").await.len(), 0);
+        assert_eq!(listed("list/").await.len(), names.len());
+        let all: HashSet<_> = listed("").await.into_iter().collect();
+        assert!(names.iter().all(|name| all.contains(*name)), "{all:?}");
     }
 
     async fn names_of_all_kinds_are_locks_of_their_own(&self) {
