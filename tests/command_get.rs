@@ -60,9 +60,9 @@ async fn output_that_cannot_be_printed_is_74() {
     let commands: [&[&str]; 7] = [
         &["get", "r", "--storage", storage.url()],
         &["get", "r", "--json", "--storage", storage.url()],
-        &["status", "r", "--redis", &url],
-        &["doctor", "--redis", &url],
-        &["doctor", "--json", "--redis", &url],
+        &["status", "r", "--locks", &url],
+        &["doctor", "--locks", &url],
+        &["doctor", "--json", "--locks", &url],
         &["completions", "bash"],
         &["man"],
     ];

@@ -17,7 +17,7 @@ async fn put_writes_under_a_lock_and_prints_each_step() {
     let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
     redis.set("fenced:{orders/42}:token", "32").await.unwrap();
     let (redis, storage) = (redis.url(), storage.url());
-    let to = ["--redis", &redis, "--storage", storage];
+    let to = ["--locks", &redis, "--storage", storage];
 
     let first = lock_client(&[&["put", "orders/42", "one"], &to[..]].concat()).await;
     assert_eq!(first.status.code(), Some(0), "{first:?}");
@@ -36,7 +36,7 @@ async fn put_writes_under_a_lock_and_prints_each_step() {
     assert_eq!((&steps[1]["value"], &steps[1]["version"]), (&json!("one"), &json!(1)));
     assert_eq!(steps[4]["token"], 34);
 
-    let status = lock_client(&["status", "orders/42", "--redis", &redis]).await;
+    let status = lock_client(&["status", "orders/42", "--locks", &redis]).await;
     let free = json!({
         "name": "orders/42", "held": false, "token": null, "holder": null,
         "label": null, "since_ms": null, "remaining_ms": null, "last_token": 34, "nodes": null, "queued": 0,
@@ -51,11 +51,11 @@ async fn busy_lock_is_75_and_its_status_shows_the_holder() {
     let lock = "34 34 0123456789abcdef0123456789abcdef 1790000000000 web-3 (pid 812)";
     redis.set("fenced:{r}:lock", lock).await.unwrap();
     let url = redis.url();
-    let to = ["--redis", &url, "--storage", "http://127.0.0.1:1"];
+    let to = ["--locks", &url, "--storage", "http://127.0.0.1:1"];
     let busy = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
     assert_failed(&busy, 75, BUSY);
 
-    let status = lock_client(&["status", "r", "--redis", &url]).await;
+    let status = lock_client(&["status", "r", "--locks", &url]).await;
     let held = json!({
         "name": "r", "held": true, "token": 34, "holder": "01234567...",
         "label": "web-3 (pid 812)", "since_ms": 1_790_000_000_000_u64, "remaining_ms": null, "last_token": 34, "nodes": null, "queued": 0,
@@ -63,7 +63,7 @@ async fn busy_lock_is_75_and_its_status_shows_the_holder() {
     assert_eq!(events(&status), [held]);
 
     redis.set("fenced:{r}:lock", "not a lock of ours").await.unwrap();
-    let status = lock_client(&["status", "r", "--redis", &url]).await;
+    let status = lock_client(&["status", "r", "--locks", &url]).await;
     assert_failed(&status, 69, "holds no lock of ours");
 }
 
@@ -72,7 +72,7 @@ async fn expired_lease_is_79_and_nothing_is_written() {
     let redis = Redis::start().await.unwrap();
     let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let url = redis.url();
-    let to = ["--redis", &url, "--storage", storage.url()];
+    let to = ["--locks", &url, "--storage", storage.url()];
     let held = ["put", "r", "x", "--ttl", "1s", "--hold", "1500ms"];
     let lost = lock_client(&[&held[..], &to].concat()).await;
     assert_failed(&lost, 79, LOST);
@@ -89,7 +89,7 @@ async fn rejected_token_is_reissued_before_the_read() {
     let headers = [("Fencing-Token", "34")];
     crate::wire::request(storage.url(), "PUT", "/v1/resources/r", &headers, "newer").await;
     let url = redis.url();
-    let to = ["--redis", &url, "--storage", storage.url()];
+    let to = ["--locks", &url, "--storage", storage.url()];
     let healed = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
     assert_eq!(healed.status.code(), Some(0), "{healed:?}");
     let steps = events(&healed);
@@ -106,7 +106,7 @@ async fn token_that_is_rejected_after_the_read_is_80() {
     redis.set("fenced:{r}:token", "32").await.unwrap();
     let url = redis.url();
     let mut command = Command::new(LOCK_CLIENT);
-    command.args(["put", "r", "x", "--step", "--redis", &url, "--storage", storage.url()]);
+    command.args(["put", "r", "x", "--step", "--locks", &url, "--storage", storage.url()]);
     let folder = tempfile::tempdir().unwrap();
     let mut client = Process::spawn("client", &command, folder.path()).unwrap();
     let within = Duration::from_secs(10);
@@ -141,7 +141,7 @@ async fn signal_ends_a_put_and_releases_the_lock() {
     ] {
         let mut command = without_terminal(LOCK_CLIENT);
         command.args(["put", "r", "x", "--ttl", "600s"]);
-        command.args(["--redis", &url, "--storage", storage.url()]).args(option);
+        command.args(["--locks", &url, "--storage", storage.url()]).args(option);
         let mut put = Process::spawn("put", &command, folder.path()).unwrap();
         while !put.line(within).await.unwrap().contains(last) {}
         put.signal(signal).unwrap();
@@ -159,7 +159,7 @@ async fn missing_password_is_reported() {
         [&["run", "r", "--", "true"], &["acquire", "r"], &["status", "r"], &["watch", "r"]];
     for command in commands {
         let output =
-            lock_client(&[&command[..1], &["--redis", &url], &command[1..]].concat()).await;
+            lock_client(&[&command[..1], &["--locks", &url], &command[1..]].concat()).await;
         assert_failed(&output, 69, "Redis asks for a password");
     }
 }
@@ -179,14 +179,14 @@ async fn password_of_the_storage_is_not_shown() {
 async fn unreachable_redis_and_storage_are_69() {
     let mut redis = Redis::start().await.unwrap();
     let url = redis.url();
-    let to = ["--redis", &url, "--storage", "http://127.0.0.1:1"];
+    let to = ["--locks", &url, "--storage", "http://127.0.0.1:1"];
     let no_storage = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
     assert_failed(&no_storage, 69, "the storage is unavailable");
     assert_eq!(names(&events(&no_storage)), ["acquired", "released"], "the lock is released");
 
     let other = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let elsewhere = format!("{}/elsewhere", other.url());
-    let to_elsewhere = ["--redis", &url, "--storage", &elsewhere];
+    let to_elsewhere = ["--locks", &url, "--storage", &elsewhere];
     let no_storage = lock_client(&[&["put", "r", "x"], &to_elsewhere[..]].concat()).await;
     assert_failed(&no_storage, 69, "the storage rejected the request");
     let steps = events(&no_storage);
@@ -199,13 +199,13 @@ async fn unreachable_redis_and_storage_are_69() {
     redis.process().kill().unwrap();
     let no_redis = lock_client(&[&["put", "r", "x"], &to[..]].concat()).await;
     assert_failed(&no_redis, 69, NO_ANSWER);
-    let no_redis = lock_client(&["status", "r", "--redis", &url]).await;
+    let no_redis = lock_client(&["status", "r", "--locks", &url]).await;
     assert_failed(&no_redis, 69, NO_ANSWER);
 }
 
 #[tokio::test]
 async fn wrong_usage_is_64() {
-    let to = ["--redis", "redis://127.0.0.1:1", "--storage", "http://127.0.0.1:1"];
+    let to = ["--locks", "redis://127.0.0.1:1", "--storage", "http://127.0.0.1:1"];
     let cases: [(&[&str], &str); 8] = [
         (&[], "Usage"),
         (&["lock"], "unrecognized subcommand"),
@@ -213,7 +213,7 @@ async fn wrong_usage_is_64() {
         (&["put", "a//b", "x"], "no segment of a name"),
         (&["put", "r", "x", "--ttl", "soon"], "--ttl"),
         (&["put", "r", "x", "--ttl", "1ms"], "from 10 ms to 7 days"),
-        (&["put", "r", "x", "--redis", "nonsense"], "not a usable Redis URL"),
+        (&["put", "r", "x", "--locks", "nonsense"], "begins with its scheme"),
         (&["put", "r", "x", "--storage", "ftp://h"], "does not begin with http://"),
     ];
     for (arguments, reason) in cases {
@@ -232,7 +232,7 @@ async fn wrong_usage_is_64() {
 async fn client_whose_driver_has_gone_releases_the_lock() {
     let redis = Redis::start().await.unwrap();
     let url = redis.url();
-    let step = ["put", "r", "x", "--step", "--redis", &url, "--storage", "http://127.0.0.1:1"];
+    let step = ["put", "r", "x", "--step", "--locks", &url, "--storage", "http://127.0.0.1:1"];
     // Stdin is empty here: no line allows the next step.
     let output = lock_client(&step).await;
     assert_failed(&output, 64, "stdin ended");

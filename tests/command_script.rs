@@ -25,7 +25,7 @@ async fn concurrent_appends_lose_no_line() {
     let (redis_url, storage_url) = (redis.url(), server.url().to_owned());
     let appending = (0..8).map(|number| {
         let line = format!("line {number}");
-        let mut run = command(&["run", "r", "--redis", &redis_url, "--", SCRIPT, &line]);
+        let mut run = command(&["run", "r", "--locks", &redis_url, "--", SCRIPT, &line]);
         run.env("FENCED_STORAGE", &storage_url);
         tokio::spawn(output(run))
     });
@@ -65,7 +65,7 @@ async fn each_name_is_written_to_the_resource_that_its_lock_guards() {
         StorageServer::start(&storage_server(), &[]).await.unwrap(),
     );
     for name in NAMES {
-        let mut run = command(&["run", name, "--redis", &redis.url(), "--", SCRIPT, name]);
+        let mut run = command(&["run", name, "--locks", &redis.url(), "--", SCRIPT, name]);
         run.env("FENCED_STORAGE", server.url());
         let appended = output(run).await;
         assert!(appended.status.success(), "{name}: {appended:?}");

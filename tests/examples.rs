@@ -23,7 +23,7 @@ struct Example {
 impl Example {
     fn start(program: &str, argument: &str, redis: &Redis, storage: &str) -> Self {
         let mut command = Command::new(program);
-        command.arg(argument).env("FENCED_REDIS", redis.url()).env("FENCED_STORAGE", storage);
+        command.arg(argument).env("FENCED_LOCKS", redis.url()).env("FENCED_STORAGE", storage);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = mpsc::channel();

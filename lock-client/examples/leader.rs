@@ -3,7 +3,7 @@
 //! Start it several times, and kill the leader. Another replica then leads, once the ttl has ended:
 //!
 //! ```sh
-//! export FENCED_REDIS=redis://127.0.0.1
+//! export FENCED_LOCKS=redis://127.0.0.1
 //! cargo run -p lock-client --example leader -- replica-1
 //! ```
 //!
@@ -21,7 +21,7 @@ const STEP: Duration = Duration::from_millis(200);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let locks = Locks::new(Redis::open(&env::var("FENCED_REDIS")?)?);
+    let locks = Locks::new(Redis::open(&env::var("FENCED_LOCKS")?)?);
     let replica = env::args().nth(1).ok_or("name the replica")?;
     let leadership = "leader-of-example".parse()?;
     // Fair: the replica that has waited longest leads next.

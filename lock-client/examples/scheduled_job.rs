@@ -1,7 +1,7 @@
 //! A job that cron starts on several machines at the same time, and that only one of them runs.
 //!
 //! ```sh
-//! export FENCED_REDIS=redis://127.0.0.1
+//! export FENCED_LOCKS=redis://127.0.0.1
 //! cargo run -p lock-client --example scheduled_job -- "$(date +%F)"
 //! ```
 //!
@@ -27,7 +27,7 @@ const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let redis = Redis::open(&env::var("FENCED_REDIS")?)?.keep_counters_for(RETENTION);
+    let redis = Redis::open(&env::var("FENCED_LOCKS")?)?.keep_counters_for(RETENTION);
     let locks = Locks::new(redis);
     let run = env::args().nth(1).ok_or("name the run, such as 2026-11-21")?;
     let name = format!("nightly-report/{run}").parse()?;

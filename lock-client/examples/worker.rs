@@ -4,7 +4,7 @@
 //! longer than its lease lasts:
 //!
 //! ```sh
-//! export FENCED_REDIS=redis://127.0.0.1 FENCED_STORAGE=http://127.0.0.1:8034
+//! export FENCED_LOCKS=redis://127.0.0.1 FENCED_STORAGE=http://127.0.0.1:8034
 //! cargo run -p lock-client --features storage --example worker -- 100
 //! ```
 //!
@@ -21,7 +21,7 @@ use lock_client::{
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let locks = Locks::new(Redis::open(&env::var("FENCED_REDIS")?)?);
+    let locks = Locks::new(Redis::open(&env::var("FENCED_LOCKS")?)?);
     let storage = Storage::new(&env::var("FENCED_STORAGE")?)?;
     let visits = "visits".parse()?;
     let times: u32 = env::args().nth(1).ok_or("name the number of updates")?.parse()?;

@@ -37,6 +37,7 @@ use std::{
 };
 
 use fence::{Holder, ResourceName, Token};
+use futures_util::stream::{self, Stream};
 use tokio::sync::Notify;
 
 use crate::{clock::Moment, terms::Order, ttl::Ttl};
@@ -46,6 +47,11 @@ pub(crate) const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The answer of a lock service that is still on its way.
 pub type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
+
+/// The names of the locks that are held, a page at a time. A page may be empty, a name may come
+/// twice, and one that was acquired or released meanwhile may be missing.
+pub type HeldNames =
+    Pin<Box<dyn Stream<Item = Result<Vec<ResourceName>, BackendError>> + Send + 'static>>;
 
 /// A lock service that returns a token with every grant.
 ///
@@ -114,6 +120,14 @@ pub trait Backend: Debug + Send + Sync + 'static {
 
     /// Returns the lock's present state.
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status>;
+
+    /// Reads the names of the locks that are held and whose names have this prefix.
+    ///
+    /// A backend that can't tell answers with [`BackendError::Invalid`], as this one does.
+    fn held_names(&self, _prefix: &str) -> HeldNames {
+        let reason = format!("{} can't list its locks", self.address());
+        Box::pin(stream::iter([Err(BackendError::Invalid(reason.into()))]))
+    }
 
     /// Returns the token with which another client can adopt a lease that was given this token.
     fn detach(&self, _ownership: &Ownership, token: Token) -> Token {

@@ -48,6 +48,7 @@ mod failure;
 mod keys;
 mod leases;
 mod messages;
+mod names;
 mod ownership;
 mod server;
 mod tls;

@@ -8,7 +8,7 @@ use tracing::{Instrument, Span};
 
 use crate::{
     acquisition::Acquisition,
-    backend::{Backend, BackendError, Status, Wakeups},
+    backend::{Backend, BackendError, HeldNames, Status, Wakeups},
     background::Background,
     clock::Moment,
     error::{AcquireError, LockServiceError, Lost, RenewError, WithError},
@@ -257,6 +257,18 @@ impl Locks {
             .retry_until(Moment::now() + self.service.patience(PATIENCE), request)
             .await;
         answer.map_err(|source| LockServiceError { lock: name.clone(), source })
+    }
+
+    /// Reads the names of the locks that are held and whose names have this prefix. Ask for the
+    /// [`status`](Self::status) of each: a lock may have been released meanwhile. Redlock has no list;
+    /// each of its nodes has one, as a single Redis.
+    pub fn held_names(&self, prefix: &str) -> HeldNames {
+        self.service.backend.held_names(prefix)
+    }
+
+    /// Returns the address of the lock service, without a password.
+    pub fn address(&self) -> String {
+        self.service.backend.address()
     }
 
     /// Waits until everything that was dropped is undone: acquires have left nothing behind, and

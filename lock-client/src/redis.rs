@@ -48,7 +48,6 @@ pub(crate) mod wakeups;
 
 pub use self::client::Redis;
 pub use self::keys::Keys;
-pub use self::names::HeldNames;
 pub use self::server::{InvalidRedisUrl, Server, has_password};
 
 #[cfg(feature = "redlock")]

@@ -8,6 +8,7 @@ use std::{
 
 pub(crate) mod answer;
 pub(crate) mod lanes;
+pub(crate) mod names;
 pub(crate) mod polling;
 
 /// The URL of a database can't be used.

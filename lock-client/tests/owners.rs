@@ -2,7 +2,12 @@
 
 use std::{collections::BTreeSet, time::SystemTime};
 
-use lock_client::{Locks, Terms};
+use fence::Holder;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use lock_client::{
+    Locks, Order, Terms,
+    backend::{Attempt, Backend},
+};
 use testbed::{Redis, RedisCluster};
 
 use crate::{
@@ -11,13 +16,8 @@ use crate::{
 };
 
 async fn held_names(url: &str, prefix: &str) -> BTreeSet<String> {
-    let redis = lock_client::redis::Redis::open(url).unwrap();
-    let mut names = redis.held_names(prefix).await.unwrap();
-    let mut held = BTreeSet::new();
-    while let Some(page) = names.next_page().await.unwrap() {
-        held.extend(page.iter().map(ToString::to_string));
-    }
-    held
+    let pages: Vec<_> = locks(url).held_names(prefix).try_collect().await.unwrap();
+    pages.iter().flatten().map(ToString::to_string).collect()
 }
 
 #[tokio::test]
@@ -88,4 +88,48 @@ async fn lock_is_broken_only_with_its_owners_token() {
     next.release().await.unwrap();
     let free = other.acquire(&name("r"), Terms::new(ttl(60_000)).no_wait()).await.unwrap();
     free.release().await.unwrap();
+}
+
+/// Acquires more locks than a page has room for, and reads the names.
+async fn check_pages(backend: impl Backend + Clone, count: usize) {
+    let (locks, holder) = (Locks::new(backend.clone()), &Holder::random());
+    let lock = |number| name(&format!("pages/{number}"));
+    let acquiring = stream::iter(0..count).for_each_concurrent(4, async |number| {
+        let attempt =
+            backend.try_acquire(&lock(number), holder, ttl(600_000), Order::Unordered).await;
+        assert!(matches!(attempt, Ok(Attempt::Granted { .. })), "{attempt:?}");
+    });
+    acquiring.await;
+    let pages: Vec<_> = locks.held_names("pages/").try_collect().await.unwrap();
+    assert!(pages.len() > 2, "{} pages", pages.len());
+    let names: Vec<_> = pages.into_iter().flatten().collect();
+    assert_eq!(names.len(), count, "each comes once");
+    let names: BTreeSet<_> = names.into_iter().collect();
+    assert_eq!(names, (0..count).map(lock).collect());
+}
+
+#[tokio::test]
+async fn names_on_every_page_are_listed() {
+    let (_postgres, locks) = crate::postgres::locked().await;
+    check_pages(locks, 230).await;
+    let (_mariadb, locks) = crate::mariadb::locked().await;
+    check_pages(locks, 230).await;
+    let (_folder, locks) = crate::sqlite::locked().await;
+    check_pages(locks, 230).await;
+    let etcd = testbed::Etcd::start().await.unwrap();
+    check_pages(lock_client::etcd::Etcd::open(&etcd.url()).unwrap(), 1_100).await;
+}
+
+#[tokio::test]
+async fn long_queue_hides_no_later_lock() {
+    let etcd = testbed::Etcd::start().await.unwrap();
+    let locks = lock_client::etcd::Etcd::open(&etcd.url()).unwrap();
+    let (crowded, later) = (name("a"), name("b"));
+    let waiting = stream::iter(0..520).for_each_concurrent(8, async |_| {
+        locks.try_acquire(&crowded, &Holder::random(), ttl(600_000), Order::Fair).await.unwrap();
+    });
+    waiting.await;
+    locks.try_acquire(&later, &Holder::random(), ttl(600_000), Order::Fair).await.unwrap();
+    let pages: Vec<_> = locks.held_names("").try_collect().await.unwrap();
+    assert_eq!(pages, [vec![crowded], vec![later]]);
 }

@@ -46,7 +46,7 @@ async fn deposits_under_a_lock(deposit: &Command) {
     let mut leases = Vec::new();
     for _ in 0..2 {
         let mut run = Command::new(LOCK_CLIENT);
-        run.args(["run", "alice", "--redis", &redis.url(), "--"]);
+        run.args(["run", "alice", "--locks", &redis.url(), "--"]);
         let deposited = output(with_program(run, deposit, &database)).await;
         assert!(deposited.status.success(), "{}", String::from_utf8_lossy(&deposited.stderr));
         let lease: (i64, String) = sqlx::query_as("select token, holder from fence.fence")

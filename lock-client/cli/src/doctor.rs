@@ -23,7 +23,10 @@ mod waking;
 use clap::Args;
 
 use self::{finding::Severity, report::Print};
-use crate::{failure::Failure, lock_service::LockService};
+use crate::{
+    failure::Failure,
+    lock_service::{LockService, Service},
+};
 
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
@@ -38,12 +41,13 @@ pub(crate) struct Doctor {
 impl Doctor {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let locks = self.lock_service.locks()?;
-        let verdict = match &self.lock_service.urls()[..] {
-            [url] => self.print(&one_server::examine(url, &locks).await?)?,
-            urls => {
+        let verdict = match self.lock_service.service()? {
+            Service::Redis(url) => self.print(&one_server::examine(url, &locks).await?)?,
+            Service::Redlock(urls) => {
                 let operator = self.lock_service.operator()?;
-                self.print(&cluster::examine(urls, &locks, &operator).await?)?
+                self.print(&cluster::examine(&urls, &locks, &operator).await?)?
             }
+            other => return Err(Failure::Usage(format!("doctor is not for {}", other.name()))),
         };
         match verdict {
             Severity::Ok | Severity::Warning => Ok(()),

@@ -4,7 +4,7 @@
 use std::{env, ffi::OsString, fmt::Display, process::Command};
 
 use fence::{Holder, ResourceName, Token};
-use lock_client::{Lease, Locks, Lost, backend::HeldLock, redis::has_password};
+use lock_client::{Lease, Locks, Lost, backend::HeldLock};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
@@ -20,8 +20,8 @@ const DEADLINE_MS: &str = "FENCING_DEADLINE_MS";
 const LOCK_SERVICE: &str = "FENCING_LOCK_SERVICE";
 /// The leases of the outer `run`s, as JSON.
 const OUTER: &str = "FENCING_OUTER";
-/// The Redis of `--redis`.
-const REDIS: &str = "FENCED_REDIS";
+/// The URLs of `--locks`.
+const LOCKS: &str = "FENCED_LOCKS";
 
 /// The characters that the path of a URL can't have as they are.
 ///
@@ -68,13 +68,17 @@ pub(crate) struct OuterLease {
 
 impl LeaseRecord {
     /// Records a lease as it is now.
-    pub(crate) fn new(lease: &Lease, lock_service: &LockService) -> Result<Self, Lost> {
+    pub(crate) fn new(
+        lease: &Lease,
+        lock_service: &LockService,
+        locks: &Locks,
+    ) -> Result<Self, Lost> {
         Ok(Self {
             token: lease.token()?,
             holder: lease.holder().clone(),
             resource: lease.name().clone(),
             deadline_ms: unix_millis_after(lease.remaining()),
-            lock_service: Some(lock_service.identity()),
+            lock_service: Some(lock_service.identity(locks)),
         })
     }
 
@@ -98,14 +102,13 @@ fn percent_encoded(name: &ResourceName) -> String {
     utf8_percent_encode(name.as_str(), ENCODED).to_string()
 }
 
-/// Sets where Redis is, for another `run` or `status` within the command. A password is never
-/// passed on.
-pub(crate) fn set_redis(command: &mut Command, urls: &[&str]) {
-    if urls.iter().any(|url| has_password(url)) {
-        command.env_remove(REDIS);
-    } else {
-        command.env(REDIS, urls.join(" "));
-    }
+/// Sets the URLs of the lock service, for another `run` or `status` within the command. `None` if one
+/// contains a password, which is never passed on.
+pub(crate) fn set_locks(command: &mut Command, urls: Option<&str>) {
+    match urls {
+        Some(urls) => command.env(LOCKS, urls),
+        None => command.env_remove(LOCKS),
+    };
 }
 
 /// Returns whether this process seems to be the command of a `run`.
@@ -163,7 +166,7 @@ impl OuterLeases {
             return Ok(None);
         }
         let held = locks.status(name).await?.held;
-        Ok(self.take_from(name, &lock_service.identity(), held.as_ref()))
+        Ok(self.take_from(name, &lock_service.identity(locks), held.as_ref()))
     }
 
     fn take_from(

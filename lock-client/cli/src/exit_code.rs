@@ -12,7 +12,7 @@ pub(crate) const TOKENS_AT_RISK: u8 = 1;
 pub(crate) const USAGE: u8 = 64;
 /// `get` found no value.
 pub(crate) const NO_VALUE: u8 = 66;
-/// Redis or the storage did not answer, or rejected the request.
+/// The lock service or the storage did not answer, or rejected the request.
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// The output could not be written to stdout.
 pub(crate) const CANNOT_PRINT: u8 = 74;
@@ -35,7 +35,7 @@ const MEANINGS: [(u8, &str); 12] = [
     (TOKENS_AT_RISK, "doctor: tokens may be lost, or doctor could not see whether they may"),
     (USAGE, "wrong usage"),
     (NO_VALUE, "get: the resource has no value"),
-    (UNAVAILABLE, "Redis or the storage did not answer, or rejected the request"),
+    (UNAVAILABLE, "the lock service or the storage did not answer, or rejected the request"),
     (CANNOT_PRINT, "the output could not be written to stdout"),
     (BUSY, "another client holds the lock"),
     (LEASE_LOST, "the lease was lost"),

@@ -5,6 +5,8 @@ use std::{error::Error, io, iter::successors};
 use lock_client::{
     AcquireError, LockServiceError, Lost, RenewError,
     backend::BackendError,
+    etcd::InvalidEtcdUrl,
+    postgres::InvalidDatabaseUrl,
     redis::InvalidRedisUrl,
     redlock::{InvalidNodes, LongTtl, operator::OperatorError},
     storage::{FencedError, StorageError},
@@ -22,7 +24,7 @@ pub(crate) enum Failure {
     Usage(String),
     /// The resource has no value.
     NoValue(String),
-    /// Redis or the storage did not answer, or rejected the request.
+    /// The lock service or the storage did not answer, or rejected the request.
     Unavailable(String),
     /// The output could not be written to stdout.
     CannotPrint(io::Error),
@@ -85,6 +87,15 @@ impl Failure {
             text += &format!("; give --ttl {} or less", long.longest());
         }
         Self::Usage(text)
+    }
+
+    /// A URL that can't be used.
+    fn invalid_url(error: &dyn Error, example: &str) -> Self {
+        Self::Usage(format!(
+            "{}; a URL looks like {example}, and several are separated by spaces (a space within a \
+             URL is %20): see --help",
+            with_causes(error)
+        ))
     }
 
     /// A lock service that did not answer, or rejected the request.
@@ -174,11 +185,19 @@ impl From<StorageError> for Failure {
 
 impl From<InvalidRedisUrl> for Failure {
     fn from(error: InvalidRedisUrl) -> Self {
-        let error = with_causes(&error);
-        Self::Usage(format!(
-            "{error}; a URL looks like redis://HOST[:PORT], and several are separated by spaces (a \
-             space within a URL is %20): see --help"
-        ))
+        Self::invalid_url(&error, "redis://HOST[:PORT]")
+    }
+}
+
+impl From<InvalidEtcdUrl> for Failure {
+    fn from(error: InvalidEtcdUrl) -> Self {
+        Self::invalid_url(&error, "etcd://HOST[:PORT],HOST[:PORT]")
+    }
+}
+
+impl From<InvalidDatabaseUrl> for Failure {
+    fn from(error: InvalidDatabaseUrl) -> Self {
+        Self::invalid_url(&error, "postgres://USER@HOST/DATABASE, or sqlite:FILE")
     }
 }
 

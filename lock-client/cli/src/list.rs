@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use clap::Args;
 use fence::ResourceName;
-use lock_client::{Locks, redis::HeldNames};
+use futures_util::StreamExt;
+use lock_client::Locks;
 use tokio::task::JoinSet;
 
 use crate::{
@@ -16,8 +17,8 @@ use crate::{
 
 pub(crate) const HELP: &str = "\
 Each line is the state of one lock, as status prints it: name, token, holder, label, since when, \
-remaining time, queue. Redis is read by SCAN, a page at a time, on all primaries of a Cluster and \
-on all nodes of Redlock. A lock that is acquired or released meanwhile may be missing.
+remaining time, queue. The names are read a page at a time: in Redis by SCAN, on all primaries of a \
+Cluster and on all nodes of Redlock. A lock that is acquired or released meanwhile may be missing.
 
 Example:
   lock-client list orders/ | jq -r '[.name, .label] | @tsv'";
@@ -36,35 +37,29 @@ impl List {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let locks = self.lock_service.locks()?;
         let (mut seen, mut errors) = (HashSet::new(), Vec::new());
-        let urls = self.lock_service.urls();
-        for url in &urls {
-            let redis = self.lock_service.redis(url)?;
-            match redis.held_names(&self.prefix).await {
-                Ok(mut names) => self.print_pages(&locks, &mut names, &mut seen).await?,
-                Err(error) => errors.push(error),
+        let servers = self.lock_service.servers()?;
+        for server in &servers {
+            let mut pages = server.held_names(&self.prefix);
+            while let Some(page) = pages.next().await {
+                match page {
+                    Ok(mut names) => {
+                        names.retain(|name| seen.insert(name.clone()));
+                        print_held(&locks, names).await?;
+                    }
+                    Err(error) => {
+                        errors.push(error);
+                        break;
+                    }
+                }
             }
         }
         // A majority of Redlock's nodes has every lock that is held.
         match errors.pop() {
-            Some(error) if errors.len() + 1 > (urls.len() - 1) / 2 => {
+            Some(error) if errors.len() + 1 > (servers.len() - 1) / 2 => {
                 Err(Failure::Unavailable(with_causes(&error)))
             }
             _ => Ok(()),
         }
-    }
-
-    async fn print_pages(
-        &self,
-        locks: &Locks,
-        names: &mut HeldNames,
-        seen: &mut HashSet<ResourceName>,
-    ) -> Result<(), Failure> {
-        let unavailable = |error| Failure::Unavailable(with_causes(&error));
-        while let Some(page) = names.next_page().await.map_err(unavailable)? {
-            let new = page.into_iter().filter(|name| seen.insert(name.clone())).collect();
-            print_held(locks, new).await?;
-        }
-        Ok(())
     }
 }
 

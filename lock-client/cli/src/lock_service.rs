@@ -1,56 +1,74 @@
 //! The lock service, as an argument.
 
+mod identity;
+mod service;
+
 use std::{process, time::Duration};
 
-use ::redis::IntoConnectionInfo;
 use clap::Args;
 use lock_client::{
     Locks,
+    etcd::Etcd,
+    mariadb::MariaDb,
+    postgres::Postgres,
     redis::Redis,
     redlock::{Redlock, operator::Operator},
+    sqlite::Sqlite,
 };
 use rustix::system::uname;
 use tokio::time::timeout;
 
+pub(crate) use self::service::Service;
 use crate::{environment::is_under_run, failure::Failure};
 
 /// How long the end of a command waits for the library's work in the background.
 const BACKGROUND_PATIENCE: Duration = Duration::from_millis(100);
 
-/// The lock service: one Redis, or the nodes of a Redlock cluster.
-#[derive(Args, Clone, Debug)]
+/// The lock service that the URLs name.
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct LockService {
-    /// The Redis that keeps the locks, such as redis://HOST[:PORT]; or three or five (Redlock)
+    /// The lock service, such as redis://HOST, etcd://HOST,HOST or postgres://USER@HOST/DATABASE
     ///
+    /// Redis:
     /// - one node: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]
     /// - on a Unix socket: redis+unix:///SOCKET[?db=DATABASE&user=USER&pass=PASSWORD]
     /// - the primary that Sentinels name:
     ///   redis+sentinel://[[USER]:PASSWORD@]SENTINEL[:PORT],.../NAME[/DATABASE]
     /// - a Cluster: redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],...
+    /// - Redlock: give --locks once for each node of the cluster that `node init` started. Each
+    ///   node is one Redis, on a host or a Unix socket. In the environment, the URLs are
+    ///   separated by spaces.
+    /// - With rediss instead of redis, the connections are encrypted (TLS).
     ///
-    /// With rediss instead of redis, the connections are encrypted (TLS); SSL_CERT_FILE names
-    /// the certificates to trust. Settings follow a ?, with & between them:
-    /// - tls-ca=FILE, tls-cert=FILE, tls-key=FILE: the authority to trust instead, and the
-    ///   client's certificate and key
+    /// etcd, with all its members in one URL:
+    /// - etcd://[USER:PASSWORD@]HOST[:PORT],..., or etcds:// with TLS
+    ///
+    /// A database, once migrations/<database>/lock is applied to it:
+    /// - postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?sslmode=verify-full], or ?host=FOLDER for
+    ///   a Unix socket
+    /// - mariadb://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?ssl-mode=VERIFY_IDENTITY], or
+    ///   ?socket=FILE
+    /// - sqlite:FILE, for the processes of one machine
+    ///
+    /// SSL_CERT_FILE names the certificates to trust. Settings follow a ?, with & between them:
+    /// - tls-ca=FILE, tls-cert=FILE, tls-key=FILE: for Redis and etcd, the authority to trust
+    ///   instead, and the client's certificate and key
     /// - sentinel-user=USER, sentinel-password=PASSWORD: the user at the Sentinels
     ///
     /// Set a password in the environment rather than in an argument, which ps shows.
-    ///
-    /// Redlock: give --redis once for each node of the cluster that `node init` started. Each
-    /// node is one Redis, on a host or a Unix socket. In the environment, the URLs are
-    /// separated by spaces.
     #[arg(
         long,
         verbatim_doc_comment,
-        env = "FENCED_REDIS",
+        env = "FENCED_LOCKS",
         hide_env_values = true,
         value_name = "URL"
     )]
-    redis: Vec<String>,
+    locks: Vec<String>,
 
-    /// How long one answer of Redis may take, or the votes of Redlock's nodes [default: 500ms]
+    /// How long one answer of the lock service may take [default: 500ms]
     ///
-    /// For a Redis that is far away, take twice the time of a round trip, or more. The other time
+    /// With Redlock, it is the time for the votes of the nodes. For a lock service that is far away,
+    /// take twice the time of a round trip, or more. The other time
     /// limits grow with it.
     #[arg(long, value_name = "DURATION")]
     answer_timeout: Option<humantime::Duration>,
@@ -67,48 +85,62 @@ pub(crate) struct LockService {
 impl LockService {
     /// Makes a client of the lock service. It connects with its first request.
     pub(crate) fn locks(&self) -> Result<Locks, Failure> {
-        self.reject_commas()?;
-        match &self.urls()[..] {
-            [] if is_under_run() => Err(Failure::Usage(
-                "no Redis is named: this runs under lock-client run, which passes on no URL with a \
-                 password; set FENCED_REDIS again, or give --redis"
-                    .into(),
-            )),
-            [] => {
-                Err(Failure::Usage("no Redis is named: set FENCED_REDIS, or give --redis".into()))
-            }
-            [url] => {
-                let mut redis = self.redis(url)?.label(&self.label());
+        let service = self.service()?;
+        if self.keep_counter_for.is_some() && !matches!(service, Service::Redis(_)) {
+            let reason = format!("--keep-counter-for is for one Redis, not for {}", service.name());
+            return Err(Failure::Usage(reason));
+        }
+        let label = &self.label();
+        Ok(match service {
+            Service::Redis(url) => {
+                let mut redis = self.redis(url)?.label(label);
                 if let Some(retention) = self.keep_counter_for {
                     redis = redis.keep_counters_for(*retention);
                 }
-                Ok(Locks::new(redis))
+                Locks::new(redis)
             }
-            urls => {
-                self.reject_options_of_one_redis()?;
-                let redlock = Redlock::open(urls)?;
-                Ok(Locks::from(match self.answer_timeout {
-                    Some(timeout) => redlock.answer_within(*timeout),
-                    None => redlock,
-                }))
+            Service::Redlock(urls) => {
+                Locks::from(self.limited(Redlock::open(urls)?, Redlock::answer_within))
             }
-        }
-    }
-
-    /// Makes a client of one Redis.
-    pub(crate) fn redis(&self, url: &str) -> Result<Redis, Failure> {
-        let redis = Redis::open(url)?;
-        Ok(match self.answer_timeout {
-            Some(timeout) => redis.answer_within(*timeout),
-            None => redis,
+            Service::Etcd(url) => Locks::new(self.limited(Etcd::open(url)?, Etcd::answer_within)),
+            Service::Postgres(url) => {
+                let postgres = Postgres::open(url)?.label(label);
+                Locks::new(self.limited(postgres, Postgres::answer_within))
+            }
+            Service::MariaDb(url) => {
+                let mariadb = MariaDb::open(url)?.label(label);
+                Locks::new(self.limited(mariadb, MariaDb::answer_within))
+            }
+            Service::Sqlite(url) => {
+                let sqlite = Sqlite::open(url)?.label(label);
+                Locks::new(self.limited(sqlite, Sqlite::answer_within))
+            }
         })
     }
 
-    fn reject_options_of_one_redis(&self) -> Result<(), Failure> {
-        if self.keep_counter_for.is_none() {
-            return Ok(());
+    /// Finds what the URLs name.
+    pub(crate) fn service(&self) -> Result<Service<'_>, Failure> {
+        let advice = if is_under_run() {
+            "this runs under lock-client run, which passes on no URL with a password; set \
+             FENCED_LOCKS again, or give --locks"
+        } else {
+            "set FENCED_LOCKS, or give --locks"
+        };
+        let named = Service::parse(&self.urls())?;
+        named.ok_or_else(|| Failure::Usage(format!("no lock service is named: {advice}")))
+    }
+
+    /// Makes a client of one Redis.
+    fn redis(&self, url: &str) -> Result<Redis, Failure> {
+        Ok(self.limited(Redis::open(url)?, Redis::answer_within))
+    }
+
+    /// Limits the time for an answer, if a limit is given.
+    fn limited<T>(&self, client: T, answer_within: impl FnOnce(T, Duration) -> T) -> T {
+        match self.answer_timeout {
+            Some(limit) => answer_within(client, *limit),
+            None => client,
         }
-        Err(Failure::Usage("--keep-counter-for is for one Redis, not for Redlock".into()))
     }
 
     /// Keeps the counters of this process' locks for so long after the locks.
@@ -131,32 +163,41 @@ impl LockService {
     }
 
     /// The URLs. In the environment, white space separates them.
-    pub(crate) fn urls(&self) -> Vec<&str> {
-        self.redis.iter().flat_map(|urls| urls.split_whitespace()).collect()
+    fn urls(&self) -> Vec<&str> {
+        self.locks.iter().flat_map(|urls| urls.split_whitespace()).collect()
     }
 
-    /// Rejects URLs with commas between them. They would name one server.
-    fn reject_commas(&self) -> Result<(), Failure> {
-        if self.urls().into_iter().any(has_commas) {
-            return Err(Failure::Usage("separate the URLs of nodes by spaces".to_owned()));
-        }
-        Ok(())
+    /// The URLs for a command within this one; `None` if one contains a password, or can't be used.
+    pub(crate) fn urls_without_password(&self) -> Option<String> {
+        self.service().ok()?.urls_without_password()
     }
 
     /// The identity of the lock service: its servers, sorted, without users and passwords.
-    pub(crate) fn identity(&self) -> String {
-        servers(&self.urls())
+    pub(crate) fn identity(&self, locks: &Locks) -> String {
+        self.service().map_or_else(|_| locks.address(), |service| service.identity(locks))
+    }
+
+    /// Makes the clients that list the locks: one for each node of Redlock, and otherwise one.
+    pub(crate) fn servers(&self) -> Result<Vec<Locks>, Failure> {
+        match self.service()? {
+            Service::Redlock(urls) => {
+                urls.into_iter().map(|url| Ok(Locks::new(self.redis(url)?))).collect()
+            }
+            _ => Ok(vec![self.locks()?]),
+        }
     }
 
     /// Makes an operator of the nodes of a Redlock cluster.
     pub(crate) fn operator(&self) -> Result<Operator, Failure> {
-        self.reject_commas()?;
-        self.reject_options_of_one_redis()?;
-        let operator = Operator::new(&self.urls())?;
-        Ok(match self.answer_timeout {
-            Some(timeout) => operator.answer_within(*timeout),
-            None => operator,
-        })
+        let urls = match self.service()? {
+            Service::Redlock(urls) => urls,
+            Service::Redis(url) => vec![url],
+            other => {
+                let reason = format!("this is for the nodes of Redlock, not for {}", other.name());
+                return Err(Failure::Usage(reason));
+            }
+        };
+        Ok(self.limited(Operator::new(&urls)?, Operator::answer_within))
     }
 
     /// Works with the locks, and then waits a moment for the library's work in the background,
@@ -170,77 +211,5 @@ impl LockService {
         // A lock service that is slower than this does not hold up the end.
         let _ = timeout(BACKGROUND_PATIENCE, locks.wait_for_background()).await;
         result
-    }
-}
-
-/// Whether a URL of one node is several URLs, or names several hosts. A password may have a comma.
-fn has_commas(url: &str) -> bool {
-    let Some(("redis" | "rediss", rest)) = url.split_once("://") else { return false };
-    let hosts = rest.rsplit('@').next().unwrap_or_default();
-    let hosts = hosts.split(['/', '?']).next().unwrap_or_default();
-    hosts.contains(',') || rest.contains(",redis://") || rest.contains(",rediss://")
-}
-
-fn servers(urls: &[&str]) -> String {
-    let mut servers: Vec<_> = urls.iter().map(|url| server(url)).collect();
-    servers.sort();
-    servers.join(" ")
-}
-
-/// The server or servers that a URL names, without the user and the password.
-fn server(url: &str) -> String {
-    match url.into_connection_info() {
-        Ok(info) => format!("{}/{}", info.addr(), info.redis_settings().db()),
-        // Sentinels, or the nodes of a Cluster.
-        Err(_) => {
-            let (_, rest) = url.split_once("://").unwrap_or_default();
-            // The settings may have a password.
-            let rest = rest.split('?').next().unwrap_or_default();
-            let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-            let hosts = hosts.rsplit('@').next().unwrap_or_default();
-            let mut hosts: Vec<_> = hosts.split(',').collect();
-            hosts.sort_unstable();
-            format!("{}/{path}", hosts.join(","))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls_with_commas_between_them_are_found() {
-        for url in [
-            "redis://a,redis://b,redis://c",
-            "redis://a:6379,b:6379,c:6379/1",
-            "rediss://:x@a/0,rediss://:y@b/0",
-        ] {
-            assert!(has_commas(url), "{url}");
-        }
-        for url in [
-            "redis://a:6379/0",
-            "redis://:a,b@host",
-            "redis+unix:///tmp/a,b",
-            "redis+sentinel://a,b/locks",
-            "redis+cluster://a,b",
-        ] {
-            assert!(!has_commas(url), "{url}");
-        }
-    }
-
-    #[test]
-    fn identity_has_no_password_and_no_order() {
-        for (urls, identity) in [
-            ("redis://user:secret@host/3", "host:6379/3"),
-            ("redis+unix:///tmp/redis.sock?db=1&pass=secret", "/tmp/redis.sock/1"),
-            ("redis+sentinel://u:secret@s2,s1:7/locks/3", "s1:7,s2/locks/3"),
-            ("redis+cluster://:secret@n1:7000,n2", "n1:7000,n2/"),
-            ("redis+sentinel://s1/locks?sentinel-password=secret", "s1/locks"),
-            ("redis+cluster://n1,n2?tls-ca=/a/b", "n1,n2/"),
-            ("redis://n2 redis://:secret@n1", "n1:6379/0 n2:6379/0"),
-        ] {
-            assert_eq!(servers(&urls.split(' ').collect::<Vec<_>>()), identity);
-        }
     }
 }

@@ -58,7 +58,7 @@ impl Run {
                 .map_err(|reason| reporter.cannot_run(&reason))?;
             let same_lock = outer.take(&self.name, &self.lock_service, locks).await;
             let same_lock = same_lock.map_err(|failure| reporter.failed(failure))?;
-            let urls = self.lock_service.urls();
+            let urls = self.lock_service.urls_without_password();
             let close = self.close;
             let job =
                 Job { command, close, grace, leading, urls, outer, reporter, signals, witness };

@@ -46,7 +46,7 @@ fn without_settings(mut command: Command, arguments: &[&str]) -> Command {
     {
         command.env_remove(format!("FENCING_{variable}"));
     }
-    command.env_remove("FENCED_REDIS").env_remove("FENCED_STORAGE").env_remove("RUST_LOG");
+    command.env_remove("FENCED_LOCKS").env_remove("FENCED_STORAGE").env_remove("RUST_LOG");
     command.args(arguments);
     command
 }
@@ -113,7 +113,7 @@ impl Run {
         shell.args(["-c", r#"exec "$@" 3>> "$0""#]).arg(&status);
         shell.arg(LOCK_CLIENT);
         let url = redis.url();
-        let run = [&["run", "r", "--redis", &url, "--status-fd", "3"], options].concat();
+        let run = [&["run", "r", "--locks", &url, "--status-fd", "3"], options].concat();
         let mut command = without_settings(shell, &run);
         command.args(["--", "sh", "-c", script]).envs(variables.iter().copied());
         let process = Process::spawn("run", &command, folder.path()).unwrap();

@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 async fn doctor(arguments: &[&str]) -> Output {
     let mut command = Command::new(LOCK_CLIENT);
-    command.arg("doctor").args(arguments).env_remove("FENCED_REDIS");
+    command.arg("doctor").args(arguments).env_remove("FENCED_LOCKS");
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
@@ -29,7 +29,7 @@ struct Report {
 }
 
 async fn examine(url: &str) -> Report {
-    let output = doctor(&["--redis", url, "--json"]).await;
+    let output = doctor(&["--locks", url, "--json"]).await;
     let parsed = serde_json::from_slice(&output.stdout);
     let document: Value = parsed.unwrap_or_else(|error| panic!("{error}: {output:?}"));
     for finding in document["findings"].as_array().unwrap() {

@@ -25,7 +25,7 @@ use crate::{
 /// Acquires `r`, and returns its handle.
 async fn acquire(redis: &Redis, options: &[&str]) -> Value {
     let url = redis.url();
-    let output = lock_client(&[&["acquire", "r", "--redis", &url], options].concat()).await;
+    let output = lock_client(&[&["acquire", "r", "--locks", &url], options].concat()).await;
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let [handle] = events(&output).try_into().unwrap();
     handle
@@ -52,21 +52,21 @@ async fn handle_passes_a_lock_from_one_process_to_the_next() {
     assert_eq!(handle, expected);
     let lock: String = redis.command(&["GET", "fenced:{r}:lock"]).await.unwrap();
     assert!(lock.starts_with(&format!("33 33 {holder} ")), "the lock stays held: {lock}");
-    let busy = lock_client(&["acquire", "r", "--redis", &url, "--no-wait"]).await;
+    let busy = lock_client(&["acquire", "r", "--locks", &url, "--no-wait"]).await;
     assert_failed(&busy, 75, BUSY);
 
     let text = handle.to_string();
-    let renewed = lock_client(&["renew", &text, "--redis", &url, "--ttl", "10m"]).await;
+    let renewed = lock_client(&["renew", &text, "--locks", &url, "--ttl", "10m"]).await;
     let [renewed] = events(&renewed).try_into().unwrap();
     assert_eq!((&renewed["token"], &renewed["ttl_ms"]), (&json!(33), &json!(600_000)));
     assert!(renewed["deadline_ms"].as_u64().unwrap() > before + 500_000);
     let remaining: u64 = redis.command(&["PTTL", "fenced:{r}:lock"]).await.unwrap();
     assert!(remaining > 500_000, "{remaining}");
 
-    let released = lock_client(&["release", &renewed.to_string(), "--redis", &url]).await;
+    let released = lock_client(&["release", &renewed.to_string(), "--locks", &url]).await;
     assert_eq!(released.status.code(), Some(0), "{released:?}");
     assert!(!held(&redis).await);
-    let again = lock_client(&["release", &text, "--redis", &url]).await;
+    let again = lock_client(&["release", &text, "--locks", &url]).await;
     assert_failed(&again, 79, LOST);
 }
 
@@ -78,13 +78,13 @@ async fn handle_of_a_lost_lock_is_79_and_touches_nothing() {
     // The negative control of renewal: without one, the lock expires.
     until_async(PATIENCE, || async { Ok(!held(&redis).await) }).await.unwrap();
     for command in ["renew", "release"] {
-        let lost = lock_client(&[command, &handle, "--redis", &url]).await;
+        let lost = lock_client(&[command, &handle, "--locks", &url]).await;
         assert_failed(&lost, 79, LOST);
         assert!(lost.stdout.is_empty());
     }
     let other = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
     for command in ["renew", "release"] {
-        let lost = lock_client(&[command, &handle, "--redis", &url]).await;
+        let lost = lock_client(&[command, &handle, "--locks", &url]).await;
         assert_failed(&lost, 79, LOST);
     }
     assert!(other.renew().await.is_ok(), "the other client's lock is untouched");
@@ -102,7 +102,7 @@ async fn renewed_handle_has_the_token_of_a_reissue() {
         .await
         .unwrap();
     let url = redis.url();
-    let renewed = lock_client(&["renew", &handle.to_string(), "--redis", &url]).await;
+    let renewed = lock_client(&["renew", &handle.to_string(), "--locks", &url]).await;
     let [renewed] = events(&renewed).try_into().unwrap();
     assert_eq!((&renewed["token"], &renewed["grant"]), (&json!(40), &json!(33)));
 }
@@ -110,9 +110,9 @@ async fn renewed_handle_has_the_token_of_a_reissue() {
 #[tokio::test]
 async fn handle_is_read_from_stdin_where_other_users_do_not_see_it() {
     let redis = Redis::start().await.unwrap();
-    let script = r#"set -e; handle=$("$0" acquire r --redis "$1")
-        handle=$(echo "$handle" | "$0" renew - --redis "$1")
-        echo "$handle" | "$0" release - --redis "$1""#;
+    let script = r#"set -e; handle=$("$0" acquire r --locks "$1")
+        handle=$(echo "$handle" | "$0" renew - --locks "$1")
+        echo "$handle" | "$0" release - --locks "$1""#;
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", script]).arg(command(&[]).get_program()).arg(redis.url());
     let output = output(shell).await;
@@ -124,7 +124,7 @@ async fn handle_is_read_from_stdin_where_other_users_do_not_see_it() {
 async fn lock_whose_handle_cannot_be_printed_is_released() {
     let redis = Redis::start().await.unwrap();
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut acquire = command(&["acquire", "r", "--redis", &redis.url()]);
+    let mut acquire = command(&["acquire", "r", "--locks", &redis.url()]);
     acquire.stdout(full).stderr(Stdio::piped());
     let child = acquire.spawn().unwrap();
     let output =
@@ -138,7 +138,7 @@ async fn acquire_without_stdout_fails_and_leaves_the_lock_free() {
     let redis = Redis::start().await.unwrap();
     let acquire = |redirection: &str| {
         let mut shell = std::process::Command::new("sh");
-        shell.args(["-c", &format!(r#""$0" acquire r --redis "$1" {redirection}"#)]);
+        shell.args(["-c", &format!(r#""$0" acquire r --locks "$1" {redirection}"#)]);
         shell.arg(command(&[]).get_program()).arg(redis.url());
         output(shell)
     };
@@ -163,7 +163,7 @@ async fn signal_ends_an_acquire_whose_handle_nobody_reads_and_releases_the_lock(
     let redis = Redis::start().await.unwrap();
     let (stdout, _reader) = full_stdout();
     let mut child =
-        command(&["acquire", "r", "--redis", &redis.url()]).stdout(stdout).spawn().unwrap();
+        command(&["acquire", "r", "--locks", &redis.url()]).stdout(stdout).spawn().unwrap();
     until_async(PATIENCE, || async { Ok(held(&redis).await) }).await.unwrap();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let ended = until(PATIENCE, || Ok(child.try_wait()?.is_some())).await;
@@ -179,7 +179,7 @@ async fn signal_ends_an_acquire_that_waits_and_leaves_nothing_behind() {
     let locks = locks(&redis);
     let lease = locks.acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
     let queued = async || locks.status(&name("r")).await.unwrap().queued;
-    let mut waiting = command(&["acquire", "r", "--fair", "--redis", &redis.url()]);
+    let mut waiting = command(&["acquire", "r", "--fair", "--locks", &redis.url()]);
     let mut child = waiting.stdout(Stdio::null()).spawn().unwrap();
     until_async(PATIENCE, || async { Ok(queued().await == 1) }).await.unwrap();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
@@ -195,7 +195,7 @@ async fn malformed_handle_is_64() {
         [("x", "expected value"), ("{}", "missing field"), ("-", "stdin has no handle")]
     {
         for command in ["renew", "release"] {
-            let wrong = lock_client(&[command, handle, "--redis", "redis://127.0.0.1:1"]).await;
+            let wrong = lock_client(&[command, handle, "--locks", "redis://127.0.0.1:1"]).await;
             assert_failed(&wrong, 64, reason);
         }
     }

@@ -1,10 +1,11 @@
-//! The command `lock-client`, on Redis servers of its own.
+//! The command `lock-client`, on lock services of its own.
 
 #[path = "../../tests/redlock/cluster.rs"]
 #[expect(dead_code, reason = "each package of tests uses a part of it")]
 mod cluster;
 mod command;
 mod doctor;
+mod each_service;
 mod handle;
 #[path = "../../tests/lock_service.rs"]
 #[expect(dead_code, reason = "each package of tests uses a part of it")]
@@ -23,6 +24,7 @@ mod run_losing_its_lease;
 mod run_nested;
 mod run_signals;
 mod run_status_fd;
+mod services;
 #[path = "../../tests/start_cluster.rs"]
 mod start_cluster;
 mod tls;

@@ -60,20 +60,20 @@ async fn command_gets_no_password() {
     let script = "cat /proc/$$/cmdline; env; echo end";
     let arguments = ["run", "r", "--", "sh", "-c", script];
     for given in [None, Some(url.as_str())] {
-        let mut run = command(&[&arguments[..2], given.map_or(&[][..], |_| &["--redis"])].concat());
-        run.args(given).args(&arguments[2..]).env("FENCED_REDIS", &url);
+        let mut run = command(&[&arguments[..2], given.map_or(&[][..], |_| &["--locks"])].concat());
+        run.args(given).args(&arguments[2..]).env("FENCED_LOCKS", &url);
         let output = output(run).await;
         let printed = String::from_utf8(output.stdout).unwrap();
         assert!(printed.ends_with("end\n") && printed.contains("FENCING_TOKEN="), "{printed}");
-        assert!(!printed.contains("secret") && !printed.contains("FENCED_REDIS"), "{printed}");
+        assert!(!printed.contains("secret") && !printed.contains("FENCED_LOCKS"), "{printed}");
     }
     // The control: a URL without a password is passed on.
     let redis = Redis::start().await.unwrap();
     let url = redis.url();
     let mut run = command(&arguments);
-    run.env("FENCED_REDIS", &url);
+    run.env("FENCED_LOCKS", &url);
     let printed = String::from_utf8(output(run).await.stdout).unwrap();
-    assert!(printed.contains(&format!("FENCED_REDIS={url}\n")), "{printed}");
+    assert!(printed.contains(&format!("FENCED_LOCKS={url}\n")), "{printed}");
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn command_that_cannot_be_run_is_reported_before_the_lock_is_acquired() {
     let url = redis.url();
     let run = |program| {
         let url = url.clone();
-        async move { lock_client(&["run", "r", "--redis", &url, "--", program]).await }
+        async move { lock_client(&["run", "r", "--locks", &url, "--", program]).await }
     };
     assert_failed(&run("no-such-program").await, 127, "no-such-program is not in the PATH");
     assert_failed(&run("/no/such/program").await, 127, "/no/such/program does not exist");
@@ -119,7 +119,7 @@ async fn command_that_cannot_be_run_is_reported_before_the_lock_is_acquired() {
     std::os::unix::fs::PermissionsExt::set_mode(&mut executable, 0o755);
     std::fs::set_permissions(&script, executable).unwrap();
     let script = script.to_str().unwrap().to_owned();
-    let failed = lock_client(&["run", "r", "--redis", &url, "--", &script]).await;
+    let failed = lock_client(&["run", "r", "--locks", &url, "--", &script]).await;
     assert_failed(&failed, 127, "can't be run");
     let status = locks(&redis).status(&name("r")).await.unwrap();
     assert_eq!((status.last_token, status.held), (Some(33), None));
@@ -203,7 +203,7 @@ async fn unreachable_redis_is_69_and_the_command_is_not_run() {
 
 #[tokio::test]
 async fn wrong_usage_of_run_is_64() {
-    let to = ["run", "r", "--redis", "redis://127.0.0.1:1"];
+    let to = ["run", "r", "--locks", "redis://127.0.0.1:1"];
     let cases: [(&[&str], &str); 10] = [
         (&[], "required"),
         (&["true"], "unexpected argument"),
@@ -223,10 +223,11 @@ async fn wrong_usage_of_run_is_64() {
 
 #[tokio::test]
 async fn missing_server_is_wrong_usage_that_names_the_variable() {
-    let no_redis = lock_client(&["status", "r"]).await;
-    assert_failed(&no_redis, 64, "set FENCED_REDIS, or give --redis");
+    let no_locks = lock_client(&["status", "r"]).await;
+    let hint = "no lock service is named: set FENCED_LOCKS, or give --locks";
+    assert_failed(&no_locks, 64, hint);
     let no_storage = lock_client(&["get", "r"]).await;
     assert_failed(&no_storage, 64, "set FENCED_STORAGE, or give --storage");
-    let no_handle = lock_client(&["release", "r", "--redis", "redis://127.0.0.1"]).await;
+    let no_handle = lock_client(&["release", "r", "--locks", "redis://127.0.0.1"]).await;
     assert_failed(&no_handle, 64, "a handle is the JSON that acquire or renew printed");
 }

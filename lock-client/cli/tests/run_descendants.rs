@@ -256,7 +256,7 @@ async fn earlier_child_of_this_process_is_not_waited_for() {
     fs::write(&work, "").unwrap();
     let script = r#"sleep 600 & echo $!; exec "$@""#;
     let mut command = without_terminal("sh");
-    command.args(["-c", script, "sh", LOCK_CLIENT, "run", "r", "--redis", &redis.url()]);
+    command.args(["-c", script, "sh", LOCK_CLIENT, "run", "r", "--locks", &redis.url()]);
     let worker = r#"while [ -e "$0" ]; do sleep 0.02; done & exit 5"#;
     command.args(["--", "sh", "-c", worker]).arg(&work);
     let mut run = Process::spawn("run", &command, folder.path()).unwrap();

@@ -247,7 +247,7 @@ async fn command_is_ended_in_time_though_stderr_is_full() {
     let reader = r#"{ echo reader $$ >&3; exec sleep 600; }"#;
     let piped = format!(r#"{{ "$@" 2>&1 >&3 3>&- | sh -c '{reader}'; }} 3>&1"#);
     command.args(["-c", &piped, "sh", "setsid"]).arg(LOCK_CLIENT);
-    command.args(["run", "r", "--redis", &url, "--ttl", "6s", "--kill-after", "1s"]);
+    command.args(["run", "r", "--locks", &url, "--ttl", "6s", "--kill-after", "1s"]);
     command.args(["--", "sh", "-c", &script]);
     let folder = tempfile::tempdir().unwrap();
     let mut shell = Process::spawn("shell", &command, folder.path()).unwrap();

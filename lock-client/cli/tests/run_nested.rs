@@ -133,7 +133,7 @@ async fn same_name_on_another_redis_is_another_lock() {
     other.set("fenced:{r}:token", "70").await.unwrap();
     let (program, here, there) = (lock_client(), redis.url(), other.url());
     let again = |url: &str, script: &str| {
-        format!("{program} run r --redis {url} --no-wait -- sh -c {}", quoted(script))
+        format!("{program} run r --locks {url} --no-wait -- sh -c {}", quoted(script))
     };
     let print = "echo $FENCING_RESOURCE $FENCING_TOKEN $FENCING_HOLDER $FENCING_DEADLINE_MS";
     let innermost = again(&there, &format!("{print}; exit 6"));
@@ -149,7 +149,7 @@ async fn same_name_on_another_redis_is_another_lock() {
     assert_eq!(run.line().await, "6");
     assert_eq!(run.exit_code().await, 0);
 
-    let acquire = format!("{program} acquire r --no-wait --redis {there}");
+    let acquire = format!("{program} acquire r --no-wait --locks {there}");
     let mut run = Run::start(&redis, &[], &acquire);
     assert!(run.line().await.contains(r#""token":72"#));
     assert_eq!(run.exit_code().await, 0);
@@ -161,7 +161,7 @@ async fn redis_by_another_name_is_the_same_lock_service() {
     redis.set("fenced:{r}:token", "32").await.unwrap();
     let alias = redis.url().replace("/redis.sock", "/./redis.sock");
     assert_ne!(alias, redis.url());
-    let inner = format!("{} run r --redis {alias} --no-wait --", lock_client());
+    let inner = format!("{} run r --locks {alias} --no-wait --", lock_client());
     let mut run = Run::start(&redis, &[], &format!("{inner} sh -c 'echo $FENCING_TOKEN'"));
     assert_eq!(run.line().await, "33");
     assert_eq!(run.exit_code().await, 0);
@@ -171,7 +171,7 @@ async fn redis_by_another_name_is_the_same_lock_service() {
 async fn malformed_outer_locks_are_wrong_usage() {
     for outer in ["", "r", r#"[{"resource":"r"}]"#] {
         let mut command =
-            crate::command::command(&["run", "r", "--redis", "redis://127.0.0.1:1", "--", "true"]);
+            crate::command::command(&["run", "r", "--locks", "redis://127.0.0.1:1", "--", "true"]);
         command.env("FENCING_OUTER", outer);
         let output = crate::command::output(command).await;
         crate::command::assert_failed(&output, 64, "FENCING_OUTER is malformed");
@@ -183,11 +183,11 @@ async fn url_with_a_password_must_be_given_again() {
     let redis = Redis::start_with(&["--requirepass", "secret"]).await.unwrap();
     let url = redis.url_as("default", "secret");
     let program = lock_client();
-    let outer = ["run", "r", "--redis", &url, "--", &program, "run", "other", "--", "true"];
+    let outer = ["run", "r", "--locks", &url, "--", &program, "run", "other", "--", "true"];
     let nested = crate::command::lock_client(&outer).await;
-    crate::command::assert_failed(&nested, 64, "set FENCED_REDIS again, or give --redis");
+    crate::command::assert_failed(&nested, 64, "set FENCED_LOCKS again, or give --locks");
     let alone = crate::command::lock_client(&outer[5..][1..]).await;
-    crate::command::assert_failed(&alone, 64, "set FENCED_REDIS, or give --redis");
+    crate::command::assert_failed(&alone, 64, "set FENCED_LOCKS, or give --locks");
     assert!(!String::from_utf8_lossy(&alone.stderr).contains("again"), "the control");
 }
 
@@ -219,7 +219,7 @@ async fn stale_variables_do_not_re_enter() {
     let (url, program) = (redis.url(), LOCK_CLIENT);
     let run = |token: &str, holder: &str| {
         let mut command = Command::new(program);
-        command.args(["run", "r", "--no-wait", "--redis", &url, "--", "echo", "it ran"]);
+        command.args(["run", "r", "--no-wait", "--locks", &url, "--", "echo", "it ran"]);
         command.env("FENCING_RESOURCE", "r").env("FENCING_DEADLINE_MS", "1");
         command.env("FENCING_TOKEN", token).env("FENCING_HOLDER", holder);
         crate::command::output(command)

@@ -78,7 +78,7 @@ async fn signal_of_timeout_comes_once() {
     let script = "trap 'echo TERM; received=1' TERM; echo listening; \
         while [ -z \"$received\" ]; do sleep 1 & wait $!; done; sleep 0.5 & wait $!";
     let mut command = without_terminal("timeout");
-    command.args(["600", LOCK_CLIENT, "run", "r", "--redis", &redis.url(), "--close"]);
+    command.args(["600", LOCK_CLIENT, "run", "r", "--locks", &redis.url(), "--close"]);
     command.args(["--", "bash", "-c", script]);
     let mut timeout = Process::spawn("timeout", &command, folder.path()).unwrap();
     assert_eq!(timeout.line(PATIENCE).await.unwrap(), "listening");
@@ -137,7 +137,7 @@ async fn signal_that_was_ignored_from_the_start_stays_ignored() {
         let script = format!(r#"{trap}exec "$@""#);
         let mut command = without_terminal("sh");
         command.args(["-c", &script, "sh"]).arg(LOCK_CLIENT);
-        command.args(["run", "r", "--redis", &redis.url(), "--", "sh", "-c"]);
+        command.args(["run", "r", "--locks", &redis.url(), "--", "sh", "-c"]);
         command.arg("echo $$; read go; echo continued");
         let mut run = Process::spawn("run", &command, folder.path()).unwrap();
         let child: u32 = run.line(PATIENCE).await.unwrap().parse().unwrap();
@@ -168,7 +168,7 @@ async fn interrupt_from_a_terminal_comes_once() {
     for (session, by_terminal) in [("", true), ("setsid ", false)] {
         let end = folder.path().join(format!("end {session}"));
         let run = format!(
-            "trap : INT; {} run r --redis {} -- {session}sh {}; exit $?",
+            "trap : INT; {} run r --locks {} -- {session}sh {}; exit $?",
             LOCK_CLIENT,
             redis.url(),
             script.display()
@@ -210,7 +210,7 @@ async fn interrupt_to_run_alone_is_forwarded() {
     let script = folder.path().join("listen");
     let listen = "trap 'echo INT; exit' INT; echo $PPID; while :; do sleep 0.02; done";
     std::fs::write(&script, listen).unwrap();
-    let run = format!("{LOCK_CLIENT} run r --redis {} -- sh {}", redis.url(), script.display());
+    let run = format!("{LOCK_CLIENT} run r --locks {} -- sh {}", redis.url(), script.display());
     let mut command = without_terminal("script");
     command.args(["-qec", &run, "/dev/null"]);
     let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
@@ -229,7 +229,7 @@ async fn command_inherits_whether_sigpipe_is_ignored() {
     for (trap, ignores) in [("", false), ("trap '' PIPE; ", true)] {
         let mut command = without_terminal("sh");
         command.arg("-c").arg(format!("{trap}exec \"$@\"")).args(["sh", LOCK_CLIENT, "run", "r"]);
-        command.args(["--redis", &redis.url(), "--", "grep", "SigIgn", "/proc/self/status"]);
+        command.args(["--locks", &redis.url(), "--", "grep", "SigIgn", "/proc/self/status"]);
         let mut run = Process::spawn("run", &command, folder.path()).unwrap();
         let line = run.line(PATIENCE).await.unwrap();
         let mask = u64::from_str_radix(line.rsplit('\t').next().unwrap(), 16).unwrap();
@@ -254,7 +254,7 @@ async fn interrupt_from_a_terminal_ends_the_loop_of_a_shell() {
         std::fs::write(&script, format!("for i in 1 2 3; do {round}; done")).unwrap();
         let looped = format!("trap : INT; bash {}; echo over $?", script.display());
         let mut command = without_terminal("script");
-        command.args(["-qec", &looped, "/dev/null"]).env("FENCED_REDIS", redis.url());
+        command.args(["-qec", &looped, "/dev/null"]).env("FENCED_LOCKS", redis.url());
         let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
         assert_eq!(terminal.line(PATIENCE).await.unwrap().trim(), "round");
         let has_begun = || async {

@@ -16,7 +16,7 @@ use crate::command::{assert_failed, command, events, names, output};
 async fn run_with_status_piped_to(reader: &str, redis: &Redis, script: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let pipe = format!(
-        r#"{{ timeout -s KILL 20 "$0" run r --redis "$1" --status-fd 3 -- sh -c "$2" 3>&1 >&2
+        r#"{{ timeout -s KILL 20 "$0" run r --locks "$1" --status-fd 3 -- sh -c "$2" 3>&1 >&2
             echo "code $?" >&2; : > "$END"; }} | {{ {reader}; }}"#
     );
     let mut shell = std::process::Command::new("sh");
@@ -56,7 +56,7 @@ async fn descriptor_that_is_not_inherited_is_64() {
         let mut shell = std::process::Command::new("sh");
         let closed = r#"exec "$@" 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-"#;
         shell.args(["-c", closed, "sh"]).arg(command(&[]).get_program());
-        shell.args(["run", "r", "--redis", &redis.url(), "--status-fd", &number.to_string()]);
+        shell.args(["run", "r", "--locks", &redis.url(), "--status-fd", &number.to_string()]);
         shell.args(["--", "true"]);
         assert_failed(
             &output(shell).await,
@@ -81,7 +81,7 @@ async fn status_overwrites_nothing_in_a_file_that_the_command_writes_to() {
         shell
             .args(["-c", r#"file=$1; shift; "$@" </dev/null >"$file" 2>&1 3>&1"#, "sh"])
             .arg(&file);
-        shell.arg(command(&[]).get_program()).args(["run", "r", "--redis", &redis.url()]);
+        shell.arg(command(&[]).get_program()).args(["run", "r", "--locks", &redis.url()]);
         shell.args(["--status-fd", number, "--", "sh", "-c", script]);
         assert!(output(shell).await.status.success());
         let written = std::fs::read_to_string(&file).unwrap();
@@ -97,7 +97,7 @@ async fn status_may_go_to_a_socket_and_needs_no_reader() {
     let run = |script: &str| {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let redis = redis.url();
-        let mut run = command(&["run", "r", "--redis", &redis, "--status-fd", "1", "--"]);
+        let mut run = command(&["run", "r", "--locks", &redis, "--status-fd", "1", "--"]);
         run.args(["sh", "-c", script]).stdout(OwnedFd::from(theirs)).stdin(Stdio::null());
         (ours, run)
     };

@@ -12,7 +12,7 @@ async fn encrypted_redis_is_used_if_its_certificate_is_trusted() {
     let (url, ca_file) = (redis.url(), redis.ca_file().unwrap());
     let status = async |ca_file| {
         let mut command = Command::new(LOCK_CLIENT);
-        command.args(["status", "r", "--redis", &url]).env("SSL_CERT_FILE", ca_file);
+        command.args(["status", "r", "--locks", &url]).env("SSL_CERT_FILE", ca_file);
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
     };
     let trusted = status(ca_file).await;

@@ -34,8 +34,8 @@ async fn wait_is_one_line_on_a_terminal_which_is_cleared_at_its_end() {
     let redis = Redis::start().await.unwrap();
     let url = redis.url();
     for waiting in [
-        format!("{LOCK_CLIENT} run r --redis {url} --fair -- echo began"),
-        format!("{LOCK_CLIENT} acquire r --redis {url} --fair --ttl 1s"),
+        format!("{LOCK_CLIENT} run r --locks {url} --fair -- echo began"),
+        format!("{LOCK_CLIENT} acquire r --locks {url} --fair --ttl 1s"),
     ] {
         let lease = held_lease(&redis).await;
         let holder = lease.holder().redacted();
@@ -70,7 +70,7 @@ async fn wait_in_the_background_of_a_terminal_shows_nothing() {
     let lease = held_lease(&redis).await;
     let folder = tempfile::tempdir().unwrap();
     let (screen, events) = (folder.path().join("screen"), folder.path().join("events"));
-    let run = format!("{LOCK_CLIENT} run r --redis {} --status-fd 3 -- true", redis.url());
+    let run = format!("{LOCK_CLIENT} run r --locks {} --status-fd 3 -- true", redis.url());
     let in_background = format!("set -m; {run} 3>> {} & wait", events.display());
     let mut command = without_terminal("script");
     command.args(["-qefc", &format!("bash -c '{in_background}'")]).arg(&screen);
@@ -110,7 +110,7 @@ async fn failure_names_the_holder_and_the_queue() {
     let expected = format!(" s (holder {holder}, 1 in the queue)");
     for arguments in [&["run", "r", "--no-wait"][..], &["acquire", "r", "--no-wait"]] {
         let command = if arguments[0] == "run" { &["--", "true"][..] } else { &[] };
-        let failed = lock_client(&[arguments, &["--redis", &url], command].concat()).await;
+        let failed = lock_client(&[arguments, &["--locks", &url], command].concat()).await;
         assert_failed(&failed, 75, "lock `r` is held by another client for another ");
         assert_failed(&failed, 75, &expected);
         assert!(!String::from_utf8_lossy(&failed.stderr).contains(lease.holder().as_str()));
@@ -125,7 +125,7 @@ async fn logs_are_printed_if_they_are_asked_for() {
     let url = redis.url();
     let run = |arguments: &[&str], log: Option<&str>| {
         let mut run = command(arguments);
-        run.args(["run", "r", "--redis", &url, "--", "true"]);
+        run.args(["run", "r", "--locks", &url, "--", "true"]);
         run.envs(log.map(|log| ("RUST_LOG", log)));
         async move { String::from_utf8(output(run).await.stderr).unwrap() }
     };

@@ -30,7 +30,7 @@ impl Watch {
     fn start(redis: &Redis) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = without_terminal(LOCK_CLIENT);
-        command.args(["watch", "r", "--redis", &redis.url()]);
+        command.args(["watch", "r", "--locks", &redis.url()]);
         Self { process: Process::spawn("watch", &command, folder.path()).unwrap(), folder }
     }
 
@@ -99,7 +99,7 @@ async fn watch_retries_while_redis_is_down() {
 
 #[tokio::test]
 async fn watch_of_an_unreachable_redis_is_69() {
-    let missing = lock_client(&["watch", "r", "--redis", "redis://127.0.0.1:1"]).await;
+    let missing = lock_client(&["watch", "r", "--locks", "redis://127.0.0.1:1"]).await;
     assert_failed(&missing, 69, NO_ANSWER);
     assert_failed(&missing, 69, "127.0.0.1:1");
 }
@@ -109,7 +109,7 @@ async fn signal_ends_a_watch_without_a_reader() {
     let redis = Redis::start().await.unwrap();
     let (stdout, _reader) = full_stdout();
     let mut child =
-        command(&["watch", "r", "--redis", &redis.url()]).stdout(stdout).spawn().unwrap();
+        command(&["watch", "r", "--locks", &redis.url()]).stdout(stdout).spawn().unwrap();
     let has_looked = async || Ok(redis.info("cmdstat_zcard").await.is_ok());
     until_async(PATIENCE, has_looked).await.unwrap();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
@@ -126,7 +126,7 @@ async fn watch_ends_with_its_reader() {
     let mut shell = std::process::Command::new("sh");
     // The lock doesn't change meanwhile.
     let script =
-        r#"{ timeout -s KILL 20 "$0" watch r --redis "$1"; echo "code $?" >&2; } | head -n 1"#;
+        r#"{ timeout -s KILL 20 "$0" watch r --locks "$1"; echo "code $?" >&2; } | head -n 1"#;
     shell.args(["-c", script]).arg(command(&[]).get_program()).arg(&url);
     let output = output(shell).await;
     assert_eq!(String::from_utf8_lossy(&output.stderr), "code 0\n");

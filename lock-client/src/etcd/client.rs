@@ -10,6 +10,7 @@ use super::{
     keys::Keys,
     leases::whole_seconds,
     messages::{Compare, KeyValue, Operation, Put, Text, Txn, TxnReply},
+    names,
     server::{InvalidEtcdUrl, Server},
     view::{Part, View, foreign, token},
     wakeups,
@@ -17,7 +18,7 @@ use super::{
 use crate::{
     backend::{
         Attempt, Backend, BackendError, BackendFuture, Contention, DEFAULT_ANSWER_TIMEOUT,
-        HeldLock, Ownership, Status, Wakeups,
+        HeldLock, HeldNames, Ownership, Status, Wakeups,
     },
     clock::Moment,
     terms::Order,
@@ -240,6 +241,10 @@ impl Backend for Etcd {
             let queued = view.count.saturating_sub(1);
             Ok(Status { held: Some(held), last_token: Some(token.as_u64()), queued })
         }))
+    }
+
+    fn held_names(&self, prefix: &str) -> HeldNames {
+        names::held(self.clone(), prefix)
     }
 
     fn answer_timeout(&self) -> Duration {

@@ -2,6 +2,11 @@
 
 use fence::{Holder, ResourceName};
 
+/// The beginning of the keys of all locks.
+const BEGINNING: &str = "fenced/";
+/// The first key behind those of all locks. `0` follows `/`.
+pub(super) const END: &str = "fenced0";
+
 /// The keys of one lock.
 pub(super) struct Keys {
     prefix: String,
@@ -11,8 +16,7 @@ impl Keys {
     /// Makes the keys of the lock of this name.
     pub(super) fn new(name: &ResourceName) -> Self {
         // Without slashes, no name is the beginning of another's keys.
-        let name = name.as_str().replace('%', "%25").replace('/', "%2F");
-        Self { prefix: format!("fenced/{name}/") }
+        Self { prefix: format!("{BEGINNING}{}/", encoded(name.as_str())) }
     }
 
     /// The number that is added to create revisions.
@@ -53,6 +57,22 @@ impl Keys {
     }
 }
 
+/// The beginning of the keys of all locks whose names have this prefix.
+pub(super) fn prefix_of_names(prefix: &str) -> String {
+    format!("{BEGINNING}{}", encoded(prefix))
+}
+
+/// Returns the name of the lock whose owner or waiter has this key.
+pub(super) fn name_in_queue(key: &str) -> Option<ResourceName> {
+    let (name, rest) = key.strip_prefix(BEGINNING)?.split_once('/')?;
+    rest.strip_prefix("queue/")?;
+    name.replace("%2F", "/").replace("%25", "%").parse().ok()
+}
+
+fn encoded(name: &str) -> String {
+    name.replace('%', "%25").replace('/', "%2F")
+}
+
 /// Hashes a text (FNV-1a), because a client of another build must find the same id. The ids differ
 /// because holders are random.
 fn lease_id(text: &str) -> i64 {
@@ -87,6 +107,18 @@ mod tests {
         let (keys, holder) = (Keys::new(&"a/b".parse().unwrap()), Holder::random());
         assert_eq!(keys.holder(&keys.place(&holder)), Some(holder));
         assert_eq!(keys.holder("fenced/other/queue/me"), None);
+    }
+
+    #[test]
+    fn name_is_found_in_the_keys_of_its_queue() {
+        for name in ["deploy", "a/queue/b", "a%2Fb", "100%", "%252F"] {
+            let name: ResourceName = name.parse().unwrap();
+            let place = Keys::new(&name).place(&Holder::random());
+            assert!(place.starts_with(&prefix_of_names(name.as_str())));
+            assert_eq!(name_in_queue(&place).as_ref(), Some(&name));
+            assert_eq!(name_in_queue(&Keys::new(&name).offset()), None);
+            assert!(*place < *END);
+        }
     }
 
     #[test]

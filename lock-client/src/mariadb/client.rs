@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use super::failure::{failed, rejected};
 use crate::{
     backend::{
-        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, Ownership, Status,
-        Wakeups,
+        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldNames,
+        Ownership, Status, Wakeups,
     },
     background::AbortOnDrop,
     clock::Moment,
@@ -19,6 +19,7 @@ use crate::{
         answer::{self, Columns, InvalidAnswer},
         answer_timeout, hex,
         lanes::Lanes,
+        names,
         polling::poll,
         printable, unix_millis,
     },
@@ -174,6 +175,18 @@ impl Backend for MariaDb {
         Box::pin(async move {
             let row = self.call(name.as_str(), format!("status({})", text(name.as_str()))).await?;
             self.read(answer::status(&row))
+        })
+    }
+
+    fn held_names(&self, prefix: &str) -> HeldNames {
+        let (client, prefix) = (self.clone(), text(prefix));
+        names::pages(move |after| {
+            let (client, call) =
+                (client.clone(), format!("held_names({prefix}, {})", text(&after)));
+            async move {
+                let row = client.call("names", call).await?;
+                client.read(row.text("names").map_err(Into::into))
+            }
         })
     }
 

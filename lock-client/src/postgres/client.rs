@@ -14,16 +14,16 @@ use super::{
 };
 use crate::{
     backend::{
-        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, Ownership, Status,
-        Wakeups,
+        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldNames,
+        Ownership, Status, Wakeups,
     },
     clock::Moment,
     sql::{
         InvalidDatabaseUrl,
-        answer::{self, InvalidAnswer},
+        answer::{self, Columns, InvalidAnswer},
         answer_timeout, hex,
         lanes::Lanes,
-        printable, unix_millis,
+        names, printable, unix_millis,
     },
     terms::Order,
     ttl::Ttl,
@@ -188,6 +188,18 @@ impl Backend for Postgres {
         Box::pin(async move {
             let call = format!("status({})", text(name.as_str()));
             self.read(answer::status(&self.call(name.as_str(), call).await?))
+        })
+    }
+
+    fn held_names(&self, prefix: &str) -> HeldNames {
+        let (client, prefix) = (self.clone(), text(prefix));
+        names::pages(move |after| {
+            let (client, call) =
+                (client.clone(), format!("held_names({prefix}, {})", text(&after)));
+            async move {
+                let row = client.call("names", call).await?;
+                client.read(row.text("names").map_err(Into::into))
+            }
         })
     }
 

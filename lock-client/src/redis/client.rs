@@ -9,7 +9,7 @@ use super::{
     connection::Connection,
     failure::{failed, rejected},
     keys::Keys,
-    names::HeldNames,
+    names,
     reply::{
         self, InvalidReply, StatusReply, remaining_time, token_of_owner, unix_millis, valid_token,
     },
@@ -20,7 +20,8 @@ use super::{
 };
 use crate::{
     backend::{
-        Attempt, Backend, BackendError, BackendFuture, Contention, Ownership, Status, Wakeups,
+        Attempt, Backend, BackendError, BackendFuture, Contention, HeldNames, Ownership, Status,
+        Wakeups,
     },
     clock::Moment,
     terms::Order,
@@ -134,16 +135,6 @@ impl Redis {
     pub fn label(self, label: &str) -> Self {
         let printable = |character: char| if character.is_control() { ' ' } else { character };
         Self { label: label.chars().take(200).map(printable).collect(), ..self }
-    }
-
-    /// Connects, to read the names of the locks that are held and whose names have this prefix. It
-    /// works on a node of Redlock too.
-    ///
-    /// # Errors
-    /// [`BackendError`] if Redis does not answer, or refuses.
-    pub async fn held_names(&self, prefix: &str) -> Result<HeldNames, BackendError> {
-        let connecting = HeldNames::connect(&self.server, self.limits, prefix);
-        connecting.await.map_err(|error| failed(&self.server, &error))
     }
 
     async fn run<T: FromRedisValue>(&self, call: Call) -> Result<T, BackendError> {
@@ -275,6 +266,10 @@ impl Backend for Redis {
             let status = reply::status(name, self.run::<StatusReply>(call).await?);
             status.map_err(|invalid| self.rejected(&invalid))
         })
+    }
+
+    fn held_names(&self, prefix: &str) -> HeldNames {
+        names::held(self.server.clone(), self.limits, prefix)
     }
 
     fn answer_timeout(&self) -> Duration {

@@ -1,6 +1,9 @@
 //! The names of the locks that a Redis holds.
 
+use std::sync::Arc;
+
 use fence::ResourceName;
+use futures_util::stream::try_unfold;
 use redis::{Cmd, RedisResult};
 #[cfg(feature = "cluster")]
 use redis::{
@@ -8,15 +11,34 @@ use redis::{
     cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
 };
 
-use super::{keys::Keys, server::Server, settings::TimeLimits, transport::Transport};
+use super::{
+    failure::failed, keys::Keys, server::Server, settings::TimeLimits, transport::Transport,
+};
+use crate::backend::HeldNames;
 
 /// How many keys one SCAN looks at. Redis does nothing else meanwhile.
 const PAGE: usize = 1_000;
 
-/// The names of the locks that a Redis holds, a page at a time. A name may come twice, and one that
-/// was acquired or released meanwhile may be missing.
-#[derive(Debug)]
-pub struct HeldNames {
+/// Connects, and reads the names that have this prefix, of a Cluster from all primaries.
+pub(super) fn held(server: Arc<Server>, limits: TimeLimits, prefix: &str) -> HeldNames {
+    let pattern = Keys::held_pattern(prefix);
+    Box::pin(try_unfold(None, move |scan| {
+        let (server, pattern) = (server.clone(), pattern.clone());
+        async move {
+            let page = async {
+                let mut scan = match scan {
+                    Some(scan) => scan,
+                    None => Scan::connect(&server, limits, pattern).await?,
+                };
+                Ok(scan.next_page().await?.map(|page| (page, Some(scan))))
+            };
+            page.await.map_err(|error| failed(&server, &error))
+        }
+    }))
+}
+
+/// A scan of all keys.
+struct Scan {
     pattern: String,
     shards: Vec<Shard>,
     /// Where the last of the shards goes on. Those before it are not read yet.
@@ -34,29 +56,18 @@ enum Shard {
     },
 }
 
-impl HeldNames {
-    /// Connects to a Redis, of a Cluster to all primaries.
-    pub(super) async fn connect(
-        server: &Server,
-        limits: TimeLimits,
-        prefix: &str,
-    ) -> RedisResult<Self> {
+impl Scan {
+    async fn connect(server: &Server, limits: TimeLimits, pattern: String) -> RedisResult<Self> {
         let shards = match server.connect(limits).await? {
             Transport::Node(connection) => vec![Shard::Node(connection)],
             #[cfg(feature = "cluster")]
             Transport::Cluster(cluster) => primaries(cluster).await?,
         };
-        Ok(Self { pattern: Keys::held_pattern(prefix), shards, cursor: 0 })
+        Ok(Self { pattern, shards, cursor: 0 })
     }
 
     /// Returns the next page, which may be empty; `None` at the end.
-    ///
-    /// # Errors
-    /// If Redis does not answer, or refuses.
-    ///
-    /// # Cancellation safety
-    /// If this future is dropped, the next call returns the same page.
-    pub async fn next_page(&mut self) -> RedisResult<Option<Vec<ResourceName>>> {
+    async fn next_page(&mut self) -> RedisResult<Option<Vec<ResourceName>>> {
         let Some(shard) = self.shards.last_mut() else { return Ok(None) };
         let mut scan = redis::cmd("SCAN");
         scan.arg(self.cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(PAGE);
@@ -102,11 +113,5 @@ impl Shard {
                 Ok(redis::from_redis_value(answer.await?)?)
             }
         }
-    }
-}
-
-impl std::fmt::Debug for Shard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Shard")
     }
 }

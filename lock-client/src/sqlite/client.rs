@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     backend::{
-        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, Ownership, Status,
-        Wakeups,
+        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldNames,
+        Ownership, Status, Wakeups,
     },
     background::AbortOnDrop,
     clock::Moment,
@@ -22,6 +22,7 @@ use crate::{
         answer::{self, Columns, InvalidAnswer},
         answer_timeout,
         lanes::Lanes,
+        names,
         polling::poll,
         printable, unix_millis,
     },
@@ -165,6 +166,17 @@ impl Backend for Sqlite {
         Box::pin(async move {
             let row = self.fetch(name.as_str(), statements::status(name)).await?;
             self.read(answer::status(&row))
+        })
+    }
+
+    fn held_names(&self, prefix: &str) -> HeldNames {
+        let (client, prefix) = (self.clone(), prefix.to_owned());
+        names::pages(move |after| {
+            let (client, sql) = (client.clone(), statements::held_names(&prefix, &after));
+            async move {
+                let row = client.fetch("names", sql).await?;
+                client.read(row.text("names").map_err(Into::into))
+            }
         })
     }
 

@@ -127,6 +127,21 @@ pub(super) fn status(name: &ResourceName) -> String {
     )
 }
 
+/// Returns the names, each on a line of its own, of up to 100 locks that are held, whose names have
+/// this prefix and follow `after`; null if there are none.
+pub(super) fn held_names(prefix: &str, after: &str) -> String {
+    let (prefix, after) = (text(prefix), text(after));
+    format!(
+        "select group_concat(name, char(10)) as names
+        from (
+            select name from fenced_lock
+            where name > {after} and name >= {prefix}
+                and substr(name, 1, length({prefix})) = {prefix}
+                and holder is not null and expires_at_ms > {NOW}
+            order by name limit 100)"
+    )
+}
+
 fn ownership(name: &ResourceName, holder: &Holder, grant: Token) -> String {
     let (name, holder) = (text(name.as_str()), text(holder.as_str()));
     format!("name = {name} and holder = {holder} and granted = {grant} and expires_at_ms > {NOW}")

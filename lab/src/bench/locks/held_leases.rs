@@ -27,7 +27,7 @@ const AT_ONCE: usize = 100;
 pub struct HoldLeases {
     /// The URL of Redis
     #[arg(long)]
-    redis: String,
+    locks: String,
     #[arg(long)]
     leases: usize,
     #[arg(long)]
@@ -41,7 +41,7 @@ impl HoldLeases {
     /// # Errors
     /// If a lease can't be acquired.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
-        let locks = Locks::new(lock_client::redis::Redis::open(&self.redis)?);
+        let locks = Locks::new(lock_client::redis::Redis::open(&self.locks)?);
         let ttl = Ttl::new(Duration::from_millis(self.ttl_ms))?;
         let mut leases: Vec<Lease> = Vec::new();
         while leases.len() < self.leases {
@@ -93,7 +93,7 @@ impl HeldLeases {
         let ttl = held_for * 2 / 5;
         let folder = TempDir::with_prefix("fenced-")?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["hold-leases", "--redis", &redis.url()]);
+        command.args(["hold-leases", "--locks", &redis.url()]);
         command.args(["--leases", &leases.to_string()]);
         command.args(["--ttl-ms", &ttl.as_millis().to_string()]);
         let mut process = Process::spawn("hold-leases", &command, folder.path())?;

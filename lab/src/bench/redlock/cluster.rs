@@ -113,7 +113,7 @@ impl Cluster {
 /// Initialises the nodes as a cluster, with the same command as a user.
 fn initialise(urls: &[String]) -> anyhow::Result<()> {
     let mut command = lock_client()?.command();
-    command.args(["node", "init"]).args(urls.iter().flat_map(|url| ["--redis", url]));
+    command.args(["node", "init"]).args(urls.iter().flat_map(|url| ["--locks", url]));
     let output = command.output().context("can't run lock-client")?;
     let error = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "the nodes were not initialised: {error}");

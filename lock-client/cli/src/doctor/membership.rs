@@ -31,7 +31,7 @@ pub(super) async fn named_alone(
             "a client that acquires a lock on this node alone holds it while another client holds \
              it on the other nodes, and both may have the same token",
             Cure::advice(
-                "name all nodes of the cluster: --redis once for each, or FENCED_REDIS with spaces \
+                "name all nodes of the cluster: --locks once for each, or FENCED_LOCKS with spaces \
                  between them; if it is no longer a node, delete the key",
             ),
         )
@@ -76,7 +76,7 @@ pub(super) fn not_named() -> Finding {
     Finding::bad(
         Severity::Warning,
         CHECK,
-        "it is a member, and --redis does not name it",
+        "it is a member, and --locks does not name it",
         "a client that starts while too many of the named nodes are down finds no majority",
         Cure::advice("name all members: `lock-client node status` shows them"),
     )

@@ -66,7 +66,7 @@ impl Report {
         Self { verdict, server: None, user: None, is_unchecked: false, findings: vec![finding] }
     }
 
-    /// The report on a server that was not asked, because `--redis` does not name it.
+    /// The report on a server that was not asked, because `--locks` does not name it.
     pub(super) fn unchecked(finding: Finding) -> Self {
         Self { is_unchecked: true, ..Self::unreachable(finding) }
     }
@@ -75,7 +75,7 @@ impl Report {
         let server = self.server.as_deref().unwrap_or("a server that does not report its version");
         match &self.user {
             Some(user) => format!("{server}, as user {user}"),
-            None if self.is_unchecked => "not checked, because --redis does not name it".to_owned(),
+            None if self.is_unchecked => "not checked, because --locks does not name it".to_owned(),
             None => "a server that does not answer".to_owned(),
         }
     }

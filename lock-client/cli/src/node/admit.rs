@@ -33,7 +33,7 @@ pub(crate) struct Admit {
     #[command(flatten)]
     nodes: LockService,
 
-    /// The node to admit: one of those that --redis names; its password may be left out
+    /// The node to admit: one of those that --locks names; its password may be left out
     #[arg(long, value_name = "URL", conflicts_with = "watch")]
     node: Option<String>,
 

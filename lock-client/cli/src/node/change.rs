@@ -22,7 +22,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) const HELP: &str = "\
 Replaces members (--remove OLD --add NEW), or makes three nodes five (--add NEW --add NEW). There \
-can't be fewer members than before, and their number is odd. --redis names the present members; a \
+can't be fewer members than before, and their number is odd. --locks names the present members; a \
 majority of them must answer. An added node is one Redis with nothing of another cluster.
 
 First, the old members decide on the change; each that accepts it refuses votes in the old epoch. \
@@ -34,7 +34,7 @@ end the command. If it was interrupted, run it again, or let node admit --watch 
 A lease continues if it stands on a majority of the new members. One that stands on two of three \
 nodes may end when three become five.
 
-Clients follow the change by themselves. Change their --redis, too, before so many of the old \
+Clients follow the change by themselves. Change their --locks, too, before so many of the old \
 members are gone that a new client finds no majority.
 
 A removed node that was down may come back: the others refuse what it votes for. If two operators \

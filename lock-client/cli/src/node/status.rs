@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub(super) const HELP: &str = "\
-Prints a table: a line for each member of the cluster, and for each node that --redis names and that \
+Prints a table: a line for each member of the cluster, and for each node that --locks names and that \
 is no member; then one for the cluster. A node's state is one of these:
   voting         it may vote
   restarted      it restarted, and may have lost its counters: see node admit
@@ -34,7 +34,7 @@ not-on-rewrite, every-second, whenever, snapshots, nothing, or unseen.
 With --json, each node is an object on a line, and the cluster is the last.
 
 The exit code is 0 if all members may vote, 81 if a majority may, but not all, and 69 if no \
-majority may. A --redis that names too few members, or other servers, does not change it.";
+majority may. A --locks that names too few members, or other servers, does not change it.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Status {
@@ -101,7 +101,7 @@ fn text(seen: &Inspection) -> String {
         text += &format!("\n{node}: {reason}\n");
     }
     for View { node, .. } in seen.nodes.iter().filter(|view| !view.is_named) {
-        text += &format!("\n{node}: it is a member, and --redis does not name it\n");
+        text += &format!("\n{node}: it is a member, and --locks does not name it\n");
     }
     let cluster = &seen.cluster;
     let name = cluster.cluster.as_deref().unwrap_or("none");

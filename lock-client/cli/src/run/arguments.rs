@@ -20,7 +20,7 @@ and all processes that it has started have ended. The command has these environm
   FENCING_DEADLINE_MS    when the first grant ends, in Unix time
   FENCING_LOCK_SERVICE   the servers that keep the lock, without a password
   FENCING_OUTER          the leases of outer runs of other locks, as JSON
-  FENCED_REDIS           the Redis, unless its URL has a password
+  FENCED_LOCKS           the lock service, unless its URL has a password
 
 The token is what protects: send it with every write, to a storage that checks it. When the lease \
 is lost, run also ends the command, but that may come too late: if this process or the whole \
@@ -54,8 +54,8 @@ is a set-user-ID program). The processes that it has started live on, without th
 
 Within the command, run with the same NAME runs its command at once, under the lock that is \
 already held. If that lock was lost, it runs nothing, and its exit code is 79. This works through \
-runs of other locks too; FENCING_OUTER passes on their leases. The same NAME on another Redis is \
-another lock.
+runs of other locks too; FENCING_OUTER passes on their leases. The same NAME in another lock \
+service is another lock.
 
 While run waits for the lock, a terminal shows who holds it, for how long, and how many clients \
 wait before.

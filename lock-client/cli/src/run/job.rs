@@ -14,7 +14,7 @@ use super::{
     witness::Witness,
 };
 use crate::{
-    environment::{LeaseRecord, OuterLeases, set_redis},
+    environment::{LeaseRecord, OuterLeases, set_locks},
     failure::Failure,
     signals::Signals,
 };
@@ -29,8 +29,8 @@ pub(super) struct Job<'a> {
     pub(super) grace: Duration,
     /// The arguments of this process before the command's own.
     pub(super) leading: &'a [OsString],
-    /// The URLs of the lock service.
-    pub(super) urls: Vec<&'a str>,
+    /// The URLs of the lock service; `None` if one contains a password.
+    pub(super) urls: Option<String>,
     /// The leases of outer `run`s with other names.
     pub(super) outer: OuterLeases,
     pub(super) reporter: Reporter,
@@ -54,7 +54,7 @@ impl Job<'_> {
         let child = Child::spawn(command, leading, descendants, |environment| {
             lease.set_variables(environment);
             outer.set_variable(environment);
-            set_redis(environment, urls);
+            set_locks(environment, urls.as_deref());
         });
         match child {
             Ok(child) => {

@@ -25,7 +25,7 @@ pub(super) async fn run(arguments: &Run, locks: &Locks, mut job: Job<'_>) -> Res
     let Some(lease) = acquire_unless_skipped(arguments, locks, &mut job).await? else {
         return Ok(());
     };
-    let Ok(record) = LeaseRecord::new(&lease, &arguments.lock_service) else {
+    let Ok(record) = LeaseRecord::new(&lease, &arguments.lock_service, locks) else {
         job.reporter.lost(&arguments.name, Reason::Expired);
         release(lease, &mut job.reporter).await;
         return Err(LEASE_LOST);

@@ -18,29 +18,29 @@ async fn redis_that_does_not_answer_is_69() {
             "no answer from Redis at primary locks of the Sentinels 127.0.0.1:1",
         ),
     ] {
-        let output = doctor(&["--redis", &url]).await;
+        let output = doctor(&["--locks", &url]).await;
         assert_fails(&output, 69, reason);
         assert!(!format!("{output:?}").contains("secret"), "{output:?}");
     }
     let url = redis.url_as("default", "secret");
-    assert_eq!(doctor(&["--redis", &url]).await.status.code(), Some(1), "nothing is kept on disk");
+    assert_eq!(doctor(&["--locks", &url]).await.status.code(), Some(1), "nothing is kept on disk");
     redis.process().pause().await.unwrap();
-    assert_fails(&doctor(&["--redis", &url]).await, 69, "no answer from Redis");
+    assert_fails(&doctor(&["--locks", &url]).await, 69, "no answer from Redis");
     redis.process().kill().unwrap();
-    assert_fails(&doctor(&["--redis", &url]).await, 69, "no answer from Redis");
+    assert_fails(&doctor(&["--locks", &url]).await, 69, "no answer from Redis");
 }
 
 #[tokio::test]
 async fn wrong_usage_of_the_doctor_is_64() {
-    assert_fails(&doctor(&[]).await, 64, "--redis");
-    assert_fails(&doctor(&["--redis", "nonsense"]).await, 64, "not a usable Redis URL");
-    assert_fails(&doctor(&["--redis", "redis://127.0.0.1:1", "--loudly"]).await, 64, "--loudly");
+    assert_fails(&doctor(&[]).await, 64, "--locks");
+    assert_fails(&doctor(&["--locks", "nonsense"]).await, 64, "begins with its scheme");
+    assert_fails(&doctor(&["--locks", "redis://127.0.0.1:1", "--loudly"]).await, 64, "--loudly");
 }
 
 #[tokio::test]
 async fn text_shows_cures_and_no_password() {
     let redis = Redis::start_with(&["--requirepass", "open-sesame"]).await.unwrap();
-    let output = doctor(&["--redis", &redis.url_as("default", "open-sesame")]).await;
+    let output = doctor(&["--locks", &redis.url_as("default", "open-sesame")]).await;
     let text = String::from_utf8(output.stdout).unwrap();
     for line in [
         "as user default",

@@ -72,7 +72,7 @@ async fn unseen_danger_to_tokens_is_not_ok() {
             report.assert_finds(check, severity, "could not be seen: NOPERM");
         }
         assert_eq!(report.document["verdict"], "unseen");
-        let text = doctor(&["--redis", &url]).await;
+        let text = doctor(&["--locks", &url]).await;
         let conclusion = "\ncould not check whether a token can be lost\n";
         assert!(String::from_utf8(text.stdout).unwrap().ends_with(conclusion));
     }

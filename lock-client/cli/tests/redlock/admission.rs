@@ -100,7 +100,7 @@ async fn promoted_replica_has_no_vote() {
     replica.catch_up(&nodes.0[0]).await.unwrap();
     replica.promote().await.unwrap();
     let urls = [replica.redis().url(), nodes.0[1].url(), nodes.0[2].url()].join(" ");
-    let output = lock_client(&["node", "status", "--json", "--redis", &urls]).await;
+    let output = lock_client(&["node", "status", "--json", "--locks", &urls]).await;
     let address = replica.redis().url().split_once("://").unwrap().1.to_owned();
     let lines = events(&output);
     let replica = lines.iter().find(|line| line["node"] == address).unwrap();
@@ -159,7 +159,7 @@ async fn admission(nodes: &Nodes) -> (Process, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let (urls, node) = (nodes.urls().join(" "), nodes.0[0].url());
     let mut command = without_terminal(LOCK_CLIENT);
-    command.args(["node", "admit", "--redis", &urls, "--node", &node]);
+    command.args(["node", "admit", "--locks", &urls, "--node", &node]);
     let admission = Process::spawn("admit", &command, folder.path()).unwrap();
     let stderr = || std::fs::read_to_string(folder.path().join("admit.stderr"));
     until(PATIENCE, || Ok(stderr()?.contains("waiting "))).await.unwrap();

@@ -15,7 +15,7 @@ use crate::programs::LOCK_CLIENT;
 async fn nodes(number: usize, max_ttl: &str) -> Nodes {
     let nodes = Nodes::start(number, &[]).await;
     let urls = urls(&nodes, &[0, 1, 2]);
-    let started = lock_client(&["node", "init", "--redis", &urls, "--max-ttl", max_ttl]).await;
+    let started = lock_client(&["node", "init", "--locks", &urls, "--max-ttl", max_ttl]).await;
     assert!(started.status.success(), "{started:?}");
     nodes
 }
@@ -32,7 +32,7 @@ async fn node(
     more: &[&str],
 ) -> std::process::Output {
     let urls = urls(nodes, which);
-    lock_client(&[&["node", command, "--redis", &urls], more].concat()).await
+    lock_client(&[&["node", command, "--locks", &urls], more].concat()).await
 }
 
 /// The states that `node status` prints, and the cluster.
@@ -66,10 +66,10 @@ async fn member_is_replaced_and_the_old_list_is_reported() {
     assert!(text.contains("in epoch 2: 3 of 3 nodes may vote"), "{text}");
     assert!(text.contains("it is no member any more"), "{text}");
 
-    let doctor = lock_client(&["doctor", "--redis", &urls(&nodes, &[0, 1, 2])]).await;
+    let doctor = lock_client(&["doctor", "--locks", &urls(&nodes, &[0, 1, 2])]).await;
     let report = String::from_utf8(doctor.stdout).unwrap();
-    assert!(report.contains("it is a member, and --redis does not name it"), "{report}");
-    assert!(report.contains(": not checked, because --redis does not name it\n"), "{report}");
+    assert!(report.contains("it is a member, and --locks does not name it"), "{report}");
+    assert!(report.contains(": not checked, because --locks does not name it\n"), "{report}");
     assert!(!report.contains("a server that does not answer"), "{report}");
     assert!(report.contains("it has no vote: it is no member any more"), "{report}");
     let admitted = node(&nodes, "admit", &[0, 2, 3], &["--node", &one]).await;
@@ -82,7 +82,7 @@ async fn held_lock_outlasts_a_replacement_and_growth() {
     let folder = TempDir::new().unwrap();
     let mut run = without_terminal(LOCK_CLIENT);
     let script = "echo $FENCING_TOKEN; cat";
-    run.args(["run", "r", "--ttl", "1s", "--redis", &urls(&nodes, &[0, 1, 2])]);
+    run.args(["run", "r", "--ttl", "1s", "--locks", &urls(&nodes, &[0, 1, 2])]);
     run.args(["--", "sh", "-c", script]);
     let mut run = Process::spawn("run", &run, folder.path()).unwrap();
     let token = run.line(PATIENCE).await.unwrap();
@@ -96,7 +96,7 @@ async fn held_lock_outlasts_a_replacement_and_growth() {
         // The lease joins the new members with its renewals.
         let joined = async || {
             let urls = urls(&nodes, &members);
-            let [status] = events(&lock_client(&["status", "r", "--redis", &urls]).await)
+            let [status] = events(&lock_client(&["status", "r", "--locks", &urls]).await)
                 .try_into()
                 .map_err(|lines| anyhow::anyhow!("{lines:?}"))?;
             assert_eq!(status["held"], true, "{status}");
@@ -108,7 +108,7 @@ async fn held_lock_outlasts_a_replacement_and_growth() {
     }
     assert!(!run.has_ended().unwrap(), "the lease continues: {:?}", run.stderr());
     let urls = urls(&nodes, &[0, 2, 3]);
-    let status = events(&lock_client(&["status", "r", "--redis", &urls]).await).remove(0);
+    let status = events(&lock_client(&["status", "r", "--locks", &urls]).await).remove(0);
     assert_eq!((&status["held"], &status["nodes"]), (&json!(true), &json!(5)), "token {token}");
     run.signal(Signal::TERM).unwrap();
 }
@@ -123,7 +123,7 @@ async fn member_that_hangs_is_replaced() {
     let mut change = without_terminal(LOCK_CLIENT);
     // Long enough for a look to last longer than the pause after it.
     change.args(["node", "change", "--answer-timeout", "300ms"]);
-    change.args(["--redis", &urls(&nodes, &[0, 1, 2]), "--remove", &one, "--add", &three]);
+    change.args(["--locks", &urls(&nodes, &[0, 1, 2]), "--remove", &one, "--add", &three]);
     let mut change = Process::spawn("change", &change, folder.path()).unwrap();
     let code = change.exit(PATIENCE).await.map(|status| status.code());
     assert_eq!(code.ok().flatten(), Some(0), "{:?}", change.stderr());
@@ -136,7 +136,7 @@ async fn change_ends_while_a_watcher_runs() {
     let nodes = nodes(4, TTL).await;
     let folder = TempDir::new().unwrap();
     let mut watch = without_terminal(LOCK_CLIENT);
-    watch.args(["node", "admit", "--watch", "--redis", &urls(&nodes, &[0, 1, 2])]);
+    watch.args(["node", "admit", "--watch", "--locks", &urls(&nodes, &[0, 1, 2])]);
     let watch = Process::spawn("watch", &watch, folder.path()).unwrap();
     let mut members = vec![0, 1, 2];
     for spare in [3, 0, 1, 2] {
@@ -197,7 +197,7 @@ async fn change_that_was_interrupted_is_finished_by_the_watcher() {
     let folder = TempDir::new().unwrap();
     let [three, four] = [3, 4].map(|node| nodes.0[node].url());
     let mut change = without_terminal(LOCK_CLIENT);
-    change.args(["node", "change", "--redis", &urls(&nodes, &[0, 1, 2])]);
+    change.args(["node", "change", "--locks", &urls(&nodes, &[0, 1, 2])]);
     change.args(["--add", &three, "--add", &four]);
     let mut change = Process::spawn("change", &change, folder.path()).unwrap();
     let waits = || Ok(change.stderr()?.contains("earlier locks have expired"));
@@ -209,7 +209,7 @@ async fn change_that_was_interrupted_is_finished_by_the_watcher() {
     assert_eq!(cluster["epoch"], 2);
 
     let mut watch = without_terminal(LOCK_CLIENT);
-    watch.args(["node", "admit", "--watch", "--redis", &urls(&nodes, &[0, 1, 2])]);
+    watch.args(["node", "admit", "--watch", "--locks", &urls(&nodes, &[0, 1, 2])]);
     let mut watch = Process::spawn("watch", &watch, folder.path()).unwrap();
     for _ in 0..2 {
         watch.line(PATIENCE).await.unwrap();
@@ -234,12 +234,12 @@ async fn server_that_was_never_a_member_is_marked() {
     let address = |node: usize| nodes.0[node].url().split_once("://").unwrap().1.to_owned();
     for (node, mark) in [
         (3, "it is no member; `lock-client node change` adds it"),
-        (2, "it is a member, and --redis does not name it"),
+        (2, "it is a member, and --locks does not name it"),
     ] {
         assert!(text.contains(&format!("\n{}: {mark}\n", address(node))), "{text}");
     }
     assert_eq!(text.matches("does not name it").count(), 1, "{text}");
-    let doctor = lock_client(&["doctor", "--redis", &urls(&nodes, &named)]).await;
+    let doctor = lock_client(&["doctor", "--locks", &urls(&nodes, &named)]).await;
     let report = String::from_utf8(doctor.stdout).unwrap();
     assert!(report.contains("it is no member; `lock-client node change` adds it"), "{report}");
     assert!(!report.contains("node init") && !report.contains("node admit"), "{report}");

@@ -16,7 +16,7 @@ async fn with(urls: &[String], arguments: &[&str]) -> std::process::Output {
     let (subcommand, others) = arguments.split_first().unwrap();
     let mut command = command(&[subcommand]);
     for url in urls {
-        command.args(["--redis", url]);
+        command.args(["--locks", url]);
     }
     command.args(others);
     output(command).await
@@ -38,7 +38,7 @@ async fn inner_runs_find_the_nodes_and_the_lock_of_the_outer_run() {
         "$0" status r
         "$0" run r2 --no-wait -- "$0" run r -- sh -c 'echo $FENCING_TOKEN'"#;
     let mut command = command(&["run", "r", "--", "sh", "-c", script]);
-    command.arg(lock_client).env("FENCED_REDIS", format!("{} ", cluster.urls().join(" ")));
+    command.arg(lock_client).env("FENCED_LOCKS", format!("{} ", cluster.urls().join(" ")));
     let output = output(command).await;
     let printed = String::from_utf8(output.stdout).unwrap();
     let [first, second, status, third] = printed.lines().collect::<Vec<_>>().try_into().unwrap();
@@ -121,7 +121,7 @@ async fn wrong_nodes_are_rejected_with_the_reason() {
     let one_is_up = [&urls[..1], &nowhere].concat();
     let long = with(&one_is_up, &["run", "r", "--ttl", "11m", "--", "true"]).await;
     assert_failed(&long, 64, "the request is invalid: the ttl of 11m is longer");
-    let commas = ["run", "r", "--redis", &urls.join(","), "--", "true"]
+    let commas = ["run", "r", "--locks", &urls.join(","), "--", "true"]
         .map(|word| word.replace("redis+unix", "redis"));
     assert_failed(
         &lock_client(&commas.each_ref().map(String::as_str)).await,
@@ -142,7 +142,7 @@ async fn command_is_ended_when_the_majority_is_gone() {
     let mut cluster = cluster_of(3).await;
     let mut run = Command::new(LOCK_CLIENT);
     run.args(["run", "r", "--ttl", "1s", "--", "sleep", "60"]);
-    run.env("FENCED_REDIS", cluster.urls().join(" "));
+    run.env("FENCED_LOCKS", cluster.urls().join(" "));
     let running = tokio::spawn(output(run));
     crate::cluster::until_equal(cluster.nodes(), LOCK).await;
     for node in &mut cluster.nodes_mut()[1..] {
@@ -159,7 +159,7 @@ async fn run_reports_no_loss_that_is_not_certain() {
         let folder = tempfile::tempdir().unwrap();
         let mut command = without_terminal(LOCK_CLIENT);
         command.args(["run", "r", "--ttl", "60s", "--", "sh", "-c", "echo; read line"]);
-        command.env("FENCED_REDIS", cluster.urls().join(" "));
+        command.env("FENCED_LOCKS", cluster.urls().join(" "));
         let mut run = Process::spawn("run", &command, folder.path()).unwrap();
         run.line(PATIENCE).await.unwrap();
         crate::cluster::until_equal(cluster.nodes(), LOCK).await;

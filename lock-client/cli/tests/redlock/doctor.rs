@@ -15,7 +15,7 @@ struct Report {
 }
 
 async fn examine(urls: &[String]) -> Report {
-    let output = lock_client(&["doctor", "--json", "--redis", &urls.join(" ")]).await;
+    let output = lock_client(&["doctor", "--json", "--locks", &urls.join(" ")]).await;
     let parsed = serde_json::from_slice(&output.stdout);
     let document = parsed.unwrap_or_else(|error| panic!("{error}: {output:?}"));
     Report { document, code: output.status.code().unwrap() }
@@ -61,7 +61,7 @@ async fn cluster_that_loses_nothing_is_ok_and_is_left_unchanged() {
     for node in &nodes.0 {
         assert_eq!(node.command::<Vec<String>>(&["KEYS", "*"]).await.unwrap(), ["fenced:node"]);
     }
-    let text = lock_client(&["doctor", "--redis", &urls.join(" ")]).await;
+    let text = lock_client(&["doctor", "--locks", &urls.join(" ")]).await;
     let text = String::from_utf8(text.stdout).unwrap();
     let member = "\nok          membership: it may vote, until it restarts\n";
     assert_eq!(text.matches(member).count(), 3, "{text}");
@@ -74,7 +74,7 @@ async fn cluster_that_loses_nothing_is_ok_and_is_left_unchanged() {
     alone.assert(1, &["all token-loss membership", "all unusable locking"]);
     let four = [&urls[..], &urls[..1]].concat().join(" ");
     assert_failed(
-        &lock_client(&["doctor", "--redis", &four]).await,
+        &lock_client(&["doctor", "--locks", &four]).await,
         64,
         "an odd number of nodes, 3 or 5",
     );

@@ -33,7 +33,7 @@ impl Run {
     async fn start(nodes: &Nodes) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = without_terminal(LOCK_CLIENT);
-        command.args(["run", "r", "--ttl", TTL, "--redis", &nodes.urls().join(" ")]);
+        command.args(["run", "r", "--ttl", TTL, "--locks", &nodes.urls().join(" ")]);
         let script = r#"echo $FENCING_TOKEN; read line; "$0" run r -- sh -c 'echo $FENCING_TOKEN'"#;
         command.args(["--", "sh", "-c", script, LOCK_CLIENT]);
         let mut process = Process::spawn("run", &command, folder.path()).unwrap();
@@ -49,7 +49,7 @@ impl Run {
 
     /// On how many nodes the lease stands.
     async fn nodes(&self, nodes: &Nodes) -> usize {
-        let output = lock_client(&["status", "r", "--redis", &nodes.urls().join(" ")]).await;
+        let output = lock_client(&["status", "r", "--locks", &nodes.urls().join(" ")]).await;
         let [status] = events(&output).try_into().unwrap();
         assert_eq!(status["held"], true, "{status}; {}", self.process.stderr().unwrap());
         assert!(status["token"].as_u64().unwrap() >= self.token, "{status}");

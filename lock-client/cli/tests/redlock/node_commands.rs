@@ -11,7 +11,7 @@ use crate::command::{assert_failed, events, lock_client};
 const INIT: [&str; 3] = ["init", "--max-ttl", TTL];
 
 async fn init(urls: &[String]) -> Output {
-    lock_client(&["node", "init", "--max-ttl", TTL, "--redis", &urls.join(" ")]).await
+    lock_client(&["node", "init", "--max-ttl", TTL, "--locks", &urls.join(" ")]).await
 }
 
 async fn record(node: &Redis, fields: &[&str]) {
@@ -208,10 +208,10 @@ async fn operator_needs_few_permissions() {
     nodes.0[0].command::<()>(&["HSET", "fenced:node", "run_id", "another"]).await.unwrap();
     nodes.0[0].command::<()>(&["DEL", "fenced:{r}:token"]).await.unwrap();
     let urls = urls.join(" ");
-    let admit = ["node", "admit", "--redis", &urls, "--node", &nodes.0[0].url()];
+    let admit = ["node", "admit", "--locks", &urls, "--node", &nodes.0[0].url()];
     let done = lock_client(&admit).await;
     assert!(done.status.success(), "{done:?}");
-    let done = lock_client(&["node", "status", "--redis", &urls]).await;
+    let done = lock_client(&["node", "status", "--locks", &urls]).await;
     assert!(done.status.success(), "{done:?}");
     assert_eq!(nodes.counter(0).await, Some(7));
 }

@@ -57,7 +57,7 @@ impl Nodes {
     /// Runs `lock-client node` to its end.
     pub(super) async fn command(&self, arguments: &[&str]) -> Output {
         let urls = self.urls().join(" ");
-        lock_client(&[&["node", arguments[0], "--redis", &urls], &arguments[1..]].concat()).await
+        lock_client(&[&["node", arguments[0], "--locks", &urls], &arguments[1..]].concat()).await
     }
 
     pub(super) async fn admit(&self, node: usize) -> Output {

@@ -34,7 +34,7 @@ impl Watch {
     fn start_at(urls: &[String]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = without_terminal(LOCK_CLIENT);
-        command.args(["node", "admit", "--watch", "--redis", &urls.join(" ")]);
+        command.args(["node", "admit", "--watch", "--locks", &urls.join(" ")]);
         command.env("RUST_LOG", "trace");
         Self { process: Process::spawn("watch", &command, folder.path()).unwrap(), _folder: folder }
     }
@@ -227,7 +227,7 @@ async fn service_prints_no_password() {
         nodes.0.iter().map(|node| node.url_as("default", password)).collect()
     };
     let (right, wrong) = (urls("opensesame"), urls("shibboleth"));
-    let init = ["node", "init", "--max-ttl", "500ms", "--redis", &right.join(" ")];
+    let init = ["node", "init", "--max-ttl", "500ms", "--locks", &right.join(" ")];
     assert!(lock_client(&init).await.status.success());
     let mut watch = Watch::start_at(&right);
     nodes.0[0].restart().await.unwrap();

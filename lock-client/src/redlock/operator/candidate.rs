@@ -168,7 +168,7 @@ pub(super) fn not_a_member(address: &str, epoch: Option<&Epoch>) -> OperatorErro
              place of another, run `lock-client node change`",
             epoch.members.join(", ")
         ),
-        None => format!("{address} is none of the nodes of --redis: name it there, too"),
+        None => format!("{address} is none of the nodes of --locks: name it there, too"),
     })
 }
 

@@ -1,0 +1,171 @@
+//! What a lock service is known by to other processes: its identity, and the URLs that they use.
+
+use std::{env, fs, path::Path};
+
+use ::redis::IntoConnectionInfo;
+use lock_client::{Locks, redis::has_password};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+use super::service::Service;
+
+impl Service<'_> {
+    /// The servers, sorted, without users and passwords.
+    pub(super) fn identity(&self, locks: &Locks) -> String {
+        match self {
+            Self::Redis(url) => redis_server(url),
+            Self::Redlock(urls) => {
+                sorted(urls.iter().map(|url| redis_server(url)).collect()).join(" ")
+            }
+            Self::Etcd(_) => {
+                let address = locks.address();
+                let members = address.trim_start_matches("etcd ").split(',').collect();
+                format!("etcd://{}", sorted(members).join(","))
+            }
+            // The environment may have a part of the address.
+            Self::Postgres(_) | Self::MariaDb(_) => locks.address(),
+            Self::Sqlite(_) => {
+                let address = locks.address();
+                let file = address.trim_start_matches("sqlite:");
+                match fs::canonicalize(file) {
+                    Ok(path) => format!("sqlite:{}", path.display()),
+                    Err(_) => address,
+                }
+            }
+        }
+    }
+
+    /// The URLs for a process within this one, which may have another working directory; `None` if one
+    /// contains a password.
+    pub(super) fn urls_without_password(&self) -> Option<String> {
+        match self {
+            Self::Redis(url) => (!has_password(url)).then(|| (*url).to_owned()),
+            Self::Redlock(urls) => {
+                (!urls.iter().any(|url| has_password(url))).then(|| urls.join(" "))
+            }
+            Self::Etcd(url) | Self::Postgres(url) | Self::MariaDb(url) => {
+                (!may_have_password(url)).then(|| (*url).to_owned())
+            }
+            Self::Sqlite(url) => Some(absolute(url)),
+        }
+    }
+}
+
+/// Whether there is a password before an `@`, or in a setting.
+fn may_have_password(url: &str) -> bool {
+    let (_, rest) = url.split_once("://").unwrap_or_default();
+    let (user, _) = rest.rsplit_once('@').unwrap_or_default();
+    let (_, settings) = rest.split_once('?').unwrap_or_default();
+    let names = settings.split('&').filter_map(|setting| setting.split('=').next());
+    let mut names = names.map(|name| percent_decode_str(name).decode_utf8_lossy());
+    user.contains(':') || names.any(|name| name.contains("pass"))
+}
+
+/// The URL of an SQLite file, from the root.
+fn absolute(url: &str) -> String {
+    let file = url.trim_start_matches("sqlite:").trim_start_matches("//");
+    let folder = match env::current_dir() {
+        Ok(folder) if !Path::new(file).is_absolute() => folder,
+        _ => return url.to_owned(),
+    };
+    let encoded = folder
+        .iter()
+        .map(|part| utf8_percent_encode(&part.to_string_lossy(), NON_ALPHANUMERIC).to_string());
+    let folder = encoded.skip(1).collect::<Vec<_>>().join("/");
+    format!("sqlite:/{folder}/{file}")
+}
+
+/// The server or servers that a URL names, without the user and the password.
+fn redis_server(url: &str) -> String {
+    match url.into_connection_info() {
+        Ok(info) => format!("{}/{}", info.addr(), info.redis_settings().db()),
+        // Sentinels, or the nodes of a Cluster.
+        Err(_) => {
+            let (_, rest) = url.split_once("://").unwrap_or_default();
+            // The settings may have a password.
+            let rest = rest.split('?').next().unwrap_or_default();
+            let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+            let hosts = hosts.rsplit('@').next().unwrap_or_default();
+            format!("{}/{path}", sorted(hosts.split(',').collect()).join(","))
+        }
+    }
+}
+
+fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
+    all.sort_unstable();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::LockService, *};
+
+    fn with_service<T>(urls: &str, work: impl FnOnce(&Service<'_>, &Locks) -> T) -> T {
+        let named = LockService { locks: vec![urls.to_owned()], ..LockService::default() };
+        let locks = named.locks().unwrap();
+        work(&named.service().unwrap(), &locks)
+    }
+
+    #[test]
+    fn identity_has_no_password_and_no_order() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().canonicalize().unwrap();
+        let (url, file) =
+            (format!("sqlite://{}?mode=rw", path.display()), format!("sqlite:{}", path.display()));
+        for (urls, identity) in [
+            ("redis://user:secret@host/3", "host:6379/3"),
+            ("redis+unix:///tmp/redis.sock?db=1&pass=secret", "/tmp/redis.sock/1"),
+            ("redis+sentinel://u:secret@s2,s1:7/locks/3", "s1:7,s2/locks/3"),
+            ("redis+cluster://:secret@n1:7000,n2", "n1:7000,n2/"),
+            ("redis+sentinel://s1/locks?sentinel-password=secret", "s1/locks"),
+            ("redis://n2 redis://:secret@n1 redis://n3", "n1:6379/0 n2:6379/0 n3:6379/0"),
+            ("etcd://u:secret@n2,n1:7", "etcd://n1:7,n2:2379"),
+            ("postgres://u:secret@host/locks", "postgres://host:5432/locks"),
+            ("postgres://u@h/locks?host=/run/pg&password=secret", "postgres:///run/pg:5432/locks"),
+            ("mariadb://u:secret@host/locks", "mariadb://host:3306/locks"),
+            (&url, &file),
+        ] {
+            with_service(urls, |service, locks| {
+                assert_eq!(service.identity(locks), identity, "{urls}");
+            });
+        }
+    }
+
+    #[test]
+    fn no_password_is_passed_on() {
+        for urls in [
+            "redis://:secret@n1",
+            "redis://n1 redis://:secret@n2 redis://n3",
+            "etcd://u:secret@n1,n2",
+            "postgres://u:secret@host/locks",
+            "postgres://u@host/locks?password=secret",
+            "postgres://u@host/locks?p%61ssword=secret",
+            "mysql://u:sec%40ret@host/locks",
+        ] {
+            with_service(urls, |service, _| {
+                assert_eq!(service.urls_without_password(), None, "{urls}");
+            });
+        }
+        for urls in [
+            "redis://n1",
+            "redis://n1 redis://n2 redis://n3",
+            "etcd://n1:2379,n2",
+            "postgres://u@host:5432/locks?sslrootcert=%2Fetc%2Fpass.pem",
+            "mariadb://host/locks?socket=/run/a@b/mysqld.sock",
+            "sqlite:/var/lib/a:b@c.db?mode=rwc",
+        ] {
+            with_service(urls, |service, _| {
+                assert_eq!(service.urls_without_password().as_deref(), Some(urls));
+            });
+        }
+    }
+
+    #[test]
+    fn file_is_passed_on_from_the_root() {
+        let folder = env::current_dir().unwrap();
+        let passed_on = absolute("sqlite://a/locks.db?mode=rw");
+        let encoded = passed_on.strip_prefix("sqlite:").unwrap();
+        let decoded = percent_decode_str(encoded).decode_utf8().unwrap();
+        assert_eq!(decoded, format!("{}/a/locks.db?mode=rw", folder.display()));
+        assert!(!encoded.contains(' '), "spaces separate URLs");
+    }
+}
