@@ -79,15 +79,26 @@ impl Membership {
         if ttl.as_millis() > self.epoch.max_ttl_ms { String::new() } else { self.vote() }
     }
 
+    /// Whether the node is a member of its epoch. A node that a change has removed names the new
+    /// members, but has no vote among them.
+    pub(super) fn is_member(&self) -> bool {
+        self.epoch.has_member(&self.address)
+    }
+
     /// Reads a node's membership.
     ///
     /// # Errors
-    /// If the node may not vote in any epoch.
+    /// If the process takes part in no epoch.
     pub(super) async fn read(connection: &mut impl ConnectionLike) -> Result<Self, NodeError> {
         let run_id = read_run_id(connection).await?;
         let record = Record::read(connection).await?;
         match (Standing::determine(&run_id, record.as_ref(), None), record) {
             (Standing::Voting, Some(Record { address, epoch, .. })) => {
+                Ok(Self { run_id, address, epoch })
+            }
+            (Standing::Removed, Some(Record { address, epoch, admitted, .. }))
+                if admitted.as_ref() == Some(&run_id) =>
+            {
                 Ok(Self { run_id, address, epoch })
             }
             (standing, _) => Err(NodeError::NoVote(standing.reason().to_owned())),
@@ -96,23 +107,22 @@ impl Membership {
 }
 
 impl Standing {
-    /// Compares a process with its node's record, and the record with the current epoch, if that is
-    /// known.
+    /// Compares a process with its node's record, and the record with the current epoch. If that is
+    /// not known, the epoch in the record counts.
     pub(super) fn determine(
         run_id: &str,
         record: Option<&Record>,
         current: Option<&Epoch>,
     ) -> Self {
         let Some(record) = record else { return Self::NoCluster };
-        if let Some(current) = current {
-            if record.epoch.cluster != current.cluster {
-                return Self::OtherCluster;
-            }
-            if !current.has_member(&record.address) {
-                return Self::Removed;
-            }
+        let current = current.unwrap_or(&record.epoch);
+        if record.epoch.cluster != current.cluster {
+            return Self::OtherCluster;
         }
-        let is_current = current.is_none_or(|current| record.epoch.change == current.change);
+        if !current.has_member(&record.address) {
+            return Self::Removed;
+        }
+        let is_current = record.epoch.change == current.change;
         match &record.admitted {
             Some(admitted) if admitted == run_id && is_current => Self::Voting,
             Some(admitted) if admitted == run_id => Self::OtherEpoch,
@@ -136,7 +146,9 @@ impl Standing {
                 "it votes in another epoch than most members: `lock-client node admit --watch` \
                  finishes the change that it has missed"
             }
-            Self::Removed => "it is no member any more: stop it, and name the new members",
+            Self::Removed => {
+                "it is no member any more: name the new members, and stop it when they vote"
+            }
             Self::OtherCluster => {
                 "it belongs to another cluster: name all nodes of one cluster, and no others"
             }

@@ -71,7 +71,7 @@ impl Client {
                 let majorities = config.majorities(change);
                 steps.extend(majorities.map(|nodes| ClientStep::AcquireAtomically(change, nodes)));
             } else {
-                let asked = config.members(change);
+                let asked = config.asked(change);
                 let asked = asked.iter().filter(|id| self.has_vote(config, state, change, *id));
                 steps.extend(asked.map(|id| ClientStep::Grant(change, id)));
             }
@@ -81,7 +81,7 @@ impl Client {
     fn add_round_steps(&self, config: &Config, state: &State, steps: &mut Vec<ClientStep>) {
         steps.push(ClientStep::End);
         let change = self.change;
-        let members = config.members(change);
+        let members = config.asked(change);
         let voters = members.iter().filter(|id| self.has_vote(config, state, change, *id));
         if self.token == 0 {
             let tokens = 1..=config.highest_counter;
@@ -114,7 +114,7 @@ impl Client {
         let changes = state.known_changes(config);
         let useful = changes.filter(|change| self.may_renew_under(config, state, *change));
         steps.extend(useful.map(ClientStep::StartRenewal));
-        for id in config.members(self.change).iter() {
+        for id in config.asked(self.change).iter() {
             if !self.has_vote(config, state, self.change, id) {
                 continue;
             }

@@ -13,7 +13,7 @@ pub(super) async fn accept_half(nodes: &RedlockNodes, member: usize, new: &[usiz
     let known: Vec<String> = node.command(&fields).await.unwrap();
     let [change, members, run_id] = &known[..] else { panic!("{known:?}") };
     let address = |&node: &usize| nodes.nodes()[node].socket().display().to_string();
-    let new = new.iter().map(address).collect::<Vec<_>>().join("\n");
+    let new: Vec<_> = new.iter().map(address).collect();
     // Below the ballot of every other operator.
     let ballot = &format!("{:015}{:039}", 1, 0);
     let accepted = [
@@ -23,13 +23,16 @@ pub(super) async fn accept_half(nodes: &RedlockNodes, member: usize, new: &[usiz
         ["ballot", ballot],
         ["epoch", "2"],
         ["change", "half-done"],
-        ["vote", &format!("half-done {run_id}")],
-        ["members", &new],
+        ["members", &new.join("\n")],
     ];
-    node.command::<()>(&[&["HSET", "fenced:node"], accepted.as_flattened()].concat())
-        .await
-        .unwrap();
-    node.command::<()>(&["HDEL", "fenced:node", "decided"]).await.unwrap();
+    let vote = format!("half-done {run_id}");
+    let (vote, gone) = match new.contains(&address(&member)) {
+        true => (&["vote", &vote][..], &["decided"][..]),
+        false => (&[][..], &["decided", "vote"][..]),
+    };
+    let set = [&["HSET", "fenced:node"], accepted.as_flattened(), vote].concat();
+    node.command::<()>(&set).await.unwrap();
+    node.command::<()>(&[&["HDEL", "fenced:node"], gone].concat()).await.unwrap();
 }
 
 #[tokio::test]
