@@ -141,6 +141,7 @@ impl PendingAdmission<'_> {
                     epoch: self.epoch,
                     address: self.member,
                     admitted: Some(self.run_id),
+                    vote: None,
                     prepared: None,
                     previous,
                     ballots,

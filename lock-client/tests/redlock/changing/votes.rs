@@ -1,8 +1,9 @@
 //! The votes in the nodes' records.
 
+use lock_client::redlock::operator::{Admission, State};
 use testbed::{Redis, RedlockNodes};
 
-use super::{HIGH, change, client, nodes, token, token_without};
+use super::{HIGH, change, client, nodes, operator, token, token_without, until_admitted};
 
 /// Reads a field of a node's record.
 async fn field(node: &Redis, field: &str) -> Option<String> {
@@ -66,4 +67,26 @@ async fn removed_node_that_votes_as_a_member_issues_a_token_twice() {
     removed.command::<()>(&["HSET", "fenced:node", "address", &address]).await.unwrap();
     give_vote(removed).await;
     assert_eq!(tokens_with_a_removed_node(&nodes).await, [Ok(HIGH + 2), Ok(HIGH + 2)]);
+}
+
+/// The scripts compare the vote alone, and would refuse what the operator says the node may do.
+#[tokio::test]
+async fn node_without_the_vote_of_its_process_and_epoch_is_admitted_again() {
+    let nodes = nodes(3, 3).await;
+    let (node, operator) = (&nodes.nodes()[0], operator(&nodes, &[0, 1, 2]));
+    let vote = field(node, "vote").await.unwrap();
+    let promise = ["HSET", "fenced:node", "promised", "7"];
+    node.command::<()>(&promise).await.unwrap();
+    let (change, run_id) = vote.split_once(' ').unwrap();
+    for wrong in ["", &format!("other {run_id}"), &format!("{change} other")] {
+        node.command::<()>(&["HSET", "fenced:node", "vote", wrong]).await.unwrap();
+        assert_eq!(operator.inspect().await.nodes[0].state, State::Restarted, "{wrong:?}");
+        assert!(token_without(&nodes.nodes()[1], &client(&nodes, &[0, 1, 2])).await.is_err());
+        until_admitted(&operator, 1).await;
+        assert_eq!(field(node, "vote").await.as_ref(), Some(&vote));
+        assert_eq!(field(node, "promised").await.as_deref(), Some("7"), "it is the same process");
+        assert_eq!(field(node, "mark").await, None);
+        let requested = operator.request_admission(&node.url()).await.unwrap();
+        assert!(matches!(requested, Admission::AlreadyVoting));
+    }
 }
