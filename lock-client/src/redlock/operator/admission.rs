@@ -74,13 +74,15 @@ impl<'a> Admission<'a> {
             return Err(not_a_member(&url.address, answers.epoch.as_ref()));
         };
         let mut peer = answers.members.remove(position)?;
+        // Without an epoch, a vote may be one in a change that is not decided.
+        let Some(epoch) = answers.epoch.clone() else {
+            let node = peer.address.clone();
+            answers.members.push(Ok(peer));
+            return Err(Voters::select(answers).no_epoch(&node));
+        };
         if peer.standing == Standing::Voting {
             return Ok(Self::AlreadyVoting);
         }
-        let Some(epoch) = answers.epoch.clone() else {
-            let node = peer.address;
-            return Err(Voters::select(answers).no_epoch(&node));
-        };
         check_cluster(&peer, &epoch)?;
         let member = member_of(&peer, &epoch)?;
         // The wait counts from here.
