@@ -133,12 +133,13 @@ impl Client {
         }
     }
 
-    /// Whether a renewal under a change may have an effect. If locks expire early, then a renewal
+    /// Whether a renewal under a change may have an effect. A client may have learnt of a change that
+    /// is not decided, and leaves it for another of the same epoch. If locks expire early, then a renewal
     /// under the same change has one only after a higher token.
     fn may_renew_under(&self, config: &Config, state: &State, change: ChangeId) -> bool {
-        let is_newer = config.epoch(change) > config.epoch(self.change);
+        let is_earlier = config.epoch(change) < config.epoch(self.change);
         let is_of_use = !config.early_expiry || state.history.highest_issued() > self.token;
-        is_newer || change == self.change && is_of_use
+        if change == self.change { is_of_use } else { !is_earlier }
     }
 
     pub(crate) fn apply(
