@@ -87,6 +87,13 @@ impl<'a> Admission<'a> {
         let member = member_of(&peer, &epoch)?;
         // The wait counts from here.
         let candidate = Candidate::mark(&mut peer, member).await?;
+        let candidate = candidate.ok_or_else(|| {
+            OperatorError::Unavailable(format!(
+                "{} has just restarted, or another operator has admitted it: run `lock-client node \
+                 admit` again",
+                peer.address
+            ))
+        })?;
         Ok(Self::Pending(candidate.admission(places, &epoch)))
     }
 }

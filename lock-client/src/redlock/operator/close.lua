@@ -30,6 +30,8 @@ if known[2] ~= ARGV[6] then
     -- again, a promise concerns its end, and stays.
     redis.call('HDEL', KEYS[1], 'promised', 'decided')
 end
+-- What another operator waits for concerns the epoch before.
+redis.call('HDEL', KEYS[1], 'mark')
 redis.call(
     'HSET', KEYS[1], 'last_change', ARGV[2], 'last_members', ARGV[3], 'last_promised', ARGV[4],
     'ballot', ARGV[4], 'epoch', ARGV[5], 'change', ARGV[6], 'members', ARGV[7])

@@ -177,7 +177,9 @@ impl<'a> Watcher<'a> {
                 }
             };
             let candidate = match Candidate::mark(peer, address).await {
-                Ok(candidate) => candidate,
+                Ok(Some(candidate)) => candidate,
+                // The next look sees what has become of it.
+                Ok(None) => continue,
                 Err(error) => {
                     // It can't be admitted either.
                     *member = Err(error);
