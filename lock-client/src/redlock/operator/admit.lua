@@ -22,7 +22,7 @@ local vote = ARGV[5] .. ' ' .. ARGV[1]
 if run_id() ~= ARGV[1] or (known[1] and known[1] ~= ARGV[3]) then
     return 0
 end
-if known[6] == vote then
+if known[4] == ARGV[1] and known[6] == vote then
     -- It was admitted before, and may have made promises since.
     return 1
 end
