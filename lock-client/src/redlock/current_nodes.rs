@@ -99,8 +99,10 @@ impl CurrentNodes {
         if let Some(epoch) = nodes.electorate().epoch() {
             if epoch.change == current.change {
                 nodes.electorate().confirm();
+                return None;
             }
-            if epoch.number >= current.number {
+            // Of two changes for one epoch, a majority votes in that of the search.
+            if epoch.number > current.number {
                 return None;
             }
         }

@@ -18,6 +18,7 @@ static SEAL: Script =
     script!("../redis/counter.lua", "raise_counter.lua", "vote.lua", "owned.lua", "seal.lua");
 static RENEW: Script = script!("vote.lua", "owned.lua", "renew.lua");
 static RAISE: Script = script!("../redis/counter.lua", "vote.lua", "owned.lua", "raise.lua");
+static STATUS: Script = script!("vote.lua", "status.lua");
 static RELEASE: Script = script!("release.lua", "raise_counter.lua", "release_else.lua");
 
 /// Grants the lock if it is free.
@@ -88,6 +89,11 @@ pub(super) fn raise(
         .arg(ownership.grant.as_u64())
         .arg(above.as_u64())
         .arg(start)
+}
+
+/// Reads the state of the lock and its counter.
+pub(super) fn status(keys: &Keys, member: &Membership) -> Call {
+    voting(&STATUS, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote())
 }
 
 /// Frees the lock if the holder has it, and raises the counter to a token, if one is given.

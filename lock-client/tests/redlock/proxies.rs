@@ -110,6 +110,21 @@ async fn trial_on_a_node_asks_no_other_node() {
     assert_eq!(asked(), [before[0], before[1] + 1, before[2]]);
 }
 
+/// A single Redis has another script for the status, with more commands.
+#[tokio::test]
+async fn trial_runs_the_scripts_of_a_node_and_both_kinds_of_joins() {
+    let nodes = cluster().await;
+    let (node, operator) = (&nodes.nodes()[0], Operator::new(&nodes.urls()).unwrap());
+    node.command::<()>(&["ACL", "SETUSER", "default", "-zcard"]).await.unwrap();
+    let address = node.socket().display().to_string();
+    operator.try_lock_on(&address, &name("r"), Ttl::new(PATIENCE).unwrap()).await.unwrap();
+    let locks: Vec<String> = node.command(&["KEYS", "*:lock"]).await.unwrap();
+    assert!(locks.is_empty(), "{locks:?}");
+    // The grant, the reissue, a join with a grant of its own, and one that raises the counter.
+    let counter: u64 = node.command(&["GET", COUNTER]).await.unwrap();
+    assert_eq!(counter, HIGH + 4);
+}
+
 /// Its record says that it is the member. The member itself answers at its address, and two
 /// processes that vote as one member would be two voters.
 #[tokio::test]

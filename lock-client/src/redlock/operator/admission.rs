@@ -74,17 +74,26 @@ impl<'a> Admission<'a> {
             return Err(not_a_member(&url.address, answers.epoch.as_ref()));
         };
         let mut peer = answers.members.remove(position)?;
+        // Without an epoch, a vote may be one in a change that is not decided.
+        let Some(epoch) = answers.epoch.clone() else {
+            let node = peer.address.clone();
+            answers.members.push(Ok(peer));
+            return Err(Voters::select(answers).no_epoch(&node));
+        };
         if peer.standing == Standing::Voting {
             return Ok(Self::AlreadyVoting);
         }
-        let Some(epoch) = answers.epoch.clone() else {
-            let node = peer.address;
-            return Err(Voters::select(answers).no_epoch(&node));
-        };
         check_cluster(&peer, &epoch)?;
         let member = member_of(&peer, &epoch)?;
         // The wait counts from here.
         let candidate = Candidate::mark(&mut peer, member).await?;
+        let candidate = candidate.ok_or_else(|| {
+            OperatorError::Unavailable(format!(
+                "{} has just restarted, or another operator has admitted it: run `lock-client node \
+                 admit` again",
+                peer.address
+            ))
+        })?;
         Ok(Self::Pending(candidate.admission(places, &epoch)))
     }
 }
@@ -141,6 +150,7 @@ impl PendingAdmission<'_> {
                     epoch: self.epoch,
                     address: self.member,
                     admitted: Some(self.run_id),
+                    vote: None,
                     prepared: None,
                     previous,
                     ballots,

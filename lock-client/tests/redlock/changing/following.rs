@@ -17,8 +17,8 @@ use testbed::{
 use tokio::time::{sleep, timeout};
 
 use super::{
-    MAX_TTL, PATIENCE, TTL, change, client, half_done::accept_half, nodes, token, until_admitted,
-    urls,
+    HIGH, MAX_TTL, PATIENCE, TTL, change, client, half_done::accept_half, nodes, token,
+    until_admitted, urls,
 };
 use crate::{
     lock_service::{channels, tried, ttl},
@@ -80,6 +80,32 @@ async fn half_changed() -> (RedlockNodes, Redlock) {
     accept_half(&nodes, 1, &[3, 1, 2]).await;
     nodes.nodes_mut()[2].process().pause().await.unwrap();
     (nodes, redlock)
+}
+
+/// Has a node vote in a change, as if it had accepted it.
+async fn accept(node: &Redis, change: &str, members: &str) {
+    let run_id = node.info("run_id").await.unwrap();
+    let vote = format!("{change} {run_id}");
+    let fields = ["change", change, "vote", &vote, "members", members];
+    node.command::<()>(&[&["HSET", "fenced:node"], &fields[..]].concat()).await.unwrap();
+}
+
+/// Two changes were proposed for one epoch. A majority had accepted the first, but not at the same
+/// time, and the other is decided.
+#[tokio::test]
+async fn client_leaves_a_change_for_the_decided_one_of_the_same_number() {
+    let nodes = nodes(5, 3).await;
+    for member in [1, 2] {
+        accept_half(&nodes, member, &[3, 1, 2]).await;
+    }
+    let locks = client(&nodes, &[3, 1, 2]);
+    assert_eq!(token(&locks).await, Ok(HIGH + 1));
+    let address = |node: usize| nodes.nodes()[node].socket().display().to_string();
+    let members = [4, 1, 2].map(address).join("\n");
+    for member in [1, 2] {
+        accept(&nodes.nodes()[member], "decided", &members).await;
+    }
+    assert_eq!(token(&locks).await, Ok(HIGH + 2));
 }
 
 /// An error such as that of a wrong ttl is no sign of a change.
