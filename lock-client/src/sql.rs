@@ -9,6 +9,7 @@ use std::{
 pub(crate) mod answer;
 pub(crate) mod lanes;
 pub(crate) mod polling;
+mod unanswered;
 
 /// The URL of a database can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

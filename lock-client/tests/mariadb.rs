@@ -211,6 +211,12 @@ async fn paused_database_is_unavailable_in_time() {
     granted(&client, "another", &Holder::random(), 10).await.unwrap();
 }
 
+#[tokio::test]
+async fn late_try_is_released() {
+    let (server, client) = locked().await;
+    sql::late_try_is_released(client, || server.pause(), || server.resume()).await.unwrap();
+}
+
 async fn add_fence(server: &testbed::MariaDb) {
     connect(server).await.execute("create database fence").await.unwrap();
     let url = server.url().replace("/test?", "/fence?");

@@ -13,17 +13,16 @@ use tokio::{
     time::timeout,
 };
 
+use super::unanswered::Unanswered;
+
 /// The number of connections. Each has one request under way at a time.
 const LANES: usize = 4;
-/// How long a request may take until its connection is replaced, in answer time-outs. It is longer
-/// than a single try and its undoing: the release that undoes a try then follows it over the same
-/// connection. After a longer silence, an old try may be carried out last, and that lock is free after
-/// its ttl.
+/// How long a request may take until its connection is replaced, in answer time-outs. After a longer
+/// silence, an old try may be carried out last, and that lock is free after its ttl.
 const LONGEST_SILENCE: u32 = 10;
 
 /// The options of a connection.
 pub(crate) type Options<D> = <<D as Database>::Connection as Connection>::Options;
-type Lane<D> = Arc<Mutex<Option<<D as Database>::Connection>>>;
 
 /// A few connections, which are made when they are first needed, and again after an error.
 ///
@@ -35,6 +34,11 @@ pub(crate) struct Lanes<D: Database> {
     answer_timeout: Duration,
 }
 
+struct Lane<D: Database> {
+    connection: Arc<Mutex<Option<D::Connection>>>,
+    unanswered: Unanswered,
+}
+
 impl<D: Database> Clone for Lanes<D> {
     fn clone(&self) -> Self {
         Self {
@@ -42,6 +46,18 @@ impl<D: Database> Clone for Lanes<D> {
             lanes: self.lanes.clone(),
             answer_timeout: self.answer_timeout,
         }
+    }
+}
+
+impl<D: Database> Clone for Lane<D> {
+    fn clone(&self) -> Self {
+        Self { connection: self.connection.clone(), unanswered: self.unanswered.clone() }
+    }
+}
+
+impl<D: Database> Default for Lane<D> {
+    fn default() -> Self {
+        Self { connection: Arc::default(), unanswered: Unanswered::default() }
     }
 }
 
@@ -69,41 +85,73 @@ where
         timeout(self.answer_timeout, self.send(key, sql)).await.unwrap_or_else(|_| Err(silence()))
     }
 
-    async fn send(&self, key: &str, sql: String) -> Result<D::Row, sqlx::Error> {
-        // 1. Wait for the connection. Requests get it in the order of their calls.
+    /// Does the same for statements that undo the earlier requests with this key. If one of these is
+    /// still unanswered, the statements follow it, even if the caller gives up.
+    pub(crate) async fn undo(&self, key: &str, sql: String) -> Result<D::Row, sqlx::Error> {
+        self.lane(key).unanswered.undo_later(key, &sql);
+        self.fetch(key, sql).await
+    }
+
+    fn lane(&self, key: &str) -> &Lane<D> {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
-        let lane = hasher.finish() as usize % LANES;
-        let mut lane = self.lanes[lane].clone().lock_owned().await;
+        &self.lanes[hasher.finish() as usize % LANES]
+    }
+
+    async fn send(&self, key: &str, sql: String) -> Result<D::Row, sqlx::Error> {
+        // 1. Wait for the connection. Requests get it in the order of their calls.
+        let Lane { connection, unanswered } = self.lane(key).clone();
+        let mut connection = connection.lock_owned().await;
         // 2. Go on in a task of its own. If the caller gives up, the next request over this connection
         // still waits for the answer to this one.
         let (reply, answer) = oneshot::channel();
         let (options, longest) = (self.options.clone(), self.answer_timeout * LONGEST_SILENCE);
+        let key = key.to_owned();
         tokio::spawn(async move {
             let exchange = async {
-                let mut connection = match lane.take() {
-                    Some(connection) => connection,
+                let mut present = match connection.take() {
+                    Some(present) => present,
                     None => options.connect().await?,
                 };
                 if reply.is_closed() {
                     // Nobody waits for it, and nothing was sent.
-                    *lane = Some(connection);
+                    *connection = Some(present);
                     return Err(silence());
                 }
-                // All of the answer is read: the row comes before the outcome of the commit.
-                let rows = raw_sql(AssertSqlSafe(sql)).fetch_all(&mut connection).await;
-                if rows.is_ok() {
-                    *lane = Some(connection);
+                let mut request = unanswered.begin(&key);
+                let mut row = fetch_only::<D>(&mut present, sql).await;
+                // 3. Undo what nobody waited for. If the connection was lost, the request may have
+                // been carried out, too.
+                while let Some(undo) = request.undo_or_end() {
+                    if row.is_err() {
+                        present = options.connect().await?;
+                    }
+                    row = fetch_only::<D>(&mut present, undo).await;
                 }
-                rows?.pop().ok_or(sqlx::Error::RowNotFound)
+                if row.is_ok() {
+                    *connection = Some(present);
+                }
+                row
             };
             let row = timeout(longest, exchange).await.unwrap_or_else(|_| Err(silence()));
-            drop(lane);
+            drop(connection);
             // The caller may have given up.
             let _ = reply.send(row);
         });
         answer.await.unwrap_or_else(|_| Err(silence()))
     }
+}
+
+async fn fetch_only<D: Database>(
+    connection: &mut D::Connection,
+    sql: String,
+) -> Result<D::Row, sqlx::Error>
+where
+    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+{
+    // All of the answer is read: the row comes before the outcome of the commit.
+    let rows = raw_sql(AssertSqlSafe(sql)).fetch_all(connection).await;
+    rows?.pop().ok_or(sqlx::Error::RowNotFound)
 }
 
 fn silence() -> sqlx::Error {

@@ -83,7 +83,11 @@ impl Sqlite {
     }
 
     async fn fetch(&self, key: &str, sql: String) -> Result<SqliteRow, BackendError> {
-        self.lanes.fetch(key, sql).await.map_err(|error| failed(&self.address, &error))
+        self.answered(self.lanes.fetch(key, sql).await)
+    }
+
+    fn answered(&self, answer: Result<SqliteRow, sqlx::Error>) -> Result<SqliteRow, BackendError> {
+        answer.map_err(|error| failed(&self.address, &error))
     }
 
     fn read<T>(&self, answer: Result<T, InvalidAnswer>) -> Result<T, BackendError> {
@@ -143,7 +147,8 @@ impl Backend for Sqlite {
         _: Option<Token>,
     ) -> BackendFuture<'a, bool> {
         Box::pin(async move {
-            let row = self.fetch(holder.as_str(), statements::release(name, holder)).await?;
+            let release = statements::release(name, holder);
+            let row = self.answered(self.lanes.undo(holder.as_str(), release).await)?;
             Ok(self.read(row.number("released").map_err(Into::into))? == Some(1))
         })
     }

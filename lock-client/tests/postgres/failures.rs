@@ -18,7 +18,7 @@ use super::locked;
 use crate::{
     lock_service::{ttl, unrenewed, with_causes},
     names::name,
-    sql::granted,
+    sql::{self, granted},
 };
 
 const SOON: Duration = Duration::from_secs(30);
@@ -157,6 +157,12 @@ async fn attempt_that_a_paused_database_carries_out_late_is_undone() {
     locks.wait_for_background().await;
     let free = async || Ok(client.status(&name("late")).await.is_ok_and(|now| now.held.is_none()));
     until_async(SOON, free).await.unwrap();
+}
+
+#[tokio::test]
+async fn late_try_is_released() {
+    let (server, client) = locked().await;
+    sql::late_try_is_released(client, || server.pause(), || server.resume()).await.unwrap();
 }
 
 #[tokio::test]
