@@ -240,7 +240,9 @@ begin
 end
 $$;
 
--- Whether this holder holds the lock with this token now. It locks nothing, so renewals continue.
+-- Whether this holder holds the lock now, and this token belongs to this ownership: a reissue leaves
+-- the older tokens valid, because a resource is always written with the token it was claimed with. It
+-- locks nothing, so renewals continue.
 create or replace function fenced_lock.is_held(name text, token bigint, holder text)
 returns boolean
 language sql security definer
@@ -248,7 +250,8 @@ set search_path = pg_catalog, pg_temp
 as $$
     select exists (
         select from fenced_lock.lock l
-        where l.name = is_held.name and l.token = is_held.token and l.holder = is_held.holder
+        where l.name = is_held.name and l.holder = is_held.holder
+            and is_held.token between l.granted and l.token
             and l.expires_at > clock_timestamp())
 $$;
 
