@@ -218,6 +218,32 @@ async fn late_try_is_released() {
     sql::late_try_is_released(client, || server.pause(), || server.resume()).await.unwrap();
 }
 
+/// Somebody else alters the table, and every request waits for that. None waits for hours: the server
+/// gives up each of them soon, and is not left with sessions whose clients have gone.
+#[tokio::test]
+async fn altered_table_leaves_no_sessions_behind() {
+    let (server, client) = locked().await;
+    granted(&client, "r", &Holder::random(), 10).await.unwrap();
+    let mut other = connect(&server).await;
+    other.execute("lock tables fenced_lock write").await.unwrap();
+    for _ in 0..4 {
+        let client = MariaDb::open(&server.url()).unwrap();
+        let error = client
+            .try_acquire(&name("r"), &Holder::random(), ttl(600_000), Order::Unordered)
+            .await
+            .unwrap_err();
+        assert!(matches!(error, BackendError::Unavailable(_)), "{error:?}");
+    }
+    let waiting = "select count(*) from information_schema.processlist where state like 'Waiting%'";
+    let gave_up = async || {
+        let mut observer = connect(&server).await;
+        Ok(sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut observer).await? == 0)
+    };
+    until_async(Duration::from_secs(3), gave_up).await.unwrap();
+    other.execute("unlock tables").await.unwrap();
+    granted(&client, "r", &Holder::random(), 10).await.unwrap();
+}
+
 async fn add_fence(server: &testbed::MariaDb) {
     connect(server).await.execute("create database fence").await.unwrap();
     let url = server.url().replace("/test?", "/fence?");

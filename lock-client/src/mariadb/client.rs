@@ -91,10 +91,10 @@ impl MariaDb {
 
     /// The call of a procedure, in one message.
     fn transaction(&self, call: &str) -> String {
-        // Whole seconds. Without it, a request that nobody waits for any more could be carried out
-        // much later.
-        let wait = self.lanes.answer_timeout().as_secs().max(1);
-        format!("set innodb_lock_wait_timeout = {wait}; call fenced_lock_{call}")
+        // In seconds. It ends each wait: for a row, for somebody's ALTER TABLE, and for the commit.
+        // Without it, the call could be carried out hours after its caller has given up.
+        let limit = self.lanes.answer_timeout().as_secs_f64();
+        format!("set max_statement_time = {limit}; call fenced_lock_{call}")
     }
 
     fn answered(&self, answer: Result<MySqlRow, sqlx::Error>) -> Result<MySqlRow, BackendError> {
