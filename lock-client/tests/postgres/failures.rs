@@ -139,7 +139,10 @@ async fn paused_database_is_unavailable_in_time() {
     server.resume().unwrap();
     for client in [&client, &unconnected] {
         granted(client, "another", &Holder::random(), 10).await.unwrap();
-        let free = async || Ok(client.status(&name("another")).await?.held.is_none());
+        // An answer may be late on a busy machine.
+        let free = async || {
+            Ok(client.status(&name("another")).await.is_ok_and(|status| status.held.is_none()))
+        };
         until_async(SOON, free).await.unwrap();
     }
 }

@@ -203,8 +203,15 @@ begin
     set holder = null, granted = null, expires_at = null, since_ms = null, label = ''
     where l.name = release.name and l.holder = release.holder and l.expires_at > clock_timestamp();
     owned = found;
+    left_queue = exists (
+        select from fenced_lock.queue q
+        where q.name = release.name and q.holder = release.holder);
+    -- The owner may be releasing at the same moment. Both would notify this waiter, which leaves, and
+    -- not the next one. With the row locked, the later of the two sees what the earlier one did.
+    if left_queue and not owned then
+        perform from fenced_lock.lock l where l.name = release.name for update;
+    end if;
     delete from fenced_lock.queue q where q.name = release.name and q.holder = release.holder;
-    left_queue = found;
     if owned or left_queue and not exists (
         select from fenced_lock.lock l
         where l.name = release.name and l.holder is not null and l.expires_at > clock_timestamp())
