@@ -7,6 +7,7 @@ use std::{
 };
 
 pub(crate) mod answer;
+mod lane;
 pub(crate) mod lanes;
 pub(crate) mod polling;
 mod unanswered;

@@ -168,6 +168,31 @@ async fn late_try_is_released() {
     sql::late_try_is_released(client, || server.pause(), || server.resume()).await.unwrap();
 }
 
+/// A standby has gone, and commits wait for it. No time-out of PostgreSQL ends that. A session whose
+/// client has gone waits as well, so clients that connect again and again would take all sessions.
+#[tokio::test]
+async fn stuck_commits_leave_few_sessions_behind() {
+    let (server, client) = locked().await;
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    connection.execute("alter system set synchronous_standby_names = 'gone'").await.unwrap();
+    connection.execute("select pg_reload_conf()").await.unwrap();
+    let impatient = client.clone().answer_within(Duration::from_millis(50));
+    for _ in 0..60 {
+        let holder = Holder::random();
+        let lock = name(holder.as_str());
+        let tried = impatient.try_acquire(&lock, &holder, ttl(10), Order::Unordered).await;
+        let error = tried.unwrap_err();
+        assert!(matches!(error, BackendError::Unavailable(_)), "{error:?}");
+    }
+    let stuck = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'";
+    let stuck: i64 = sqlx::query_scalar(stuck).fetch_one(&mut connection).await.unwrap();
+    assert!((1..=8).contains(&stuck), "{stuck} sessions wait for a commit");
+    connection.execute("alter system reset synchronous_standby_names").await.unwrap();
+    connection.execute("select pg_reload_conf()").await.unwrap();
+    granted(&client, "r", &Holder::random(), 10).await.unwrap();
+    granted(&impatient.answer_within(SOON), "r2", &Holder::random(), 10).await.unwrap();
+}
+
 #[tokio::test]
 async fn row_that_another_session_locks_is_unavailable_in_time() {
     let (server, client) = locked().await;
