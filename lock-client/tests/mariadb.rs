@@ -218,6 +218,23 @@ async fn late_try_is_released() {
     sql::late_try_is_released(client, || server.pause(), || server.resume()).await.unwrap();
 }
 
+#[tokio::test]
+async fn renewals_do_not_wait_behind_tries() {
+    let (server, client) = locked().await;
+    let mut connection = connect(&server).await;
+    connection
+        .execute("insert into fenced_lock (name, token) values ('blocked', 1)")
+        .await
+        .unwrap();
+    let mut transaction = connection.begin().await.unwrap();
+    transaction
+        .execute("select * from fenced_lock where name = 'blocked' for update")
+        .await
+        .unwrap();
+    let client = client.answer_within(Duration::from_secs(4));
+    sql::renewals_do_not_wait_behind_tries(&client).await.unwrap();
+}
+
 /// Somebody else alters the table, and every request waits for that. None waits for hours: the server
 /// gives up each of them soon, and is not left with sessions whose clients have gone.
 #[tokio::test]

@@ -84,9 +84,9 @@ impl MariaDb {
         Self { label: printable(label), ..self }
     }
 
-    /// Calls a procedure. All requests with the same key are carried out one after the other.
-    async fn call(&self, key: &str, call: &str) -> Result<MySqlRow, BackendError> {
-        self.answered(self.lanes.fetch(key, self.transaction(call)).await)
+    /// Calls a procedure that neither tries nor releases.
+    async fn call(&self, call: &str) -> Result<MySqlRow, BackendError> {
+        self.answered(self.lanes.fetch(self.transaction(call)).await)
     }
 
     /// The call of a procedure, in one message.
@@ -122,7 +122,8 @@ impl Backend for MariaDb {
                 owner(name, holder)
             );
             let asked = Moment::now();
-            let row = self.call(holder.as_str(), &call).await?;
+            let tried = self.lanes.fetch_try(holder, self.transaction(&call)).await;
+            let row = self.answered(tried)?;
             self.read(answer::attempt(&row, holder, asked))
         })
     }
@@ -135,7 +136,7 @@ impl Backend for MariaDb {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let call = format!("renew({}, {grant}, {})", owner(name, holder), ttl.as_millis());
-            self.read(answer::token(&self.call(holder.as_str(), &call).await?, "token"))
+            self.read(answer::token(&self.call(&call).await?, "token"))
         })
     }
 
@@ -147,7 +148,7 @@ impl Backend for MariaDb {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let call = format!("reissue({}, {grant}, {above})", owner(name, holder));
-            self.read(answer::token(&self.call(holder.as_str(), &call).await?, "token"))
+            self.read(answer::token(&self.call(&call).await?, "token"))
         })
     }
 
@@ -159,7 +160,7 @@ impl Backend for MariaDb {
     ) -> BackendFuture<'a, bool> {
         Box::pin(async move {
             let release = self.transaction(&format!("release({})", owner(name, holder)));
-            let row = self.answered(self.lanes.undo(holder.as_str(), release).await)?;
+            let row = self.answered(self.lanes.fetch_release(holder, release).await)?;
             Ok(self.read(row.number("released").map_err(Into::into))? == Some(1))
         })
     }
@@ -180,7 +181,7 @@ impl Backend for MariaDb {
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         Box::pin(async move {
             let call = format!("status({})", text(name.as_str()));
-            let row = self.call(name.as_str(), &call).await?;
+            let row = self.call(&call).await?;
             self.read(answer::status(&row))
         })
     }

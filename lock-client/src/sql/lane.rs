@@ -76,6 +76,12 @@ impl<D: Database> Lane<D> {
         Turn { lane: self.clone(), connection: self.connection.clone().lock_owned().await }
     }
 
+    /// Returns a turn if no other request is under way.
+    pub(super) fn idle_turn(&self) -> Option<Turn<D>> {
+        let connection = self.connection.clone().try_lock_owned().ok()?;
+        Some(Turn { lane: self.clone(), connection })
+    }
+
     /// Has the unanswered requests with this key undone, once each is answered.
     pub(super) fn undo_later(&self, key: &str, sql: &str) {
         self.unanswered.undo_later(key, sql);

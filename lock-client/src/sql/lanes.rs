@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use fence::Holder;
 use sqlx::{ConnectOptions, Database, Executor};
 use tokio::time::timeout;
 
@@ -13,14 +14,19 @@ use super::lane::{Lane, Options, Request, Turn, silence};
 
 /// The number of connections for tries and releases.
 const LANES: usize = 4;
+/// The number of connections for all other requests. The second one is made only if the first one is
+/// busy.
+const LANES_APART: usize = 2;
 
 /// A few connections.
 ///
 /// The tries and the release of a holder take the same one, one after the other. So a release is
-/// carried out after the tries that were sent before it.
+/// carried out after the tries that were sent before it. A try may wait for a row, so that other
+/// requests, such as renewals, have connections apart.
 pub(crate) struct Lanes<D: Database> {
     options: Options<D>,
     lanes: Arc<[Lane<D>; LANES]>,
+    apart: Arc<[Lane<D>; LANES_APART]>,
     answer_timeout: Duration,
 }
 
@@ -29,6 +35,7 @@ impl<D: Database> Clone for Lanes<D> {
         Self {
             options: self.options.clone(),
             lanes: self.lanes.clone(),
+            apart: self.apart.clone(),
             answer_timeout: self.answer_timeout,
         }
     }
@@ -41,7 +48,7 @@ where
     pub(crate) fn new(options: Options<D>, answer_timeout: Duration) -> Self {
         // A logged statement would show whole holders.
         let options = options.disable_statement_logging();
-        Self { options, lanes: Arc::default(), answer_timeout }
+        Self { options, lanes: Arc::default(), apart: Arc::default(), answer_timeout }
     }
 
     pub(crate) fn options(&self) -> &Options<D> {
@@ -52,22 +59,40 @@ where
         self.answer_timeout
     }
 
-    /// Sends statements as one message, and returns the only row of the answer. Requests with the
-    /// same key, such as a holder, are sent one after the other.
-    pub(crate) async fn fetch(&self, key: &str, sql: String) -> Result<D::Row, sqlx::Error> {
-        self.send(self.lane(key).turn(), key, sql).await
+    /// Sends statements as one message, and returns the only row of the answer.
+    pub(crate) async fn fetch(&self, sql: String) -> Result<D::Row, sqlx::Error> {
+        let turn = async {
+            match self.apart.iter().find_map(Lane::idle_turn) {
+                Some(turn) => turn,
+                None => self.apart[fastrand::usize(..LANES_APART)].turn().await,
+            }
+        };
+        self.send(turn, "", sql).await
     }
 
-    /// Does the same for statements that undo the earlier requests with this key. If one of these is
-    /// still unanswered, the statements follow it, even if the caller gives up.
-    pub(crate) async fn undo(&self, key: &str, sql: String) -> Result<D::Row, sqlx::Error> {
-        self.lane(key).undo_later(key, &sql);
-        self.fetch(key, sql).await
+    /// Does the same for the try of a holder. Its requests are sent one after the other.
+    pub(crate) async fn fetch_try(
+        &self,
+        holder: &Holder,
+        sql: String,
+    ) -> Result<D::Row, sqlx::Error> {
+        self.send(self.lane(holder).turn(), holder.as_str(), sql).await
     }
 
-    fn lane(&self, key: &str) -> &Lane<D> {
+    /// Does the same for the release of a holder. If a try of the holder is still unanswered, the
+    /// release follows it, even if the caller gives up.
+    pub(crate) async fn fetch_release(
+        &self,
+        holder: &Holder,
+        sql: String,
+    ) -> Result<D::Row, sqlx::Error> {
+        self.lane(holder).undo_later(holder.as_str(), &sql);
+        self.fetch_try(holder, sql).await
+    }
+
+    fn lane(&self, holder: &Holder) -> &Lane<D> {
         let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
+        holder.as_str().hash(&mut hasher);
         &self.lanes[hasher.finish() as usize % LANES]
     }
 

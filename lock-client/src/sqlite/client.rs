@@ -82,8 +82,8 @@ impl Sqlite {
         Self { label: printable(label), ..self }
     }
 
-    async fn fetch(&self, key: &str, sql: String) -> Result<SqliteRow, BackendError> {
-        self.answered(self.lanes.fetch(key, sql).await)
+    async fn fetch(&self, sql: String) -> Result<SqliteRow, BackendError> {
+        self.answered(self.lanes.fetch(sql).await)
     }
 
     fn answered(&self, answer: Result<SqliteRow, sqlx::Error>) -> Result<SqliteRow, BackendError> {
@@ -111,7 +111,7 @@ impl Backend for Sqlite {
         Box::pin(async move {
             let sql = statements::acquire(name, holder, ttl, order, unix_millis(), &self.label);
             let asked = Moment::now();
-            let row = self.fetch(holder.as_str(), sql).await?;
+            let row = self.answered(self.lanes.fetch_try(holder, sql).await)?;
             self.read(answer::attempt(&row, holder, asked))
         })
     }
@@ -124,7 +124,7 @@ impl Backend for Sqlite {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let sql = statements::renew(name, holder, *grant, ttl);
-            self.read(answer::token(&self.fetch(holder.as_str(), sql).await?, "token"))
+            self.read(answer::token(&self.fetch(sql).await?, "token"))
         })
     }
 
@@ -136,7 +136,7 @@ impl Backend for Sqlite {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let sql = statements::reissue(name, holder, *grant, above);
-            self.read(answer::token(&self.fetch(holder.as_str(), sql).await?, "token"))
+            self.read(answer::token(&self.fetch(sql).await?, "token"))
         })
     }
 
@@ -148,7 +148,7 @@ impl Backend for Sqlite {
     ) -> BackendFuture<'a, bool> {
         Box::pin(async move {
             let release = statements::release(name, holder);
-            let row = self.answered(self.lanes.undo(holder.as_str(), release).await)?;
+            let row = self.answered(self.lanes.fetch_release(holder, release).await)?;
             Ok(self.read(row.number("released").map_err(Into::into))? == Some(1))
         })
     }
@@ -168,7 +168,7 @@ impl Backend for Sqlite {
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         Box::pin(async move {
-            let row = self.fetch(name.as_str(), statements::status(name)).await?;
+            let row = self.fetch(statements::status(name)).await?;
             self.read(answer::status(&row))
         })
     }

@@ -215,6 +215,23 @@ async fn row_that_another_session_locks_is_unavailable_in_time() {
 }
 
 #[tokio::test]
+async fn renewals_do_not_wait_behind_tries() {
+    let (server, client) = locked().await;
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    connection
+        .execute("insert into fenced_lock.lock (name, token) values ('blocked', 1)")
+        .await
+        .unwrap();
+    let mut transaction = connection.begin().await.unwrap();
+    transaction
+        .execute("select from fenced_lock.lock where name = 'blocked' for update")
+        .await
+        .unwrap();
+    let client = client.answer_within(Duration::from_secs(4));
+    sql::renewals_do_not_wait_behind_tries(&client).await.unwrap();
+}
+
+#[tokio::test]
 async fn waiter_survives_a_restart_of_the_server() {
     let (mut server, client) = locked().await;
     let (holder, waiting) = (Locks::new(client.clone()), Locks::new(client));
