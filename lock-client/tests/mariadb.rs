@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fence::Holder;
+use fence::{Holder, Token};
 use lock_client::{
     Locks, Order,
     backend::{Backend, BackendError, Ownership},
@@ -21,6 +21,7 @@ use crate::{
 };
 
 const PROCEDURES: &str = include_str!("../migrations/mariadb/0002_procedures.sql");
+const READ_COMMITTED: &str = "set session transaction isolation level read committed";
 
 async fn connect(server: &testbed::MariaDb) -> MySqlConnection {
     MySqlConnection::connect(&server.url()).await.unwrap()
@@ -211,6 +212,55 @@ async fn paused_database_is_unavailable_in_time() {
     granted(&client, "another", &Holder::random(), 10).await.unwrap();
 }
 
+#[tokio::test]
+async fn late_try_is_released() {
+    let (server, client) = locked().await;
+    sql::late_try_is_released(client, || server.pause(), || server.resume()).await.unwrap();
+}
+
+#[tokio::test]
+async fn renewals_do_not_wait_behind_tries() {
+    let (server, client) = locked().await;
+    let mut connection = connect(&server).await;
+    connection
+        .execute("insert into fenced_lock (name, token) values ('blocked', 1)")
+        .await
+        .unwrap();
+    let mut transaction = connection.begin().await.unwrap();
+    transaction
+        .execute("select * from fenced_lock where name = 'blocked' for update")
+        .await
+        .unwrap();
+    let client = client.answer_within(Duration::from_secs(4));
+    sql::renewals_do_not_wait_behind_tries(&client).await.unwrap();
+}
+
+/// Somebody else alters the table, and every request waits for that. None waits for hours: the server
+/// gives up each of them soon, and is not left with sessions whose clients have gone.
+#[tokio::test]
+async fn altered_table_leaves_no_sessions_behind() {
+    let (server, client) = locked().await;
+    granted(&client, "r", &Holder::random(), 10).await.unwrap();
+    let mut other = connect(&server).await;
+    other.execute("lock tables fenced_lock write").await.unwrap();
+    for _ in 0..4 {
+        let client = MariaDb::open(&server.url()).unwrap();
+        let error = client
+            .try_acquire(&name("r"), &Holder::random(), ttl(600_000), Order::Unordered)
+            .await
+            .unwrap_err();
+        assert!(matches!(error, BackendError::Unavailable(_)), "{error:?}");
+    }
+    let waiting = "select count(*) from information_schema.processlist where state like 'Waiting%'";
+    let gave_up = async || {
+        let mut observer = connect(&server).await;
+        Ok(sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut observer).await? == 0)
+    };
+    until_async(Duration::from_secs(3), gave_up).await.unwrap();
+    other.execute("unlock tables").await.unwrap();
+    granted(&client, "r", &Holder::random(), 10).await.unwrap();
+}
+
 async fn add_fence(server: &testbed::MariaDb) {
     connect(server).await.execute("create database fence").await.unwrap();
     let url = server.url().replace("/test?", "/fence?");
@@ -241,7 +291,6 @@ async fn claim(
 async fn claim_of_a_lost_lock(procedure: &str) -> Result<(), String> {
     let (server, client) = locked().await;
     add_fence(&server).await;
-    let read_committed = "set session transaction isolation level read committed";
     let (mut paused, mut waiting) = (connect(&server).await, connect(&server).await);
     let mut observer = connect(&server).await;
     let other_order = "create procedure check_and_claim(
@@ -265,7 +314,7 @@ async fn claim_of_a_lost_lock(procedure: &str) -> Result<(), String> {
     paused.rollback().await.unwrap();
     let mut paused = connect(&server).await;
     for connection in [&mut paused, &mut waiting] {
-        connection.execute(read_committed).await.unwrap();
+        connection.execute(READ_COMMITTED).await.unwrap();
     }
     let mut paused = paused.begin().await.unwrap();
     claim(&mut paused, "fenced_lock_claim", &first).await.unwrap();
@@ -294,6 +343,36 @@ async fn lock_is_checked_after_the_claim() {
     assert_eq!(claim_of_a_lost_lock("fenced_lock_claim").await.unwrap_err(), "ZL001");
     // The other order claims with a lost lock.
     claim_of_a_lost_lock("check_and_claim").await.unwrap();
+}
+
+/// A resource is written with the token that it was claimed with, also after a reissue.
+#[tokio::test]
+async fn older_token_of_the_ownership_claims_after_a_reissue() {
+    let (server, client) = locked().await;
+    add_fence(&server).await;
+    let (token, owner) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    let above = Token::new(token.as_u64() + 10).unwrap();
+    let reissued = client.reissue(&name("r"), &owner, above).await.unwrap().unwrap();
+    let claim_with = async |token: u64, holder: &Holder| {
+        let owner = Ownership { holder: holder.clone(), grant: Token::new(token).unwrap() };
+        let mut connection = connect(&server).await;
+        connection.execute(READ_COMMITTED).await.unwrap();
+        let mut transaction = connection.begin().await.unwrap();
+        let claimed = claim(&mut transaction, "fenced_lock_claim", &owner).await;
+        match &claimed {
+            Ok(()) => transaction.commit().await.unwrap(),
+            Err(_) => transaction.rollback().await.unwrap(),
+        }
+        claimed
+    };
+    // Tokens that are not of this ownership, which the fence would accept.
+    for other in [token.as_u64() - 1, reissued.as_u64() + 1] {
+        assert_eq!(claim_with(other, &owner.holder).await.unwrap_err(), "ZL001");
+    }
+    assert_eq!(claim_with(token.as_u64(), &Holder::random()).await.unwrap_err(), "ZL001");
+    claim_with(token.as_u64(), &owner.holder).await.unwrap();
+    claim_with(reissued.as_u64(), &owner.holder).await.unwrap();
+    assert_eq!(claim_with(token.as_u64(), &owner.holder).await.unwrap_err(), "ZF001");
 }
 
 #[test]

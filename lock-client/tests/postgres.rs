@@ -4,6 +4,7 @@ mod broken;
 mod claims;
 mod failures;
 mod logs;
+mod notifications;
 mod pgbouncer;
 
 use std::{path::Path, time::Duration};

@@ -164,7 +164,7 @@ impl Notifications {
         let mut own = pool.acquire().await?;
         for _ in 0..SESSION_CHECKS {
             let own: i32 = sqlx::raw_sql(SESSION).fetch_one(&mut *own).await?.try_get(0)?;
-            let other: i32 = self.lanes.fetch("session", SESSION.to_owned()).await?.try_get(0)?;
+            let other: i32 = self.lanes.fetch(SESSION.to_owned()).await?.try_get(0)?;
             if own == other {
                 return Ok(true);
             }
@@ -178,7 +178,7 @@ impl Notifications {
             "select pg_catalog.pg_notify('{CHANNEL}',
                 pg_catalog.convert_from(pg_catalog.decode('{payload}', 'hex'), 'UTF8'))"
         );
-        if let Err(error) = self.lanes.fetch("probe", sql).await {
+        if let Err(error) = self.lanes.fetch(sql).await {
             tracing::debug!(%error, "the connection of the waiters could not be checked");
         }
     }

@@ -25,9 +25,10 @@ begin
             'fenced_lock_claim needs: set session transaction isolation level read committed';
     end if;
     call fence.claim(in_resource, in_token, in_holder);
-    -- A subquery of IF would lock the row.
+    -- A reissue leaves the older tokens of the ownership valid, because a resource is always written
+    -- with the token it was claimed with. A subquery of IF would lock the row.
     select true into held from fenced_lock
-    where name = in_name and token = in_token and holder = in_holder
+    where name = in_name and in_token between granted and token and holder = in_holder
         and expires_at_ms > floor(unix_timestamp(sysdate(6)) * 1000);
     if not held then
         signal sqlstate 'ZL001' set message_text = 'the lock is not held with this token any more';

@@ -203,8 +203,15 @@ begin
     set holder = null, granted = null, expires_at = null, since_ms = null, label = ''
     where l.name = release.name and l.holder = release.holder and l.expires_at > clock_timestamp();
     owned = found;
+    left_queue = exists (
+        select from fenced_lock.queue q
+        where q.name = release.name and q.holder = release.holder);
+    -- The owner may be releasing at the same moment. Both would notify this waiter, which leaves, and
+    -- not the next one. With the row locked, the later of the two sees what the earlier one did.
+    if left_queue and not owned then
+        perform from fenced_lock.lock l where l.name = release.name for update;
+    end if;
     delete from fenced_lock.queue q where q.name = release.name and q.holder = release.holder;
-    left_queue = found;
     if owned or left_queue and not exists (
         select from fenced_lock.lock l
         where l.name = release.name and l.holder is not null and l.expires_at > clock_timestamp())
@@ -240,7 +247,9 @@ begin
 end
 $$;
 
--- Whether this holder holds the lock with this token now. It locks nothing, so renewals continue.
+-- Whether this holder holds the lock now, and this token belongs to this ownership: a reissue leaves
+-- the older tokens valid, because a resource is always written with the token it was claimed with. It
+-- locks nothing, so renewals continue.
 create or replace function fenced_lock.is_held(name text, token bigint, holder text)
 returns boolean
 language sql security definer
@@ -248,7 +257,8 @@ set search_path = pg_catalog, pg_temp
 as $$
     select exists (
         select from fenced_lock.lock l
-        where l.name = is_held.name and l.token = is_held.token and l.holder = is_held.holder
+        where l.name = is_held.name and l.holder = is_held.holder
+            and is_held.token between l.granted and l.token
             and l.expires_at > clock_timestamp())
 $$;
 

@@ -1,0 +1,106 @@
+//! Which waiters a release notifies, if another waiter leaves the queue at the same moment.
+
+use std::{pin::pin, time::Duration};
+
+use fence::Holder;
+use lock_client::Order;
+use sqlx::{
+    AssertSqlSafe, Connection, Executor, PgConnection,
+    postgres::{PgListener, PgPoolOptions},
+};
+use testbed::wait::until_async;
+use tokio::{select, time::timeout};
+
+use super::{locked, locked_with};
+use crate::sql::{busy, granted};
+
+const SOON: Duration = Duration::from_secs(30);
+
+async fn connect(server: &testbed::Postgres) -> PgConnection {
+    PgConnection::connect(&server.url()).await.unwrap()
+}
+
+/// Which of two releases begins first.
+#[derive(Clone, Copy, Debug)]
+enum First {
+    Owner,
+    Head,
+}
+
+/// The owner releases, and the first of two fair waiters leaves. Neither transaction sees the changes
+/// of the other until it ends. Returns whether the second waiter is notified.
+async fn second_waiter_is_notified(first: First, change: impl Fn(&str) -> String) -> bool {
+    let (server, client) = locked_with(&[], change).await;
+    let [owner, head, next] = [(); 3].map(|()| Holder::random());
+    granted(&client, "r", &owner, 600_000).await.unwrap();
+    for waiter in [&head, &next] {
+        busy(&client, "r", waiter, Order::Fair).await.unwrap();
+    }
+    let pool = PgPoolOptions::new().max_connections(1).connect(&server.url()).await.unwrap();
+    let mut listener = PgListener::connect_with(&pool).await.unwrap();
+    listener.listen("fenced_lock").await.unwrap();
+    let release = |holder: &Holder| {
+        AssertSqlSafe(format!("select fenced_lock.release('r', '{}')", holder.as_str()))
+    };
+    let (early, late) = match first {
+        First::Owner => (&owner, &head),
+        First::Head => (&head, &owner),
+    };
+    // 1. One release is not committed yet.
+    let (mut earlier, mut later) = (connect(&server).await, connect(&server).await);
+    let mut transaction = earlier.begin().await.unwrap();
+    transaction.execute(release(early)).await.unwrap();
+    // 2. The other one ends, or waits for it.
+    let mut releasing = pin!(later.execute(release(late)));
+    let waits = until_async(SOON, async || {
+        let mut observer = connect(&server).await;
+        let query = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+        Ok(sqlx::query_scalar::<_, i64>(query).fetch_one(&mut observer).await? == 1)
+    });
+    let ended = select! {
+        released = &mut releasing => { released.unwrap(); true }
+        waits = waits => { waits.unwrap(); false }
+    };
+    transaction.commit().await.unwrap();
+    if !ended {
+        releasing.await.unwrap();
+    }
+    // 3. A notification of another session follows all of theirs.
+    connect(&server).await.execute("notify fenced_lock, 'end'").await.unwrap();
+    let expected = format!("{} r", &next.as_str()[..8]);
+    loop {
+        let notification = timeout(SOON, listener.recv()).await.unwrap().unwrap();
+        match notification.payload() {
+            "end" => return false,
+            payload if payload == expected => return true,
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn second_waiter_is_notified_if_the_first_one_leaves_during_a_release() {
+    for first in [First::Owner, First::Head] {
+        assert!(second_waiter_is_notified(first, str::to_owned).await, "{first:?} first");
+    }
+    let no_lock = |sql: &str| {
+        let part = "perform from fenced_lock.lock l where l.name = release.name for update;";
+        assert!(sql.contains(part));
+        sql.replace(part, "")
+    };
+    assert!(!second_waiter_is_notified(First::Owner, no_lock).await);
+}
+
+/// A waiter that leaves does not keep the owner from renewing for long: it locks the row only briefly,
+/// and one that is not in the queue does not lock it at all.
+#[tokio::test]
+async fn holder_that_is_not_in_the_queue_does_not_lock_the_row() {
+    let (server, client) = locked().await;
+    let owner = Holder::random();
+    granted(&client, "r", &owner, 600_000).await.unwrap();
+    let mut connection = connect(&server).await;
+    let mut transaction = connection.begin().await.unwrap();
+    transaction.execute("select fenced_lock.release('r', 'nobody')").await.unwrap();
+    granted(&client, "r", &owner, 600_000).await.unwrap();
+    transaction.rollback().await.unwrap();
+}
