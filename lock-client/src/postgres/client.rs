@@ -206,7 +206,7 @@ impl Backend for Postgres {
             let (client, call) =
                 (client.clone(), format!("held_names({prefix}, {})", text(&after)));
             async move {
-                let row = client.call("names", call).await?;
+                let row = client.call(&call).await?;
                 client.read(row.text("names").map_err(Into::into))
             }
         })

@@ -179,7 +179,7 @@ impl Backend for Sqlite {
         names::pages(move |after| {
             let (client, sql) = (client.clone(), statements::held_names(&prefix, &after));
             async move {
-                let row = client.fetch("names", sql).await?;
+                let row = client.fetch(sql).await?;
                 client.read(row.text("names").map_err(Into::into))
             }
         })
