@@ -17,17 +17,18 @@ maxSessionTimeout=600000
 clientPortAddress=127.0.0.1
 maxClientCnxns=0
 admin.enableServer=false
-4lw.commands.whitelist=srvr
+4lw.commands.whitelist=dump,srvr
 preAllocSize=64
-znode.container.checkIntervalMs=500
 ";
 
 /// A small heap, and little work before the start.
-const JAVA: [&str; 5] = [
+const JAVA: [&str; 6] = [
     "-Xmx64m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-XX:-UsePerfData",
+    // No setting of the file.
+    "-Dznode.container.checkIntervalMs=500",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 ];
 
