@@ -27,8 +27,8 @@
 //! finds the node of its holder, so that a lost reply leaves no second node that blocks all others.
 //!
 //! If the URL has a user, the nodes are the user's alone. Without one, everybody who can connect may
-//! change them. A holder's node records its session's password, so whoever may read the node can renew
-//! the lock. ZooKeeper's own permissions for the chosen root should allow the user all but `ADMIN`.
+//! change them. A holder's node records its session's password, so anybody who may read the node can
+//! renew the lock.
 //!
 //! # Sessions
 //! Each holder has a session, whose time-out is the ttl. A client connects it only while a request is
@@ -39,8 +39,9 @@
 //!
 //! Locks that are held cost ZooKeeper a session each, and no connection. An acquire writes two times:
 //! the session and the node. A release writes once: the end of the session deletes the node. Each client
-//! has one more session and connection, to read locks and to watch them for all of its waiters.
-//! A try in no order looks first, so that it writes nothing while the lock is held.
+//! has one more session and connection, to read locks and to watch them for all of its waiters. A try in
+//! no order looks first, so that it writes nothing while the lock is held. A client connects 16 holders
+//! at once, because a member allows 60 connections to each address by default (`maxClientCnxns`).
 //!
 //! The owner's node has what another process needs to go on with the session. So a
 //! [`Detached`](crate::Detached) lock is adopted with its holder and grant alone.
@@ -67,7 +68,9 @@
 //! A client connects to the first member that its URL names. If this member does not answer, or has no
 //! leader, the client continues at the next one. A member may be behind the leader. So each look at a
 //! lock begins with a `sync`, and each attempt and renewal with a write: what is read behind them, over
-//! the same connection, is at least as new. No answer depends on how the client was connected before.
+//! the same connection, is at least as new. A leader that was just replaced, and does not know it yet,
+//! answers a `sync`, but no write. So for a moment, a lock may look held that is free, or a lease lost that
+//! is held. No lock is granted, and no lease renewed, that is another's.
 //!
 //! # Errors
 //! [`Unavailable`](crate::backend::BackendError::Unavailable): a reply was lost, a member was silent, or

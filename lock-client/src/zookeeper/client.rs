@@ -8,7 +8,7 @@ use std::{
 };
 
 use fence::{Holder, ResourceName, Token};
-use tokio::{time::timeout, try_join};
+use tokio::{sync::Semaphore, time::timeout, try_join};
 
 use super::{
     connection::Connection,
@@ -33,6 +33,9 @@ use crate::{
 
 /// How many answers one method may wait for. A method that needs more is repeated.
 const LONGEST_METHOD: u32 = 8;
+/// How many methods connect sessions at once. Each has two connections at most, and a member allows 60
+/// to each address by default.
+const CONNECTING_METHODS: usize = 16;
 /// The longest time for which a waiter in the queue is silent.
 const LONGEST_NAP: Duration = Duration::from_secs(5);
 
@@ -41,6 +44,7 @@ const LONGEST_NAP: Duration = Duration::from_secs(5);
 pub struct ZooKeeper {
     pub(super) ensemble: Ensemble,
     claims: Arc<Mutex<HashMap<(ResourceName, Holder), Claim>>>,
+    connecting: Arc<Semaphore>,
 }
 
 /// What a holder may have in ZooKeeper.
@@ -81,7 +85,8 @@ impl ZooKeeper {
     /// [`InvalidZooKeeperUrl`] if the URL can't be used.
     pub fn open(url: &str) -> Result<Self, InvalidZooKeeperUrl> {
         let ensemble = Ensemble::new(Server::parse(url)?, DEFAULT_ANSWER_TIMEOUT);
-        Ok(Self { ensemble, claims: Arc::default() })
+        let connecting = Arc::new(Semaphore::new(CONNECTING_METHODS));
+        Ok(Self { ensemble, claims: Arc::default(), connecting })
     }
 
     /// Waits this long for each answer of ZooKeeper, instead of half a second. It suits a ZooKeeper that
@@ -101,6 +106,18 @@ impl ZooKeeper {
     ) -> Result<T, BackendError> {
         let limit = self.answer_timeout() * LONGEST_METHOD;
         timeout(limit, method).await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")))
+    }
+
+    /// Limits the time of a method that connects sessions, and their number.
+    async fn connecting<T>(
+        &self,
+        method: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, BackendError> {
+        let in_turn = async {
+            let _turn = self.connecting.acquire().await.expect("nothing closes it");
+            method.await
+        };
+        self.within(in_turn).await
     }
 
     pub(super) fn unavailable(&self, reason: &str) -> BackendError {
@@ -266,7 +283,7 @@ impl Backend for ZooKeeper {
         ttl: Ttl,
         order: Order,
     ) -> BackendFuture<'a, Attempt> {
-        Box::pin(self.within(self.acquire(name, holder, ttl, order)))
+        Box::pin(self.connecting(self.acquire(name, holder, ttl, order)))
     }
 
     fn renew<'a>(
@@ -275,7 +292,7 @@ impl Backend for ZooKeeper {
         ownership: &'a Ownership,
         ttl: Ttl,
     ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(self.within(self.keep(name, ownership, ttl)))
+        Box::pin(self.connecting(self.keep(name, ownership, ttl)))
     }
 
     fn reissue<'a>(
@@ -293,7 +310,7 @@ impl Backend for ZooKeeper {
         holder: &'a Holder,
         _: Option<Token>,
     ) -> BackendFuture<'a, bool> {
-        Box::pin(self.within(self.leave(name, holder)))
+        Box::pin(self.connecting(self.leave(name, holder)))
     }
 
     fn subscribe<'a>(

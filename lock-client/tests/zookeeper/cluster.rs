@@ -120,3 +120,58 @@ async fn lost_quorum_is_unavailable_until_it_is_back() {
     let next = acquired(&client(&zookeeper.url()), &name("r"), secs(60)).await;
     assert!(next.token > lock.token);
 }
+
+/// The leader answers for about a second after it has lost its followers. It sets a session's full time,
+/// and answers reads, but another leader would not know of it.
+#[tokio::test]
+async fn leader_that_lost_its_followers_renews_nothing() {
+    let mut zookeeper = ZooKeeper::start_cluster().await.unwrap();
+    let leader = zookeeper.leader_among(&[0, 1, 2]).await.unwrap();
+    let locks = zookeeper::ZooKeeper::open(&format!("zookeeper://{}", zookeeper.address(leader)));
+    let locks = locks.unwrap();
+    let lock = acquired(&client(&zookeeper.url()), &name("r"), secs(60)).await;
+    // The client has connected, and finds the session of the owner.
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap();
+    assert_eq!(renewed, Some(lock.token));
+    for follower in (0..3).filter(|&number| number != leader) {
+        zookeeper.process(follower).pause().await.unwrap();
+    }
+    let status = locks.status(&name("r")).await;
+    assert!(status.is_ok(), "the control: it answers reads: {status:?}");
+    for _ in 0..3 {
+        let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await;
+        assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{renewed:?}");
+    }
+    for follower in (0..3).filter(|&number| number != leader) {
+        zookeeper.process(follower).resume().unwrap();
+    }
+    let renewed_again = async || {
+        let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await;
+        Ok(renewed.is_ok_and(|token| token == Some(lock.token)))
+    };
+    until_async(SOON, renewed_again).await.unwrap();
+}
+
+/// A follower that was paused is behind when it goes on. A client that asks it sees a release that
+/// another member has answered before.
+#[tokio::test]
+async fn member_that_is_behind_shows_no_released_lock() {
+    let mut zookeeper = ZooKeeper::start_cluster().await.unwrap();
+    let follower = follower(&zookeeper).await;
+    let behind = client(&format!("zookeeper://{}", zookeeper.address(follower)));
+    let elsewhere = client(&url_from(&zookeeper, (follower + 1) % 3));
+    let mut last = None;
+    for _ in 0..10 {
+        let lock = acquired(&elsewhere, &name("r"), secs(60)).await;
+        assert!(last < Some(lock.token));
+        last = Some(lock.token);
+        behind.status(&name("r")).await.unwrap();
+        zookeeper.process(follower).pause().await.unwrap();
+        assert!(release(&elsewhere, &lock).await);
+        zookeeper.process(follower).resume().unwrap();
+        let next = acquired(&behind, &name("r"), secs(60)).await;
+        assert!(last < Some(next.token));
+        last = Some(next.token);
+        assert!(release(&behind, &next).await);
+    }
+}

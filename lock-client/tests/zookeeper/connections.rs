@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lock_client::{
     Locks, Terms,
     backend::{Backend, BackendError},
@@ -96,6 +97,22 @@ async fn many_held_locks_need_few_connections() {
     for (lock, name) in &kept {
         let renewed = locks.renew(name, &lock.ownership, secs(60)).await.unwrap();
         assert_eq!(renewed, Some(lock.token));
+    }
+}
+
+/// More holders than a member allows connections.
+#[tokio::test]
+async fn two_hundred_holders_acquire_at_once() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let names: Vec<_> = (0..200).map(|number| name(&format!("r{number}"))).collect();
+    let held = join_all(names.iter().map(|name| acquired(&locks, name, secs(60)))).await;
+    let releases = names
+        .iter()
+        .zip(&held)
+        .map(|(name, lock)| locks.release(name, &lock.ownership.holder, Some(lock.token)));
+    for released in join_all(releases).await {
+        assert!(released.unwrap());
     }
 }
 

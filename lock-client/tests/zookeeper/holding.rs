@@ -1,8 +1,12 @@
 //! Tokens, and the locks that they belong to.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use fence::Holder;
+use futures_util::future::join_all;
 use lock_client::{
     Locks, Moment, Order, Terms, Ttl,
     backend::{Backend, BackendError, Ownership},
@@ -46,7 +50,7 @@ async fn repeated_attempt_of_the_holder_returns_the_same_grant_and_sets_the_full
         assert!(held.remaining.unwrap() >= Duration::from_secs(ttl), "{held:?}");
     }
     let sessions = zookeeper.sessions(0).await.unwrap();
-    assert_eq!(sessions.len(), 2, "the owner's, and the one that reads: {sessions:?}");
+    assert_eq!(sessions.len(), 2, "the owner's, and the client's: {sessions:?}");
     assert!(release(&locks, &first).await);
     assert_eq!(zookeeper.sessions(0).await.unwrap().len(), 1);
 }
@@ -103,10 +107,36 @@ async fn renewal_for_another_ttl_keeps_the_lock_at_least_so_long() {
         assert_eq!(busy(attempt(&locks, &waiter, Order::Fair).await).ahead, Some(0));
     }
     let sessions = zookeeper.sessions(0).await.unwrap();
-    assert_eq!(sessions.len(), 3, "owner, waiter, and the one that reads: {sessions:?}");
+    assert_eq!(sessions.len(), 3, "owner, waiter, and client: {sessions:?}");
     assert!(release(&locks, &lock).await);
     let next = held(attempt(&locks, &waiter, Order::Fair).await);
     assert!(next.token > lock.token);
+}
+
+/// A waiter may list the queue before a move, and read its nodes after it. Without a second look, the
+/// owner's place would be missing, and the waiter's the oldest.
+#[tokio::test]
+async fn lock_that_moves_to_longer_sessions_is_never_free() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let has_ended = AtomicBool::new(false);
+    let moving = async {
+        for millis in 60_001..60_201 {
+            let ttl = Ttl::new(Duration::from_millis(millis)).unwrap();
+            let renewed = locks.renew(&name("r"), &lock.ownership, ttl).await.unwrap();
+            assert_eq!(renewed, Some(lock.token));
+        }
+        has_ended.store(true, Ordering::SeqCst);
+    };
+    let waiting = join_all((0..4).map(async |_| {
+        let (locks, waiter) = (client(&zookeeper.url()), Holder::random());
+        while !has_ended.load(Ordering::SeqCst) {
+            busy(attempt(&locks, &waiter, Order::Fair).await);
+            assert!(locks.status(&name("r")).await.unwrap().held.unwrap().token == lock.token);
+        }
+    }));
+    tokio::join!(moving, waiting);
 }
 
 #[tokio::test]
@@ -126,7 +156,7 @@ async fn ttl_that_zookeeper_does_not_have_is_invalid() {
             }
         }
         let sessions = zookeeper.sessions(0).await.unwrap();
-        assert_eq!(sessions.len(), 1, "the one that reads: {sessions:?}");
+        assert_eq!(sessions.len(), 1, "the client's: {sessions:?}");
     }
     for millis in [1_000, 1_001, 600_000] {
         let ttl = Ttl::new(Duration::from_millis(millis)).unwrap();

@@ -184,7 +184,7 @@ async fn tries_that_fail_make_no_session() {
     let locks = client(&zookeeper.url());
     let owner = acquired(&locks, &name("r"), secs(60)).await;
     let before = zookeeper.sessions(0).await.unwrap();
-    assert_eq!(before.len(), 2, "the owner's, and the one that reads: {before:?}");
+    assert_eq!(before.len(), 2, "the owner's, and the client's: {before:?}");
     for _ in 0..3 {
         busy(attempt(&locks, &Holder::random(), Order::Unordered).await);
     }

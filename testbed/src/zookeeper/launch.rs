@@ -15,7 +15,6 @@ syncLimit=10
 minSessionTimeout=1000
 maxSessionTimeout=600000
 clientPortAddress=127.0.0.1
-maxClientCnxns=0
 admin.enableServer=false
 4lw.commands.whitelist=dump,srvr
 preAllocSize=64
