@@ -15,7 +15,7 @@ use super::{
     epoch::{Ballots, Epoch, Previous},
     node_error::NodeError,
 };
-use crate::{Ttl, redis::keys::Keys};
+use crate::redis::keys::Keys;
 
 /// A node's right to vote, as it was when the client connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,12 +74,6 @@ impl Membership {
     /// field, unless its epoch or its process is another.
     pub(super) fn vote(&self) -> String {
         vote(&self.epoch, &self.run_id)
-    }
-
-    /// The same for a request with a ttl. If the epoch grants no ttl as long as that, it is empty, and
-    /// no node has an empty vote.
-    pub(super) fn vote_for(&self, ttl: Ttl) -> String {
-        if ttl.as_millis() > self.epoch.max_ttl_ms { String::new() } else { self.vote() }
     }
 
     /// Whether the node is a member of its epoch. A node that a change has removed names the new

@@ -29,7 +29,7 @@ pub(super) fn grant(
     ttl: Ttl,
     start: u64,
 ) -> Call {
-    voting(&GRANT, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote_for(ttl))
+    voting(&GRANT, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote())
         .arg(holder.as_str())
         .arg(ttl.as_millis())
         .arg(start)
@@ -44,7 +44,7 @@ pub(super) fn join(
     ttl: Ttl,
     start: u64,
 ) -> Call {
-    voting(&JOIN, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote_for(ttl))
+    voting(&JOIN, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote())
         .arg(lease.holder.as_str())
         .arg(ttl.as_millis())
         .arg(start)
@@ -70,7 +70,7 @@ pub(super) fn seal(
 
 /// Sets the full ttl.
 pub(super) fn renew(keys: &Keys, member: &Membership, ownership: &Ownership, ttl: Ttl) -> Call {
-    voting(&RENEW, [keys.lock(), Keys::NODE.to_owned()], &member.vote_for(ttl))
+    voting(&RENEW, [keys.lock(), Keys::NODE.to_owned()], &member.vote())
         .arg(ownership.holder.as_str())
         .arg(ownership.grant.as_u64())
         .arg(ttl.as_millis())

@@ -118,6 +118,9 @@ async fn trial_runs_the_scripts_of_a_node_and_both_kinds_of_joins() {
     node.command::<()>(&["ACL", "SETUSER", "default", "-zcard"]).await.unwrap();
     let address = node.socket().display().to_string();
     operator.try_lock_on(&address, &name("r"), Ttl::new(PATIENCE).unwrap()).await.unwrap();
+    let too_long = Ttl::new(Duration::from_secs(3_600)).unwrap();
+    let refused = operator.try_lock_on(&address, &name("r"), too_long).await.unwrap_err();
+    assert!(refused.contains("grants no ttl as long as"), "{refused}");
     let locks: Vec<String> = node.command(&["KEYS", "*:lock"]).await.unwrap();
     assert!(locks.is_empty(), "{locks:?}");
     // The grant, the reissue, a join with a grant of its own, and one that raises the counter.

@@ -22,6 +22,9 @@ pub(super) async fn try_lock(
     let peer = peer.map_err(|error| format!("can't connect: {error}"))?;
     let record = peer.record.ok_or("it belongs to no cluster")?;
     let member = Membership { run_id: peer.run_id, address: record.address, epoch: record.epoch };
+    if ttl.as_millis() > member.epoch.max_ttl_ms {
+        return Err(format!("can't take a lock: its cluster grants no ttl as long as {ttl}"));
+    }
     let (keys, holder) = (Keys::new(name), Holder::random());
     let mut line = Line::new(Transport::Node(peer.connection));
     let mut run = async |step: &str, call: Call| -> Result<Value, String> {
