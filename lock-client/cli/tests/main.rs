@@ -30,3 +30,4 @@ mod start_cluster;
 mod tls;
 mod waiting;
 mod watch;
+mod wrong_input;

@@ -1,0 +1,139 @@
+//! Lock services that can't be used as they are named, and requests that they can't carry out.
+
+use std::{fs::Permissions, os::unix::fs::PermissionsExt};
+
+use sqlx::{Connection, Executor, MySqlConnection};
+use testbed::{Etcd, MariaDb, Postgres, Redis};
+
+use crate::{
+    command::{assert_failed, lock_client},
+    services::Service,
+};
+
+/// Fails each of these commands, and prints no password.
+async fn assert_rejected(url: &str, code: i32, reason: &str) {
+    for command in [&["acquire", "r", "--no-wait"][..], &["status", "r"], &["list"]] {
+        let output = lock_client(&[command, &["--locks", url]].concat()).await;
+        assert_failed(&output, code, reason);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!stderr.contains("secret"), "{stderr}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn urls_that_name_no_lock_service_are_64() {
+    for (urls, reason) in [
+        ("consul://:secret@h", "`consul://` is no scheme of a lock service: one of redis://"),
+        ("etcd://u:secret@a etcd://b", "separate the members of etcd by commas"),
+        ("postgres://a/b postgres://u:secret@c/d", "2 URLs name PostgreSQL, which takes one"),
+        ("mariadb://a/b redis://:secret@c", "different lock services, MariaDB and Redis"),
+        ("etcd://user@a", "not a usable etcd URL: a user is given without a password"),
+        ("postgres://u:secret@h:port/d", "the URL of the database can't be used: "),
+        ("mariadb://h:port/d", "the URL of the database can't be used: "),
+        ("sqlite::memory:", "a database in memory has no other clients"),
+    ] {
+        assert_rejected(urls, 64, reason).await;
+    }
+}
+
+#[tokio::test]
+async fn wrong_passwords_are_69() {
+    let redis = Redis::start_on_tcp(&["--requirepass", "right"]).await.unwrap();
+    assert_rejected(&redis.url_as("default", "secret"), 69, "Password authentication failed").await;
+    let mut etcd = Etcd::start().await.unwrap();
+    etcd.require_users().await.unwrap();
+    let url = etcd.url().replace("etcd://", "etcd://locker:secret@");
+    assert_rejected(&url, 69, "authentication failed, invalid user ID or password").await;
+
+    let folder = tempfile::tempdir().unwrap();
+    let hba = folder.path().join("hba.conf");
+    std::fs::write(&hba, "local all postgres trust\nlocal all all scram-sha-256\n").unwrap();
+    let readable = Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), readable).unwrap();
+    let setting = format!("hba_file={}", hba.display());
+    let postgres = Postgres::start_with(&[&setting]).await.unwrap();
+    let url = postgres.url().replace("postgres@", "locker:secret@");
+    assert_rejected(&url, 69, "password authentication failed for user \"locker\"").await;
+
+    let mariadb = MariaDb::start().await.unwrap();
+    let mut root = MySqlConnection::connect(&mariadb.url()).await.unwrap();
+    root.execute("create user locker identified by 'right'").await.unwrap();
+    let url = mariadb.url().replace("root@", "locker:secret@");
+    assert_rejected(&url, 69, "Access denied for user 'locker'").await;
+}
+
+#[tokio::test]
+async fn encryption_that_the_server_does_not_have_is_69() {
+    let redis = Redis::start_on_tcp(&[]).await.unwrap();
+    let encrypted = redis.url().replace("redis://", "rediss://");
+    assert_rejected(&encrypted, 69, "this port takes no encrypted connections").await;
+    let etcd = Etcd::start().await.unwrap();
+    let encrypted = etcd.url().replace("etcd://", "etcds://");
+    assert_rejected(&encrypted, 69, "TLS").await;
+    let postgres = Service::postgres().await;
+    let encrypted = format!("{}&sslmode=require", postgres.url);
+    assert_rejected(&encrypted, 69, "TLS").await;
+    let mariadb = Service::mariadb().await;
+    let encrypted = format!("{}&ssl-mode=REQUIRED", mariadb.url);
+    assert_rejected(&encrypted, 69, "TLS").await;
+}
+
+#[tokio::test]
+async fn plain_connection_to_a_port_that_takes_tls_only_is_69() {
+    let etcd = Etcd::start_tls().await.unwrap();
+    let plain = etcd.url().replace("etcds://", "etcd://");
+    assert_rejected(&plain, 69, "does this port take TLS only?").await;
+}
+
+#[tokio::test]
+async fn ttl_that_etcd_does_not_grant_is_64_with_the_shortest() {
+    let etcd = Etcd::start_with(&["--election-timeout=4000"]).await.unwrap();
+    let url = etcd.url();
+    for (ttl, reason) in [
+        ("2s", "a ttl of 2 s is too short; the shortest of this etcd is 6 s"),
+        ("6500ms", "a ttl in etcd is in whole seconds, and 6500 ms is not"),
+        ("1ms", "a ttl is from 10 ms to 7 days"),
+    ] {
+        for command in [&["acquire", "r"][..], &["run", "r", "--", "true"]] {
+            let ttl = ["--locks", &url, "--ttl", ttl];
+            let refused = lock_client(&[&command[..2], &ttl, &command[2..]].concat()).await;
+            assert_failed(&refused, 64, reason);
+        }
+    }
+    // The control.
+    let granted = lock_client(&["acquire", "r", "--locks", &url, "--ttl", "6s"]).await;
+    assert_eq!(granted.status.code(), Some(0), "{granted:?}");
+}
+
+#[tokio::test]
+async fn missing_tables_are_69_with_the_migration() {
+    for (service, folder) in [
+        (Service::postgres_without_tables().await, "migrations/postgres/lock"),
+        (Service::mariadb_without_tables().await, "migrations/mariadb/lock"),
+        (Service::sqlite_without_tables().await, "migrations/sqlite/lock"),
+    ] {
+        assert_rejected(&service.url, 69, &format!("apply {folder}")).await;
+    }
+}
+
+#[tokio::test]
+async fn file_that_does_not_exist_is_69() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}/none.db", folder.path().display());
+    assert_rejected(&url, 69, "unable to open database file").await;
+    assert!(!folder.path().join("none.db").exists(), "it is not created");
+}
+
+#[tokio::test]
+async fn options_for_redis_are_64_elsewhere() {
+    for (url, reason) in [
+        ("etcd://127.0.0.1:1", "--keep-counter-for is for one Redis, not for etcd"),
+        ("sqlite:none.db", "--keep-counter-for is for one Redis, not for SQLite"),
+    ] {
+        let acquire = ["acquire", "r", "--keep-counter-for", "1h", "--locks", url];
+        assert_failed(&lock_client(&acquire).await, 64, reason);
+        let status = ["node", "status", "--locks", url];
+        assert_failed(&lock_client(&status).await, 64, "this is for the nodes of Redlock");
+    }
+}
