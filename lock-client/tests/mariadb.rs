@@ -375,6 +375,68 @@ async fn older_token_of_the_ownership_claims_after_a_reissue() {
     assert_eq!(claim_with(token.as_u64(), &owner.holder).await.unwrap_err(), "ZF001");
 }
 
+/// A session that fakes the lock, one whose clock shows an hour twice, and one that reads an older
+/// state: no claim passes with a lost lock. The rights are the caller's own.
+#[tokio::test]
+async fn session_does_not_change_what_a_claim_checks() {
+    let (server, client) = locked().await;
+    add_fence(&server).await;
+    let mut administrator = connect(&server).await;
+    // The second of two equal hours has begun 20 minutes ago.
+    let overlap = "insert into mysql.time_zone (use_leap_seconds) values ('N');
+        set @zone = last_insert_id();
+        insert into mysql.time_zone_name values ('Test/Overlap', @zone);
+        insert into mysql.time_zone_transition_type values
+            (@zone, 0, 3600, 1, 'A'), (@zone, 1, 0, 0, 'B');
+        insert into mysql.time_zone_transition values
+            (@zone, unix_timestamp() - 100000000, 0), (@zone, unix_timestamp() - 1200, 1)";
+    administrator.execute(sqlx::raw_sql(overlap)).await.unwrap();
+    let (_, owner) = granted(&client, "r", &Holder::random(), 1_500).await.unwrap();
+    let mut sessions = Vec::new();
+    for preparation in [
+        "set time_zone = 'Test/Overlap'".to_owned(),
+        format!(
+            "create temporary table fenced_lock as select name, token, granted, holder,
+            cast(99999999999999 as int) as expires_at_ms, since_ms, label
+            from fenced_lock where token = {}",
+            owner.grant
+        ),
+        "set transaction isolation level repeatable read".to_owned(),
+    ] {
+        let mut session = connect(&server).await;
+        session.execute(READ_COMMITTED).await.unwrap();
+        session.execute(AssertSqlSafe(preparation)).await.unwrap();
+        session.execute(sqlx::raw_sql("begin")).await.unwrap();
+        session.execute("select name from test.fenced_lock").await.unwrap();
+        sessions.push(session);
+    }
+    client.renew(&name("r"), &owner, ttl(500)).await.unwrap().unwrap();
+    let free = async || Ok(client.status(&name("r")).await?.held.is_none());
+    until_async(Duration::from_secs(30), free).await.unwrap();
+    for (number, mut session) in sessions.into_iter().enumerate() {
+        let claimed = claim(&mut session, "fenced_lock_claim", &owner).await;
+        assert_eq!(claimed.unwrap_err(), "ZL001", "session {number}");
+    }
+    // A role that may check the lock and may not claim the resource.
+    administrator.execute("create user locker@localhost").await.unwrap();
+    let (_, owner) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    let mut locker = MySqlConnection::connect(&server.url().replace("//root@", "//locker@")).await;
+    let locker = locker.as_mut().unwrap();
+    locker.execute(READ_COMMITTED).await.unwrap();
+    for (procedure, is_enough) in [
+        ("test.fenced_lock_claim", false),
+        ("test.fenced_lock_check", false),
+        ("fence.claim", true),
+    ] {
+        let grant = format!("grant execute on procedure {procedure} to locker@localhost");
+        administrator.execute(AssertSqlSafe(grant)).await.unwrap();
+        let mut transaction = locker.begin().await.unwrap();
+        let claimed = claim(&mut transaction, "fenced_lock_claim", &owner).await;
+        assert_eq!(claimed.is_ok(), is_enough, "{procedure}: {claimed:?}");
+        transaction.rollback().await.unwrap();
+    }
+}
+
 #[test]
 fn url_of_something_else_is_refused() {
     for url in ["postgres://localhost", "mariadb://localhost:port/"] {

@@ -19,8 +19,10 @@ pub(super) fn failed(address: &str, error: &sqlx::Error) -> BackendError {
                 .into(),
         ),
         // A wrong user or password, or no such database; a token above the highest; a character that
-        // the database's encoding does not have.
-        "28000" | "28P01" | "3D000" | "23514" | "22P05" => rejected(address, &error.to_string()),
+        // the database's encoding does not have; a wrong argument.
+        "28000" | "28P01" | "3D000" | "23514" | "22P05" | "22023" => {
+            rejected(address, &error.to_string())
+        }
         // All else may pass, or leaves the outcome unknown.
         _ => BackendError::Unavailable(format!("{address}: {error}").into()),
     }

@@ -1,18 +1,25 @@
-//! Which waiters a release notifies, if another waiter leaves the queue at the same moment.
+//! Which waiters a release notifies, and the connection over which they are notified.
 
 use std::{pin::pin, time::Duration};
 
 use fence::Holder;
-use lock_client::Order;
+use lock_client::{Order, backend::Backend, postgres::Postgres};
 use sqlx::{
     AssertSqlSafe, Connection, Executor, PgConnection,
     postgres::{PgListener, PgPoolOptions},
 };
-use testbed::wait::until_async;
-use tokio::{select, time::timeout};
+use testbed::{Proxy, wait::until_async};
+use tokio::{
+    net::TcpListener,
+    select,
+    time::{sleep, timeout},
+};
 
-use super::{locked, locked_with};
-use crate::sql::{busy, granted};
+use super::{failures::listens, locked, locked_with};
+use crate::{
+    names::name,
+    sql::{busy, granted},
+};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -103,4 +110,57 @@ async fn holder_that_is_not_in_the_queue_does_not_lock_the_row() {
     transaction.execute("select fenced_lock.release('r', 'nobody')").await.unwrap();
     granted(&client, "r", &owner, 600_000).await.unwrap();
     transaction.rollback().await.unwrap();
+}
+
+/// A connection that is silent once is no PgBouncer: the client soon listens again.
+#[tokio::test]
+async fn silence_is_not_taken_for_a_pooler() {
+    let (server, _) = locked().await;
+    let proxy = Proxy::start(server.socket_folder().join(".s.PGSQL.5432")).await.unwrap();
+    let url = format!("postgres://postgres@{}/postgres", proxy.address());
+    let client = Postgres::open(&url).unwrap();
+    // The client compares the sessions of two connections. The second one is silent.
+    let first = proxy.hold("pg_backend_pid");
+    let (lock, holder) = (name("r"), Holder::random());
+    let subscribing = tokio::spawn(async move {
+        let wakeups = client.subscribe(&lock, &holder, Order::Unordered).await;
+        (client, wakeups)
+    });
+    let first = first.caught().await.unwrap();
+    let second = proxy.hold("pg_backend_pid");
+    first.deliver();
+    let second = second.caught().await.unwrap();
+    let (_client, _wakeups) = subscribing.await.unwrap();
+    until_async(SOON, async || listens(&server).await).await.unwrap();
+    second.deliver();
+}
+
+/// A client connects to a server that fails, again and again, but not when nobody waits any more.
+#[tokio::test]
+async fn client_without_waiters_connects_no_more() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = Postgres::open(&format!("postgres://postgres@{address}/postgres")).unwrap();
+    let (lock, holder) = (name("r"), Holder::random());
+    let mut subscribing = pin!(client.subscribe(&lock, &holder, Order::Unordered));
+    let mut connections = 0;
+    let wakeups = loop {
+        select! {
+            subscribed = &mut subscribing => break subscribed.unwrap(),
+            // It is closed at once.
+            accepted = listener.accept() => { accepted.unwrap(); connections += 1 }
+        }
+    };
+    assert!(connections > 0);
+    drop(wakeups);
+    // The longest pause is 1.5 seconds. One more attempt may be under way.
+    let mut late = 0;
+    let mut quiet = pin!(sleep(Duration::from_secs(6)));
+    loop {
+        select! {
+            () = &mut quiet => break,
+            accepted = listener.accept() => { accepted.unwrap(); late += 1 }
+        }
+    }
+    assert!(late <= 1, "{late} connections without a waiter");
 }
