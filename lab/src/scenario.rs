@@ -23,11 +23,13 @@ mod setnx_expire;
 mod stage;
 mod thundering_herd;
 mod token_33_34;
+mod zookeeper_reconnect;
+mod zookeeper_session;
 
 pub use self::definition::Scenario;
 
 /// All scenarios. The first is the one to begin with.
-pub static ALL: [Scenario; 18] = [
+pub static ALL: [Scenario; 20] = [
     token_33_34::SCENARIO,
     oversell::SCENARIO,
     claim_before_read::SCENARIO,
@@ -46,6 +48,8 @@ pub static ALL: [Scenario; 18] = [
     redlock_clock_jump::SCENARIO,
     thundering_herd::SCENARIO,
     flash_sale::SCENARIO,
+    zookeeper_session::SCENARIO,
+    zookeeper_reconnect::SCENARIO,
 ];
 
 /// Finds the scenario of a name.

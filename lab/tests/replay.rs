@@ -7,6 +7,7 @@ mod output;
 mod picture;
 mod sale;
 mod tokens;
+mod zookeeper;
 
 use std::process::{Command, Output};
 

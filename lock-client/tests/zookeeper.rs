@@ -5,6 +5,7 @@ mod cluster;
 mod connections;
 mod errors;
 mod holding;
+mod lossy_network;
 mod lost_replies;
 mod reissue;
 mod service;
