@@ -258,7 +258,12 @@ impl Backend for Redlock {
             // From here on, the lease joins no node. Its height is needed until there is an answer.
             let height = self.leases.release(holder).map(|lease| lease.height());
             let (keys, token) = (&Keys::new(name), token.max(height));
-            let released = self.nodes.run(|nodes| release(nodes, keys, holder, token)).await?;
+            let released = self.nodes.run(|nodes| release(nodes, keys, holder, token)).await;
+            // Without a majority, a few nodes may still have carried it out.
+            let released = released.map_err(|error| match error {
+                BackendError::Rejected(reason) => BackendError::Unavailable(reason),
+                error => error,
+            })?;
             self.leases.forget(holder);
             Ok(released)
         })

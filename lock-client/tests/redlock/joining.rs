@@ -5,7 +5,7 @@ use std::time::Duration;
 use fence::Holder;
 use lock_client::{
     Lease, Locks, Order, Released, RenewError,
-    backend::{Attempt, Backend},
+    backend::{Attempt, Backend, BackendError},
     redlock::Redlock,
 };
 use testbed::{Proxy, RedlockNodes, proxy::HeldRequest, wait::until_async};
@@ -230,6 +230,23 @@ async fn node_that_is_joined_after_the_lease_was_detached_stays_with_the_lease()
     assert!(owners.iter().all(Option::is_some), "{owners:?}");
     let adopted = locks.adopt(detached, lasting()).await.unwrap();
     assert_eq!(adopted.release().await.unwrap(), Released::Released);
+}
+
+/// The client has never known a majority, and one node has released the lock.
+#[tokio::test]
+async fn release_that_a_minority_has_carried_out_is_not_called_rejected() {
+    let cluster = cluster_of(3).await;
+    let (r, holder) = (name("r"), Holder::random());
+    let first = Redlock::open(cluster.urls()).unwrap();
+    let granted = first.try_acquire(&r, &holder, ttl(600_000), Order::Unordered).await.unwrap();
+    let Attempt::Granted { ownership, token, .. } = granted else { panic!("{granted:?}") };
+    for node in &cluster.nodes()[1..] {
+        node.command::<()>(&["DEL", "fenced:node"]).await.unwrap();
+    }
+    let second = Redlock::open(cluster.urls()).unwrap();
+    let released = second.release(&r, &ownership.holder, Some(token)).await;
+    assert_eq!(values(cluster.nodes(), LOCK).await[0], None);
+    assert!(matches!(released, Err(BackendError::Unavailable(_))), "{released:?}");
 }
 
 #[tokio::test]

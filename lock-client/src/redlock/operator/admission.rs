@@ -8,7 +8,8 @@
 //!
 //! Another operator may admit the node during the wait. If it then loses its data, it looks as it did
 //! before, but it has voted meanwhile. So an operator marks the node's record when its wait begins.
-//! An admission and a loss of data delete the mark, and the node is admitted only if it still has it.
+//! An admission, a change that the node accepts and a loss of data delete the mark. The node is
+//! admitted only if it still has it.
 //!
 //! **Why M other nodes are enough.** A token was sealed by M of the N nodes. This node may be one
 //! of them, so at least M - 1 others sealed it. There are N - 1 = 2 M - 2 others, so any M of them
@@ -58,7 +59,7 @@ pub struct PendingAdmission<'a> {
     pub(super) member: String,
     /// The process that has no vote.
     pub(super) run_id: String,
-    /// Its mark, which an admission and a loss of data delete.
+    /// Its mark, which it loses with the next vote and with its data.
     pub(super) mark: String,
     /// The epoch to which it is admitted.
     pub(super) epoch: Epoch,

@@ -32,7 +32,7 @@ pub(super) struct Candidate {
     /// The address among the members.
     member: String,
     run_id: String,
-    /// The mark of the process. While its node has it, the process has not voted.
+    /// The mark of the process. While its node has it, the process has got no vote.
     pub(super) mark: String,
     /// When it was marked. Whatever its node voted for without the mark was sent before.
     seen: Moment,

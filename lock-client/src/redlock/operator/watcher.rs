@@ -162,8 +162,7 @@ impl<'a> Watcher<'a> {
 
     async fn note_candidates(&mut self, members: &mut [Answer]) {
         // A node that does not answer may still be the same process when it does.
-        for member in members {
-            let Ok(peer) = member else { continue };
+        for peer in members.iter_mut().flatten() {
             if !is_candidate(peer) {
                 self.candidates.remove(&peer.address);
                 continue;
@@ -180,9 +179,9 @@ impl<'a> Watcher<'a> {
                 Ok(Some(candidate)) => candidate,
                 // The next look sees what has become of it.
                 Ok(None) => continue,
+                // It answers, and can't be admitted either.
                 Err(error) => {
-                    // It can't be admitted either.
-                    *member = Err(error);
+                    self.leave_alone(&peer.address, error.reason);
                     continue;
                 }
             };

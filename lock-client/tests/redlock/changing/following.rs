@@ -212,6 +212,44 @@ async fn acquire_does_not_wait_for_a_new_connection_to_a_node_that_is_behind() {
     assert!(took[took.len() / 2] < Duration::from_millis(50), "{took:?}");
 }
 
+/// Each record arrives late.
+#[derive(Debug)]
+struct SlowRecord;
+
+impl Rule for SlowRecord {
+    fn on_request(&mut self, request: &[u8]) -> Verdict {
+        match String::from_utf8_lossy(request).contains("HGETALL") {
+            true => Verdict::DelayReply(Duration::from_millis(300)),
+            false => Verdict::Pass,
+        }
+    }
+}
+
+/// A search takes longer than each of them waits.
+#[tokio::test]
+async fn callers_that_stop_waiting_follow_a_change_in_the_end() {
+    let nodes = RedlockNodes::start(&[NodeKind::FORGETFUL; 4]).await.unwrap();
+    let mut proxies = Vec::new();
+    for node in &nodes.nodes()[..3] {
+        proxies.push(Proxy::start(node.socket()).await.unwrap());
+    }
+    let members: Vec<_> = proxies.iter().map(|proxy| proxy.url("redis")).collect();
+    let mut operator = Operator::new(&members).unwrap();
+    operator.start_cluster(ttl(TTL)).await.unwrap();
+    let redlock = Redlock::open(&members).unwrap();
+    assert!(try_once(&redlock, "before").await);
+    operator.change_members(&urls(&nodes, &[3]), &members[..1]).await.unwrap();
+    until_admitted(&operator, 1).await;
+    for proxy in &proxies {
+        proxy.add(SlowRecord);
+    }
+    let impatient = async || {
+        let tried = timeout(Duration::from_millis(150), try_once(&redlock, "r")).await;
+        Ok(tried == Ok(true))
+    };
+    until_async(Duration::from_secs(10), impatient).await.unwrap();
+}
+
 #[tokio::test]
 async fn waiter_listens_to_the_new_members_after_a_change() {
     let nodes = nodes(5, 3).await;

@@ -93,6 +93,23 @@ async fn member_that_accepts_a_change_loses_its_mark() {
     assert_eq!(known, [Some("2".to_owned()), None]);
 }
 
+/// It answers all the time, and only its user may run no script.
+#[tokio::test]
+async fn node_that_cannot_be_marked_is_not_reported_as_silent() {
+    let mut nodes = nodes(3, 3).await;
+    nodes.nodes_mut()[0].restart().await.unwrap();
+    let node = &nodes.nodes()[0];
+    node.command::<()>(&["ACL", "SETUSER", "default", "-eval"]).await.unwrap();
+    let operator = operator(&nodes, &[0, 1, 2]);
+    let mut watcher = operator.watch();
+    let left_alone = watcher.next().await.unwrap();
+    let WatchEvent::LeftAlone { reason, .. } = left_alone else { panic!("{left_alone:?}") };
+    assert!(reason.contains("no permissions"), "{reason}");
+    node.command::<()>(&["ACL", "SETUSER", "default", "+eval"]).await.unwrap();
+    let next = timeout(PATIENCE, watcher.next()).await.unwrap().unwrap();
+    assert!(matches!(next, WatchEvent::Waiting { .. }), "{next:?}");
+}
+
 /// A record would make clients that name the server alone take it for a node.
 #[tokio::test]
 async fn watcher_leaves_no_mark_on_a_server_that_is_no_member() {
