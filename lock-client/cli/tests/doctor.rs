@@ -1,6 +1,7 @@
 //! `lock-client doctor`, on healthy servers, and on servers with one problem each.
 
 mod answers;
+mod databases;
 mod permissions;
 
 use std::{
