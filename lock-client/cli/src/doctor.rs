@@ -9,6 +9,7 @@ mod clock;
 mod cluster;
 mod connection;
 mod database;
+mod etcd;
 mod eviction;
 mod facts;
 mod finding;
@@ -52,10 +53,13 @@ impl Doctor {
                 let operator = self.lock_service.operator()?;
                 self.print(&cluster::examine(&urls, &locks, &operator).await?)?
             }
+            Service::Etcd(url) => {
+                let etcd = self.lock_service.etcd(url)?;
+                self.print(&etcd::examine(&etcd, &locks).await?)?
+            }
             Service::Postgres(url) => self.print(&postgres::examine(url, &locks).await?)?,
             Service::MariaDb(url) => self.print(&mariadb::examine(url, &locks).await?)?,
             Service::Sqlite(url) => self.print(&sqlite::examine(url, &locks).await?)?,
-            other => return Err(Failure::Usage(format!("doctor is not for {}", other.name()))),
         };
         match verdict {
             Severity::Ok | Severity::Warning => Ok(()),

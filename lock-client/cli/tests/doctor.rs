@@ -2,6 +2,7 @@
 
 mod answers;
 mod databases;
+mod etcd;
 mod permissions;
 
 use std::{
