@@ -45,6 +45,7 @@
 mod client;
 mod connection;
 mod failure;
+mod health;
 mod keys;
 mod leases;
 mod messages;
@@ -55,4 +56,8 @@ mod tls;
 mod view;
 mod wakeups;
 
-pub use self::{client::Etcd, server::InvalidEtcdUrl};
+pub use self::{
+    client::Etcd,
+    health::{ClusterReport, MemberHealth, MemberReport},
+    server::InvalidEtcdUrl,
+};

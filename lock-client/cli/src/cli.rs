@@ -49,7 +49,7 @@ enum Command {
     /// Frees a lock that its holder left, if it still has this token
     #[command(name = "break", after_long_help = break_lock::HELP)]
     Break(break_lock::Break),
-    /// Checks whether this Redis could lose a token, and shows how to prevent that
+    /// Checks whether this lock service could lose a token, and shows how to prevent that
     Doctor(doctor::Doctor),
     /// Starts and maintains a cluster of independent Redis nodes (Redlock)
     #[command(subcommand)]

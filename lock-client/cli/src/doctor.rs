@@ -1,22 +1,28 @@
-//! `lock-client doctor`: checks whether a Redis could lose a token.
+//! `lock-client doctor`: checks whether a lock service could lose a token.
 //!
 //! Each check is a module. It looks at `facts` or asks over a `connection`, and returns a
 //! `finding`; `report` prints the findings. `one_server` runs all checks on one Redis, and
-//! `cluster` on each node of a Redlock cluster.
+//! `cluster` on each node of a Redlock cluster. The other lock services have a module each;
+//! `database` has what those of SQL share.
 
 mod clock;
 mod cluster;
 mod connection;
+mod database;
+mod etcd;
 mod eviction;
 mod facts;
 mod finding;
 mod locking;
+mod mariadb;
 mod membership;
 mod one_server;
 mod persistence;
+mod postgres;
 mod proxy;
 mod replication;
 mod report;
+mod sqlite;
 mod version;
 mod waking;
 
@@ -47,7 +53,13 @@ impl Doctor {
                 let operator = self.lock_service.operator()?;
                 self.print(&cluster::examine(&urls, &locks, &operator).await?)?
             }
-            other => return Err(Failure::Usage(format!("doctor is not for {}", other.name()))),
+            Service::Etcd(url) => {
+                let etcd = self.lock_service.etcd(url)?;
+                self.print(&etcd::examine(&etcd, &locks).await?)?
+            }
+            Service::Postgres(url) => self.print(&postgres::examine(url, &locks).await?)?,
+            Service::MariaDb(url) => self.print(&mariadb::examine(url, &locks).await?)?,
+            Service::Sqlite(url) => self.print(&sqlite::examine(url, &locks).await?)?,
         };
         match verdict {
             Severity::Ok | Severity::Warning => Ok(()),

@@ -102,7 +102,7 @@ impl LockService {
             Service::Redlock(urls) => {
                 Locks::from(self.limited(Redlock::open(urls)?, Redlock::answer_within))
             }
-            Service::Etcd(url) => Locks::new(self.limited(Etcd::open(url)?, Etcd::answer_within)),
+            Service::Etcd(url) => Locks::new(self.etcd(url)?),
             Service::Postgres(url) => {
                 let postgres = Postgres::open(url)?.label(label);
                 Locks::new(self.limited(postgres, Postgres::answer_within))
@@ -133,6 +133,11 @@ impl LockService {
     /// Makes a client of one Redis.
     fn redis(&self, url: &str) -> Result<Redis, Failure> {
         Ok(self.limited(Redis::open(url)?, Redis::answer_within))
+    }
+
+    /// Makes a client of etcd.
+    pub(crate) fn etcd(&self, url: &str) -> Result<Etcd, Failure> {
+        Ok(self.limited(Etcd::open(url)?, Etcd::answer_within))
     }
 
     /// Limits the time for an answer, if a limit is given.

@@ -29,7 +29,7 @@ freed, or when a client joins or leaves its queue. The lines are those of status
 lasts less than half a second may be missed; a higher last_token shows that there was one, but not \
 how many.
 
-If Redis can't be reached at first, the exit code is 69; if it can't be reached later, watch \
+If the lock service can't be reached at first, the exit code is 69; if it can't be reached later, watch \
 retries. SIGINT, SIGTERM, and the end of the reader of stdout end the watch with 0.";
 
 #[derive(Args, Debug)]

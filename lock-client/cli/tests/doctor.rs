@@ -1,6 +1,8 @@
 //! `lock-client doctor`, on healthy servers, and on servers with one problem each.
 
 mod answers;
+mod databases;
+mod etcd;
 mod permissions;
 
 use std::{

@@ -80,24 +80,18 @@ impl Connection {
         method: &str,
         request: &impl Serialize,
     ) -> Result<T, Failure> {
-        let reading = |member: Member, response: Response<Incoming>| async move {
-            let status = response.status();
-            let body = whole(&member, response).await?;
-            if !status.is_success() {
-                return Err(Failure::from_answer(&member, status, &body));
-            }
-            // An error within a stream has no status of its own. An answer that can't be parsed may
-            // belong to a request that was carried out.
-            serde_json::from_slice(&body).map_err(|invalid| {
-                match serde_json::from_slice::<serde_json::Value>(&body) {
-                    Ok(value) if value.get("error").is_some() => {
-                        Failure::from_answer(&member, status, &body)
-                    }
-                    _ => Failure::unavailable(&member, &format!("not an answer: {invalid}")),
-                }
-            })
-        };
-        self.ask(method, request, reading).await
+        self.ask(method, request, parsed).await
+    }
+
+    /// Sends one request to this member, and returns the answer.
+    pub(super) async fn call_member<T: DeserializeOwned>(
+        &self,
+        member: &Member,
+        method: &str,
+        request: &impl Serialize,
+    ) -> Result<T, Failure> {
+        let request = serde_json::to_vec(request).expect("a message is JSON");
+        self.ask_in_time(member, method, request.into(), &parsed).await
     }
 
     /// Sends a request whose answer is a stream. It ends when etcd ends it, or when requests go to
@@ -134,12 +128,7 @@ impl Connection {
             attempts -= 1;
             let number = *self.shared.current.borrow();
             let member = &self.shared.server.members[number];
-            let asking = self.ask_member(member, method, request.clone(), &read);
-            let answer = timeout(self.answer_timeout, asking).await.unwrap_or_else(|_| {
-                let reason = format!("no answer within {} ms", self.answer_timeout.as_millis());
-                Err(Failure::unavailable(member, &reason))
-            });
-            match answer {
+            match self.ask_in_time(member, method, request.clone(), &read).await {
                 Err(Failure::NotSent(_)) if attempts > 0 => self.leave(number),
                 Err(failure @ Failure::Other(BackendError::Unavailable(_))) => {
                     self.leave(number);
@@ -148,6 +137,21 @@ impl Connection {
                 answer => return answer,
             }
         }
+    }
+
+    /// Sends a request to a member, and limits the time for its answer.
+    async fn ask_in_time<T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        member: &Member,
+        method: &str,
+        request: Bytes,
+        read: &impl Fn(Member, Response<Incoming>) -> F,
+    ) -> Result<T, Failure> {
+        let asking = self.ask_member(member, method, request, read);
+        timeout(self.answer_timeout, asking).await.unwrap_or_else(|_| {
+            let reason = format!("no answer within {} ms", self.answer_timeout.as_millis());
+            Err(Failure::unavailable(member, &reason))
+        })
     }
 
     /// Lets requests go to the member after this one, unless they already go to another.
@@ -233,6 +237,28 @@ impl Connection {
         let sending = self.shared.http.request(message).await;
         sending.map_err(|error| Failure::from_http(member, &error))
     }
+}
+
+/// Reads an answer, and parses it.
+async fn parsed<T: DeserializeOwned>(
+    member: Member,
+    response: Response<Incoming>,
+) -> Result<T, Failure> {
+    let status = response.status();
+    let body = whole(&member, response).await?;
+    if !status.is_success() {
+        return Err(Failure::from_answer(&member, status, &body));
+    }
+    // An error within a stream has no status of its own. An answer that can't be parsed may belong to
+    // a request that was carried out.
+    serde_json::from_slice(&body).map_err(|invalid| {
+        match serde_json::from_slice::<serde_json::Value>(&body) {
+            Ok(value) if value.get("error").is_some() => {
+                Failure::from_answer(&member, status, &body)
+            }
+            _ => Failure::unavailable(&member, &format!("not an answer: {invalid}")),
+        }
+    })
 }
 
 /// Reads the body of an answer.

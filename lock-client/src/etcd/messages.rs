@@ -234,3 +234,42 @@ pub(super) struct Credentials {
 pub(super) struct Authenticated {
     pub(super) token: String,
 }
+
+/// A request without parameters.
+#[derive(Debug, Serialize)]
+pub(super) struct Empty {}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct StatusReply {
+    pub(super) header: MemberHeader,
+    pub(super) version: String,
+}
+
+/// The member that answered.
+#[derive(Debug, Deserialize)]
+pub(super) struct MemberHeader {
+    #[serde(deserialize_with = "unsigned")]
+    pub(super) cluster_id: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct MembersReply {
+    pub(super) members: Vec<serde::de::IgnoredAny>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct AlarmRequest {
+    pub(super) action: &'static str,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AlarmReply {
+    #[serde(default)]
+    pub(super) alarms: Vec<Alarm>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Alarm {
+    #[serde(default)]
+    pub(super) alarm: String,
+}

@@ -31,12 +31,17 @@ pub(super) async fn clock(connection: &mut impl ConnectionLike) -> RedisResult<F
         };
         samples.push(Sample::new(our_time, sent.elapsed(), time));
     }
+    Ok(best(samples))
+}
+
+/// Returns the finding of the comparison that was answered soonest.
+pub(super) fn best(samples: Vec<Sample>) -> Finding {
     let best = samples.into_iter().min_by_key(|sample| sample.uncertainty);
-    Ok(best.expect("there are several samples").finding())
+    best.expect("there are several samples").finding()
 }
 
 /// One comparison.
-struct Sample {
+pub(super) struct Sample {
     /// How far the server's clock is ahead of ours; negative if it is behind.
     ahead_us: i128,
     /// Half the round trip: the server read its clock at an unknown moment of it.
@@ -44,7 +49,11 @@ struct Sample {
 }
 
 impl Sample {
-    fn new(our_time: SystemTime, round_trip: Duration, (seconds, micros): (u64, u64)) -> Self {
+    pub(super) fn new(
+        our_time: SystemTime,
+        round_trip: Duration,
+        (seconds, micros): (u64, u64),
+    ) -> Self {
         let since_epoch = our_time.duration_since(SystemTime::UNIX_EPOCH);
         let uncertainty = round_trip / 2;
         let ours = since_epoch.expect("the clock is set after 1970") + uncertainty;

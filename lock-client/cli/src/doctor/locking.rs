@@ -13,7 +13,9 @@ use super::{
 };
 use crate::failure::with_causes;
 
-const CHECK: &str = "locking";
+pub(super) const CHECK: &str = "locking";
+/// What is in danger if the test fails.
+pub(super) const UNUSABLE: &str = "locks can't be used here, or for no longer than their ttl";
 const TTL: Duration = Duration::from_secs(10);
 /// How many names to try until one belongs to this node of a Redis Cluster.
 const NAMES: usize = 1_000;
@@ -56,13 +58,13 @@ pub(super) async fn locking(
     user: &str,
 ) -> RedisResult<Finding> {
     let ttl = Ttl::new(TTL).expect("10 s is a valid ttl");
-    let used = use_lock(locks, name, Terms::new(ttl).fair()).await;
+    let used = use_lock(locks, name, Terms::new(ttl).no_wait().fair()).await;
     clean_up(connection, used, name, user, permissions(user)).await
 }
 
 /// Uses a lock of a Redlock cluster. Its counters are removed when each node is examined.
 pub(super) async fn majority_locking(locks: &Locks, name: &ResourceName, ttl: Ttl) -> Finding {
-    let used = use_lock(locks, name, Terms::new(ttl)).await;
+    let used = use_lock(locks, name, Terms::new(ttl).no_wait()).await;
     // A node that doesn't answer must not hold this up.
     let _ = timeout(TTL, locks.wait_for_background()).await;
     match used {
@@ -73,7 +75,7 @@ pub(super) async fn majority_locking(locks: &Locks, name: &ResourceName, ttl: Tt
             Severity::Unusable,
             CHECK,
             problem,
-            "locks can't be used here, or for no longer than their ttl",
+            UNUSABLE,
             Cure::advice("resolve the findings of each node; then run this again"),
         ),
     }
@@ -125,14 +127,17 @@ pub(super) async fn clean_up(
         )
     };
     let found = format!("user {user} {problem}");
-    let endangers = "locks can't be used here, or for no longer than their ttl";
-    Ok(Finding::bad(Severity::Unusable, CHECK, found, endangers, cure))
+    Ok(Finding::bad(Severity::Unusable, CHECK, found, UNUSABLE, cure))
 }
 
-/// Uses a lock as a program does, with the same scripts.
-async fn use_lock(locks: &Locks, name: &ResourceName, terms: Terms) -> Result<(), String> {
+/// Uses a lock as a program does.
+pub(super) async fn use_lock(
+    locks: &Locks,
+    name: &ResourceName,
+    terms: Terms,
+) -> Result<(), String> {
     let terms = terms.without_renewal();
-    let acquired = locks.acquire(name, terms.no_wait()).await;
+    let acquired = locks.acquire(name, terms).await;
     let lease =
         acquired.map_err(|error| format!("can't acquire a lock: {}", with_causes(&error)))?;
     let renewed = lease.renew().await;

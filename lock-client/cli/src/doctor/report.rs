@@ -60,6 +60,12 @@ impl Report {
         }
     }
 
+    /// The report on a server of this name and version.
+    pub(super) fn of(server: String, user: Option<String>, findings: Vec<Finding>) -> Self {
+        let verdict = worst(&findings);
+        Self { verdict, server: Some(server), user, is_unchecked: false, findings }
+    }
+
     /// The report on a server that doesn't answer.
     pub(super) fn unreachable(finding: Finding) -> Self {
         let verdict = finding.severity;
@@ -76,6 +82,7 @@ impl Report {
         match &self.user {
             Some(user) => format!("{server}, as user {user}"),
             None if self.is_unchecked => "not checked, because --locks does not name it".to_owned(),
+            None if self.server.is_some() => server.to_owned(),
             None => "a server that does not answer".to_owned(),
         }
     }

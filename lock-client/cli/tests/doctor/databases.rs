@@ -1,0 +1,140 @@
+//! `doctor` on databases: healthy ones, and with one problem each.
+
+use std::process::Command;
+
+use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
+use testbed::{
+    MariaDb, PgBouncer, Postgres, postgres::program, process::Process, wait::until_async,
+};
+
+use super::{SOON, examine};
+use crate::services::Service;
+
+#[tokio::test]
+async fn databases_that_lose_nothing_are_ok() {
+    for (service, server) in [
+        (Service::postgres().await, "postgresql "),
+        (Service::mariadb().await, "mariadb "),
+        (Service::sqlite().await, "sqlite "),
+    ] {
+        for _ in 0..2 {
+            let report = examine(&service.url).await;
+            let document = &report.document;
+            assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]), "{document}");
+            assert!(document["server"].as_str().unwrap().starts_with(server), "{document}");
+            report.assert_finds("locking", "ok", "acquired, renewed and released a lock");
+        }
+    }
+}
+
+#[tokio::test]
+async fn missing_tables_are_unusable() {
+    for service in [
+        Service::postgres_without_tables().await,
+        Service::mariadb_without_tables().await,
+        Service::sqlite_without_tables().await,
+    ] {
+        let report = examine(&service.url).await;
+        report.assert_finds("tables", "unusable", "missing");
+        report.assert_finds("locking", "unusable", "can't acquire a lock");
+        assert_eq!(report.code, 69);
+    }
+}
+
+#[tokio::test]
+async fn settings_of_postgres_that_lose_commits_are_a_token_loss() {
+    for setting in ["fsync", "full_page_writes"] {
+        let postgres = Postgres::start_with(&[&format!("{setting}=off")]).await.unwrap();
+        let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
+        lock_client::postgres::install(&mut connection).await.unwrap();
+        let report = examine(&postgres.url()).await;
+        report.assert_finds("durability", "token-loss", &format!("{setting} is off"));
+        assert_eq!((report.code, report.complaints().as_slice()), (1, &["durability"][..]));
+    }
+    let service = Service::postgres().await;
+    let mut connection = PgConnection::connect(&service.url).await.unwrap();
+    connection.execute("alter table fenced_lock.lock set unlogged").await.unwrap();
+    let report = examine(&service.url).await;
+    report.assert_finds("durability", "token-loss", "is unlogged");
+    // The cure.
+    for command in report.worst("durability")["cure"]["commands"].as_array().unwrap() {
+        let command = sqlx::AssertSqlSafe(command.as_str().unwrap().to_owned());
+        connection.execute(command).await.unwrap();
+    }
+    assert_eq!(examine(&service.url).await.code, 0);
+    // The functions set it by themselves.
+    connection.execute("alter database postgres set synchronous_commit = off").await.unwrap();
+    examine(&service.url).await.assert_finds("durability", "ok", "synchronous_commit is off, but");
+}
+
+#[tokio::test]
+async fn asynchronous_replica_of_postgres_is_a_token_loss() {
+    let postgres = Postgres::start().await.unwrap();
+    let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
+    lock_client::postgres::install(&mut connection).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut receiver = Command::new(program("pg_receivewal").unwrap());
+    receiver.arg("-h").arg(postgres.socket_folder()).args(["-U", "postgres", "-D"]);
+    receiver.arg(folder.path());
+    let _receiver = Process::spawn("receiver", &receiver, folder.path()).unwrap();
+    let pool = sqlx::PgPool::connect_lazy(&postgres.url()).unwrap();
+    let replicated = async || {
+        let count = sqlx::query_scalar("select count(*) from pg_stat_replication");
+        let count: i64 = count.fetch_one(&pool).await?;
+        Ok(count > 0)
+    };
+    until_async(SOON, replicated).await.unwrap();
+    let report = examine(&postgres.url()).await;
+    report.assert_finds("replication", "token-loss", "asynchronous replicas: 1");
+    assert_eq!(report.complaints(), ["replication"]);
+}
+
+#[tokio::test]
+async fn pgbouncer_and_missing_rights_are_found() {
+    let postgres = Postgres::start().await.unwrap();
+    let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
+    lock_client::postgres::install(&mut connection).await.unwrap();
+    let bouncer = PgBouncer::start(&postgres).await.unwrap();
+    let report = examine(&bouncer.url()).await;
+    report.assert_finds("waking", "warning", "connections share sessions");
+    assert_eq!((report.code, report.complaints().as_slice()), (0, &["waking"][..]));
+
+    connection.execute("create role locker login").await.unwrap();
+    let url = postgres.url().replace("//postgres@", "//locker@");
+    let report = examine(&url).await;
+    report.assert_finds("tables", "unusable", "not allowed for this user: acquire, renew");
+    report.assert_finds("locking", "unusable", "grant usage on schema fenced_lock");
+    connection.execute("grant usage on schema fenced_lock to locker").await.unwrap();
+    let report = examine(&url).await;
+    assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]));
+    assert_eq!(report.document["user"], "locker");
+}
+
+#[tokio::test]
+async fn settings_of_mariadb_that_lose_commits_are_found() {
+    for (option, check, severity, found) in [
+        ("--innodb-flush-log-at-trx-commit=2", "durability", "token-loss", "commit is 2"),
+        ("--innodb-flush-log-at-trx-commit=0", "durability", "token-loss", "commit is 0"),
+        ("--log-bin", "replication", "warning", "a crash may lose the end of it"),
+        ("--read-only", "replication", "unusable", "it is read-only"),
+    ] {
+        let mariadb = MariaDb::start_with(&[option]).await.unwrap();
+        let mut connection = MySqlConnection::connect(&mariadb.url()).await.unwrap();
+        lock_client::mariadb::install(&mut connection).await.unwrap();
+        let report = examine(&mariadb.url()).await;
+        report.assert_finds(check, severity, found);
+        assert_eq!(report.complaints(), [check]);
+    }
+}
+
+#[tokio::test]
+async fn file_that_can_only_be_read_is_unusable() {
+    let service = Service::sqlite().await;
+    let report = examine(&format!("{}?mode=ro", service.url)).await;
+    report.assert_finds("locking", "unusable", "can't acquire a lock");
+    report.assert_finds("journal", "warning", "the journal mode is delete");
+    let text = super::doctor(&["--locks", &service.url]).await;
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.starts_with("sqlite 3."), "{text}");
+    assert!(text.contains("ok          journal: the journal mode is wal"), "{text}");
+}
