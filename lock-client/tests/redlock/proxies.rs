@@ -12,7 +12,7 @@ use lock_client::{
 use testbed::{NodeKind, Proxy, Redis, RedlockNodes, proxy::ReconnectingProxy, wait::until_async};
 use tokio::time::timeout;
 
-use super::cluster::{COUNTER, set_counters};
+use super::cluster::{COUNTER, records_read, set_counters};
 use crate::{lock_service::tried, names::name, start_cluster::start_cluster};
 
 /// Above every clock: a lost counter starts below this.
@@ -90,6 +90,27 @@ async fn node_behind_a_proxy_that_ends_connections_has_no_vote_after_a_restart()
     let (first, second) = tokens(&mut nodes, proxy.url("redis")).await;
     assert_eq!(first, HIGH + 1);
     assert!(second.is_err(), "{second:?}");
+}
+
+/// The other members name the node's own address, where it may answer earlier. `doctor` then would
+/// not see the proxy.
+#[tokio::test]
+async fn member_is_shown_where_it_was_named_although_it_answers_there_later() {
+    let nodes = cluster().await;
+    let [first, second, third] = nodes.nodes() else { panic!("there are three") };
+    let proxy = Proxy::start(first.socket()).await.unwrap();
+    let operator = Operator::new(&[proxy.url("redis"), second.url(), third.url()]).unwrap();
+    let hold = proxy.hold("HGETALL");
+    let before = records_read(first).await;
+    let inspect = async { operator.inspect().await };
+    let answer_later = async {
+        let held = hold.caught().await.unwrap();
+        let is_read = async || Ok(records_read(first).await > before);
+        until_async(PATIENCE, is_read).await.unwrap();
+        held.deliver();
+    };
+    let (inspection, ()) = tokio::join!(inspect, answer_later);
+    assert_eq!(inspection.nodes[0].node, proxy.address().to_string());
 }
 
 /// A node that hangs would hold up the trial of each other node.

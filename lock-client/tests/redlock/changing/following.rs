@@ -23,6 +23,7 @@ use super::{
 use crate::{
     lock_service::{channels, tried, ttl},
     names::name,
+    redlock::cluster::records_read,
 };
 
 /// A cluster of five, in which one node has missed a change and still votes in the first epoch.
@@ -54,16 +55,6 @@ impl NodeBehind {
     fn client(&self) -> Locks {
         Locks::from(Redlock::open(&self.members).unwrap())
     }
-}
-
-/// How often a node's record was read: by each new connection, and by each search for members.
-async fn records_read(node: &Redis) -> u64 {
-    let info: String = node.command(&["INFO", "commandstats"]).await.unwrap();
-    let calls = info.lines().find_map(|line| {
-        let calls = line.strip_prefix("cmdstat_hgetall:calls=")?;
-        calls.split_once(',')?.0.parse().ok()
-    });
-    calls.unwrap_or_default()
 }
 
 /// Tries to acquire a lock once, without repetition. Returns whether it was acquired.
