@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 use fence::{Fence, Token};
-use lock_client::{Lease, redis::Redis, redlock::Redlock};
+use lock_client::{Lease, postgres::Postgres, redis::Redis, redlock::Redlock};
 
 use super::{
     command::Terms,
@@ -28,6 +28,9 @@ impl Lock {
     ) -> anyhow::Result<Self> {
         Ok(match lock {
             LockSetup::Redis(url) => Self::Lease(LeaseLock::new(Redis::open(url)?, 1, resource)),
+            LockSetup::Postgres(url) => {
+                Self::Lease(LeaseLock::new(Postgres::open(url)?, 1, resource))
+            }
             LockSetup::Redlock(nodes) => {
                 Self::Lease(LeaseLock::new(Redlock::open(nodes)?, nodes.len(), resource))
             }

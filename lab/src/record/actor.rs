@@ -8,6 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 pub enum Actor {
     /// The lock service.
     Redis,
+    /// The lock service, if it is a table of PostgreSQL.
+    LockTable,
     /// The lock service's replica.
     Replica,
     /// Several nodes of a lock service, or all: each event names them.
@@ -45,6 +47,7 @@ impl Actor {
     pub fn title(self) -> &'static str {
         match self {
             Self::Redis => "lock (Redis)",
+            Self::LockTable => "lock (table)",
             Self::Replica => "its replica",
             Self::Nodes => "the nodes",
             Self::NodeA => "node A",
