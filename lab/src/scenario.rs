@@ -20,6 +20,7 @@ mod redlock_lost_reply;
 mod redlock_minority_down;
 mod redlock_restart;
 mod setnx_expire;
+mod sql_expired;
 mod stage;
 mod thundering_herd;
 mod token_33_34;
@@ -29,11 +30,12 @@ mod zookeeper_session;
 pub use self::definition::Scenario;
 
 /// All scenarios. The first is the one to begin with.
-pub static ALL: [Scenario; 20] = [
+pub static ALL: [Scenario; 21] = [
     token_33_34::SCENARIO,
     oversell::SCENARIO,
     claim_before_read::SCENARIO,
     embedded_postgres::SCENARIO,
+    sql_expired::SCENARIO,
     never_saw_34::SCENARIO,
     delayed_request::SCENARIO,
     setnx_expire::SCENARIO,

@@ -102,6 +102,13 @@ async fn table_of_postgres_rejects_33_after_34_by_itself() {
 }
 
 #[tokio::test]
+async fn lock_beside_its_data_needs_the_fence_too() {
+    let [unprotected, protected] = ends("sql-expired", TWINS).await;
+    assert_eq!(unprotected, ("by client 1".to_owned(), 33, [1, 0, 1]));
+    assert_eq!(protected, ("by client 2".to_owned(), 34, [0, 1, 0]));
+}
+
+#[tokio::test]
 async fn write_that_the_network_delivers_late_is_rejected() {
     let record = replayed("delayed-request").await;
     assert_eq!(facts(&record["outcome"]["unfenced"]), ("by client 1".to_owned(), 33, [1, 0, 1]));

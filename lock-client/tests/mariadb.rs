@@ -182,6 +182,42 @@ async fn wrong_password_is_rejected() {
 }
 
 #[tokio::test]
+async fn encrypted_connections_need_a_trusted_certificate() {
+    let server = testbed::MariaDb::start_tls().await.unwrap();
+    let mut administrator = connect(&server).await;
+    install(&mut administrator).await.unwrap();
+    let proxy = testbed::Proxy::start(server.socket()).await.unwrap();
+    let verifying = format!("mariadb://root@{}/test?ssl-mode=VERIFY_IDENTITY", proxy.address());
+    let trusting = format!("{verifying}&ssl-ca={}", server.ca_file().display());
+    let client = MariaDb::open(&trusting).unwrap();
+    granted(&client, "r", &Holder::random(), 10).await.unwrap();
+    let reason = rejected(&verifying).await;
+    assert!(reason.contains("encrypted connection failed"), "{reason}");
+    assert!(reason.contains("UnknownIssuer"), "{reason}");
+    // The control: this user must encrypt.
+    administrator.execute("create user locker@localhost require ssl").await.unwrap();
+    administrator.execute("grant all on *.* to locker@localhost").await.unwrap();
+    let [trusting, plain] = [&trusting, &trusting.replace("VERIFY_IDENTITY", "DISABLED")]
+        .map(|url| url.replace("//root@", "//locker@"));
+    granted(&MariaDb::open(&trusting).unwrap(), "r2", &Holder::random(), 10).await.unwrap();
+    assert!(rejected(&plain).await.contains("Access denied"));
+}
+
+#[tokio::test]
+async fn server_without_tls_is_named() {
+    let (server, _) = locked().await;
+    let reason = rejected(&format!("{}&ssl-mode=REQUIRED", server.url())).await;
+    assert!(reason.contains("encrypted connection failed"), "{reason}");
+    assert!(reason.contains("server does not support TLS"), "{reason}");
+}
+
+async fn rejected(url: &str) -> String {
+    let error = MariaDb::open(url).unwrap().status(&name("r")).await.unwrap_err();
+    assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
+    with_causes(&error)
+}
+
+#[tokio::test]
 async fn user_needs_rights_on_the_procedures_only() {
     let (server, _) = locked().await;
     let mut connection = connect(&server).await;

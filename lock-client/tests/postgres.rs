@@ -6,6 +6,7 @@ mod failures;
 mod logs;
 mod notifications;
 mod pgbouncer;
+mod tls;
 
 use std::{path::Path, time::Duration};
 

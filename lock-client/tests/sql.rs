@@ -318,7 +318,31 @@ pub(crate) async fn renewals_do_not_wait_behind_tries(
 }
 
 pub(crate) async fn names_differ_byte_by_byte(backend: &impl Backend) -> anyhow::Result<()> {
-    let names = ["a", "A", "a ", "stra\u{df}e", "strasse", "\u{e9}", "e\u{301}", "a'\\\"%s", "ä"];
+    let longest = "a".repeat(511);
+    let (almost, umlauts) = (format!("{longest}b"), "\u{e4}".repeat(256));
+    let longest = format!("{longest}a");
+    let names = [
+        "a",
+        "A",
+        "a ",
+        "stra\u{df}e",
+        "strasse",
+        "\u{e9}",
+        "e\u{301}",
+        "a'\\\"%s",
+        "ä",
+        "a/b",
+        "a.b",
+        "a%b",
+        "a_b",
+        "a%2Fb",
+        "%",
+        "_",
+        "\u{1f512}",
+        &longest,
+        &almost,
+        &umlauts,
+    ];
     for (number, lock) in names.into_iter().enumerate() {
         granted(backend, lock, &Holder::random(), 600_000)
             .await

@@ -2,7 +2,9 @@
 
 use anyhow::{Context, bail};
 use fence::{Fence, Token};
-use lock_client::{Lease, redis::Redis, redlock::Redlock, zookeeper::ZooKeeper};
+use lock_client::{
+    Lease, postgres::Postgres, redis::Redis, redlock::Redlock, zookeeper::ZooKeeper,
+};
 
 use super::{
     command::Terms,
@@ -30,6 +32,9 @@ impl Lock {
             LockSetup::Redis(url) => Self::Lease(LeaseLock::new(Redis::open(url)?, 1, resource)),
             LockSetup::ZooKeeper(url) => {
                 Self::Lease(LeaseLock::new(ZooKeeper::open(url)?, 1, resource))
+            }
+            LockSetup::Postgres(url) => {
+                Self::Lease(LeaseLock::new(Postgres::open(url)?, 1, resource))
             }
             LockSetup::Redlock(nodes) => {
                 Self::Lease(LeaseLock::new(Redlock::open(nodes)?, nodes.len(), resource))

@@ -24,6 +24,8 @@ pub(crate) enum LockSetup {
     Redis(String),
     /// A lock of the lock client, in ZooKeeper.
     ZooKeeper(String),
+    /// A lock of the lock client, in a table of PostgreSQL.
+    Postgres(String),
     /// A lock of the lock client, on several nodes.
     Redlock(Vec<String>),
     /// A key that is set if nobody has set it: no token, no script.

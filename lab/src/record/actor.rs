@@ -11,6 +11,8 @@ pub enum Actor {
     /// Another lock service.
     #[serde(rename = "zookeeper")]
     ZooKeeper,
+    /// The lock service, if it is a table of PostgreSQL.
+    LockTable,
     /// The lock service's replica.
     Replica,
     /// Several nodes of a lock service, or all: each event names them.
@@ -49,6 +51,7 @@ impl Actor {
         match self {
             Self::Redis => "lock (Redis)",
             Self::ZooKeeper => "lock (ZooKeeper)",
+            Self::LockTable => "lock (table)",
             Self::Replica => "its replica",
             Self::Nodes => "the nodes",
             Self::NodeA => "node A",

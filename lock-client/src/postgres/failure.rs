@@ -4,6 +4,9 @@ use crate::backend::BackendError;
 
 /// Converts an error, and names the server.
 pub(super) fn failed(address: &str, error: &sqlx::Error) -> BackendError {
+    if let sqlx::Error::Tls(reason) = error {
+        return rejected(address, &format!("the encrypted connection failed: {reason}"));
+    }
     let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
     match &*code {
         // The schema, a table or a function does not exist.

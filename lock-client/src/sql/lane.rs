@@ -110,7 +110,8 @@ where
             Some(present) => Ok(present),
             None => timeout(request.answer_timeout * CONNECTING, request.options.connect())
                 .await
-                .unwrap_or_else(|_| Err(silence())),
+                .unwrap_or_else(|_| Err(silence()))
+                .map_err(not_connected),
         };
         let exchanged = match connected {
             Ok(present) if reply.is_closed() => {
@@ -179,6 +180,17 @@ where
     // All of the answer is read: the row comes before the outcome of the commit.
     let rows = raw_sql(AssertSqlSafe(sql)).fetch_all(connection).await;
     rows?.pop().ok_or(sqlx::Error::RowNotFound)
+}
+
+/// Marks an error of encryption. Here it proves that nothing was sent. On a connection that was made,
+/// the same error leaves the outcome unknown.
+fn not_connected(error: sqlx::Error) -> sqlx::Error {
+    match error {
+        sqlx::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            sqlx::Error::Tls(error.into())
+        }
+        error => error,
+    }
 }
 
 pub(super) fn silence() -> sqlx::Error {
