@@ -7,6 +7,7 @@ use crate::command::{
 };
 use crate::programs::LOCK_CLIENT;
 use crate::programs::storage_server;
+use crate::services::Service;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use testbed::{Redis, StorageServer, process::Process};
@@ -42,6 +43,31 @@ async fn put_writes_under_a_lock_and_prints_each_step() {
         "label": null, "since_ms": null, "remaining_ms": null, "last_token": 34, "nodes": null, "queued": 0,
     });
     assert_eq!(events(&status), [free]);
+}
+
+#[tokio::test]
+async fn put_and_get_work_with_each_lock_service() {
+    let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    for (resource, service) in [
+        ("etcd", Service::etcd().await),
+        ("postgres", Service::postgres().await),
+        ("mariadb", Service::mariadb().await),
+        ("sqlite", Service::sqlite().await),
+    ] {
+        let mut last = 0;
+        for value in ["one", "two"] {
+            let to = ["--locks", &service.url, "--storage", storage.url()];
+            let put = lock_client(&[&["put", resource, value], &to[..]].concat()).await;
+            assert_eq!(put.status.code(), Some(0), "{put:?}");
+            let steps = events(&put);
+            assert_eq!(names(&steps), ["acquired", "read", "lease-checked", "written", "released"]);
+            let token = steps[3]["token"].as_u64().unwrap();
+            assert!(token > last, "{token} follows {last}");
+            last = token;
+            let get = lock_client(&["get", resource, "--storage", storage.url()]).await;
+            assert_eq!(get.stdout, value.as_bytes(), "{get:?}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -29,6 +29,9 @@ mod reissue;
 mod server_crashes;
 mod server_hammer;
 mod server_rivals;
+#[path = "../lock-client/cli/tests/services.rs"]
+#[expect(dead_code, reason = "each package of tests uses a part of it")]
+mod services;
 mod stale_holder;
 #[path = "../lock-client/tests/start_cluster.rs"]
 mod start_cluster;

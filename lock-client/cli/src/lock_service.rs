@@ -179,7 +179,7 @@ impl LockService {
 
     /// The identity of the lock service: its servers, sorted, without users and passwords.
     pub(crate) fn identity(&self, locks: &Locks) -> String {
-        self.service().map_or_else(|_| locks.address(), |service| service.identity(locks))
+        self.service().expect("the locks were opened by it").identity(locks)
     }
 
     /// Makes the clients that list the locks: one for each node of Redlock, and otherwise one.

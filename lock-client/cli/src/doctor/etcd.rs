@@ -36,7 +36,7 @@ pub(super) async fn examine(etcd: &Etcd, locks: &Locks) -> Result<Report, Failur
     findings.extend(members.iter().filter_map(version));
     findings.push(alarms(&cluster));
     findings.push(locking(locks).await);
-    Ok(Report::of(format!("etcd {}", first.version), None, findings))
+    Ok(Report::from_findings(format!("etcd {}", first.version), None, findings))
 }
 
 /// Reports a member that does not answer.

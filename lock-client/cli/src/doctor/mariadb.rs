@@ -54,7 +54,7 @@ async fn run_checks(url: &str, locks: &Locks) -> Result<Report, sqlx::Error> {
     let clock = |row: &MySqlRow| Ok((row.try_get("seconds")?, row.try_get("micros")?));
     findings.push(session.clock(CLOCK, clock).await?);
     findings.push(database::locking(locks).await);
-    Ok(Report::of(format!("mariadb {version_text}"), Some(text("user_name")?), findings))
+    Ok(Report::from_findings(format!("mariadb {version_text}"), Some(text("user_name")?), findings))
 }
 
 fn version(version: &str) -> Finding {

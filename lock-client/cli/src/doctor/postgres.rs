@@ -70,7 +70,7 @@ async fn run_checks(url: &str, locks: &Locks) -> Result<Report, sqlx::Error> {
     findings.push(session.clock(CLOCK, clock).await?);
     findings.push(database::locking(locks).await);
     findings.push(waking(session, options).await?);
-    Ok(Report::of(server, Some(text("user_name")?), findings))
+    Ok(Report::from_findings(server, Some(text("user_name")?), findings))
 }
 
 fn version(server: &str, number: i32) -> Finding {

@@ -61,7 +61,11 @@ impl Report {
     }
 
     /// The report on a server of this name and version.
-    pub(super) fn of(server: String, user: Option<String>, findings: Vec<Finding>) -> Self {
+    pub(super) fn from_findings(
+        server: String,
+        user: Option<String>,
+        findings: Vec<Finding>,
+    ) -> Self {
         let verdict = worst(&findings);
         Self { verdict, server: Some(server), user, is_unchecked: false, findings }
     }

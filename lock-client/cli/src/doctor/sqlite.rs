@@ -44,7 +44,7 @@ async fn run_checks(url: &str, locks: &Locks) -> Result<Report, sqlx::Error> {
     // not see it.
     let mut session = Session::<sqlx::Sqlite>::connect(&options).await?;
     findings.push(journal(session.row("pragma journal_mode").await?.try_get("journal_mode")?));
-    Ok(Report::of(format!("sqlite {version}, of this program"), None, findings))
+    Ok(Report::from_findings(format!("sqlite {version}, of this program"), None, findings))
 }
 
 fn writable(file: &Path) -> Finding {
