@@ -24,6 +24,8 @@ pub(crate) enum LockSetup {
     Redis(String),
     /// A lock of the lock client, in ZooKeeper.
     ZooKeeper(String),
+    /// An advisory lock of PostgreSQL: no token, no expiry.
+    Advisory(String),
     /// A lock of the lock client, in a table of PostgreSQL.
     Postgres(String),
     /// A lock of the lock client, on several nodes.
