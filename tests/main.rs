@@ -25,6 +25,7 @@ mod migrations;
 mod names;
 mod packages;
 mod programs;
+mod readme;
 mod reissue;
 mod server_crashes;
 mod server_hammer;
