@@ -89,6 +89,7 @@
 //! gone, and at its own deadline in any case. After the deadline, the lease is lost even if ZooKeeper
 //! still keeps the session.
 
+mod attempt;
 mod client;
 mod connection;
 mod ensemble;
@@ -99,6 +100,8 @@ mod nodes;
 mod ownership;
 mod server;
 mod session;
+mod stream;
+mod tls;
 mod view;
 mod wakeups;
 

@@ -1,5 +1,6 @@
 //! A private ZooKeeper, of one member or three.
 
+mod backup;
 mod control;
 mod launch;
 
@@ -12,9 +13,13 @@ use std::{
 
 use anyhow::{bail, ensure};
 use tempfile::TempDir;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, sleep},
+};
 
-use crate::{ports::free_ports, process::Process};
+use self::launch::Door;
+use crate::{ports::free_ports, process::Process, tls};
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -26,6 +31,7 @@ const PORT_ATTEMPTS: usize = 20;
 #[derive(Debug)]
 pub struct ZooKeeper {
     members: Vec<Member>,
+    door: Door,
     folder: TempDir,
 }
 
@@ -40,6 +46,8 @@ struct Member {
 #[derive(Clone, Copy, Debug)]
 struct Ports {
     client: u16,
+    /// For encrypted connections.
+    secure: u16,
     peer: u16,
     election: u16,
 }
@@ -56,7 +64,7 @@ impl ZooKeeper {
     /// # Errors
     /// If ZooKeeper isn't installed or doesn't start.
     pub async fn start() -> anyhow::Result<Self> {
-        Self::start_members(1).await
+        Self::start_members(Door::Tcp, 1).await
     }
 
     /// Starts one of three members, and waits until all answer.
@@ -64,16 +72,41 @@ impl ZooKeeper {
     /// # Errors
     /// If ZooKeeper isn't installed or doesn't start.
     pub async fn start_cluster() -> anyhow::Result<Self> {
-        Self::start_members(3).await
+        Self::start_members(Door::Tcp, 3).await
     }
 
-    async fn start_members(count: usize) -> anyhow::Result<Self> {
-        let mut zookeeper = Self { members: Vec::new(), folder: TempDir::with_prefix("fenced-")? };
+    /// Starts one whose [`url`](Self::url) takes TLS only. Its certificate is for `127.0.0.1` and
+    /// `localhost`, from an authority whose certificate is the [`ca_file`](Self::ca_file).
+    ///
+    /// # Errors
+    /// If ZooKeeper or `openssl` isn't installed, or ZooKeeper doesn't start.
+    pub async fn start_tls() -> anyhow::Result<Self> {
+        Self::start_members(Door::Tls, 1).await
+    }
+
+    /// Starts one like [`start_tls`](Self::start_tls), whose clients need a
+    /// [certificate](Self::client_certificate).
+    ///
+    /// # Errors
+    /// If ZooKeeper or `openssl` isn't installed, or ZooKeeper doesn't start.
+    pub async fn start_mutual_tls() -> anyhow::Result<Self> {
+        Self::start_members(Door::MutualTls, 1).await
+    }
+
+    async fn start_members(door: Door, count: usize) -> anyhow::Result<Self> {
+        let folder = TempDir::with_prefix("fenced-")?;
+        if door != Door::Tcp {
+            tls::make_certificates(folder.path())?;
+        }
+        let mut zookeeper = Self { members: Vec::new(), door, folder };
         for _ in 0..PORT_ATTEMPTS {
             zookeeper.clear()?;
-            let ports: Vec<_> = free_ports::<9>()?
-                .chunks_exact(3)
-                .map(|ports| Ports { client: ports[0], peer: ports[1], election: ports[2] })
+            let ports: Vec<_> = free_ports::<12>()?
+                .chunks_exact(4)
+                .map(|ports| {
+                    let [client, secure, peer, election] = ports else { unreachable!("four each") };
+                    Ports { client: *client, secure: *secure, peer: *peer, election: *election }
+                })
                 .collect();
             let ports = &ports[..count];
             for (number, &own) in ports.iter().enumerate() {
@@ -91,12 +124,31 @@ impl ZooKeeper {
     pub fn url(&self) -> String {
         let addresses: Vec<_> =
             (0..self.members.len()).map(|number| self.address(number).to_string()).collect();
-        format!("zookeeper://{}", addresses.join(","))
+        let scheme = if self.door == Door::Tcp { "zookeeper" } else { "zookeepers" };
+        format!("{scheme}://{}", addresses.join(","))
     }
 
     /// Returns the address of a member for clients.
     pub fn address(&self, number: usize) -> SocketAddr {
+        let Ports { client, secure, .. } = self.members[number].ports;
+        let port = if self.door == Door::Tcp { client } else { secure };
+        (Ipv4Addr::LOCALHOST, port).into()
+    }
+
+    /// Returns the address of a member that takes no TLS.
+    pub fn plain_address(&self, number: usize) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.members[number].ports.client).into()
+    }
+
+    /// Returns the certificate of the authority that a client has to trust.
+    pub fn ca_file(&self) -> PathBuf {
+        self.folder.path().join(tls::CA_CERTIFICATE)
+    }
+
+    /// Returns a certificate that it accepts from clients, and the key.
+    pub fn client_certificate(&self) -> (PathBuf, PathBuf) {
+        let file = |name: &str| self.folder.path().join(name);
+        (file(tls::CERTIFICATE), file(tls::KEY))
     }
 
     /// Returns the process of a member.
@@ -130,32 +182,6 @@ impl ZooKeeper {
     pub async fn restart_empty(&mut self) -> anyhow::Result<()> {
         self.kill_all()?;
         self.delete_data()?;
-        self.launch_all().await
-    }
-
-    /// Kills all members, and copies their data into a folder of its own. They start again when they
-    /// are [restored](Self::restore) or [restarted](Self::restart).
-    ///
-    /// # Errors
-    /// If the data can't be copied.
-    pub fn back_up(&mut self) -> anyhow::Result<()> {
-        self.kill_all()?;
-        for number in 0..self.members.len() {
-            copy(&self.data_folder(number), &self.backup_folder(number))?;
-        }
-        Ok(())
-    }
-
-    /// Kills all members, and starts them again with the data of the last backup.
-    ///
-    /// # Errors
-    /// If there is no backup, or a member doesn't start.
-    pub async fn restore(&mut self) -> anyhow::Result<()> {
-        self.kill_all()?;
-        self.delete_data()?;
-        for number in 0..self.members.len() {
-            copy(&self.backup_folder(number), &self.data_folder(number))?;
-        }
         self.launch_all().await
     }
 
@@ -235,7 +261,9 @@ impl ZooKeeper {
                 }
                 bail!(process.account("has ended"));
             }
-            if self.mode(number).await.is_some() {
+            // The port for encrypted connections is the last to open.
+            let is_open = TcpStream::connect(self.address(number)).await.is_ok();
+            if is_open && self.mode(number).await.is_some() {
                 return Ok(Answer::Ready);
             }
             let process = &self.members[number].process;
@@ -251,26 +279,4 @@ impl ZooKeeper {
     fn data_folder(&self, number: usize) -> PathBuf {
         self.folder.path().join(format!("{}.data", launch::name(number)))
     }
-
-    fn backup_folder(&self, number: usize) -> PathBuf {
-        self.folder.path().join(format!("{}.backup", launch::name(number)))
-    }
-}
-
-/// Copies a folder and what is in it, in place of an older copy.
-fn copy(from: &std::path::Path, to: &std::path::Path) -> anyhow::Result<()> {
-    if to.exists() {
-        fs::remove_dir_all(to)?;
-    }
-    fs::create_dir(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let copied = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &copied)?;
-        } else {
-            fs::copy(entry.path(), copied)?;
-        }
-    }
-    Ok(())
 }

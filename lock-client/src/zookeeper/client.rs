@@ -11,10 +11,9 @@ use fence::{Holder, ResourceName, Token};
 use tokio::{sync::Semaphore, time::timeout, try_join};
 
 use super::{
-    connection::Connection,
     ensemble::Ensemble,
     failure::Failure,
-    messages::{Access, Kind, Request},
+    messages::{Access, Request},
     nodes::Nodes,
     server::{InvalidZooKeeperUrl, Server},
     session::Session,
@@ -23,10 +22,9 @@ use super::{
 };
 use crate::{
     backend::{
-        Attempt, Backend, BackendError, BackendFuture, Contention, DEFAULT_ANSWER_TIMEOUT,
-        HeldLock, Ownership, Status, Wakeups,
+        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldLock, Ownership,
+        Status, Wakeups,
     },
-    clock::Moment,
     terms::Order,
     ttl::Ttl,
 };
@@ -36,8 +34,6 @@ const LONGEST_METHOD: u32 = 8;
 /// How many methods connect sessions at once. Each has two connections at most, and a member allows 60
 /// to each address by default.
 const CONNECTING_METHODS: usize = 16;
-/// The longest time for which a waiter in the queue is silent.
-const LONGEST_NAP: Duration = Duration::from_secs(5);
 
 /// Locks in ZooKeeper.
 #[derive(Clone)]
@@ -73,16 +69,27 @@ impl fmt::Debug for ZooKeeper {
 impl ZooKeeper {
     /// Makes a client of the ZooKeeper at a URL. It connects when it is first used.
     ///
-    /// The URL is `zookeeper://[USER:PASSWORD@]HOST[:PORT],HOST…[/ROOT]`. Name all members. The port is
-    /// 2181 by default. The client connects to the first member that answers. With a root, a node that
+    /// The URL is `zookeeper://[USER:PASSWORD@]HOST[:PORT],HOST…[/ROOT]`, or begins with `zookeepers://`
+    /// for encrypted connections. Name all members. The port is 2181 by default. The client connects to the first member that answers. With a root, a node that
     /// exists, all nodes of the locks are below it. All parts of a URL are percent-encoded.
     ///
     /// A user is one of ZooKeeper's scheme `digest`. All nodes that the client makes belong to the
-    /// user: no other user reads or changes them. Without a user, everybody may. Connections are not
-    /// encrypted.
+    /// user: no other user reads or changes them. Without a user, everybody may.
+    ///
+    /// With TLS, a member's certificate must be signed by one that the system trusts. The
+    /// environment variable `SSL_CERT_FILE` may name a file with others. Members take only clients with
+    /// a certificate, unless their `ssl.clientAuth` is `none`. Settings follow a `?`, with `&` between
+    /// them.
+    ///
+    /// | setting | meaning |
+    /// |---|---|
+    /// | `tls-ca=FILE` | certificates to trust, not the system's |
+    /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
+    ///
+    /// The files are PEM. They are read once, here.
     ///
     /// # Errors
-    /// [`InvalidZooKeeperUrl`] if the URL can't be used.
+    /// [`InvalidZooKeeperUrl`] if the URL can't be used, or names a file that can't be read.
     pub fn open(url: &str) -> Result<Self, InvalidZooKeeperUrl> {
         let ensemble = Ensemble::new(Server::parse(url)?, DEFAULT_ANSWER_TIMEOUT);
         let connecting = Arc::new(Semaphore::new(CONNECTING_METHODS));
@@ -161,118 +168,6 @@ impl ZooKeeper {
     fn claims(&self) -> MutexGuard<'_, HashMap<(ResourceName, Holder), Claim>> {
         self.claims.lock().expect("nothing panics while it holds this")
     }
-
-    async fn acquire(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
-        ttl: Ttl,
-        order: Order,
-    ) -> Result<Attempt, BackendError> {
-        let (nodes, asked) = (self.nodes(name), Moment::now());
-        // 1. Look first: in no order, an attempt that can't succeed makes no session.
-        let seen = self.look(&nodes).await?;
-        let placed = seen.place(holder).map(Claim::from);
-        let has_place = placed.is_some();
-        let claim = placed.or_else(|| self.claim(name, holder));
-        if let (Order::Unordered, None, Some(owner)) = (order, &claim, seen.owner()) {
-            return Ok(busy(owner, None, ttl));
-        }
-        // 2. Go on with the session of an earlier attempt, or make one. Either sets its full time. It is
-        // remembered before there is a node, so that a release ends it.
-        let resumed = match &claim {
-            Some(claim) if has_place => self.revive(claim).await,
-            Some(claim) => self.ensemble.resume(&claim.session).await,
-            None => Ok(self.ensemble.open_session(ttl).await?),
-        };
-        let connection = match resumed {
-            Err(Failure::Expired) => {
-                self.forget_claim(name, holder);
-                return Err(self.unavailable("the session of an earlier attempt has expired"));
-            }
-            resumed => resumed?,
-        };
-        let session = connection.session.clone();
-        let claim = claim.unwrap_or_else(|| Claim { path: nodes.place(holder), session });
-        self.set_claim(name, holder, claim);
-        // 3. Queue.
-        if !has_place {
-            self.queue(&connection, &nodes, holder).await?;
-        }
-        // 4. See whose place is the oldest. Only then the offset is read: an owner before this one may
-        // have raised it until its own place was deleted.
-        let view = View::read(&connection, &nodes).await?;
-        let own = view.place(holder).filter(|own| own.session.id == connection.session.id);
-        let (Some(own), Some(position)) = (own, view.position(holder)) else {
-            return Err(self.unavailable("the holder's node was deleted, or moved meanwhile"));
-        };
-        match (position, view.owner()) {
-            (0, _) => {
-                if own.session.timeout_ms < ttl.as_millis() {
-                    self.move_to_longer_session(name, &connection, own, ttl).await?;
-                }
-                let ownership = Ownership { holder: holder.clone(), grant: token(own.grant)? };
-                Ok(Attempt::Granted { token: view.token(own)?, ownership, asked })
-            }
-            (_, None) => unreachable!("the own place is in the queue"),
-            (older, Some(owner)) if order == Order::Fair => {
-                // The oldest place is no waiter's.
-                Ok(busy(owner, (older - 1).try_into().ok(), ttl))
-            }
-            (_, Some(owner)) => {
-                connection.close_session().await?;
-                self.forget_claim(name, holder);
-                Ok(busy(owner, None, ttl))
-            }
-        }
-    }
-
-    /// Makes the node of a holder, and those above it if they don't exist.
-    async fn queue(
-        &self,
-        connection: &Connection,
-        nodes: &Nodes,
-        holder: &Holder,
-    ) -> Result<(), Failure> {
-        let (path, record) = (nodes.place(holder), connection.session.record());
-        let create = Request::create(&path, &record, Kind::Ephemeral, self.access());
-        loop {
-            match connection.send(create.clone()).await {
-                // An earlier attempt may have made it.
-                Ok(_) | Err(Failure::NodeExists) => return Ok(()),
-                // An empty container may be deleted at any moment.
-                Err(Failure::NoNode) => self.make_parents(connection, nodes).await?,
-                Err(failure) => return Err(failure),
-            }
-        }
-    }
-
-    /// Makes the nodes above those of a lock, and its container.
-    async fn make_parents(&self, connection: &Connection, nodes: &Nodes) -> Result<(), Failure> {
-        let root = &self.ensemble.server().root;
-        let persistent = nodes.parents().map(|path| (path, Kind::Persistent));
-        let container = [(nodes.queue(), Kind::Container)];
-        for (path, kind) in persistent.into_iter().chain(container) {
-            let create = Request::create(&path, "", kind, self.access());
-            match connection.send(create).await {
-                Ok(_) | Err(Failure::NodeExists) => {}
-                Err(Failure::NoNode) if !root.is_empty() => {
-                    let reason = format!("{}: the node {root} does not exist", self.address());
-                    return Err(Failure::Other(BackendError::Rejected(reason.into())));
-                }
-                Err(failure) => return Err(failure),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The answer to a holder that does not own the lock.
-fn busy(owner: &Place, ahead: Option<u64>, ttl: Ttl) -> Attempt {
-    // ZooKeeper does not show how long a session has been silent.
-    let remaining = Some(Duration::from_millis(owner.session.timeout_ms));
-    let nap = ahead.map(|_| (ttl.as_duration() / 3).min(LONGEST_NAP));
-    Attempt::Busy(Contention { remaining, ahead, nap })
 }
 
 impl Backend for ZooKeeper {

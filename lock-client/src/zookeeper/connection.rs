@@ -10,10 +10,6 @@ use std::{
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
     select,
     sync::{broadcast, mpsc, oneshot},
     task::AbortHandle,
@@ -23,8 +19,9 @@ use tokio::{
 use super::{
     failure::Failure,
     messages::{self, Received, Request},
-    server::{Member, User},
+    server::Server,
     session::Session,
+    stream::{self, Reading, Writing},
 };
 
 /// How many changes a slow receiver may be behind.
@@ -64,27 +61,27 @@ struct Unanswered {
 impl Connection {
     /// Connects to a member: makes a session, or goes on with one and sets its full time.
     pub(super) async fn open(
+        server: &Server,
         number: usize,
-        member: &Member,
-        user: Option<&User>,
         session: Option<&Session>,
         timeout_ms: i32,
         keeping: Keeping,
         answer_timeout: Duration,
     ) -> Result<Self, Failure> {
-        let server = member.to_string();
-        let lost = |error: io::Error| Failure::unavailable(&server, &error.to_string());
-        let stream = TcpStream::connect((member.host.as_str(), member.port)).await.map_err(lost)?;
-        stream.set_nodelay(true).map_err(lost)?;
-        let (reader, mut writer) = stream.into_split();
+        let member = &server.members[number];
+        let (reader, mut writer) = stream::open(server, member).await?;
+        let lost = |error: io::Error| {
+            let hint = "has the member a quorum? does this port take TLS only?";
+            Failure::unavailable(&member.to_string(), &format!("{error} ({hint})"))
+        };
         let mut messages = Messages { reader, read: Vec::new() };
         let mut first = messages::connect(session, timeout_ms);
-        if let Some(user) = user {
+        if let Some(user) = &server.user {
             first.extend(Request::log_in(user).encode(0));
         }
-        writer.write_all(&first).await.map_err(lost)?;
-        // A member without a quorum closes the connection at once.
+        send(&mut writer, &first).await.map_err(lost)?;
         let session = messages::connected(&messages.next().await.map_err(lost)?)?;
+        let server = member.to_string();
         let (requests, receiver) = mpsc::unbounded_channel();
         let changes = broadcast::Sender::new(UNREAD_CHANGES);
         let weak_changes = changes.downgrade();
@@ -168,7 +165,7 @@ impl Drop for Connection {
 
 /// The messages that a server sends.
 struct Messages {
-    reader: OwnedReadHalf,
+    reader: Reading,
     /// What was read, and is not a whole message yet.
     read: Vec<u8>,
 }
@@ -198,7 +195,7 @@ impl Messages {
 /// The task of a connection.
 struct Serving {
     server: String,
-    writer: OwnedWriteHalf,
+    writer: Writing,
     /// Answers come in the order of the requests.
     unanswered: VecDeque<oneshot::Sender<Result<Vec<u8>, Failure>>>,
     /// The number of the last request.
@@ -238,12 +235,12 @@ impl Serving {
     async fn send(&mut self, Unanswered { request, answer }: Unanswered) -> bool {
         self.number = self.number.wrapping_add(1).max(1);
         self.unanswered.push_back(answer);
-        self.writer.write_all(&request.encode(self.number)).await.is_ok()
+        send(&mut self.writer, &request.encode(self.number)).await.is_ok()
     }
 
     async fn ping(&mut self) -> bool {
         let is_silent = std::mem::replace(&mut self.is_pinging, true);
-        !is_silent && self.writer.write_all(&Request::ping().encode(0)).await.is_ok()
+        !is_silent && send(&mut self.writer, &Request::ping().encode(0)).await.is_ok()
     }
 
     /// Handles a message. Returns whether the connection goes on.
@@ -277,6 +274,12 @@ impl Serving {
             Err(_) => false,
         }
     }
+}
+
+async fn send(writer: &mut Writing, message: &[u8]) -> io::Result<()> {
+    writer.write_all(message).await?;
+    // An encrypted message may wait for more.
+    writer.flush().await
 }
 
 async fn next_ping(pings: &mut Option<Interval>) {

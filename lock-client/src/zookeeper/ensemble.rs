@@ -102,18 +102,16 @@ impl Ensemble {
         timeout_ms: i32,
         keeping: Keeping,
     ) -> Result<Connection, Failure> {
-        let Server { members, user, .. } = self.server();
-        let mut attempts = members.len();
+        let server = self.server();
+        let mut attempts = server.members.len();
         loop {
             attempts -= 1;
             let number = self.shared.current.load(Ordering::Relaxed);
-            let member = &members[number];
-            let (user, limit) = (user.as_ref(), self.answer_timeout);
-            let opening =
-                Connection::open(number, member, user, session, timeout_ms, keeping, limit);
-            let opened = timeout(self.answer_timeout, opening).await.unwrap_or_else(|_| {
-                let reason = format!("no answer within {} ms", self.answer_timeout.as_millis());
-                Err(Failure::unavailable(&member.to_string(), &reason))
+            let limit = self.answer_timeout;
+            let opening = Connection::open(server, number, session, timeout_ms, keeping, limit);
+            let opened = timeout(limit, opening).await.unwrap_or_else(|_| {
+                let reason = format!("no answer within {} ms", limit.as_millis());
+                Err(Failure::unavailable(&server.members[number].to_string(), &reason))
             });
             match opened {
                 Ok(connection) => return Ok(connection),

@@ -45,7 +45,7 @@ const SESSION_CLOSED_REQUIRE_AUTH: i32 = -124;
 const QUOTA_EXCEEDED: i32 = -125;
 const UNIMPLEMENTED: i32 = -6;
 const BAD_ARGUMENTS: i32 = -8;
-/// An operation that comes after the one that failed, in one transaction.
+/// In a transaction, an operation behind the failed one.
 const RUNTIME_INCONSISTENCY: i32 = -2;
 
 impl Failure {

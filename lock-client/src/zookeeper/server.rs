@@ -3,17 +3,21 @@
 use std::fmt;
 
 use percent_encoding::percent_decode_str;
+use tokio_rustls::TlsConnector;
+
+use super::tls;
 
 /// The port of a member that a URL names without one.
 const DEFAULT_PORT: u16 = 2181;
 
 /// A ZooKeeper. It displays as its members, without a password.
-#[derive(Debug)]
 pub(super) struct Server {
     pub(super) members: Vec<Member>,
     pub(super) user: Option<User>,
     /// The path of the node that is the root for this client; empty for the root itself.
     pub(super) root: String,
+    /// What encrypts the connections, if they are encrypted.
+    pub(super) tls: Option<TlsConnector>,
 }
 
 /// One member. It displays as host and port.
@@ -25,25 +29,26 @@ pub(super) struct Member {
 }
 
 /// A user, who is known by a digest of both parts.
-#[derive(Clone, PartialEq, Eq)]
 pub(super) struct User {
     name: String,
     password: String,
-}
-
-impl fmt::Debug for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("User").field("name", &self.name).finish_non_exhaustive()
-    }
 }
 
 impl Server {
     /// Parses a URL. Its form is that of [`ZooKeeper::open`](super::ZooKeeper::open).
     pub(super) fn parse(url: &str) -> Result<Self, InvalidZooKeeperUrl> {
         let invalid = InvalidZooKeeperUrl::new;
-        let Some(rest) = url.strip_prefix("zookeeper://") else {
-            return Err(invalid("it does not begin with zookeeper://"));
+        let (is_encrypted, rest) = match url.split_once("://") {
+            Some(("zookeeper", rest)) => (false, rest),
+            Some(("zookeepers", rest)) => (true, rest),
+            _ => return Err(invalid("it does not begin with zookeeper:// or zookeepers://")),
         };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // A file may have an @ in its name. Before the first setting, it is the end of a password,
+        // which no error may show.
+        if query.split('=').next().is_some_and(|name| name.contains('@')) {
+            return Err(invalid("write %3F for the ? in the user or the password"));
+        }
         let (authority, path) = match rest.split_once('/') {
             Some((_, path)) if path.contains('@') => {
                 return Err(invalid("write %2F for a / in the user or the password"));
@@ -51,15 +56,20 @@ impl Server {
             Some((authority, path)) => (authority, path),
             None => (rest, ""),
         };
-        if rest.contains(['?', '#']) {
-            return Err(invalid("write %3F and %23 for ? and #; there are no settings"));
-        }
         let (user, hosts) = match authority.rsplit_once('@') {
             Some((user, hosts)) => (Some(User::parse(user)?), hosts),
             None => (None, authority),
         };
         let members = hosts.split(',').map(Member::parse).collect::<Result<_, _>>()?;
-        Ok(Self { members, user, root: root(path)? })
+        let settings = tls::Settings::parse(query)?;
+        let tls = if is_encrypted {
+            Some(settings.read()?)
+        } else if settings == tls::Settings::default() {
+            None
+        } else {
+            return Err(invalid("certificates are for zookeepers URLs"));
+        };
+        Ok(Self { members, user, root: root(path)?, tls })
     }
 }
 
@@ -146,7 +156,7 @@ fn root(path: &str) -> Result<String, InvalidZooKeeperUrl> {
 }
 
 /// Replaces what is percent-encoded.
-fn decoded(text: &str) -> Result<String, InvalidZooKeeperUrl> {
+pub(super) fn decoded(text: &str) -> Result<String, InvalidZooKeeperUrl> {
     let decoded = percent_decode_str(text).decode_utf8();
     Ok(decoded.map_err(|_| InvalidZooKeeperUrl::new("a part of it is not UTF-8"))?.into_owned())
 }
@@ -159,7 +169,7 @@ pub struct InvalidZooKeeperUrl {
 }
 
 impl InvalidZooKeeperUrl {
-    fn new(reason: impl Into<String>) -> Self {
+    pub(super) fn new(reason: impl Into<String>) -> Self {
         Self { reason: reason.into() }
     }
 }
@@ -175,18 +185,21 @@ mod tests {
             ("zookeeper://n1:1,n2,[::1],[::1]:5/", "ZooKeeper n1:1,n2:2181,[::1]:2181,[::1]:5"),
             ("zookeeper://u%40x:p%3A%2F@n1/a/b%20c", "ZooKeeper n1:2181/a/b c"),
         ] {
-            assert_eq!(Server::parse(url).unwrap().to_string(), address, "without a password");
+            assert_eq!(
+                Server::parse(url).map_err(|error| error.to_string()).unwrap().to_string(),
+                address,
+                "without a password"
+            );
         }
-        let server = Server::parse("zookeeper://u%40x:p%3A%2F@n1/a/").unwrap();
+        let server = Server::parse("zookeeper://u%40x:p%3A%2F@n1/a/").ok().unwrap();
         assert_eq!(server.root, "/a");
-        assert!(!format!("{server:?}").contains("p:/"));
         assert_eq!(server.user.unwrap().credentials(), "u@x:p:/");
     }
 
     #[test]
     fn wrong_urls_are_rejected_with_the_reason() {
         for (url, reason) in [
-            ("http://n1", "it does not begin with zookeeper://"),
+            ("http://n1", "it does not begin with zookeeper:// or zookeepers://"),
             ("zookeeper://", "a host is missing"),
             ("zookeeper://n1,,n2", "a host is missing"),
             ("zookeeper://n1:port", "`n1:port` is no HOST"),
@@ -203,10 +216,15 @@ mod tests {
             ("zookeeper://n1/a/..", "`/a/..` is no path"),
             ("zookeeper://n1/%07", "is no path"),
             ("zookeeper://n1/%F0%9F%90%A2", "is no path"),
-            ("zookeeper://n1?tls=x", "there are no settings"),
+            ("zookeeper://n1?tls-ca=/ca.pem", "certificates are for zookeepers URLs"),
+            ("zookeepers://n1?tls-ca=/no/such/file", "tls-ca: can't read /no/such/file"),
+            ("zookeepers://n1?tls-ca=/dev/null", "tls-ca: /dev/null has no certificate"),
+            ("zookeepers://n1?tls-key=/dev/null", "tls-cert and tls-key belong together"),
+            ("zookeepers://n1/a?tls=x", "`tls` is no setting here"),
+            ("zookeeper://u:secret?x@n1", "write %3F for the ?"),
             ("zookeeper://u:secret/x@n1", "write %2F for a /"),
         ] {
-            let error = Server::parse(url).expect_err(url).to_string();
+            let error = Server::parse(url).err().expect(url).to_string();
             assert!(error.contains(reason), "{url}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }

@@ -121,6 +121,24 @@ async fn lost_quorum_is_unavailable_until_it_is_back() {
     assert!(next.token > lock.token);
 }
 
+/// An elected leader gives each session the time that it was made with.
+#[tokio::test]
+async fn renewal_for_longer_outlives_an_election() {
+    let mut zookeeper = ZooKeeper::start_cluster().await.unwrap();
+    let leader = zookeeper.leader_among(&[0, 1, 2]).await.unwrap();
+    let locks = client(&url_from(&zookeeper, leader));
+    let lock = acquired(&locks, &name("r"), secs(2)).await;
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap();
+    assert_eq!(renewed, Some(lock.token));
+    zookeeper.process(leader).kill().unwrap();
+    let others: Vec<_> = (0..3).filter(|&number| number != leader).collect();
+    let next = zookeeper.leader_among(&others).await.unwrap();
+    sleep(Duration::from_secs(6)).await;
+    let elsewhere = client(&format!("zookeeper://{}", zookeeper.address(next)));
+    let held = elsewhere.status(&name("r")).await.unwrap().held;
+    assert_eq!(held.map(|held| held.ownership), Some(lock.ownership));
+}
+
 /// The leader answers for about a second after it has lost its followers. It sets a session's full time,
 /// and answers reads, but another leader would not know of it.
 #[tokio::test]

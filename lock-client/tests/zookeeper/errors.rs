@@ -6,8 +6,8 @@ use lock_client::{
     backend::{Backend, BackendError},
     zookeeper,
 };
-use testbed::ZooKeeper;
-use tokio::{io::AsyncWriteExt, net::TcpListener};
+use testbed::{ZooKeeper, wait::until_async};
+use tokio::{io::AsyncWriteExt, net::TcpListener, time::timeout};
 
 use super::service::{SOON, acquired, attempt, client, release, secs};
 use crate::{lock_service::with_causes, names::name};
@@ -53,7 +53,7 @@ async fn nodes_of_a_user_are_no_other_users() {
     let debug = format!("{locks:?} {}", locks.address());
     assert!(!debug.contains("p@ss") && !debug.contains("p%40ss"), "{debug}");
     assert!(release(&locks, &lock).await);
-    tokio::time::timeout(SOON, wakeups.next()).await.expect("the waiter is notified");
+    timeout(SOON, wakeups.next()).await.expect("the waiter is notified");
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn root_must_exist_and_separates_locks() {
     let waiter = Holder::random();
     let wakeups = inside.subscribe(&name("r"), &waiter, Order::Unordered).await.unwrap();
     assert!(release(&inside, &lock).await);
-    tokio::time::timeout(SOON, wakeups.next()).await.expect("the waiter is notified");
+    timeout(SOON, wakeups.next()).await.expect("the waiter is notified");
 }
 
 #[tokio::test]
@@ -84,6 +84,52 @@ async fn zookeeper_that_is_down_is_unavailable() {
     let expected = format!("no answer from the lock service: {}: ", zookeeper.address(0));
     assert!(text.starts_with(&expected) && text.contains("refused"), "{text}");
     assert!(zookeeper::ZooKeeper::open("http://n1").is_err());
+}
+
+#[tokio::test]
+async fn encrypted_connections_need_a_trusted_certificate() {
+    let zookeeper = ZooKeeper::start_tls().await.unwrap();
+    let address = zookeeper.address(0);
+    let locks = client(&format!("{}?tls-ca={}", zookeeper.url(), zookeeper.ca_file().display()));
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let waiter = Holder::random();
+    let wakeups = locks.subscribe(&name("r"), &waiter, Order::Unordered).await.unwrap();
+    assert!(release(&locks, &lock).await);
+    timeout(SOON, wakeups.next()).await.expect("watches are encrypted too");
+    let reason = rejected(&zookeeper.url()).await;
+    let expected = format!("{address}: the encrypted connection failed: ");
+    assert!(reason.starts_with(&expected) && reason.contains("UnknownIssuer"), "{reason}");
+}
+
+#[tokio::test]
+async fn client_with_a_certificate_may_lock() {
+    let zookeeper = ZooKeeper::start_mutual_tls().await.unwrap();
+    let trusted = format!("{}?tls-ca={}", zookeeper.url(), zookeeper.ca_file().display());
+    let (certificate, key) = zookeeper.client_certificate();
+    let (certificate, key) = (certificate.display(), key.display());
+    let locks = client(&format!("{trusted}&tls-cert={certificate}&tls-key={key}"));
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    assert!(release(&locks, &lock).await);
+    // The control. The server's refusal comes after the client's first message, or ends it.
+    let refused_for_its_certificate = async || {
+        let refused = with_causes(&error(&trusted).await);
+        Ok(refused.contains("CertificateRequired") || refused.contains("BadCertificate"))
+    };
+    until_async(SOON, refused_for_its_certificate).await.unwrap();
+}
+
+#[tokio::test]
+async fn wrong_scheme_is_named_in_the_error() {
+    let zookeeper = ZooKeeper::start_tls().await.unwrap();
+    let (plain, secure) = (zookeeper.plain_address(0), zookeeper.address(0));
+    let tls_to_plain = format!("zookeepers://{plain}?tls-ca={}", zookeeper.ca_file().display());
+    for (url, address, hint) in [
+        (tls_to_plain, plain, "does this port take TLS?"),
+        (format!("zookeeper://{secure}"), secure, "does this port take TLS only?"),
+    ] {
+        let text = with_causes(&error(&url).await);
+        assert!(text.contains(&address.to_string()) && text.contains(hint), "{text}");
+    }
 }
 
 /// Servers of other kinds answer with something else, or not at all.

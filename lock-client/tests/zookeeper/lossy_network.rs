@@ -72,7 +72,7 @@ async fn clients_hold_one_at_a_time_and_leave_nothing_behind() {
         for work in join_all(works).await {
             work.unwrap();
         }
-        let tokens = tokens.lock().unwrap();
+        let tokens = std::mem::take(&mut *tokens.lock().unwrap());
         assert!(tokens.len() >= CLIENTS * ROUNDS);
         assert!(tokens.is_sorted_by(|before, after| before < after), "seed {seed}: {tokens:?}");
         let direct = client(&zookeeper.url());

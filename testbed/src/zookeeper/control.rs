@@ -54,7 +54,7 @@ impl ZooKeeper {
     /// Asks a member for one of its reports.
     async fn report(&self, number: usize, what: &str) -> anyhow::Result<String> {
         let asking = async {
-            let mut stream = TcpStream::connect(self.address(number)).await?;
+            let mut stream = TcpStream::connect(self.plain_address(number)).await?;
             stream.write_all(what.as_bytes()).await?;
             let mut report = String::new();
             stream.read_to_string(&mut report).await?;
@@ -70,7 +70,7 @@ impl ZooKeeper {
     pub async fn cli(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = java()?;
         command.args(["org.apache.zookeeper.ZooKeeperMain", "-server"]);
-        command.arg(self.address(0).to_string()).args(arguments);
+        command.arg(self.plain_address(0).to_string()).args(arguments);
         let output = tokio::process::Command::from(command).kill_on_drop(true).output().await?;
         let [stdout, stderr] = [output.stdout, output.stderr].map(String::from_utf8);
         let (stdout, stderr) = (stdout?, stderr?);

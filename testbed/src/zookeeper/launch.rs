@@ -5,7 +5,7 @@ use std::{fmt::Write, fs, path::PathBuf, process::Command};
 use anyhow::Context;
 
 use super::{Ports, ZooKeeper};
-use crate::{package::installed, process::Process};
+use crate::{package::installed, process::Process, tls};
 
 /// Members give up a silent leader after a second. A tick is 100 ms.
 const SETTINGS: &str = "\
@@ -19,6 +19,25 @@ admin.enableServer=false
 4lw.commands.whitelist=dump,srvr
 preAllocSize=64
 ";
+
+/// Certificates are PEM files, which ZooKeeper takes with Netty only.
+const ENCRYPTED_SETTINGS: &str = "\
+serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
+secureClientPortAddress=127.0.0.1
+ssl.keyStore.type=PEM
+ssl.trustStore.type=PEM
+";
+
+/// The certificate and the key in one file.
+const IDENTITY: &str = "identity.pem";
+
+/// The kind of connection that the clients need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Door {
+    Tcp,
+    Tls,
+    MutualTls,
+}
 
 /// A small heap, and little work before the start.
 const JAVA: [&str; 6] = [
@@ -46,11 +65,30 @@ impl ZooKeeper {
                 writeln!(settings, "server.{number}=127.0.0.1:{peer}:{election}")?;
             }
         }
+        if self.door != Door::Tcp {
+            settings += &self.encrypted_settings(ports[number].secure)?;
+        }
         let file = self.folder.path().join(format!("{name}.cfg"));
         fs::write(&file, settings)?;
         let mut command = java()?;
         command.arg(SERVER).arg(file);
         Process::spawn(&name, &command, self.folder.path())
+    }
+}
+
+impl ZooKeeper {
+    /// The settings of a further port, which takes TLS only.
+    fn encrypted_settings(&self, port: u16) -> anyhow::Result<String> {
+        let file = |name: &str| self.folder.path().join(name);
+        let certificate = fs::read_to_string(file(tls::CERTIFICATE))?;
+        fs::write(file(IDENTITY), fs::read_to_string(file(tls::KEY))? + &certificate)?;
+        let authentication = if self.door == Door::MutualTls { "need" } else { "none" };
+        let mut settings = ENCRYPTED_SETTINGS.to_owned();
+        writeln!(settings, "secureClientPort={port}")?;
+        writeln!(settings, "ssl.clientAuth={authentication}")?;
+        writeln!(settings, "ssl.keyStore.location={}", file(IDENTITY).display())?;
+        writeln!(settings, "ssl.trustStore.location={}", file(tls::CA_CERTIFICATE).display())?;
+        Ok(settings)
     }
 }
 
@@ -61,11 +99,15 @@ pub(super) fn java() -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Debian's package has one jar that names the others, and the logger that writes to stderr. The
+/// The jar that names the others, those that it leaves out, and the logger that writes to stderr.
+const DEBIAN_JARS: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar:\
+    /usr/share/java/netty-resolver.jar:/usr/share/java/slf4j-simple.jar";
+
+/// Debian's package has its jars among all others. The
 /// formula has all of them in a folder.
 fn class_path() -> anyhow::Result<String> {
     let folders = [
-        ("/usr/share/java", "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"),
+        ("/usr/share/java", DEBIAN_JARS),
         ("/opt/homebrew/opt/zookeeper/libexec/lib", "/opt/homebrew/opt/zookeeper/libexec/lib/*"),
         ("/usr/local/opt/zookeeper/libexec/lib", "/usr/local/opt/zookeeper/libexec/lib/*"),
     ];

@@ -1,0 +1,138 @@
+//! One attempt to acquire a lock, in four steps.
+
+use std::time::Duration;
+
+use fence::{Holder, ResourceName};
+
+use super::{
+    client::{Claim, ZooKeeper},
+    connection::Connection,
+    failure::Failure,
+    messages::{Kind, Request},
+    nodes::Nodes,
+    view::{Place, View, token},
+};
+use crate::{
+    backend::{Attempt, Backend, BackendError, Contention, Ownership},
+    clock::Moment,
+    terms::Order,
+    ttl::Ttl,
+};
+
+/// The longest time for which a waiter in the queue is silent.
+const LONGEST_NAP: Duration = Duration::from_secs(5);
+
+impl ZooKeeper {
+    /// Tries once to acquire the lock.
+    pub(super) async fn acquire(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        ttl: Ttl,
+        order: Order,
+    ) -> Result<Attempt, BackendError> {
+        let (nodes, asked) = (self.nodes(name), Moment::now());
+        // 1. Look first: in no order, an attempt that can't succeed makes no session.
+        let seen = self.look(&nodes).await?;
+        let placed = seen.place(holder).map(Claim::from);
+        let has_place = placed.is_some();
+        let claim = placed.or_else(|| self.claim(name, holder));
+        if let (Order::Unordered, None, Some(owner)) = (order, &claim, seen.owner()) {
+            return Ok(busy(owner, None, ttl));
+        }
+        // 2. Go on with the session of an earlier attempt, or make one. Either sets its full time. It is
+        // remembered before there is a node, so that a release ends it.
+        let resumed = match &claim {
+            Some(claim) if has_place => self.revive(claim).await,
+            Some(claim) => self.ensemble.resume(&claim.session).await,
+            None => Ok(self.ensemble.open_session(ttl).await?),
+        };
+        let connection = match resumed {
+            Err(Failure::Expired) => {
+                self.forget_claim(name, holder);
+                return Err(self.unavailable("the session of an earlier attempt has expired"));
+            }
+            resumed => resumed?,
+        };
+        let session = connection.session.clone();
+        let claim = claim.unwrap_or_else(|| Claim { path: nodes.place(holder), session });
+        self.set_claim(name, holder, claim);
+        // 3. Queue.
+        if !has_place {
+            self.queue(&connection, &nodes, holder).await?;
+        }
+        // 4. See whose place is the oldest. Only then the offset is read: an owner before this one may
+        // have raised it until its own place was deleted.
+        let view = View::read(&connection, &nodes).await?;
+        let own = view.place(holder).filter(|own| own.session.id == connection.session.id);
+        let (Some(own), Some(position)) = (own, view.position(holder)) else {
+            return Err(self.unavailable("the holder's node was deleted, or moved meanwhile"));
+        };
+        match (position, view.owner()) {
+            (0, _) => {
+                if own.session.timeout_ms < ttl.as_millis() {
+                    self.move_to_longer_session(name, &connection, own, ttl).await?;
+                }
+                let ownership = Ownership { holder: holder.clone(), grant: token(own.grant)? };
+                Ok(Attempt::Granted { token: view.token(own)?, ownership, asked })
+            }
+            (_, None) => unreachable!("the own place is in the queue"),
+            (older, Some(owner)) if order == Order::Fair => {
+                // The oldest place is no waiter's.
+                Ok(busy(owner, (older - 1).try_into().ok(), ttl))
+            }
+            (_, Some(owner)) => {
+                connection.close_session().await?;
+                self.forget_claim(name, holder);
+                Ok(busy(owner, None, ttl))
+            }
+        }
+    }
+
+    /// Makes the node of a holder, and those above it if they don't exist.
+    async fn queue(
+        &self,
+        connection: &Connection,
+        nodes: &Nodes,
+        holder: &Holder,
+    ) -> Result<(), Failure> {
+        let (path, record) = (nodes.place(holder), connection.session.record());
+        let create = Request::create(&path, &record, Kind::Ephemeral, self.access());
+        loop {
+            match connection.send(create.clone()).await {
+                // An earlier attempt may have made it.
+                Ok(_) | Err(Failure::NodeExists) => return Ok(()),
+                // An empty container may be deleted at any moment.
+                Err(Failure::NoNode) => self.make_parents(connection, nodes).await?,
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// Makes the nodes above those of a lock, and its container.
+    async fn make_parents(&self, connection: &Connection, nodes: &Nodes) -> Result<(), Failure> {
+        let root = &self.ensemble.server().root;
+        let persistent = nodes.parents().map(|path| (path, Kind::Persistent));
+        let container = [(nodes.queue(), Kind::Container)];
+        for (path, kind) in persistent.into_iter().chain(container) {
+            let create = Request::create(&path, "", kind, self.access());
+            match connection.send(create).await {
+                Ok(_) | Err(Failure::NodeExists) => {}
+                Err(Failure::NoNode) if !root.is_empty() => {
+                    let reason = format!("{}: the node {root} does not exist", self.address());
+                    return Err(Failure::Other(BackendError::Rejected(reason.into())));
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The answer to a holder that does not own the lock.
+fn busy(owner: &Place, ahead: Option<u64>, ttl: Ttl) -> Attempt {
+    // ZooKeeper does not show how long a session has been silent.
+    let remaining = Some(Duration::from_millis(owner.session.timeout_ms));
+    let nap = ahead.map(|_| (ttl.as_duration() / 3).min(LONGEST_NAP));
+    Attempt::Busy(Contention { remaining, ahead, nap })
+}
