@@ -15,14 +15,14 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test check seeds bench model redis-server etcd openssl curl postgresql pgbouncer mariadb sqlite3 wrk python node
+.PHONY: demo test check seeds bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 wrk python node
 
 demo: redis-server
 	cargo build --workspace
 	target/debug/lab replay
 
 # Tests mostly wait. So one more runs at once than there are cores.
-test: redis-server etcd openssl curl postgresql pgbouncer mariadb sqlite3 python node
+test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 python node
 	RUST_TEST_THREADS=$$(($$(getconf _NPROCESSORS_ONLN) + 1)) cargo test --workspace
 
 check:
@@ -89,6 +89,14 @@ etcd:
 			$$run systemctl mask etcd.service || exit 1; \
 		fi; \
 		$(call install,etcd-server etcd-client,etcd); \
+	}
+
+# The tests start their own. The package brings a Java runtime, and starts no service.
+ZOOKEEPER_JARS := /usr/share/java/zookeeper.jar /opt/homebrew/opt/zookeeper/libexec/lib \
+	/usr/local/opt/zookeeper/libexec/lib
+zookeeper:
+	@command -v java > /dev/null && ls -d $(ZOOKEEPER_JARS) 2> /dev/null | grep -q . || { \
+		$(call install,zookeeper,zookeeper); \
 	}
 
 openssl:

@@ -3,6 +3,7 @@
 //! Each is one file: its claim, its worlds with the end that each must have, and its story, step by
 //! step. Start with `token_33_34`. The `stage` has the servers and clients that they use.
 
+mod advisory_lock_pooler;
 mod claim_before_read;
 mod counter_lost;
 mod definition;
@@ -20,24 +21,29 @@ mod redlock_lost_reply;
 mod redlock_minority_down;
 mod redlock_restart;
 mod setnx_expire;
+mod sql_expired;
 mod stage;
 mod thundering_herd;
 mod token_33_34;
+mod zookeeper_reconnect;
+mod zookeeper_session;
 
 pub use self::definition::Scenario;
 
 /// All scenarios. The first is the one to begin with.
-pub static ALL: [Scenario; 18] = [
+pub static ALL: [Scenario; 22] = [
     token_33_34::SCENARIO,
     oversell::SCENARIO,
     claim_before_read::SCENARIO,
     embedded_postgres::SCENARIO,
+    sql_expired::SCENARIO,
     never_saw_34::SCENARIO,
     delayed_request::SCENARIO,
     setnx_expire::SCENARIO,
     foreign_release::SCENARIO,
     get_then_del::SCENARIO,
     outlived_lease::SCENARIO,
+    advisory_lock_pooler::SCENARIO,
     counter_lost::SCENARIO,
     failover::SCENARIO,
     redlock_minority_down::SCENARIO,
@@ -46,6 +52,8 @@ pub static ALL: [Scenario; 18] = [
     redlock_clock_jump::SCENARIO,
     thundering_herd::SCENARIO,
     flash_sale::SCENARIO,
+    zookeeper_session::SCENARIO,
+    zookeeper_reconnect::SCENARIO,
 ];
 
 /// Finds the scenario of a name.

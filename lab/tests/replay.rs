@@ -7,6 +7,7 @@ mod output;
 mod picture;
 mod sale;
 mod tokens;
+mod zookeeper;
 
 use std::process::{Command, Output};
 
@@ -96,6 +97,13 @@ async fn update_is_lost_without_fenced_reads_and_not_with_them() {
 #[tokio::test]
 async fn table_of_postgres_rejects_33_after_34_by_itself() {
     let [unprotected, protected] = ends("embedded-postgres", TWINS).await;
+    assert_eq!(unprotected, ("by client 1".to_owned(), 33, [1, 0, 1]));
+    assert_eq!(protected, ("by client 2".to_owned(), 34, [0, 1, 0]));
+}
+
+#[tokio::test]
+async fn lock_beside_its_data_needs_the_fence_too() {
+    let [unprotected, protected] = ends("sql-expired", TWINS).await;
     assert_eq!(unprotected, ("by client 1".to_owned(), 33, [1, 0, 1]));
     assert_eq!(protected, ("by client 2".to_owned(), 34, [0, 1, 0]));
 }

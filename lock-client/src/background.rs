@@ -70,17 +70,35 @@ impl Background {
 }
 
 /// Ends a task when it is dropped.
-#[cfg(any(feature = "etcd", feature = "mariadb", feature = "postgres", feature = "sqlite"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mariadb",
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 pub(crate) struct AbortOnDrop(tokio::task::AbortHandle);
 
-#[cfg(any(feature = "etcd", feature = "mariadb", feature = "postgres", feature = "sqlite"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mariadb",
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 impl<T> From<JoinHandle<T>> for AbortOnDrop {
     fn from(task: JoinHandle<T>) -> Self {
         Self(task.abort_handle())
     }
 }
 
-#[cfg(any(feature = "etcd", feature = "mariadb", feature = "postgres", feature = "sqlite"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mariadb",
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();

@@ -27,6 +27,7 @@
 //! - `sentinel`, `cluster`, `tls`: the primary that Sentinels know, a Redis Cluster, encryption.
 //! - `redlock`: locks on a majority of independent Redis nodes.
 //! - `etcd`: locks in etcd, 3.4 or newer.
+//! - `zookeeper`: locks in ZooKeeper, 3.6 or newer.
 //! - `postgres`, `mariadb`, `sqlite`: locks in a table of PostgreSQL, MariaDB or SQLite.
 //! - `storage`: the client of the storage server, which checks tokens.
 //! - `conformance`: the suite that every lock service must pass, also one of your own.
@@ -35,8 +36,8 @@
 //! Start with [`Locks`], which acquires locks, and [`Lease`], a lock that is held. Then read
 //! `acquisition.rs`, one acquire in five steps; `lease/renewal.rs`, when a lease renews itself; and
 //! `reentry.rs`. [`backend`] is what a lock service has to do. The modules `redis`, `redlock`, `etcd`,
-//! `postgres`, `mariadb` and `sqlite` are lock services, and explain where their tokens come from.
-//! `redis/acquire.lua` is the script that grants a lock.
+//! `zookeeper`, `postgres`, `mariadb` and `sqlite` are lock services, and explain where their tokens
+//! come from. `redis/acquire.lua` is the script that grants a lock.
 
 // The terms of an acquire, and its errors.
 mod error;
@@ -77,6 +78,8 @@ mod sql;
 pub mod sqlite;
 #[cfg(feature = "storage")]
 pub mod storage;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 pub use clock::Moment;
 pub use error::{AcquireError, LockServiceError, Lost, RenewError, WithError};

@@ -27,9 +27,10 @@
 //! waiter that was silent for 3 seconds is skipped.
 //!
 //! # Lost connections
-//! A connection is made when it is first needed, and again after an error; there are up to four. A
-//! request whose reply was lost is [`Unavailable`](crate::backend::BackendError::Unavailable): it may
-//! have been carried out.
+//! A client has up to four connections for tries and releases, and up to two for renewals. A
+//! connection is made when it is first needed, and again after an error. One that does not answer is
+//! replaced, and kept for up to 5 minutes. A request whose reply was lost is
+//! [`Unavailable`](crate::backend::BackendError::Unavailable): it may have been carried out.
 
 mod client;
 mod failure;

@@ -28,9 +28,10 @@
 //! alive, and a waiter that was silent for 3 seconds is skipped.
 //!
 //! # Connections
-//! A client has up to four connections, and one more while it waits. A request is one message and one
-//! transaction. It leaves nothing in the session, so PgBouncer may stand in between, in any mode. A
-//! client that is paused keeps no row locked.
+//! A client has up to four connections for tries and releases, up to two for renewals, and one more
+//! while it waits. A connection that does not answer is replaced, and kept for up to 5 minutes. A
+//! request is one message and one transaction. It leaves nothing in the session, so PgBouncer may stand
+//! in between, in any mode. A client that is paused keeps no row locked.
 //!
 //! # Lost connections
 //! A connection is made when it is first needed, and again after an error. A request whose reply was

@@ -43,7 +43,8 @@
 //! The nodes' records name the members. Each change of them begins an *epoch*, and a node votes in
 //! one epoch only. A round, a renewal or a reissue asks for the votes of one epoch; if the members
 //! have changed, it is repeated with the new ones. A change first *closes* the old epoch: the old
-//! members decide on the new ones, and each that accepts them votes in the new epoch from then on.
+//! members decide on the new ones, and each that accepts them leaves the old epoch. If it stays a
+//! member, it votes in the new one from then on.
 //! Once a majority has, no majority is left for the old epoch. So a node that was replaced and comes
 //! back does no harm, although it still votes in the old epoch. A new member votes when it is
 //! admitted, like a node that restarted.
@@ -257,7 +258,12 @@ impl Backend for Redlock {
             // From here on, the lease joins no node. Its height is needed until there is an answer.
             let height = self.leases.release(holder).map(|lease| lease.height());
             let (keys, token) = (&Keys::new(name), token.max(height));
-            let released = self.nodes.run(|nodes| release(nodes, keys, holder, token)).await?;
+            let released = self.nodes.run(|nodes| release(nodes, keys, holder, token)).await;
+            // Without a majority, a few nodes may still have carried it out.
+            let released = released.map_err(|error| match error {
+                BackendError::Rejected(reason) => BackendError::Unavailable(reason),
+                error => error,
+            })?;
             self.leases.forget(holder);
             Ok(released)
         })

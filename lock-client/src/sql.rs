@@ -7,9 +7,11 @@ use std::{
 };
 
 pub(crate) mod answer;
+mod lane;
 pub(crate) mod lanes;
 pub(crate) mod names;
 pub(crate) mod polling;
+mod unanswered;
 
 /// The URL of a database can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,9 @@ use lock_client::conformance::check;
 
 use self::{
     broken::{Broken, Fault},
-    services::{Cluster, EtcdMembers, File, Maria, Nodes, OneRedis, Primary, Tables},
+    services::{
+        Cluster, EtcdMembers, File, Maria, Nodes, OneRedis, Primary, Tables, ZooKeeperMembers,
+    },
 };
 
 #[tokio::test]
@@ -39,6 +41,16 @@ async fn etcd_keeps_all_promises() {
 #[tokio::test]
 async fn etcd_of_three_members_keeps_all_promises() {
     check(&mut EtcdMembers::start_three().await).await.unwrap();
+}
+
+#[tokio::test]
+async fn zookeeper_keeps_all_promises() {
+    check(&mut ZooKeeperMembers::start_one().await).await.unwrap();
+}
+
+#[tokio::test]
+async fn zookeeper_of_three_members_keeps_all_promises() {
+    check(&mut ZooKeeperMembers::start_three().await).await.unwrap();
 }
 
 #[tokio::test]

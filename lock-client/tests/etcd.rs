@@ -1,6 +1,7 @@
 //! Locks in etcd.
 
 mod cluster;
+mod corrupted;
 mod errors;
 mod holding;
 mod lost_replies;

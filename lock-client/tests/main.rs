@@ -29,3 +29,4 @@ mod start_cluster;
 mod subscriptions;
 mod waiting;
 mod wrong_addresses;
+mod zookeeper;

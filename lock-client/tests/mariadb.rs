@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fence::Holder;
+use fence::{Holder, Token};
 use lock_client::{
     Locks, Order,
     backend::{Backend, BackendError, Ownership},
@@ -21,6 +21,7 @@ use crate::{
 };
 
 const PROCEDURES: &str = include_str!("../migrations/mariadb/0002_procedures.sql");
+const READ_COMMITTED: &str = "set session transaction isolation level read committed";
 
 async fn connect(server: &testbed::MariaDb) -> MySqlConnection {
     MySqlConnection::connect(&server.url()).await.unwrap()
@@ -181,6 +182,42 @@ async fn wrong_password_is_rejected() {
 }
 
 #[tokio::test]
+async fn encrypted_connections_need_a_trusted_certificate() {
+    let server = testbed::MariaDb::start_tls().await.unwrap();
+    let mut administrator = connect(&server).await;
+    install(&mut administrator).await.unwrap();
+    let proxy = testbed::Proxy::start(server.socket()).await.unwrap();
+    let verifying = format!("mariadb://root@{}/test?ssl-mode=VERIFY_IDENTITY", proxy.address());
+    let trusting = format!("{verifying}&ssl-ca={}", server.ca_file().display());
+    let client = MariaDb::open(&trusting).unwrap();
+    granted(&client, "r", &Holder::random(), 10).await.unwrap();
+    let reason = rejected(&verifying).await;
+    assert!(reason.contains("encrypted connection failed"), "{reason}");
+    assert!(reason.contains("UnknownIssuer"), "{reason}");
+    // The control: this user must encrypt.
+    administrator.execute("create user locker@localhost require ssl").await.unwrap();
+    administrator.execute("grant all on *.* to locker@localhost").await.unwrap();
+    let [trusting, plain] = [&trusting, &trusting.replace("VERIFY_IDENTITY", "DISABLED")]
+        .map(|url| url.replace("//root@", "//locker@"));
+    granted(&MariaDb::open(&trusting).unwrap(), "r2", &Holder::random(), 10).await.unwrap();
+    assert!(rejected(&plain).await.contains("Access denied"));
+}
+
+#[tokio::test]
+async fn server_without_tls_is_named() {
+    let (server, _) = locked().await;
+    let reason = rejected(&format!("{}&ssl-mode=REQUIRED", server.url())).await;
+    assert!(reason.contains("encrypted connection failed"), "{reason}");
+    assert!(reason.contains("server does not support TLS"), "{reason}");
+}
+
+async fn rejected(url: &str) -> String {
+    let error = MariaDb::open(url).unwrap().status(&name("r")).await.unwrap_err();
+    assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
+    with_causes(&error)
+}
+
+#[tokio::test]
 async fn user_needs_rights_on_the_procedures_only() {
     let (server, _) = locked().await;
     let mut connection = connect(&server).await;
@@ -209,6 +246,55 @@ async fn paused_database_is_unavailable_in_time() {
     }
     server.resume().unwrap();
     granted(&client, "another", &Holder::random(), 10).await.unwrap();
+}
+
+#[tokio::test]
+async fn late_try_is_released() {
+    let (server, client) = locked().await;
+    sql::late_try_is_released(client, || server.pause(), || server.resume()).await.unwrap();
+}
+
+#[tokio::test]
+async fn renewals_do_not_wait_behind_tries() {
+    let (server, client) = locked().await;
+    let mut connection = connect(&server).await;
+    connection
+        .execute("insert into fenced_lock (name, token) values ('blocked', 1)")
+        .await
+        .unwrap();
+    let mut transaction = connection.begin().await.unwrap();
+    transaction
+        .execute("select * from fenced_lock where name = 'blocked' for update")
+        .await
+        .unwrap();
+    let client = client.answer_within(Duration::from_secs(4));
+    sql::renewals_do_not_wait_behind_tries(&client).await.unwrap();
+}
+
+/// Somebody else alters the table, and every request waits for that. None waits for hours: the server
+/// gives up each of them soon, and is not left with sessions whose clients have gone.
+#[tokio::test]
+async fn altered_table_leaves_no_sessions_behind() {
+    let (server, client) = locked().await;
+    granted(&client, "r", &Holder::random(), 10).await.unwrap();
+    let mut other = connect(&server).await;
+    other.execute("lock tables fenced_lock write").await.unwrap();
+    for _ in 0..4 {
+        let client = MariaDb::open(&server.url()).unwrap();
+        let error = client
+            .try_acquire(&name("r"), &Holder::random(), ttl(600_000), Order::Unordered)
+            .await
+            .unwrap_err();
+        assert!(matches!(error, BackendError::Unavailable(_)), "{error:?}");
+    }
+    let waiting = "select count(*) from information_schema.processlist where state like 'Waiting%'";
+    let gave_up = async || {
+        let mut observer = connect(&server).await;
+        Ok(sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut observer).await? == 0)
+    };
+    until_async(Duration::from_secs(3), gave_up).await.unwrap();
+    other.execute("unlock tables").await.unwrap();
+    granted(&client, "r", &Holder::random(), 10).await.unwrap();
 }
 
 async fn add_fence(server: &testbed::MariaDb) {
@@ -241,7 +327,6 @@ async fn claim(
 async fn claim_of_a_lost_lock(procedure: &str) -> Result<(), String> {
     let (server, client) = locked().await;
     add_fence(&server).await;
-    let read_committed = "set session transaction isolation level read committed";
     let (mut paused, mut waiting) = (connect(&server).await, connect(&server).await);
     let mut observer = connect(&server).await;
     let other_order = "create procedure check_and_claim(
@@ -265,7 +350,7 @@ async fn claim_of_a_lost_lock(procedure: &str) -> Result<(), String> {
     paused.rollback().await.unwrap();
     let mut paused = connect(&server).await;
     for connection in [&mut paused, &mut waiting] {
-        connection.execute(read_committed).await.unwrap();
+        connection.execute(READ_COMMITTED).await.unwrap();
     }
     let mut paused = paused.begin().await.unwrap();
     claim(&mut paused, "fenced_lock_claim", &first).await.unwrap();
@@ -294,6 +379,98 @@ async fn lock_is_checked_after_the_claim() {
     assert_eq!(claim_of_a_lost_lock("fenced_lock_claim").await.unwrap_err(), "ZL001");
     // The other order claims with a lost lock.
     claim_of_a_lost_lock("check_and_claim").await.unwrap();
+}
+
+/// A resource is written with the token that it was claimed with, also after a reissue.
+#[tokio::test]
+async fn older_token_of_the_ownership_claims_after_a_reissue() {
+    let (server, client) = locked().await;
+    add_fence(&server).await;
+    let (token, owner) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    let above = Token::new(token.as_u64() + 10).unwrap();
+    let reissued = client.reissue(&name("r"), &owner, above).await.unwrap().unwrap();
+    let claim_with = async |token: u64, holder: &Holder| {
+        let owner = Ownership { holder: holder.clone(), grant: Token::new(token).unwrap() };
+        let mut connection = connect(&server).await;
+        connection.execute(READ_COMMITTED).await.unwrap();
+        let mut transaction = connection.begin().await.unwrap();
+        let claimed = claim(&mut transaction, "fenced_lock_claim", &owner).await;
+        match &claimed {
+            Ok(()) => transaction.commit().await.unwrap(),
+            Err(_) => transaction.rollback().await.unwrap(),
+        }
+        claimed
+    };
+    // Tokens that are not of this ownership, which the fence would accept.
+    for other in [token.as_u64() - 1, reissued.as_u64() + 1] {
+        assert_eq!(claim_with(other, &owner.holder).await.unwrap_err(), "ZL001");
+    }
+    assert_eq!(claim_with(token.as_u64(), &Holder::random()).await.unwrap_err(), "ZL001");
+    claim_with(token.as_u64(), &owner.holder).await.unwrap();
+    claim_with(reissued.as_u64(), &owner.holder).await.unwrap();
+    assert_eq!(claim_with(token.as_u64(), &owner.holder).await.unwrap_err(), "ZF001");
+}
+
+/// A session that fakes the lock, one whose clock shows an hour twice, and one that reads an older
+/// state: no claim passes with a lost lock. The rights are the caller's own.
+#[tokio::test]
+async fn session_does_not_change_what_a_claim_checks() {
+    let (server, client) = locked().await;
+    add_fence(&server).await;
+    let mut administrator = connect(&server).await;
+    // The second of two equal hours has begun 20 minutes ago.
+    let overlap = "insert into mysql.time_zone (use_leap_seconds) values ('N');
+        set @zone = last_insert_id();
+        insert into mysql.time_zone_name values ('Test/Overlap', @zone);
+        insert into mysql.time_zone_transition_type values
+            (@zone, 0, 3600, 1, 'A'), (@zone, 1, 0, 0, 'B');
+        insert into mysql.time_zone_transition values
+            (@zone, unix_timestamp() - 100000000, 0), (@zone, unix_timestamp() - 1200, 1)";
+    administrator.execute(sqlx::raw_sql(overlap)).await.unwrap();
+    let (_, owner) = granted(&client, "r", &Holder::random(), 1_500).await.unwrap();
+    let mut sessions = Vec::new();
+    for preparation in [
+        "set time_zone = 'Test/Overlap'".to_owned(),
+        format!(
+            "create temporary table fenced_lock as select name, token, granted, holder,
+            cast(99999999999999 as int) as expires_at_ms, since_ms, label
+            from fenced_lock where token = {}",
+            owner.grant
+        ),
+        "set transaction isolation level repeatable read".to_owned(),
+    ] {
+        let mut session = connect(&server).await;
+        session.execute(READ_COMMITTED).await.unwrap();
+        session.execute(AssertSqlSafe(preparation)).await.unwrap();
+        session.execute(sqlx::raw_sql("begin")).await.unwrap();
+        session.execute("select name from test.fenced_lock").await.unwrap();
+        sessions.push(session);
+    }
+    client.renew(&name("r"), &owner, ttl(500)).await.unwrap().unwrap();
+    let free = async || Ok(client.status(&name("r")).await?.held.is_none());
+    until_async(Duration::from_secs(30), free).await.unwrap();
+    for (number, mut session) in sessions.into_iter().enumerate() {
+        let claimed = claim(&mut session, "fenced_lock_claim", &owner).await;
+        assert_eq!(claimed.unwrap_err(), "ZL001", "session {number}");
+    }
+    // A role that may check the lock and may not claim the resource.
+    administrator.execute("create user locker@localhost").await.unwrap();
+    let (_, owner) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    let mut locker = MySqlConnection::connect(&server.url().replace("//root@", "//locker@")).await;
+    let locker = locker.as_mut().unwrap();
+    locker.execute(READ_COMMITTED).await.unwrap();
+    for (procedure, is_enough) in [
+        ("test.fenced_lock_claim", false),
+        ("test.fenced_lock_check", false),
+        ("fence.claim", true),
+    ] {
+        let grant = format!("grant execute on procedure {procedure} to locker@localhost");
+        administrator.execute(AssertSqlSafe(grant)).await.unwrap();
+        let mut transaction = locker.begin().await.unwrap();
+        let claimed = claim(&mut transaction, "fenced_lock_claim", &owner).await;
+        assert_eq!(claimed.is_ok(), is_enough, "{procedure}: {claimed:?}");
+        transaction.rollback().await.unwrap();
+    }
 }
 
 #[test]

@@ -262,8 +262,87 @@ pub(crate) async fn dead_head_is_skipped(backend: &(impl Backend + Clone)) -> an
     Ok(())
 }
 
+/// A try and its release time out while the service is paused. The service carries out the try after
+/// all: then the release follows it, although nobody waits for it any more.
+pub(crate) async fn late_try_is_released(
+    backend: impl Backend + Clone,
+    pause: impl AsyncFnOnce() -> anyhow::Result<()>,
+    resume: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let (lock, holder) = (name("late"), Holder::random());
+    // All connections are made, whichever one the try takes.
+    for _ in 0..50 {
+        backend.release(&lock, &Holder::random(), None).await?;
+    }
+    let last = backend.status(&lock).await?.last_token;
+    pause().await?;
+    let tried = backend.try_acquire(&lock, &holder, ttl(600_000), Order::Unordered).await;
+    ensure!(tried.is_err(), "{tried:?}");
+    let released = backend.release(&lock, &holder, None).await;
+    ensure!(released.is_err(), "{released:?}");
+    let observer = backend.clone();
+    drop(backend);
+    resume()?;
+    let is_over = async || {
+        let status = observer.status(&lock).await;
+        Ok(status.is_ok_and(|status| status.last_token > last && status.held.is_none()))
+    };
+    until_async(SOON, is_over).await.context("it is not released")
+}
+
+/// Somebody else keeps the row of the free lock `blocked` locked, so that tries wait for it. Other
+/// locks are renewed meanwhile.
+pub(crate) async fn renewals_do_not_wait_behind_tries(
+    backend: &(impl Backend + Clone),
+) -> anyhow::Result<()> {
+    let (token, ownership) = granted(backend, "renewed", &Holder::random(), 600_000).await?;
+    let mut tries = JoinSet::new();
+    for _ in 0..12 {
+        let backend = backend.clone();
+        tries.spawn(async move {
+            let (lock, holder) = (name("blocked"), Holder::random());
+            let _ = backend.try_acquire(&lock, &holder, ttl(10), Order::Unordered).await;
+        });
+    }
+    // Each try waits for its answer time-out.
+    sleep(backend.answer_timeout() / 4).await;
+    let renewed = backend.renew(&name("renewed"), &ownership, ttl(600_000)).await?;
+    ensure!(renewed == Some(token));
+    let above = backend.reissue(&name("renewed"), &ownership, token).await?;
+    ensure!(above > Some(token));
+    let status = backend.status(&name("renewed")).await?;
+    ensure!(status.held.is_some());
+    ensure!(tries.try_join_next().is_none(), "the tries wait all the time");
+    tries.join_all().await;
+    Ok(())
+}
+
 pub(crate) async fn names_differ_byte_by_byte(backend: &impl Backend) -> anyhow::Result<()> {
-    let names = ["a", "A", "a ", "stra\u{df}e", "strasse", "\u{e9}", "e\u{301}", "a'\\\"%s", "ä"];
+    let longest = "a".repeat(511);
+    let (almost, umlauts) = (format!("{longest}b"), "\u{e4}".repeat(256));
+    let longest = format!("{longest}a");
+    let names = [
+        "a",
+        "A",
+        "a ",
+        "stra\u{df}e",
+        "strasse",
+        "\u{e9}",
+        "e\u{301}",
+        "a'\\\"%s",
+        "ä",
+        "a/b",
+        "a.b",
+        "a%b",
+        "a_b",
+        "a%2Fb",
+        "%",
+        "_",
+        "\u{1f512}",
+        &longest,
+        &almost,
+        &umlauts,
+    ];
     for (number, lock) in names.into_iter().enumerate() {
         granted(backend, lock, &Holder::random(), 600_000)
             .await

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use fence::Holder;
+use fence::{Holder, Token};
 use lock_client::{
     Locks, Order,
-    backend::{Backend, BackendError},
+    backend::{Backend, BackendError, Ownership},
     sqlite::{Sqlite, install},
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, SqliteConnection, sqlite::SqliteConnectOptions};
@@ -190,7 +190,7 @@ async fn only_the_present_owner_claims() {
         connection.execute(AssertSqlSafe(text)).await.unwrap();
     }
     let (_, first) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
-    let mut claim = async |owner: &lock_client::backend::Ownership| {
+    let mut claim = async |owner: &Ownership| {
         sqlx::query("insert into fenced_lock_claim values ('account', 'r', ?, ?)")
             .bind(owner.grant.as_i64())
             .bind(owner.holder.as_str())
@@ -201,8 +201,16 @@ async fn only_the_present_owner_claims() {
     client.release(&name("r"), &first.holder, None).await.unwrap();
     let lost = claim(&first).await.unwrap_err().to_string();
     assert!(lost.contains("ZL001"), "{lost}");
-    let (_, second) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    let (token, second) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    // A resource is written with the token that it was claimed with, also after a reissue.
+    let reissued = client.reissue(&name("r"), &second, token).await.unwrap().unwrap();
     claim(&second).await.unwrap();
+    let third = Ownership { grant: reissued, ..second.clone() };
+    claim(&third).await.unwrap();
+    assert!(claim(&second).await.unwrap_err().to_string().contains("ZF001"));
+    let above = Token::new(reissued.as_u64() + 1).unwrap();
+    let above = claim(&Ownership { grant: above, ..second }).await.unwrap_err().to_string();
+    assert!(above.contains("ZL001"), "{above}");
     let stale = claim(&first).await.unwrap_err().to_string();
     assert!(stale.contains("ZF001"), "{stale}");
 }

@@ -8,8 +8,8 @@
 //! Start here:
 //! - [`Redis`] is the server that most tests need. [`Replica`], [`Sentinels`], [`RedisCluster`] and
 //!   [`RedlockNodes`] are made of several.
-//! - [`Etcd`], [`Postgres`], [`MariaDb`] and [`StorageServer`] are the other servers. [`Databases`]
-//!   shares one PostgreSQL. [`PgBouncer`] stands before one.
+//! - [`Etcd`], [`ZooKeeper`], [`Postgres`], [`MariaDb`] and [`StorageServer`] are the other servers.
+//!   [`Databases`] shares one PostgreSQL. [`PgBouncer`] stands before one.
 //! - [`Proxy`] stands before any of them, and does to messages what its rules say.
 //! - [`process::Process`] is started, read, paused, resumed and killed; all servers are made of it.
 //! - [`wait::until`](wait::until()) waits for a condition.
@@ -30,6 +30,7 @@ mod storage_server;
 mod tls;
 mod user;
 pub mod wait;
+mod zookeeper;
 
 pub use self::{
     databases::Databases,
@@ -42,4 +43,5 @@ pub use self::{
     proxy::Proxy,
     redis::{NodeKind, Redis, RedisCluster, RedlockNodes, Replica, Sentinels},
     storage_server::StorageServer,
+    zookeeper::ZooKeeper,
 };

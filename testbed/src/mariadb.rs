@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-use crate::{package::installed, process::Process, user::User, wait::until};
+use crate::{package::installed, process::Process, tls, user::User, wait::until};
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const PACKAGE: &str = "the package mariadb-server, 10.5 or newer (brew: mariadb)";
@@ -38,7 +38,29 @@ impl MariaDb {
     /// # Errors
     /// If MariaDB isn't installed or doesn't start.
     pub async fn start_with(options: &[&str]) -> anyhow::Result<Self> {
+        Self::start_in(TempDir::with_prefix("fenced-")?, options).await
+    }
+
+    /// Starts one that takes TLS, also on its socket. Its certificate is for `127.0.0.1` and
+    /// `localhost`, from an authority whose certificate is the [`ca_file`](Self::ca_file).
+    ///
+    /// # Errors
+    /// If MariaDB or `openssl` isn't installed, or MariaDB doesn't start.
+    pub async fn start_tls() -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
+        tls::make_certificates(folder.path())?;
+        let key = folder.path().join(tls::KEY);
+        if let Some(User { uid, gid }) = User::unprivileged("mysql", PACKAGE)? {
+            chown(&key, Some(uid), Some(gid))?;
+        }
+        let options = [
+            format!("--ssl-cert={}", folder.path().join(tls::CERTIFICATE).display()),
+            format!("--ssl-key={}", key.display()),
+        ];
+        Self::start_in(folder, &options.each_ref().map(String::as_str)).await
+    }
+
+    async fn start_in(folder: TempDir, options: &[&str]) -> anyhow::Result<Self> {
         let user = User::unprivileged("mysql", PACKAGE)?;
         if let Some(User { uid, gid }) = user {
             chown(folder.path(), Some(uid), Some(gid))?;
@@ -109,6 +131,11 @@ impl MariaDb {
     /// Returns the folder of its data and its binary log.
     pub fn data_folder(&self) -> PathBuf {
         self.folder.path().join("data")
+    }
+
+    /// Returns the file of the authority's certificate, if it takes TLS.
+    pub fn ca_file(&self) -> PathBuf {
+        self.folder.path().join(tls::CA_CERTIFICATE)
     }
 
     /// Returns its socket.

@@ -2,7 +2,10 @@
 
 use std::{
     fs,
-    os::unix::{fs::chown, process::CommandExt},
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -12,10 +15,15 @@ use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::{package::installed, process::Process, user::User, wait::until};
+use crate::{
+    package::installed, ports::free_ports, process::Process, tls, user::User, wait::until,
+};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const PACKAGE: &str = "the package postgresql, 15 or newer (brew: postgresql@15)";
+
+/// The port in the name of its socket.
+const PORT: u16 = 5432;
 
 /// A private PostgreSQL on a Unix socket, with the default settings.
 #[derive(Debug)]
@@ -24,6 +32,7 @@ pub struct Postgres {
     folder: TempDir,
     settings: Vec<String>,
     user: Option<User>,
+    port: u16,
 }
 
 impl Postgres {
@@ -40,16 +49,58 @@ impl Postgres {
     /// # Errors
     /// If PostgreSQL isn't installed or doesn't start.
     pub async fn start_with(settings: &[&str]) -> anyhow::Result<Self> {
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let mut postgres = Self::prepare(settings, PORT)?;
+        postgres.start_again().await?;
+        Ok(postgres)
+    }
+
+    /// Starts one that also listens on a free port of 127.0.0.1, where it takes TLS. Its certificate is
+    /// for `127.0.0.1` and `localhost`, from an authority whose certificate is the
+    /// [`ca_file`](Self::ca_file).
+    ///
+    /// # Errors
+    /// If PostgreSQL or `openssl` isn't installed, or PostgreSQL doesn't start.
+    pub async fn start_tls() -> anyhow::Result<Self> {
+        let [port] = free_ports()?;
+        let mut postgres = Self::prepare(Vec::new(), port)?;
+        let folder = postgres.folder.path();
+        tls::make_certificates(folder)?;
+        // PostgreSQL refuses a key that others own or may read.
+        let key = folder.join(tls::KEY);
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600))?;
+        if let Some(User { uid, gid }) = postgres.user {
+            chown(&key, Some(uid), Some(gid))?;
+        }
+        postgres.settings = vec![
+            "listen_addresses=127.0.0.1".to_owned(),
+            "ssl=on".to_owned(),
+            format!("ssl_cert_file={}", folder.join(tls::CERTIFICATE).display()),
+            format!("ssl_key_file={}", key.display()),
+        ];
+        postgres.start_again().await?;
+        Ok(postgres)
+    }
+
+    fn prepare(settings: Vec<String>, port: u16) -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
         let user = User::unprivileged("postgres", PACKAGE)?;
         if let Some(User { uid, gid }) = user {
             chown(folder.path(), Some(uid), Some(gid))?;
         }
-        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut postgres = Self { process: None, folder, settings, user };
+        let postgres = Self { process: None, folder, settings, user, port };
         postgres.make_cluster()?;
-        postgres.start_again().await?;
         Ok(postgres)
+    }
+
+    /// Returns the file of the authority's certificate, if it takes TLS.
+    pub fn ca_file(&self) -> PathBuf {
+        self.folder.path().join(tls::CA_CERTIFICATE)
+    }
+
+    /// Returns the port of 127.0.0.1 where it listens, if it takes TLS.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Returns the URL of its database `postgres`.
@@ -59,7 +110,8 @@ impl Postgres {
 
     /// Returns the URL of another of its databases.
     pub fn url_of(&self, database: &str) -> String {
-        format!("postgres://postgres@localhost/{database}?host={}", self.folder.path().display())
+        let (port, folder) = (self.port, self.folder.path().display());
+        format!("postgres://postgres@localhost:{port}/{database}?host={folder}")
     }
 
     /// Returns the folder of its socket.
@@ -85,7 +137,7 @@ impl Postgres {
     pub async fn start_again(&mut self) -> anyhow::Result<()> {
         let mut command = Command::new(program("postgres")?);
         command.arg("-D").arg(self.data()).arg("-k").arg(self.folder.path());
-        command.args(["-c", "listen_addresses="]);
+        command.args(["-c", "listen_addresses="]).arg("-p").arg(self.port.to_string());
         for setting in &self.settings {
             command.args(["-c", setting]);
         }
@@ -93,6 +145,7 @@ impl Postgres {
         self.process = Some(process);
         let mut is_ready = Command::new(program("pg_isready")?);
         is_ready.arg("--quiet").arg("--host").arg(self.folder.path());
+        is_ready.arg("--port").arg(self.port.to_string());
         until(START_TIMEOUT, || Ok(is_ready.status()?.success()))
             .await
             .context("PostgreSQL did not start to accept connections")

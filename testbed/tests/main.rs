@@ -4,6 +4,7 @@
 mod etcd;
 mod proxy;
 mod servers;
+mod zookeeper;
 
 use testbed::Redis;
 

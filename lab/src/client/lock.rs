@@ -2,9 +2,12 @@
 
 use anyhow::{Context, bail};
 use fence::{Fence, Token};
-use lock_client::{Lease, redis::Redis, redlock::Redlock};
+use lock_client::{
+    Lease, postgres::Postgres, redis::Redis, redlock::Redlock, zookeeper::ZooKeeper,
+};
 
 use super::{
+    advisory_lock::AdvisoryLock,
     command::Terms,
     key_lock::KeyLock,
     lease::LeaseLock,
@@ -18,6 +21,7 @@ use crate::record::EventKind;
 pub(super) enum Lock {
     Lease(LeaseLock),
     Key(KeyLock),
+    Advisory(AdvisoryLock),
     NaiveRedlock(NaiveRedlock),
     None,
 }
@@ -28,6 +32,13 @@ impl Lock {
     ) -> anyhow::Result<Self> {
         Ok(match lock {
             LockSetup::Redis(url) => Self::Lease(LeaseLock::new(Redis::open(url)?, 1, resource)),
+            LockSetup::Advisory(url) => Self::Advisory(AdvisoryLock::connect(url, resource).await?),
+            LockSetup::ZooKeeper(url) => {
+                Self::Lease(LeaseLock::new(ZooKeeper::open(url)?, 1, resource))
+            }
+            LockSetup::Postgres(url) => {
+                Self::Lease(LeaseLock::new(Postgres::open(url)?, 1, resource))
+            }
             LockSetup::Redlock(nodes) => {
                 Self::Lease(LeaseLock::new(Redlock::open(nodes)?, nodes.len(), resource))
             }
@@ -47,6 +58,7 @@ impl Lock {
         match self {
             Self::Lease(lock) => lock.acquire(terms, reports).await,
             Self::Key(lock) => lock.acquire(terms, reports).await,
+            Self::Advisory(lock) => lock.acquire(terms, reports).await,
             Self::NaiveRedlock(lock) => {
                 reports.add(lock.acquire(terms).await);
                 Ok(())
@@ -60,7 +72,7 @@ impl Lock {
         let (token, remaining_ms) = match self {
             Self::Lease(lock) => lock.check()?,
             Self::NaiveRedlock(lock) => (None, lock.remaining_ms()?),
-            Self::Key(_) | Self::None => bail!("there is no lease to check"),
+            Self::Key(_) | Self::Advisory(_) | Self::None => bail!("there is no lease to check"),
         };
         Ok((token, EventKind::LeaseChecked { remaining_ms }).into())
     }
@@ -69,6 +81,7 @@ impl Lock {
         match self {
             Self::Lease(lock) => lock.release().await,
             Self::NaiveRedlock(lock) => lock.release().await,
+            Self::Advisory(lock) => lock.release().await,
             Self::Key(_) => bail!("a key is not released, but deleted"),
             Self::None => bail!("there is no lock to release"),
         }

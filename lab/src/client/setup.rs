@@ -22,6 +22,12 @@ pub(crate) struct Setup {
 pub(crate) enum LockSetup {
     /// A lock of the lock client, in one Redis.
     Redis(String),
+    /// A lock of the lock client, in ZooKeeper.
+    ZooKeeper(String),
+    /// An advisory lock of PostgreSQL: no token, no expiry.
+    Advisory(String),
+    /// A lock of the lock client, in a table of PostgreSQL.
+    Postgres(String),
     /// A lock of the lock client, on several nodes.
     Redlock(Vec<String>),
     /// A key that is set if nobody has set it: no token, no script.

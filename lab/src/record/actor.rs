@@ -8,6 +8,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 pub enum Actor {
     /// The lock service.
     Redis,
+    /// Another lock service.
+    #[serde(rename = "zookeeper")]
+    ZooKeeper,
+    /// The lock service, if it is a table of PostgreSQL.
+    LockTable,
     /// The lock service's replica.
     Replica,
     /// Several nodes of a lock service, or all: each event names them.
@@ -45,6 +50,8 @@ impl Actor {
     pub fn title(self) -> &'static str {
         match self {
             Self::Redis => "lock (Redis)",
+            Self::ZooKeeper => "lock (ZooKeeper)",
+            Self::LockTable => "lock (table)",
             Self::Replica => "its replica",
             Self::Nodes => "the nodes",
             Self::NodeA => "node A",

@@ -68,6 +68,16 @@ pub enum EventKind {
     RequestHeld,
     /// The network delivers the write that it held back.
     RequestDelivered,
+    /// The network cut a client off from the lock service.
+    ClientCutOff {
+        #[serde(serialize_with = "serialize_client", deserialize_with = "deserialize_client")]
+        client: Actor,
+    },
+    /// A client can reach the lock service again.
+    ClientConnected {
+        #[serde(serialize_with = "serialize_client", deserialize_with = "deserialize_client")]
+        client: Actor,
+    },
 
     // Several nodes of a lock service, named as in `D and E`.
     /// The network cut the nodes off from all clients.

@@ -49,6 +49,12 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
         // The network.
         EventKind::RequestHeld => odd(format!("HOLDS BACK the write with token {token}")),
         EventKind::RequestDelivered => odd(format!("DELIVERS the write with token {token}")),
+        EventKind::ClientCutOff { client } => {
+            odd(format!("{} is CUT OFF from the lock", client.title()))
+        }
+        EventKind::ClientConnected { client } => {
+            plain(format!("{} can reach the lock again", client.title()))
+        }
 
         // Several nodes.
         EventKind::Unreachable { nodes } => {

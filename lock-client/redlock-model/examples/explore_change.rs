@@ -88,6 +88,7 @@ impl Scenario {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum BrokenRule {
     VoteIgnoresChange,
+    VoteCountsRemoved,
     ProposesItsOwn,
     NoPromise,
     PromisesNotReadAgain,
@@ -113,6 +114,7 @@ impl BrokenRule {
     fn apply(self, rules: &mut Rules) {
         match self {
             Self::VoteIgnoresChange => rules.vote = VoteRule::IgnoresChange,
+            Self::VoteCountsRemoved => rules.vote = VoteRule::CountsRemoved,
             Self::ProposesItsOwn => rules.promise = PromiseRule::ProposesItsOwn,
             Self::NoPromise => rules.promise = PromiseRule::NoPromise,
             Self::PromisesNotReadAgain => rules.promise = PromiseRule::NotReadAgain,

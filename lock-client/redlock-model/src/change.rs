@@ -19,7 +19,8 @@
 //!    before that voids the node's promise.
 //! 3. **Close**, phase 2: a compare-and-set on each of these members. If it has promised no higher
 //!    ballot, it takes the change and the ballot into its record. From then on, it votes under the
-//!    new change, also for running leases, and refuses requests under the old one.
+//!    new change, also for running leases, and refuses requests under the old one. If the change
+//!    removes it, it votes no more, and only takes part in the ballot.
 //! 4. **Read the closed members again.** The change is decided if M processes still hold it under
 //!    this ballot. M nodes that hold it under several ballots are not enough.
 //! 5. **Wait** until everything has ended that was under way: rounds, renewals and leases.
@@ -71,6 +72,7 @@
 //!
 //! A token is issued twice:
 //! - with members that vote under any change: the old list and the new one share no node;
+//! - with clients that count the vote of a removed node;
 //! - with fewer members than before;
 //! - with a copy from members that have not closed yet;
 //! - with a copy from fewer than M' members;

@@ -114,7 +114,7 @@ pub(super) async fn paused_service_is_unavailable<S: Subject>(subject: &mut S) -
     }
 }
 
-pub(super) async fn stopped_service_is_unavailable(subject: &mut impl Subject) -> Checked {
+pub(super) async fn stopped_service_is_unavailable<S: Subject>(subject: &mut S) -> Checked {
     const PROMISE: &str = "a stopped service is unavailable, until it is back";
     let disturbed = |error: Failure| violation(PROMISE, error);
     let (backend, name) = (subject.connect(), new_name("stopped"));
@@ -128,6 +128,12 @@ pub(super) async fn stopped_service_is_unavailable(subject: &mut impl Subject) -
     let trying = tried.try_acquire(&name, &holder, long(), Order::Unordered);
     unavailable(PROMISE, &tried, trying).await?;
     subject.start().await.map_err(disturbed)?;
+    // A proxy may have kept the tries, and carry them out now. Releases that are sent later undo them.
+    if !S::UNDOES_BY_ITSELF {
+        for client in [&backend, &tried] {
+            until_answered(PROMISE, || client.release(&name, &holder, None)).await?;
+        }
+    }
     acquire_when_free(PROMISE, &backend, &name, long()).await.map(drop)
 }
 

@@ -54,7 +54,11 @@ impl Failure {
         let reason = innermost(error).to_string();
         if has_cause::<rustls::Error>(error) {
             let reason = format!("{member}: the encrypted connection failed: {reason}");
-            return Self::NotSent(BackendError::Rejected(reason.into()));
+            // On a connection that was made, the request may have been carried out.
+            return match error.is_connect() {
+                true => Self::NotSent(BackendError::Rejected(reason.into())),
+                false => Self::Other(BackendError::Unavailable(reason.into())),
+            };
         }
         let hint = match (member.is_encrypted(), error.is_connect()) {
             (true, true) => " (does this port take TLS?)",

@@ -85,14 +85,21 @@ impl MariaDb {
         Self { label: printable(label), ..self }
     }
 
-    /// Calls a procedure, in one message. All requests with the same key are carried out one after the
-    /// other.
-    async fn call(&self, key: &str, call: String) -> Result<MySqlRow, BackendError> {
-        // Whole seconds. Without it, a request that nobody waits for any more could be carried out
-        // much later.
-        let wait = self.lanes.answer_timeout().as_secs().max(1);
-        let sql = format!("set innodb_lock_wait_timeout = {wait}; call fenced_lock_{call}");
-        self.lanes.fetch(key, sql).await.map_err(|error| failed(&self.address, &error))
+    /// Calls a procedure that neither tries nor releases.
+    async fn call(&self, call: &str) -> Result<MySqlRow, BackendError> {
+        self.answered(self.lanes.fetch(self.transaction(call)).await)
+    }
+
+    /// The call of a procedure, in one message.
+    fn transaction(&self, call: &str) -> String {
+        // In seconds. It ends each wait: for a row, for somebody's ALTER TABLE, and for the commit.
+        // Without it, the call could be carried out hours after its caller has given up.
+        let limit = self.lanes.answer_timeout().as_secs_f64();
+        format!("set max_statement_time = {limit}; call fenced_lock_{call}")
+    }
+
+    fn answered(&self, answer: Result<MySqlRow, sqlx::Error>) -> Result<MySqlRow, BackendError> {
+        answer.map_err(|error| failed(&self.address, &error))
     }
 
     fn read<T>(&self, answer: Result<T, InvalidAnswer>) -> Result<T, BackendError> {
@@ -116,7 +123,8 @@ impl Backend for MariaDb {
                 owner(name, holder)
             );
             let asked = Moment::now();
-            let row = self.call(holder.as_str(), call).await?;
+            let tried = self.lanes.fetch_try(holder, self.transaction(&call)).await;
+            let row = self.answered(tried)?;
             self.read(answer::attempt(&row, holder, asked))
         })
     }
@@ -129,7 +137,7 @@ impl Backend for MariaDb {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let call = format!("renew({}, {grant}, {})", owner(name, holder), ttl.as_millis());
-            self.read(answer::token(&self.call(holder.as_str(), call).await?, "token"))
+            self.read(answer::token(&self.call(&call).await?, "token"))
         })
     }
 
@@ -141,7 +149,7 @@ impl Backend for MariaDb {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let call = format!("reissue({}, {grant}, {above})", owner(name, holder));
-            self.read(answer::token(&self.call(holder.as_str(), call).await?, "token"))
+            self.read(answer::token(&self.call(&call).await?, "token"))
         })
     }
 
@@ -152,8 +160,8 @@ impl Backend for MariaDb {
         _: Option<Token>,
     ) -> BackendFuture<'a, bool> {
         Box::pin(async move {
-            let row =
-                self.call(holder.as_str(), format!("release({})", owner(name, holder))).await?;
+            let release = self.transaction(&format!("release({})", owner(name, holder)));
+            let row = self.answered(self.lanes.fetch_release(holder, release).await)?;
             Ok(self.read(row.number("released").map_err(Into::into))? == Some(1))
         })
     }
@@ -173,7 +181,8 @@ impl Backend for MariaDb {
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         Box::pin(async move {
-            let row = self.call(name.as_str(), format!("status({})", text(name.as_str()))).await?;
+            let call = format!("status({})", text(name.as_str()));
+            let row = self.call(&call).await?;
             self.read(answer::status(&row))
         })
     }
@@ -184,7 +193,7 @@ impl Backend for MariaDb {
             let (client, call) =
                 (client.clone(), format!("held_names({prefix}, {})", text(&after)));
             async move {
-                let row = client.call("names", call).await?;
+                let row = client.call(&call).await?;
                 client.read(row.text("names").map_err(Into::into))
             }
         })

@@ -6,6 +6,9 @@ use crate::backend::BackendError;
 
 /// Converts an error, and names the server.
 pub(super) fn failed(address: &str, error: &sqlx::Error) -> BackendError {
+    if let sqlx::Error::Tls(reason) = error {
+        return rejected(address, &format!("the encrypted connection failed: {reason}"));
+    }
     let number = error
         .as_database_error()
         .and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>())

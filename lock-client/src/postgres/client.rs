@@ -93,16 +93,23 @@ impl Postgres {
         Self { label: printable(label), ..self }
     }
 
-    /// Calls a function of the schema, in one message that is a transaction. All requests with the
-    /// same key are carried out one after the other.
-    async fn call(&self, key: &str, call: String) -> Result<PgRow, BackendError> {
+    /// Calls a function of the schema that neither tries nor releases.
+    async fn call(&self, call: &str) -> Result<PgRow, BackendError> {
+        self.answered(self.lanes.fetch(self.transaction(call)).await)
+    }
+
+    /// The call of a function, in one message that is a transaction.
+    fn transaction(&self, call: &str) -> String {
         let timeout_ms = self.lanes.answer_timeout().as_millis();
-        let sql = format!(
+        format!(
             "set transaction isolation level read committed;
             set local statement_timeout = {timeout_ms};
             select * from fenced_lock.{call}"
-        );
-        self.lanes.fetch(key, sql).await.map_err(|error| failed(&self.address, &error))
+        )
+    }
+
+    fn answered(&self, answer: Result<PgRow, sqlx::Error>) -> Result<PgRow, BackendError> {
+        answer.map_err(|error| failed(&self.address, &error))
     }
 
     fn read<T>(&self, answer: Result<T, InvalidAnswer>) -> Result<T, BackendError> {
@@ -123,7 +130,8 @@ impl Backend for Postgres {
             let (fair, since_ms, label) = (order == Order::Fair, unix_millis(), text(&self.label));
             let call = format!("acquire({name}, {own}, {ttl_ms}, {fair}, {since_ms}, {label})");
             let asked = Moment::now();
-            let row = self.call(holder.as_str(), call).await?;
+            let tried = self.lanes.fetch_try(holder, self.transaction(&call)).await;
+            let row = self.answered(tried)?;
             self.read(answer::attempt(&row, holder, asked))
         })
     }
@@ -137,7 +145,7 @@ impl Backend for Postgres {
         Box::pin(async move {
             let (name, holder) = (text(name.as_str()), text(ownership.holder.as_str()));
             let call = format!("renew({name}, {holder}, {}, {})", ownership.grant, ttl.as_millis());
-            self.read(answer::token(&self.call(ownership.holder.as_str(), call).await?, "token"))
+            self.read(answer::token(&self.call(&call).await?, "token"))
         })
     }
 
@@ -150,7 +158,7 @@ impl Backend for Postgres {
         Box::pin(async move {
             let (name, holder) = (text(name.as_str()), text(ownership.holder.as_str()));
             let call = format!("reissue({name}, {holder}, {}, {above})", ownership.grant);
-            self.read(answer::token(&self.call(ownership.holder.as_str(), call).await?, "token"))
+            self.read(answer::token(&self.call(&call).await?, "token"))
         })
     }
 
@@ -162,7 +170,8 @@ impl Backend for Postgres {
     ) -> BackendFuture<'a, bool> {
         Box::pin(async move {
             let call = format!("release({}, {})", text(name.as_str()), text(holder.as_str()));
-            let row = self.call(holder.as_str(), call).await?;
+            let released = self.lanes.fetch_release(holder, self.transaction(&call)).await;
+            let row = self.answered(released)?;
             self.read(row.try_get("release").map_err(Into::into))
         })
     }
@@ -187,7 +196,7 @@ impl Backend for Postgres {
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         Box::pin(async move {
             let call = format!("status({})", text(name.as_str()));
-            self.read(answer::status(&self.call(name.as_str(), call).await?))
+            self.read(answer::status(&self.call(&call).await?))
         })
     }
 
@@ -197,7 +206,7 @@ impl Backend for Postgres {
             let (client, call) =
                 (client.clone(), format!("held_names({prefix}, {})", text(&after)));
             async move {
-                let row = client.call("names", call).await?;
+                let row = client.call(&call).await?;
                 client.read(row.text("names").map_err(Into::into))
             }
         })

@@ -4,6 +4,9 @@ use crate::backend::BackendError;
 
 /// Converts an error, and names the server.
 pub(super) fn failed(address: &str, error: &sqlx::Error) -> BackendError {
+    if let sqlx::Error::Tls(reason) = error {
+        return rejected(address, &format!("the encrypted connection failed: {reason}"));
+    }
     let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
     match &*code {
         // The schema, a table or a function does not exist.
@@ -19,8 +22,10 @@ pub(super) fn failed(address: &str, error: &sqlx::Error) -> BackendError {
                 .into(),
         ),
         // A wrong user or password, or no such database; a token above the highest; a character that
-        // the database's encoding does not have.
-        "28000" | "28P01" | "3D000" | "23514" | "22P05" => rejected(address, &error.to_string()),
+        // the database's encoding does not have; a wrong argument.
+        "28000" | "28P01" | "3D000" | "23514" | "22P05" | "22023" => {
+            rejected(address, &error.to_string())
+        }
         // All else may pass, or leaves the outcome unknown.
         _ => BackendError::Unavailable(format!("{address}: {error}").into()),
     }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    io,
+    fmt, io,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
@@ -64,6 +64,30 @@ enum Delivery {
     Fails,
 }
 
+/// Why no notification arrives.
+enum Failure {
+    /// It may lead through PgBouncer in transaction mode.
+    Undelivered,
+    Lost(sqlx::Error),
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Undelivered => f.write_str(
+                "no notification arrives: it may lead through PgBouncer in transaction mode",
+            ),
+            Self::Lost(error) => error.fmt(f),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Waiters {
     /// The waiters by the notification that they wait for.
@@ -103,27 +127,32 @@ impl Notifications {
     async fn listen(self) {
         let mut backoff = pauses(LONGEST_PAUSE);
         loop {
-            let Err(error) = self.listen_once().await else { return };
-            tracing::debug!(%error, "there is no connection of the waiters");
+            let Err(failure) = self.listen_once().await else { return };
+            tracing::debug!(%failure, "there is no connection of the waiters");
             let worked = self.registry.delivery.send_replace(Delivery::Fails) == Delivery::Works;
-            let is_undelivered =
-                matches!(&error, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut);
             if worked {
                 backoff = pauses(LONGEST_PAUSE);
             }
             let pause = backoff.next().expect("the pauses never end");
-            sleep(if is_undelivered && !worked { PAUSE_WITHOUT_DELIVERY } else { pause }).await;
+            sleep(match failure {
+                Failure::Undelivered if !worked => PAUSE_WITHOUT_DELIVERY,
+                Failure::Undelivered | Failure::Lost(_) => pause,
+            })
+            .await;
+            if self.registry.is_finished() {
+                return;
+            }
         }
     }
 
     /// Connects, and forwards notifications until the connection is lost, or nobody waits any more.
-    async fn listen_once(&self) -> Result<(), sqlx::Error> {
+    async fn listen_once(&self) -> Result<(), Failure> {
         let limit = self.lanes.answer_timeout() * PROBE_PATIENCE;
         let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit);
         let pool = pool.connect_lazy_with(self.lanes.options().clone());
         let listening = async {
             if self.is_pooled(&pool).await? {
-                return Err(undelivered());
+                return Err(Failure::Undelivered);
             }
             let mut listener = PgListener::connect_with(&pool).await?;
             listener.eager_reconnect(false);
@@ -137,7 +166,7 @@ impl Notifications {
             }
             // The check comes over another connection. PgBouncer would return one to its own sender.
             let probe = format!("probe {:016x}", fastrand::u64(..));
-            tokio::spawn(self.clone().send(probe.clone()));
+            let sending = tokio::spawn(self.clone().send(probe.clone()));
             let (begun, mut arrived) = (Moment::now(), false);
             while begun.elapsed() < PROBE_INTERVAL {
                 let limit = if arrived { PROBE_INTERVAL } else { limit };
@@ -151,7 +180,11 @@ impl Notifications {
                         payload => self.registry.notify(payload),
                     },
                     Err(_) if arrived => {}
-                    Err(_) => return Err(undelivered()),
+                    // A probe that was not sent proves nothing.
+                    Err(_) => {
+                        let is_sent = sending.await.unwrap_or(false);
+                        return Err(if is_sent { Failure::Undelivered } else { lost() });
+                    }
                 }
             }
         }
@@ -164,7 +197,7 @@ impl Notifications {
         let mut own = pool.acquire().await?;
         for _ in 0..SESSION_CHECKS {
             let own: i32 = sqlx::raw_sql(SESSION).fetch_one(&mut *own).await?.try_get(0)?;
-            let other: i32 = self.lanes.fetch("session", SESSION.to_owned()).await?.try_get(0)?;
+            let other: i32 = self.lanes.fetch(SESSION.to_owned()).await?.try_get(0)?;
             if own == other {
                 return Ok(true);
             }
@@ -172,15 +205,18 @@ impl Notifications {
         Ok(false)
     }
 
-    async fn send(self, payload: String) {
+    /// Sends a notification, and returns whether that was confirmed.
+    async fn send(self, payload: String) -> bool {
         let payload = hex(&payload);
         let sql = format!(
             "select pg_catalog.pg_notify('{CHANNEL}',
                 pg_catalog.convert_from(pg_catalog.decode('{payload}', 'hex'), 'UTF8'))"
         );
-        if let Err(error) = self.lanes.fetch("probe", sql).await {
+        let sent = self.lanes.fetch(sql).await;
+        if let Err(error) = &sent {
             tracing::debug!(%error, "the connection of the waiters could not be checked");
         }
+        sent.is_ok()
     }
 }
 
@@ -260,12 +296,7 @@ async fn poll_without_delivery(mut delivery: watch::Receiver<Delivery>, freed: A
     }
 }
 
-fn lost() -> sqlx::Error {
+fn lost() -> Failure {
     let reason = "the connection of the waiters was lost";
-    io::Error::new(io::ErrorKind::ConnectionReset, reason).into()
-}
-
-fn undelivered() -> sqlx::Error {
-    let reason = "no notification arrives: it may lead through PgBouncer in transaction mode";
-    io::Error::new(io::ErrorKind::TimedOut, reason).into()
+    Failure::Lost(io::Error::new(io::ErrorKind::ConnectionReset, reason).into())
 }

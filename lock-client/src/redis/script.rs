@@ -24,7 +24,7 @@ pub(super) static ACQUIRE: Script =
 pub(super) static RENEW: Script = script!("counter.lua", "renew.lua");
 pub(super) static REISSUE: Script = script!("counter.lua", "reissue.lua");
 pub(super) static RELEASE: Script = script!("release.lua", "queue.lua", "release_else.lua");
-pub(crate) static STATUS: Script = script!("status.lua");
+pub(super) static STATUS: Script = script!("status.lua");
 
 /// A script with its keys and arguments.
 pub(crate) struct Call {

@@ -56,7 +56,7 @@ impl CurrentNodes {
     /// Runs a step. If it fails because the members have changed, runs it once more with the
     /// members of the new epoch.
     pub(super) async fn run<T, F: Future<Output = Result<T, BackendError>>>(
-        &self,
+        self: &Arc<Self>,
         step: impl Fn(Arc<Nodes>) -> F,
     ) -> Result<T, BackendError> {
         let mut nodes = self.get();
@@ -77,12 +77,22 @@ impl CurrentNodes {
         }
     }
 
-    /// Searches for a later epoch than that of these nodes, and returns its nodes. It takes the time
+    /// Searches for a later epoch than that of these nodes, and returns its nodes. The search
+    /// continues if this caller stops waiting. Otherwise callers that wait for less than a search
+    /// takes would never follow.
+    async fn follow(self: &Arc<Self>, nodes: &Arc<Nodes>) -> Option<Arc<Nodes>> {
+        let (current, nodes) = (self.clone(), nodes.clone());
+        let following = async move { current.follow_in_turn(&nodes).await };
+        // It ends early only with the runtime.
+        self.background.spawn(following).await.ok().flatten()
+    }
+
+    /// Searches for a later epoch than that of these nodes, one search at a time. It takes the time
     /// of two searches at most: steps that failed before a search began share its result.
     ///
     /// An epoch is current once a majority of its members votes in it. Until then, a step in it
     /// could not succeed.
-    async fn follow(&self, nodes: &Arc<Nodes>) -> Option<Arc<Nodes>> {
+    async fn follow_in_turn(&self, nodes: &Arc<Nodes>) -> Option<Arc<Nodes>> {
         let failed = Moment::now();
         let mut last_search = self.following.lock().await;
         let known = self.get();
@@ -99,8 +109,10 @@ impl CurrentNodes {
         if let Some(epoch) = nodes.electorate().epoch() {
             if epoch.change == current.change {
                 nodes.electorate().confirm();
+                return None;
             }
-            if epoch.number >= current.number {
+            // Of two changes for one epoch, a majority votes in that of the search.
+            if epoch.number > current.number {
                 return None;
             }
         }

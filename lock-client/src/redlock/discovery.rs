@@ -222,7 +222,8 @@ impl Discovery {
     }
 
     /// Finds the place of a member: where a process was admitted as this member, or else the server
-    /// at its address.
+    /// at its address. If the process answered at several addresses, the named one counts: behind a
+    /// proxy, the others may answer earlier.
     fn position(&self, member: &str) -> Option<usize> {
         let is_admitted = |place: &Place| {
             let peer = place.peer.as_ref().ok();
@@ -230,8 +231,12 @@ impl Discovery {
                 peer.cluster() == self.cluster() && peer.admitted_as() == Some(member)
             })
         };
+        let is_named =
+            |place: &Place| self.named.iter().any(|url| url.address == place.url.address);
         let is_there = |place: &Place| place.url.address == member;
-        let position = self.places.iter().position(is_admitted);
-        position.or_else(|| self.places.iter().position(is_there))
+        let places = &self.places;
+        let position = places.iter().position(|place| is_admitted(place) && is_named(place));
+        let position = position.or_else(|| places.iter().position(is_admitted));
+        position.or_else(|| places.iter().position(is_there))
     }
 }

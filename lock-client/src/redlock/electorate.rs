@@ -130,11 +130,16 @@ impl Electorate {
             && (epoch.number == 1 || epoch.members.iter().all(is_here))
     }
 
-    /// Checks that a node votes in the epoch of these nodes. All that is asked for in one step must
-    /// be granted in one epoch.
+    /// Checks that a node is a member, and votes in the epoch of these nodes. All that is asked for in
+    /// one step must be granted in one epoch.
     pub(super) fn check(&self, membership: &Membership) -> Result<(), NodeError> {
         match self.epoch.get() {
-            Some(epoch) if membership.epoch.change == epoch.change => Ok(()),
+            Some(epoch) if membership.epoch.change == epoch.change => {
+                match membership.is_member() {
+                    true => Ok(()),
+                    false => Err(NodeError::NoVote("it is no member any more".to_owned())),
+                }
+            }
             Some(epoch) if membership.epoch.cluster != epoch.cluster => Err(NodeError::NoVote(
                 "it belongs to another cluster than most of the nodes".to_owned(),
             )),
@@ -167,6 +172,17 @@ mod tests {
     fn epoch(number: u64, change: &str) -> Epoch {
         let members = ["a:6379", "b:6379", "c:6379"].map(ToOwned::to_owned).to_vec();
         Epoch { number, change: change.to_owned(), ..Epoch::first("id".to_owned(), members, 1_000) }
+    }
+
+    #[test]
+    fn node_that_is_no_member_of_the_epoch_has_no_vote() {
+        let urls = NodeUrl::parse_all(["redis://a", "redis://b", "redis://c"]).unwrap();
+        let electorate = Electorate::new(&urls, Some(epoch(2, "second")));
+        for (address, is_member) in [("a:6379", true), ("removed:6379", false)] {
+            let (run_id, address) = ("1".to_owned(), address.to_owned());
+            let membership = Membership { run_id, address, epoch: epoch(2, "second") };
+            assert_eq!(electorate.check(&membership).is_ok(), is_member);
+        }
     }
 
     #[test]

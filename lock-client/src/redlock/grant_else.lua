@@ -1,8 +1,9 @@
 
--- The node may not vote, the lock is not free, or the counter is missing or no token.
+-- The node may not vote, the lock is not free, or the counter is missing, high, or no token.
 if not may_vote then
     return no_vote(KEYS[3], ARGV[1])
 end
+local lock = redis.call('GET', KEYS[1])
 if lock then
     local _, grant, holder = parts(lock)
     if holder == ARGV[2] then
@@ -16,7 +17,5 @@ if not start then
     return redis.error_reply(problem)
 end
 redis.call('SET', KEYS[2], digits(start))
-local count = redis.call('INCR', KEYS[2])
-local grant = digits(count)
-redis.call('SET', KEYS[1], value(grant, grant, ARGV[2], digits(start)), 'PX', ARGV[3])
-return count
+redis.call('SET', KEYS[1], digits(start) .. ' ' .. ARGV[2], 'PX', ARGV[3])
+return redis.call('INCR', KEYS[2])

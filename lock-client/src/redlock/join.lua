@@ -4,7 +4,7 @@
 -- Otherwise another client may have had a token here. Then the node grants its counter, incremented.
 -- Its floor shows that it does not count yet.
 --
--- KEYS  1 the lock, "<token> <grant> <holder> <floor>".
+-- KEYS  1 the lock, as in grant.lua.
 --       2 the counter.
 --       3 the node's membership record.
 -- ARGV  1 the vote: the change that began the client's epoch, and the run_id.

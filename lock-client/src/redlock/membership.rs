@@ -15,7 +15,7 @@ use super::{
     epoch::{Ballots, Epoch, Previous},
     node_error::NodeError,
 };
-use crate::{Ttl, redis::keys::Keys};
+use crate::redis::keys::Keys;
 
 /// A node's right to vote, as it was when the client connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub(super) struct Record {
     pub(super) address: String,
     /// The process that was admitted; `None` before the first.
     pub(super) admitted: Option<String>,
+    /// What the scripts compare with a client's vote.
+    pub(super) vote: Option<String>,
     /// The process that was prepared for admission while the cluster was being started.
     pub(super) prepared: Option<String>,
     /// The epoch before, if the node voted in it until the members changed.
@@ -52,7 +54,8 @@ pub(super) struct Record {
 pub(super) enum Standing {
     /// It may vote.
     Voting,
-    /// Another process was admitted before it. The node restarted, and may have lost counters.
+    /// Another process was admitted before it, or its vote is gone. The node restarted or lost data,
+    /// and may have lost counters.
     Restarted,
     /// The cluster was not started completely. The node has never voted.
     Prepared,
@@ -70,24 +73,29 @@ impl Membership {
     /// What the client names in each request for a vote. The node has the same in its record, as one
     /// field, unless its epoch or its process is another.
     pub(super) fn vote(&self) -> String {
-        format!("{} {}", self.epoch.change, self.run_id)
+        vote(&self.epoch, &self.run_id)
     }
 
-    /// The same for a request with a ttl. If the epoch grants no ttl as long as that, it is empty, and
-    /// no node has an empty vote.
-    pub(super) fn vote_for(&self, ttl: Ttl) -> String {
-        if ttl.as_millis() > self.epoch.max_ttl_ms { String::new() } else { self.vote() }
+    /// Whether the node is a member of its epoch. A node that a change has removed names the new
+    /// members, but has no vote among them.
+    pub(super) fn is_member(&self) -> bool {
+        self.epoch.has_member(&self.address)
     }
 
     /// Reads a node's membership.
     ///
     /// # Errors
-    /// If the node may not vote in any epoch.
+    /// If the process takes part in no epoch.
     pub(super) async fn read(connection: &mut impl ConnectionLike) -> Result<Self, NodeError> {
         let run_id = read_run_id(connection).await?;
         let record = Record::read(connection).await?;
         match (Standing::determine(&run_id, record.as_ref(), None), record) {
             (Standing::Voting, Some(Record { address, epoch, .. })) => {
+                Ok(Self { run_id, address, epoch })
+            }
+            (Standing::Removed, Some(Record { address, epoch, admitted, .. }))
+                if admitted.as_ref() == Some(&run_id) =>
+            {
                 Ok(Self { run_id, address, epoch })
             }
             (standing, _) => Err(NodeError::NoVote(standing.reason().to_owned())),
@@ -96,26 +104,26 @@ impl Membership {
 }
 
 impl Standing {
-    /// Compares a process with its node's record, and the record with the current epoch, if that is
-    /// known.
+    /// Compares a process with its node's record, and the record with the current epoch. If that is
+    /// not known, the epoch in the record counts.
     pub(super) fn determine(
         run_id: &str,
         record: Option<&Record>,
         current: Option<&Epoch>,
     ) -> Self {
         let Some(record) = record else { return Self::NoCluster };
-        if let Some(current) = current {
-            if record.epoch.cluster != current.cluster {
-                return Self::OtherCluster;
-            }
-            if !current.has_member(&record.address) {
-                return Self::Removed;
-            }
+        let current = current.unwrap_or(&record.epoch);
+        if record.epoch.cluster != current.cluster {
+            return Self::OtherCluster;
         }
-        let is_current = current.is_none_or(|current| record.epoch.change == current.change);
+        if !current.has_member(&record.address) {
+            return Self::Removed;
+        }
+        let is_current = record.epoch.change == current.change;
         match &record.admitted {
-            Some(admitted) if admitted == run_id && is_current => Self::Voting,
-            Some(admitted) if admitted == run_id => Self::OtherEpoch,
+            Some(admitted) if admitted == run_id && !is_current => Self::OtherEpoch,
+            // Without the vote that it was admitted with, the node has lost data.
+            Some(admitted) if admitted == run_id && record.has_vote(run_id) => Self::Voting,
             None if record.prepared.as_deref() == Some(run_id) => Self::Prepared,
             _ => Self::Restarted,
         }
@@ -136,7 +144,9 @@ impl Standing {
                 "it votes in another epoch than most members: `lock-client node admit --watch` \
                  finishes the change that it has missed"
             }
-            Self::Removed => "it is no member any more: stop it, and name the new members",
+            Self::Removed => {
+                "it is no member any more: name the new members, and stop it when they vote"
+            }
             Self::OtherCluster => {
                 "it belongs to another cluster: name all nodes of one cluster, and no others"
             }
@@ -156,6 +166,11 @@ impl Record {
         Ok(Self::from_fields(fields))
     }
 
+    /// Whether the node has the vote of a process in its epoch.
+    fn has_vote(&self, run_id: &str) -> bool {
+        self.vote.as_ref().is_some_and(|own| *own == vote(&self.epoch, run_id))
+    }
+
     fn from_fields(mut fields: HashMap<String, String>) -> Option<Self> {
         Some(Self {
             epoch: Epoch::from_fields(&fields)?,
@@ -164,9 +179,14 @@ impl Record {
             is_decided: fields.contains_key("decided"),
             address: fields.remove("address")?,
             admitted: fields.remove("run_id"),
+            vote: fields.remove("vote"),
             prepared: fields.remove("prepared"),
         })
     }
+}
+
+fn vote(epoch: &Epoch, run_id: &str) -> String {
+    format!("{} {run_id}", epoch.change)
 }
 
 /// Reads the id of the process at the other end of a connection.

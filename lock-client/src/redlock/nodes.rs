@@ -132,11 +132,17 @@ impl Nodes {
     ) -> Result<Voter, NodeError> {
         let voter = self.connected(node, request).await?;
         // A release grants nothing, so it needs no vote.
-        if request == Request::Vote
-            && let Err(error) = self.electorate.check(voter.membership())
-        {
+        if request == Request::Release {
+            return Ok(voter);
+        }
+        if let Err(error) = self.electorate.check(voter.membership()) {
             self.nodes[node].reconnect_later(&voter, &error);
             return Err(error);
+        }
+        if let Request::VoteFor(ttl) = request
+            && ttl.as_millis() > voter.membership().epoch.max_ttl_ms
+        {
+            return Err(NodeError::NoVote("it grants no ttl as long as that".to_owned()));
         }
         Ok(voter)
     }

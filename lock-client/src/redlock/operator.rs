@@ -139,7 +139,7 @@ impl Operator {
     }
 
     /// Tries all scripts on the node at this address, which may vote, on a lock of this name: grants,
-    /// seals, renews, raises and releases it. With several nodes, a failure on one of them would go
+    /// seals, renews, raises, reads, releases and joins it. With several nodes, a failure on one of them would go
     /// unnoticed. No other node is asked.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 -- Raises the counter above a token, if the lock on this node still belongs to this ownership. This
 -- is the first half of a reissue.
 --
--- KEYS  1 the lock, "<token> <grant> <holder> <floor>".
+-- KEYS  1 the lock, as in grant.lua.
 --       2 the counter.
 --       3 the node's membership record.
 -- ARGV  1 the vote: the change that began the client's epoch, and the run_id.

@@ -1,8 +1,8 @@
 
--- The holder does not have the lock, or the counter is another.
-raise_counter(KEYS[2], ARGV[2])
-if holder ~= ARGV[1] then
+-- The node did not grant this token to the holder, or the counter is another by now.
+raise_counter(KEYS[2], ARGV[3])
+if string.match(lock or '', '^%d+ (%S+)') ~= ARGV[2] then
     return 0
 end
-redis.call('PUBLISH', ARGV[3], '')
+redis.call('PUBLISH', ARGV[4], '')
 return redis.call('DEL', KEYS[1])

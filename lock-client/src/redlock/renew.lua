@@ -1,6 +1,6 @@
 -- Sets the full ttl if the lock on this node still belongs to this ownership.
 --
--- KEYS  1 the lock, "<token> <grant> <holder> <floor>".
+-- KEYS  1 the lock, as in grant.lua.
 --       2 the node's membership record.
 -- ARGV  1 the vote: the change that began the client's epoch, and the run_id.
 --       2 holder.

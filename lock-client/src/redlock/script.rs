@@ -18,6 +18,7 @@ static SEAL: Script =
     script!("../redis/counter.lua", "raise_counter.lua", "vote.lua", "owned.lua", "seal.lua");
 static RENEW: Script = script!("vote.lua", "owned.lua", "renew.lua");
 static RAISE: Script = script!("../redis/counter.lua", "vote.lua", "owned.lua", "raise.lua");
+static STATUS: Script = script!("vote.lua", "status.lua");
 static RELEASE: Script = script!("release.lua", "raise_counter.lua", "release_else.lua");
 
 /// Grants the lock if it is free.
@@ -28,7 +29,7 @@ pub(super) fn grant(
     ttl: Ttl,
     start: u64,
 ) -> Call {
-    voting(&GRANT, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote_for(ttl))
+    voting(&GRANT, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote())
         .arg(holder.as_str())
         .arg(ttl.as_millis())
         .arg(start)
@@ -43,7 +44,7 @@ pub(super) fn join(
     ttl: Ttl,
     start: u64,
 ) -> Call {
-    voting(&JOIN, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote_for(ttl))
+    voting(&JOIN, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote())
         .arg(lease.holder.as_str())
         .arg(ttl.as_millis())
         .arg(start)
@@ -69,7 +70,7 @@ pub(super) fn seal(
 
 /// Sets the full ttl.
 pub(super) fn renew(keys: &Keys, member: &Membership, ownership: &Ownership, ttl: Ttl) -> Call {
-    voting(&RENEW, [keys.lock(), Keys::NODE.to_owned()], &member.vote_for(ttl))
+    voting(&RENEW, [keys.lock(), Keys::NODE.to_owned()], &member.vote())
         .arg(ownership.holder.as_str())
         .arg(ownership.grant.as_u64())
         .arg(ttl.as_millis())
@@ -90,12 +91,19 @@ pub(super) fn raise(
         .arg(start)
 }
 
+/// Reads the state of the lock and its counter.
+pub(super) fn status(keys: &Keys, member: &Membership) -> Call {
+    voting(&STATUS, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote())
+}
+
 /// Frees the lock if the holder has it, and raises the counter to a token, if one is given.
 pub(super) fn release(keys: &Keys, holder: &Holder, raise_to: Option<Token>) -> Call {
+    let token = raise_to.map_or(0, Token::as_u64);
     RELEASE
         .with([keys.lock(), keys.counter()])
+        .arg(format!("{} {}", token.saturating_sub(1), holder.as_str()))
         .arg(holder.as_str())
-        .arg(raise_to.map_or(0, Token::as_u64))
+        .arg(token)
         .arg(keys.freed())
 }
 

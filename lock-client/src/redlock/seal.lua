@@ -1,7 +1,7 @@
 -- Seals a token: raises the counter to it, if the lock on this node still belongs to this
 -- ownership. From then on, this node grants no lock with that token or a lower one. The ttl stays.
 --
--- KEYS  1 the lock, "<token> <grant> <holder> <floor>".
+-- KEYS  1 the lock, as in grant.lua.
 --       2 the counter.
 --       3 the node's membership record.
 -- ARGV  1 the vote: the change that began the client's epoch, and the run_id.

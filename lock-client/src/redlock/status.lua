@@ -1,18 +1,20 @@
 -- Returns the state of the lock and its counter on this node at one moment. A node that votes in
 -- another epoch may know an older state.
 --
--- KEYS  1 the lock, "<token> <grant> <holder> <floor>".
+-- KEYS  1 the lock, as in grant.lua.
 --       2 the counter.
 --       3 the node's membership record.
 -- ARGV  1 the vote: the change that began the client's epoch, and the run_id.
--- returns {the lock or nil, remaining ms (-1 if it never expires, -2 if it is free), the counter or
---         nil}.
+-- returns {the lock as "<token> <grant> <holder> <floor>" or nil, remaining ms (-1 if it never
+--         expires, -2 if it is free), the counter or nil}.
 
 if redis.call('HGET', KEYS[3], 'vote') ~= ARGV[1] then
     return no_vote(KEYS[3], ARGV[1])
 end
+local lock = redis.call('GET', KEYS[1])
+local token, grant, holder, floor = parts(lock)
 return {
-    redis.call('GET', KEYS[1]),
+    token and token .. ' ' .. grant .. ' ' .. holder .. ' ' .. floor or lock,
     redis.call('PTTL', KEYS[1]),
     redis.call('GET', KEYS[2]),
 }

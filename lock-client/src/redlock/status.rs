@@ -6,21 +6,14 @@ use fence::ResourceName;
 use tokio::time::timeout;
 
 use super::{
-    membership::Membership, node_error::NodeError, nodes::Nodes, request::Request,
+    membership::Membership, node_error::NodeError, nodes::Nodes, request::Request, script,
     tally::is_undecided,
 };
 use crate::{
     backend::{BackendError, HeldLock, Status},
     clock::Moment,
-    redis::{
-        InvalidReply,
-        keys::Keys,
-        script::{Script, script},
-        status as parse_status,
-    },
+    redis::{InvalidReply, keys::Keys, status as parse_status},
 };
-
-static STATUS: Script = script!("vote.lua", "status.lua");
 
 /// How long a status waits for the nodes that do not decide it.
 const COUNTING_PATIENCE: Duration = Duration::from_millis(100);
@@ -55,9 +48,7 @@ impl NodeStatus {
 /// Reads the state of a lock from the nodes.
 pub(super) async fn read(nodes: &Arc<Nodes>, name: &ResourceName) -> Result<Status, BackendError> {
     let keys = Keys::new(name);
-    let call = move |_, member: &Membership| {
-        STATUS.with([keys.lock(), keys.counter(), Keys::NODE.to_owned()]).arg(member.vote())
-    };
+    let call = move |_, member: &Membership| script::status(&keys, member);
     let mut answers = nodes.ask_all(Request::Vote, call);
     let (mut states, mut errors) = (Vec::new(), Vec::new());
     let (mut status, mut decided) = (None, None);

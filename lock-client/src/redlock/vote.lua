@@ -17,10 +17,16 @@ end
 
 -- The token, the grant, the holder and the floor in a lock's value; nothing if there is no lock.
 local function parts(lock)
-    return string.match(lock or '', '^(%d+) (%d+) (%S+) (%d+)$')
+    local floor, holder, token, grant = string.match(lock or '', '^(%d+) (%S+) ?(%d*) ?(%d*)$')
+    if token == '' then
+        -- After a grant, the token and the grant are the floor plus 1.
+        grant = string.format('%.0f', floor + 1)
+        token = grant
+    end
+    return token, grant, holder, floor
 end
 
--- A lock's value.
+-- A lock's value after a join or a seal.
 local function value(token, grant, holder, floor)
-    return token .. ' ' .. grant .. ' ' .. holder .. ' ' .. floor
+    return floor .. ' ' .. holder .. ' ' .. token .. ' ' .. grant
 end

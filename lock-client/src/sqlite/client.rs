@@ -83,8 +83,12 @@ impl Sqlite {
         Self { label: printable(label), ..self }
     }
 
-    async fn fetch(&self, key: &str, sql: String) -> Result<SqliteRow, BackendError> {
-        self.lanes.fetch(key, sql).await.map_err(|error| failed(&self.address, &error))
+    async fn fetch(&self, sql: String) -> Result<SqliteRow, BackendError> {
+        self.answered(self.lanes.fetch(sql).await)
+    }
+
+    fn answered(&self, answer: Result<SqliteRow, sqlx::Error>) -> Result<SqliteRow, BackendError> {
+        answer.map_err(|error| failed(&self.address, &error))
     }
 
     fn read<T>(&self, answer: Result<T, InvalidAnswer>) -> Result<T, BackendError> {
@@ -108,7 +112,7 @@ impl Backend for Sqlite {
         Box::pin(async move {
             let sql = statements::acquire(name, holder, ttl, order, unix_millis(), &self.label);
             let asked = Moment::now();
-            let row = self.fetch(holder.as_str(), sql).await?;
+            let row = self.answered(self.lanes.fetch_try(holder, sql).await)?;
             self.read(answer::attempt(&row, holder, asked))
         })
     }
@@ -121,7 +125,7 @@ impl Backend for Sqlite {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let sql = statements::renew(name, holder, *grant, ttl);
-            self.read(answer::token(&self.fetch(holder.as_str(), sql).await?, "token"))
+            self.read(answer::token(&self.fetch(sql).await?, "token"))
         })
     }
 
@@ -133,7 +137,7 @@ impl Backend for Sqlite {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let sql = statements::reissue(name, holder, *grant, above);
-            self.read(answer::token(&self.fetch(holder.as_str(), sql).await?, "token"))
+            self.read(answer::token(&self.fetch(sql).await?, "token"))
         })
     }
 
@@ -144,7 +148,8 @@ impl Backend for Sqlite {
         _: Option<Token>,
     ) -> BackendFuture<'a, bool> {
         Box::pin(async move {
-            let row = self.fetch(holder.as_str(), statements::release(name, holder)).await?;
+            let release = statements::release(name, holder);
+            let row = self.answered(self.lanes.fetch_release(holder, release).await)?;
             Ok(self.read(row.number("released").map_err(Into::into))? == Some(1))
         })
     }
@@ -164,7 +169,7 @@ impl Backend for Sqlite {
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         Box::pin(async move {
-            let row = self.fetch(name.as_str(), statements::status(name)).await?;
+            let row = self.fetch(statements::status(name)).await?;
             self.read(answer::status(&row))
         })
     }
@@ -174,7 +179,7 @@ impl Backend for Sqlite {
         names::pages(move |after| {
             let (client, sql) = (client.clone(), statements::held_names(&prefix, &after));
             async move {
-                let row = client.fetch("names", sql).await?;
+                let row = client.fetch(sql).await?;
                 client.read(row.text("names").map_err(Into::into))
             }
         })

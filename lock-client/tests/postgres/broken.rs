@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use fence::Holder;
 use lock_client::{Locks, Order, backend::Backend, postgres::Postgres};
-use sqlx::{Connection, Executor, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tokio::time::sleep;
 
 use super::{locked, locked_with};
@@ -34,7 +34,7 @@ async fn takeover_that_counts_nothing_is_found() {
 async fn takeover_of_a_held_lock_is_found() {
     let change = |sql: &str| {
         sql.replace("if owner is null and", "if true and")
-            .replace("where l.holder is null or l.expires_at <= clock_timestamp()", "where true")
+            .replace("where (l.holder is null or l.expires_at <= clock_timestamp())", "where true")
     };
     let (_server, client) = locked_with(&[], change).await;
     sql::one_of_many_holds(&client).await.unwrap_err();
@@ -78,7 +78,13 @@ async fn release_that_notifies_nobody_is_found() {
 
 #[tokio::test]
 async fn queue_that_is_ignored_is_found() {
-    let (_server, client) = broken("(head.holder = acquire.holder) is not false", "true").await;
+    let change = |sql: &str| {
+        let latest =
+            "((fenced_lock.first_waiter(acquire.name)).holder = acquire.holder) is not false";
+        assert!(sql.contains(latest));
+        sql.replace("(head.holder = acquire.holder) is not false", "true").replace(latest, "true")
+    };
+    let (_server, client) = locked_with(&[], change).await;
     sql::queue_is_not_overtaken(&client).await.unwrap_err();
 }
 
@@ -151,6 +157,64 @@ async fn grant_that_is_not_durable_is_found() {
         let locks = Locks::new(client);
         let held = locks.status(&name("r")).await.unwrap().held;
         assert_eq!(held.is_some(), durable, "{held:?}");
+    }
+}
+
+/// A try waits for the row of a free lock. Meanwhile another holder becomes the first in the queue.
+/// Returns whether the try overtakes it.
+async fn try_overtakes_the_queue(change: impl Fn(&str) -> String) -> bool {
+    let (server, _) = locked_with(&[], change).await;
+    let connect = async || PgConnection::connect(&server.url()).await.unwrap();
+    let (mut other, mut trying, mut observer) = (connect().await, connect().await, connect().await);
+    observer.execute("insert into fenced_lock.lock (name, token) values ('r', 1)").await.unwrap();
+    let mut transaction = other.begin().await.unwrap();
+    transaction.execute("select from fenced_lock.lock for update").await.unwrap();
+    let trying = tokio::spawn(async move {
+        let acquire = "select token from fenced_lock.acquire('r', 'me', 1000, false, 1, '')";
+        sqlx::query_scalar::<_, Option<i64>>(acquire).fetch_one(&mut trying).await.unwrap()
+    });
+    let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    while sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut observer).await.unwrap() == 0 {}
+    let first = "insert into fenced_lock.queue (name, holder, alive_until)
+        values ('r', 'first', now() + interval '1 h')";
+    observer.execute(first).await.unwrap();
+    transaction.rollback().await.unwrap();
+    trying.await.unwrap().is_some()
+}
+
+#[tokio::test]
+async fn try_that_waited_for_the_row_does_not_overtake_the_queue() {
+    assert!(!try_overtakes_the_queue(str::to_owned).await);
+    let latest = "((fenced_lock.first_waiter(acquire.name)).holder = acquire.holder) is not false";
+    assert!(try_overtakes_the_queue(|sql| sql.replace(latest, "true")).await);
+}
+
+/// Clients in other languages get an error that names the argument.
+#[tokio::test]
+async fn wrong_arguments_are_named() {
+    let (server, _) = locked().await;
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    for (arguments, part) in [
+        ("null, 'me', 1000, false, 1, ''", "name must"),
+        ("'', 'me', 1000, false, 1, ''", "name must"),
+        ("repeat('ä', 257), 'me', 1000, false, 1, ''", "name must"),
+        ("'r', null, 1000, false, 1, ''", "holder must"),
+        ("'r', '', 1000, false, 1, ''", "holder must"),
+        ("'r', E'me\n', 1000, false, 1, ''", "holder must"),
+        ("'r', 'me', null, false, 1, ''", "ttl_ms must"),
+        ("'r', 'me', 0, false, 1, ''", "ttl_ms must"),
+        ("'r', 'me', 9223372036854775807, false, 1, ''", "ttl_ms must"),
+        ("'r', 'me', 1000, null, 1, ''", "fair must"),
+        ("'r', 'me', 1000, false, null, ''", "since_ms must"),
+        ("'r', 'me', 1000, false, -1, ''", "since_ms must"),
+        ("'r', 'me', 1000, false, 999999999999999, ''", "since_ms must"),
+        ("'r', 'me', 1000, false, 1, null", "label must"),
+    ] {
+        let acquire = AssertSqlSafe(format!("select fenced_lock.acquire({arguments})"));
+        let error = connection.execute(acquire).await.unwrap_err();
+        let error = error.into_database_error().unwrap();
+        assert_eq!(error.code().unwrap(), "22023", "{arguments}: {error}");
+        assert!(error.message().contains(part), "{arguments}: {error}");
     }
 }
 

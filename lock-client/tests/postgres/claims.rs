@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fence::Holder;
+use fence::{Holder, Token};
 use lock_client::{
     Order,
     backend::{Backend, Ownership},
@@ -77,6 +77,35 @@ async fn only_the_present_owner_claims() {
     let mut transaction =
         connection.begin_with("begin isolation level repeatable read").await.unwrap();
     assert_eq!(code(&claim(&mut transaction, &next).await.unwrap_err()), "0A000");
+}
+
+/// A resource is written with the token that it was claimed with, also after a reissue.
+#[tokio::test]
+async fn older_token_of_the_ownership_claims_after_a_reissue() {
+    let (server, client) = locked().await;
+    let mut connection = connect(&server).await;
+    connection.execute(AssertSqlSafe(migrations("fence"))).await.unwrap();
+    let (token, owner) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    let above = Token::new(token.as_u64() + 10).unwrap();
+    let reissued = client.reissue(&name("r"), &owner, above).await.unwrap().unwrap();
+    let mut claim_with = async |token: u64, holder: &Holder| {
+        let owner = Ownership { holder: holder.clone(), grant: Token::new(token).unwrap() };
+        let mut transaction = connection.begin().await.unwrap();
+        let claimed = claim(&mut transaction, &owner).await;
+        match &claimed {
+            Ok(()) => transaction.commit().await.unwrap(),
+            Err(_) => transaction.rollback().await.unwrap(),
+        }
+        claimed.map_err(|error| code(&error))
+    };
+    // Tokens that are not of this ownership, which the fence would accept.
+    for other in [token.as_u64() - 1, reissued.as_u64() + 1] {
+        assert_eq!(claim_with(other, &owner.holder).await.unwrap_err(), "ZL001");
+    }
+    assert_eq!(claim_with(token.as_u64(), &Holder::random()).await.unwrap_err(), "ZL001");
+    claim_with(token.as_u64(), &owner.holder).await.unwrap();
+    claim_with(reissued.as_u64(), &owner.holder).await.unwrap();
+    assert_eq!(claim_with(token.as_u64(), &owner.holder).await.unwrap_err(), "ZF001");
 }
 
 /// A claim waits for a transaction of a client that is paused. Meanwhile the lock goes to another

@@ -6,6 +6,7 @@ mod half_done;
 mod promises;
 mod requests;
 mod undecided;
+mod votes;
 mod waits;
 
 use std::time::Duration;

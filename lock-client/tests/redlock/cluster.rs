@@ -69,3 +69,13 @@ pub(crate) async fn until_equal(nodes: &[Redis], key: &str) -> String {
 pub(crate) async fn scripts_run(node: &Redis) -> u64 {
     crate::lock_service::scripts_run(node).await
 }
+
+/// How often a node's record was read: by each new connection, and by each search for members.
+pub(crate) async fn records_read(node: &Redis) -> u64 {
+    let info: String = node.command(&["INFO", "commandstats"]).await.unwrap();
+    let calls = info.lines().find_map(|line| {
+        let calls = line.strip_prefix("cmdstat_hgetall:calls=")?;
+        calls.split_once(',')?.0.parse().ok()
+    });
+    calls.unwrap_or_default()
+}

@@ -9,7 +9,11 @@ use lock_client::{
     backend::{Attempt, Backend, BackendError},
     redlock::Redlock,
 };
-use testbed::{Proxy, Redis, proxy::Latency, wait::until_async};
+use testbed::{
+    Proxy, Redis,
+    proxy::{Latency, Rule, Verdict},
+    wait::until_async,
+};
 
 use super::cluster::{cluster_of, set_counters, until_free};
 use crate::{
@@ -57,4 +61,39 @@ async fn token_is_sealed_on_nodes_that_are_far_away_if_they_are_given_time() {
     lease.release().await.unwrap();
     far.wait_for_background().await;
     until_free(nodes).await;
+}
+
+/// The record of a node arrives late.
+#[derive(Debug)]
+struct SlowRecord;
+
+impl Rule for SlowRecord {
+    fn on_request(&mut self, request: &[u8]) -> Verdict {
+        match String::from_utf8_lossy(request).contains("HGETALL") {
+            true => Verdict::DelayReply(Duration::from_millis(700)),
+            false => Verdict::Pass,
+        }
+    }
+}
+
+/// The client learns of the longest ttl only when it asks for votes. Other requests share the
+/// connections.
+#[tokio::test]
+async fn wrong_ttl_costs_no_connection() {
+    let cluster = cluster_of(3).await;
+    let proxies = cluster.nodes().iter().map(Redis::socket).map(Proxy::start);
+    let proxies = try_join_all(proxies).await.unwrap();
+    for proxy in &proxies {
+        proxy.add(SlowRecord);
+    }
+    let redlock = Redlock::open(proxies.iter().map(|proxy| proxy.url("redis"))).unwrap();
+    let acquire = async |ms| {
+        redlock.try_acquire(&name("r"), &Holder::random(), ttl(ms), Order::Unordered).await
+    };
+    let refused = acquire(600_001).await;
+    assert!(matches!(refused, Err(BackendError::Invalid(_))), "{refused:?}");
+    acquire(600_000).await.unwrap();
+    for proxy in &proxies {
+        assert_eq!(proxy.requests("HGETALL"), 1, "one connection");
+    }
 }

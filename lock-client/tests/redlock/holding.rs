@@ -103,7 +103,7 @@ async fn reissue_that_reached_one_node_is_completed_before_its_token_is_returned
     let node = &cluster.nodes()[1];
     let sealed: String = node.command(&["GET", LOCK]).await.unwrap();
     node.set(COUNTER, "90").await.unwrap();
-    let reissued = sealed.replacen("33 ", "90 ", 1);
+    let reissued = format!("{sealed} 90 33");
     node.command::<()>(&["SET", LOCK, &reissued, "KEEPTTL"]).await.unwrap();
     // The renewal meets that node only if it is among the first to answer.
     while lease.token() == Ok(token(33)) {

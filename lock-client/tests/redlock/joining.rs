@@ -5,7 +5,7 @@ use std::time::Duration;
 use fence::Holder;
 use lock_client::{
     Lease, Locks, Order, Released, RenewError,
-    backend::{Attempt, Backend},
+    backend::{Attempt, Backend, BackendError},
     redlock::Redlock,
 };
 use testbed::{Proxy, RedlockNodes, proxy::HeldRequest, wait::until_async};
@@ -73,8 +73,8 @@ async fn node_whose_counter_has_passed_the_token_is_joined_and_counts_after_a_re
     locks.wait_for_background().await;
     let joined = values(cluster.nodes(), LOCK).await.swap_remove(0).unwrap();
     let parts: Vec<_> = joined.split(' ').collect();
-    assert_eq!((parts[1], parts[3]), ("51", "50"), "its own grant and its floor: {joined}");
-    assert!(parts[0].parse::<u64>().unwrap() > 50, "sealed above its floor: {joined}");
+    assert_eq!((parts[3], parts[0]), ("51", "50"), "its own grant and its floor: {joined}");
+    assert!(parts[2].parse::<u64>().unwrap() > 50, "sealed above its floor: {joined}");
     assert_eq!(lease.token(), Ok(token(33)), "the token that was handed out stays");
     // Now the node counts: another one may be lost.
     free(&cluster, 1).await;
@@ -92,7 +92,7 @@ async fn status_leaves_out_a_joined_node_that_does_not_count_yet() {
     let cluster = cluster_of(3).await;
     set_counters(&cluster, &[32; 3]).await;
     let (locks, lease) = acquired_everywhere(&cluster).await;
-    let joined = format!("33 51 {} 50", lease.holder().as_str());
+    let joined = format!("50 {} 33 51", lease.holder().as_str());
     cluster.nodes()[0].set(LOCK, &joined).await.unwrap();
     assert_eq!(nodes_of(&locks).await, Some(2));
     // One renewal learns the grant. The next one has the node count.
@@ -230,6 +230,23 @@ async fn node_that_is_joined_after_the_lease_was_detached_stays_with_the_lease()
     assert!(owners.iter().all(Option::is_some), "{owners:?}");
     let adopted = locks.adopt(detached, lasting()).await.unwrap();
     assert_eq!(adopted.release().await.unwrap(), Released::Released);
+}
+
+/// The client has never known a majority, and one node has released the lock.
+#[tokio::test]
+async fn release_that_a_minority_has_carried_out_is_not_called_rejected() {
+    let cluster = cluster_of(3).await;
+    let (r, holder) = (name("r"), Holder::random());
+    let first = Redlock::open(cluster.urls()).unwrap();
+    let granted = first.try_acquire(&r, &holder, ttl(600_000), Order::Unordered).await.unwrap();
+    let Attempt::Granted { ownership, token, .. } = granted else { panic!("{granted:?}") };
+    for node in &cluster.nodes()[1..] {
+        node.command::<()>(&["DEL", "fenced:node"]).await.unwrap();
+    }
+    let second = Redlock::open(cluster.urls()).unwrap();
+    let released = second.release(&r, &ownership.holder, Some(token)).await;
+    assert_eq!(values(cluster.nodes(), LOCK).await[0], None);
+    assert!(matches!(released, Err(BackendError::Unavailable(_))), "{released:?}");
 }
 
 #[tokio::test]

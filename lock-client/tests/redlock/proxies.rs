@@ -12,7 +12,7 @@ use lock_client::{
 use testbed::{NodeKind, Proxy, Redis, RedlockNodes, proxy::ReconnectingProxy, wait::until_async};
 use tokio::time::timeout;
 
-use super::cluster::{COUNTER, set_counters};
+use super::cluster::{COUNTER, records_read, set_counters};
 use crate::{lock_service::tried, names::name, start_cluster::start_cluster};
 
 /// Above every clock: a lost counter starts below this.
@@ -92,6 +92,27 @@ async fn node_behind_a_proxy_that_ends_connections_has_no_vote_after_a_restart()
     assert!(second.is_err(), "{second:?}");
 }
 
+/// The other members name the node's own address, where it may answer earlier. `doctor` then would
+/// not see the proxy.
+#[tokio::test]
+async fn member_is_shown_where_it_was_named_although_it_answers_there_later() {
+    let nodes = cluster().await;
+    let [first, second, third] = nodes.nodes() else { panic!("there are three") };
+    let proxy = Proxy::start(first.socket()).await.unwrap();
+    let operator = Operator::new(&[proxy.url("redis"), second.url(), third.url()]).unwrap();
+    let hold = proxy.hold("HGETALL");
+    let before = records_read(first).await;
+    let inspect = async { operator.inspect().await };
+    let answer_later = async {
+        let held = hold.caught().await.unwrap();
+        let is_read = async || Ok(records_read(first).await > before);
+        until_async(PATIENCE, is_read).await.unwrap();
+        held.deliver();
+    };
+    let (inspection, ()) = tokio::join!(inspect, answer_later);
+    assert_eq!(inspection.nodes[0].node, proxy.address().to_string());
+}
+
 /// A node that hangs would hold up the trial of each other node.
 #[tokio::test]
 async fn trial_on_a_node_asks_no_other_node() {
@@ -108,6 +129,24 @@ async fn trial_on_a_node_asks_no_other_node() {
     let node = proxies[1].address().to_string();
     operator.try_lock_on(&node, &name("r"), Ttl::new(PATIENCE).unwrap()).await.unwrap();
     assert_eq!(asked(), [before[0], before[1] + 1, before[2]]);
+}
+
+/// A single Redis has another script for the status, with more commands.
+#[tokio::test]
+async fn trial_runs_the_scripts_of_a_node_and_both_kinds_of_joins() {
+    let nodes = cluster().await;
+    let (node, operator) = (&nodes.nodes()[0], Operator::new(&nodes.urls()).unwrap());
+    node.command::<()>(&["ACL", "SETUSER", "default", "-zcard"]).await.unwrap();
+    let address = node.socket().display().to_string();
+    operator.try_lock_on(&address, &name("r"), Ttl::new(PATIENCE).unwrap()).await.unwrap();
+    let too_long = Ttl::new(Duration::from_secs(3_600)).unwrap();
+    let refused = operator.try_lock_on(&address, &name("r"), too_long).await.unwrap_err();
+    assert!(refused.contains("grants no ttl as long as"), "{refused}");
+    let locks: Vec<String> = node.command(&["KEYS", "*:lock"]).await.unwrap();
+    assert!(locks.is_empty(), "{locks:?}");
+    // The grant, the reissue, a join with a grant of its own, and one that raises the counter.
+    let counter: u64 = node.command(&["GET", COUNTER]).await.unwrap();
+    assert_eq!(counter, HIGH + 4);
 }
 
 /// Its record says that it is the member. The member itself answers at its address, and two

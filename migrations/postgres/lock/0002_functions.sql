@@ -81,11 +81,28 @@ as $$
 declare
     nap constant bigint = 1000;
     patience constant interval = '3 s';
-    ttl constant interval = acquire.ttl_ms * interval '1 ms';
+    ttl interval;
     owner text;
     head record;
     own_place bigint;
+    refusal constant text = case
+        when (octet_length(acquire.name) between 1 and 512) is not true
+            then 'name must have 1 to 512 bytes'
+        when (acquire.holder collate "C" ~ '^[!-~]{1,128}$') is not true
+            then 'holder must have 1 to 128 characters of visible ASCII'
+        when (acquire.ttl_ms between 1 and 604800000) is not true
+            then 'ttl_ms must be between 1 and 604800000, which is 7 days'
+        when acquire.fair is null then 'fair must be true or false'
+        when (acquire.since_ms between 0 and 999999999999998) is not true
+            then 'since_ms must be the Unix time in milliseconds'
+        when acquire.label is null then 'label must not be null'
+    end;
 begin
+    if refusal is not null then
+        raise exception using
+            errcode = 'invalid_parameter_value', message = 'fenced_lock.acquire: ' || refusal;
+    end if;
+    ttl = acquire.ttl_ms * interval '1 ms';
     perform fenced_lock.make_durable();
     select l.holder into owner
     from fenced_lock.lock l where l.name = acquire.name and l.expires_at > clock_timestamp();
@@ -102,8 +119,8 @@ begin
         end if;
     end if;
 
-    -- 2. Grant the lock. The condition is evaluated once the row is locked, on its latest version. A
-    -- lock that is visibly held is not tried, because that would lock its row.
+    -- 2. Grant the lock. The condition is evaluated once the row is locked, on its latest version and
+    -- the latest queue. A lock that is visibly held is not tried, because that would lock its row.
     if owner is null and (head.holder = acquire.holder) is not false then
         insert into fenced_lock.lock as l (
             name, token, granted, holder, expires_at, since_ms, label)
@@ -114,7 +131,8 @@ begin
         set token = l.token + 1, granted = l.token + 1, holder = excluded.holder,
             expires_at = clock_timestamp() + ttl, since_ms = excluded.since_ms,
             label = excluded.label
-        where l.holder is null or l.expires_at <= clock_timestamp()
+        where (l.holder is null or l.expires_at <= clock_timestamp())
+            and ((fenced_lock.first_waiter(acquire.name)).holder = acquire.holder) is not false
         returning l.token, l.granted into acquire.token, acquire.granted;
         if found then
             delete from fenced_lock.queue q
@@ -128,6 +146,7 @@ begin
     select fenced_lock.millis_until(l.expires_at) into acquire.remaining_ms
     from fenced_lock.lock l where l.name = acquire.name and l.expires_at > clock_timestamp();
     if not found then
+        select * into head from fenced_lock.first_waiter(acquire.name);
         acquire.remaining_ms = coalesce(fenced_lock.millis_until(head.alive_until), 0);
     end if;
     if not acquire.fair then
@@ -203,8 +222,15 @@ begin
     set holder = null, granted = null, expires_at = null, since_ms = null, label = ''
     where l.name = release.name and l.holder = release.holder and l.expires_at > clock_timestamp();
     owned = found;
+    left_queue = exists (
+        select from fenced_lock.queue q
+        where q.name = release.name and q.holder = release.holder);
+    -- The owner may be releasing at the same moment. Both would notify this waiter, which leaves, and
+    -- not the next one. With the row locked, the later of the two sees what the earlier one did.
+    if left_queue and not owned then
+        perform from fenced_lock.lock l where l.name = release.name for update;
+    end if;
     delete from fenced_lock.queue q where q.name = release.name and q.holder = release.holder;
-    left_queue = found;
     if owned or left_queue and not exists (
         select from fenced_lock.lock l
         where l.name = release.name and l.holder is not null and l.expires_at > clock_timestamp())
@@ -240,7 +266,9 @@ begin
 end
 $$;
 
--- Whether this holder holds the lock with this token now. It locks nothing, so renewals continue.
+-- Whether this holder holds the lock now, and this token belongs to this ownership: a reissue leaves
+-- the older tokens valid, because a resource is always written with the token it was claimed with. It
+-- locks nothing, so renewals continue.
 create or replace function fenced_lock.is_held(name text, token bigint, holder text)
 returns boolean
 language sql security definer
@@ -248,7 +276,8 @@ set search_path = pg_catalog, pg_temp
 as $$
     select exists (
         select from fenced_lock.lock l
-        where l.name = is_held.name and l.token = is_held.token and l.holder = is_held.holder
+        where l.name = is_held.name and l.holder = is_held.holder
+            and is_held.token between l.granted and l.token
             and l.expires_at > clock_timestamp())
 $$;
 

@@ -37,8 +37,9 @@ create index fenced_lock_queue_place on fenced_lock_queue (name, place);
 --
 --     insert into fenced_lock_claim (resource, name, token, holder) values (…);
 --
--- It fails with `ZL001`, or with the fence's refusal. It needs the fence (migrations/sqlite/fence)
--- when it is used, and not before.
+-- It fails with `ZL001`, or with the fence's refusal. A reissue leaves the older tokens of the
+-- ownership valid, because a resource is always written with the token it was claimed with. It needs
+-- the fence (migrations/sqlite/fence) when it is used, and not before.
 create view fenced_lock_claim (resource, name, token, holder) as
 select null, null, null, null where false;
 
@@ -48,6 +49,6 @@ begin
     select raise(abort, 'ZL001 the lock is not held with this token any more')
     where not exists (
         select 1 from fenced_lock
-        where name = new.name and token = new.token and holder = new.holder
+        where name = new.name and new.token between granted and token and holder = new.holder
             and expires_at_ms > cast((julianday('now') - 2440587.5) * 86400000 as integer));
 end;

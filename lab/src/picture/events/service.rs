@@ -40,6 +40,12 @@ pub(super) fn service_event(draft: &mut Draft, event: &Event) {
         }
         EventKind::RequestHeld => draft.hold_back(token),
         EventKind::RequestDelivered => draft.optional_flag(actor, "delivers it", Tone::Odd),
+        EventKind::ClientCutOff { client } => {
+            draft.flag(actor, format!("{} cut off", client.title()), Tone::Odd);
+        }
+        EventKind::ClientConnected { client } => {
+            draft.flag(actor, format!("{} back", client.title()), Tone::Plain);
+        }
         EventKind::WaitedFor { waiters } => {
             draft.start(Actor::Others, Content::Wait);
             draft.flag(Actor::Others, format!("{waiters} wait"), Tone::Plain);

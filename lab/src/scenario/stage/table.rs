@@ -37,6 +37,11 @@ impl Table {
         Ok(Self { url, database, resource })
     }
 
+    /// The URL of its database.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// What a client needs that works on the table.
     pub(crate) fn setup(&self, guard: Guard) -> StoreSetup {
         StoreSetup::Table { url: self.url.clone(), guard }

@@ -91,6 +91,15 @@ impl Change {
         let mut waiting = None;
         loop {
             let seen = operator.inspect().await;
+            let is_member = |node: &&String| {
+                seen.members.as_ref().is_none_or(|members| members.contains(*node))
+            };
+            if let Some(removed) = added.iter().find(|node| !is_member(node)) {
+                return Err(Failure::Unavailable(format!(
+                    "another operator has removed {removed} again; the members are now {}",
+                    seen.members.unwrap_or_default().join(", ")
+                )));
+            }
             let has_no_vote = |node: &&String| {
                 let is_voting = |view: &View| view.node == **node && view.state == State::Voting;
                 !seen.nodes.iter().any(is_voting)

@@ -130,6 +130,32 @@ async fn member_that_hangs_is_replaced() {
     assert_eq!(status(&nodes, &[0, 2, 3]).await.0, ["voting"; 3]);
 }
 
+/// The added node waits for its vote while another operator replaces it.
+#[tokio::test]
+async fn change_ends_when_another_operator_removes_the_added_node() {
+    let nodes = nodes(5, "60s").await;
+    let folder = TempDir::new().unwrap();
+    let [one, three, four] = [1, 3, 4].map(|node| nodes.0[node].url());
+    let start = |name: &str, members: &str, [remove, add]: [&str; 2]| {
+        let mut change = without_terminal(LOCK_CLIENT);
+        change.args(["node", "change", "--redis", members, "--remove", remove, "--add", add]);
+        Process::spawn(name, &change, folder.path()).unwrap()
+    };
+    let has_printed = async |process: &Process, text: &str| {
+        let printed = testbed::wait::until(PATIENCE, || Ok(process.stderr()?.contains(text))).await;
+        printed.unwrap_or_else(|_| panic!("{text:?} is in {:?}", process.stderr()));
+    };
+    let mut first = start("first", &urls(&nodes, &[0, 1, 2]), [&one, &three]);
+    has_printed(&first, "earlier locks have expired").await;
+    let second = start("second", &urls(&nodes, &[0, 2, 3]), [&three, &four]);
+    has_printed(&second, "the members are now").await;
+    let code = first.exit(PATIENCE).await.map(|status| status.code());
+    assert_eq!(code.ok().flatten(), Some(69), "{:?}", first.stderr());
+    let address = three.split_once("://").unwrap().1;
+    let text = format!("another operator has removed {address} again; the members are now /");
+    has_printed(&first, &text).await;
+}
+
 /// The watcher may admit the new node first.
 #[tokio::test]
 async fn change_ends_while_a_watcher_runs() {

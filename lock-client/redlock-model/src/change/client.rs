@@ -56,7 +56,7 @@ impl Client {
     ) -> bool {
         let member = state.member(id);
         let is_voter = match config.rules.vote {
-            VoteRule::ComparesChange => member.votes_under(change),
+            VoteRule::ComparesChange | VoteRule::CountsRemoved => member.votes_under(change),
             VoteRule::IgnoresChange => member.node.is_admitted(),
         };
         is_voter && !self.restarted.contains(id)

@@ -71,7 +71,7 @@ impl Client {
                 let majorities = config.majorities(change);
                 steps.extend(majorities.map(|nodes| ClientStep::AcquireAtomically(change, nodes)));
             } else {
-                let asked = config.members(change);
+                let asked = config.asked(change);
                 let asked = asked.iter().filter(|id| self.has_vote(config, state, change, *id));
                 steps.extend(asked.map(|id| ClientStep::Grant(change, id)));
             }
@@ -81,7 +81,7 @@ impl Client {
     fn add_round_steps(&self, config: &Config, state: &State, steps: &mut Vec<ClientStep>) {
         steps.push(ClientStep::End);
         let change = self.change;
-        let members = config.members(change);
+        let members = config.asked(change);
         let voters = members.iter().filter(|id| self.has_vote(config, state, change, *id));
         if self.token == 0 {
             let tokens = 1..=config.highest_counter;
@@ -114,7 +114,7 @@ impl Client {
         let changes = state.known_changes(config);
         let useful = changes.filter(|change| self.may_renew_under(config, state, *change));
         steps.extend(useful.map(ClientStep::StartRenewal));
-        for id in config.members(self.change).iter() {
+        for id in config.asked(self.change).iter() {
             if !self.has_vote(config, state, self.change, id) {
                 continue;
             }
@@ -133,12 +133,13 @@ impl Client {
         }
     }
 
-    /// Whether a renewal under a change may have an effect. If locks expire early, then a renewal
+    /// Whether a renewal under a change may have an effect. A client may have learnt of a change that
+    /// is not decided, and leaves it for another of the same epoch. If locks expire early, then a renewal
     /// under the same change has one only after a higher token.
     fn may_renew_under(&self, config: &Config, state: &State, change: ChangeId) -> bool {
-        let is_newer = config.epoch(change) > config.epoch(self.change);
+        let is_earlier = config.epoch(change) < config.epoch(self.change);
         let is_of_use = !config.early_expiry || state.history.highest_issued() > self.token;
-        is_newer || change == self.change && is_of_use
+        if change == self.change { is_of_use } else { !is_earlier }
     }
 
     pub(crate) fn apply(

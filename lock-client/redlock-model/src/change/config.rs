@@ -1,6 +1,6 @@
 //! What a model of changes contains, and its limits.
 
-use super::rules::Rules;
+use super::rules::{Rules, VoteRule};
 use crate::id::{MOST_NODES, NodeId, NodeSet, Token};
 
 /// The largest number of clients in a model of changes.
@@ -84,9 +84,18 @@ impl Config {
         self.changes[usize::from(change)].members.len() / 2 + 1
     }
 
-    /// All majorities of a change's members.
+    /// The nodes that a client asks under a change.
+    pub(crate) fn asked(&self, change: ChangeId) -> NodeSet {
+        let mut asked = self.members(change);
+        if self.rules.vote == VoteRule::CountsRemoved && change != 0 {
+            self.members(self.base(change)).iter().for_each(|id| asked.insert(id));
+        }
+        asked
+    }
+
+    /// All sets of these nodes that a client takes for a majority.
     pub(crate) fn majorities(&self, change: ChangeId) -> impl Iterator<Item = NodeSet> {
-        let members = self.members(change);
+        let members = self.asked(change);
         let subsets = (0_u8..1 << MOST_NODES).filter_map(move |bits| {
             let chosen = |id: NodeId| bits & 1 << id.0 != 0;
             let is_subset = NodeId::first(MOST_NODES).all(|id| members.contains(id) || !chosen(id));

@@ -43,8 +43,10 @@ impl Rules {
 /// What a node compares before it votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VoteRule {
-    /// The request's change with its own.
+    /// The request's change with its own. A client asks members of that change alone.
     ComparesChange,
+    /// The request's change with its own. A client also asks nodes that the change has removed.
+    CountsRemoved,
     /// Nothing: a close does not close.
     IgnoresChange,
 }

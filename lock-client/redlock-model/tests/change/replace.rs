@@ -85,6 +85,13 @@ fn with_members_that_do_not_close_a_token_is_issued_twice() {
     assert_violates(with(rules), TOKENS_ARE_UNIQUE, 11);
 }
 
+/// Nodes 0 and 1, which is removed, and nodes 2 and 3.
+#[test]
+fn with_a_vote_of_the_removed_node_a_token_is_issued_twice() {
+    let rules = Rules { vote: VoteRule::CountsRemoved, ..ALONE };
+    assert_violates(with(rules), TOKENS_ARE_UNIQUE, 12);
+}
+
 #[test]
 fn with_fewer_members_than_before_a_token_is_issued_twice() {
     let changes =

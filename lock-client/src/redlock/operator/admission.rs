@@ -8,7 +8,8 @@
 //!
 //! Another operator may admit the node during the wait. If it then loses its data, it looks as it did
 //! before, but it has voted meanwhile. So an operator marks the node's record when its wait begins.
-//! An admission and a loss of data delete the mark, and the node is admitted only if it still has it.
+//! An admission, a change that the node accepts and a loss of data delete the mark. The node is
+//! admitted only if it still has it.
 //!
 //! **Why M other nodes are enough.** A token was sealed by M of the N nodes. This node may be one
 //! of them, so at least M - 1 others sealed it. There are N - 1 = 2 M - 2 others, so any M of them
@@ -58,7 +59,7 @@ pub struct PendingAdmission<'a> {
     pub(super) member: String,
     /// The process that has no vote.
     pub(super) run_id: String,
-    /// Its mark, which an admission and a loss of data delete.
+    /// Its mark, which it loses with the next vote and with its data.
     pub(super) mark: String,
     /// The epoch to which it is admitted.
     pub(super) epoch: Epoch,
@@ -74,17 +75,26 @@ impl<'a> Admission<'a> {
             return Err(not_a_member(&url.address, answers.epoch.as_ref()));
         };
         let mut peer = answers.members.remove(position)?;
+        // Without an epoch, a vote may be one in a change that is not decided.
+        let Some(epoch) = answers.epoch.clone() else {
+            let node = peer.address.clone();
+            answers.members.push(Ok(peer));
+            return Err(Voters::select(answers).no_epoch(&node));
+        };
         if peer.standing == Standing::Voting {
             return Ok(Self::AlreadyVoting);
         }
-        let Some(epoch) = answers.epoch.clone() else {
-            let node = peer.address;
-            return Err(Voters::select(answers).no_epoch(&node));
-        };
         check_cluster(&peer, &epoch)?;
         let member = member_of(&peer, &epoch)?;
         // The wait counts from here.
         let candidate = Candidate::mark(&mut peer, member).await?;
+        let candidate = candidate.ok_or_else(|| {
+            OperatorError::Unavailable(format!(
+                "{} has just restarted, or another operator has admitted it: run `lock-client node \
+                 admit` again",
+                peer.address
+            ))
+        })?;
         Ok(Self::Pending(candidate.admission(places, &epoch)))
     }
 }
@@ -141,6 +151,7 @@ impl PendingAdmission<'_> {
                     epoch: self.epoch,
                     address: self.member,
                     admitted: Some(self.run_id),
+                    vote: None,
                     prepared: None,
                     previous,
                     ballots,

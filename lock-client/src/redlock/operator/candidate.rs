@@ -32,7 +32,7 @@ pub(super) struct Candidate {
     /// The address among the members.
     member: String,
     run_id: String,
-    /// The mark of the process. While its node has it, the process has not voted.
+    /// The mark of the process. While its node has it, the process has got no vote.
     pub(super) mark: String,
     /// When it was marked. Whatever its node voted for without the mark was sent before.
     seen: Moment,
@@ -51,23 +51,23 @@ pub(super) struct Voters {
 
 impl Candidate {
     /// Marks a member's process that has no vote. From this moment on, it is known to have none.
+    /// Returns `None` if it has restarted or got a vote since its record was read.
     ///
     /// No other server must be marked: a client that names it alone takes the record for that of a
     /// node.
-    pub(super) async fn mark(peer: &mut Peer, member: String) -> Result<Self, PeerError> {
+    pub(super) async fn mark(peer: &mut Peer, member: String) -> Result<Option<Self>, PeerError> {
+        let vote = peer.record.as_ref().and_then(|record| record.vote.as_deref());
         let call = MARK.with([Keys::NODE.to_owned()]).arg(&peer.run_id);
-        let call = call.arg(Holder::random().as_str());
+        let call = call.arg(Holder::random().as_str()).arg(vote.unwrap_or_default());
         let mark = call.in_full().query_async::<Option<String>>(&mut peer.connection).await;
-        let mark = mark.map_err(|error| peer.error(&error))?;
-        let restarted =
-            || PeerError { address: peer.address.clone(), reason: "it restarts".to_owned() };
-        Ok(Self {
+        let candidate = |mark| Self {
             address: peer.address.clone(),
             member,
             run_id: peer.run_id.clone(),
-            mark: mark.ok_or_else(restarted)?,
+            mark,
             seen: Moment::now(),
-        })
+        };
+        Ok(mark.map_err(|error| peer.error(&error))?.map(candidate))
     }
 
     /// Returns its admission to an epoch. The wait counts from when it was marked.

@@ -71,7 +71,7 @@ pub(super) async fn start_cluster(places: &Places, max_ttl: Ttl) -> Result<Clust
     // 4. Admit all nodes.
     let mut voting = 0;
     for peer in &mut peers {
-        voting += usize::from(admit_prepared(peer, &epoch.cluster).await?);
+        voting += usize::from(admit_prepared(peer, &epoch).await?);
     }
     Ok(Cluster {
         nodes: peers.len(),
@@ -94,7 +94,9 @@ fn interrupted_start(peers: &[Peer], max_ttl: Ttl) -> Result<Option<Epoch>, Oper
         let prepared = peer.record.as_ref().and_then(|record| record.prepared.as_ref());
         prepared == Some(&peer.run_id)
     };
-    let Some(epoch) = peers.iter().find_map(admitted) else {
+    // The members may have changed since, and a node may have missed that.
+    let epochs = peers.iter().filter_map(admitted);
+    let Some(epoch) = epochs.max_by_key(|epoch| epoch.number) else {
         // A node that was prepared as another process may have been admitted after that, and
         // restarted from a snapshot taken in between.
         if !peers.iter().all(|peer| peer.record.is_none() || prepared(peer)) {
@@ -109,6 +111,15 @@ fn interrupted_start(peers: &[Peer], max_ttl: Ttl) -> Result<Option<Epoch>, Oper
     };
     if !peers.iter().all(belongs) {
         return Err(in_other_clusters(peers));
+    }
+    let is_removed = |peer: &&Peer| peer.member().is_none_or(|member| !epoch.has_member(member));
+    if let Some(removed) = peers.iter().find(is_removed) {
+        return Err(OperatorError::Unavailable(format!(
+            "{} belongs to cluster {}, and is no member any more; the members are {}",
+            removed.address,
+            epoch.cluster,
+            epoch.members.join(", ")
+        )));
     }
     if epoch.max_ttl_ms != max_ttl.as_millis() {
         let longest = Duration::from_millis(epoch.max_ttl_ms);
@@ -157,11 +168,11 @@ async fn prepare(peer: &mut Peer, epoch: &Epoch) -> Result<(), OperatorError> {
 
 /// Admits a prepared node. Returns whether the node may vote now. A node that was admitted before
 /// and has restarted since may not.
-async fn admit_prepared(peer: &mut Peer, cluster: &str) -> Result<bool, OperatorError> {
+async fn admit_prepared(peer: &mut Peer, epoch: &Epoch) -> Result<bool, OperatorError> {
     if peer.record.as_ref().is_some_and(|record| record.admitted.is_some()) {
-        return Ok(peer.standing == Standing::Voting);
+        return Ok(peer.votes_in(epoch));
     }
-    let call = ADMIT_PREPARED.with([Keys::NODE.to_owned()]).arg(&peer.run_id).arg(cluster);
+    let call = ADMIT_PREPARED.with([Keys::NODE.to_owned()]).arg(&peer.run_id).arg(&epoch.cluster);
     let answer = call.in_full().query_async(&mut peer.connection).await;
     match answer.map_err(|error| peer.error(&error))? {
         1 => Ok(true),

@@ -7,17 +7,11 @@ use super::places::Places;
 use crate::{
     Ttl,
     backend::Ownership,
-    redis::{
-        keys::Keys,
-        line::Line,
-        script::{Call, STATUS},
-        transport::Transport,
-        unix_millis,
-    },
-    redlock::{membership::Membership, script},
+    redis::{keys::Keys, line::Line, script::Call, transport::Transport, unix_millis},
+    redlock::{membership::Membership, reply::JoinReply, script},
 };
 
-/// Grants, seals, renews, raises and releases a lock on one node that may vote.
+/// Grants, seals, renews, raises, reads, releases and joins a lock on one node that may vote.
 pub(super) async fn try_lock(
     places: &Places,
     node: &str,
@@ -28,11 +22,16 @@ pub(super) async fn try_lock(
     let peer = peer.map_err(|error| format!("can't connect: {error}"))?;
     let record = peer.record.ok_or("it belongs to no cluster")?;
     let member = Membership { run_id: peer.run_id, address: record.address, epoch: record.epoch };
+    if ttl.as_millis() > member.epoch.max_ttl_ms {
+        return Err(format!("can't take a lock: its cluster grants no ttl as long as {ttl}"));
+    }
     let (keys, holder) = (Keys::new(name), Holder::random());
     let mut line = Line::new(Transport::Node(peer.connection));
     let mut run = async |step: &str, call: Call| -> Result<Value, String> {
         line.run(&call).await.map_err(|error| format!("can't {step}: {error}"))
     };
+
+    // 1. A lease from its first script to its last.
     let grant = script::grant(&keys, &member, &holder, ttl, unix_millis());
     let grant: i64 = from_redis_value(run("take a lock", grant).await?)
         .map_err(|error| format!("can't take a lock: {error}"))?;
@@ -41,10 +40,20 @@ pub(super) async fn try_lock(
     run("seal a token", script::seal(&keys, &member, &own, grant, grant)).await?;
     run("renew a lease", script::renew(&keys, &member, &own, ttl)).await?;
     run("raise a token", script::raise(&keys, &member, &own, grant, unix_millis())).await?;
-    let join = script::join(&keys, &member, &own, grant, ttl, unix_millis());
-    run("join a node", join).await?;
-    let status = STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
-    run("look at a lock", status).await?;
-    run("release a lock", script::release(&keys, &holder, Some(grant))).await?;
+    run("look at a lock", script::status(&keys, &member)).await?;
+    run("release a lock", script::release(&keys, &holder, None)).await?;
+
+    // 2. Joins of the free node: its counter has reached the first token, and is below the second.
+    let mut token = grant;
+    for _ in 0..2 {
+        let join = script::join(&keys, &member, &own, token, ttl, unix_millis());
+        let joined = run("join a node", join).await?;
+        let joined = from_redis_value(joined).map_err(|error| error.to_string())?;
+        let JoinReply::Joined { grant, .. } = joined else {
+            return Err("can't join a node: another client has the lock".to_owned());
+        };
+        run("release a lock", script::release(&keys, &holder, Some(token))).await?;
+        token = Token::new(grant.as_u64() + 1).map_err(|error| error.to_string())?;
+    }
     Ok(())
 }

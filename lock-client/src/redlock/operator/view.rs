@@ -25,6 +25,8 @@ pub struct Inspection {
     pub nodes: Vec<View>,
     /// The cluster.
     pub cluster: Cluster,
+    /// The addresses of the members; `None` if a majority of them votes in no epoch.
+    pub members: Option<Vec<String>>,
 }
 
 /// The state of one node.
@@ -154,13 +156,13 @@ async fn inspect_peers(places: &Places) -> (Inspection, Vec<Option<Peer>>) {
     let longest = members.filter_map(|peer| Some(peer.record.as_ref()?.epoch.max_ttl_ms)).max();
     let cluster = Cluster {
         cluster,
-        epoch: epoch.map(|epoch| epoch.number),
+        epoch: epoch.as_ref().map(|epoch| epoch.number),
         nodes: nodes_in_all,
         majority: majority(nodes_in_all),
         voting,
         max_ttl_ms: longest,
     };
-    (Inspection { nodes, cluster }, peers)
+    (Inspection { nodes, cluster, members: epoch.map(|epoch| epoch.members) }, peers)
 }
 
 /// Returns the members after a change that is under way, or was interrupted.

@@ -43,8 +43,8 @@ pub struct Watcher<'a> {
     candidates: HashMap<String, Watched>,
     /// The epoch to which they are admitted: the last that was seen.
     epoch: Option<Epoch>,
-    /// The nodes that can't be admitted, and why.
-    left_alone: HashMap<String, String>,
+    /// What was reported last of each node that can't be admitted.
+    left_alone: HashMap<String, WatchEvent>,
     /// The nodes that did not answer the last look.
     silent: HashSet<String>,
     lacks_majority: bool,
@@ -109,7 +109,7 @@ impl<'a> Watcher<'a> {
             self.candidates.clear();
         }
         self.note_candidates(&mut answers.members).await;
-        self.note_others(&answers.members);
+        self.note_others(&answers.members, epoch.as_ref());
 
         // 3. Count the voters. The waits continue without a majority: they concern what the nodes
         //    voted for as other processes.
@@ -123,7 +123,8 @@ impl<'a> Watcher<'a> {
         let Some(epoch) = epoch else {
             for node in without_vote {
                 let reason = voters.no_epoch(&node).to_string();
-                self.not_admitted(node, reason);
+                let event = WatchEvent::NotAdmitted { node: node.clone(), reason };
+                self.report_once(&node, event);
             }
             return Ok(());
         };
@@ -161,8 +162,7 @@ impl<'a> Watcher<'a> {
 
     async fn note_candidates(&mut self, members: &mut [Answer]) {
         // A node that does not answer may still be the same process when it does.
-        for member in members {
-            let Ok(peer) = member else { continue };
+        for peer in members.iter_mut().flatten() {
             if !is_candidate(peer) {
                 self.candidates.remove(&peer.address);
                 continue;
@@ -171,16 +171,17 @@ impl<'a> Watcher<'a> {
             let address = match member_of(peer, epoch) {
                 Ok(address) => address,
                 Err(error) => {
-                    let node = peer.address.clone();
-                    self.leave_alone(node, error.to_string());
+                    self.leave_alone(&peer.address, error.to_string());
                     continue;
                 }
             };
             let candidate = match Candidate::mark(peer, address).await {
-                Ok(candidate) => candidate,
+                Ok(Some(candidate)) => candidate,
+                // The next look sees what has become of it.
+                Ok(None) => continue,
+                // It answers, and can't be admitted either.
                 Err(error) => {
-                    // It can't be admitted either.
-                    *member = Err(error);
+                    self.leave_alone(&peer.address, error.reason);
                     continue;
                 }
             };
@@ -196,7 +197,7 @@ impl<'a> Watcher<'a> {
 
     /// Notes the nodes that neither vote nor can be admitted, and reports each reason once. Reports
     /// those that answer again.
-    fn note_others(&mut self, members: &[Answer]) {
+    fn note_others(&mut self, members: &[Answer], epoch: Option<&Epoch>) {
         for member in members {
             match member {
                 Err(error) => drop(self.silent.insert(error.address.clone())),
@@ -207,30 +208,29 @@ impl<'a> Watcher<'a> {
                 Ok(_) => {}
             }
             match member {
-                Err(PeerError { address, reason }) => {
-                    self.leave_alone(address.clone(), reason.clone());
+                Err(PeerError { address, reason }) => self.leave_alone(address, reason.clone()),
+                // Without an epoch, it can't be admitted, although it was noted before.
+                Ok(peer) if is_candidate(peer) => {
+                    if epoch.is_some() && self.candidates.contains_key(&peer.address) {
+                        self.left_alone.remove(&peer.address);
+                    }
                 }
-                Ok(peer) if is_candidate(peer) && !self.candidates.contains_key(&peer.address) => {}
-                Ok(peer) if peer.standing == Standing::Voting || is_candidate(peer) => {
+                Ok(peer) if peer.standing == Standing::Voting => {
                     self.left_alone.remove(&peer.address);
                 }
-                Ok(peer) => {
-                    self.leave_alone(peer.address.clone(), peer.standing.reason().to_owned());
-                }
+                Ok(peer) => self.leave_alone(&peer.address, peer.standing.reason().to_owned()),
             }
         }
     }
 
-    /// Notes why a node can't be admitted now, and reports each reason once.
-    fn not_admitted(&mut self, node: String, reason: String) {
-        if self.left_alone.insert(node.clone(), reason.clone()).as_ref() != Some(&reason) {
-            self.events.push_back(WatchEvent::NotAdmitted { node, reason });
-        }
+    fn leave_alone(&mut self, node: &str, reason: String) {
+        self.report_once(node, WatchEvent::LeftAlone { node: node.to_owned(), reason });
     }
 
-    fn leave_alone(&mut self, node: String, reason: String) {
-        if self.left_alone.insert(node.clone(), reason.clone()).as_ref() != Some(&reason) {
-            self.events.push_back(WatchEvent::LeftAlone { node, reason });
+    /// Reports why a node can't be admitted, unless that was reported of it last.
+    fn report_once(&mut self, node: &str, event: WatchEvent) {
+        if self.left_alone.insert(node.to_owned(), event.clone()).as_ref() != Some(&event) {
+            self.events.push_back(event);
         }
     }
 

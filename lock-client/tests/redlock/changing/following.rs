@@ -17,12 +17,13 @@ use testbed::{
 use tokio::time::{sleep, timeout};
 
 use super::{
-    MAX_TTL, PATIENCE, TTL, change, client, half_done::accept_half, nodes, token, until_admitted,
-    urls,
+    HIGH, MAX_TTL, PATIENCE, TTL, change, client, half_done::accept_half, nodes, token,
+    until_admitted, urls,
 };
 use crate::{
     lock_service::{channels, tried, ttl},
     names::name,
+    redlock::cluster::records_read,
 };
 
 /// A cluster of five, in which one node has missed a change and still votes in the first epoch.
@@ -56,16 +57,6 @@ impl NodeBehind {
     }
 }
 
-/// How often a node's record was read: by each new connection, and by each search for members.
-async fn records_read(node: &Redis) -> u64 {
-    let info: String = node.command(&["INFO", "commandstats"]).await.unwrap();
-    let calls = info.lines().find_map(|line| {
-        let calls = line.strip_prefix("cmdstat_hgetall:calls=")?;
-        calls.split_once(',')?.0.parse().ok()
-    });
-    calls.unwrap_or_default()
-}
-
 /// Tries to acquire a lock once, without repetition. Returns whether it was acquired.
 async fn try_once(redlock: &Redlock, lock: &str) -> bool {
     let (lock, holder) = (name(lock), Holder::random());
@@ -80,6 +71,32 @@ async fn half_changed() -> (RedlockNodes, Redlock) {
     accept_half(&nodes, 1, &[3, 1, 2]).await;
     nodes.nodes_mut()[2].process().pause().await.unwrap();
     (nodes, redlock)
+}
+
+/// Has a node vote in a change, as if it had accepted it.
+async fn accept(node: &Redis, change: &str, members: &str) {
+    let run_id = node.info("run_id").await.unwrap();
+    let vote = format!("{change} {run_id}");
+    let fields = ["change", change, "vote", &vote, "members", members];
+    node.command::<()>(&[&["HSET", "fenced:node"], &fields[..]].concat()).await.unwrap();
+}
+
+/// Two changes were proposed for one epoch. A majority had accepted the first, but not at the same
+/// time, and the other is decided.
+#[tokio::test]
+async fn client_leaves_a_change_for_the_decided_one_of_the_same_number() {
+    let nodes = nodes(5, 3).await;
+    for member in [1, 2] {
+        accept_half(&nodes, member, &[3, 1, 2]).await;
+    }
+    let locks = client(&nodes, &[3, 1, 2]);
+    assert_eq!(token(&locks).await, Ok(HIGH + 1));
+    let address = |node: usize| nodes.nodes()[node].socket().display().to_string();
+    let members = [4, 1, 2].map(address).join("\n");
+    for member in [1, 2] {
+        accept(&nodes.nodes()[member], "decided", &members).await;
+    }
+    assert_eq!(token(&locks).await, Ok(HIGH + 2));
 }
 
 /// An error such as that of a wrong ttl is no sign of a change.
@@ -184,6 +201,44 @@ async fn acquire_does_not_wait_for_a_new_connection_to_a_node_that_is_behind() {
     }
     took.sort_unstable();
     assert!(took[took.len() / 2] < Duration::from_millis(50), "{took:?}");
+}
+
+/// Each record arrives late.
+#[derive(Debug)]
+struct SlowRecord;
+
+impl Rule for SlowRecord {
+    fn on_request(&mut self, request: &[u8]) -> Verdict {
+        match String::from_utf8_lossy(request).contains("HGETALL") {
+            true => Verdict::DelayReply(Duration::from_millis(300)),
+            false => Verdict::Pass,
+        }
+    }
+}
+
+/// A search takes longer than each of them waits.
+#[tokio::test]
+async fn callers_that_stop_waiting_follow_a_change_in_the_end() {
+    let nodes = RedlockNodes::start(&[NodeKind::FORGETFUL; 4]).await.unwrap();
+    let mut proxies = Vec::new();
+    for node in &nodes.nodes()[..3] {
+        proxies.push(Proxy::start(node.socket()).await.unwrap());
+    }
+    let members: Vec<_> = proxies.iter().map(|proxy| proxy.url("redis")).collect();
+    let mut operator = Operator::new(&members).unwrap();
+    operator.start_cluster(ttl(TTL)).await.unwrap();
+    let redlock = Redlock::open(&members).unwrap();
+    assert!(try_once(&redlock, "before").await);
+    operator.change_members(&urls(&nodes, &[3]), &members[..1]).await.unwrap();
+    until_admitted(&operator, 1).await;
+    for proxy in &proxies {
+        proxy.add(SlowRecord);
+    }
+    let impatient = async || {
+        let tried = timeout(Duration::from_millis(150), try_once(&redlock, "r")).await;
+        Ok(tried == Ok(true))
+    };
+    until_async(Duration::from_secs(10), impatient).await.unwrap();
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use lock_client::redlock::operator::{Admission, State, WatchEvent};
 use testbed::RedlockNodes;
 use tokio::time::timeout;
 
-use super::{PATIENCE, client, decide, nodes, operator, token, until_admitted};
+use super::{MAX_TTL, PATIENCE, client, decide, nodes, operator, token, until_admitted};
 
 /// Has one member accept a change in a ballot, as an operator leaves it that ends in the middle.
 pub(super) async fn accept_half(nodes: &RedlockNodes, member: usize, new: &[usize]) {
@@ -13,7 +13,7 @@ pub(super) async fn accept_half(nodes: &RedlockNodes, member: usize, new: &[usiz
     let known: Vec<String> = node.command(&fields).await.unwrap();
     let [change, members, run_id] = &known[..] else { panic!("{known:?}") };
     let address = |&node: &usize| nodes.nodes()[node].socket().display().to_string();
-    let new = new.iter().map(address).collect::<Vec<_>>().join("\n");
+    let new: Vec<_> = new.iter().map(address).collect();
     // Below the ballot of every other operator.
     let ballot = &format!("{:015}{:039}", 1, 0);
     let accepted = [
@@ -23,13 +23,16 @@ pub(super) async fn accept_half(nodes: &RedlockNodes, member: usize, new: &[usiz
         ["ballot", ballot],
         ["epoch", "2"],
         ["change", "half-done"],
-        ["vote", &format!("half-done {run_id}")],
-        ["members", &new],
+        ["members", &new.join("\n")],
     ];
-    node.command::<()>(&[&["HSET", "fenced:node"], accepted.as_flattened()].concat())
-        .await
-        .unwrap();
-    node.command::<()>(&["HDEL", "fenced:node", "decided"]).await.unwrap();
+    let vote = format!("half-done {run_id}");
+    let (vote, gone) = match new.contains(&address(&member)) {
+        true => (&["vote", &vote][..], &["decided"][..]),
+        false => (&[][..], &["decided", "vote"][..]),
+    };
+    let set = [&["HSET", "fenced:node"], accepted.as_flattened(), vote].concat();
+    node.command::<()>(&set).await.unwrap();
+    node.command::<()>(&[&["HDEL", "fenced:node"], gone].concat()).await.unwrap();
 }
 
 #[tokio::test]
@@ -118,18 +121,23 @@ async fn request_for_an_admission_finishes_a_change_that_is_half_done() {
     assert_eq!((views.cluster.epoch, views.cluster.voting), (Some(2), 4));
 }
 
+/// Has some nodes promise nothing.
+async fn forbid_scripts(nodes: &RedlockNodes, which: &[usize]) {
+    for &node in which {
+        let forbid = ["ACL", "SETUSER", "default", "-eval", "-evalsha"];
+        nodes.nodes()[node].command::<()>(&forbid).await.unwrap();
+    }
+}
+
 /// Enough members vote, so that no counter is lost.
 #[tokio::test]
 async fn half_done_change_that_cannot_be_finished_is_no_reason_to_delete_counters() {
     let nodes = without_an_epoch().await;
-    // These promise nothing.
-    for node in [2, 4] {
-        let forbid = ["ACL", "SETUSER", "default", "-eval", "-evalsha"];
-        nodes.nodes()[node].command::<()>(&forbid).await.unwrap();
-    }
+    forbid_scripts(&nodes, &[2, 4]).await;
     let operator = operator(&nodes, &[0, 1, 2, 3, 4]);
-    let requested = operator.request_admission(&nodes.nodes()[3].url()).await;
-    let requested = requested.unwrap_err().to_string();
+    let [voting, restarted] = [2, 3].map(|node| nodes.nodes()[node].url());
+    let requested = operator.request_admission(&restarted).await.unwrap_err().to_string();
+    let voting = operator.request_admission(&voting).await.unwrap_err().to_string();
     let mut watcher = operator.watch();
     let watched = async {
         loop {
@@ -141,11 +149,52 @@ async fn half_done_change_that_cannot_be_finished_is_no_reason_to_delete_counter
         }
     };
     let watched = timeout(PATIENCE, watched).await.unwrap();
-    for error in [requested, watched] {
+    for error in [requested, voting, watched] {
         assert!(error.contains("a change of the members is half done"), "{error}");
         assert!(error.contains("`lock-client node change` again"), "{error}");
         assert!(!error.contains("delete") && !error.contains("()"), "{error}");
     }
+}
+
+/// A watcher that has seen the node wait reports it once, and not each second.
+#[tokio::test]
+async fn reason_why_a_node_is_not_admitted_without_an_epoch_is_reported_once() {
+    let mut nodes = nodes(6, 5).await;
+    nodes.nodes_mut()[3].restart().await.unwrap();
+    let operator = operator(&nodes, &[0, 1, 2, 3, 4]);
+    let mut watcher = operator.watch();
+    let waiting = watcher.next().await.unwrap();
+    assert!(matches!(waiting, WatchEvent::Waiting { .. }), "{waiting:?}");
+    for member in [0, 1] {
+        accept_half(&nodes, member, &[0, 1, 2, 3, 5]).await;
+    }
+    forbid_scripts(&nodes, &[2, 4]).await;
+    let reported = watcher.next().await.unwrap();
+    assert!(matches!(reported, WatchEvent::NotAdmitted { .. }), "{reported:?}");
+    let again = timeout(MAX_TTL * 3, watcher.next()).await;
+    assert!(again.is_err(), "{again:?}");
+}
+
+/// Node 0 has accepted the change that removes it, and node 2 has lost its data. Neither the old
+/// members nor the new ones can admit anybody.
+#[tokio::test]
+async fn watcher_counts_no_removed_node_as_a_voter() {
+    let mut nodes = nodes(4, 3).await;
+    accept_half(&nodes, 0, &[3, 1, 2]).await;
+    nodes.nodes_mut()[2].restart().await.unwrap();
+    let operator = operator(&nodes, &[0, 1, 2]);
+    let mut watcher = operator.watch();
+    let too_few = async {
+        loop {
+            match watcher.next().await.unwrap() {
+                WatchEvent::TooFewVoters { reason } => return reason,
+                WatchEvent::NotAdmitted { reason, .. } => panic!("{reason}"),
+                _ => {}
+            }
+        }
+    };
+    let reason = timeout(PATIENCE, too_few).await.unwrap();
+    assert!(reason.contains("it is no member any more"), "{reason}");
 }
 
 /// Most members vote in the old epoch, and accept locks without the member that has accepted the change.

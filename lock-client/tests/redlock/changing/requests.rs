@@ -11,7 +11,7 @@ use testbed::{NodeKind, RedlockNodes};
 
 use super::{
     super::cluster::{COUNTER, another_url},
-    HIGH, MAX_TTL, TTL, client, nodes, operator, token, until_admitted,
+    HIGH, MAX_TTL, TTL, change, client, nodes, operator, token, until_admitted,
 };
 use crate::{
     lock_service::{tried, unrenewed},
@@ -61,6 +61,26 @@ async fn node_in_another_database_is_not_added() {
         assert_eq!(both, [true; 2], "{error}");
     }
     assert_eq!(operator.inspect().await.cluster.epoch, Some(1));
+}
+
+/// The old list names a node that votes no more. Nothing is started or completed.
+#[tokio::test]
+async fn start_of_a_cluster_that_names_a_removed_node_is_rejected() {
+    let max_ttl = lock_client::Ttl::new(MAX_TTL).unwrap();
+    let mut nodes = nodes(5, 3).await;
+    let rejected = async |nodes: &RedlockNodes, which: &[usize]| {
+        let error = operator(nodes, which).start_cluster(max_ttl).await.unwrap_err().to_string();
+        assert!(error.contains("and is no member any more"), "{error}");
+    };
+    // It has missed the change that removes it.
+    nodes.nodes_mut()[0].process().pause().await.unwrap();
+    change(&nodes, &[0, 1, 2], &[4], &[0]).await;
+    nodes.nodes_mut()[0].process().resume().unwrap();
+    rejected(&nodes, &[0, 1, 2]).await;
+    change(&nodes, &[4, 1, 2], &[3], &[4]).await;
+    rejected(&nodes, &[4, 1, 2]).await;
+    let again = operator(&nodes, &[3, 1, 2]).start_cluster(max_ttl).await.unwrap();
+    assert_eq!((again.voting, again.epoch), (3, Some(3)));
 }
 
 /// The control: a server with a record in two databases votes twice.

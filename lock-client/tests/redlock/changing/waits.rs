@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use lock_client::redlock::operator::{Admission, OperatorError, PendingAdmission, WatchEvent};
+use testbed::Redis;
 use tokio::time::timeout;
 
-use super::{MAX_TTL, PATIENCE, TTL, client, nodes, operator};
+use super::{MAX_TTL, PATIENCE, TTL, client, decide, nodes, operator};
 use crate::{lock_service::unrenewed, names::name};
 
 async fn request<'a>(
@@ -56,6 +57,57 @@ async fn node_whose_mark_is_put_back_votes_before_its_earlier_locks_have_expired
     node.command::<()>(&["HSET", "fenced:node", "mark", &mark]).await.unwrap();
     second.finish().await.unwrap();
     assert!(lease.token().is_ok(), "it votes while a lock is held that it has forgotten");
+}
+
+/// Marks a node's process, as an operator does that has read this vote in its record.
+async fn mark(node: &Redis, vote: &str) -> Option<String> {
+    let script = concat!(
+        include_str!("../../../src/redlock/run_id.lua"),
+        include_str!("../../../src/redlock/operator/mark.lua"),
+    );
+    let run_id = node.info("run_id").await.unwrap();
+    node.command(&["EVAL", script, "1", "fenced:node", &run_id, "random", vote]).await.unwrap()
+}
+
+/// Another operator may admit it after the first has seen it without a vote.
+#[tokio::test]
+async fn process_that_votes_by_now_gets_no_mark() {
+    let nodes = nodes(3, 3).await;
+    let node = &nodes.nodes()[0];
+    let vote: String = node.command(&["HGET", "fenced:node", "vote"]).await.unwrap();
+    assert_eq!(mark(node, "").await, None);
+    assert!(!node.command::<bool>(&["HEXISTS", "fenced:node", "mark"]).await.unwrap());
+    // It has missed a change, and still has the vote of the epoch before.
+    assert!(mark(node, &vote).await.is_some());
+}
+
+/// It votes from then on. So it waits again if it loses its vote, or misses another change.
+#[tokio::test]
+async fn member_that_accepts_a_change_loses_its_mark() {
+    let nodes = nodes(4, 3).await;
+    let node = &nodes.nodes()[0];
+    node.command::<()>(&["HSET", "fenced:node", "mark", "mark"]).await.unwrap();
+    decide(&mut operator(&nodes, &[0, 1, 2]), &nodes, [&[3], &[1]]).await.unwrap();
+    let fields = ["HMGET", "fenced:node", "epoch", "mark"];
+    let known: Vec<Option<String>> = node.command(&fields).await.unwrap();
+    assert_eq!(known, [Some("2".to_owned()), None]);
+}
+
+/// It answers all the time, and only its user may run no script.
+#[tokio::test]
+async fn node_that_cannot_be_marked_is_not_reported_as_silent() {
+    let mut nodes = nodes(3, 3).await;
+    nodes.nodes_mut()[0].restart().await.unwrap();
+    let node = &nodes.nodes()[0];
+    node.command::<()>(&["ACL", "SETUSER", "default", "-eval"]).await.unwrap();
+    let operator = operator(&nodes, &[0, 1, 2]);
+    let mut watcher = operator.watch();
+    let left_alone = watcher.next().await.unwrap();
+    let WatchEvent::LeftAlone { reason, .. } = left_alone else { panic!("{left_alone:?}") };
+    assert!(reason.contains("no permissions"), "{reason}");
+    node.command::<()>(&["ACL", "SETUSER", "default", "+eval"]).await.unwrap();
+    let next = timeout(PATIENCE, watcher.next()).await.unwrap().unwrap();
+    assert!(matches!(next, WatchEvent::Waiting { .. }), "{next:?}");
 }
 
 /// A record would make clients that name the server alone take it for a node.

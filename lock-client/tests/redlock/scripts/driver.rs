@@ -97,11 +97,14 @@ fn input(case: &Case) -> Value {
         Step::Seal => vec![number(0), number(1), number(2)],
         Step::Raise => vec![number(0), number(1), start],
         Step::Renew => vec![number(0), ttl],
-        Step::Release => vec![number(0), "freed".to_owned()],
+        Step::Release => {
+            let granted = format!("{} a", case.numbers[0].saturating_sub(1));
+            vec![granted, "a".to_owned(), number(0), "freed".to_owned()]
+        }
     };
     let (keys, voter): (_, &[&str]) = match case.step {
         Step::Renew => (vec![lock, node], &["c p", "a"]),
-        Step::Release => (vec![lock, counter], &["a"]),
+        Step::Release => (vec![lock, counter], &[]),
         _ => (vec![lock, counter, node], &["c p", "a"]),
     };
     let voter = voter.iter().map(|part| (*part).to_owned());
@@ -151,15 +154,20 @@ fn outcome(case: &Case, output: &Value) -> Outcome {
 /// The value of a lock in Redis.
 fn value(lock: Lock) -> String {
     let holder = if lock.holder == Holder(0) { "a" } else { "b" };
-    format!("{} {} {holder} {}", lock.token, lock.grant, lock.floor)
+    if [lock.token, lock.grant] == [lock.floor + 1; 2] {
+        format!("{} {holder}", lock.floor)
+    } else {
+        format!("{} {holder} {} {}", lock.floor, lock.token, lock.grant)
+    }
 }
 
 fn lock(value: &str) -> Option<Lock> {
-    let [token, grant, holder, floor] = value.split(' ').collect::<Vec<_>>()[..] else {
-        assert!(value.is_empty(), "a lock has four parts: {value}");
-        return None;
+    let number = |part: &str| part.parse::<Token>().unwrap();
+    let (floor, holder, token, grant) = match value.split(' ').collect::<Vec<_>>()[..] {
+        [""] => return None,
+        [floor, holder] => (number(floor), holder, number(floor) + 1, number(floor) + 1),
+        [floor, holder, token, grant] => (number(floor), holder, number(token), number(grant)),
+        _ => panic!("a lock has two or four parts: {value}"),
     };
-    let number = |part: &str| part.parse().unwrap();
-    let holder = Holder(u8::from(holder != "a"));
-    Some(Lock { token: number(token), grant: number(grant), floor: number(floor), holder })
+    Some(Lock { token, grant, floor, holder: Holder(u8::from(holder != "a")) })
 }

@@ -1,0 +1,100 @@
+//! The paths of a lock's nodes.
+
+use std::fmt::Write;
+
+use fence::{Holder, ResourceName};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What is encoded in a path. Neither a slash nor a segment of dots is left, and nothing that
+/// ZooKeeper forbids.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
+
+const PLACE: &str = "holder-";
+
+/// The nodes of one lock.
+#[derive(Clone, Debug)]
+pub(super) struct Nodes {
+    /// The node above those of all locks.
+    root: String,
+    name: String,
+}
+
+impl Nodes {
+    /// Returns the nodes of the lock of this name, below a root.
+    pub(super) fn new(root: &str, name: &ResourceName) -> Self {
+        let name = utf8_percent_encode(name.as_str(), ENCODED).to_string();
+        Self { root: format!("{root}/fenced"), name }
+    }
+
+    /// The nodes above those of the lock, which persist.
+    pub(super) fn parents(&self) -> [String; 3] {
+        [self.root.clone(), format!("{}/queues", self.root), format!("{}/offsets", self.root)]
+    }
+
+    /// The container of the owner and of all waiters.
+    pub(super) fn queue(&self) -> String {
+        format!("{}/queues/{}", self.root, self.name)
+    }
+
+    /// The number that is added to the numbers of changes. It outlives the container.
+    pub(super) fn offset(&self) -> String {
+        format!("{}/offsets/{}", self.root, self.name)
+    }
+
+    /// The node of a holder in the queue. A repeated attempt has the same.
+    pub(super) fn place(&self, holder: &Holder) -> String {
+        let holder = utf8_percent_encode(holder.as_str(), ENCODED);
+        format!("{}/{PLACE}{holder}", self.queue())
+    }
+
+    /// The node of an owner that has moved to a longer session. It keeps its grant.
+    pub(super) fn longer_place(&self, holder: &Holder, grant: i64, session: i64) -> String {
+        let mut place = self.place(holder);
+        write!(place, "+{grant}+{session:x}").expect("a text takes all");
+        place
+    }
+
+    /// Returns the holder of a child of the queue, and the grant that it has kept. `None` if the child
+    /// is not one of ours.
+    pub(super) fn parse(child: &str) -> Option<(Holder, Option<i64>)> {
+        let mut parts = child.strip_prefix(PLACE)?.split('+');
+        let holder = percent_encoding::percent_decode_str(parts.next()?).decode_utf8().ok()?;
+        let grant = parts.next().map(str::parse).transpose().ok()?;
+        Some((holder.parse().ok()?, grant))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(name: &str) -> Nodes {
+        Nodes::new("", &name.parse().unwrap())
+    }
+
+    #[test]
+    fn nodes_of_names_differ_and_are_valid_paths() {
+        assert_eq!(nodes("deploy").queue(), "/fenced/queues/deploy");
+        assert_eq!(nodes("a/b").offset(), "/fenced/offsets/a%2Fb");
+        assert_ne!(nodes("a/b").queue(), nodes("a%2Fb").queue());
+        assert_ne!(nodes("a").queue(), nodes("A").queue());
+        assert_eq!(nodes("...").queue(), "/fenced/queues/%2E%2E%2E");
+        assert!(nodes("🐢").queue().is_ascii());
+        assert_eq!(Nodes::new("/apps", &"a".parse().unwrap()).queue(), "/apps/fenced/queues/a");
+    }
+
+    #[test]
+    fn holder_and_grant_are_found_in_a_place() {
+        let nodes = nodes("a/b");
+        for holder in [Holder::random(), "a+b/c.d%".parse().unwrap(), Holder::EMPTY] {
+            let place = nodes.place(&holder);
+            let child = place.strip_prefix(&format!("{}/", nodes.queue())).unwrap();
+            assert_eq!(Nodes::parse(child), Some((holder.clone(), None)));
+            let longer = nodes.longer_place(&holder, 33, -1);
+            let child = longer.strip_prefix(&format!("{}/", nodes.queue())).unwrap();
+            assert_eq!(Nodes::parse(child), Some((holder, Some(33))));
+        }
+        assert_eq!(Nodes::parse("lock-0000000001"), None);
+        assert_eq!(Nodes::parse("holder-me+x"), None);
+    }
+}

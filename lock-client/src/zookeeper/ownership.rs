@@ -1,0 +1,143 @@
+//! What an owner does: it renews, reissues and releases.
+
+use fence::{Holder, ResourceName, Token};
+
+use super::{
+    client::{Claim, ZooKeeper},
+    connection::Connection,
+    failure::Failure,
+    messages::{Kind, Request},
+    session::Session,
+    view::{Place, View, token},
+};
+use crate::{
+    backend::{BackendError, Ownership},
+    ttl::Ttl,
+};
+
+impl ZooKeeper {
+    /// Renews an ownership: goes on with its session, and only then checks whose the lock is.
+    pub(super) async fn keep(
+        &self,
+        name: &ResourceName,
+        ownership: &Ownership,
+        ttl: Ttl,
+    ) -> Result<Option<Token>, BackendError> {
+        let (nodes, holder) = (self.nodes(name), &ownership.holder);
+        let grant = ownership.grant.as_i64();
+        let mut remembered = self.claim(name, holder);
+        let connection = loop {
+            // 1. Find the session. If another client has acquired the lock, or has moved it to a longer
+            // session, the owner's node shows it.
+            let is_remembered = remembered.is_some();
+            let claim = match remembered.take() {
+                Some(claim) => claim,
+                None => match self.look(&nodes).await?.owner_if(holder, grant) {
+                    Some(owner) => Claim::from(owner),
+                    None => return Ok(None),
+                },
+            };
+            // 2. Set its full time.
+            match self.revive(&claim).await {
+                Ok(connection) => {
+                    self.set_claim(name, holder, claim);
+                    break connection;
+                }
+                Err(Failure::Expired | Failure::NoNode) if is_remembered => {}
+                // The node is about to go.
+                Err(Failure::Expired) => return Ok(None),
+                Err(failure) => return Err(failure.into()),
+            }
+        };
+        // 3. Only the oldest place is the owner's, also after ZooKeeper was restored.
+        let view = View::read(&connection, &nodes).await?;
+        let Some(owner) = view.owner_if(holder, grant) else { return Ok(None) };
+        if owner.session.timeout_ms < ttl.as_millis() {
+            self.move_to_longer_session(name, &connection, owner, ttl).await?;
+        }
+        view.token(owner).map(Some)
+    }
+
+    /// Goes on with a session, and checks that its node exists.
+    pub(super) async fn revive(&self, claim: &Claim) -> Result<Connection, Failure> {
+        let connection = self.ensemble.resume(&claim.session).await?;
+        // It changes nothing, but goes through a quorum. So the leader that has set the session's full
+        // time was still the leader. A leader that is elected later gives it its full time again.
+        connection.transact(&[Request::check(&claim.path)]).await?;
+        Ok(connection)
+    }
+
+    /// Moves an owner to a session that lasts longer, with another node that keeps the grant. A
+    /// session's own time-out never changes: an elected leader would not know of it.
+    pub(super) async fn move_to_longer_session(
+        &self,
+        name: &ResourceName,
+        connection: &Connection,
+        owner: &Place,
+        ttl: Ttl,
+    ) -> Result<(), BackendError> {
+        let longer = self.ensemble.open_session(ttl).await?;
+        let session = longer.session.clone();
+        let path = self.nodes(name).longer_place(&owner.holder, owner.grant, session.id);
+        let record = session.record();
+        let create = Request::create(&path, &record, Kind::Ephemeral, self.access());
+        longer.transact(&[Request::delete(&owner.path), create]).await?;
+        self.set_claim(name, &owner.holder, Claim { session, path });
+        // It has no node any more. If this fails, it expires.
+        let _ = connection.close_session().await;
+        Ok(())
+    }
+
+    /// Swaps the token for a higher one.
+    pub(super) async fn raise(
+        &self,
+        name: &ResourceName,
+        ownership: &Ownership,
+        above: Token,
+    ) -> Result<Option<Token>, BackendError> {
+        let (nodes, grant) = (self.nodes(name), ownership.grant.as_i64());
+        loop {
+            let seen = self.look(&nodes).await?;
+            let Some(owner) = seen.owner_if(&ownership.holder, grant) else { return Ok(None) };
+            let raised = token(seen.token(owner)?.max(above).as_i64() + 1)?;
+            let (path, offset) = (nodes.offset(), (raised.as_i64() - grant).to_string());
+            let write = match seen.offset_version {
+                Some(version) => Request::set_data_at(&path, &offset, version),
+                None => Request::create(&path, &offset, Kind::Persistent, self.access()),
+            };
+            // The oldest place stays the oldest as long as its node exists.
+            let connection = self.ensemble.reading().await?;
+            match connection.transact(&[Request::check(&owner.path), write]).await {
+                Ok(()) => return Ok(Some(raised)),
+                Err(Failure::NoNode | Failure::NodeExists | Failure::BadVersion) => {}
+                Err(failure) => return Err(failure.into()),
+            }
+        }
+    }
+
+    /// Releases the lock, or leaves the queue.
+    pub(super) async fn leave(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+    ) -> Result<bool, BackendError> {
+        let seen = self.look(&self.nodes(name)).await?;
+        let remembered = self.claim(name, holder).map(|claim| claim.session);
+        let placed = seen.place(holder).map(|place| place.session.clone());
+        let placed = placed.filter(|placed| Some(placed) != remembered.as_ref());
+        // The end of a session deletes its node. An attempt that arrives later fails.
+        for session in remembered.into_iter().chain(placed) {
+            self.end(&session).await?;
+        }
+        self.forget_claim(name, holder);
+        Ok(seen.position(holder) == Some(0))
+    }
+
+    async fn end(&self, session: &Session) -> Result<(), Failure> {
+        match self.ensemble.resume(session).await {
+            Ok(connection) => connection.close_session().await,
+            Err(Failure::Expired) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Locks in ZooKeeper.
+
+mod adopting;
+mod cluster;
+mod connections;
+mod errors;
+mod holding;
+mod lossy_network;
+mod lost_replies;
+mod reissue;
+mod service;
+mod strike;
+mod waiting;

@@ -1,0 +1,121 @@
+//! Errors that no repetition mends say what is wrong, and where.
+
+use fence::Holder;
+use lock_client::{
+    Order,
+    backend::{Backend, BackendError},
+    zookeeper,
+};
+use testbed::ZooKeeper;
+use tokio::{io::AsyncWriteExt, net::TcpListener};
+
+use super::service::{SOON, acquired, attempt, client, release, secs};
+use crate::{lock_service::with_causes, names::name};
+
+async fn error(url: &str) -> BackendError {
+    attempt(&client(url), &Holder::random(), Order::Unordered).await.expect_err("it is refused")
+}
+
+/// Returns the reason of a rejection.
+async fn rejected(url: &str) -> String {
+    match error(url).await {
+        BackendError::Rejected(reason) => reason.to_string(),
+        other => panic!("{}", with_causes(&other)),
+    }
+}
+
+#[tokio::test]
+async fn nodes_of_a_user_are_no_other_users() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let address = zookeeper.address(0);
+    let url = |user: &str| format!("zookeeper://{user}{address}");
+    let locks = client(&url("locker:p%40ss@"));
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let reissued = locks.reissue(&name("r"), &lock.ownership, lock.token).await.unwrap();
+    for user in ["locker:wrong@", "guest:p%40ss@", ""] {
+        let expected = format!("{address}: no permission: the nodes belong to another user");
+        assert_eq!(rejected(&url(user)).await, expected, "{user}");
+        let other = client(&url(user));
+        for answer in [
+            other.renew(&name("r"), &lock.ownership, secs(60)).await.map(drop),
+            other.reissue(&name("r"), &lock.ownership, lock.token).await.map(drop),
+            other.release(&name("r"), &lock.ownership.holder, None).await.map(drop),
+            other.status(&name("r")).await.map(drop),
+        ] {
+            assert!(matches!(answer, Err(BackendError::Rejected(_))), "{user}: {answer:?}");
+        }
+    }
+    let again = client(&url("locker:p%40ss@"));
+    let renewed = again.renew(&name("r"), &lock.ownership, secs(60)).await;
+    assert_eq!(renewed.unwrap(), reissued);
+    let waiter = Holder::random();
+    let wakeups = again.subscribe(&name("r"), &waiter, Order::Unordered).await.unwrap();
+    let debug = format!("{locks:?} {}", locks.address());
+    assert!(!debug.contains("p@ss") && !debug.contains("p%40ss"), "{debug}");
+    assert!(release(&locks, &lock).await);
+    tokio::time::timeout(SOON, wakeups.next()).await.expect("the waiter is notified");
+}
+
+#[tokio::test]
+async fn root_must_exist_and_separates_locks() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let below = format!("{}/apps/a", zookeeper.url());
+    let expected =
+        format!("ZooKeeper {}/apps/a: the node /apps/a does not exist", zookeeper.address(0));
+    assert_eq!(rejected(&below).await, expected);
+    zookeeper.cli(&["create", "/apps"]).await.unwrap();
+    zookeeper.cli(&["create", "/apps/a"]).await.unwrap();
+    let (inside, outside) = (client(&below), client(&zookeeper.url()));
+    let lock = acquired(&inside, &name("r"), secs(60)).await;
+    acquired(&outside, &name("r"), secs(60)).await;
+    let nodes = zookeeper.cli(&["ls", "-R", "/apps"]).await.unwrap();
+    assert!(nodes.contains("/apps/a/fenced/queues/r/holder-"), "{nodes}");
+    let waiter = Holder::random();
+    let wakeups = inside.subscribe(&name("r"), &waiter, Order::Unordered).await.unwrap();
+    assert!(release(&inside, &lock).await);
+    tokio::time::timeout(SOON, wakeups.next()).await.expect("the waiter is notified");
+}
+
+#[tokio::test]
+async fn zookeeper_that_is_down_is_unavailable() {
+    let mut zookeeper = ZooKeeper::start().await.unwrap();
+    zookeeper.process(0).kill().unwrap();
+    let text = with_causes(&error(&zookeeper.url()).await);
+    let expected = format!("no answer from the lock service: {}: ", zookeeper.address(0));
+    assert!(text.starts_with(&expected) && text.contains("refused"), "{text}");
+    assert!(zookeeper::ZooKeeper::open("http://n1").is_err());
+}
+
+/// Servers of other kinds answer with something else, or not at all.
+#[tokio::test]
+async fn server_that_is_no_zookeeper_is_unavailable() {
+    for answer in [&b"-ERR unknown command\r\n"[..], &[0, 0, 0, 2, 1, 1], &[0xff; 64], &[]] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                // The client may have left.
+                let _ = stream.write_all(answer).await;
+            }
+        });
+        let error = error(&format!("zookeeper://{address}")).await;
+        let text = with_causes(&error);
+        assert!(matches!(error, BackendError::Unavailable(_)), "{text}");
+        server.abort();
+    }
+}
+
+/// Other nodes in the queue are nobody's places.
+#[tokio::test]
+async fn foreign_nodes_in_the_queue_are_left_alone() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    zookeeper.cli(&["create", "/fenced/queues/r/lock-0000000000", "x"]).await.unwrap();
+    assert!(release(&locks, &lock).await);
+    let next = acquired(&locks, &name("r"), secs(60)).await;
+    assert!(release(&locks, &next).await);
+    zookeeper.cli(&["create", "/fenced/queues/r/holder-me", "x"]).await.unwrap();
+    let reason = rejected(&zookeeper.url()).await;
+    assert!(reason.contains("holds nothing of ours"), "{reason}");
+}

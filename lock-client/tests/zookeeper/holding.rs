@@ -1,0 +1,268 @@
+//! Tokens, and the locks that they belong to.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use fence::Holder;
+use futures_util::future::join_all;
+use lock_client::{
+    Locks, Moment, Order, Terms, Ttl,
+    backend::{Backend, BackendError, Ownership},
+};
+use testbed::ZooKeeper;
+
+use super::service::{acquired, attempt, busy, client, held, release, secs, until_free};
+use crate::names::name;
+
+#[tokio::test]
+async fn token_grows_over_release_expiry_and_restart() {
+    let mut zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let mut tokens = Vec::new();
+    let released = acquired(&locks, &name("r"), secs(60)).await;
+    assert!(release(&locks, &released).await);
+    let expired = acquired(&locks, &name("r"), secs(1)).await;
+    until_free(&locks).await;
+    let kept = acquired(&locks, &name("r"), secs(60)).await;
+    zookeeper.restart().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let renewed = locks.renew(&name("r"), &kept.ownership, secs(60)).await.unwrap();
+    assert_eq!(renewed, Some(kept.token), "a restart keeps the lock");
+    assert!(release(&locks, &kept).await);
+    let last = acquired(&locks, &name("r"), secs(60)).await;
+    tokens.extend([released.token, expired.token, kept.token, last.token]);
+    assert!(tokens.is_sorted_by(|before, after| before < after), "{tokens:?}");
+    assert_eq!(last.ownership.grant, last.token);
+}
+
+#[tokio::test]
+async fn repeated_attempt_of_the_holder_returns_the_same_grant_and_sets_the_full_ttl() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let (locks, holder) = (client(&zookeeper.url()), Holder::random());
+    let first = held(locks.try_acquire(&name("r"), &holder, secs(10), Order::Unordered).await);
+    for (ttl, order) in [(10, Order::Unordered), (60, Order::Unordered), (60, Order::Fair)] {
+        let again = held(locks.try_acquire(&name("r"), &holder, secs(ttl), order).await);
+        assert_eq!((again.token, &again.ownership), (first.token, &first.ownership));
+        assert!(again.asked > first.asked);
+        let held = locks.status(&name("r")).await.unwrap().held.unwrap();
+        assert!(held.remaining.unwrap() >= Duration::from_secs(ttl), "{held:?}");
+    }
+    let sessions = zookeeper.sessions(0).await.unwrap();
+    assert_eq!(sessions.len(), 2, "the owner's, and the client's: {sessions:?}");
+    assert!(release(&locks, &first).await);
+    assert_eq!(zookeeper.sessions(0).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn expired_lock_is_not_renewed() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let expired = acquired(&locks, &name("r"), secs(1)).await;
+    until_free(&locks).await;
+    let renewal = async || locks.renew(&name("r"), &expired.ownership, secs(60)).await;
+    assert_eq!(renewal().await.unwrap(), None);
+    let next = acquired(&locks, &name("r"), secs(60)).await;
+    assert_eq!(renewal().await.unwrap(), None);
+    let reissued = locks.reissue(&name("r"), &expired.ownership, next.token).await;
+    assert_eq!(reissued.unwrap(), None);
+    assert!(!release(&locks, &expired).await);
+    let renewed = locks.renew(&name("r"), &next.ownership, secs(60)).await;
+    assert_eq!(renewed.unwrap(), Some(next.token), "the control");
+}
+
+/// Renewals keep a lock past its first ttl, and no longer.
+#[tokio::test]
+async fn lock_lasts_as_long_as_it_is_renewed() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(2)).await;
+    let mut renewed = Moment::now();
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        renewed = Moment::now();
+        let token = locks.renew(&name("r"), &lock.ownership, secs(2)).await.unwrap();
+        assert_eq!(token, Some(lock.token));
+    }
+    until_free(&locks).await;
+    assert!(renewed.elapsed() >= Duration::from_secs(2), "{:?}", renewed.elapsed());
+}
+
+#[tokio::test]
+async fn renewal_for_another_ttl_keeps_the_lock_at_least_so_long() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(5)).await;
+    let waiter = Holder::random();
+    busy(attempt(&locks, &waiter, Order::Fair).await);
+    for (millis, at_least) in [(60_000, 60), (300, 60), (5_000, 60), (90_000, 90)] {
+        let ttl = Ttl::new(Duration::from_millis(millis)).unwrap();
+        let renewed = locks.renew(&name("r"), &lock.ownership, ttl).await.unwrap();
+        assert_eq!(renewed, Some(lock.token));
+        let held = locks.status(&name("r")).await.unwrap().held.unwrap();
+        assert_eq!(held.ownership, lock.ownership);
+        assert!(held.remaining.unwrap() >= Duration::from_secs(at_least), "{millis}: {held:?}");
+        // A lock that moves to another session is not free for a moment.
+        assert_eq!(busy(attempt(&locks, &waiter, Order::Fair).await).ahead, Some(0));
+    }
+    let sessions = zookeeper.sessions(0).await.unwrap();
+    assert_eq!(sessions.len(), 3, "owner, waiter, and client: {sessions:?}");
+    assert!(release(&locks, &lock).await);
+    let next = held(attempt(&locks, &waiter, Order::Fair).await);
+    assert!(next.token > lock.token);
+}
+
+/// A waiter may list the queue before a move, and read its nodes after it. Without a second look, the
+/// owner's place would be missing, and the waiter's the oldest.
+#[tokio::test]
+async fn lock_that_moves_to_longer_sessions_is_never_free() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let has_ended = AtomicBool::new(false);
+    let moving = async {
+        for millis in 60_001..60_201 {
+            let ttl = Ttl::new(Duration::from_millis(millis)).unwrap();
+            let renewed = locks.renew(&name("r"), &lock.ownership, ttl).await.unwrap();
+            assert_eq!(renewed, Some(lock.token));
+        }
+        has_ended.store(true, Ordering::SeqCst);
+    };
+    let waiting = join_all((0..4).map(async |_| {
+        let (locks, waiter) = (client(&zookeeper.url()), Holder::random());
+        while !has_ended.load(Ordering::SeqCst) {
+            busy(attempt(&locks, &waiter, Order::Fair).await);
+            assert!(locks.status(&name("r")).await.unwrap().held.unwrap().token == lock.token);
+        }
+    }));
+    tokio::join!(moving, waiting);
+}
+
+#[tokio::test]
+async fn ttl_that_zookeeper_does_not_have_is_invalid() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let (locks, address) = (client(&zookeeper.url()), zookeeper.address(0));
+    for (millis, reason) in [
+        (999, "too short; the shortest session of this ZooKeeper lasts 1000 ms"),
+        (600_001, "too long; the longest session of this ZooKeeper lasts 600000 ms"),
+    ] {
+        let ttl = Ttl::new(Duration::from_millis(millis)).unwrap();
+        let expected = format!("ZooKeeper {address}: a ttl of {millis} ms is {reason}");
+        for order in [Order::Unordered, Order::Fair] {
+            match locks.try_acquire(&name("r"), &Holder::random(), ttl, order).await {
+                Err(BackendError::Invalid(reason)) => assert_eq!(reason.to_string(), expected),
+                other => panic!("{other:?}"),
+            }
+        }
+        let sessions = zookeeper.sessions(0).await.unwrap();
+        assert_eq!(sessions.len(), 1, "the client's: {sessions:?}");
+    }
+    for millis in [1_000, 1_001, 600_000] {
+        let ttl = Ttl::new(Duration::from_millis(millis)).unwrap();
+        let lock = acquired(&locks, &name("r"), ttl).await;
+        assert!(release(&locks, &lock).await);
+    }
+}
+
+#[tokio::test]
+async fn only_the_holder_releases() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let other = Holder::random();
+    busy(attempt(&locks, &other, Order::Unordered).await);
+    assert!(!locks.release(&name("r"), &other, None).await.unwrap());
+    // With a grant that is right, and a holder that is not.
+    let foreign = Ownership { holder: other, grant: lock.ownership.grant };
+    assert_eq!(locks.renew(&name("r"), &foreign, secs(60)).await.unwrap(), None);
+    let reissued = locks.reissue(&name("r"), &foreign, lock.token).await.unwrap();
+    assert_eq!(reissued, None);
+    // With a holder that is right, and a grant that is not.
+    let earlier = Ownership { grant: "1".parse().unwrap(), ..lock.ownership.clone() };
+    assert_eq!(locks.renew(&name("r"), &earlier, secs(60)).await.unwrap(), None);
+    assert!(release(&locks, &lock).await);
+    assert!(!release(&locks, &lock).await, "it is free");
+}
+
+#[tokio::test]
+async fn names_differ_byte_for_byte() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let longest = "x".repeat(512);
+    let nearly = format!("{}y", "x".repeat(511));
+    let wide = "\u{10ffff}".repeat(128);
+    // Some have characters that a path in ZooKeeper can't hold.
+    let names = [
+        "a",
+        "A",
+        "a/b",
+        "a%2Fb",
+        "a%2fb",
+        "a%b",
+        "a.b",
+        "a+b",
+        "a/holder-x",
+        "zookeeper",
+        "queues",
+        "ä",
+        "a\u{308}",
+        "ß",
+        "ss",
+        " a",
+        "a ",
+        "...",
+        "\u{e000}",
+        "\u{ffff}",
+        "\u{fff0}",
+        "🐢",
+        &longest,
+        &nearly,
+        &wide,
+    ];
+    let names = names.map(name);
+    let mut kept = Vec::new();
+    for name in &names {
+        let lock = acquired(&locks, name, secs(60)).await;
+        let other = Holder::random();
+        busy(locks.try_acquire(name, &other, secs(60), Order::Unordered).await);
+        let reissued = locks.reissue(name, &lock.ownership, lock.token).await.unwrap();
+        kept.push((name, lock, reissued.unwrap()));
+    }
+    for (name, lock, token) in kept {
+        let status = locks.status(name).await.unwrap();
+        let held = status.held.unwrap();
+        assert_eq!((held.ownership, held.token), (lock.ownership.clone(), token), "{name:?}");
+        assert_eq!(status.queued, 0, "{name:?}");
+        let holder = &lock.ownership.holder;
+        assert!(locks.release(name, holder, Some(token)).await.unwrap(), "{name:?}");
+    }
+}
+
+/// The last renewal is for the rest of the time, which is too short for a session.
+#[tokio::test]
+async fn lease_ends_with_its_max_hold_and_no_earlier() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = Locks::new(client(&zookeeper.url()));
+    let max_hold = Duration::from_millis(2_500);
+    let begun = Moment::now();
+    let terms = Terms::new(secs(2)).max_hold(max_hold);
+    let lease = locks.acquire(&name("r"), terms).await.unwrap();
+    lease.lost().await;
+    let lasted = begun.elapsed();
+    // The deadline leaves out the drift.
+    assert!(lasted > Duration::from_millis(2_300) && lasted < 2 * max_hold, "{lasted:?}");
+}
+
+/// With an order by names instead, a later holder whose name is lower would own the lock too.
+#[tokio::test]
+async fn order_of_the_queue_is_not_that_of_the_holders() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let owner = held(attempt(&locks, &"z".parse().unwrap(), Order::Unordered).await);
+    for (number, holder) in (0..).zip(["m", "a", "y", "0"]) {
+        let holder = holder.parse().unwrap();
+        assert_eq!(busy(attempt(&locks, &holder, Order::Fair).await).ahead, Some(number));
+    }
+    assert!(release(&locks, &owner).await);
+}

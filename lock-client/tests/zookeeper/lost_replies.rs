@@ -1,0 +1,123 @@
+//! Requests whose replies are lost, and requests that arrive late.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use fence::Holder;
+use lock_client::{
+    Order,
+    backend::{Backend, BackendError},
+};
+use testbed::{Proxy, ZooKeeper, proxy::Verdict, wait::until_async};
+use tokio::time::sleep;
+
+use super::{
+    service::{SOON, acquired, attempt, client, held, release, secs, until_free},
+    strike::{CLOSE_SESSION, CONNECT, CREATE, GET_CHILDREN, MULTI, SYNC, strike},
+};
+use crate::names::name;
+
+/// A ZooKeeper behind a proxy, and a client that connects through it and has connected already. The
+/// container of the lock exists. A node that is nobody's keeps it from being deleted, so that an attempt
+/// makes one node only.
+async fn behind_a_proxy() -> (ZooKeeper, Proxy, lock_client::zookeeper::ZooKeeper) {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let direct = client(&zookeeper.url());
+    let lock = acquired(&direct, &name("r"), secs(60)).await;
+    zookeeper.cli(&["create", "/fenced/queues/r/nobody"]).await.unwrap();
+    assert!(release(&direct, &lock).await);
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let locks = client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(1));
+    locks.status(&name("r")).await.unwrap();
+    (zookeeper, proxy, locks)
+}
+
+fn unavailable<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
+    assert!(matches!(answer, Err(BackendError::Unavailable(_))), "{answer:?}");
+}
+
+#[tokio::test]
+async fn attempt_without_an_answer_is_repeated_with_the_same_token() {
+    for order in [Order::Unordered, Order::Fair] {
+        for verdict in [Verdict::Drop, Verdict::DropReply] {
+            for (lost, passing) in [(SYNC, 0), (CONNECT, 0), (CREATE, 0), (GET_CHILDREN, 1)] {
+                let (zookeeper, proxy, locks) = behind_a_proxy().await;
+                let (direct, holder) = (client(&zookeeper.url()), Holder::random());
+                let has_struck = strike(&proxy, lost, passing, verdict);
+                unavailable(attempt(&locks, &holder, order).await);
+                assert!(has_struck.load(Ordering::SeqCst));
+                let before = direct.status(&name("r")).await.unwrap().held;
+                let was_created =
+                    lost == GET_CHILDREN || (lost, verdict) == (CREATE, Verdict::DropReply);
+                assert_eq!(before.is_some(), was_created, "{lost} {verdict:?}");
+                let lock = held(attempt(&locks, &holder, order).await);
+                if let Some(before) = before {
+                    assert_eq!(
+                        (before.token, before.ownership),
+                        (lock.token, lock.ownership.clone())
+                    );
+                }
+                assert_eq!(direct.status(&name("r")).await.unwrap().queued, 0, "no orphan is left");
+                assert!(release(&locks, &lock).await);
+                acquired(&direct, &name("r"), secs(60)).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn renewal_reissue_and_release_without_an_answer_are_repeated() {
+    let (zookeeper, proxy, locks) = behind_a_proxy().await;
+    let direct = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    for (lost, seconds) in [(CONNECT, 60), (MULTI, 60), (GET_CHILDREN, 60), (MULTI, 90)] {
+        // The second transaction of a renewal for longer is the move.
+        let passing = usize::from(seconds == 90);
+        strike(&proxy, lost, passing, Verdict::DropReply);
+        unavailable(locks.renew(&name("r"), &lock.ownership, secs(seconds)).await);
+        let renewed = locks.renew(&name("r"), &lock.ownership, secs(seconds)).await;
+        assert_eq!(renewed.unwrap(), Some(lock.token), "{lost}");
+    }
+    strike(&proxy, MULTI, 0, Verdict::DropReply);
+    unavailable(locks.reissue(&name("r"), &lock.ownership, lock.token).await);
+    let unheard = direct.status(&name("r")).await.unwrap().held.unwrap().token;
+    assert!(unheard > lock.token);
+    let reissued = locks.reissue(&name("r"), &lock.ownership, lock.token).await.unwrap();
+    assert!(reissued > Some(unheard));
+    for lost in [SYNC, CLOSE_SESSION] {
+        strike(&proxy, lost, 0, Verdict::DropReply);
+        unavailable(locks.release(&name("r"), &lock.ownership.holder, reissued).await);
+    }
+    assert!(!locks.release(&name("r"), &lock.ownership.holder, reissued).await.unwrap());
+    until_free(&direct).await;
+    assert!(proxy.has_struck());
+}
+
+/// The request to make the node is held back until its client has given up.
+#[tokio::test]
+async fn attempt_that_arrives_after_its_release_acquires_nothing() {
+    // The control: without a release, it acquires.
+    for releases in [false, true] {
+        let (zookeeper, proxy, locks) = behind_a_proxy().await;
+        let (direct, holder) = (client(&zookeeper.url()), Holder::random());
+        let hold = proxy.hold("/holder-");
+        let (tried, late) = tokio::join!(attempt(&locks, &holder, Order::Unordered), async {
+            let late = hold.caught().await.unwrap();
+            // Longer than the client waits for an answer.
+            sleep(Duration::from_millis(1_500)).await;
+            late
+        });
+        unavailable(tried);
+        if releases {
+            assert!(!locks.release(&name("r"), &holder, None).await.unwrap());
+        }
+        late.deliver();
+        let is_held = async || Ok(direct.status(&name("r")).await?.held.is_some());
+        if releases {
+            // It arrives at once, or never.
+            sleep(Duration::from_millis(500)).await;
+            assert!(!is_held().await.unwrap());
+        } else {
+            until_async(SOON, is_held).await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Tokens that are reissued, also after ZooKeeper was restored or lost its data.
+
+use fence::{Holder, Token};
+use lock_client::{Order, backend::Backend};
+use testbed::{ZooKeeper, wait::until_async};
+
+use super::service::{SOON, acquired, attempt, busy, client, held, release, secs};
+use crate::names::name;
+
+fn above(token: Token, by: u64) -> Token {
+    Token::new(token.as_u64() + by).unwrap()
+}
+
+#[tokio::test]
+async fn reissued_token_is_above_all_that_were_given() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let mut last = lock.token;
+    for at_least in [lock.token, above(lock.token, 1_000), lock.token] {
+        let reissued = locks.reissue(&name("r"), &lock.ownership, at_least).await.unwrap();
+        let reissued = reissued.expect("it is the owner's");
+        assert!(reissued > at_least && reissued > last, "{reissued}, above {at_least} and {last}");
+        last = reissued;
+    }
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap();
+    assert_eq!(renewed, Some(last));
+    let again = held(attempt(&locks, &lock.ownership.holder, Order::Unordered).await);
+    assert_eq!((again.token, again.ownership), (last, lock.ownership.clone()));
+    let status = locks.status(&name("r")).await.unwrap();
+    assert_eq!((status.held.unwrap().token, status.last_token), (last, Some(last.as_u64())));
+    assert!(release(&locks, &lock).await);
+    assert!(acquired(&locks, &name("r"), secs(60)).await.token > last);
+}
+
+#[tokio::test]
+async fn racing_reissues_return_different_tokens() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let (r, own) = (name("r"), &lock.ownership);
+    let reissue = || locks.reissue(&r, own, lock.token);
+    let (a, b, c) = tokio::join!(reissue(), reissue(), reissue());
+    let mut tokens = [a, b, c].map(|token| token.unwrap().expect("it is the owner's"));
+    tokens.sort_unstable();
+    assert!(lock.token < tokens[0] && tokens[0] < tokens[1] && tokens[1] < tokens[2], "{tokens:?}");
+}
+
+/// The owner reissues while a waiter is queued already.
+#[tokio::test]
+async fn waiter_that_queued_before_a_reissue_gets_a_higher_token() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let first = acquired(&locks, &name("r"), secs(60)).await;
+    let waiter = Holder::random();
+    busy(attempt(&locks, &waiter, Order::Fair).await);
+    let at_queueing = locks.status(&name("r")).await.unwrap().last_token.unwrap();
+    let offset_at_queueing = at_queueing - first.ownership.grant.as_u64();
+    let far = above(first.token, 1_000);
+    let reissued = locks.reissue(&name("r"), &first.ownership, far).await.unwrap().unwrap();
+    assert!(release(&locks, &first).await);
+    let next = held(attempt(&locks, &waiter, Order::Fair).await);
+    assert!(next.token > reissued, "{} follows {reissued}", next.token);
+    // The control: the offset that was read at queueing gives a token that the storage refuses.
+    let wrong = next.ownership.grant.as_u64() + offset_at_queueing;
+    assert!(wrong < reissued.as_u64(), "{wrong} would follow {reissued}");
+}
+
+#[tokio::test]
+async fn restored_zookeeper_continues_above_the_fence() {
+    for is_emptied in [false, true] {
+        let mut zookeeper = ZooKeeper::start().await.unwrap();
+        zookeeper.back_up().unwrap();
+        zookeeper.restart().await.unwrap();
+        let locks = client(&zookeeper.url());
+        let mut fence = None;
+        for _ in 0..5 {
+            let lock = acquired(&locks, &name("r"), secs(60)).await;
+            fence = fence.max(Some(lock.token));
+            assert!(release(&locks, &lock).await);
+        }
+        let fence = fence.unwrap();
+        match is_emptied {
+            true => zookeeper.restart_empty().await.unwrap(),
+            false => zookeeper.restore().await.unwrap(),
+        }
+        let locks = client(&zookeeper.url());
+        let restored = acquired(&locks, &name("r"), secs(60)).await;
+        assert!(restored.token <= fence, "the control: changes count again");
+        let reissued = locks.reissue(&name("r"), &restored.ownership, fence).await.unwrap();
+        let reissued = reissued.unwrap();
+        assert!(reissued > fence);
+        assert!(release(&locks, &restored).await);
+        // The offset outlives the container, and the server.
+        zookeeper.restart().await.unwrap();
+        let locks = client(&zookeeper.url());
+        assert!(acquired(&locks, &name("r"), secs(60)).await.token > reissued);
+    }
+}
+
+/// The storage refuses a token that is issued twice, because the holders differ.
+#[tokio::test]
+async fn lock_of_another_at_the_same_change_is_not_released() {
+    let mut zookeeper = ZooKeeper::start().await.unwrap();
+    let url = zookeeper.url();
+    let acquired_first = async || acquired(&client(&url), &name("r"), secs(60)).await;
+    let lost = acquired_first().await;
+    zookeeper.restart_empty().await.unwrap();
+    let next = acquired_first().await;
+    assert_eq!(next.ownership.grant, lost.ownership.grant, "both have the same change");
+    let locks = client(&url);
+    assert!(!release(&locks, &lost).await);
+    assert_eq!(locks.renew(&name("r"), &lost.ownership, secs(60)).await.unwrap(), None);
+    assert_eq!(locks.reissue(&name("r"), &lost.ownership, lost.token).await.unwrap(), None);
+    let held = locks.status(&name("r")).await.unwrap().held.unwrap();
+    assert_eq!((held.token, held.ownership), (next.token, next.ownership.clone()));
+    assert!(release(&locks, &next).await, "the control");
+}
+
+/// The backup was taken when another still held the lock, and the present owner waited.
+#[tokio::test]
+async fn owner_that_a_restore_made_a_waiter_again_does_not_own() {
+    let mut zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let first = acquired(&locks, &name("r"), secs(60)).await;
+    let waiter = Holder::random();
+    busy(attempt(&locks, &waiter, Order::Fair).await);
+    zookeeper.back_up().unwrap();
+    zookeeper.restart().await.unwrap();
+    let locks = client(&zookeeper.url());
+    assert!(release(&locks, &first).await);
+    let second = held(attempt(&locks, &waiter, Order::Fair).await);
+    let renewed = locks.renew(&name("r"), &second.ownership, secs(60)).await;
+    assert_eq!(renewed.unwrap(), Some(second.token), "the control");
+    zookeeper.restore().await.unwrap();
+    let r = name("r");
+    let renewal = || locks.renew(&r, &second.ownership, secs(60));
+    let is_answered = async || Ok(renewal().await.is_ok());
+    until_async(SOON, is_answered).await.unwrap();
+    assert_eq!(renewal().await.unwrap(), None);
+    assert_eq!(locks.reissue(&name("r"), &second.ownership, second.token).await.unwrap(), None);
+    assert_eq!(busy(attempt(&locks, &waiter, Order::Fair).await).ahead, Some(0));
+}

@@ -1,0 +1,71 @@
+//! A rule of the proxy that knows the messages of ZooKeeper.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use testbed::{
+    Proxy,
+    proxy::{Rule, Verdict},
+};
+
+/// The kinds of requests. The first message of a connection looks like a request of kind 0.
+pub(super) const CONNECT: i32 = 0;
+pub(super) const CREATE: i32 = 1;
+pub(super) const GET_CHILDREN: i32 = 8;
+pub(super) const SYNC: i32 = 9;
+pub(super) const MULTI: i32 = 14;
+pub(super) const CLOSE_SESSION: i32 = -11;
+
+/// Strikes the first request of a kind, behind some that pass.
+#[derive(Debug)]
+struct Strike {
+    kind: i32,
+    passing: usize,
+    verdict: Verdict,
+    has_struck: Arc<AtomicBool>,
+}
+
+/// Strikes the first request of a kind, behind some that pass. Returns whether it has.
+pub(super) fn strike(
+    proxy: &Proxy,
+    kind: i32,
+    passing: usize,
+    verdict: Verdict,
+) -> Arc<AtomicBool> {
+    let has_struck = Arc::new(AtomicBool::new(false));
+    proxy.add(Strike { kind, passing, verdict, has_struck: has_struck.clone() });
+    has_struck
+}
+
+impl Rule for Strike {
+    fn on_request(&mut self, request: &[u8]) -> Verdict {
+        if self.has_struck.load(Ordering::SeqCst) || !kinds(request).contains(&self.kind) {
+            return Verdict::Pass;
+        }
+        if self.passing > 0 {
+            self.passing -= 1;
+            return Verdict::Pass;
+        }
+        self.has_struck.store(true, Ordering::SeqCst);
+        self.verdict
+    }
+
+    fn is_pending(&self) -> bool {
+        !self.has_struck.load(Ordering::SeqCst)
+    }
+}
+
+/// Returns the kinds of the requests that were sent at once: each is its length, its number and its
+/// kind.
+fn kinds(mut requests: &[u8]) -> Vec<i32> {
+    let mut kinds = Vec::new();
+    while let Some((length, rest)) = requests.split_first_chunk() {
+        let length = usize::try_from(i32::from_be_bytes(*length)).unwrap();
+        let request = &rest[..length];
+        kinds.push(i32::from_be_bytes(request[4..8].try_into().unwrap()));
+        requests = &rest[length..];
+    }
+    kinds
+}

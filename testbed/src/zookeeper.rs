@@ -1,0 +1,276 @@
+//! A private ZooKeeper, of one member or three.
+
+mod control;
+mod launch;
+
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use anyhow::{bail, ensure};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::{ports::free_ports, process::Process};
+
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How often other ports are tried if another process takes a free one first.
+const PORT_ATTEMPTS: usize = 20;
+
+/// A private ZooKeeper on free ports of 127.0.0.1, with its data in a temporary folder. Its sessions
+/// last from 1 second to 10 minutes, and it deletes empty containers within half a second.
+#[derive(Debug)]
+pub struct ZooKeeper {
+    members: Vec<Member>,
+    folder: TempDir,
+}
+
+/// One member, whose process may have been killed.
+#[derive(Debug)]
+struct Member {
+    process: Process,
+    ports: Ports,
+}
+
+/// The ports of a member.
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    client: u16,
+    peer: u16,
+    election: u16,
+}
+
+/// The outcome of a start.
+enum Answer {
+    Ready,
+    AddressInUse,
+}
+
+impl ZooKeeper {
+    /// Starts one of a single member, and waits until it answers.
+    ///
+    /// # Errors
+    /// If ZooKeeper isn't installed or doesn't start.
+    pub async fn start() -> anyhow::Result<Self> {
+        Self::start_members(1).await
+    }
+
+    /// Starts one of three members, and waits until all answer.
+    ///
+    /// # Errors
+    /// If ZooKeeper isn't installed or doesn't start.
+    pub async fn start_cluster() -> anyhow::Result<Self> {
+        Self::start_members(3).await
+    }
+
+    async fn start_members(count: usize) -> anyhow::Result<Self> {
+        let mut zookeeper = Self { members: Vec::new(), folder: TempDir::with_prefix("fenced-")? };
+        for _ in 0..PORT_ATTEMPTS {
+            zookeeper.clear()?;
+            let ports: Vec<_> = free_ports::<9>()?
+                .chunks_exact(3)
+                .map(|ports| Ports { client: ports[0], peer: ports[1], election: ports[2] })
+                .collect();
+            let ports = &ports[..count];
+            for (number, &own) in ports.iter().enumerate() {
+                let process = zookeeper.launch(number, ports)?;
+                zookeeper.members.push(Member { process, ports: own });
+            }
+            if let Answer::Ready = zookeeper.answer().await? {
+                return Ok(zookeeper);
+            }
+        }
+        bail!("{PORT_ATTEMPTS} times a port was free, and another process took it")
+    }
+
+    /// Returns the URL of all members for `lock-client`.
+    pub fn url(&self) -> String {
+        let addresses: Vec<_> =
+            (0..self.members.len()).map(|number| self.address(number).to_string()).collect();
+        format!("zookeeper://{}", addresses.join(","))
+    }
+
+    /// Returns the address of a member for clients.
+    pub fn address(&self, number: usize) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.members[number].ports.client).into()
+    }
+
+    /// Returns the process of a member.
+    pub fn process(&mut self, number: usize) -> &mut Process {
+        &mut self.members[number].process
+    }
+
+    /// Starts a member that was killed, and does not wait until it answers. Without a quorum, it never
+    /// does.
+    ///
+    /// # Errors
+    /// If it can't be started.
+    pub fn launch_again(&mut self, number: usize) -> anyhow::Result<()> {
+        self.members[number].process = self.launch(number, &self.ports())?;
+        Ok(())
+    }
+
+    /// Kills all members (SIGKILL), and starts them again with what they have on disk.
+    ///
+    /// # Errors
+    /// If one doesn't start.
+    pub async fn restart(&mut self) -> anyhow::Result<()> {
+        self.kill_all()?;
+        self.launch_all().await
+    }
+
+    /// Kills all members, and starts them again without any data.
+    ///
+    /// # Errors
+    /// If one doesn't start.
+    pub async fn restart_empty(&mut self) -> anyhow::Result<()> {
+        self.kill_all()?;
+        self.delete_data()?;
+        self.launch_all().await
+    }
+
+    /// Kills all members, and copies their data into a folder of its own. They start again when they
+    /// are [restored](Self::restore) or [restarted](Self::restart).
+    ///
+    /// # Errors
+    /// If the data can't be copied.
+    pub fn back_up(&mut self) -> anyhow::Result<()> {
+        self.kill_all()?;
+        for number in 0..self.members.len() {
+            copy(&self.data_folder(number), &self.backup_folder(number))?;
+        }
+        Ok(())
+    }
+
+    /// Kills all members, and starts them again with the data of the last backup.
+    ///
+    /// # Errors
+    /// If there is no backup, or a member doesn't start.
+    pub async fn restore(&mut self) -> anyhow::Result<()> {
+        self.kill_all()?;
+        self.delete_data()?;
+        for number in 0..self.members.len() {
+            copy(&self.backup_folder(number), &self.data_folder(number))?;
+        }
+        self.launch_all().await
+    }
+
+    /// Waits until one of these members is the leader, and returns its number.
+    ///
+    /// # Errors
+    /// If none is within a minute.
+    pub async fn leader_among(&self, members: &[usize]) -> anyhow::Result<usize> {
+        let begun = Instant::now();
+        while begun.elapsed() < START_TIMEOUT {
+            for &number in members {
+                if self.mode(number).await.is_some_and(|mode| mode == "leader") {
+                    return Ok(number);
+                }
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        bail!("none of the members {members:?} became the leader")
+    }
+
+    async fn launch_all(&mut self) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            let ports = self.ports();
+            for number in 0..ports.len() {
+                self.members[number].process = self.launch(number, &ports)?;
+            }
+            match self.answer().await? {
+                Answer::Ready => return Ok(()),
+                Answer::AddressInUse => {
+                    ensure!(begun.elapsed() < START_TIMEOUT, "a port of ZooKeeper stayed in use");
+                    self.kill_all()?;
+                }
+            }
+        }
+    }
+
+    fn kill_all(&mut self) -> anyhow::Result<()> {
+        self.members.iter_mut().try_for_each(|member| member.process.kill())
+    }
+
+    /// Ends all members, and deletes their data.
+    fn clear(&mut self) -> anyhow::Result<()> {
+        self.kill_all()?;
+        self.delete_data()?;
+        self.members.clear();
+        Ok(())
+    }
+
+    fn delete_data(&self) -> anyhow::Result<()> {
+        for number in 0..self.members.len() {
+            let data = self.data_folder(number);
+            if data.exists() {
+                fs::remove_dir_all(data)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn answer(&mut self) -> anyhow::Result<Answer> {
+        for number in 0..self.members.len() {
+            if let Answer::AddressInUse = self.answer_of(number).await? {
+                return Ok(Answer::AddressInUse);
+            }
+        }
+        Ok(Answer::Ready)
+    }
+
+    /// Waits until a member serves clients, or has ended because its port was taken.
+    async fn answer_of(&mut self, number: usize) -> anyhow::Result<Answer> {
+        let begun = Instant::now();
+        loop {
+            let process = &mut self.members[number].process;
+            if process.has_ended()? {
+                if process.stderr()?.contains("Address already in use") {
+                    return Ok(Answer::AddressInUse);
+                }
+                bail!(process.account("has ended"));
+            }
+            if self.mode(number).await.is_some() {
+                return Ok(Answer::Ready);
+            }
+            let process = &self.members[number].process;
+            ensure!(begun.elapsed() < START_TIMEOUT, process.account("does not serve clients"));
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    fn ports(&self) -> Vec<Ports> {
+        self.members.iter().map(|member| member.ports).collect()
+    }
+
+    fn data_folder(&self, number: usize) -> PathBuf {
+        self.folder.path().join(format!("{}.data", launch::name(number)))
+    }
+
+    fn backup_folder(&self, number: usize) -> PathBuf {
+        self.folder.path().join(format!("{}.backup", launch::name(number)))
+    }
+}
+
+/// Copies a folder and what is in it, in place of an older copy.
+fn copy(from: &std::path::Path, to: &std::path::Path) -> anyhow::Result<()> {
+    if to.exists() {
+        fs::remove_dir_all(to)?;
+    }
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let copied = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &copied)?;
+        } else {
+            fs::copy(entry.path(), copied)?;
+        }
+    }
+    Ok(())
+}

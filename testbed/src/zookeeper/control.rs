@@ -1,0 +1,80 @@
+//! What a member says of itself, and the program `zkCli`.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+
+use super::{ZooKeeper, launch::java};
+
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl ZooKeeper {
+    /// Returns the mode of a member, such as `leader`; `None` if it does not serve clients.
+    pub(super) async fn mode(&self, number: usize) -> Option<String> {
+        let report = self.report(number, "srvr").await.ok()?;
+        report.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
+    }
+
+    /// Returns how many clients are connected to a member, this question included.
+    ///
+    /// # Errors
+    /// If the member does not answer.
+    pub async fn connections(&self, number: usize) -> anyhow::Result<usize> {
+        let report = self.report(number, "srvr").await?;
+        let count = report.lines().find_map(|line| line.strip_prefix("Connections: "));
+        Ok(count.context("the member does not serve clients")?.parse()?)
+    }
+
+    /// Returns the ids of the sessions that a member knows. Only the leader knows all.
+    ///
+    /// # Errors
+    /// If the member does not answer.
+    pub async fn sessions(&self, number: usize) -> anyhow::Result<Vec<String>> {
+        let report = self.report(number, "dump").await?;
+        let sessions = report.split("ephemeral nodes dump").next().unwrap_or_default();
+        let ids = sessions.split_whitespace().filter(|word| word.starts_with("0x"));
+        Ok(ids.map(str::to_owned).collect())
+    }
+
+    /// Returns the sessions that have ephemeral nodes, and the paths of these nodes, in lines.
+    ///
+    /// # Errors
+    /// If the first member does not answer.
+    pub async fn ephemeral_nodes(&self) -> anyhow::Result<String> {
+        let report = self.report(0, "dump").await?;
+        let nodes = report.split("Sessions with Ephemerals").nth(1).unwrap_or_default();
+        Ok(nodes.split("Connections dump").next().unwrap_or_default().to_owned())
+    }
+
+    /// Asks a member for one of its reports.
+    async fn report(&self, number: usize, what: &str) -> anyhow::Result<String> {
+        let asking = async {
+            let mut stream = TcpStream::connect(self.address(number)).await?;
+            stream.write_all(what.as_bytes()).await?;
+            let mut report = String::new();
+            stream.read_to_string(&mut report).await?;
+            Ok(report)
+        };
+        timeout(ANSWER_TIMEOUT, asking).await?
+    }
+
+    /// Runs a command of ZooKeeper's command line at the first member, and returns what it prints.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn cli(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = java()?;
+        command.args(["org.apache.zookeeper.ZooKeeperMain", "-server"]);
+        command.arg(self.address(0).to_string()).args(arguments);
+        let output = tokio::process::Command::from(command).kill_on_drop(true).output().await?;
+        let [stdout, stderr] = [output.stdout, output.stderr].map(String::from_utf8);
+        let (stdout, stderr) = (stdout?, stderr?);
+        ensure!(output.status.success(), "zkCli failed: {stdout}{stderr}");
+        Ok(stdout)
+    }
+}

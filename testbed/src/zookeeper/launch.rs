@@ -1,0 +1,84 @@
+//! The command line of a member, and its settings.
+
+use std::{fmt::Write, fs, path::PathBuf, process::Command};
+
+use anyhow::Context;
+
+use super::{Ports, ZooKeeper};
+use crate::{package::installed, process::Process};
+
+/// Members give up a silent leader after a second. A tick is 100 ms.
+const SETTINGS: &str = "\
+tickTime=100
+initLimit=50
+syncLimit=10
+minSessionTimeout=1000
+maxSessionTimeout=600000
+clientPortAddress=127.0.0.1
+admin.enableServer=false
+4lw.commands.whitelist=dump,srvr
+preAllocSize=64
+";
+
+/// A small heap, and little work before the start.
+const JAVA: [&str; 6] = [
+    "-Xmx64m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    // No setting of the file.
+    "-Dznode.container.checkIntervalMs=500",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+];
+
+const SERVER: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+
+impl ZooKeeper {
+    pub(super) fn launch(&self, number: usize, ports: &[Ports]) -> anyhow::Result<Process> {
+        let name = name(number);
+        let data = self.data_folder(number);
+        fs::create_dir_all(&data)?;
+        let mut settings = format!("{SETTINGS}clientPort={}\n", ports[number].client);
+        writeln!(settings, "dataDir={}", data.display())?;
+        if ports.len() > 1 {
+            fs::write(data.join("myid"), format!("{}\n", number + 1))?;
+            for (number, Ports { peer, election, .. }) in (1..).zip(ports) {
+                writeln!(settings, "server.{number}=127.0.0.1:{peer}:{election}")?;
+            }
+        }
+        let file = self.folder.path().join(format!("{name}.cfg"));
+        fs::write(&file, settings)?;
+        let mut command = java()?;
+        command.arg(SERVER).arg(file);
+        Process::spawn(&name, &command, self.folder.path())
+    }
+}
+
+/// Returns a command that runs a class of ZooKeeper.
+pub(super) fn java() -> anyhow::Result<Command> {
+    let mut command = Command::new(installed("java", &[], "a Java runtime")?);
+    command.args(JAVA).arg("-cp").arg(class_path()?);
+    Ok(command)
+}
+
+/// Debian's package has one jar that names the others, and the logger that writes to stderr. The
+/// formula has all of them in a folder.
+fn class_path() -> anyhow::Result<String> {
+    let folders = [
+        ("/usr/share/java", "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"),
+        ("/opt/homebrew/opt/zookeeper/libexec/lib", "/opt/homebrew/opt/zookeeper/libexec/lib/*"),
+        ("/usr/local/opt/zookeeper/libexec/lib", "/usr/local/opt/zookeeper/libexec/lib/*"),
+    ];
+    folders
+        .into_iter()
+        .find(|(folder, jars)| match jars.ends_with('*') {
+            true => PathBuf::from(folder).is_dir(),
+            false => PathBuf::from(folder).join("zookeeper.jar").is_file(),
+        })
+        .map(|(_, jars)| jars.to_owned())
+        .context("ZooKeeper is not installed; the package zookeeper has it")
+}
+
+pub(super) fn name(number: usize) -> String {
+    format!("zookeeper-{number}")
+}
