@@ -4,9 +4,8 @@ use std::collections::HashSet;
 
 use clap::Args;
 use fence::ResourceName;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use lock_client::Locks;
-use tokio::task::JoinSet;
 
 use crate::{
     failure::{Failure, with_causes},
@@ -14,6 +13,9 @@ use crate::{
     status::State,
     stdout::print,
 };
+
+/// How many locks are asked for at once. Each may need a connection of its own.
+const AT_ONCE: usize = 50;
 
 pub(crate) const HELP: &str = "\
 Each line is the state of one lock, as status prints it: name, token, holder, label, since when, \
@@ -63,16 +65,12 @@ impl List {
     }
 }
 
-/// Asks for the states of a page of locks at once, and prints those that are still held.
-async fn print_held(locks: &Locks, names: Vec<ResourceName>) -> Result<(), Failure> {
-    let mut states = JoinSet::new();
-    for name in names {
-        let locks = locks.clone();
-        states.spawn(async move { (locks.status(&name).await, name) });
-    }
-    let mut states = states.join_all().await;
-    states.sort_by(|(_, one), (_, other)| one.cmp(other));
-    for (status, name) in states {
+/// Asks for the states of a page of locks, and prints those that are still held.
+async fn print_held(locks: &Locks, mut names: Vec<ResourceName>) -> Result<(), Failure> {
+    names.sort_unstable();
+    let status = |name| async move { (locks.status(&name).await, name) };
+    let mut states = stream::iter(names).map(status).buffered(AT_ONCE);
+    while let Some((status, name)) = states.next().await {
         let status = status?;
         if status.held.is_some() {
             print(&State::new(&name, &status))?;

@@ -44,10 +44,10 @@ pub(crate) struct LockService {
     /// - etcd://[USER:PASSWORD@]HOST[:PORT],..., or etcds:// with TLS
     ///
     /// A database, once migrations/<database>/lock is applied to it:
-    /// - postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?sslmode=verify-full], or ?host=FOLDER for
-    ///   a Unix socket
-    /// - mariadb://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?ssl-mode=VERIFY_IDENTITY], or
-    ///   ?socket=FILE
+    /// - postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?sslmode=verify-full], or with
+    ///   ?host=FOLDER for a Unix socket
+    /// - mariadb://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?ssl-mode=VERIFY_IDENTITY], or with
+    ///   ?socket=FILE for a Unix socket
     /// - sqlite:FILE, for the processes of one machine
     ///
     /// SSL_CERT_FILE names the certificates to trust. Settings follow a ?, with & between them:

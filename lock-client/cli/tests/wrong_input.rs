@@ -2,7 +2,7 @@
 
 use std::{fs::Permissions, os::unix::fs::PermissionsExt};
 
-use sqlx::{Connection, Executor, MySqlConnection};
+use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
 use testbed::{Etcd, MariaDb, Postgres, Redis};
 
 use crate::{
@@ -37,14 +37,29 @@ async fn urls_that_name_no_lock_service_are_64() {
     }
 }
 
+/// A URL with the wrong password is rejected for this reason. The control: with the right one, the
+/// service answers, though the tables or the rights on them may be missing.
+async fn assert_password_decides(url: impl Fn(&str) -> String, right: &str, reason: &str) {
+    assert_rejected(&url("secret"), 69, reason).await;
+    let answered = lock_client(&["status", "r", "--locks", &url(right)]).await;
+    let stderr = String::from_utf8_lossy(&answered.stderr);
+    let has_answered = answered.status.success()
+        || stderr.contains("apply migrations/")
+        || stderr.contains("execute command denied");
+    assert!(has_answered, "{stderr}");
+}
+
 #[tokio::test]
 async fn wrong_passwords_are_69() {
     let redis = Redis::start_on_tcp(&["--requirepass", "right"]).await.unwrap();
-    assert_rejected(&redis.url_as("default", "secret"), 69, "Password authentication failed").await;
+    let url = |password: &str| redis.url_as("default", password);
+    assert_password_decides(url, "right", "Password authentication failed").await;
+
     let mut etcd = Etcd::start().await.unwrap();
     etcd.require_users().await.unwrap();
-    let url = etcd.url().replace("etcd://", "etcd://locker:secret@");
-    assert_rejected(&url, 69, "authentication failed, invalid user ID or password").await;
+    let url = |password: &str| etcd.url().replace("etcd://", &format!("etcd://locker:{password}@"));
+    let reason = "authentication failed, invalid user ID or password";
+    assert_password_decides(url, "p%40ss", reason).await;
 
     let folder = tempfile::tempdir().unwrap();
     let hba = folder.path().join("hba.conf");
@@ -53,14 +68,18 @@ async fn wrong_passwords_are_69() {
     std::fs::set_permissions(folder.path(), readable).unwrap();
     let setting = format!("hba_file={}", hba.display());
     let postgres = Postgres::start_with(&[&setting]).await.unwrap();
-    let url = postgres.url().replace("postgres@", "locker:secret@");
-    assert_rejected(&url, 69, "password authentication failed for user \"locker\"").await;
+    let mut owner = PgConnection::connect(&postgres.url()).await.unwrap();
+    owner.execute("create role locker login password 'right'").await.unwrap();
+    let url =
+        |password: &str| postgres.url().replace("//postgres@", &format!("//locker:{password}@"));
+    let reason = "password authentication failed for user \"locker\"";
+    assert_password_decides(url, "right", reason).await;
 
     let mariadb = MariaDb::start().await.unwrap();
     let mut root = MySqlConnection::connect(&mariadb.url()).await.unwrap();
-    root.execute("create user locker identified by 'right'").await.unwrap();
-    let url = mariadb.url().replace("root@", "locker:secret@");
-    assert_rejected(&url, 69, "Access denied for user 'locker'").await;
+    root.execute("create user locker@localhost identified by 'right'").await.unwrap();
+    let url = |password: &str| mariadb.url().replace("//root@", &format!("//locker:{password}@"));
+    assert_password_decides(url, "right", "Access denied for user 'locker'").await;
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::mem::discriminant;
 
 use crate::failure::Failure;
 
-/// What the URLs name.
+/// What the URLs name. A new kind is a variant here, and a line of `SCHEMES`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Service<'a> {
     /// One Redis, a primary that Sentinels name, or a Cluster.

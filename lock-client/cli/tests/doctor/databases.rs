@@ -111,6 +111,29 @@ async fn pgbouncer_and_missing_rights_are_found() {
 }
 
 #[tokio::test]
+async fn missing_rights_on_mariadb_are_found() {
+    let mariadb = MariaDb::start().await.unwrap();
+    let mut root = MySqlConnection::connect(&mariadb.url()).await.unwrap();
+    // Everybody has all rights on the database `test`.
+    root.execute("create user locker@localhost; create database locks; use locks").await.unwrap();
+    lock_client::mariadb::install(&mut root).await.unwrap();
+    let url = mariadb.url().replace("//root@", "//locker@").replace("/test?", "/locks?");
+    for procedure in ["acquire", "renew", "reissue", "release", "status", "held_names"] {
+        let grant =
+            format!("grant execute on procedure locks.fenced_lock_{procedure} to locker@localhost");
+        root.execute(sqlx::AssertSqlSafe(grant)).await.unwrap();
+        if procedure == "release" {
+            let report = examine(&url).await;
+            let missing = "missing, or not allowed for this user: status, held_names";
+            report.assert_finds("tables", "unusable", missing);
+            assert_eq!(report.code, 69);
+        }
+    }
+    let report = examine(&url).await;
+    assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]));
+}
+
+#[tokio::test]
 async fn settings_of_mariadb_that_lose_commits_are_found() {
     for (option, check, severity, found) in [
         ("--innodb-flush-log-at-trx-commit=2", "durability", "token-loss", "commit is 2"),

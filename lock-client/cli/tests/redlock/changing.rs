@@ -138,7 +138,7 @@ async fn change_ends_when_another_operator_removes_the_added_node() {
     let [one, three, four] = [1, 3, 4].map(|node| nodes.0[node].url());
     let start = |name: &str, members: &str, [remove, add]: [&str; 2]| {
         let mut change = without_terminal(LOCK_CLIENT);
-        change.args(["node", "change", "--redis", members, "--remove", remove, "--add", add]);
+        change.args(["node", "change", "--locks", members, "--remove", remove, "--add", add]);
         Process::spawn(name, &change, folder.path()).unwrap()
     };
     let has_printed = async |process: &Process, text: &str| {
