@@ -4,9 +4,10 @@
 //! does it for real, and prints each event as a JSON line: a `report`. A process may also be a
 //! `crowd` of clients, each of which goes through the same commands.
 //!
-//! A `session` carries commands out, with one of the locks (`lease`, `key_lock`, `naive_redlock`)
+//! A `session` carries commands out, with one of the locks (`lease`, `key_lock`, `advisory_lock`, `naive_redlock`)
 //! and one of the stores (`server`, `table`, `sale`).
 
+mod advisory_lock;
 pub(crate) mod command;
 mod crowd;
 pub(crate) mod key_lock;

@@ -3,6 +3,7 @@
 //! Each is one file: its claim, its worlds with the end that each must have, and its story, step by
 //! step. Start with `token_33_34`. The `stage` has the servers and clients that they use.
 
+mod advisory_lock_pooler;
 mod claim_before_read;
 mod counter_lost;
 mod definition;
@@ -28,7 +29,7 @@ mod token_33_34;
 pub use self::definition::Scenario;
 
 /// All scenarios. The first is the one to begin with.
-pub static ALL: [Scenario; 19] = [
+pub static ALL: [Scenario; 20] = [
     token_33_34::SCENARIO,
     oversell::SCENARIO,
     claim_before_read::SCENARIO,
@@ -40,6 +41,7 @@ pub static ALL: [Scenario; 19] = [
     foreign_release::SCENARIO,
     get_then_del::SCENARIO,
     outlived_lease::SCENARIO,
+    advisory_lock_pooler::SCENARIO,
     counter_lost::SCENARIO,
     failover::SCENARIO,
     redlock_minority_down::SCENARIO,

@@ -5,6 +5,7 @@ use fence::{Fence, Token};
 use lock_client::{Lease, postgres::Postgres, redis::Redis, redlock::Redlock};
 
 use super::{
+    advisory_lock::AdvisoryLock,
     command::Terms,
     key_lock::KeyLock,
     lease::LeaseLock,
@@ -18,6 +19,7 @@ use crate::record::EventKind;
 pub(super) enum Lock {
     Lease(LeaseLock),
     Key(KeyLock),
+    Advisory(AdvisoryLock),
     NaiveRedlock(NaiveRedlock),
     None,
 }
@@ -28,6 +30,7 @@ impl Lock {
     ) -> anyhow::Result<Self> {
         Ok(match lock {
             LockSetup::Redis(url) => Self::Lease(LeaseLock::new(Redis::open(url)?, 1, resource)),
+            LockSetup::Advisory(url) => Self::Advisory(AdvisoryLock::connect(url, resource).await?),
             LockSetup::Postgres(url) => {
                 Self::Lease(LeaseLock::new(Postgres::open(url)?, 1, resource))
             }
@@ -50,6 +53,7 @@ impl Lock {
         match self {
             Self::Lease(lock) => lock.acquire(terms, reports).await,
             Self::Key(lock) => lock.acquire(terms, reports).await,
+            Self::Advisory(lock) => lock.acquire(terms, reports).await,
             Self::NaiveRedlock(lock) => {
                 reports.add(lock.acquire(terms).await);
                 Ok(())
@@ -63,7 +67,7 @@ impl Lock {
         let (token, remaining_ms) = match self {
             Self::Lease(lock) => lock.check()?,
             Self::NaiveRedlock(lock) => (None, lock.remaining_ms()?),
-            Self::Key(_) | Self::None => bail!("there is no lease to check"),
+            Self::Key(_) | Self::Advisory(_) | Self::None => bail!("there is no lease to check"),
         };
         Ok((token, EventKind::LeaseChecked { remaining_ms }).into())
     }
@@ -72,6 +76,7 @@ impl Lock {
         match self {
             Self::Lease(lock) => lock.release().await,
             Self::NaiveRedlock(lock) => lock.release().await,
+            Self::Advisory(lock) => lock.release().await,
             Self::Key(_) => bail!("a key is not released, but deleted"),
             Self::None => bail!("there is no lock to release"),
         }

@@ -22,6 +22,8 @@ pub(crate) struct Setup {
 pub(crate) enum LockSetup {
     /// A lock of the lock client, in one Redis.
     Redis(String),
+    /// An advisory lock of PostgreSQL: no token, no expiry.
+    Advisory(String),
     /// A lock of the lock client, in a table of PostgreSQL.
     Postgres(String),
     /// A lock of the lock client, on several nodes.

@@ -1,6 +1,6 @@
 //! What scenarios use: a [`scene`](scene::Scene) with servers, and clients that are driven.
 //!
-//! The locks are a [`redis_lock`], a [`table_lock`] and several [`nodes`]. The stores are a [`storage`] server and a
+//! The locks are a [`redis_lock`], a [`table_lock`], a [`pooled_lock`] and several [`nodes`]. The stores are a [`storage`] server and a
 //! [`table`]. [`findings`] are read from the events; [`stale_writes`], [`late_release`] and
 //! [`issued_twice`] are the ends that several scenarios have.
 
@@ -10,6 +10,7 @@ pub(super) mod findings;
 pub(super) mod issued_twice;
 pub(super) mod late_release;
 pub(super) mod nodes;
+pub(super) mod pooled_lock;
 mod process;
 pub(super) mod redis_lock;
 mod reported;

@@ -12,6 +12,16 @@ async fn lock_without_expiry_outlives_its_dead_client() {
     assert_eq!(ends, json!({"setnx-then-expire": left, "one-script": ended}));
 }
 
+#[tokio::test]
+async fn advisory_lock_behind_a_pooler_has_two_holders() {
+    let record = replayed("advisory-lock-pooler").await;
+    let shared = json!({"holders_at_once": 2, "tokens_issued": 0});
+    let alone = json!({"holders_at_once": 1, "tokens_issued": 2});
+    assert_eq!(record["outcome"], json!({"advisory-lock": shared, "table": alone}));
+    let marked: Vec<_> = events(&record, "beside").collect();
+    assert_eq!(marked, [("advisory-lock", "client2", &json!("client 1"))]);
+}
+
 pub(super) fn deleted() -> Value {
     json!({"locks_of_others_deleted": 1, "holders_at_once": 2})
 }
