@@ -11,6 +11,7 @@ use super::{
     lease::LeaseLock,
     naive_redlock::NaiveRedlock,
     report::{Report, Reports},
+    row_lock::RowLock,
     setup::{LockSetup, Setup},
 };
 use crate::record::EventKind;
@@ -20,6 +21,7 @@ pub(super) enum Lock {
     Lease(LeaseLock),
     Key(KeyLock),
     Advisory(AdvisoryLock),
+    Row(RowLock),
     NaiveRedlock(NaiveRedlock),
     None,
 }
@@ -30,6 +32,9 @@ impl Lock {
     ) -> anyhow::Result<Self> {
         Ok(match lock {
             LockSetup::Redis(url) => Self::Lease(LeaseLock::new(Redis::open(url)?, 1, resource)),
+            LockSetup::Row { url, expiry } => {
+                Self::Row(RowLock::connect(url, resource, name, *expiry).await?)
+            }
             LockSetup::Advisory(url) => Self::Advisory(AdvisoryLock::connect(url, resource).await?),
             LockSetup::Postgres(url) => {
                 Self::Lease(LeaseLock::new(Postgres::open(url)?, 1, resource))
@@ -54,6 +59,7 @@ impl Lock {
             Self::Lease(lock) => lock.acquire(terms, reports).await,
             Self::Key(lock) => lock.acquire(terms, reports).await,
             Self::Advisory(lock) => lock.acquire(terms, reports).await,
+            Self::Row(lock) => lock.acquire(terms, reports).await,
             Self::NaiveRedlock(lock) => {
                 reports.add(lock.acquire(terms).await);
                 Ok(())
@@ -67,7 +73,9 @@ impl Lock {
         let (token, remaining_ms) = match self {
             Self::Lease(lock) => lock.check()?,
             Self::NaiveRedlock(lock) => (None, lock.remaining_ms()?),
-            Self::Key(_) | Self::Advisory(_) | Self::None => bail!("there is no lease to check"),
+            Self::Key(_) | Self::Advisory(_) | Self::Row(_) | Self::None => {
+                bail!("there is no lease to check")
+            }
         };
         Ok((token, EventKind::LeaseChecked { remaining_ms }).into())
     }
@@ -77,6 +85,7 @@ impl Lock {
             Self::Lease(lock) => lock.release().await,
             Self::NaiveRedlock(lock) => lock.release().await,
             Self::Advisory(lock) => lock.release().await,
+            Self::Row(lock) => lock.release().await,
             Self::Key(_) => bail!("a key is not released, but deleted"),
             Self::None => bail!("there is no lock to release"),
         }
