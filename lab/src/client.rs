@@ -4,7 +4,8 @@
 //! does it for real, and prints each event as a JSON line: a `report`. A process may also be a
 //! `crowd` of clients, each of which goes through the same commands.
 //!
-//! A `session` carries commands out, with one of the locks (`lease`, `key_lock`, `advisory_lock`, `naive_redlock`)
+//! A `session` carries commands out, with one of the locks (`lease`, `key_lock`, `row_lock`, `advisory_lock`,
+//! `naive_redlock`)
 //! and one of the stores (`server`, `table`, `sale`).
 
 mod advisory_lock;
@@ -15,6 +16,7 @@ mod lease;
 mod lock;
 mod naive_redlock;
 pub(crate) mod report;
+pub(crate) mod row_lock;
 pub(crate) mod sale;
 mod server;
 mod session;

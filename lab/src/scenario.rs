@@ -22,6 +22,7 @@ mod redlock_minority_down;
 mod redlock_restart;
 mod setnx_expire;
 mod sql_expired;
+mod sql_unique_index;
 mod stage;
 mod thundering_herd;
 mod token_33_34;
@@ -31,12 +32,13 @@ mod zookeeper_session;
 pub use self::definition::Scenario;
 
 /// All scenarios. The first is the one to begin with.
-pub static ALL: [Scenario; 22] = [
+pub static ALL: [Scenario; 23] = [
     token_33_34::SCENARIO,
     oversell::SCENARIO,
     claim_before_read::SCENARIO,
     embedded_postgres::SCENARIO,
     sql_expired::SCENARIO,
+    sql_unique_index::SCENARIO,
     never_saw_34::SCENARIO,
     delayed_request::SCENARIO,
     setnx_expire::SCENARIO,

@@ -1,5 +1,7 @@
 //! The clock of deadlines.
 
+#[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "sqlite"))]
+use std::time::SystemTime;
 use std::{ops::Add, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -51,6 +53,14 @@ impl Moment {
     pub fn remaining(self) -> Duration {
         self.0.saturating_sub(Self::now().0)
     }
+}
+
+/// The Unix time in milliseconds, at which a missing counter starts.
+#[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "sqlite"))]
+pub(crate) fn unix_millis() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let millis = since_epoch.expect("the clock is set after 1970").as_millis();
+    millis.try_into().expect("u64 has room for 584 million years")
 }
 
 impl Add<Duration> for Moment {

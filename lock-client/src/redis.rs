@@ -51,8 +51,11 @@ pub use self::keys::Keys;
 pub use self::server::{InvalidRedisUrl, Server, has_password};
 
 #[cfg(feature = "redlock")]
+pub(crate) use crate::clock::unix_millis;
+
+#[cfg(feature = "redlock")]
 pub(crate) use self::{
     failure::is_passing,
-    reply::{InvalidReply, remaining_time, status, unix_millis},
+    reply::{InvalidReply, remaining_time, status},
     settings::TimeLimits,
 };

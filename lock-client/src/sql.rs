@@ -1,10 +1,6 @@
 //! What the lock services in SQL databases share.
 
-use std::{
-    error::Error,
-    fmt,
-    time::{Duration, SystemTime},
-};
+use std::{error::Error, fmt, time::Duration};
 
 pub(crate) mod answer;
 mod lane;
@@ -39,11 +35,4 @@ pub(crate) fn printable(label: &str) -> String {
 /// The limits between which an answer is waited for.
 pub(crate) fn answer_timeout(timeout: Duration) -> Duration {
     timeout.clamp(Duration::from_millis(1), Duration::from_secs(3600))
-}
-
-/// The Unix time in milliseconds, at which a missing row starts.
-pub(crate) fn unix_millis() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let millis = since_epoch.expect("the clock is set after 1970").as_millis();
-    millis.try_into().expect("u64 has room for 584 million years")
 }

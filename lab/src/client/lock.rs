@@ -13,6 +13,7 @@ use super::{
     lease::LeaseLock,
     naive_redlock::NaiveRedlock,
     report::{Report, Reports},
+    row_lock::RowLock,
     setup::{LockSetup, Setup},
 };
 use crate::record::EventKind;
@@ -22,6 +23,7 @@ pub(super) enum Lock {
     Lease(LeaseLock),
     Key(KeyLock),
     Advisory(AdvisoryLock),
+    Row(RowLock),
     NaiveRedlock(NaiveRedlock),
     None,
 }
@@ -32,6 +34,9 @@ impl Lock {
     ) -> anyhow::Result<Self> {
         Ok(match lock {
             LockSetup::Redis(url) => Self::Lease(LeaseLock::new(Redis::open(url)?, 1, resource)),
+            LockSetup::Row { url, expiry } => {
+                Self::Row(RowLock::connect(url, resource, name, *expiry).await?)
+            }
             LockSetup::Advisory(url) => Self::Advisory(AdvisoryLock::connect(url, resource).await?),
             LockSetup::ZooKeeper(url) => {
                 Self::Lease(LeaseLock::new(ZooKeeper::open(url)?, 1, resource))
@@ -59,6 +64,7 @@ impl Lock {
             Self::Lease(lock) => lock.acquire(terms, reports).await,
             Self::Key(lock) => lock.acquire(terms, reports).await,
             Self::Advisory(lock) => lock.acquire(terms, reports).await,
+            Self::Row(lock) => lock.acquire(terms, reports).await,
             Self::NaiveRedlock(lock) => {
                 reports.add(lock.acquire(terms).await);
                 Ok(())
@@ -72,7 +78,9 @@ impl Lock {
         let (token, remaining_ms) = match self {
             Self::Lease(lock) => lock.check()?,
             Self::NaiveRedlock(lock) => (None, lock.remaining_ms()?),
-            Self::Key(_) | Self::Advisory(_) | Self::None => bail!("there is no lease to check"),
+            Self::Key(_) | Self::Advisory(_) | Self::Row(_) | Self::None => {
+                bail!("there is no lease to check")
+            }
         };
         Ok((token, EventKind::LeaseChecked { remaining_ms }).into())
     }
@@ -82,6 +90,7 @@ impl Lock {
             Self::Lease(lock) => lock.release().await,
             Self::NaiveRedlock(lock) => lock.release().await,
             Self::Advisory(lock) => lock.release().await,
+            Self::Row(lock) => lock.release().await,
             Self::Key(_) => bail!("a key is not released, but deleted"),
             Self::None => bail!("there is no lock to release"),
         }

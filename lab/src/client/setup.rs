@@ -24,6 +24,8 @@ pub(crate) enum LockSetup {
     Redis(String),
     /// A lock of the lock client, in ZooKeeper.
     ZooKeeper(String),
+    /// A row of PostgreSQL that can be inserted once: no token.
+    Row { url: String, expiry: Expiry },
     /// An advisory lock of PostgreSQL: no token, no expiry.
     Advisory(String),
     /// A lock of the lock client, in a table of PostgreSQL.
@@ -36,6 +38,14 @@ pub(crate) enum LockSetup {
     NaiveRedlock { nodes: Vec<String>, kind: RedlockKind },
     /// None.
     None,
+}
+
+/// Whether a lock expires if nobody releases it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Expiry {
+    None,
+    AfterTtl,
 }
 
 /// A Redlock without tokens: a crate, or Redlock as it is described with one of its rules left out.

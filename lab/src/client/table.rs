@@ -30,15 +30,14 @@ impl Table {
     }
 
     pub(super) async fn read(&mut self, lock: &Lock, reports: &mut Reports) -> anyhow::Result<()> {
-        let fence = lock.fence()?;
-        let value = match self.select(fence).await {
+        let value = match self.select(lock).await {
             Ok(value) => value,
             Err(error) => return reject(error, reports),
         };
         self.value = Some(value.clone());
         let claimed = Some(self.guard == Guard::Claim);
         let content = Content { value: Some(value), version: None, claimed };
-        reports.add((fence.token, EventKind::Read(content)));
+        reports.add((lock.token(), EventKind::Read(content)));
         Ok(())
     }
 
@@ -48,12 +47,11 @@ impl Table {
         lock: &Lock,
         reports: &mut Reports,
     ) -> anyhow::Result<()> {
-        let fence = lock.fence()?;
-        if let Err(error) = self.update(fence, &value).await {
+        if let Err(error) = self.update(lock, &value).await {
             return reject(error, reports);
         }
         let content = Content { value: Some(value), ..Content::default() };
-        reports.add((fence.token, EventKind::Written { content, overwrites_unseen: 0 }));
+        reports.add((lock.token(), EventKind::Written { content, overwrites_unseen: 0 }));
         Ok(())
     }
 
@@ -65,10 +63,10 @@ impl Table {
     }
 
     /// Reads the row. A rejection is the error [`Refusal`].
-    async fn select(&mut self, fence: &Fence) -> anyhow::Result<String> {
+    async fn select(&mut self, lock: &Lock) -> anyhow::Result<String> {
         let mut transaction = self.database.begin().await?;
         if self.guard == Guard::Claim {
-            claim(&mut transaction, &self.resource, fence).await?;
+            claim(&mut transaction, &self.resource, lock.fence()?).await?;
         }
         let value = sqlx::query_scalar("select value from shelf where resource = $1")
             .bind(self.resource.as_str())
@@ -79,12 +77,12 @@ impl Table {
     }
 
     /// Writes the row. A rejection is the error [`Refusal`].
-    async fn update(&mut self, fence: &Fence, value: &str) -> anyhow::Result<()> {
+    async fn update(&mut self, lock: &Lock, value: &str) -> anyhow::Result<()> {
         let mut transaction = self.database.begin().await?;
         match self.guard {
             Guard::None => {}
-            Guard::Present => postgres::present(&mut transaction, fence).await?,
-            Guard::Claim => claim(&mut transaction, &self.resource, fence).await?,
+            Guard::Present => postgres::present(&mut transaction, lock.fence()?).await?,
+            Guard::Claim => claim(&mut transaction, &self.resource, lock.fence()?).await?,
         }
         let updated = sqlx::query("update shelf set value = $2 where resource = $1")
             .bind(self.resource.as_str())

@@ -94,9 +94,10 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
         EventKind::Killed => odd("is KILLED (SIGKILL)"),
         EventKind::SetWithoutExpiry => plain("SETNX: it has the lock. EXPIRE is next"),
         EventKind::Acquired { ttl_ms, beside, .. } => {
-            let acquires = match event.token {
-                Some(token) => format!("acquires the lock: token {token}"),
-                None => format!("acquires the lock for {}", seconds(ttl_ms.unwrap_or(0))),
+            let acquires = match (event.token, ttl_ms) {
+                (Some(token), _) => format!("acquires the lock: token {token}"),
+                (None, Some(ttl_ms)) => format!("acquires the lock for {}", seconds(*ttl_ms)),
+                (None, None) => "acquires the lock, without expiry".to_owned(),
             };
             match beside {
                 Some(other) => bad(format!("{acquires}, BESIDE {other}")),

@@ -22,6 +22,16 @@ async fn advisory_lock_behind_a_pooler_has_two_holders() {
     assert_eq!(marked, [("advisory-lock", "client2", &json!("client 1"))]);
 }
 
+#[tokio::test]
+async fn unique_row_blocks_or_overwrites_without_tokens() {
+    let ends = outcome("sql-unique-index").await;
+    let end = |acquired, lost| json!({"acquired_after_the_owner": acquired, "updates_lost": lost});
+    let expected = json!({
+        "unique-index": end(0, 0), "with-expiry": end(1, 1), "with-tokens": end(1, 0),
+    });
+    assert_eq!(ends, expected);
+}
+
 pub(super) fn deleted() -> Value {
     json!({"locks_of_others_deleted": 1, "holders_at_once": 2})
 }

@@ -10,9 +10,7 @@ use super::{
     failure::{failed, rejected},
     keys::Keys,
     names,
-    reply::{
-        self, InvalidReply, StatusReply, remaining_time, token_of_owner, unix_millis, valid_token,
-    },
+    reply::{self, InvalidReply, StatusReply, remaining_time, token_of_owner, valid_token},
     script::{ACQUIRE, Call, REISSUE, RELEASE, RENEW, STATUS},
     server::{InvalidRedisUrl, Server},
     settings::TimeLimits,
@@ -23,7 +21,7 @@ use crate::{
         Attempt, Backend, BackendError, BackendFuture, Contention, HeldNames, Ownership, Status,
         Wakeups,
     },
-    clock::Moment,
+    clock::{Moment, unix_millis},
     terms::Order,
     ttl::Ttl,
 };

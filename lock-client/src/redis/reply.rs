@@ -1,9 +1,6 @@
 //! The replies of the scripts.
 
-use std::{
-    fmt,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, time::Duration};
 
 use fence::{InvalidToken, ResourceName, Token};
 
@@ -86,11 +83,4 @@ fn held_lock(lock: &str, remaining: i64) -> Option<HeldLock> {
         label: parts.next().unwrap_or_default().to_owned(),
         nodes: None,
     })
-}
-
-/// The Unix time in milliseconds, at which a missing counter starts.
-pub(crate) fn unix_millis() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let millis = since_epoch.expect("the clock is set after 1970").as_millis();
-    millis.try_into().expect("u64 has room for 584 million years")
 }

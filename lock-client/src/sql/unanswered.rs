@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The unanswered requests of a connection and of the one that it replaced. Clones share them.
+/// The unanswered requests of a connection, and of the connection that it replaced. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Unanswered {
     requests: Arc<Mutex<Vec<Entry>>>,

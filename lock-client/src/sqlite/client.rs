@@ -16,7 +16,7 @@ use crate::{
         Ownership, Status, Wakeups,
     },
     background::AbortOnDrop,
-    clock::Moment,
+    clock::{Moment, unix_millis},
     sql::{
         InvalidDatabaseUrl,
         answer::{self, Columns, InvalidAnswer},
@@ -24,7 +24,7 @@ use crate::{
         lanes::Lanes,
         names,
         polling::poll,
-        printable, unix_millis,
+        printable,
     },
     terms::Order,
     ttl::Ttl,

@@ -40,7 +40,7 @@ impl PooledLock {
     async fn start(setup: fn(String) -> LockSetup) -> anyhow::Result<Self> {
         let server = Postgres::start().await?;
         let bouncer = PgBouncer::start(&server).await?;
-        Ok(Self { setup: setup(bouncer.url()), _bouncer: bouncer, server: server })
+        Ok(Self { setup: setup(bouncer.url()), _bouncer: bouncer, server })
     }
 
     /// What a client needs to take this lock.

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use fence::Token;
 use lock_client::postgres;
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, Executor, PgConnection};
 use testbed::wait::until_async;
 
 use super::{
@@ -12,13 +12,19 @@ use super::{
     table::Table,
 };
 use crate::{
-    client::setup::LockSetup,
+    client::{
+        row_lock::TABLE,
+        setup::{Expiry, LockSetup},
+    },
     record::{Actor, EventKind, Recorder},
 };
 
 pub(crate) struct TableLock {
     url: String,
     resource: &'static str,
+    setup: LockSetup,
+    /// The query whether a lease has expired.
+    has_expired: &'static str,
     recorder: Recorder,
 }
 
@@ -36,14 +42,30 @@ impl TableLock {
             .bind(i64::try_from(LAST_TOKEN)?)
             .execute(&mut database)
             .await?;
-        let recorder = scene.recorder.clone();
-        recorder.record(Actor::LockTable, Token::new(LAST_TOKEN).ok(), EventKind::CounterPreset);
-        Ok(Self { url: table.url().to_owned(), resource, recorder })
+        scene.record(Actor::LockTable, Token::new(LAST_TOKEN).ok(), EventKind::CounterPreset);
+        let (url, recorder) = (table.url().to_owned(), scene.recorder.clone());
+        let setup = LockSetup::Postgres(url.clone());
+        let has_expired = "select holder is null from fenced_lock.status($1)";
+        Ok(Self { url, resource, setup, has_expired, recorder })
+    }
+
+    /// Makes a naive lock in the database of a table: a row that can be inserted once.
+    pub(crate) async fn create_naive(
+        resource: &'static str,
+        table: &Table,
+        expiry: Expiry,
+        scene: &Scene,
+    ) -> anyhow::Result<Self> {
+        PgConnection::connect(table.url()).await?.execute(TABLE).await?;
+        let (url, recorder) = (table.url().to_owned(), scene.recorder.clone());
+        let setup = LockSetup::Row { url: url.clone(), expiry };
+        let has_expired = "select expires_at < now() from row_lock where name = $1";
+        Ok(Self { url, resource, setup, has_expired, recorder })
     }
 
     /// What a client needs to take this lock.
     pub(crate) fn setup(&self) -> LockSetup {
-        LockSetup::Postgres(self.url.clone())
+        self.setup.clone()
     }
 
     /// Waits until the lease of a client has expired by the clock of the database.
@@ -52,13 +74,12 @@ impl TableLock {
         whose: Actor,
         token: impl Into<Option<Token>>,
     ) -> anyhow::Result<()> {
-        let is_free = async || {
+        let has_expired = async || {
             let mut database = PgConnection::connect(&self.url).await?;
-            let query = "select holder is null from fenced_lock.status($1)";
-            let is_free = sqlx::query_scalar(query).bind(self.resource);
-            Ok(is_free.fetch_one(&mut database).await?)
+            let has_expired = sqlx::query_scalar(self.has_expired).bind(self.resource);
+            Ok(has_expired.fetch_one(&mut database).await?)
         };
-        until_async(EXPIRES_WITHIN, is_free).await.context("the lease did not expire")?;
+        until_async(EXPIRES_WITHIN, has_expired).await.context("the lease did not expire")?;
         self.recorder.record(Actor::LockTable, token, EventKind::LeaseExpired { whose });
         Ok(())
     }
