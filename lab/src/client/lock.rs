@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 use fence::{Fence, Token};
-use lock_client::{Lease, redis::Redis, redlock::Redlock, zookeeper::ZooKeeper};
+use lock_client::{Lease, etcd::Etcd, redis::Redis, redlock::Redlock, zookeeper::ZooKeeper};
 
 use super::{
     command::Terms,
@@ -28,6 +28,7 @@ impl Lock {
     ) -> anyhow::Result<Self> {
         Ok(match lock {
             LockSetup::Redis(url) => Self::Lease(LeaseLock::new(Redis::open(url)?, 1, resource)),
+            LockSetup::Etcd(url) => Self::Lease(LeaseLock::new(Etcd::open(url)?, 1, resource)),
             LockSetup::ZooKeeper(url) => {
                 Self::Lease(LeaseLock::new(ZooKeeper::open(url)?, 1, resource))
             }

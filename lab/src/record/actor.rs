@@ -9,6 +9,8 @@ pub enum Actor {
     /// The lock service.
     Redis,
     /// Another lock service.
+    Etcd,
+    /// A third lock service.
     #[serde(rename = "zookeeper")]
     ZooKeeper,
     /// The lock service's replica.
@@ -48,6 +50,7 @@ impl Actor {
     pub fn title(self) -> &'static str {
         match self {
             Self::Redis => "lock (Redis)",
+            Self::Etcd => "lock (etcd)",
             Self::ZooKeeper => "lock (ZooKeeper)",
             Self::Replica => "its replica",
             Self::Nodes => "the nodes",
