@@ -9,6 +9,8 @@ mod counter_lost;
 mod definition;
 mod delayed_request;
 mod embedded_postgres;
+mod etcd_paused;
+mod etcd_restored;
 mod failover;
 mod flash_sale;
 mod foreign_release;
@@ -32,7 +34,7 @@ mod zookeeper_session;
 pub use self::definition::Scenario;
 
 /// All scenarios. The first is the one to begin with.
-pub static ALL: [Scenario; 23] = [
+pub static ALL: [Scenario; 25] = [
     token_33_34::SCENARIO,
     oversell::SCENARIO,
     claim_before_read::SCENARIO,
@@ -54,6 +56,8 @@ pub static ALL: [Scenario; 23] = [
     redlock_clock_jump::SCENARIO,
     thundering_herd::SCENARIO,
     flash_sale::SCENARIO,
+    etcd_paused::SCENARIO,
+    etcd_restored::SCENARIO,
     zookeeper_session::SCENARIO,
     zookeeper_reconnect::SCENARIO,
 ];

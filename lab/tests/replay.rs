@@ -1,6 +1,7 @@
 //! `lab replay`: that every scenario shows its claim, and that its output is readable.
 
 mod client;
+mod etcd;
 mod locks;
 mod nodes;
 mod output;

@@ -17,8 +17,8 @@
 //!    is lost.
 //! 4. A release is carried out after the attempts that were sent before it. Otherwise it misses the
 //!    grant that it should undo.
-//! 5. `asked` is taken before the request that starts the ttl. The service may keep the lock for
-//!    longer than the ttl, but not for less. A renewal may shorten the ttl.
+//! 5. `asked` is taken before the request that starts the ttl. The service may keep the lock for some
+//!    seconds longer than the ttl, but not for less. A renewal may shorten the ttl.
 //! 6. A release notifies the waiters: in no order all of them, in the fair order the first. So does
 //!    a first waiter that leaves the queue. Expiry needs no notification: waiters know when it
 //!    comes. A lost notification only costs time, because waiters also try without one.

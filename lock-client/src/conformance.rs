@@ -40,11 +40,13 @@ pub async fn check(subject: &mut impl Subject) -> Result<(), Violation> {
     exclusion::tokens_grow(subject).await?;
     exclusion::names_differ_byte_for_byte(subject).await?;
     exclusion::deadline_counts_from_before_the_request(subject).await?;
+    holding::ttl_is_kept(subject).await?;
     holding::same_holder_gets_the_same_grant(subject).await?;
     holding::renewal_sets_the_full_ttl(subject).await?;
     holding::others_can_not_release(subject).await?;
     holding::expired_lease_is_not_renewed(subject).await?;
     holding::reissue_returns_a_higher_token(subject).await?;
+    holding::release_ends_the_ownership(subject).await?;
     waiting::release_notifies_the_waiter(subject).await?;
     waiting::queue_is_fair(subject).await?;
     faults::dropped_requests_leave_nothing_behind(subject).await?;

@@ -12,7 +12,13 @@
 //! those of the snapshot. Then a token may be issued twice. The storage distinguishes the two
 //! holders, and refuses the later one. If that holder holds the lock, it continues with a higher
 //! token ([`Lease::reissue`](crate::Lease::reissue)). Restarts, elections, and members that fail
-//! break nothing.
+//! break no token.
+//!
+//! # Versions
+//! Before 3.4.31 and 3.5.13, a leader that was paused or cut off, and was replaced meanwhile, may
+//! revoke leases that its successor has renewed. Then a lock is free although its owner renews it, and
+//! a second client acquires it. The second one's token is higher, so the storage still rejects the
+//! first one. Upgrade etcd where the lock must exclude.
 //!
 //! # Keys
 //! `fenced/NAME/queue/HOLDER` and `fenced/NAME/offset`. In the name, `%` and `/` become `%25` and
@@ -29,12 +35,13 @@
 //! # Waiting
 //! Waiters in no order and those in the fair queue exclude each other, because their keys are in one
 //! queue. A fair waiter watches the key before its own, so that a release notifies one of them. A
-//! waiter in no order watches the whole queue. A fair waiter that crashed is skipped when its ttl
-//! ends. Each waiter has a connection of its own.
+//! waiter in no order watches the whole queue. A fair waiter that crashed is skipped after 15 seconds,
+//! or when its ttl ends: its lease gets the whole ttl only once it is the owner's. Each waiter has a
+//! connection of its own.
 //!
 //! # Members that fail
-//! A client talks to one member. If this member does not answer, or has no leader, the client
-//! continues at the next one. A request whose reply was lost is
+//! A client talks to one member. If this member does not answer, has no leader, or is a learner, the
+//! client continues at the next one. A request whose reply was lost is
 //! [`Unavailable`](crate::backend::BackendError::Unavailable): it may have been carried out. Without
 //! a quorum, so is every request. A keep-alive counts only if no election followed it: a leader that
 //! was replaced renews leases that it does not manage any more.
@@ -42,6 +49,7 @@
 //! A release revokes the lease of its attempts, so that an attempt which arrives later fails. Only
 //! if late requests arrive at two members in turn, the lock is held by nobody until its ttl ends.
 
+mod attempt;
 mod client;
 mod connection;
 mod failure;

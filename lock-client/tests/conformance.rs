@@ -78,10 +78,15 @@ async fn sqlite_keeps_all_promises() {
 async fn backend_that_breaks_a_promise_fails() {
     let faults = [
         (Fault::GrantsTwice, "one holder at a time"),
+        (Fault::ChecksThenActs, "one holder at a time"),
         (Fault::ForgetsTokens, "each token is higher than the last"),
         (Fault::LowercasesNames, "names differ byte for byte"),
         (Fault::CountsFromTheReply, "the deadline counts from before the request"),
+        (Fault::HalvesTtl, "a lock is granted for its ttl"),
+        (Fault::DoublesTtl, "a lock is granted for its ttl"),
         (Fault::ForgetsHolders, "a repeated try returns the same grant, and sets the full ttl"),
+        (Fault::IgnoresGrants, "an ownership ends with its release"),
+        (Fault::RenewalSetsShortTtl, "a renewal sets the full ttl, and returns the token"),
         (Fault::RenewsNothing, "a renewal sets the full ttl, and returns the token"),
         (Fault::RenewsExpiredLeases, "an expired lease is not renewed"),
         (

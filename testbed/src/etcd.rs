@@ -2,6 +2,7 @@
 
 mod control;
 mod launch;
+mod learner;
 mod snapshot;
 
 use std::{

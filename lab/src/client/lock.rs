@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use fence::{Fence, Token};
 use lock_client::{
-    Lease, postgres::Postgres, redis::Redis, redlock::Redlock, zookeeper::ZooKeeper,
+    Lease, etcd::Etcd, postgres::Postgres, redis::Redis, redlock::Redlock, zookeeper::ZooKeeper,
 };
 
 use super::{
@@ -38,6 +38,7 @@ impl Lock {
                 Self::Row(RowLock::connect(url, resource, name, *expiry).await?)
             }
             LockSetup::Advisory(url) => Self::Advisory(AdvisoryLock::connect(url, resource).await?),
+            LockSetup::Etcd(url) => Self::Lease(LeaseLock::new(Etcd::open(url)?, 1, resource)),
             LockSetup::ZooKeeper(url) => {
                 Self::Lease(LeaseLock::new(ZooKeeper::open(url)?, 1, resource))
             }

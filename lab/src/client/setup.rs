@@ -22,6 +22,8 @@ pub(crate) struct Setup {
 pub(crate) enum LockSetup {
     /// A lock of the lock client, in one Redis.
     Redis(String),
+    /// A lock of the lock client, in etcd.
+    Etcd(String),
     /// A lock of the lock client, in ZooKeeper.
     ZooKeeper(String),
     /// A row of PostgreSQL that can be inserted once: no token.

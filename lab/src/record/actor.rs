@@ -9,6 +9,8 @@ pub enum Actor {
     /// The lock service.
     Redis,
     /// Another lock service.
+    Etcd,
+    /// A third lock service.
     #[serde(rename = "zookeeper")]
     ZooKeeper,
     /// The lock service, if it is a table of PostgreSQL.
@@ -50,6 +52,7 @@ impl Actor {
     pub fn title(self) -> &'static str {
         match self {
             Self::Redis => "lock (Redis)",
+            Self::Etcd => "lock (etcd)",
             Self::ZooKeeper => "lock (ZooKeeper)",
             Self::LockTable => "lock (table)",
             Self::Replica => "its replica",

@@ -33,6 +33,10 @@ pub enum EventKind {
     CounterFromTheClock,
     /// The lock service was killed and started again, and has kept this many keys.
     Restarted { keys: u64 },
+    /// A snapshot of the lock service's data was saved.
+    SnapshotSaved,
+    /// The lock service was killed, and started again with the data of the snapshot.
+    SnapshotRestored,
     /// The replica has caught up with its primary.
     InStep,
     /// The replica was cut off from its primary.

@@ -27,6 +27,8 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
         EventKind::CounterPreset => plain(format!("last token: {token}")),
         EventKind::CounterFromTheClock => plain("its counter will start at the clock"),
         EventKind::Restarted { keys } => odd(format!("is KILLED, and restarts with {keys} keys")),
+        EventKind::SnapshotSaved => plain("a snapshot of it is saved"),
+        EventKind::SnapshotRestored => odd("is RESTORED from the snapshot"),
         EventKind::InStep => plain("has all that the primary has"),
         EventKind::CutOff => odd("is CUT OFF from its primary"),
         EventKind::Promoted => odd("is PROMOTED: it is the lock service now"),

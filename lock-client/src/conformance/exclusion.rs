@@ -1,13 +1,16 @@
 //! One holder at a time, and tokens that grow.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use fence::{Holder, ResourceName, Token};
 use futures_util::future::join_all;
-use tokio::task::yield_now;
+use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
 
 use super::{
     Checked, Subject, Violation,
@@ -18,29 +21,35 @@ use crate::{Moment, Order, backend::Backend};
 
 const CLIENTS: usize = 8;
 const ROUNDS: usize = 10;
+/// How long a client holds the lock.
+const HOLD_MS: [u64; 4] = [5, 10, 15, 20];
 
-/// Several clients race for a lock, again and again.
+/// Several clients race for a lock, again and again, each on a thread of its own. They hold it for long
+/// enough that another one, which saw it free, takes it meanwhile.
 pub(super) async fn one_holder_at_a_time(subject: &mut impl Subject) -> Checked {
     const PROMISE: &str = "one holder at a time";
     let (name, taken) = (new_name("race"), Arc::new(AtomicBool::new(false)));
-    let race = (0..CLIENTS).map(|_| {
+    let race = (0..CLIENTS).map(|client| {
         let (backend, name, taken) = (subject.connect(), name.clone(), taken.clone());
-        async move {
+        let racing = async move {
             let mut tokens = Vec::new();
-            for _ in 0..ROUNDS {
+            for round in 0..ROUNDS {
                 let held = acquire_when_free(PROMISE, &backend, &name, long()).await?;
                 if taken.swap(true, Ordering::SeqCst) {
                     return Err(violation(PROMISE, "two clients hold the lock"));
                 }
                 tokens.push(held.token);
-                yield_now().await;
+                sleep(Duration::from_millis(HOLD_MS[(client + round) % HOLD_MS.len()])).await;
                 taken.store(false, Ordering::SeqCst);
                 release(PROMISE, &backend, &name, &held).await?;
             }
             Ok(tokens)
-        }
+        };
+        let runtime = Handle::current();
+        spawn_blocking(move || runtime.block_on(racing))
     });
-    let tokens = join_all(race).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let raced = join_all(race).await.into_iter().map(|raced| raced.expect("no client panics"));
+    let tokens = raced.collect::<Result<Vec<_>, _>>()?;
     let mut tokens = tokens.concat();
     let issued = tokens.len();
     tokens.sort_unstable();

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::{
     Checked, Subject, Violation,
     try_lock::{
-        PATIENCE, acquire_free, acquire_when_free, failed, long, new_name, release, try_once,
+        LONG, PATIENCE, acquire_free, acquire_when_free, failed, long, new_name, release, try_once,
     },
     violation,
 };
@@ -16,6 +16,18 @@ use crate::{
     Moment, Order,
     backend::{Backend, HeldLock, Ownership},
 };
+
+/// How much a service may round the time that it shows, or add to a ttl.
+const INACCURACY: Duration = Duration::from_secs(5);
+
+/// A lease counts on the time that it asked for.
+pub(super) async fn ttl_is_kept(subject: &mut impl Subject) -> Checked {
+    const PROMISE: &str = "a lock is granted for its ttl";
+    let (backend, name) = (subject.connect(), new_name("kept"));
+    let asked = Moment::now();
+    acquire_free(PROMISE, &backend, &name, long()).await?;
+    remains_for(PROMISE, &backend, &name, LONG, asked).await
+}
 
 /// A reply may have been lost, so a try may be repeated.
 pub(super) async fn same_holder_gets_the_same_grant<S: Subject>(subject: &mut S) -> Checked {
@@ -25,6 +37,7 @@ pub(super) async fn same_holder_gets_the_same_grant<S: Subject>(subject: &mut S)
     }
     let (backend, name, holder) = (subject.connect(), new_name("repeated"), Holder::random());
     let mut tokens = Vec::new();
+    let asked = Moment::now();
     for ttl in [subject.shortest_ttl(), long()] {
         let tried = try_once(&backend, &name, &holder, ttl, Order::Unordered).await;
         let held = tried.map_err(|error| failed(PROMISE, &error))?;
@@ -34,20 +47,53 @@ pub(super) async fn same_holder_gets_the_same_grant<S: Subject>(subject: &mut S)
     if tokens[0] != tokens[1] {
         return Err(violation(PROMISE, format!("{:?}, then {:?}", tokens[0], tokens[1])));
     }
-    remains(PROMISE, &backend, &name, subject.shortest_ttl().as_duration()).await
+    remains_for(PROMISE, &backend, &name, LONG, asked).await
+}
+
+/// A renewal or reissue that was sent before the release may arrive after the next grant. The holder
+/// is the same, so that only the grant distinguishes the two ownerships.
+pub(super) async fn release_ends_the_ownership(subject: &mut impl Subject) -> Checked {
+    const PROMISE: &str = "an ownership ends with its release";
+    let (backend, name, holder) = (subject.connect(), new_name("again"), Holder::random());
+    let mut grants = Vec::new();
+    for _ in 0..2 {
+        let tried = try_once(&backend, &name, &holder, long(), Order::Unordered).await;
+        let held = tried.map_err(|error| failed(PROMISE, &error))?;
+        grants.push(held.ok_or_else(|| violation(PROMISE, "the lock is not free again"))?);
+        if let [first] = &grants[..] {
+            release(PROMISE, &backend, &name, first).await?;
+        }
+    }
+    let (old, now) = (&grants[0], &grants[1]);
+    if now.ownership == old.ownership || now.token <= old.token {
+        return Err(violation(PROMISE, format!("{now:?} follows {old:?}")));
+    }
+    let renewed = backend.renew(&name, &old.ownership, long()).await;
+    if let Some(token) = renewed.map_err(|error| failed(PROMISE, &error))? {
+        return Err(violation(PROMISE, format!("the old one is renewed as {token}")));
+    }
+    let reissued = backend.reissue(&name, &old.ownership, now.token).await;
+    if let Some(token) = reissued.map_err(|error| failed(PROMISE, &error))? {
+        return Err(violation(PROMISE, format!("the old one is reissued as {token}")));
+    }
+    let renewed = backend.renew(&name, &now.ownership, long()).await;
+    match renewed.map_err(|error| failed(PROMISE, &error))? {
+        Some(token) if token == now.token => Ok(()),
+        other => Err(violation(PROMISE, format!("{} became {other:?}", now.token))),
+    }
 }
 
 pub(super) async fn renewal_sets_the_full_ttl(subject: &mut impl Subject) -> Checked {
     const PROMISE: &str = "a renewal sets the full ttl, and returns the token";
     let (backend, name) = (subject.connect(), new_name("renewed"));
-    let shortest = subject.shortest_ttl();
-    let held = acquire_free(PROMISE, &backend, &name, shortest).await?;
+    let held = acquire_free(PROMISE, &backend, &name, subject.shortest_ttl()).await?;
+    let asked = Moment::now();
     let renewed = backend.renew(&name, &held.ownership, long()).await;
     let renewed = renewed.map_err(|error| failed(PROMISE, &error))?;
     if renewed != Some(held.token) {
         return Err(violation(PROMISE, format!("{:?} became {renewed:?}", held.token)));
     }
-    remains(PROMISE, &backend, &name, shortest.as_duration()).await?;
+    remains_for(PROMISE, &backend, &name, LONG, asked).await?;
     let of_another = Ownership { holder: Holder::random(), ..held.ownership };
     let renewed = backend.renew(&name, &of_another, long()).await;
     match renewed.map_err(|error| failed(PROMISE, &error))? {
@@ -137,17 +183,19 @@ pub(super) async fn others_can_not_release(subject: &mut impl Subject) -> Checke
     acquire_when_free(PROMISE, &backend, &name, long()).await.map(drop)
 }
 
-/// Checks that the lock is held for longer than this.
-async fn remains(
+/// Checks that the lock is held until this ttl ends, which a request has started since `asked`.
+async fn remains_for(
     promise: &'static str,
     backend: &impl Backend,
     name: &ResourceName,
-    at_least: Duration,
+    ttl: Duration,
+    asked: Moment,
 ) -> Checked {
     let lock = held(promise, backend, name).await?;
+    let at_least = ttl.saturating_sub(asked.elapsed() + INACCURACY);
     match lock.as_ref().map(|lock| lock.remaining) {
-        Some(Some(remaining)) if remaining > at_least => Ok(()),
-        other => Err(violation(promise, format!("the lock remains for {other:?}"))),
+        Some(Some(remaining)) if (at_least..=ttl + INACCURACY).contains(&remaining) => Ok(()),
+        other => Err(violation(promise, format!("of {ttl:?}, the lock remains for {other:?}"))),
     }
 }
 

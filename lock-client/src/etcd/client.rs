@@ -3,13 +3,12 @@
 use std::{fmt, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
-use tokio::{join, time::timeout};
+use tokio::time::timeout;
 
 use super::{
     connection::Connection,
     keys::Keys,
-    leases::whole_seconds,
-    messages::{Compare, KeyValue, Operation, Put, Text, Txn, TxnReply},
+    messages::{KeyValue, Txn, TxnReply},
     names,
     server::{InvalidEtcdUrl, Server},
     view::{Part, View, foreign, token},
@@ -17,18 +16,15 @@ use super::{
 };
 use crate::{
     backend::{
-        Attempt, Backend, BackendError, BackendFuture, Contention, DEFAULT_ANSWER_TIMEOUT,
-        HeldLock, HeldNames, Ownership, Status, Wakeups,
+        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldLock, HeldNames,
+        Ownership, Status, Wakeups,
     },
-    clock::Moment,
     terms::Order,
     ttl::Ttl,
 };
 
 /// How many answers one method may wait for. A method that needs more is repeated.
 const LONGEST_METHOD: u32 = 4;
-/// The longest time for which a waiter in the queue is silent.
-const LONGEST_NAP: Duration = Duration::from_secs(5);
 
 /// Locks in etcd.
 #[derive(Clone)]
@@ -104,68 +100,8 @@ impl Etcd {
         View::parse(self.transact(&Txn { success, ..Txn::default() }).await?)
     }
 
-    async fn acquire(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
-        ttl: Ttl,
-        order: Order,
-    ) -> Result<Attempt, BackendError> {
-        let seconds = whole_seconds(ttl)?;
-        let (keys, asked) = (Keys::new(name), Moment::now());
-        let (place, lease) = (keys.place(holder), keys.lease(holder));
-        // 1. Make the lease, or set its full time. A waiter in the queue mostly has one already.
-        let kept = match order {
-            Order::Fair => self.connection.keep_alive(lease).await?,
-            Order::Unordered => None,
-        };
-        let alive = match kept {
-            Some(alive) => alive,
-            None => self.connection.open_lease(lease, seconds).await?,
-        };
-        // 2. Queue: in no order only if nobody else is there, in the fair order behind the others.
-        // The same transaction reads the offset, and shows whether the own key is the oldest. An
-        // offset that was read earlier may have been raised since by an owner before this one.
-        let absent = match order {
-            Order::Fair => Compare::created(place.clone(), 0),
-            Order::Unordered => Compare::none_exists(keys.queue(), keys.queue_end()),
-        };
-        let own = Put { key: Text(place.clone()), value: Text::default(), lease };
-        let reads = View::reads(&keys, Part::All);
-        let success = [&[Operation::Put(own)], &reads[..]].concat();
-        let transaction = Txn { compare: vec![absent], success, failure: reads.to_vec() };
-        let view = View::parse(self.transact(&transaction).await?)?;
-        // 3. The oldest key is the owner's.
-        match (view.position(&place), view.owner()) {
-            (Some(0), Some(owner)) => {
-                alive.confirm(view.header, &self.address())?;
-                let grant = token(owner.create_revision)?;
-                let ownership = Ownership { holder: holder.clone(), grant };
-                let mut token = view.token(owner)?;
-                // An earlier attempt or renewal may have asked for another ttl.
-                if owner.lease != lease || alive.seconds < seconds {
-                    let kept = self.keep(&keys, &ownership, ttl).await?;
-                    token = kept.ok_or_else(|| self.unavailable("the lock has just expired"))?;
-                }
-                Ok(Attempt::Granted { token, ownership, asked })
-            }
-            (Some(older), Some(owner)) => Ok(Attempt::Busy(Contention {
-                remaining: self.remaining(owner).await?,
-                // The oldest key is no waiter's.
-                ahead: (older - 1).try_into().ok(),
-                nap: Some((ttl.as_duration() / 3).min(LONGEST_NAP)),
-            })),
-            (_, Some(owner)) => {
-                // The lease has no key. If it is not revoked, it ends by itself.
-                let (_, remaining) = join!(self.connection.revoke(lease), self.remaining(owner));
-                Ok(Attempt::Busy(Contention { remaining: remaining?, ahead: None, nap: None }))
-            }
-            (_, None) => Err(self.unavailable("the queue is empty, although the lock was taken")),
-        }
-    }
-
     /// Returns the time until a key expires, rounded up; `None` if it never does.
-    async fn remaining(&self, key: &KeyValue) -> Result<Option<Duration>, BackendError> {
+    pub(super) async fn remaining(&self, key: &KeyValue) -> Result<Option<Duration>, BackendError> {
         if key.lease == 0 {
             return Ok(None);
         }

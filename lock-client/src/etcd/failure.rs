@@ -18,7 +18,7 @@ pub(super) enum Failure {
     NoLease,
     /// The token of the login is not valid (any more). Nothing was changed.
     LoggedOut(String),
-    /// The member was not reached, or has no leader. Nothing was changed.
+    /// The member was not reached, has no leader, or is a learner. Nothing was changed.
     NotSent(BackendError),
     /// Anything else.
     Other(BackendError),
@@ -32,6 +32,17 @@ impl From<Failure> for BackendError {
             Failure::LoggedOut(reason) => Self::Rejected(reason.into()),
             Failure::NotSent(error) | Failure::Other(error) => error,
         }
+    }
+}
+
+/// Reports the failure of a method that has already changed something: a rejection would say that it
+/// has not.
+pub(super) fn after_a_change(error: BackendError) -> BackendError {
+    match error {
+        BackendError::Rejected(source) | BackendError::Invalid(source) => {
+            BackendError::Unavailable(source)
+        }
+        error => error,
     }
 }
 
@@ -87,6 +98,10 @@ impl Failure {
             });
         };
         let reason = format!("{member}: {message}");
+        // A learner answers only reads of its own data, whatever the code.
+        if message.contains("not supported for learner") {
+            return Self::NotSent(BackendError::Unavailable(reason.into()));
+        }
         match code {
             NOT_FOUND if message.contains("lease") => Self::NoLease,
             FAILED_PRECONDITION if message.contains("lease already exists") => Self::LeaseExists,
@@ -155,6 +170,15 @@ mod tests {
                 panic!("{no_leader}");
             };
             assert_eq!(reason.to_string(), "n1:2379: etcdserver: no leader");
+        }
+        // 3.4, and newer ones.
+        for code in [14, 9] {
+            let learner = failure(&format!(
+                r#"{{"code":{code},"message":"etcdserver: rpc not supported for learner"}}"#
+            ));
+            let Failure::NotSent(BackendError::Unavailable(_)) = learner else {
+                panic!("{learner:?}");
+            };
         }
         let timed_out = failure(r#"{"code":14,"message":"etcdserver: request timed out"}"#);
         assert!(matches!(timed_out, Failure::Other(BackendError::Unavailable(_))));

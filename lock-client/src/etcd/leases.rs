@@ -1,5 +1,7 @@
 //! The leases by which keys live.
 
+use std::ops::RangeInclusive;
+
 use super::{
     connection::Connection,
     failure::Failure,
@@ -49,8 +51,13 @@ pub(super) fn whole_seconds(ttl: Ttl) -> Result<i64, BackendError> {
 }
 
 impl Connection {
-    /// Makes a lease, or keeps it alive if an earlier attempt has made it.
-    pub(super) async fn open_lease(&self, id: i64, seconds: i64) -> Result<Alive, BackendError> {
+    /// Makes a lease of the shortest of these times that etcd has. If an earlier attempt has made the
+    /// lease, this keeps it alive.
+    pub(super) async fn open_lease(
+        &self,
+        id: i64,
+        seconds: RangeInclusive<i64>,
+    ) -> Result<Alive, BackendError> {
         match self.grant(id, seconds).await? {
             Some(alive) => Ok(alive),
             None => self.keep_alive(id).await?.ok_or_else(|| Failure::NoLease.into()),
@@ -58,21 +65,26 @@ impl Connection {
     }
 
     /// Makes a lease; `None` if it exists already.
-    async fn grant(&self, id: i64, seconds: i64) -> Result<Option<Alive>, BackendError> {
-        let request = LeaseRequest { id, seconds: Some(seconds) };
+    async fn grant(
+        &self,
+        id: i64,
+        seconds: RangeInclusive<i64>,
+    ) -> Result<Option<Alive>, BackendError> {
+        let request = LeaseRequest { id, seconds: Some(*seconds.start()) };
         let granted = match self.call::<LeaseReply>("lease/grant", &request).await {
             Ok(reply) => reply.seconds,
             Err(Failure::LeaseExists) => return Ok(None),
             Err(failure) => return Err(failure.into()),
         };
-        if granted == seconds {
-            return Ok(Some(Alive { seconds, term: None }));
+        if seconds.contains(&granted) {
+            return Ok(Some(Alive { seconds: granted, term: None }));
         }
         // It has no key yet.
         self.revoke(id).await?;
         let reason = format!(
-            "{}: a ttl of {seconds} s is too short; the shortest of this etcd is {granted} s",
-            self.server()
+            "{}: a ttl of {} s is too short; the shortest of this etcd is {granted} s",
+            self.server(),
+            seconds.end()
         );
         Err(BackendError::Invalid(reason.into()))
     }

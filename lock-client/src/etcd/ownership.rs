@@ -4,6 +4,7 @@ use fence::{Holder, Token};
 
 use super::{
     client::Etcd,
+    failure::after_a_change,
     keys::Keys,
     leases::whole_seconds,
     messages::{Compare, Delete, Operation, Put, Text, Txn},
@@ -54,7 +55,7 @@ impl Etcd {
     ) -> Result<i64, BackendError> {
         let seconds = whole_seconds(ttl)?;
         let lease = keys.lease_of(&ownership.holder, seconds);
-        self.connection.open_lease(lease, seconds).await?;
+        self.connection.open_lease(lease, seconds..=seconds).await?;
         let place = keys.place(&ownership.holder);
         let put = Put { key: Text(place.clone()), value: Text::default(), lease };
         let transaction = Txn {
@@ -99,12 +100,13 @@ impl Etcd {
         // 1. Delete the own key. No other holder ever has it, whatever its revision.
         let delete = Operation::Delete(Delete { key: Text(place.clone()) });
         let success = [&View::reads(keys, Part::Owner)[..], &[delete]].concat();
-        let view = View::parse(self.transact(&Txn { success, ..Txn::default() }).await?)?;
+        let reply = self.transact(&Txn { success, ..Txn::default() }).await?;
+        let view = View::parse(reply).map_err(after_a_change)?;
         let owned = view.owner().filter(|owner| owner.key.0 == place);
         // 2. Revoke the lease of all attempts. An attempt that arrives later has no lease, and fails.
-        self.connection.revoke(lease).await?;
+        self.connection.revoke(lease).await.map_err(after_a_change)?;
         if let Some(longer) = owned.map(|owner| owner.lease).filter(|&longer| longer != lease) {
-            self.connection.revoke(longer).await?;
+            self.connection.revoke(longer).await.map_err(after_a_change)?;
         }
         Ok(owned.is_some())
     }

@@ -21,11 +21,16 @@ use super::services::OneRedis;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     GrantsTwice,
+    ChecksThenActs,
     ForgetsTokens,
     LowercasesNames,
     CountsFromTheReply,
+    HalvesTtl,
+    DoublesTtl,
     ForgetsHolders,
+    IgnoresGrants,
     RenewsNothing,
+    RenewalSetsShortTtl,
     RenewsExpiredLeases,
     ReissuesTheSame,
     ReleasesOthers,
@@ -102,6 +107,43 @@ impl Client {
         }
     }
 
+    fn granted_ttl(&self, ttl: Ttl) -> Ttl {
+        match self.fault {
+            Fault::HalvesTtl => Ttl::new(ttl.as_duration() / 2).unwrap(),
+            Fault::DoublesTtl => Ttl::new(ttl.as_duration() * 2).unwrap(),
+            _ => ttl,
+        }
+    }
+
+    /// Takes the lock, also from a client that has taken it meanwhile.
+    async fn take(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        ttl: Ttl,
+    ) -> Result<Attempt, BackendError> {
+        loop {
+            let attempt = self.redis.try_acquire(name, holder, ttl, Order::Unordered).await?;
+            if let Attempt::Granted { .. } = attempt {
+                return Ok(attempt);
+            }
+            if let Some(lock) = self.redis.status(name).await?.held {
+                self.redis.release(name, &lock.ownership.holder, None).await?;
+            }
+        }
+    }
+
+    /// The ownership of the same holder that has the lock now, if one has it.
+    async fn present(
+        &self,
+        name: &ResourceName,
+        ownership: &Ownership,
+    ) -> Result<Ownership, BackendError> {
+        let held = self.redis.status(name).await?.held.map(|lock| lock.ownership);
+        let same = held.filter(|present| present.holder == ownership.holder);
+        Ok(same.unwrap_or_else(|| ownership.clone()))
+    }
+
     /// Turns an unknown outcome into another answer.
     async fn answer<T>(&self, result: Result<T, BackendError>) -> Result<T, BackendError> {
         match result {
@@ -143,6 +185,11 @@ impl Backend for Client {
                 return late.await.unwrap();
             }
             let name = self.name(name);
+            if self.has(Fault::ChecksThenActs) && self.redis.status(&name).await?.held.is_none() {
+                sleep(Duration::from_millis(2)).await;
+                return self.take(&name, holder, ttl).await;
+            }
+            let ttl = self.granted_ttl(ttl);
             let tried = self.redis.try_acquire(&name, holder, ttl, order).await;
             let attempt = self.answer(tried).await?;
             if let Attempt::Granted { ownership, .. } = &attempt {
@@ -178,6 +225,12 @@ impl Backend for Client {
             if self.has(Fault::RenewsNothing) {
                 return Ok(Some(ownership.grant));
             }
+            let short = Ttl::from_secs(2).unwrap();
+            let ttl = if self.has(Fault::RenewalSetsShortTtl) { short } else { ttl };
+            let ownership = &match self.fault {
+                Fault::IgnoresGrants => self.present(name, ownership).await?,
+                _ => ownership.clone(),
+            };
             let renewed = self.redis.renew(&self.name(name), ownership, ttl).await;
             match self.answer(renewed).await? {
                 // It believes its own clock.
@@ -196,6 +249,10 @@ impl Backend for Client {
         above: Token,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
+            let ownership = &match self.fault {
+                Fault::IgnoresGrants => self.present(name, ownership).await?,
+                _ => ownership.clone(),
+            };
             let reissued = self.redis.reissue(&self.name(name), ownership, above).await;
             match self.answer(reissued).await? {
                 Some(_) if self.has(Fault::ReissuesTheSame) => Ok(Some(above)),

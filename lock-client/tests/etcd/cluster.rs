@@ -12,7 +12,7 @@ use testbed::{Etcd, wait::until_async};
 use tokio::time::{sleep, timeout};
 
 use super::service::{SOON, acquired, attempt, busy, client, release, secs};
-use crate::names::name;
+use crate::{lock_service::with_causes, names::name};
 
 /// The URL of all members, beginning with this one, which the client asks first.
 fn url_from(etcd: &Etcd, first: usize) -> String {
@@ -83,6 +83,20 @@ async fn client_whose_first_members_are_down_needs_one_try() {
     let follower = follower(&etcd).await;
     let locks = client(&url_from(&etcd, follower));
     etcd.process(follower).kill().unwrap();
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    assert!(release(&locks, &lock).await);
+}
+
+/// A learner refuses all that a lock needs.
+#[tokio::test]
+async fn learner_is_left_at_once() {
+    let mut etcd = Etcd::start().await.unwrap();
+    let learner = etcd.add_learner().await.unwrap();
+    let alone =
+        attempt(&client(&format!("etcd://{learner}")), &Holder::random(), Order::Fair).await;
+    let refused = with_causes(&alone.unwrap_err());
+    assert!(refused.contains("not supported for learner"), "{refused}");
+    let locks = client(&format!("etcd://{learner},{}", etcd.address(0)));
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     assert!(release(&locks, &lock).await);
 }

@@ -109,3 +109,24 @@ async fn etcd_that_is_down_is_unavailable() {
     assert!(text.contains("refused") && !text.contains("TLS"), "{text}");
     assert!(etcd::Etcd::open("http://n1").is_err());
 }
+
+/// The transaction that shows the offset has put the key of the holder.
+#[tokio::test]
+async fn attempt_is_not_rejected_after_it_was_carried_out() {
+    let etcd = Etcd::start().await.unwrap();
+    etcd.etcdctl(&["put", "fenced/r/offset", "foreign"]).await.unwrap();
+    let locks = client(&etcd.url());
+    let holder = Holder::random();
+    let error = attempt(&locks, &holder, Order::Unordered).await.unwrap_err();
+    assert!(matches!(error, BackendError::Unavailable(_)), "{}", with_causes(&error));
+    let reason = with_causes(&error);
+    assert!(reason.contains("etcd's key fenced/r/offset holds nothing of ours"), "{reason}");
+    let keys = async || etcd.etcdctl(&["get", "--prefix", "fenced/r/queue/"]).await.unwrap();
+    assert!(keys().await.contains(holder.as_str()), "the control: it has a key");
+    // So does its release, which has deleted the key. A status changes nothing.
+    let released = locks.release(&name("r"), &holder, None).await;
+    assert!(matches!(released, Err(BackendError::Unavailable(_))), "{released:?}");
+    assert_eq!(keys().await, "");
+    let status = locks.status(&name("r")).await;
+    assert!(matches!(status, Err(BackendError::Rejected(_))), "{status:?}");
+}

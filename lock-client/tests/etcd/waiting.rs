@@ -158,6 +158,23 @@ async fn waiter_that_crashed_is_skipped_when_its_ttl_ends() {
     held(attempt(&locks, &next, Order::Fair).await);
 }
 
+/// Its ttl is an hour. The owner's ttl still is.
+#[tokio::test]
+async fn waiter_that_crashed_delays_nobody_for_its_ttl() {
+    let etcd = Etcd::start().await.unwrap();
+    let locks = client(&etcd.url());
+    let hour = secs(3_600);
+    let owner = acquired(&locks, &name("r"), hour).await;
+    busy(locks.try_acquire(&name("r"), &Holder::random(), hour, Order::Fair).await);
+    assert!(release(&locks, &owner).await);
+    let waiting = Locks::new(client(&etcd.url()));
+    let lease = timeout(SOON, waiting.acquire(&name("r"), Terms::new(hour).fair())).await;
+    let lease = lease.expect("the crashed waiter is skipped").unwrap();
+    let held = locks.status(&name("r")).await.unwrap().held.unwrap();
+    assert!(held.remaining > Some(Duration::from_secs(3_500)), "{held:?}");
+    lease.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn waiter_outlives_its_ttl() {
     let etcd = Etcd::start().await.unwrap();

@@ -19,6 +19,16 @@ pub(super) enum Door {
 
 impl Etcd {
     pub(super) fn launch(&self, number: usize, ports: &[(u16, u16)]) -> anyhow::Result<Process> {
+        self.launch_with(&[], number, ports)
+    }
+
+    /// Starts a member with further arguments, which the others do not have.
+    pub(super) fn launch_with(
+        &self,
+        arguments: &[&str],
+        number: usize,
+        ports: &[(u16, u16)],
+    ) -> anyhow::Result<Process> {
         let (client, peer) = ports[number];
         let client = format!("{}://127.0.0.1:{client}", self.scheme());
         let peer = format!("http://127.0.0.1:{peer}");
@@ -29,6 +39,7 @@ impl Etcd {
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--heartbeat-interval", HEARTBEAT_INTERVAL]);
         command.args(["--election-timeout", ELECTION_TIMEOUT]).args(&self.arguments);
+        command.args(arguments);
         if self.door != Door::Tcp {
             for (option, file) in [("--cert-file", tls::CERTIFICATE), ("--key-file", tls::KEY)] {
                 command.arg(option).arg(self.folder.path().join(file));

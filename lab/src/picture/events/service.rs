@@ -18,6 +18,11 @@ pub(super) fn service_event(draft: &mut Draft, event: &Event) {
             draft.cut_off_all();
         }
         EventKind::Restarted { .. } => draft.flag(actor, "killed, restarts", Tone::Odd),
+        EventKind::SnapshotSaved => draft.optional_flag(actor, "snapshot saved", Tone::Plain),
+        EventKind::SnapshotRestored => {
+            draft.flag(actor, "snapshot restored", Tone::Odd);
+            draft.cut_off_all();
+        }
         EventKind::InStep => draft.optional_flag(actor, "in step", Tone::Plain),
         EventKind::CutOff => draft.flag(actor, "cut off", Tone::Odd),
         EventKind::Promoted => {

@@ -42,6 +42,15 @@ pub(crate) const fn ending_with(
     ]
 }
 
+/// The same, with a token that the lock service chooses.
+pub(crate) const fn ending_with_any_token(
+    value: &'static str,
+    counts: [u64; 3],
+) -> [(&'static str, Expected); 4] {
+    let [value, _, accepted, refused, lost] = ending_with(value, 0, counts);
+    [value, accepted, refused, lost]
+}
+
 /// The outcome of a world whose storage has this value in the end, written with this token.
 pub(crate) fn outcome(events: &[Event], value: String, token: impl Into<Fact>) -> Outcome {
     let accepted = count(events, |event| matches!(event.kind, EventKind::AcceptedStaleWrite(_)));
