@@ -136,20 +136,21 @@ sqlite3:
 wrk:
 	@command -v wrk > /dev/null || { $(call install,wrk,wrk); }
 
-# The drivers of other languages, for tests/languages, the packages in fence/python and
-# fence/node, and `lab bench locks`. The file `installed` is made last, so that what was interrupted
-# is done again.
+# The drivers of other languages, for tests/languages and tests/own_locks, the packages in
+# fence/python and fence/node, and `lab bench locks`. The file `installed` is made last, so that what
+# was interrupted is done again.
 python:
 	@python3 -c 'import ensurepip' 2> /dev/null || { $(call install,python3-venv,python); }
 	@test -e target/python/installed && \
-	target/python/bin/python -c 'import alembic, django, flit_core, psycopg, redis, sqlalchemy' \
+	target/python/bin/python \
+			-c 'import alembic, django, flit_core, kazoo, psycopg, redis, sqlalchemy' \
 			2> /dev/null || { \
-		echo "about to install Alembic, Django, flit_core, psycopg, redis and SQLAlchemy" \
+		echo "about to install Alembic, Django, flit_core, kazoo, psycopg, redis and SQLAlchemy" \
 			"into target/python"; \
 		python3 -m venv --clear target/python && \
 		target/python/bin/pip install --quiet --disable-pip-version-check \
-			'alembic>=1.13,<2' 'django>=4.2,<7' 'flit_core>=3.11,<5' 'psycopg[binary]>=3.1,<4' \
-			'redis>=5,<7' 'sqlalchemy>=2,<3' && \
+			'alembic>=1.13,<2' 'django>=4.2,<7' 'flit_core>=3.11,<5' 'kazoo>=2.8,<3' \
+			'psycopg[binary]>=3.1,<4' 'redis>=5,<7' 'sqlalchemy>=2,<3' && \
 		touch target/python/installed; \
 	}
 

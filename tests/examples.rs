@@ -108,3 +108,18 @@ async fn scheduled_job_runs_on_one_machine_only() {
     let next_day = start("2026-11-22").finish();
     assert!(next_day.iter().any(|line| line.contains("done in")), "{next_day:?}");
 }
+
+/// The first world is the negative control: the same requests, without the fence.
+#[tokio::test(flavor = "multi_thread")]
+async fn fenced_session_keeps_the_item_that_a_paused_request_would_drop() {
+    let redis = Redis::start().await.unwrap();
+    let start = || Example::start(env!("CARGO_BIN_EXE_redis_session"), "", &redis, "");
+    // It may be run again: fences outlive sessions.
+    for _ in 0..2 {
+        let printed = start().finish();
+        let find = |words: &str| printed.iter().filter(|line| line.contains(words)).count();
+        assert_eq!(find("the cart holds: a book"), 1, "the lamp is lost: {printed:?}");
+        assert_eq!(find("the cart holds: a lamp, a book"), 1, "{printed:?}");
+        assert_eq!(find("a book: rejected"), 1, "{printed:?}");
+    }
+}

@@ -23,6 +23,7 @@ mod lost_replies;
 mod migrations;
 #[path = "../fence/tests/names.rs"]
 mod names;
+mod own_locks;
 mod packages;
 mod programs;
 mod readme;
