@@ -9,7 +9,7 @@ const GUARD: &str = "env -u ETCD_LOCK_REV -u ETCD_LOCK_KEY";
 
 async fn reader(etcd: &Etcd) -> Reader {
     let mut reader = Reader::start().await;
-    reader.at(2379, etcd.address(0));
+    reader.replace_port(2379, etcd.address(0));
     reader
 }
 

@@ -33,7 +33,12 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) async fn start() -> Self {
-        let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
+        Self::start_with(&[]).await
+    }
+
+    /// A reader whose storage server has further arguments.
+    pub(super) async fn start_with(arguments: &[&str]) -> Self {
+        let server = StorageServer::start(&storage_server(), arguments).await.unwrap();
         let ports = vec![(8034, server.address())];
         let folder = TempDir::with_prefix("fenced-").unwrap();
         let reader = Self { server, folder, ports, variables: Vec::new() };
@@ -41,8 +46,8 @@ impl Reader {
         reader
     }
 
-    /// The private server in place of a default port.
-    pub(super) fn at(&mut self, port: u16, address: SocketAddr) {
+    /// Uses a private server in place of the one at a default port.
+    pub(super) fn replace_port(&mut self, port: u16, address: SocketAddr) {
         self.ports.retain(|(other, _)| *other != port);
         self.ports.push((port, address));
     }
@@ -72,7 +77,7 @@ impl Reader {
         Ok(Grant { token: token.as_u64().unwrap(), holder: holder.as_str().unwrap().to_owned() })
     }
 
-    /// Writes with this token and holder, whoever holds the lock by now.
+    /// Writes with this token and holder, although another client may hold the lock by now.
     pub(super) async fn pay_late(&self, grant: &Grant) -> Result<Grant, String> {
         self.pay(&format!("sh pay.sh {} {} late", grant.token, grant.holder)).await
     }

@@ -12,12 +12,25 @@ const COUNTER: &str = "{invoice-7}:fence";
 async fn start() -> (Redis, Reader) {
     let redis = Redis::start_on_tcp(&[]).await.unwrap();
     let mut reader = Reader::start().await;
-    reader.at(6379, redis.address().unwrap());
+    reader.replace_port(6379, redis.address().unwrap());
     (redis, reader)
 }
 
 async fn lose_the_counter(redis: &Redis) {
     assert_eq!(redis.command::<u64>(&["DEL", COUNTER]).await.unwrap(), 1);
+}
+
+/// The negative control of all tests here: the same late write, to a storage that checks nothing.
+#[tokio::test]
+async fn stale_token_overwrites_a_storage_that_checks_nothing() {
+    let (redis, _) = start().await;
+    let mut reader = Reader::start_with(&["--enforcement", "off"]).await;
+    reader.replace_port(6379, redis.address().unwrap());
+    let lock = commands("Redis", 0);
+    let first = reader.pay(lock).await.unwrap();
+    reader.pay(lock).await.unwrap();
+    reader.pay_late(&first).await.unwrap();
+    assert_eq!(reader.value().await, "late");
 }
 
 #[tokio::test]
@@ -50,4 +63,22 @@ async fn paused_client_from_before_the_loss_overwrites_a_storage_that_has_not_se
     assert_eq!(reader.pay(commands("Redis", 0)).await.unwrap().token, 1);
     reader.pay_late(&paused).await.unwrap();
     assert_eq!(reader.value().await, "late");
+}
+
+/// The replica had not received the second grant, and issues its token again.
+#[tokio::test]
+async fn counter_in_redis_goes_back_when_a_replica_that_lags_is_promoted() {
+    let (redis, mut reader) = start().await;
+    let replica = Redis::replica_of(&redis).await.unwrap();
+    let lock = commands("Redis", 0);
+    let first = reader.pay(lock).await.unwrap();
+    replica.catch_up(&redis).await.unwrap();
+    replica.cut();
+    let second = reader.pay(lock).await.unwrap();
+    assert_eq!((first.token, second.token), (1, 2));
+
+    replica.promote().await.unwrap();
+    reader.replace_port(6379, replica.redis().address().unwrap());
+    assert_eq!(reader.pay(lock).await.unwrap_err(), "holder-conflict");
+    assert_eq!(reader.value().await, "by client 2");
 }

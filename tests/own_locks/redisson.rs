@@ -18,7 +18,7 @@ const ACQUIRE: &str = "
     redis.call('pexpire', KEYS[1], 30000)
     return redis.call('incr', KEYS[2])";
 
-/// A thread of a Java program, with the holder that the page tells it to send.
+/// A thread of a Java program, with a holder of its own, as the page advises.
 struct Thread<'a> {
     redis: &'a Redis,
     name: &'static str,
@@ -44,7 +44,7 @@ impl Thread<'_> {
 async fn start() -> (Redis, Reader) {
     let redis = Redis::start_on_tcp(&[]).await.unwrap();
     let mut reader = Reader::start().await;
-    reader.at(6379, redis.address().unwrap());
+    reader.replace_port(6379, redis.address().unwrap());
     (redis, reader)
 }
 
