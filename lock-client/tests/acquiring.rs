@@ -76,7 +76,7 @@ async fn big_tokens_are_exact_and_the_highest_is_the_last() {
     assert_eq!(last.token(), Ok(token(999_999_999_999_999)));
     last.release().await.unwrap();
 
-    for counter in ["999999999999999", "9223372036854775807", "-1", "1.5", "x"] {
+    for counter in ["999999999999999", "9223372036854775807", "-1", "-0", "1.5", "1e3", "x"] {
         redis.set("fenced:{r}:token", counter).await.unwrap();
         let refused = locks.acquire(&name("r"), tried(10_000)).await;
         assert!(matches!(refused, Err(AcquireError::Rejected { .. })), "{counter}: {refused:?}");

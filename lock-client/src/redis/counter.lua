@@ -8,8 +8,9 @@ end
 -- Returns the last token, or the value at which a missing counter starts, or an error. Scripts check
 -- everything before they change anything, because a script that fails half way leaves its changes.
 local function last_token(counter, start)
-    local last = tonumber(redis.call('GET', counter) or start)
-    if not last or last < 0 or last ~= math.floor(last) then
+    local text = redis.call('GET', counter) or start
+    local last = string.find(text, '^%d+$') and tonumber(text)
+    if not last then
         return nil, 'FENCED the counter is not a whole number: ' .. counter
     end
     if last >= 999999999999999 then

@@ -145,6 +145,23 @@ async fn without_a_majority_no_lock_is_acquired_and_nothing_remains() {
 }
 
 #[tokio::test]
+async fn node_grants_nothing_from_a_counter_that_is_no_number() {
+    let cluster = cluster_of(3).await;
+    for counter in ["-0", "1e3", "1.5", "x", "999999999999999"] {
+        for node in cluster.nodes() {
+            node.set(COUNTER, counter).await.unwrap();
+        }
+        let locks = locks_of(&cluster);
+        let acquired = locks.acquire(&name("r"), tried(60_000)).await;
+        assert!(acquired.is_err(), "{counter}: {acquired:?}");
+        locks.wait_for_background().await;
+        assert_eq!(values(cluster.nodes(), LOCK).await, [None, None, None], "{counter}");
+        let counters = values(cluster.nodes(), COUNTER).await;
+        assert!(counters.iter().all(|kept| kept.as_deref() == Some(counter)), "{counters:?}");
+    }
+}
+
+#[tokio::test]
 async fn nodes_without_a_cluster_are_rejected_at_once() {
     let forgetful = [testbed::NodeKind::FORGETFUL; 3];
     let nodes = RedlockNodes::start(&forgetful).await.unwrap();
