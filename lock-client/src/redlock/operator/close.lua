@@ -9,7 +9,8 @@
 --       5 the number of the new epoch.
 --       6 the change that begins it.
 --       7 its members, with line feeds between them.
--- returns 1 if the change is accepted; 0 if it is another process, or has promised another ballot.
+-- returns 1 if the change is accepted; 0 if it is another process, has promised another ballot, or
+--         does not know its own address.
 
 local known = redis.call(
     'HMGET', KEYS[1], 'run_id', 'change', 'promised', 'last_change', 'last_promised', 'address')
@@ -22,7 +23,8 @@ if known[2] == ARGV[2] then
 elseif known[4] == ARGV[2] then
     promised = known[5]
 end
-if promised ~= ARGV[4] then
+local address = known[6]
+if promised ~= ARGV[4] or not address then
     return 0
 end
 if known[2] ~= ARGV[6] then
@@ -37,7 +39,7 @@ redis.call(
     'ballot', ARGV[4], 'epoch', ARGV[5], 'change', ARGV[6], 'members', ARGV[7])
 -- A removed node still takes part in the ballot. It must not vote for clients: no admission copies
 -- what it knows.
-if string.find('\n' .. ARGV[7] .. '\n', '\n' .. known[6] .. '\n', 1, true) then
+if string.find('\n' .. ARGV[7] .. '\n', '\n' .. address .. '\n', 1, true) then
     redis.call('HSET', KEYS[1], 'vote', ARGV[6] .. ' ' .. ARGV[1])
 else
     redis.call('HDEL', KEYS[1], 'vote')
