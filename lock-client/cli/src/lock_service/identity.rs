@@ -45,7 +45,7 @@ impl Service<'_> {
             Self::Etcd(url) | Self::Postgres(url) | Self::MariaDb(url) => {
                 (!may_have_password(url)).then(|| (*url).to_owned())
             }
-            Self::Sqlite(url) => Some(absolute(url)),
+            Self::Sqlite(url) => absolute(url),
         }
     }
 }
@@ -60,18 +60,17 @@ fn may_have_password(url: &str) -> bool {
     user.contains(':') || names.any(|name| name.contains("pass"))
 }
 
-/// The URL of an SQLite file, from the root.
-fn absolute(url: &str) -> String {
-    let file = url.trim_start_matches("sqlite:").trim_start_matches("//");
-    let folder = match env::current_dir() {
-        Ok(folder) if !Path::new(file).is_absolute() => folder,
-        _ => return url.to_owned(),
-    };
-    let encoded = folder
-        .iter()
-        .map(|part| utf8_percent_encode(&part.to_string_lossy(), NON_ALPHANUMERIC).to_string());
-    let folder = encoded.skip(1).collect::<Vec<_>>().join("/");
-    format!("sqlite:/{folder}/{file}")
+/// The URL of an SQLite file, from the root; `None` if no URL names the present folder.
+fn absolute(url: &str) -> Option<String> {
+    let file = url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:"))?;
+    if Path::new(file).is_absolute() {
+        return Some(url.to_owned());
+    }
+    let folder = env::current_dir().ok()?;
+    let encoded =
+        folder.to_str()?.split('/').map(|part| utf8_percent_encode(part, NON_ALPHANUMERIC));
+    let folder = encoded.map(|part| part.to_string()).collect::<Vec<_>>().join("/");
+    Some(format!("sqlite:{folder}/{file}"))
 }
 
 /// The server or servers that a URL names, without the user and the password.
@@ -162,10 +161,13 @@ mod tests {
     #[test]
     fn file_is_passed_on_from_the_root() {
         let folder = env::current_dir().unwrap();
-        let passed_on = absolute("sqlite://a/locks.db?mode=rw");
+        let passed_on = absolute("sqlite://a/locks.db?mode=rw").unwrap();
         let encoded = passed_on.strip_prefix("sqlite:").unwrap();
         let decoded = percent_decode_str(encoded).decode_utf8().unwrap();
         assert_eq!(decoded, format!("{}/a/locks.db?mode=rw", folder.display()));
         assert!(!encoded.contains(' '), "spaces separate URLs");
+        for url in ["sqlite:///a/locks.db", "sqlite:////a/locks.db", "sqlite:/a/locks.db"] {
+            assert_eq!(absolute(url).as_deref(), Some(url));
+        }
     }
 }
