@@ -11,8 +11,8 @@
 //! 1. A token is higher than every token that was ever returned for this name, reissued ones
 //!    included.
 //! 2. `Unavailable` is the answer whenever the request may have been carried out. `Rejected` means
-//!    that nothing was changed, and that a repetition would not help: also for an order that the
-//!    service does not have.
+//!    that nothing was changed, and that a repetition would not help. So does `Invalid`, which is the
+//!    answer for an order that the service does not have.
 //! 3. Every method limits its own time. A renewal that hangs delays the next one, until the lease
 //!    is lost.
 //! 4. A release is carried out after the attempts that were sent before it. Otherwise it misses the

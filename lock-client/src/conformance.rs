@@ -7,9 +7,11 @@
 //! It takes some seconds, and some ttls. A service that passes once may still have a race that shows
 //! rarely: run it often.
 
+mod dropped;
 mod exclusion;
 mod faults;
 mod holding;
+mod queue;
 mod subject;
 mod try_lock;
 mod waiting;
@@ -47,11 +49,17 @@ pub async fn check(subject: &mut impl Subject) -> Result<(), Violation> {
     holding::expired_lease_is_not_renewed(subject).await?;
     holding::reissue_returns_a_higher_token(subject).await?;
     holding::release_ends_the_ownership(subject).await?;
+    holding::reissue_keeps_the_ttl(subject).await?;
     waiting::release_notifies_the_waiter(subject).await?;
-    waiting::queue_is_fair(subject).await?;
+    waiting::release_notifies_all_waiters(subject).await?;
+    queue::missing_order_is_invalid(subject).await?;
+    queue::queue_is_fair(subject).await?;
+    queue::waiter_that_is_gone_is_skipped(subject).await?;
     faults::dropped_requests_leave_nothing_behind(subject).await?;
+    queue::waiter_that_gives_up_leaves(subject).await?;
     faults::paused_service_is_unavailable(subject).await?;
-    faults::stopped_service_is_unavailable(subject).await
+    faults::stopped_service_is_unavailable(subject).await?;
+    waiting::subscription_survives_a_restart(subject).await
 }
 
 /// Makes a violation of a promise.

@@ -93,17 +93,29 @@ async fn backend_that_breaks_a_promise_fails() {
             Fault::ReissuesTheSame,
             "a reissue returns a higher token, and later grants stay above it",
         ),
+        (Fault::ReissueSetsShortTtl, "a reissue keeps the ttl"),
         (Fault::ReleasesOthers, "only the holder releases"),
         (Fault::LosesNotifications, "a release notifies the waiter"),
+        (Fault::NotifiesOne, "a release notifies all waiters that are in no order"),
+        (Fault::SubscribesOnce, "a subscription survives a restart of the service"),
         (Fault::IgnoresOrder, "the queue is fair"),
+        (Fault::KeepsWaiters, "a waiter that gives up leaves the queue"),
+        (Fault::WaitsForTheDead, "a waiter that is gone holds up nobody"),
         (Fault::OvertakesTries, "a dropped request leaves nothing behind"),
         (Fault::TakesSilenceForNo, "the outcome of a request to a paused service is unknown"),
         (Fault::NeverGivesUp, "a stopped service is unavailable, until it is back"),
     ];
     let checked = faults.map(async |(fault, promise)| {
-        let checked = check(&mut Broken::start(fault).await).await;
+        let checked = check(&mut Broken::<true>::start(fault).await).await;
         let violation = checked.expect_err(&format!("{fault:?} is not found"));
         assert_eq!(violation.promise, promise, "{fault:?}: {violation}");
     });
     join_all(checked).await;
+}
+
+#[tokio::test]
+async fn backend_that_takes_any_order_fails() {
+    let checked = check(&mut Broken::<false>::start(Fault::IgnoresOrder).await).await;
+    let violation = checked.expect_err("it grants a lock in an order that it does not have");
+    assert_eq!(violation.promise, "a fair order that is missing is invalid", "{violation}");
 }

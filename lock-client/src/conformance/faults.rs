@@ -1,45 +1,21 @@
 //! Requests that are dropped, and a service that is paused or stopped.
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::time::Duration;
 
 use fence::Holder;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::{
-    Checked, Subject, Violation,
+    Checked, Subject,
+    dropped::Dropped,
     subject::Failure,
-    try_lock::{PATIENCE, acquire_free, acquire_when_free, failed, long, new_name, release},
+    try_lock::{acquire_free, acquire_when_free, failed, long, new_name, release, until_answered},
     violation,
 };
 use crate::{
-    Moment, Order,
+    Order,
     backend::{Backend, BackendError, BackendFuture},
 };
-
-/// A future that is dropped if it has not ended after so many polls.
-struct Dropped<F> {
-    future: F,
-    /// At least 1.
-    polls: usize,
-}
-
-impl<F: Future + Unpin> Future for Dropped<F> {
-    /// `None` if the future did not end in time.
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.polls -= 1;
-        match Pin::new(&mut self.future).poll(context) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if self.polls == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
 
 /// Each request is dropped at each of its awaits. To the service, this is a lost reply.
 pub(super) async fn dropped_requests_leave_nothing_behind<S: Subject>(subject: &mut S) -> Checked {
@@ -149,22 +125,5 @@ async fn unavailable<T: std::fmt::Debug>(
         Ok(Err(BackendError::Unavailable(_))) => Ok(()),
         Ok(answer) => Err(violation(promise, format!("the answer is {answer:?}"))),
         Err(_) => Err(violation(promise, format!("a request takes longer than {limit:?}"))),
-    }
-}
-
-/// Repeats a request until it is answered.
-async fn until_answered<'a, T>(
-    promise: &'static str,
-    request: impl Fn() -> BackendFuture<'a, T>,
-) -> Result<T, Violation> {
-    let begun = Moment::now();
-    loop {
-        match request().await {
-            Ok(answer) => return Ok(answer),
-            Err(BackendError::Unavailable(_)) if begun.elapsed() < PATIENCE => {
-                sleep(Duration::from_millis(10)).await;
-            }
-            Err(error) => return Err(failed(promise, &error)),
-        }
     }
 }

@@ -164,6 +164,16 @@ pub(super) async fn reissue_returns_a_higher_token(subject: &mut impl Subject) -
     }
 }
 
+pub(super) async fn reissue_keeps_the_ttl(subject: &mut impl Subject) -> Checked {
+    const PROMISE: &str = "a reissue keeps the ttl";
+    let (backend, name) = (subject.connect(), new_name("kept"));
+    let asked = Moment::now();
+    let held = acquire_free(PROMISE, &backend, &name, long()).await?;
+    let reissued = backend.reissue(&name, &held.ownership, held.token).await;
+    reissued.map_err(|error| failed(PROMISE, &error))?;
+    remains_for(PROMISE, &backend, &name, LONG, asked).await
+}
+
 pub(super) async fn others_can_not_release(subject: &mut impl Subject) -> Checked {
     const PROMISE: &str = "only the holder releases";
     let (backend, name) = (subject.connect(), new_name("released"));

@@ -11,12 +11,12 @@ use tokio::time::sleep;
 use super::{Violation, violation};
 use crate::{
     Moment, Order, Ttl,
-    backend::{Attempt, Backend, BackendError, Ownership},
+    backend::{Attempt, Backend, BackendError, BackendFuture, Ownership},
 };
 
 /// How long the suite waits for something that must happen.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// A ttl that no check outlasts.
 pub(super) const LONG: Duration = Duration::from_secs(300);
 
@@ -109,6 +109,23 @@ pub(super) async fn release(
 ) -> Result<bool, Violation> {
     let released = backend.release(name, &held.ownership.holder, Some(held.token)).await;
     released.map_err(|error| failed(promise, &error))
+}
+
+/// Repeats a request until it is answered.
+pub(super) async fn until_answered<'a, T>(
+    promise: &'static str,
+    request: impl Fn() -> BackendFuture<'a, T>,
+) -> Result<T, Violation> {
+    let begun = Moment::now();
+    loop {
+        match request().await {
+            Ok(answer) => return Ok(answer),
+            Err(BackendError::Unavailable(_)) if begun.elapsed() < PATIENCE => {
+                sleep(POLL_INTERVAL).await;
+            }
+            Err(error) => return Err(failed(promise, &error)),
+        }
+    }
 }
 
 /// A violation by an error that must not occur.

@@ -1,4 +1,4 @@
-//! Waiting: no release goes unnoticed, and the queue keeps its order.
+//! Waiting: no release goes unnoticed.
 
 use std::time::Duration;
 
@@ -7,17 +7,15 @@ use tokio::time::timeout;
 
 use super::{
     Checked, Subject,
-    try_lock::{acquire_free, failed, long, new_name, release, try_once},
+    subject::Failure,
+    try_lock::{PATIENCE, acquire_free, failed, long, new_name, release, try_once, until_answered},
     violation,
 };
-use crate::{
-    Order,
-    backend::{Attempt, Backend},
-};
+use crate::{Order, backend::Backend};
 
 const ROUNDS: usize = 30;
 /// How long a notification may take. A waiter that has to poll does so once a second.
-const NOTIFIED_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const NOTIFIED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The release races with the waiter's try. Either the try gets the lock, or the waiter is notified.
 pub(super) async fn release_notifies_the_waiter(subject: &mut impl Subject) -> Checked {
@@ -52,44 +50,41 @@ pub(super) async fn release_notifies_the_waiter(subject: &mut impl Subject) -> C
     Ok(())
 }
 
-/// Nobody overtakes the first waiter, whichever order the others want.
-pub(super) async fn queue_is_fair<S: Subject>(subject: &mut S) -> Checked {
-    const PROMISE: &str = "the queue is fair";
-    if !S::IS_FAIR {
-        return Ok(());
+/// A waiter in no order that is not notified would wait until it tries without a notification.
+pub(super) async fn release_notifies_all_waiters(subject: &mut impl Subject) -> Checked {
+    const PROMISE: &str = "a release notifies all waiters that are in no order";
+    let (owner, name) = (subject.connect(), new_name("all"));
+    let held = acquire_free(PROMISE, &owner, &name, long()).await?;
+    // Two of them are in one process.
+    let (near, far) = (subject.connect(), subject.connect());
+    let mut waiters = Vec::new();
+    for client in [&near, &near, &far] {
+        let wakeups = client.subscribe(&name, &Holder::random(), Order::Unordered).await;
+        waiters.push(wakeups.map_err(|error| failed(PROMISE, &error))?);
     }
-    let (backend, name) = (subject.connect(), new_name("queue"));
-    let mut held = acquire_free(PROMISE, &backend, &name, long()).await?;
-    let waiters: Vec<_> = (0..3).map(|_| Holder::random()).collect();
-    for (ahead, waiter) in waiters.iter().enumerate() {
-        let tried = backend.try_acquire(&name, waiter, long(), Order::Fair).await;
-        match tried.map_err(|error| failed(PROMISE, &error))? {
-            Attempt::Busy(contention) if contention.ahead == Some(ahead as u64) => {}
-            other => return Err(violation(PROMISE, format!("waiter {ahead}: {other:?}"))),
-        }
-    }
-    for (place, waiter) in waiters.iter().enumerate() {
-        let wakeups = backend.subscribe(&name, waiter, Order::Fair).await;
-        let wakeups = wakeups.map_err(|error| failed(PROMISE, &error))?;
-        release(PROMISE, &backend, &name, &held).await?;
+    release(PROMISE, &owner, &name, &held).await?;
+    for (number, wakeups) in waiters.iter().enumerate() {
         if timeout(NOTIFIED_WITHIN, wakeups.next()).await.is_err() {
-            return Err(violation(PROMISE, format!("waiter {place} is not notified")));
+            return Err(violation(PROMISE, format!("waiter {number} is not notified")));
         }
-        let newcomer = Holder::random();
-        let overtaking = try_once(&backend, &name, &newcomer, long(), Order::Unordered).await;
-        if overtaking.map_err(|error| failed(PROMISE, &error))?.is_some() {
-            return Err(violation(PROMISE, "a newcomer overtakes the queue"));
-        }
-        for later in &waiters[place + 1..] {
-            let tried = backend.try_acquire(&name, later, long(), Order::Fair).await;
-            if let Attempt::Granted { .. } = tried.map_err(|error| failed(PROMISE, &error))? {
-                return Err(violation(PROMISE, "a later waiter overtakes the first"));
-            }
-        }
-        let tried = try_once(&backend, &name, waiter, long(), Order::Fair).await;
-        held = tried
-            .map_err(|error| failed(PROMISE, &error))?
-            .ok_or_else(|| violation(PROMISE, format!("waiter {place} does not get the lock")))?;
     }
-    release(PROMISE, &backend, &name, &held).await.map(drop)
+    Ok(())
+}
+
+/// The connection of a waiter is lost, and made anew.
+pub(super) async fn subscription_survives_a_restart(subject: &mut impl Subject) -> Checked {
+    const PROMISE: &str = "a subscription survives a restart of the service";
+    let disturbed = |error: Failure| violation(PROMISE, error);
+    let (owner, waiter, name) = (subject.connect(), subject.connect(), new_name("restarted"));
+    let held = acquire_free(PROMISE, &owner, &name, long()).await?;
+    let wakeups = waiter.subscribe(&name, &Holder::random(), Order::Unordered).await;
+    let wakeups = wakeups.map_err(|error| failed(PROMISE, &error))?;
+    subject.stop().await.map_err(disturbed)?;
+    subject.start().await.map_err(disturbed)?;
+    let (holder, token) = (&held.ownership.holder, Some(held.token));
+    until_answered(PROMISE, || owner.release(&name, holder, token)).await?;
+    match timeout(PATIENCE, wakeups.next()).await {
+        Ok(()) => Ok(()),
+        Err(_) => Err(violation(PROMISE, "the waiter is not notified any more")),
+    }
 }

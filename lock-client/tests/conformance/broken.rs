@@ -1,19 +1,25 @@
 //! A backend that breaks one promise.
 
 use std::{
+    collections::HashMap,
     future::pending,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use fence::{Holder, ResourceName, Token};
 use lock_client::{
     Moment, Order, Ttl,
-    backend::{Attempt, Backend, BackendError, BackendFuture, Ownership, Status, Wakeups},
+    backend::{
+        Attempt, Backend, BackendError, BackendFuture, Contention, Ownership, Status, Wakeups,
+    },
     conformance::{Failure, Subject},
     redis::Redis,
 };
-use tokio::{sync::Notify, time::sleep};
+use tokio::{sync::Notify, task::JoinSet, time::sleep};
 
 use super::services::OneRedis;
 
@@ -33,33 +39,51 @@ pub(super) enum Fault {
     RenewalSetsShortTtl,
     RenewsExpiredLeases,
     ReissuesTheSame,
+    ReissueSetsShortTtl,
     ReleasesOthers,
     LosesNotifications,
+    NotifiesOne,
+    SubscribesOnce,
     IgnoresOrder,
+    KeepsWaiters,
+    WaitsForTheDead,
     OvertakesTries,
     TakesSilenceForNo,
     NeverGivesUp,
 }
 
 /// A Redis whose client has a fault.
-pub(super) struct Broken {
+pub(super) struct Broken<const IS_FAIR: bool = true> {
     redis: OneRedis,
     fault: Fault,
+    shared: Arc<Shared>,
 }
 
-impl Broken {
+/// What all clients know.
+#[derive(Debug, Default)]
+struct Shared {
+    /// How often the service was stopped.
+    stops: AtomicUsize,
+    /// The one subscription of each name that is notified.
+    subscribed: Mutex<HashMap<ResourceName, Weak<()>>>,
+    /// The waiters of each name in their order.
+    waiters: Mutex<HashMap<ResourceName, Vec<Holder>>>,
+}
+
+impl<const IS_FAIR: bool> Broken<IS_FAIR> {
     pub(super) async fn start(fault: Fault) -> Self {
-        Self { redis: OneRedis::start().await, fault }
+        Self { redis: OneRedis::start().await, fault, shared: Arc::default() }
     }
 }
 
-impl Subject for Broken {
+impl<const IS_FAIR: bool> Subject for Broken<IS_FAIR> {
     type Backend = Client;
-    const IS_FAIR: bool = true;
+    const IS_FAIR: bool = IS_FAIR;
 
     fn connect(&self) -> Client {
         let redis = Arc::new(self.redis.connect());
-        Client { redis, fault: self.fault, granted: Arc::default() }
+        let shared = self.shared.clone();
+        Client { redis, fault: self.fault, granted: Arc::default(), shared }
     }
 
     fn shortest_ttl(&self) -> Ttl {
@@ -75,6 +99,7 @@ impl Subject for Broken {
     }
 
     async fn stop(&mut self) -> Result<(), Failure> {
+        self.shared.stops.fetch_add(1, Ordering::SeqCst);
         self.redis.stop().await
     }
 
@@ -89,6 +114,7 @@ pub(super) struct Client {
     fault: Fault,
     /// The holders that were granted a lock.
     granted: Arc<Mutex<Vec<Holder>>>,
+    shared: Arc<Shared>,
 }
 
 impl Client {
@@ -133,7 +159,7 @@ impl Client {
         }
     }
 
-    /// The ownership of the same holder that has the lock now, if one has it.
+    /// The ownership of the same holder that is held now, if one is.
     async fn present(
         &self,
         name: &ResourceName,
@@ -142,6 +168,58 @@ impl Client {
         let held = self.redis.status(name).await?.held.map(|lock| lock.ownership);
         let same = held.filter(|present| present.holder == ownership.holder);
         Ok(same.unwrap_or_else(|| ownership.clone()))
+    }
+
+    /// Grants the lock only to the waiter that came first, dead or alive.
+    async fn first_come(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        attempt: Attempt,
+    ) -> Result<Attempt, BackendError> {
+        let is_first = {
+            let mut waiters = self.shared.waiters.lock().unwrap();
+            let waiters = waiters.entry(name.clone()).or_default();
+            if !waiters.contains(holder) {
+                waiters.push(holder.clone());
+            }
+            waiters[0] == *holder
+        };
+        match attempt {
+            Attempt::Granted { .. } if !is_first => {
+                self.redis.release(name, holder, None).await?;
+                Ok(Attempt::Busy(Contention { remaining: None, ahead: Some(1), nap: None }))
+            }
+            Attempt::Granted { .. } => {
+                self.forget_waiter(name, holder);
+                Ok(attempt)
+            }
+            Attempt::Busy(_) => Ok(attempt),
+        }
+    }
+
+    fn forget_waiter(&self, name: &ResourceName, holder: &Holder) {
+        if let Some(waiters) = self.shared.waiters.lock().unwrap().get_mut(name) {
+            waiters.retain(|waiter| waiter != holder);
+        }
+    }
+
+    /// Passes notifications on until the service stops.
+    fn until_stop(&self, wakeups: Wakeups) -> Wakeups {
+        let shared = self.shared.clone();
+        let stops = shared.stops.load(Ordering::SeqCst);
+        passed_on_while(wakeups, move || shared.stops.load(Ordering::SeqCst) == stops, ())
+    }
+
+    /// Passes notifications on, unless there is another subscription to the name.
+    fn if_first(&self, name: &ResourceName, wakeups: Wakeups) -> Wakeups {
+        let own = Arc::new(());
+        let mut subscribed = self.shared.subscribed.lock().unwrap();
+        let is_first = subscribed.get(name).is_none_or(|other| other.strong_count() == 0);
+        if is_first {
+            subscribed.insert(name.clone(), Arc::downgrade(&own));
+        }
+        passed_on_while(wakeups, move || is_first, own)
     }
 
     /// Turns an unknown outcome into another answer.
@@ -158,6 +236,25 @@ impl Client {
             result => result,
         }
     }
+}
+
+/// Passes notifications on as long as a condition holds.
+fn passed_on_while(
+    wakeups: Wakeups,
+    condition: impl Fn() -> bool + Send + 'static,
+    subscription: impl Send + Sync + 'static,
+) -> Wakeups {
+    let freed = Arc::new(Notify::new());
+    let (mut passing, notified) = (JoinSet::new(), freed.clone());
+    passing.spawn(async move {
+        loop {
+            wakeups.next().await;
+            if condition() {
+                notified.notify_one();
+            }
+        }
+    });
+    Wakeups::new(freed, (passing, subscription))
 }
 
 fn token(number: u64) -> Token {
@@ -192,6 +289,9 @@ impl Backend for Client {
             let ttl = self.granted_ttl(ttl);
             let tried = self.redis.try_acquire(&name, holder, ttl, order).await;
             let attempt = self.answer(tried).await?;
+            if self.has(Fault::WaitsForTheDead) && order == Order::Fair {
+                return self.first_come(&name, holder, attempt).await;
+            }
             if let Attempt::Granted { ownership, .. } = &attempt {
                 self.granted.lock().unwrap().push(ownership.holder.clone());
             }
@@ -256,6 +356,9 @@ impl Backend for Client {
             let reissued = self.redis.reissue(&self.name(name), ownership, above).await;
             match self.answer(reissued).await? {
                 Some(_) if self.has(Fault::ReissuesTheSame) => Ok(Some(above)),
+                Some(_) if self.has(Fault::ReissueSetsShortTtl) => {
+                    self.redis.renew(name, ownership, Ttl::from_secs(2).unwrap()).await
+                }
                 reissued => Ok(reissued),
             }
         })
@@ -273,6 +376,13 @@ impl Backend for Client {
                 let owner = held.map_or_else(|| holder.clone(), |held| held.ownership.holder);
                 return self.redis.release(name, &owner, token).await;
             }
+            if self.has(Fault::KeepsWaiters) {
+                let held = self.redis.status(name).await?.held;
+                if held.is_none_or(|lock| lock.ownership.holder != *holder) {
+                    return Ok(false);
+                }
+            }
+            self.forget_waiter(name, holder);
             let released = self.redis.release(&self.name(name), holder, token).await;
             self.answer(released).await
         })
@@ -288,7 +398,12 @@ impl Backend for Client {
             if self.has(Fault::LosesNotifications) {
                 return Ok(Wakeups::new(Arc::new(Notify::new()), ()));
             }
-            self.redis.subscribe(&self.name(name), holder, order).await
+            let wakeups = self.redis.subscribe(&self.name(name), holder, order).await?;
+            Ok(match self.fault {
+                Fault::NotifiesOne => self.if_first(name, wakeups),
+                Fault::SubscribesOnce => self.until_stop(wakeups),
+                _ => wakeups,
+            })
         })
     }
 

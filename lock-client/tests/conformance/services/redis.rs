@@ -61,6 +61,21 @@ impl Primary {
     pub(crate) async fn start() -> Self {
         Self(Sentinels::start().await.unwrap())
     }
+
+    /// They would promote the replica.
+    async fn pause_sentinels(&mut self) -> Result<(), Failure> {
+        for sentinel in self.0.sentinels() {
+            sentinel.process().pause().await?;
+        }
+        Ok(())
+    }
+
+    fn resume_sentinels(&mut self) -> Result<(), Failure> {
+        for sentinel in self.0.sentinels() {
+            sentinel.process().resume()?;
+        }
+        Ok(())
+    }
 }
 
 impl Subject for Primary {
@@ -76,27 +91,23 @@ impl Subject for Primary {
     }
 
     async fn pause(&mut self) -> Result<(), Failure> {
+        self.pause_sentinels().await?;
         Ok(self.0.primary().process().pause().await?)
     }
 
     async fn resume(&mut self) -> Result<(), Failure> {
-        Ok(self.0.primary().process().resume()?)
+        self.0.primary().process().resume()?;
+        self.resume_sentinels()
     }
 
-    /// The Sentinels would promote the replica.
     async fn stop(&mut self) -> Result<(), Failure> {
-        for sentinel in self.0.sentinels() {
-            sentinel.process().pause().await?;
-        }
+        self.pause_sentinels().await?;
         Ok(self.0.primary().process().kill()?)
     }
 
     async fn start(&mut self) -> Result<(), Failure> {
         self.0.primary().restart().await?;
-        for sentinel in self.0.sentinels() {
-            sentinel.process().resume()?;
-        }
-        Ok(())
+        self.resume_sentinels()
     }
 }
 
