@@ -48,7 +48,9 @@
 //!
 //! # Time to live
 //! ZooKeeper's sessions last from 2 to 20 ticks, so from 4 to 40 seconds by default (`minSessionTimeout`
-//! and `maxSessionTimeout` change that). Other ttls are
+//! and `maxSessionTimeout` change that). All members need the same limits: a member with a lower one
+//! shortens a session that goes on there. A renewal then goes on at the next member. If none gives the
+//! session its full time, the lease is lost. Other ttls are
 //! [invalid](crate::backend::BackendError::Invalid), and the error has the limit. The time-out of a
 //! session never changes. A renewal for longer moves the lock to another session, in one transaction,
 //! with another node that keeps the grant. A renewal for less, at the end of

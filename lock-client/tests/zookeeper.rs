@@ -9,5 +9,6 @@ mod lossy_network;
 mod lost_replies;
 mod reissue;
 mod service;
+mod shortened;
 mod strike;
 mod waiting;

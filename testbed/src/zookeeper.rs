@@ -21,6 +21,9 @@ use tokio::{
 use self::launch::Door;
 use crate::{ports::free_ports, process::Process, tls};
 
+/// How many members it has at most.
+const MOST_MEMBERS: usize = 3;
+const LONGEST_SESSION: Duration = Duration::from_secs(600);
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How often other ports are tried if another process takes a free one first.
@@ -32,6 +35,8 @@ const PORT_ATTEMPTS: usize = 20;
 pub struct ZooKeeper {
     members: Vec<Member>,
     door: Door,
+    /// The longest session of each member.
+    longest_sessions: [Duration; MOST_MEMBERS],
     folder: TempDir,
 }
 
@@ -98,7 +103,12 @@ impl ZooKeeper {
         if door != Door::Tcp {
             tls::make_certificates(folder.path())?;
         }
-        let mut zookeeper = Self { members: Vec::new(), door, folder };
+        let mut zookeeper = Self {
+            members: Vec::new(),
+            door,
+            longest_sessions: [LONGEST_SESSION; MOST_MEMBERS],
+            folder,
+        };
         for _ in 0..PORT_ATTEMPTS {
             zookeeper.clear()?;
             let ports: Vec<_> = free_ports::<12>()?
@@ -164,6 +174,11 @@ impl ZooKeeper {
     pub fn launch_again(&mut self, number: usize) -> anyhow::Result<()> {
         self.members[number].process = self.launch(number, &self.ports())?;
         Ok(())
+    }
+
+    /// Sets the longest session of a member (`maxSessionTimeout`). It counts from its next start.
+    pub fn limit_sessions(&mut self, number: usize, longest: Duration) {
+        self.longest_sessions[number] = longest;
     }
 
     /// Kills all members (SIGKILL), and starts them again with what they have on disk.

@@ -56,7 +56,7 @@ impl Ensemble {
     pub(super) async fn open_session(&self, ttl: Ttl) -> Result<Connection, BackendError> {
         let asked = ttl.as_millis();
         let timeout_ms = i32::try_from(asked).expect("7 days fit");
-        let connection = self.connect_for(None, timeout_ms, Keeping::ByConnecting).await?;
+        let connection = self.connect_for(None, timeout_ms, 0, Keeping::ByConnecting).await?;
         let granted = connection.session.timeout_ms;
         if granted == asked {
             return Ok(connection);
@@ -75,9 +75,21 @@ impl Ensemble {
 
     /// Goes on with a session, and sets its full time. Only a new connection does this: its request
     /// goes to the leader, while a follower answers pings by itself.
+    ///
+    /// # Errors
+    /// [`Failure::Shortened`] if no member gives the session its full time, and one has shortened it.
     pub(super) async fn resume(&self, session: &Session) -> Result<Connection, Failure> {
+        self.resume_for(session, session.timeout_ms).await
+    }
+
+    /// Goes on with a session, to end it. It does not matter how long it would last.
+    pub(super) async fn resume_to_end(&self, session: &Session) -> Result<Connection, Failure> {
+        self.resume_for(session, 0).await
+    }
+
+    async fn resume_for(&self, session: &Session, least_ms: u64) -> Result<Connection, Failure> {
         let timeout_ms = session.timeout_ms.try_into().map_err(|_| Failure::foreign())?;
-        self.connect_for(Some(session), timeout_ms, Keeping::ByConnecting).await
+        self.connect_for(Some(session), timeout_ms, least_ms, Keeping::ByConnecting).await
     }
 
     /// The connection that reads and watches.
@@ -91,21 +103,22 @@ impl Ensemble {
             self.leave(connection.member);
             *reading = None;
         }
-        let connection = self.connect_for(None, READING_TIMEOUT_MS, Keeping::ByPings).await?;
+        let connection = self.connect_for(None, READING_TIMEOUT_MS, 0, Keeping::ByPings).await?;
         Ok(reading.insert(Arc::new(connection)).clone())
     }
 
-    /// Connects to one member after the other, until one answers.
+    /// Connects to one member after the other, until one answers, and gives the session at least this
+    /// time.
     async fn connect_for(
         &self,
         session: Option<&Session>,
         timeout_ms: i32,
+        least_ms: u64,
         keeping: Keeping,
     ) -> Result<Connection, Failure> {
         let server = self.server();
-        let mut attempts = server.members.len();
-        loop {
-            attempts -= 1;
+        let (mut shortened, mut failed) = (None, None);
+        for _ in &server.members {
             let number = self.shared.current.load(Ordering::Relaxed);
             let limit = self.answer_timeout;
             let opening = Connection::open(server, number, session, timeout_ms, keeping, limit);
@@ -114,16 +127,21 @@ impl Ensemble {
                 Err(Failure::unavailable(&server.members[number].to_string(), &reason))
             });
             match opened {
+                Ok(connection) if connection.session.timeout_ms < least_ms => {
+                    // The member has shortened the session. Another may give it its full time again.
+                    self.leave(number);
+                    let granted_ms = connection.session.timeout_ms;
+                    shortened = Some(Failure::Shortened { session_ms: least_ms, granted_ms });
+                }
                 Ok(connection) => return Ok(connection),
                 Err(Failure::Other(error)) => {
                     self.leave(number);
-                    if attempts == 0 {
-                        return Err(Failure::Other(error));
-                    }
+                    failed = Some(Failure::Other(error));
                 }
                 Err(failure) => return Err(failure),
             }
         }
+        Err(shortened.or(failed).expect("a URL has a member"))
     }
 
     /// Lets clients connect to the member after this one, unless they already connect to another.

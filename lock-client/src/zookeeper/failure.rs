@@ -13,6 +13,8 @@ pub(super) enum Failure {
     BadVersion,
     /// The session has expired, or was closed. Nothing was changed.
     Expired,
+    /// All members that answered shorten the session to this time. They have done so.
+    Shortened { session_ms: u64, granted_ms: u64 },
     /// Anything else.
     Other(BackendError),
 }
@@ -24,6 +26,13 @@ impl From<Failure> for BackendError {
             Failure::NodeExists => Self::Unavailable("a node was created meanwhile".into()),
             Failure::BadVersion => Self::Unavailable("a node was changed meanwhile".into()),
             Failure::Expired => Self::Unavailable("the session has expired".into()),
+            Failure::Shortened { session_ms, granted_ms } => {
+                let reason = format!(
+                    "the session lasts {session_ms} ms, and the longest one of this ZooKeeper \
+                     {granted_ms} ms"
+                );
+                Self::Invalid(reason.into())
+            }
             Failure::Other(error) => error,
         }
     }

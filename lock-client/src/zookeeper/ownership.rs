@@ -44,8 +44,8 @@ impl ZooKeeper {
                     break connection;
                 }
                 Err(Failure::Expired | Failure::NoNode) if is_remembered => {}
-                // The node is about to go.
-                Err(Failure::Expired) => return Ok(None),
+                // The node is about to go, earlier than the lease knows of.
+                Err(Failure::Expired | Failure::Shortened { .. }) => return Ok(None),
                 Err(failure) => return Err(failure.into()),
             }
         };
@@ -134,7 +134,7 @@ impl ZooKeeper {
     }
 
     async fn end(&self, session: &Session) -> Result<(), Failure> {
-        match self.ensemble.resume(session).await {
+        match self.ensemble.resume_to_end(session).await {
             Ok(connection) => connection.close_session().await,
             Err(Failure::Expired) => Ok(()),
             Err(failure) => Err(failure),

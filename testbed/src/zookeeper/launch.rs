@@ -13,7 +13,6 @@ tickTime=100
 initLimit=50
 syncLimit=10
 minSessionTimeout=1000
-maxSessionTimeout=600000
 clientPortAddress=127.0.0.1
 admin.enableServer=false
 4lw.commands.whitelist=dump,srvr
@@ -59,6 +58,8 @@ impl ZooKeeper {
         fs::create_dir_all(&data)?;
         let mut settings = format!("{SETTINGS}clientPort={}\n", ports[number].client);
         writeln!(settings, "dataDir={}", data.display())?;
+        let longest = self.longest_sessions[number].as_millis();
+        writeln!(settings, "maxSessionTimeout={longest}")?;
         if ports.len() > 1 {
             fs::write(data.join("myid"), format!("{}\n", number + 1))?;
             for (number, Ports { peer, election, .. }) in (1..).zip(ports) {
