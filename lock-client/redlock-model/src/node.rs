@@ -22,8 +22,7 @@ pub struct Node {
     pub(crate) copy: Option<SavedCopy>,
 }
 
-/// The lock's value, `<token> <grant> <holder> <floor>`. It has no ttl here: it may expire at any
-/// moment.
+/// The parts of the lock's value. It has no ttl here: it may expire at any moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lock {
     /// The last token sealed here.
