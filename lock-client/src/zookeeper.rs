@@ -96,6 +96,7 @@ mod ensemble;
 mod failure;
 mod jute;
 mod messages;
+mod names;
 mod nodes;
 mod ownership;
 mod server;
