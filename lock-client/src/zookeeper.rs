@@ -98,6 +98,7 @@ mod ensemble;
 mod failure;
 mod jute;
 mod messages;
+mod names;
 mod nodes;
 mod ownership;
 mod server;

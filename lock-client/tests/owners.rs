@@ -118,6 +118,26 @@ async fn names_on_every_page_are_listed() {
     check_pages(locks, 230).await;
     let etcd = testbed::Etcd::start().await.unwrap();
     check_pages(lock_client::etcd::Etcd::open(&etcd.url()).unwrap(), 1_100).await;
+    let zookeeper = testbed::ZooKeeper::start().await.unwrap();
+    check_pages(lock_client::zookeeper::ZooKeeper::open(&zookeeper.url()).unwrap(), 230).await;
+}
+
+/// ZooKeeper deletes an empty container later. This one has had no child, so that it stays.
+#[tokio::test]
+async fn queue_without_an_owner_is_not_listed() {
+    let zookeeper = testbed::ZooKeeper::start().await.unwrap();
+    let backend = lock_client::zookeeper::ZooKeeper::open(&zookeeper.url()).unwrap();
+    let locks = Locks::new(backend.clone());
+    let names = async || locks.held_names("").try_concat().await.unwrap();
+    assert_eq!(names().await, [], "no lock was ever acquired");
+    let (holder, queue) = (Holder::random(), "/fenced/queues/b");
+    backend.try_acquire(&name("a"), &holder, ttl(600_000), Order::Unordered).await.unwrap();
+    zookeeper.cli(&["create", queue]).await.unwrap();
+    zookeeper.cli(&["create", &format!("{queue}/other")]).await.unwrap();
+    assert_eq!(names().await, [name("a")]);
+    // The control: with an owner, it is listed.
+    backend.try_acquire(&name("b"), &holder, ttl(600_000), Order::Unordered).await.unwrap();
+    assert_eq!(names().await.len(), 2);
 }
 
 #[tokio::test]

@@ -57,6 +57,10 @@ impl Doctor {
                 let etcd = self.lock_service.etcd(url)?;
                 self.print(&etcd::examine(&etcd, &locks).await?)?
             }
+            Service::ZooKeeper(_) => {
+                let reason = "doctor has no checks of ZooKeeper: it checks the other lock services";
+                return Err(Failure::Usage(reason.to_owned()));
+            }
             Service::Postgres(url) => self.print(&postgres::examine(url, &locks).await?)?,
             Service::MariaDb(url) => self.print(&mariadb::examine(url, &locks).await?)?,
             Service::Sqlite(url) => self.print(&sqlite::examine(url, &locks).await?)?,

@@ -10,6 +10,7 @@ use lock_client::{
     redis::InvalidRedisUrl,
     redlock::{InvalidNodes, LongTtl, operator::OperatorError},
     storage::{FencedError, StorageError},
+    zookeeper::InvalidZooKeeperUrl,
 };
 use signal_hook::consts::SIGINT;
 
@@ -192,6 +193,12 @@ impl From<InvalidRedisUrl> for Failure {
 impl From<InvalidEtcdUrl> for Failure {
     fn from(error: InvalidEtcdUrl) -> Self {
         Self::invalid_url(&error, "etcd://HOST[:PORT],HOST[:PORT]")
+    }
+}
+
+impl From<InvalidZooKeeperUrl> for Failure {
+    fn from(error: InvalidZooKeeperUrl) -> Self {
+        Self::invalid_url(&error, "zookeeper://HOST[:PORT],HOST[:PORT]")
     }
 }
 

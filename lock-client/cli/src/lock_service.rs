@@ -14,6 +14,7 @@ use lock_client::{
     redis::Redis,
     redlock::{Redlock, operator::Operator},
     sqlite::Sqlite,
+    zookeeper::ZooKeeper,
 };
 use rustix::system::uname;
 use tokio::time::timeout;
@@ -43,6 +44,9 @@ pub(crate) struct LockService {
     /// etcd, with all its members in one URL:
     /// - etcd://[USER:PASSWORD@]HOST[:PORT],..., or etcds:// with TLS
     ///
+    /// ZooKeeper, with all its members in one URL; ROOT is the path of a node that exists:
+    /// - zookeeper://[USER:PASSWORD@]HOST[:PORT],...[/ROOT], or zookeepers:// with TLS
+    ///
     /// A database, once migrations/<database>/lock is applied to it:
     /// - postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?sslmode=verify-full], or with
     ///   ?host=FOLDER for a Unix socket
@@ -51,8 +55,8 @@ pub(crate) struct LockService {
     /// - sqlite:FILE, for the processes of one machine
     ///
     /// SSL_CERT_FILE names the certificates to trust. Settings follow a ?, with & between them:
-    /// - tls-ca=FILE, tls-cert=FILE, tls-key=FILE: for Redis and etcd, the authority to trust
-    ///   instead, and the client's certificate and key
+    /// - tls-ca=FILE, tls-cert=FILE, tls-key=FILE: for Redis, etcd and ZooKeeper, the
+    ///   authority to trust instead, and the client's certificate and key
     /// - sentinel-user=USER, sentinel-password=PASSWORD: the user at the Sentinels
     ///
     /// Set a password in the environment rather than in an argument, which ps shows.
@@ -103,6 +107,9 @@ impl LockService {
                 Locks::from(self.limited(Redlock::open(urls)?, Redlock::answer_within))
             }
             Service::Etcd(url) => Locks::new(self.etcd(url)?),
+            Service::ZooKeeper(url) => {
+                Locks::new(self.limited(ZooKeeper::open(url)?, ZooKeeper::answer_within))
+            }
             Service::Postgres(url) => {
                 let postgres = Postgres::open(url)?.label(label);
                 Locks::new(self.limited(postgres, Postgres::answer_within))

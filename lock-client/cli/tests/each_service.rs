@@ -37,6 +37,11 @@ async fn commands_work_on_etcd() {
 }
 
 #[tokio::test]
+async fn commands_work_on_zookeeper() {
+    check_commands(Service::zookeeper().await).await;
+}
+
+#[tokio::test]
 async fn commands_work_on_postgres() {
     check_commands(Service::postgres().await).await;
 }
@@ -82,7 +87,7 @@ impl On<'_> {
         assert_eq!((&state["held"], &state["token"]), (&true.into(), &handle["token"]));
         let left = state["remaining_ms"].as_u64().unwrap();
         assert!((30_000..=61_000).contains(&left), "{left} ms");
-        if !self.0.url.starts_with("etcd:") {
+        if !["etcd:", "zookeeper:"].iter().any(|scheme| self.0.url.starts_with(scheme)) {
             assert!(state["label"].as_str().unwrap().contains("(pid "), "{state}");
         }
         let busy = self.output(&["acquire", "handed", "--no-wait"]).await;

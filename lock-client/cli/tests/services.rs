@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use sqlx::{Connection, MySqlConnection, PgConnection, SqliteConnection};
-use testbed::{Etcd, MariaDb, Postgres, Redis};
+use testbed::{Etcd, MariaDb, Postgres, Redis, ZooKeeper};
 
 /// A lock service that ends with this value.
 pub(crate) struct Service {
@@ -20,6 +20,11 @@ impl Service {
     pub(crate) async fn etcd() -> Self {
         let etcd = Etcd::start().await.unwrap();
         Self { url: etcd.url(), _server: Box::new(etcd) }
+    }
+
+    pub(crate) async fn zookeeper() -> Self {
+        let zookeeper = ZooKeeper::start().await.unwrap();
+        Self { url: zookeeper.url(), _server: Box::new(zookeeper) }
     }
 
     pub(crate) async fn postgres() -> Self {

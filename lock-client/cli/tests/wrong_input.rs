@@ -3,7 +3,7 @@
 use std::{fs::Permissions, os::unix::fs::PermissionsExt};
 
 use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
-use testbed::{Etcd, MariaDb, Postgres, Redis};
+use testbed::{Etcd, MariaDb, Postgres, Redis, ZooKeeper};
 
 use crate::{
     command::{assert_failed, lock_client},
@@ -29,6 +29,9 @@ async fn urls_that_name_no_lock_service_are_64() {
         ("postgres://a/b postgres://u:secret@c/d", "2 URLs name PostgreSQL, which takes one"),
         ("mariadb://a/b redis://:secret@c", "different lock services, MariaDB and Redis"),
         ("etcd://user@a", "not a usable etcd URL: a user is given without a password"),
+        ("zookeeper://u:secret@a zookeeper://b", "separate the members of ZooKeeper by commas"),
+        ("zookeeper://user@a", "not a usable ZooKeeper URL: a user is given without a password"),
+        ("zookeeper://a?tls-ca=/ca.pem", "a URL looks like zookeeper://HOST[:PORT],HOST[:PORT]"),
         ("postgres://u:secret@h:port/d", "the URL of the database can't be used: "),
         ("mariadb://h:port/d", "the URL of the database can't be used: "),
         ("sqlite::memory:", "a database in memory has no other clients"),
@@ -61,6 +64,14 @@ async fn wrong_passwords_are_69() {
     let reason = "authentication failed, invalid user ID or password";
     assert_password_decides(url, "p%40ss", reason).await;
 
+    // ZooKeeper takes every user, and lets only the owner of a node use it.
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let url = |password: &str| format!("zookeeper://u:{password}@{}", zookeeper.address(0));
+    let acquire = ["acquire", "r", "--ttl", "60s", "--locks", &url("right")];
+    assert_eq!(lock_client(&acquire).await.status.code(), Some(0));
+    let reason = "no permission: the nodes belong to another user";
+    assert_password_decides(url, "right", reason).await;
+
     let folder = tempfile::tempdir().unwrap();
     let hba = folder.path().join("hba.conf");
     std::fs::write(&hba, "local all postgres trust\nlocal all all scram-sha-256\n").unwrap();
@@ -90,6 +101,9 @@ async fn encryption_that_the_server_does_not_have_is_69() {
     let etcd = Etcd::start().await.unwrap();
     let encrypted = etcd.url().replace("etcd://", "etcds://");
     assert_rejected(&encrypted, 69, "TLS").await;
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let encrypted = zookeeper.url().replace("zookeeper://", "zookeepers://");
+    assert_rejected(&encrypted, 69, "does this port take TLS?").await;
     let postgres = Service::postgres().await;
     let encrypted = format!("{}&sslmode=require", postgres.url);
     assert_rejected(&encrypted, 69, "TLS").await;
@@ -103,25 +117,55 @@ async fn plain_connection_to_a_port_that_takes_tls_only_is_69() {
     let etcd = Etcd::start_tls().await.unwrap();
     let plain = etcd.url().replace("etcds://", "etcd://");
     assert_rejected(&plain, 69, "does this port take TLS only?").await;
+    let zookeeper = ZooKeeper::start_tls().await.unwrap();
+    let plain = zookeeper.url().replace("zookeepers://", "zookeeper://");
+    assert_rejected(&plain, 69, "does this port take TLS only?").await;
 }
 
 #[tokio::test]
 async fn ttl_that_etcd_does_not_grant_is_64_with_the_shortest() {
     let etcd = Etcd::start_with(&["--election-timeout=4000"]).await.unwrap();
-    let url = etcd.url();
-    for (ttl, reason) in [
+    let wrong = [
         ("2s", "a ttl of 2 s is too short; the shortest of this etcd is 6 s"),
         ("6500ms", "a ttl in etcd is in whole seconds, and 6500 ms is not"),
         ("1ms", "a ttl is from 10 ms to 7 days"),
-    ] {
+    ];
+    assert_ttls_rejected(&etcd.url(), wrong, "6s").await;
+}
+
+#[tokio::test]
+async fn ttl_that_zookeeper_does_not_grant_is_64_with_the_limit() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let wrong = [
+        ("999ms", "a ttl of 999 ms is too short; the shortest session of this ZooKeeper lasts"),
+        ("11m", "is too long; the longest session of this ZooKeeper lasts 600000 ms"),
+        ("1ms", "a ttl is from 10 ms to 7 days"),
+    ];
+    assert_ttls_rejected(&zookeeper.url(), wrong, "10m").await;
+}
+
+/// Rejects each of these ttls for its reason. The control: the right one is granted.
+async fn assert_ttls_rejected(url: &str, wrong: [(&str, &str); 3], right: &str) {
+    for (ttl, reason) in wrong {
         for command in [&["acquire", "r"][..], &["run", "r", "--", "true"]] {
-            let ttl = ["--locks", &url, "--ttl", ttl];
+            let ttl = ["--locks", url, "--ttl", ttl];
             let refused = lock_client(&[&command[..2], &ttl, &command[2..]].concat()).await;
             assert_failed(&refused, 64, reason);
         }
     }
+    let granted = lock_client(&["acquire", "r", "--locks", url, "--ttl", right]).await;
+    assert_eq!(granted.status.code(), Some(0), "{granted:?}");
+}
+
+#[tokio::test]
+async fn root_that_does_not_exist_is_69() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let url = format!("{}/apps", zookeeper.url());
+    let acquire = ["acquire", "r", "--locks", &url];
+    assert_failed(&lock_client(&acquire).await, 69, "the node /apps does not exist");
     // The control.
-    let granted = lock_client(&["acquire", "r", "--locks", &url, "--ttl", "6s"]).await;
+    zookeeper.cli(&["create", "/apps"]).await.unwrap();
+    let granted = lock_client(&acquire).await;
     assert_eq!(granted.status.code(), Some(0), "{granted:?}");
 }
 
@@ -148,6 +192,7 @@ async fn file_that_does_not_exist_is_69() {
 async fn options_for_redis_are_64_elsewhere() {
     for (url, reason) in [
         ("etcd://127.0.0.1:1", "--keep-counter-for is for one Redis, not for etcd"),
+        ("zookeeper://127.0.0.1:1", "--keep-counter-for is for one Redis, not for ZooKeeper"),
         ("sqlite:none.db", "--keep-counter-for is for one Redis, not for SQLite"),
     ] {
         let acquire = ["acquire", "r", "--keep-counter-for", "1h", "--locks", url];

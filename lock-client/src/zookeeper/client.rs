@@ -14,6 +14,7 @@ use super::{
     ensemble::Ensemble,
     failure::Failure,
     messages::{Access, Request},
+    names,
     nodes::Nodes,
     server::{InvalidZooKeeperUrl, Server},
     session::Session,
@@ -22,8 +23,8 @@ use super::{
 };
 use crate::{
     backend::{
-        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldLock, Ownership,
-        Status, Wakeups,
+        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldLock, HeldNames,
+        Ownership, Status, Wakeups,
     },
     terms::Order,
     ttl::Ttl,
@@ -107,7 +108,7 @@ impl ZooKeeper {
     }
 
     /// Limits the time of a method.
-    async fn within<T>(
+    pub(super) async fn within<T>(
         &self,
         method: impl Future<Output = Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
@@ -236,6 +237,10 @@ impl Backend for ZooKeeper {
             let queued = (view.queue.len() - 1).try_into().expect("a queue is short");
             Ok(Status { held: Some(held), last_token: Some(token.as_u64()), queued })
         }))
+    }
+
+    fn held_names(&self, prefix: &str) -> HeldNames {
+        names::held(self.clone(), prefix)
     }
 
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use fence::{Holder, ResourceName};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// What is encoded in a path. Neither a slash nor a segment of dots is left, and nothing that
 /// ZooKeeper forbids.
@@ -29,6 +29,17 @@ impl Nodes {
     /// The nodes above those of the lock, which persist.
     pub(super) fn parents(&self) -> [String; 3] {
         [self.root.clone(), format!("{}/queues", self.root), format!("{}/offsets", self.root)]
+    }
+
+    /// The node above the queues of all locks.
+    pub(super) fn queues(root: &str) -> String {
+        format!("{root}/fenced/queues")
+    }
+
+    /// Returns the name of the lock whose queue is this child of the queues. `None` if it is not one of
+    /// ours.
+    pub(super) fn parse_name(child: &str) -> Option<ResourceName> {
+        percent_decode_str(child).decode_utf8().ok()?.parse().ok()
     }
 
     /// The container of the owner and of all waiters.
@@ -58,7 +69,7 @@ impl Nodes {
     /// is not one of ours.
     pub(super) fn parse(child: &str) -> Option<(Holder, Option<i64>)> {
         let mut parts = child.strip_prefix(PLACE)?.split('+');
-        let holder = percent_encoding::percent_decode_str(parts.next()?).decode_utf8().ok()?;
+        let holder = percent_decode_str(parts.next()?).decode_utf8().ok()?;
         let grant = parts.next().map(str::parse).transpose().ok()?;
         Some((holder.parse().ok()?, grant))
     }
@@ -81,6 +92,16 @@ mod tests {
         assert_eq!(nodes("...").queue(), "/fenced/queues/%2E%2E%2E");
         assert!(nodes("🐢").queue().is_ascii());
         assert_eq!(Nodes::new("/apps", &"a".parse().unwrap()).queue(), "/apps/fenced/queues/a");
+    }
+
+    #[test]
+    fn name_is_found_in_a_queue() {
+        for name in ["deploy", "a/b", "a%2Fb", "...", "🐢"] {
+            let queue = nodes(name).queue();
+            let child = queue.strip_prefix(&format!("{}/", Nodes::queues(""))).unwrap();
+            assert_eq!(Nodes::parse_name(child), Some(name.parse().unwrap()));
+        }
+        assert_eq!(Nodes::parse_name("%ff"), None);
     }
 
     #[test]

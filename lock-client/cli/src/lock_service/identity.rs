@@ -21,6 +21,12 @@ impl Service<'_> {
                 let members = address.trim_start_matches("etcd ").split(',').collect();
                 format!("etcd://{}", sorted(members).join(","))
             }
+            Self::ZooKeeper(_) => {
+                let address = locks.address();
+                let address = address.trim_start_matches("ZooKeeper ");
+                let (members, root) = address.split_at(address.find('/').unwrap_or(address.len()));
+                format!("zookeeper://{}{root}", sorted(members.split(',').collect()).join(","))
+            }
             // The environment may have a part of the address.
             Self::Postgres(_) | Self::MariaDb(_) => locks.address(),
             Self::Sqlite(_) => {
@@ -42,7 +48,7 @@ impl Service<'_> {
             Self::Redlock(urls) => {
                 (!urls.iter().any(|url| has_password(url))).then(|| urls.join(" "))
             }
-            Self::Etcd(url) | Self::Postgres(url) | Self::MariaDb(url) => {
+            Self::Etcd(url) | Self::ZooKeeper(url) | Self::Postgres(url) | Self::MariaDb(url) => {
                 (!may_have_password(url)).then(|| (*url).to_owned())
             }
             Self::Sqlite(url) => absolute(url),
@@ -118,6 +124,8 @@ mod tests {
             ("redis+sentinel://s1/locks?sentinel-password=secret", "s1/locks"),
             ("redis://n2 redis://:secret@n1 redis://n3", "n1:6379/0 n2:6379/0 n3:6379/0"),
             ("etcd://u:secret@n2,n1:7", "etcd://n1:7,n2:2379"),
+            ("zookeeper://u:secret@n2,n1:7", "zookeeper://n1:7,n2:2181"),
+            ("zookeeper://n2,n1/apps/b%20c/", "zookeeper://n1:2181,n2:2181/apps/b c"),
             ("postgres://u:secret@host/locks", "postgres://host:5432/locks"),
             ("postgres://u@h/locks?host=/run/pg&password=secret", "postgres:///run/pg:5432/locks"),
             ("mariadb://u:secret@host/locks", "mariadb://host:3306/locks"),
@@ -135,6 +143,7 @@ mod tests {
             "redis://:secret@n1",
             "redis://n1 redis://:secret@n2 redis://n3",
             "etcd://u:secret@n1,n2",
+            "zookeeper://u:secret@n1,n2/apps",
             "postgres://u:secret@host/locks",
             "postgres://u@host/locks?password=secret",
             "postgres://u@host/locks?p%61ssword=secret",
@@ -148,6 +157,7 @@ mod tests {
             "redis://n1",
             "redis://n1 redis://n2 redis://n3",
             "etcd://n1:2379,n2",
+            "zookeeper://n1:2181,n2/apps",
             "postgres://u@host:5432/locks?sslrootcert=%2Fetc%2Fpass.pem",
             "mariadb://host/locks?socket=/run/a@b/mysqld.sock",
             "sqlite:/var/lib/a:b@c.db?mode=rwc",

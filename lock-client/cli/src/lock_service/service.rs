@@ -12,6 +12,7 @@ pub(crate) enum Service<'a> {
     /// The nodes of a Redlock cluster.
     Redlock(Vec<&'a str>),
     Etcd(&'a str),
+    ZooKeeper(&'a str),
     Postgres(&'a str),
     MariaDb(&'a str),
     Sqlite(&'a str),
@@ -21,7 +22,7 @@ pub(crate) enum Service<'a> {
 type Scheme<'a> = (&'static str, fn(&'a str) -> Service<'a>);
 
 impl<'a> Service<'a> {
-    const SCHEMES: [Scheme<'a>; 18] = [
+    const SCHEMES: [Scheme<'a>; 20] = [
         ("redis://", Self::Redis),
         ("rediss://", Self::Redis),
         ("redis+unix://", Self::Redis),
@@ -35,6 +36,8 @@ impl<'a> Service<'a> {
         ("valkey+unix://", Self::Redis),
         ("etcd://", Self::Etcd),
         ("etcds://", Self::Etcd),
+        ("zookeeper://", Self::ZooKeeper),
+        ("zookeepers://", Self::ZooKeeper),
         ("postgres://", Self::Postgres),
         ("postgresql://", Self::Postgres),
         ("mariadb://", Self::MariaDb),
@@ -84,6 +87,7 @@ impl<'a> Service<'a> {
             Self::Redis(_) => "Redis",
             Self::Redlock(_) => "Redlock",
             Self::Etcd(_) => "etcd",
+            Self::ZooKeeper(_) => "ZooKeeper",
             Self::Postgres(_) => "PostgreSQL",
             Self::MariaDb(_) => "MariaDB",
             Self::Sqlite(_) => "SQLite",
@@ -94,6 +98,9 @@ impl<'a> Service<'a> {
     fn hint(&self) -> &'static str {
         match self {
             Self::Etcd(_) => "; separate the members of etcd by commas: etcd://HOST,HOST",
+            Self::ZooKeeper(_) => {
+                "; separate the members of ZooKeeper by commas: zookeeper://HOST,HOST"
+            }
             _ => "",
         }
     }
@@ -137,6 +144,8 @@ mod tests {
             ("redis+sentinel://s1,s2/locks", "Redis"),
             ("redis://a rediss://b redis+unix:///c", "Redlock"),
             ("etcds://a,b", "etcd"),
+            ("zookeeper://a,b/apps", "ZooKeeper"),
+            ("zookeepers://a", "ZooKeeper"),
             ("postgresql://a/b", "PostgreSQL"),
             ("mysql://a/b", "MariaDB"),
             ("sqlite:locks.db", "SQLite"),
@@ -153,6 +162,10 @@ mod tests {
             ("etcd:a", "begins with its scheme"),
             ("etcd://u:secret@a etcd://b", "2 URLs name etcd, which takes one"),
             ("etcd://a etcd://b", "separate the members of etcd by commas: etcd://HOST,HOST"),
+            (
+                "zookeeper://a zookeeper://u:secret@b",
+                "members of ZooKeeper by commas: zookeeper://H",
+            ),
             ("sqlite:a sqlite:b sqlite:c", "3 URLs name SQLite, which takes one"),
             ("redis://:secret@a etcd://b", "different lock services, Redis and etcd"),
             ("postgres://a/b redis://c redis://d", "different lock services, PostgreSQL and Redis"),

@@ -1,0 +1,74 @@
+//! The names of the locks that ZooKeeper holds.
+
+use std::vec;
+
+use fence::ResourceName;
+use futures_util::{future::try_join_all, stream::try_unfold};
+use tokio::try_join;
+
+use super::{
+    client::ZooKeeper,
+    connection::Connection,
+    failure::Failure,
+    messages::{Request, Watch, children},
+    nodes::Nodes,
+};
+use crate::backend::{BackendError, HeldNames};
+
+/// How many queues are read at once.
+const PAGE: usize = 100;
+
+/// Lists the queues, and then reads them page by page. A queue may be empty until ZooKeeper deletes it.
+pub(super) fn held(zookeeper: ZooKeeper, prefix: &str) -> HeldNames {
+    let prefix = prefix.to_owned();
+    Box::pin(try_unfold(None, move |names: Option<vec::IntoIter<ResourceName>>| {
+        let (zookeeper, prefix) = (zookeeper.clone(), prefix.clone());
+        async move {
+            let mut names = match names {
+                Some(names) => names,
+                None => zookeeper.within(list(&zookeeper, &prefix)).await?.into_iter(),
+            };
+            let page: Vec<_> = names.by_ref().take(PAGE).collect();
+            if page.is_empty() {
+                return Ok(None);
+            }
+            let held = zookeeper.within(held_of(&zookeeper, page)).await?;
+            Ok(Some((held, Some(names))))
+        }
+    }))
+}
+
+/// Returns the names of all queues with this prefix, after everything that was changed until now.
+async fn list(zookeeper: &ZooKeeper, prefix: &str) -> Result<Vec<ResourceName>, BackendError> {
+    let queues = Nodes::queues(&zookeeper.ensemble.server().root);
+    let connection = zookeeper.ensemble.reading().await?;
+    // The member may be behind the leader.
+    let synced = connection.send(Request::sync(&queues));
+    // The read is behind it on the same connection.
+    let (_, queues) = try_join!(synced, children_of(&connection, &queues))?;
+    let names = queues.iter().filter_map(|child| Nodes::parse_name(child));
+    Ok(names.filter(|name| name.as_str().starts_with(prefix)).collect())
+}
+
+/// Returns those of the names whose queue has an owner.
+async fn held_of(
+    zookeeper: &ZooKeeper,
+    names: Vec<ResourceName>,
+) -> Result<Vec<ResourceName>, BackendError> {
+    let connection = zookeeper.ensemble.reading().await?;
+    let reads = names.into_iter().map(async |name| {
+        let places = children_of(&connection, &zookeeper.nodes(&name).queue()).await?;
+        let is_held = places.iter().any(|place| Nodes::parse(place).is_some());
+        Ok::<_, Failure>(is_held.then_some(name))
+    });
+    Ok(try_join_all(reads).await?.into_iter().flatten().collect())
+}
+
+/// Returns the names of a node's children; none if the node does not exist.
+async fn children_of(connection: &Connection, path: &str) -> Result<Vec<String>, Failure> {
+    match connection.send(Request::get_children(path, Watch::No)).await {
+        Ok(answer) => children(&answer),
+        Err(Failure::NoNode) => Ok(Vec::new()),
+        Err(failure) => Err(failure),
+    }
+}
