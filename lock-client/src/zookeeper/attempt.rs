@@ -40,6 +40,7 @@ impl ZooKeeper {
         if let (Order::Unordered, None, Some(owner)) = (order, &claim, seen.owner()) {
             return Ok(busy(owner, None, ttl));
         }
+        let _turn = self.attempt_turn().await;
         // 2. Go on with the session of an earlier attempt, or make one. Either sets its full time. It is
         // remembered before there is a node, so that a release ends it.
         let resumed = match &claim {

@@ -8,7 +8,11 @@ use std::{
 };
 
 use fence::{Holder, ResourceName, Token};
-use tokio::{sync::Semaphore, time::timeout, try_join};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+    try_join,
+};
 
 use super::{
     ensemble::Ensemble,
@@ -32,16 +36,19 @@ use crate::{
 
 /// How many answers one method may wait for. A method that needs more is repeated.
 const LONGEST_METHOD: u32 = 8;
-/// How many methods connect sessions at once. Each has two connections at most, and a member allows 60
-/// to each address by default.
-const CONNECTING_METHODS: usize = 16;
+/// How many attempts connect sessions at once, and how many renewals and releases do. Each has two
+/// connections at most, and a member allows 60 to each address by default.
+const CONNECTING_ATTEMPTS: usize = 16;
+const CONNECTING_OWNERS: usize = 8;
 
 /// Locks in ZooKeeper.
 #[derive(Clone)]
 pub struct ZooKeeper {
     pub(super) ensemble: Ensemble,
     claims: Arc<Mutex<HashMap<(ResourceName, Holder), Claim>>>,
-    connecting: Arc<Semaphore>,
+    /// Attempts that hang delay no renewals.
+    attempts: Arc<Semaphore>,
+    owners: Arc<Semaphore>,
 }
 
 /// What a holder may have in ZooKeeper.
@@ -93,8 +100,9 @@ impl ZooKeeper {
     /// [`InvalidZooKeeperUrl`] if the URL can't be used, or names a file that can't be read.
     pub fn open(url: &str) -> Result<Self, InvalidZooKeeperUrl> {
         let ensemble = Ensemble::new(Server::parse(url)?, DEFAULT_ANSWER_TIMEOUT);
-        let connecting = Arc::new(Semaphore::new(CONNECTING_METHODS));
-        Ok(Self { ensemble, claims: Arc::default(), connecting })
+        let [attempts, owners] = [CONNECTING_ATTEMPTS, CONNECTING_OWNERS].map(Semaphore::new);
+        let (attempts, owners) = (Arc::new(attempts), Arc::new(owners));
+        Ok(Self { ensemble, claims: Arc::default(), attempts, owners })
     }
 
     /// Waits this long for each answer of ZooKeeper, instead of half a second. It suits a ZooKeeper that
@@ -116,16 +124,14 @@ impl ZooKeeper {
         timeout(limit, method).await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")))
     }
 
-    /// Limits the time of a method that connects sessions, and their number.
-    async fn connecting<T>(
-        &self,
-        method: impl Future<Output = Result<T, BackendError>>,
-    ) -> Result<T, BackendError> {
-        let in_turn = async {
-            let _turn = self.connecting.acquire().await.expect("nothing closes it");
-            method.await
-        };
-        self.within(in_turn).await
+    /// Waits until an attempt may connect its session.
+    pub(super) async fn attempt_turn(&self) -> SemaphorePermit<'_> {
+        self.attempts.acquire().await.expect("nothing closes it")
+    }
+
+    /// Waits until a renewal or a release may connect its session.
+    pub(super) async fn owner_turn(&self) -> SemaphorePermit<'_> {
+        self.owners.acquire().await.expect("nothing closes it")
     }
 
     pub(super) fn unavailable(&self, reason: &str) -> BackendError {
@@ -179,7 +185,7 @@ impl Backend for ZooKeeper {
         ttl: Ttl,
         order: Order,
     ) -> BackendFuture<'a, Attempt> {
-        Box::pin(self.connecting(self.acquire(name, holder, ttl, order)))
+        Box::pin(self.within(self.acquire(name, holder, ttl, order)))
     }
 
     fn renew<'a>(
@@ -188,7 +194,7 @@ impl Backend for ZooKeeper {
         ownership: &'a Ownership,
         ttl: Ttl,
     ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(self.connecting(self.keep(name, ownership, ttl)))
+        Box::pin(self.within(self.keep(name, ownership, ttl)))
     }
 
     fn reissue<'a>(
@@ -206,7 +212,7 @@ impl Backend for ZooKeeper {
         holder: &'a Holder,
         _: Option<Token>,
     ) -> BackendFuture<'a, bool> {
-        Box::pin(self.connecting(self.leave(name, holder)))
+        Box::pin(self.within(self.leave(name, holder)))
     }
 
     fn subscribe<'a>(

@@ -26,7 +26,7 @@ impl ZooKeeper {
         let (nodes, holder) = (self.nodes(name), &ownership.holder);
         let grant = ownership.grant.as_i64();
         let mut remembered = self.claim(name, holder);
-        let connection = loop {
+        let (connection, _turn) = loop {
             // 1. Find the session. If another client has acquired the lock, or has moved it to a longer
             // session, the owner's node shows it.
             let is_remembered = remembered.is_some();
@@ -38,10 +38,11 @@ impl ZooKeeper {
                 },
             };
             // 2. Set its full time.
+            let turn = self.owner_turn().await;
             match self.revive(&claim).await {
                 Ok(connection) => {
                     self.set_claim(name, holder, claim);
-                    break connection;
+                    break (connection, turn);
                 }
                 Err(Failure::Expired | Failure::NoNode) if is_remembered => {}
                 // The node is about to go, earlier than the lease knows of.
@@ -134,6 +135,7 @@ impl ZooKeeper {
     }
 
     async fn end(&self, session: &Session) -> Result<(), Failure> {
+        let _turn = self.owner_turn().await;
         match self.ensemble.resume_to_end(session).await {
             Ok(connection) => connection.close_session().await,
             Err(Failure::Expired) => Ok(()),

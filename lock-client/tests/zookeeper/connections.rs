@@ -1,10 +1,17 @@
 //! A lost connection is no lost session, and a lost session is a lost lease.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
+use fence::Holder;
 use futures_util::future::join_all;
 use lock_client::{
-    Locks, Terms,
+    Locks, Order, Terms,
     backend::{Backend, BackendError},
 };
 use testbed::{
@@ -13,7 +20,10 @@ use testbed::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::service::{SOON, acquired, client, secs, until_free};
+use super::{
+    service::{SOON, acquired, attempt, client, release, secs, until_free},
+    strike::{CREATE, SYNC, Slow},
+};
 use crate::names::name;
 
 #[tokio::test]
@@ -116,15 +126,42 @@ async fn two_hundred_holders_acquire_at_once() {
     }
 }
 
+/// Attempts that hang, at the look or at the node, take no turn from renewals.
+#[tokio::test]
+async fn renewal_waits_for_no_attempts() {
+    for kind in [SYNC, CREATE] {
+        let zookeeper = ZooKeeper::start().await.unwrap();
+        let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+        let locks = client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(1));
+        let kept = acquired(&locks, &name("kept"), secs(60)).await;
+        let free = acquired(&locks, &name("r"), secs(60)).await;
+        assert!(release(&locks, &free).await);
+        proxy.add(Slow { kind, delay: SOON });
+        let begun = Arc::new(AtomicUsize::new(0));
+        let attempts = (0..300).map(|_| {
+            let (locks, begun) = (locks.clone(), begun.clone());
+            tokio::spawn(async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                attempt(&locks, &Holder::random(), Order::Fair).await
+            })
+        });
+        let attempts: Vec<_> = attempts.collect();
+        until(SOON, || Ok(begun.load(Ordering::SeqCst) == 300)).await.unwrap();
+        let renewed = locks.renew(&name("kept"), &kept.ownership, secs(60)).await;
+        assert_eq!(renewed.unwrap(), Some(kept.token), "{kind}");
+        for attempt in attempts {
+            attempt.await.unwrap().expect_err("the control: it hangs");
+        }
+    }
+}
+
 #[tokio::test]
 async fn zookeeper_that_restarts_is_found_again() {
     let mut zookeeper = ZooKeeper::start().await.unwrap();
     let locks = client(&zookeeper.url());
     let lock = acquired(&locks, &name("r"), secs(60)).await;
-    let wakeups = {
-        let holder = fence::Holder::random();
-        locks.subscribe(&name("r"), &holder, lock_client::Order::Unordered).await.unwrap()
-    };
+    let waiter = Holder::random();
+    let wakeups = locks.subscribe(&name("r"), &waiter, Order::Unordered).await.unwrap();
     zookeeper.restart().await.unwrap();
     let r = name("r");
     let renewed = || locks.renew(&r, &lock.ownership, secs(60));

@@ -1,8 +1,11 @@
-//! A rule of the proxy that knows the messages of ZooKeeper.
+//! Rules of the proxy that know the messages of ZooKeeper.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use testbed::{
@@ -54,6 +57,24 @@ impl Rule for Strike {
 
     fn is_pending(&self) -> bool {
         !self.has_struck.load(Ordering::SeqCst)
+    }
+}
+
+/// Delays all requests of a kind that are for the locks.
+#[derive(Debug)]
+pub(super) struct Slow {
+    pub(super) kind: i32,
+    pub(super) delay: Duration,
+}
+
+impl Rule for Slow {
+    fn on_request(&mut self, request: &[u8]) -> Verdict {
+        // The path follows the kind and its own length. The requests may be cut off at both ends.
+        let path = b"/fenced/queues/";
+        let is_slow = request
+            .windows(8 + path.len())
+            .any(|window| window.ends_with(path) && window.starts_with(&self.kind.to_be_bytes()));
+        if is_slow { Verdict::Delay(self.delay) } else { Verdict::Pass }
     }
 }
 
