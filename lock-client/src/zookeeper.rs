@@ -97,6 +97,7 @@ mod client;
 mod connection;
 mod ensemble;
 mod failure;
+mod health;
 mod jute;
 mod messages;
 mod names;
@@ -109,4 +110,8 @@ mod tls;
 mod view;
 mod wakeups;
 
-pub use self::{client::ZooKeeper, server::InvalidZooKeeperUrl};
+pub use self::{
+    client::ZooKeeper,
+    health::{MemberHealth, MemberReport},
+    server::InvalidZooKeeperUrl,
+};

@@ -25,6 +25,7 @@ mod report;
 mod sqlite;
 mod version;
 mod waking;
+mod zookeeper;
 
 use clap::Args;
 
@@ -57,9 +58,9 @@ impl Doctor {
                 let etcd = self.lock_service.etcd(url)?;
                 self.print(&etcd::examine(&etcd, &locks).await?)?
             }
-            Service::ZooKeeper(_) => {
-                let reason = "doctor has no checks of ZooKeeper: it checks the other lock services";
-                return Err(Failure::Usage(reason.to_owned()));
+            Service::ZooKeeper(url) => {
+                let zookeeper = self.lock_service.zookeeper(url)?;
+                self.print(&zookeeper::examine(&zookeeper, &locks).await?)?
             }
             Service::Postgres(url) => self.print(&postgres::examine(url, &locks).await?)?,
             Service::MariaDb(url) => self.print(&mariadb::examine(url, &locks).await?)?,

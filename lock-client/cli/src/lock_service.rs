@@ -107,9 +107,7 @@ impl LockService {
                 Locks::from(self.limited(Redlock::open(urls)?, Redlock::answer_within))
             }
             Service::Etcd(url) => Locks::new(self.etcd(url)?),
-            Service::ZooKeeper(url) => {
-                Locks::new(self.limited(ZooKeeper::open(url)?, ZooKeeper::answer_within))
-            }
+            Service::ZooKeeper(url) => Locks::new(self.zookeeper(url)?),
             Service::Postgres(url) => {
                 let postgres = Postgres::open(url)?.label(label);
                 Locks::new(self.limited(postgres, Postgres::answer_within))
@@ -145,6 +143,11 @@ impl LockService {
     /// Makes a client of etcd.
     pub(crate) fn etcd(&self, url: &str) -> Result<Etcd, Failure> {
         Ok(self.limited(Etcd::open(url)?, Etcd::answer_within))
+    }
+
+    /// Makes a client of ZooKeeper.
+    pub(crate) fn zookeeper(&self, url: &str) -> Result<ZooKeeper, Failure> {
+        Ok(self.limited(ZooKeeper::open(url)?, ZooKeeper::answer_within))
     }
 
     /// Limits the time for an answer, if a limit is given.

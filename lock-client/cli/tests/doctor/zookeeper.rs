@@ -1,0 +1,92 @@
+//! `doctor` on ZooKeeper: healthy ensembles, and ensembles with one problem each.
+
+use testbed::{ZooKeeper, wait::until_async};
+
+use super::{SOON, doctor, examine};
+use crate::command::assert_failed;
+
+#[tokio::test]
+async fn ensemble_without_a_problem_is_ok_and_keeps_no_lock() {
+    let (one, three) =
+        (ZooKeeper::start().await.unwrap(), ZooKeeper::start_cluster().await.unwrap());
+    for (zookeeper, mode) in [(one, "1 of 1 (standalone)"), (three, "leader")] {
+        let report = examine(&zookeeper.url()).await;
+        assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]));
+        report.assert_finds("quorum", "ok", mode);
+        report.assert_finds("version", "ok", "is ZooKeeper 3.");
+        report.assert_finds("ttl", "ok", "a ttl from 1s to 10m");
+        report.assert_finds("locking", "ok", "acquired, renewed and released a lock");
+        assert!(report.document["server"].as_str().unwrap().starts_with("ZooKeeper 3."));
+        assert!(!zookeeper.ephemeral_nodes().await.unwrap().contains("doctor"));
+        // The connection that reads has a session of 10 seconds. Longer ones are closed.
+        let is_left = async || Ok(zookeeper.sessions(0).await?.is_empty());
+        until_async(SOON, is_left).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn encrypted_member_is_examined_as_well() {
+    let zookeeper = ZooKeeper::start_tls().await.unwrap();
+    let url = format!("{}?tls-ca={}", zookeeper.url(), zookeeper.ca_file().display());
+    let report = examine(&url).await;
+    assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]));
+}
+
+#[tokio::test]
+async fn member_that_is_down_or_not_named_is_a_warning() {
+    let mut zookeeper = ZooKeeper::start_cluster().await.unwrap();
+    let one = format!("zookeeper://{}", zookeeper.address(0));
+    let report = examine(&one).await;
+    report.assert_finds("quorum", "warning", "the URL names 1 of 3 members");
+    assert_eq!(report.code, 0);
+
+    let down = zookeeper.address(2).to_string();
+    zookeeper.process(2).kill().unwrap();
+    zookeeper.leader_among(&[0, 1]).await.unwrap();
+    let is_the_only_problem = async || {
+        let report = examine(&zookeeper.url()).await;
+        let found = report.worst("quorum")["found"].as_str().unwrap().contains(&down);
+        Ok(found && report.code == 0 && report.complaints() == ["quorum"])
+    };
+    until_async(SOON, is_the_only_problem).await.unwrap();
+}
+
+#[tokio::test]
+async fn ensemble_without_a_quorum_is_unusable() {
+    let mut zookeeper = ZooKeeper::start_cluster().await.unwrap();
+    for number in [0, 1] {
+        zookeeper.process(number).kill().unwrap();
+    }
+    let url = zookeeper.url();
+    let without_quorum = async || {
+        let output = doctor(&["--locks", &url]).await;
+        Ok(String::from_utf8(output.stderr)?.contains("has the member a quorum?"))
+    };
+    until_async(SOON, without_quorum).await.unwrap();
+    let output = doctor(&["--locks", &url]).await;
+    assert_failed(&output, 69, &format!("{}: Connection refused", zookeeper.address(0)));
+}
+
+#[tokio::test]
+async fn members_of_two_ensembles_are_a_token_loss() {
+    let (one, other) =
+        (ZooKeeper::start().await.unwrap(), ZooKeeper::start_cluster().await.unwrap());
+    let url = format!("{},{}", one.url(), other.address(0));
+    let report = examine(&url).await;
+    report.assert_finds("quorum", "token-loss", "members of different ensembles");
+    assert_eq!(report.code, 1);
+}
+
+#[tokio::test]
+async fn nodes_of_another_user_and_a_missing_root_are_found() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let url = |user: &str| format!("zookeeper://{user}:p%40ss@{}", zookeeper.address(0));
+    let report = examine(&url("locker")).await;
+    assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]));
+    let report = examine(&url("guest")).await;
+    report.assert_finds("locking", "unusable", "the nodes belong to another user");
+    assert_eq!(report.code, 69);
+    let report = examine(&format!("{}/apps", zookeeper.url())).await;
+    report.assert_finds("locking", "unusable", "the node /apps does not exist");
+    assert_eq!((report.code, report.complaints().as_slice()), (69, &["locking"][..]));
+}
