@@ -122,16 +122,28 @@ impl ZooKeeper {
         name: &ResourceName,
         holder: &Holder,
     ) -> Result<bool, BackendError> {
-        let seen = self.look(&self.nodes(name)).await?;
-        let remembered = self.claim(name, holder).map(|claim| claim.session);
-        let placed = seen.place(holder).map(|place| place.session.clone());
-        let placed = placed.filter(|placed| Some(placed) != remembered.as_ref());
-        // The end of a session deletes its node. An attempt that arrives later fails.
-        for session in remembered.into_iter().chain(placed) {
-            self.end(&session).await?;
+        let nodes = self.nodes(name);
+        // 1. See whether the holder owns the lock, as long as its node exists.
+        let looked = self.look(&nodes).await;
+        // 2. End the remembered session, also if the look failed: it would block the lock until its ttl
+        // ends. Its end deletes its node. An attempt that arrives later fails.
+        let mut ended = None;
+        if let Some(claim) = self.claim(name, holder) {
+            self.end(&claim.session).await?;
+            self.forget_claim(name, holder);
+            ended = Some(claim.session.id);
         }
-        self.forget_claim(name, holder);
-        Ok(seen.position(holder) == Some(0))
+        // 3. End all others. After each end, look again: before it, a late renewal may have moved the
+        // holder to a longer session.
+        let mut seen = looked?;
+        let was_owner = seen.position(holder) == Some(0);
+        while let Some(place) = seen.place(holder) {
+            if ended.take() != Some(place.session.id) {
+                self.end(&place.session).await?;
+            }
+            seen = self.look(&nodes).await?;
+        }
+        Ok(was_owner)
     }
 
     async fn end(&self, session: &Session) -> Result<(), Failure> {
