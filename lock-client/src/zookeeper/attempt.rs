@@ -111,7 +111,11 @@ impl ZooKeeper {
     }
 
     /// Makes the nodes above those of a lock, and its container.
-    async fn make_parents(&self, connection: &Connection, nodes: &Nodes) -> Result<(), Failure> {
+    pub(super) async fn make_parents(
+        &self,
+        connection: &Connection,
+        nodes: &Nodes,
+    ) -> Result<(), Failure> {
         let root = &self.ensemble.server().root;
         let persistent = nodes.parents().map(|path| (path, Kind::Persistent));
         let container = [(nodes.queue(), Kind::Container)];

@@ -110,6 +110,10 @@ impl ZooKeeper {
             let connection = self.ensemble.reading().await?;
             match connection.transact(&[Request::check(&owner.path), write]).await {
                 Ok(()) => return Ok(Some(raised)),
+                // Somebody may have deleted the node above.
+                Err(Failure::NoNode) if seen.offset_version.is_none() => {
+                    self.make_parents(&connection, &nodes).await?;
+                }
                 Err(Failure::NoNode | Failure::NodeExists | Failure::BadVersion) => {}
                 Err(failure) => return Err(failure.into()),
             }
