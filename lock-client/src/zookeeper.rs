@@ -72,8 +72,8 @@
 //! leader, the client continues at the next one. A member may be behind the leader. So each look at a
 //! lock begins with a `sync`, and each attempt and renewal with a write: what is read behind them, over
 //! the same connection, is at least as new. A leader that was just replaced, and does not know it yet,
-//! answers a `sync`, but no write. So for a moment, a lock may look held that is free, or a lease lost that
-//! is held. No lock is granted, and no lease renewed, that is another's.
+//! answers a `sync`, but no write. So for a moment, a lock may look held that is free. A holder that seems
+//! to have no lock is looked for again behind a write. No lock is granted, and no lease renewed, that is another's.
 //!
 //! # Errors
 //! [`Unavailable`](crate::backend::BackendError::Unavailable): a reply was lost, a member was silent, or

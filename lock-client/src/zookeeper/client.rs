@@ -159,6 +159,30 @@ impl ZooKeeper {
         Ok(view)
     }
 
+    /// Reads a lock behind a write, before a holder is told that it has none. A leader that was just
+    /// replaced answers a `sync`, but no write.
+    pub(super) async fn look_behind_write(&self, nodes: &Nodes) -> Result<View, Failure> {
+        let connection = self.ensemble.reading().await?;
+        // It changes nothing. A check that fails goes through a quorum, too.
+        match connection.transact(&[Request::check(&nodes.queue())]).await {
+            Ok(()) | Err(Failure::NoNode) => View::read(&connection, nodes).await,
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Reads a lock. If it does not show this ownership, it is read again behind a write.
+    pub(super) async fn look_for(
+        &self,
+        nodes: &Nodes,
+        ownership: &Ownership,
+    ) -> Result<View, Failure> {
+        let seen = self.look(nodes).await?;
+        match seen.owner_if(&ownership.holder, ownership.grant.as_i64()) {
+            Some(_) => Ok(seen),
+            None => self.look_behind_write(nodes).await,
+        }
+    }
+
     pub(super) fn claim(&self, name: &ResourceName, holder: &Holder) -> Option<Claim> {
         self.claims().get(&(name.clone(), holder.clone())).cloned()
     }

@@ -32,7 +32,7 @@ impl ZooKeeper {
             let is_remembered = remembered.is_some();
             let claim = match remembered.take() {
                 Some(claim) => claim,
-                None => match self.look(&nodes).await?.owner_if(holder, grant) {
+                None => match self.look_for(&nodes, ownership).await?.owner_if(holder, grant) {
                     Some(owner) => Claim::from(owner),
                     None => return Ok(None),
                 },
@@ -98,7 +98,7 @@ impl ZooKeeper {
     ) -> Result<Option<Token>, BackendError> {
         let (nodes, grant) = (self.nodes(name), ownership.grant.as_i64());
         loop {
-            let seen = self.look(&nodes).await?;
+            let seen = self.look_for(&nodes, ownership).await?;
             let Some(owner) = seen.owner_if(&ownership.holder, grant) else { return Ok(None) };
             let raised = token(seen.token(owner)?.max(above).as_i64() + 1)?;
             let (path, offset) = (nodes.offset(), (raised.as_i64() - grant).to_string());
@@ -140,6 +140,9 @@ impl ZooKeeper {
         // 3. End all others. After each end, look again: before it, a late renewal may have moved the
         // holder to a longer session.
         let mut seen = looked?;
+        if seen.place(holder).is_none() {
+            seen = self.look_behind_write(&nodes).await?;
+        }
         let was_owner = seen.position(holder) == Some(0);
         while let Some(place) = seen.place(holder) {
             if ended.take() != Some(place.session.id) {
