@@ -38,7 +38,8 @@
 //! leader. Nothing pings for a holder that is paused, or that does not renew its lease.
 //!
 //! Locks that are held cost ZooKeeper a session each, and no connection. An acquire writes two times:
-//! the session and the node. A release writes once: the end of the session deletes the node. Each client
+//! the session and the node. It writes two more times if the lock's container was deleted. A release
+//! writes once: the end of the session deletes the node. Each client
 //! has one more session and connection, to read locks and to watch them for all of its waiters. A try in
 //! no order looks first, so that it writes nothing while the lock is held. A client makes 16
 //! attempts at once, and 8 renewals and releases beside them: a member allows 60 connections to each

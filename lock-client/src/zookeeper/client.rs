@@ -33,8 +33,9 @@ use crate::{
     ttl::Ttl,
 };
 
-/// How many answers one method may wait for. A method that needs more is repeated.
-const LONGEST_METHOD: u32 = 8;
+/// How many answers one method may wait for: an attempt that makes all nodes needs as many. A method
+/// that needs more is repeated.
+const LONGEST_METHOD: u32 = 13;
 /// How many attempts connect sessions at once, and how many renewals and releases do. Each has two
 /// connections at most, and a member allows 60 to each address by default.
 const CONNECTING_ATTEMPTS: usize = 16;
