@@ -26,9 +26,11 @@
 //! container. So the order here is that of the czxids, and the nodes have no numbers. A repeated attempt
 //! finds the node of its holder, so that a lost reply leaves no second node that blocks all others.
 //!
-//! If the URL has a user, the nodes are the user's alone. Without one, everybody who can connect may
-//! change them. A holder's node records its session's password, so anybody who may read the node can
-//! renew the lock.
+//! If the URL has a user, only this user reads and writes the nodes' data, which includes the password of
+//! the session. Without one, everybody who can connect does. Against malice, the holder's id protects the
+//! lock, and not the access list. It is a part of the node's path. A client that knows the path gets the
+//! session's id from `exists`, which needs no permission, and can compute the password from this id. With
+//! both, it can renew the lock, or release it.
 //!
 //! # Sessions
 //! Each holder has a session, whose time-out is the ttl. A client connects it only while a request is

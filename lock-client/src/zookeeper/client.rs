@@ -82,7 +82,8 @@ impl ZooKeeper {
     /// exists, all nodes of the locks are below it. All parts of a URL are percent-encoded.
     ///
     /// A user is one of ZooKeeper's scheme `digest`. All nodes that the client makes belong to the
-    /// user: no other user reads or changes them. Without a user, everybody may.
+    /// user, and no other user reads or writes their data. Without a user, everybody may. Against
+    /// malice, keep the ids of holders secret: a client that knows one can release its lock.
     ///
     /// With TLS, a member's certificate must be signed by one that the system trusts. The
     /// environment variable `SSL_CERT_FILE` may name a file with others. Members take only clients with
