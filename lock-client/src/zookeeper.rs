@@ -26,9 +26,11 @@
 //! container. So the order here is that of the czxids, and the nodes have no numbers. A repeated attempt
 //! finds the node of its holder, so that a lost reply leaves no second node that blocks all others.
 //!
-//! If the URL has a user, the nodes are the user's alone. Without one, everybody who can connect may
-//! change them. A holder's node records its session's password, so anybody who may read the node can
-//! renew the lock.
+//! If the URL has a user, only this user reads and writes the nodes' data, which includes the password of
+//! the session. Without one, everybody who can connect does. Against malice, the holder's id protects the
+//! lock, and not the access list. It is a part of the node's path. A client that knows the path gets the
+//! session's id from `exists`, which needs no permission, and can compute the password from this id. With
+//! both, it can renew the lock, or release it.
 //!
 //! # Sessions
 //! Each holder has a session, whose time-out is the ttl. A client connects it only while a request is
@@ -38,7 +40,8 @@
 //! leader. Nothing pings for a holder that is paused, or that does not renew its lease.
 //!
 //! Locks that are held cost ZooKeeper a session each, and no connection. An acquire writes two times:
-//! the session and the node. A release writes once: the end of the session deletes the node. Each client
+//! the session and the node. It writes two more times if the lock's container was deleted. A release
+//! writes once: the end of the session deletes the node. Each client
 //! has one more session and connection, to read locks and to watch them for all of its waiters. A try in
 //! no order looks first, so that it writes nothing while the lock is held. A client makes 16
 //! attempts at once, and 8 renewals and releases beside them: a member allows 60 connections to each
@@ -72,8 +75,8 @@
 //! leader, the client continues at the next one. A member may be behind the leader. So each look at a
 //! lock begins with a `sync`, and each attempt and renewal with a write: what is read behind them, over
 //! the same connection, is at least as new. A leader that was just replaced, and does not know it yet,
-//! answers a `sync`, but no write. So for a moment, a lock may look held that is free, or a lease lost that
-//! is held. No lock is granted, and no lease renewed, that is another's.
+//! answers a `sync`, but no write. So for a moment, a lock may look held that is free. A holder that seems
+//! to have no lock is looked for again behind a write. No lock is granted, and no lease renewed, that is another's.
 //!
 //! # Errors
 //! [`Unavailable`](crate::backend::BackendError::Unavailable): a reply was lost, a member was silent, or

@@ -104,29 +104,49 @@ impl ZooKeeper {
                 // An earlier attempt may have made it.
                 Ok(_) | Err(Failure::NodeExists) => return Ok(()),
                 // An empty container may be deleted at any moment.
-                Err(Failure::NoNode) => self.make_parents(connection, nodes).await?,
+                Err(Failure::NoNode) => self.make_container(connection, nodes).await?,
                 Err(failure) => return Err(failure),
             }
         }
     }
 
-    /// Makes the nodes above those of a lock, and its container.
-    async fn make_parents(&self, connection: &Connection, nodes: &Nodes) -> Result<(), Failure> {
+    /// Makes the container of a lock, and the nodes above it if they don't exist.
+    async fn make_container(&self, connection: &Connection, nodes: &Nodes) -> Result<(), Failure> {
+        let container = nodes.queue();
+        match self.make(connection, &container, Kind::Container).await {
+            Err(Failure::NoNode) => {
+                self.make_parents(connection, nodes).await?;
+                self.make(connection, &container, Kind::Container).await
+            }
+            made => made,
+        }
+    }
+
+    /// Makes the nodes above those of all locks.
+    pub(super) async fn make_parents(
+        &self,
+        connection: &Connection,
+        nodes: &Nodes,
+    ) -> Result<(), Failure> {
         let root = &self.ensemble.server().root;
-        let persistent = nodes.parents().map(|path| (path, Kind::Persistent));
-        let container = [(nodes.queue(), Kind::Container)];
-        for (path, kind) in persistent.into_iter().chain(container) {
-            let create = Request::create(&path, "", kind, self.access());
-            match connection.send(create).await {
-                Ok(_) | Err(Failure::NodeExists) => {}
+        for path in nodes.parents() {
+            match self.make(connection, &path, Kind::Persistent).await {
                 Err(Failure::NoNode) if !root.is_empty() => {
                     let reason = format!("{}: the node {root} does not exist", self.address());
                     return Err(Failure::Other(BackendError::Rejected(reason.into())));
                 }
-                Err(failure) => return Err(failure),
+                made => made?,
             }
         }
         Ok(())
+    }
+
+    /// Makes a node, unless it exists.
+    async fn make(&self, connection: &Connection, path: &str, kind: Kind) -> Result<(), Failure> {
+        match connection.send(Request::create(path, "", kind, self.access())).await {
+            Ok(_) | Err(Failure::NodeExists) => Ok(()),
+            Err(failure) => Err(failure),
+        }
     }
 }
 

@@ -34,8 +34,9 @@ use crate::{
     ttl::Ttl,
 };
 
-/// How many answers one method may wait for. A method that needs more is repeated.
-const LONGEST_METHOD: u32 = 8;
+/// How many answers one method may wait for: an attempt that makes all nodes needs as many. A method
+/// that needs more is repeated.
+const LONGEST_METHOD: u32 = 13;
 /// How many attempts connect sessions at once, and how many renewals and releases do. Each has two
 /// connections at most, and a member allows 60 to each address by default.
 const CONNECTING_ATTEMPTS: usize = 16;
@@ -82,7 +83,8 @@ impl ZooKeeper {
     /// exists, all nodes of the locks are below it. All parts of a URL are percent-encoded.
     ///
     /// A user is one of ZooKeeper's scheme `digest`. All nodes that the client makes belong to the
-    /// user: no other user reads or changes them. Without a user, everybody may.
+    /// user, and no other user reads or writes their data. Without a user, everybody may. Against
+    /// malice, keep the ids of holders secret: a client that knows one can release its lock.
     ///
     /// With TLS, a member's certificate must be signed by one that the system trusts. The
     /// environment variable `SSL_CERT_FILE` may name a file with others. Members take only clients with
@@ -158,6 +160,30 @@ impl ZooKeeper {
         // The reads are behind it on the same connection.
         let (_, view) = try_join!(synced, View::read(&connection, nodes))?;
         Ok(view)
+    }
+
+    /// Reads a lock behind a write, before a holder is told that it has none. A leader that was just
+    /// replaced answers a `sync`, but no write.
+    pub(super) async fn look_behind_write(&self, nodes: &Nodes) -> Result<View, Failure> {
+        let connection = self.ensemble.reading().await?;
+        // It changes nothing. A check that fails goes through a quorum, too.
+        match connection.transact(&[Request::check(&nodes.queue())]).await {
+            Ok(()) | Err(Failure::NoNode) => View::read(&connection, nodes).await,
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Reads a lock. If it does not show this ownership, it is read again behind a write.
+    pub(super) async fn look_for(
+        &self,
+        nodes: &Nodes,
+        ownership: &Ownership,
+    ) -> Result<View, Failure> {
+        let seen = self.look(nodes).await?;
+        match seen.owner_if(&ownership.holder, ownership.grant.as_i64()) {
+            Some(_) => Ok(seen),
+            None => self.look_behind_write(nodes).await,
+        }
     }
 
     pub(super) fn claim(&self, name: &ResourceName, holder: &Holder) -> Option<Claim> {

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use fence::{Holder, ResourceName};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
+use super::failure::Failure;
+
 /// What is encoded in a path. Neither a slash nor a segment of dots is left, and nothing that
 /// ZooKeeper forbids.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
@@ -67,11 +69,20 @@ impl Nodes {
 
     /// Returns the holder of a child of the queue, and the grant that it has kept. `None` if the child
     /// is not one of ours.
-    pub(super) fn parse(child: &str) -> Option<(Holder, Option<i64>)> {
-        let mut parts = child.strip_prefix(PLACE)?.split('+');
-        let holder = percent_decode_str(parts.next()?).decode_utf8().ok()?;
-        let grant = parts.next().map(str::parse).transpose().ok()?;
-        Some((holder.parse().ok()?, grant))
+    ///
+    /// # Errors
+    /// If it looks like one of ours, and can't be read: it may be the owner's.
+    pub(super) fn parse(child: &str) -> Result<Option<(Holder, Option<i64>)>, Failure> {
+        let Some(place) = child.strip_prefix(PLACE) else { return Ok(None) };
+        let parts: Vec<_> = place.split('+').collect();
+        let (holder, grant) = match parts[..] {
+            [holder] => (holder, None),
+            [holder, grant, _session] => (holder, Some(grant)),
+            _ => return Err(Failure::foreign()),
+        };
+        let grant = grant.map(str::parse).transpose().map_err(|_| Failure::foreign())?;
+        let holder = percent_decode_str(holder).decode_utf8().map_err(|_| Failure::foreign())?;
+        Ok(Some((holder.parse().map_err(|_| Failure::foreign())?, grant)))
     }
 }
 
@@ -110,12 +121,14 @@ mod tests {
         for holder in [Holder::random(), "a+b/c.d%".parse().unwrap(), Holder::EMPTY] {
             let place = nodes.place(&holder);
             let child = place.strip_prefix(&format!("{}/", nodes.queue())).unwrap();
-            assert_eq!(Nodes::parse(child), Some((holder.clone(), None)));
+            assert_eq!(Nodes::parse(child).unwrap(), Some((holder.clone(), None)));
             let longer = nodes.longer_place(&holder, 33, -1);
             let child = longer.strip_prefix(&format!("{}/", nodes.queue())).unwrap();
-            assert_eq!(Nodes::parse(child), Some((holder, Some(33))));
+            assert_eq!(Nodes::parse(child).unwrap(), Some((holder, Some(33))));
         }
-        assert_eq!(Nodes::parse("lock-0000000001"), None);
-        assert_eq!(Nodes::parse("holder-me+x"), None);
+        assert_eq!(Nodes::parse("lock-0000000001").unwrap(), None);
+        for undecodable in ["holder-me+x", "holder-%ff", "holder-me+1+2+3"] {
+            assert!(Nodes::parse(undecodable).is_err(), "{undecodable}");
+        }
     }
 }

@@ -32,7 +32,7 @@ impl ZooKeeper {
             let is_remembered = remembered.is_some();
             let claim = match remembered.take() {
                 Some(claim) => claim,
-                None => match self.look(&nodes).await?.owner_if(holder, grant) {
+                None => match self.look_for(&nodes, ownership).await?.owner_if(holder, grant) {
                     Some(owner) => Claim::from(owner),
                     None => return Ok(None),
                 },
@@ -98,7 +98,7 @@ impl ZooKeeper {
     ) -> Result<Option<Token>, BackendError> {
         let (nodes, grant) = (self.nodes(name), ownership.grant.as_i64());
         loop {
-            let seen = self.look(&nodes).await?;
+            let seen = self.look_for(&nodes, ownership).await?;
             let Some(owner) = seen.owner_if(&ownership.holder, grant) else { return Ok(None) };
             let raised = token(seen.token(owner)?.max(above).as_i64() + 1)?;
             let (path, offset) = (nodes.offset(), (raised.as_i64() - grant).to_string());
@@ -110,6 +110,10 @@ impl ZooKeeper {
             let connection = self.ensemble.reading().await?;
             match connection.transact(&[Request::check(&owner.path), write]).await {
                 Ok(()) => return Ok(Some(raised)),
+                // Somebody may have deleted the node above.
+                Err(Failure::NoNode) if seen.offset_version.is_none() => {
+                    self.make_parents(&connection, &nodes).await?;
+                }
                 Err(Failure::NoNode | Failure::NodeExists | Failure::BadVersion) => {}
                 Err(failure) => return Err(failure.into()),
             }
@@ -122,16 +126,31 @@ impl ZooKeeper {
         name: &ResourceName,
         holder: &Holder,
     ) -> Result<bool, BackendError> {
-        let seen = self.look(&self.nodes(name)).await?;
-        let remembered = self.claim(name, holder).map(|claim| claim.session);
-        let placed = seen.place(holder).map(|place| place.session.clone());
-        let placed = placed.filter(|placed| Some(placed) != remembered.as_ref());
-        // The end of a session deletes its node. An attempt that arrives later fails.
-        for session in remembered.into_iter().chain(placed) {
-            self.end(&session).await?;
+        let nodes = self.nodes(name);
+        // 1. See whether the holder owns the lock, as long as its node exists.
+        let looked = self.look(&nodes).await;
+        // 2. End the remembered session, also if the look failed: it would block the lock until its ttl
+        // ends. Its end deletes its node. An attempt that arrives later fails.
+        let mut ended = None;
+        if let Some(claim) = self.claim(name, holder) {
+            self.end(&claim.session).await?;
+            self.forget_claim(name, holder);
+            ended = Some(claim.session.id);
         }
-        self.forget_claim(name, holder);
-        Ok(seen.position(holder) == Some(0))
+        // 3. End all others. After each end, look again: before it, a late renewal may have moved the
+        // holder to a longer session.
+        let mut seen = looked?;
+        if seen.place(holder).is_none() {
+            seen = self.look_behind_write(&nodes).await?;
+        }
+        let was_owner = seen.position(holder) == Some(0);
+        while let Some(place) = seen.place(holder) {
+            if ended.take() != Some(place.session.id) {
+                self.end(&place.session).await?;
+            }
+            seen = self.look(&nodes).await?;
+        }
+        Ok(was_owner)
     }
 
     async fn end(&self, session: &Session) -> Result<(), Failure> {

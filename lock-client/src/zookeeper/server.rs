@@ -86,7 +86,10 @@ impl fmt::Display for Server {
 
 impl Member {
     fn parse(member: &str) -> Result<Self, InvalidZooKeeperUrl> {
-        let invalid = || InvalidZooKeeperUrl::new(format!("`{member}` is no HOST or HOST:PORT"));
+        let invalid = || {
+            let shown = shown(member);
+            InvalidZooKeeperUrl::new(format!("`{shown}` is no HOST or HOST:PORT"))
+        };
         // The colons of an IPv6 address are inside brackets.
         let (host, port) = match member.strip_prefix('[') {
             Some(rest) => rest.split_once(']').ok_or_else(invalid)?,
@@ -135,6 +138,18 @@ impl User {
     /// The user as a login sends it.
     pub(super) fn credentials(&self) -> String {
         format!("{}:{}", self.name, self.password)
+    }
+}
+
+/// Returns what an error shows of a member. Without an `@`, a user's password looks like a port.
+fn shown(member: &str) -> String {
+    match member.split_once(':') {
+        Some((host, port))
+            if !host.starts_with('[') && !port.chars().all(|c| c.is_ascii_digit()) =>
+        {
+            format!("{host}:…")
+        }
+        _ => member.to_owned(),
     }
 }
 
@@ -202,7 +217,9 @@ mod tests {
             ("http://n1", "it does not begin with zookeeper:// or zookeepers://"),
             ("zookeeper://", "a host is missing"),
             ("zookeeper://n1,,n2", "a host is missing"),
-            ("zookeeper://n1:port", "`n1:port` is no HOST"),
+            ("zookeeper://n1:port", "`n1:…` is no HOST"),
+            ("zookeeper://user:secret", "`user:…` is no HOST"),
+            ("zookeeper://n1,user:1:secret/a", "`user:…` is no HOST"),
             ("zookeeper://n1:0", "`n1:0` is no HOST"),
             ("zookeeper://n1:70000", "`n1:70000` is no HOST"),
             ("zookeeper://[::1", "`[::1` is no HOST"),

@@ -57,7 +57,9 @@ impl View {
         children: &[String],
     ) -> Result<Option<Self>, Failure> {
         let queue = nodes.queue();
-        let ours = children.iter().filter_map(|child| Some((child, Nodes::parse(child)?)));
+        let parsed = children.iter().map(|child| Ok((child, Nodes::parse(child)?)));
+        let parsed: Vec<_> = parsed.collect::<Result<_, Failure>>()?;
+        let ours = parsed.into_iter().filter_map(|(child, place)| Some((child, place?)));
         let reads = ours.map(|(child, (holder, kept))| {
             let path = format!("{queue}/{child}");
             let node = connection.send(Request::get_data(&path, Watch::No));

@@ -193,3 +193,39 @@ async fn member_that_is_behind_shows_no_released_lock() {
         assert!(release(&behind, &next).await);
     }
 }
+
+/// A leader that was paused, and replaced, answers reads for a moment before it learns of it.
+#[tokio::test]
+async fn replaced_leader_shows_no_lost_ownership() {
+    let mut zookeeper = ZooKeeper::start_cluster().await.unwrap();
+    for _ in 0..5 {
+        let leader = zookeeper.leader_among(&[0, 1, 2]).await.unwrap();
+        let others: Vec<_> = (0..3).filter(|&number| number != leader).collect();
+        let behind = client(&url_from(&zookeeper, leader)).answer_within(SOON);
+        behind.status(&name("kept")).await.unwrap();
+        let elsewhere = client(&url_from(&zookeeper, others[0]));
+        zookeeper.process(leader).pause().await.unwrap();
+        zookeeper.leader_among(&others).await.unwrap();
+        let is_back = async || Ok(elsewhere.status(&name("kept")).await.is_ok());
+        until_async(SOON, is_back).await.unwrap();
+        let (kept, freed) = (name("kept"), name("freed"));
+        let kept_lock = acquired(&elsewhere, &kept, secs(60)).await;
+        let freed_lock = acquired(&elsewhere, &freed, secs(60)).await;
+        let (renewed, reissued, released, ()) = tokio::join!(
+            behind.renew(&kept, &kept_lock.ownership, secs(60)),
+            behind.reissue(&kept, &kept_lock.ownership, kept_lock.token),
+            behind.release(&freed, &freed_lock.ownership.holder, None),
+            // The requests are waiting when the member goes on.
+            async {
+                sleep(Duration::from_millis(300)).await;
+                zookeeper.process(leader).resume().unwrap();
+            }
+        );
+        assert!(!matches!(renewed, Ok(None)), "{renewed:?}");
+        assert!(!matches!(reissued, Ok(None)), "{reissued:?}");
+        assert!(!matches!(released, Ok(false)), "{released:?}");
+        for (name, lock) in [(kept, kept_lock), (freed, freed_lock)] {
+            elsewhere.release(&name, &lock.ownership.holder, None).await.unwrap();
+        }
+    }
+}

@@ -11,9 +11,9 @@ use lock_client::{
     Locks, Moment, Order, Terms, Ttl,
     backend::{Backend, BackendError, Ownership},
 };
-use testbed::ZooKeeper;
+use testbed::{Proxy, ZooKeeper, wait::until_async};
 
-use super::service::{acquired, attempt, busy, client, held, release, secs, until_free};
+use super::service::{SOON, acquired, attempt, busy, client, held, release, secs, until_free};
 use crate::names::name;
 
 #[tokio::test]
@@ -265,4 +265,25 @@ async fn order_of_the_queue_is_not_that_of_the_holders() {
         assert_eq!(busy(attempt(&locks, &holder, Order::Fair).await).ahead, Some(number));
     }
     assert!(release(&locks, &owner).await);
+}
+
+/// Each request to make a node is a write, also one that fails.
+#[tokio::test]
+async fn acquire_makes_only_the_nodes_that_are_missing() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let locks = client(&proxy.url("zookeeper"));
+    // The access list of each new node has this word.
+    let creations = || proxy.requests("anyone");
+    let first = acquired(&locks, &name("r"), secs(60)).await;
+    assert!(release(&locks, &first).await);
+    let before = creations();
+    let second = acquired(&locks, &name("r"), secs(60)).await;
+    assert_eq!(creations() - before, 1, "the holder's");
+    assert!(release(&locks, &second).await);
+    let is_deleted = async || Ok(zookeeper.cli(&["ls", "/fenced/queues"]).await?.contains("[]"));
+    until_async(SOON, is_deleted).await.unwrap();
+    let before = creations();
+    acquired(&locks, &name("r"), secs(60)).await;
+    assert_eq!(creations() - before, 3, "the holder's, the container, and the holder's again");
 }

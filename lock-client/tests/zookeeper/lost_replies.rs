@@ -7,7 +7,11 @@ use lock_client::{
     Order,
     backend::{Backend, BackendError},
 };
-use testbed::{Proxy, ZooKeeper, proxy::Verdict, wait::until_async};
+use testbed::{
+    Proxy, ZooKeeper,
+    proxy::Verdict,
+    wait::{until, until_async},
+};
 use tokio::time::sleep;
 
 use super::{
@@ -83,7 +87,8 @@ async fn renewal_reissue_and_release_without_an_answer_are_repeated() {
     assert!(unheard > lock.token);
     let reissued = locks.reissue(&name("r"), &lock.ownership, lock.token).await.unwrap();
     assert!(reissued > Some(unheard));
-    for lost in [SYNC, CLOSE_SESSION] {
+    // The release ends the session that the client remembers, also if its look fails.
+    for lost in [CLOSE_SESSION, SYNC] {
         strike(&proxy, lost, 0, Verdict::DropReply);
         unavailable(locks.release(&name("r"), &lock.ownership.holder, reissued).await);
     }
@@ -119,5 +124,50 @@ async fn attempt_that_arrives_after_its_release_acquires_nothing() {
         } else {
             until_async(SOON, is_held).await.unwrap();
         }
+    }
+}
+
+/// The move to a longer session arrives after the release has looked, and before it ends the session.
+#[tokio::test]
+async fn release_ends_the_longer_session_of_a_late_renewal() {
+    let (zookeeper, proxy, locks) = behind_a_proxy().await;
+    let locks = locks.answer_within(Duration::from_secs(3));
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let hold = proxy.hold(&format!("+{}+", lock.ownership.grant));
+    let r = name("r");
+    let (renewed, late) = tokio::join!(
+        locks.renew(&r, &lock.ownership, secs(90)),
+        // Longer than the client waits for an answer.
+        async {
+            let late = hold.caught().await.unwrap();
+            sleep(Duration::from_secs(4)).await;
+            late
+        }
+    );
+    unavailable(renewed);
+    let is_ending = strike(&proxy, CONNECT, 0, Verdict::Delay(Duration::from_secs(2)));
+    let (was_released, ()) = tokio::join!(release(&locks, &lock), async {
+        until(SOON, || Ok(is_ending.load(Ordering::SeqCst))).await.unwrap();
+        late.deliver();
+        let has_moved = async || Ok(zookeeper.ephemeral_nodes().await?.contains('+'));
+        until_async(SOON, has_moved).await.expect("it moves before the session ends");
+    });
+    assert!(was_released);
+    let held = client(&zookeeper.url()).status(&name("r")).await.unwrap().held;
+    assert!(held.is_none(), "{held:?}");
+}
+
+#[tokio::test]
+async fn release_whose_look_fails_ends_the_session() {
+    let (zookeeper, proxy, locks) = behind_a_proxy().await;
+    let direct = client(&zookeeper.url());
+    for is_remembered in [true, false] {
+        let owner = if is_remembered { &locks } else { &direct };
+        let lock = acquired(owner, &name("r"), secs(60)).await;
+        strike(&proxy, SYNC, 0, Verdict::Drop);
+        let released = locks.release(&name("r"), &lock.ownership.holder, Some(lock.token)).await;
+        unavailable(released);
+        let is_free = direct.status(&name("r")).await.unwrap().held.is_none();
+        assert_eq!(is_free, is_remembered, "only what is remembered can be ended");
     }
 }

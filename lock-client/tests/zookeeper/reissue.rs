@@ -33,6 +33,19 @@ async fn reissued_token_is_above_all_that_were_given() {
     assert!(acquired(&locks, &name("r"), secs(60)).await.token > last);
 }
 
+/// Somebody may delete nodes that persist.
+#[tokio::test]
+async fn offsets_that_were_deleted_are_made_again() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    for _ in 0..2 {
+        zookeeper.cli(&["deleteall", "/fenced/offsets"]).await.unwrap();
+        let reissued = locks.reissue(&name("r"), &lock.ownership, lock.token).await.unwrap();
+        assert!(reissued > Some(lock.token));
+    }
+}
+
 #[tokio::test]
 async fn racing_reissues_return_different_tokens() {
     let zookeeper = ZooKeeper::start().await.unwrap();
