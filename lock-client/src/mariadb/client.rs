@@ -190,8 +190,7 @@ impl Backend for MariaDb {
     fn held_names(&self, prefix: &str) -> HeldNames {
         let (client, prefix) = (self.clone(), text(prefix));
         names::pages(move |after| {
-            let (client, call) =
-                (client.clone(), format!("held_names({prefix}, {})", text(&after)));
+            let (client, call) = (client.clone(), format!("held_names({prefix}, x'{after}')"));
             async move {
                 let row = client.call(&call).await?;
                 client.read(row.text("names").map_err(Into::into))

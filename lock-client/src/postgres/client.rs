@@ -203,8 +203,8 @@ impl Backend for Postgres {
     fn held_names(&self, prefix: &str) -> HeldNames {
         let (client, prefix) = (self.clone(), text(prefix));
         names::pages(move |after| {
-            let (client, call) =
-                (client.clone(), format!("held_names({prefix}, {})", text(&after)));
+            let after = text_of_hex(&after);
+            let (client, call) = (client.clone(), format!("held_names({prefix}, {after})"));
             async move {
                 let row = client.call(&call).await?;
                 client.read(row.text("names").map_err(Into::into))
@@ -223,5 +223,10 @@ impl Backend for Postgres {
 
 /// Returns a text as an SQL expression, whatever the settings of the session.
 fn text(text: &str) -> String {
-    format!("pg_catalog.convert_from(pg_catalog.decode('{}', 'hex'), 'UTF8')", hex(text))
+    text_of_hex(&hex(text))
+}
+
+/// Does the same for a text in hexadecimal digits.
+fn text_of_hex(digits: &str) -> String {
+    format!("pg_catalog.convert_from(pg_catalog.decode('{digits}', 'hex'), 'UTF8')")
 }
