@@ -271,6 +271,42 @@ async fn renewals_do_not_wait_behind_tries() {
     sql::renewals_do_not_wait_behind_tries(&client).await.unwrap();
 }
 
+/// Clients in other languages get an error that names the argument. An empty holder would be taken for
+/// that of a free lock, and get an issued token again.
+#[tokio::test]
+async fn wrong_arguments_are_named() {
+    let (server, _) = locked().await;
+    let mut connection = connect(&server).await;
+    for (arguments, part) in [
+        ("null, 'me', 1000, false, 1, ''", "name must"),
+        ("'', 'me', 1000, false, 1, ''", "name must"),
+        ("'r', null, 1000, false, 1, ''", "holder must"),
+        ("'r', '', 1000, false, 1, ''", "holder must"),
+        ("'r', 'me\n', 1000, false, 1, ''", "holder must"),
+        ("'r', 'me too', 1000, false, 1, ''", "holder must"),
+        ("'r', x'6dff', 1000, false, 1, ''", "holder must"),
+        ("'r', 'me', null, false, 1, ''", "ttl_ms must"),
+        ("'r', 'me', 0, false, 1, ''", "ttl_ms must"),
+        ("'r', 'me', -5, false, 1, ''", "ttl_ms must"),
+        ("'r', 'me', 9223372036854775807, false, 1, ''", "ttl_ms must"),
+        ("'r', 'me', 1000, null, 1, ''", "fair must"),
+        ("'r', 'me', 1000, false, null, ''", "since_ms must"),
+        ("'r', 'me', 1000, false, -1, ''", "since_ms must"),
+        ("'r', 'me', 1000, false, 999999999999999, ''", "since_ms must"),
+        ("'r', 'me', 1000, false, 1, null", "label must"),
+    ] {
+        let acquire = AssertSqlSafe(format!("call fenced_lock_acquire({arguments})"));
+        let answer = sqlx::raw_sql(acquire).execute(&mut connection).await;
+        let error = answer.expect_err(arguments).into_database_error().unwrap();
+        assert_eq!(error.code().unwrap(), "22023", "{arguments}: {error}");
+        assert!(error.message().contains(part), "{arguments}: {error}");
+    }
+    let rows = "select count(*) from fenced_lock";
+    assert_eq!(sqlx::query_scalar::<_, i64>(rows).fetch_one(&mut connection).await.unwrap(), 0);
+    let longest = "call fenced_lock_acquire('r', repeat('~', 128), 604800000, true, 0, '')";
+    sqlx::raw_sql(longest).execute(&mut connection).await.unwrap();
+}
+
 /// Somebody else alters the table, and every request waits for that. None waits for hours: the server
 /// gives up each of them soon, and is not left with sessions whose clients have gone.
 #[tokio::test]
