@@ -255,6 +255,43 @@ async fn late_try_is_released() {
 }
 
 #[tokio::test]
+async fn release_does_not_overtake_a_lost_try() {
+    let (server, observer) = locked().await;
+    let mut other = connect(&server).await;
+    let insert = "insert into fenced_lock (name, token) values ('overtaken', 1)";
+    other.execute(insert).await.unwrap();
+    let mut transaction = other.begin().await.unwrap();
+    let lock = "select * from fenced_lock where name = 'overtaken' for update";
+    transaction.execute(lock).await.unwrap();
+    let proxy = testbed::Proxy::start(server.socket()).await.unwrap();
+    let url = format!("mariadb://root@{}/test?ssl-mode=DISABLED", proxy.address());
+    let client = MariaDb::open(&url).unwrap().answer_within(Duration::from_secs(3));
+    let waits = "select cast(variable_value as signed) from information_schema.global_status
+        where variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'";
+    let is_waiting = async || {
+        let mut connection = connect(&server).await;
+        Ok(sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut connection).await? == 1)
+    };
+    let lose_connections = || {
+        // The undo is lost, too, and repeated.
+        proxy.lose_request("release(");
+        proxy.cut();
+        proxy.mend();
+    };
+    let unlock = async || Ok(transaction.rollback().await?);
+    sql::release_does_not_overtake_a_lost_try(
+        client,
+        is_waiting,
+        lose_connections,
+        unlock,
+        &observer,
+    )
+    .await
+    .unwrap();
+    assert!(proxy.has_struck());
+}
+
+#[tokio::test]
 async fn renewals_do_not_wait_behind_tries() {
     let (server, client) = locked().await;
     let mut connection = connect(&server).await;
