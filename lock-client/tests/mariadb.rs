@@ -546,6 +546,43 @@ async fn session_does_not_change_what_a_claim_checks() {
     }
 }
 
+/// A session that may make temporary tables in this database fakes the lock. Without the right, it
+/// can't.
+#[tokio::test]
+async fn right_to_make_temporary_tables_fakes_a_claim() {
+    let server = testbed::MariaDb::start().await.unwrap();
+    add_fence(&server).await;
+    // Everybody has all rights on the database `test`.
+    let mut administrator = connect(&server).await;
+    administrator.execute("create user locker@localhost; create database locks").await.unwrap();
+    let url = server.url().replace("/test?", "/locks?");
+    let mut owner = MySqlConnection::connect(&url).await.unwrap();
+    install(&mut owner).await.unwrap();
+    for procedure in ["locks.fenced_lock_claim", "locks.fenced_lock_check", "fence.claim"] {
+        let grant = format!("grant execute on procedure {procedure} to locker@localhost");
+        owner.execute(AssertSqlSafe(grant)).await.unwrap();
+    }
+    let lost = Ownership { holder: Holder::random(), grant: Token::new(33).unwrap() };
+    let fake = format!(
+        "create temporary table fenced_lock_owners as select cast('r' as binary) as name,
+        33 as granted, 33 as token, '{}' as holder, 99999999999999 as expires_at_ms",
+        lost.holder.as_str()
+    );
+    let fakes = async || {
+        let url = url.replace("//root@", "//locker@");
+        let mut session = MySqlConnection::connect(&url).await.unwrap();
+        session.execute(READ_COMMITTED).await.unwrap();
+        let faked = session.execute(AssertSqlSafe(fake.clone())).await.is_ok();
+        let mut transaction = session.begin().await.unwrap();
+        let claimed = claim(&mut transaction, "fenced_lock_claim", &lost).await;
+        transaction.rollback().await.unwrap();
+        (faked, claimed)
+    };
+    assert_eq!(fakes().await, (false, Err("ZL001".to_owned())));
+    owner.execute("grant create temporary tables on locks.* to locker@localhost").await.unwrap();
+    assert_eq!(fakes().await, (true, Ok(())));
+}
+
 #[test]
 fn url_of_something_else_is_refused() {
     for url in ["postgres://localhost", "mariadb://localhost:port/"] {
