@@ -29,6 +29,8 @@ use crate::{
     ttl::Ttl,
 };
 
+const EXAMPLE: &str = "postgres://USER:PASSWORD@HOST/DATABASE";
+
 /// Locks in PostgreSQL.
 #[derive(Clone)]
 pub struct Postgres {
@@ -61,10 +63,10 @@ impl Postgres {
     /// [`InvalidDatabaseUrl`] if the URL can't be used.
     pub fn open(url: &str) -> Result<Self, InvalidDatabaseUrl> {
         if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            return Err(InvalidDatabaseUrl("it does not begin with postgres://".to_owned()));
+            return Err(InvalidDatabaseUrl::new("it does not begin with postgres://", EXAMPLE));
         }
         let options = PgConnectOptions::from_str(url)
-            .map_err(|error| InvalidDatabaseUrl(error.to_string()))?
+            .map_err(|error| InvalidDatabaseUrl::unparsable(url, &error, EXAMPLE))?
             // PgBouncer refuses a connection that sets it.
             .extra_float_digits(None);
         let host = match options.get_socket() {
