@@ -255,6 +255,43 @@ async fn late_try_is_released() {
 }
 
 #[tokio::test]
+async fn release_does_not_overtake_a_lost_try() {
+    let (server, observer) = locked().await;
+    let mut other = connect(&server).await;
+    let insert = "insert into fenced_lock (name, token) values ('overtaken', 1)";
+    other.execute(insert).await.unwrap();
+    let mut transaction = other.begin().await.unwrap();
+    let lock = "select * from fenced_lock where name = 'overtaken' for update";
+    transaction.execute(lock).await.unwrap();
+    let proxy = testbed::Proxy::start(server.socket()).await.unwrap();
+    let url = format!("mariadb://root@{}/test?ssl-mode=DISABLED", proxy.address());
+    let client = MariaDb::open(&url).unwrap().answer_within(Duration::from_secs(3));
+    let waits = "select cast(variable_value as signed) from information_schema.global_status
+        where variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'";
+    let is_waiting = async || {
+        let mut connection = connect(&server).await;
+        Ok(sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut connection).await? == 1)
+    };
+    let lose_connections = || {
+        // The undo is lost, too, and repeated.
+        proxy.lose_request("release(");
+        proxy.cut();
+        proxy.mend();
+    };
+    let unlock = async || Ok(transaction.rollback().await?);
+    sql::release_does_not_overtake_a_lost_try(
+        client,
+        is_waiting,
+        lose_connections,
+        unlock,
+        &observer,
+    )
+    .await
+    .unwrap();
+    assert!(proxy.has_struck());
+}
+
+#[tokio::test]
 async fn renewals_do_not_wait_behind_tries() {
     let (server, client) = locked().await;
     let mut connection = connect(&server).await;
@@ -269,6 +306,42 @@ async fn renewals_do_not_wait_behind_tries() {
         .unwrap();
     let client = client.answer_within(Duration::from_secs(4));
     sql::renewals_do_not_wait_behind_tries(&client).await.unwrap();
+}
+
+/// Clients in other languages get an error that names the argument. An empty holder would be taken for
+/// that of a free lock, and get an issued token again.
+#[tokio::test]
+async fn wrong_arguments_are_named() {
+    let (server, _) = locked().await;
+    let mut connection = connect(&server).await;
+    for (arguments, part) in [
+        ("null, 'me', 1000, false, 1, ''", "name must"),
+        ("'', 'me', 1000, false, 1, ''", "name must"),
+        ("'r', null, 1000, false, 1, ''", "holder must"),
+        ("'r', '', 1000, false, 1, ''", "holder must"),
+        ("'r', 'me\n', 1000, false, 1, ''", "holder must"),
+        ("'r', 'me too', 1000, false, 1, ''", "holder must"),
+        ("'r', x'6dff', 1000, false, 1, ''", "holder must"),
+        ("'r', 'me', null, false, 1, ''", "ttl_ms must"),
+        ("'r', 'me', 0, false, 1, ''", "ttl_ms must"),
+        ("'r', 'me', -5, false, 1, ''", "ttl_ms must"),
+        ("'r', 'me', 9223372036854775807, false, 1, ''", "ttl_ms must"),
+        ("'r', 'me', 1000, null, 1, ''", "fair must"),
+        ("'r', 'me', 1000, false, null, ''", "since_ms must"),
+        ("'r', 'me', 1000, false, -1, ''", "since_ms must"),
+        ("'r', 'me', 1000, false, 999999999999999, ''", "since_ms must"),
+        ("'r', 'me', 1000, false, 1, null", "label must"),
+    ] {
+        let acquire = AssertSqlSafe(format!("call fenced_lock_acquire({arguments})"));
+        let answer = sqlx::raw_sql(acquire).execute(&mut connection).await;
+        let error = answer.expect_err(arguments).into_database_error().unwrap();
+        assert_eq!(error.code().unwrap(), "22023", "{arguments}: {error}");
+        assert!(error.message().contains(part), "{arguments}: {error}");
+    }
+    let rows = "select count(*) from fenced_lock";
+    assert_eq!(sqlx::query_scalar::<_, i64>(rows).fetch_one(&mut connection).await.unwrap(), 0);
+    let longest = "call fenced_lock_acquire('r', repeat('~', 128), 604800000, true, 0, '')";
+    sqlx::raw_sql(longest).execute(&mut connection).await.unwrap();
 }
 
 /// Somebody else alters the table, and every request waits for that. None waits for hours: the server
@@ -471,6 +544,43 @@ async fn session_does_not_change_what_a_claim_checks() {
         assert_eq!(claimed.is_ok(), is_enough, "{procedure}: {claimed:?}");
         transaction.rollback().await.unwrap();
     }
+}
+
+/// A session that may make temporary tables in this database fakes the lock. Without the right, it
+/// can't.
+#[tokio::test]
+async fn right_to_make_temporary_tables_fakes_a_claim() {
+    let server = testbed::MariaDb::start().await.unwrap();
+    add_fence(&server).await;
+    // Everybody has all rights on the database `test`.
+    let mut administrator = connect(&server).await;
+    administrator.execute("create user locker@localhost; create database locks").await.unwrap();
+    let url = server.url().replace("/test?", "/locks?");
+    let mut owner = MySqlConnection::connect(&url).await.unwrap();
+    install(&mut owner).await.unwrap();
+    for procedure in ["locks.fenced_lock_claim", "locks.fenced_lock_check", "fence.claim"] {
+        let grant = format!("grant execute on procedure {procedure} to locker@localhost");
+        owner.execute(AssertSqlSafe(grant)).await.unwrap();
+    }
+    let lost = Ownership { holder: Holder::random(), grant: Token::new(33).unwrap() };
+    let fake = format!(
+        "create temporary table fenced_lock_owners as select cast('r' as binary) as name,
+        33 as granted, 33 as token, '{}' as holder, 99999999999999 as expires_at_ms",
+        lost.holder.as_str()
+    );
+    let fakes = async || {
+        let url = url.replace("//root@", "//locker@");
+        let mut session = MySqlConnection::connect(&url).await.unwrap();
+        session.execute(READ_COMMITTED).await.unwrap();
+        let faked = session.execute(AssertSqlSafe(fake.clone())).await.is_ok();
+        let mut transaction = session.begin().await.unwrap();
+        let claimed = claim(&mut transaction, "fenced_lock_claim", &lost).await;
+        transaction.rollback().await.unwrap();
+        (faked, claimed)
+    };
+    assert_eq!(fakes().await, (false, Err("ZL001".to_owned())));
+    owner.execute("grant create temporary tables on locks.* to locker@localhost").await.unwrap();
+    assert_eq!(fakes().await, (true, Ok(())));
 }
 
 #[test]

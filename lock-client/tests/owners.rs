@@ -1,6 +1,9 @@
 //! Who holds a lock: labels, the list of held locks, and locks that an operator breaks.
 
-use std::{collections::BTreeSet, time::SystemTime};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, SystemTime},
+};
 
 use fence::Holder;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -8,7 +11,9 @@ use lock_client::{
     Locks, Order, Terms,
     backend::{Attempt, Backend},
 };
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
 use testbed::{Redis, RedisCluster};
+use tokio::time::timeout;
 
 use crate::{
     lock_service::{lasting, locks, tried, ttl},
@@ -152,4 +157,59 @@ async fn long_queue_hides_no_later_lock() {
     locks.try_acquire(&later, &Holder::random(), ttl(600_000), Order::Fair).await.unwrap();
     let pages: Vec<_> = locks.held_names("").try_collect().await.unwrap();
     assert_eq!(pages, [vec![crowded], vec![later]]);
+}
+
+/// Lists the held locks of a service in which another program inserts rows with names that no lock has.
+async fn check_foreign_rows(backend: impl Backend + Clone, insert: impl AsyncFn(&str)) {
+    let locks = [name("a"), name("m"), name("zz")];
+    let holder = Holder::random();
+    for lock in &locks {
+        backend.try_acquire(lock, &holder, ttl(600_000), Order::Unordered).await.unwrap();
+    }
+    let list = async || {
+        let pages = Locks::new(backend.clone()).held_names("").try_collect::<Vec<_>>();
+        let pages = timeout(Duration::from_secs(20), pages).await.expect("the list ends");
+        pages.unwrap().into_iter().flatten().collect::<Vec<_>>()
+    };
+    assert_eq!(list().await, locks);
+    insert("z\na").await;
+    assert_eq!(list().await, locks);
+    insert("a//b").await;
+    assert_eq!(list().await, locks);
+    // More than a page has room for, before the last of the locks.
+    for number in 0..110 {
+        insert(&format!("z//{number}")).await;
+    }
+    assert_eq!(list().await, locks);
+}
+
+#[tokio::test]
+async fn foreign_rows_hide_no_lock() {
+    const COLUMNS: &str = "(name, token, granted, holder, expires_at_ms, since_ms)";
+    let values = "33, 33, 'somebody', 99999999999999, 1";
+    let (folder, locks) = crate::sqlite::locked().await;
+    let insert = async |lock: &str| {
+        let insert = format!("insert into fenced_lock {COLUMNS} values ('{lock}', {values})");
+        crate::sqlite::connect(&folder).await.execute(AssertSqlSafe(insert)).await.unwrap();
+    };
+    check_foreign_rows(locks, insert).await;
+
+    let (server, locks) = crate::mariadb::locked().await;
+    let insert = async |lock: &str| {
+        let mut connection = MySqlConnection::connect(&server.url()).await.unwrap();
+        let insert = format!("insert into fenced_lock {COLUMNS} values ('{lock}', {values})");
+        connection.execute(AssertSqlSafe(insert)).await.unwrap();
+    };
+    let binary = format!("insert into fenced_lock {COLUMNS} values (x'78ff', {values})");
+    let mut connection = MySqlConnection::connect(&server.url()).await.unwrap();
+    connection.execute(AssertSqlSafe(binary)).await.unwrap();
+    check_foreign_rows(locks, insert).await;
+
+    let (server, locks) = crate::postgres::locked().await;
+    let insert = async |lock: &str| {
+        let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+        let acquire = "select fenced_lock.acquire($1, 'somebody', 600000, false, 1, '')";
+        sqlx::query(acquire).bind(lock).execute(&mut connection).await.unwrap();
+    };
+    check_foreign_rows(locks, insert).await;
 }

@@ -204,7 +204,7 @@ impl From<InvalidZooKeeperUrl> for Failure {
 
 impl From<InvalidDatabaseUrl> for Failure {
     fn from(error: InvalidDatabaseUrl) -> Self {
-        Self::invalid_url(&error, "postgres://USER@HOST/DATABASE, or sqlite:FILE")
+        Self::Usage(format!("{}: see --help", with_causes(&error)))
     }
 }
 

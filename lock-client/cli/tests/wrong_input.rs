@@ -33,7 +33,9 @@ async fn urls_that_name_no_lock_service_are_64() {
         ("zookeeper://user@a", "not a usable ZooKeeper URL: a user is given without a password"),
         ("zookeeper://a?tls-ca=/ca.pem", "a URL looks like zookeeper://HOST[:PORT],HOST[:PORT]"),
         ("postgres://u:secret@h:port/d", "the URL of the database can't be used: "),
-        ("mariadb://h:port/d", "the URL of the database can't be used: "),
+        ("mariadb://h:port/d", "invalid port number; a URL looks like mariadb://USER"),
+        ("postgres://u:secret/2@h/d", "write %2F for a /, %3F for a ? and %23 for a # in the"),
+        ("mariadb://u:secret?2@h/d", "write %2F for a /, %3F for a ? and %23 for a # in the"),
         ("sqlite::memory:", "a database in memory has no other clients"),
     ] {
         assert_rejected(urls, 64, reason).await;

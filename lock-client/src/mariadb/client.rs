@@ -27,6 +27,8 @@ use crate::{
     ttl::Ttl,
 };
 
+const EXAMPLE: &str = "mariadb://USER:PASSWORD@HOST/DATABASE";
+
 /// Locks in MariaDB.
 #[derive(Clone)]
 pub struct MariaDb {
@@ -57,10 +59,10 @@ impl MariaDb {
     /// [`InvalidDatabaseUrl`] if the URL can't be used.
     pub fn open(url: &str) -> Result<Self, InvalidDatabaseUrl> {
         if !["mariadb://", "mysql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            return Err(InvalidDatabaseUrl("it does not begin with mariadb://".to_owned()));
+            return Err(InvalidDatabaseUrl::new("it does not begin with mariadb://", EXAMPLE));
         }
         let options = MySqlConnectOptions::from_str(url)
-            .map_err(|error| InvalidDatabaseUrl(error.to_string()))?;
+            .map_err(|error| InvalidDatabaseUrl::unparsable(url, &error, EXAMPLE))?;
         let database = options.get_database().unwrap_or_default();
         let address = match options.get_socket() {
             Some(socket) => format!("mariadb://{}/{database}", socket.display()),
@@ -190,8 +192,7 @@ impl Backend for MariaDb {
     fn held_names(&self, prefix: &str) -> HeldNames {
         let (client, prefix) = (self.clone(), text(prefix));
         names::pages(move |after| {
-            let (client, call) =
-                (client.clone(), format!("held_names({prefix}, {})", text(&after)));
+            let (client, call) = (client.clone(), format!("held_names({prefix}, x'{after}')"));
             async move {
                 let row = client.call(&call).await?;
                 client.read(row.text("names").map_err(Into::into))

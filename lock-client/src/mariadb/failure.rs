@@ -19,8 +19,9 @@ pub(super) fn failed(address: &str, error: &sqlx::Error) -> BackendError {
             let hint = "the tables of the locks are missing: apply migrations/mariadb/lock";
             rejected(address, &format!("{hint} ({error})"))
         }
-        // A wrong user or password, no right, or no such database; a token above the highest.
-        Some(1044 | 1045 | 1046 | 1049 | 1142 | 1370 | 1698 | 4025) => {
+        // A wrong user or password, no right, or no such database; a wrong argument; a token above the
+        // highest.
+        Some(1044 | 1045 | 1046 | 1049 | 1142 | 1370 | 1644 | 1698 | 4025) => {
             rejected(address, &error.to_string())
         }
         // All else may pass, or leaves the outcome unknown.

@@ -29,6 +29,8 @@ use crate::{
     ttl::Ttl,
 };
 
+const EXAMPLE: &str = "postgres://USER:PASSWORD@HOST/DATABASE";
+
 /// Locks in PostgreSQL.
 #[derive(Clone)]
 pub struct Postgres {
@@ -61,10 +63,10 @@ impl Postgres {
     /// [`InvalidDatabaseUrl`] if the URL can't be used.
     pub fn open(url: &str) -> Result<Self, InvalidDatabaseUrl> {
         if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            return Err(InvalidDatabaseUrl("it does not begin with postgres://".to_owned()));
+            return Err(InvalidDatabaseUrl::new("it does not begin with postgres://", EXAMPLE));
         }
         let options = PgConnectOptions::from_str(url)
-            .map_err(|error| InvalidDatabaseUrl(error.to_string()))?
+            .map_err(|error| InvalidDatabaseUrl::unparsable(url, &error, EXAMPLE))?
             // PgBouncer refuses a connection that sets it.
             .extra_float_digits(None);
         let host = match options.get_socket() {
@@ -203,8 +205,8 @@ impl Backend for Postgres {
     fn held_names(&self, prefix: &str) -> HeldNames {
         let (client, prefix) = (self.clone(), text(prefix));
         names::pages(move |after| {
-            let (client, call) =
-                (client.clone(), format!("held_names({prefix}, {})", text(&after)));
+            let after = text_of_hex(&after);
+            let (client, call) = (client.clone(), format!("held_names({prefix}, {after})"));
             async move {
                 let row = client.call(&call).await?;
                 client.read(row.text("names").map_err(Into::into))
@@ -223,5 +225,10 @@ impl Backend for Postgres {
 
 /// Returns a text as an SQL expression, whatever the settings of the session.
 fn text(text: &str) -> String {
-    format!("pg_catalog.convert_from(pg_catalog.decode('{}', 'hex'), 'UTF8')", hex(text))
+    text_of_hex(&hex(text))
+}
+
+/// Does the same for a text in hexadecimal digits.
+fn text_of_hex(digits: &str) -> String {
+    format!("pg_catalog.convert_from(pg_catalog.decode('{digits}', 'hex'), 'UTF8')")
 }

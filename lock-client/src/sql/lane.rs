@@ -6,10 +6,11 @@ use futures_util::future::{Either, select};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Database, Executor, raw_sql};
 use tokio::{
     sync::{Mutex, OwnedMutexGuard, oneshot},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
-use super::unanswered::Unanswered;
+use super::unanswered::{self, Unanswered};
+use crate::retry::pauses;
 
 /// How long connecting may take, in answer time-outs.
 const CONNECTING: u32 = 10;
@@ -20,6 +21,9 @@ const SILENCE: u32 = 2;
 /// may have to be undone. Besides, a server whose commits are stuck keeps the session of a closed
 /// connection: it would run out of sessions.
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
+/// How often an undo that fails is repeated. The pauses add up to some 20 seconds.
+const UNDO_RETRIES: usize = 25;
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The options of a connection.
 pub(crate) type Options<D> = <<D as Database>::Connection as Connection>::Options;
@@ -44,7 +48,8 @@ pub(super) struct Turn<D: Database> {
 pub(super) struct Request<D: Database> {
     pub(super) options: Options<D>,
     pub(super) answer_timeout: Duration,
-    pub(super) key: String,
+    /// The holder whose requests are carried out in their order.
+    pub(super) key: Option<String>,
     pub(super) sql: String,
 }
 
@@ -113,64 +118,106 @@ where
                 .unwrap_or_else(|_| Err(silence()))
                 .map_err(not_connected),
         };
-        let exchanged = match connected {
-            Ok(present) if reply.is_closed() => {
-                // Nobody waits for it, and nothing was sent.
-                *connection = Some(present);
+        let present = match connected {
+            Ok(present) => present,
+            Err(error) => {
+                drop(connection);
+                // The caller may have given up.
+                let _ = reply.send(Err(error));
                 return;
             }
-            Ok(present) => {
-                // 2. Send it, and wait for the answer.
-                let mut exchange = pin!(lane.exchange(present, &request));
-                match timeout(request.answer_timeout * SILENCE, exchange.as_mut()).await {
-                    Ok(exchanged) => exchanged,
-                    // 3. Let a new connection replace this one, unless it has replaced another.
-                    Err(_) => {
-                        match select(exchange, pin!(lane.replaced.clone().lock_owned())).await {
-                            Either::Left((exchanged, _)) => exchanged,
-                            Either::Right((_replaced, exchange)) => {
-                                drop(connection);
-                                let _ = timeout(LONGEST_SILENCE, exchange).await;
-                                return;
-                            }
-                        }
-                    }
-                }
-            }
-            Err(error) => Err(error),
         };
-        let row = exchanged.map(|(row, present)| {
+        // A caller that gives up from here on finds the request to be undone.
+        let unanswered = lane.unanswered.begin(request.key.as_deref());
+        if reply.is_closed() {
+            // Nobody waits for it, and nothing was sent.
             *connection = Some(present);
-            row
-        });
+            return;
+        }
+        // 2. Send it, and wait for the answer.
+        let mut exchange = pin!(exchange::<D>(present, &request, unanswered, reply));
+        let exchanged = match timeout(request.answer_timeout * SILENCE, exchange.as_mut()).await {
+            Ok(exchanged) => exchanged,
+            // 3. Let a new connection replace this one, unless it has replaced another.
+            Err(_) => match select(exchange, pin!(lane.replaced.clone().lock_owned())).await {
+                Either::Left((exchanged, _)) => exchanged,
+                Either::Right((_replaced, exchange)) => {
+                    drop(connection);
+                    let _ = timeout(LONGEST_SILENCE, exchange).await;
+                    return;
+                }
+            },
+        };
+        let Exchanged { present, reply } = exchanged;
+        *connection = present;
         drop(connection);
-        // The caller may have given up.
-        let _ = reply.send(row);
+        if let Some((reply, answer)) = reply {
+            let _ = reply.send(answer);
+        }
     }
 }
 
-impl<D: Database> Lane<D>
+/// A request that was sent, and undone if that was asked for.
+struct Exchanged<D: Database> {
+    /// The connection, unless it failed.
+    present: Present<D>,
+    /// The answer, unless the caller has it already.
+    reply: Option<(oneshot::Sender<Answer<D>>, Answer<D>)>,
+}
+
+/// Sends a request, and undoes it if that was asked for meanwhile.
+async fn exchange<D: Database>(
+    mut connection: D::Connection,
+    request: &Request<D>,
+    mut unanswered: unanswered::Request,
+    reply: oneshot::Sender<Answer<D>>,
+) -> Exchanged<D>
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
 {
-    /// Sends a request, and undoes it if that was asked for meanwhile. Returns the last row, and the
-    /// connection.
-    async fn exchange(
-        &self,
-        mut connection: D::Connection,
-        request: &Request<D>,
-    ) -> Result<(D::Row, D::Connection), sqlx::Error> {
-        let mut unanswered = self.unanswered.begin(&request.key);
-        let mut row = fetch_only::<D>(&mut connection, request.sql.clone()).await;
-        while let Some(undo) = unanswered.undo_or_end() {
-            if row.is_err() {
-                // The connection may be lost, and the request carried out all the same.
-                connection = request.options.connect().await?;
-            }
-            row = fetch_only::<D>(&mut connection, undo).await;
+    let answer = fetch_only::<D>(&mut connection, request.sql.clone()).await;
+    let mut present = answer.is_ok().then_some(connection);
+    let is_lost = answer.as_ref().is_err_and(is_lost);
+    let mut reply = Some((reply, answer));
+    if is_lost && request.key.is_some() {
+        // The server may not notice the loss, and carry out the request until its own time-out. What
+        // follows must not overtake that, but the caller learns of the loss now.
+        if let Some((reply, answer)) = reply.take() {
+            let _ = reply.send(answer);
         }
-        Ok((row?, connection))
+        sleep(request.answer_timeout).await;
     }
+    let mut pauses = pauses(LONGEST_PAUSE).take(UNDO_RETRIES);
+    while let Some(undo) = unanswered.undo_or_end() {
+        present = undone(present, request, undo.clone()).await.ok();
+        if let Some((_, answer)) = &mut reply {
+            // A grant that was undone is none.
+            *answer = Err(silence());
+        }
+        if present.is_none() {
+            let Some(pause) = pauses.next() else { break };
+            unanswered.undo_again(undo);
+            sleep(pause).await;
+        }
+    }
+    Exchanged { present, reply }
+}
+
+/// Sends what undoes a request, over a new connection if there is none.
+async fn undone<D: Database>(
+    present: Present<D>,
+    request: &Request<D>,
+    undo: String,
+) -> Result<D::Connection, sqlx::Error>
+where
+    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+{
+    let mut connection = match present {
+        Some(present) => present,
+        None => request.options.connect().await?,
+    };
+    fetch_only::<D>(&mut connection, undo).await?;
+    Ok(connection)
 }
 
 async fn fetch_only<D: Database>(connection: &mut D::Connection, sql: String) -> Answer<D>
@@ -180,6 +227,11 @@ where
     // All of the answer is read: the row comes before the outcome of the commit.
     let rows = raw_sql(AssertSqlSafe(sql)).fetch_all(connection).await;
     rows?.pop().ok_or(sqlx::Error::RowNotFound)
+}
+
+/// Whether the request may still be under way in the server.
+fn is_lost(error: &sqlx::Error) -> bool {
+    !matches!(error, sqlx::Error::Database(_) | sqlx::Error::RowNotFound)
 }
 
 /// Marks an error of encryption. Here it proves that nothing was sent. On a connection that was made,

@@ -67,7 +67,7 @@ where
                 None => self.apart[fastrand::usize(..LANES_APART)].turn().await,
             }
         };
-        self.send(turn, "", sql).await
+        self.send(turn, None, sql).await
     }
 
     /// Does the same for the try of a holder. Its requests are sent one after the other.
@@ -76,7 +76,7 @@ where
         holder: &Holder,
         sql: String,
     ) -> Result<D::Row, sqlx::Error> {
-        self.send(self.lane(holder).turn(), holder.as_str(), sql).await
+        self.send(self.lane(holder).turn(), Some(holder), sql).await
     }
 
     /// Does the same for the release of a holder. If a try of the holder is still unanswered, the
@@ -99,11 +99,12 @@ where
     async fn send(
         &self,
         turn: impl Future<Output = Turn<D>>,
-        key: &str,
+        holder: Option<&Holder>,
         sql: String,
     ) -> Result<D::Row, sqlx::Error> {
         let (options, answer_timeout) = (self.options.clone(), self.answer_timeout);
-        let request = Request { options, answer_timeout, key: key.to_owned(), sql };
+        let key = holder.map(|holder| holder.as_str().to_owned());
+        let request = Request { options, answer_timeout, key, sql };
         let answer = async { turn.await.fetch(request).await };
         timeout(answer_timeout, answer).await.unwrap_or_else(|_| Err(silence()))
     }

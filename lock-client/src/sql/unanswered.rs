@@ -10,7 +10,7 @@ pub(crate) struct Unanswered {
 
 struct Entry {
     id: u64,
-    key: String,
+    key: Option<String>,
     /// What undoes the request, if its caller has given up and asked for that.
     undo: Option<String>,
 }
@@ -23,15 +23,15 @@ pub(crate) struct Request {
 
 impl Unanswered {
     /// Adds a request that is sent now.
-    pub(crate) fn begin(&self, key: &str) -> Request {
+    pub(crate) fn begin(&self, key: Option<&str>) -> Request {
         let id = fastrand::u64(..);
-        self.entries().push(Entry { id, key: key.to_owned(), undo: None });
+        self.entries().push(Entry { id, key: key.map(str::to_owned), undo: None });
         Request { all: self.clone(), id }
     }
 
     /// Has the unanswered requests with this key undone, once each is answered.
     pub(crate) fn undo_later(&self, key: &str, sql: &str) {
-        for entry in self.entries().iter_mut().filter(|entry| entry.key == key) {
+        for entry in self.entries().iter_mut().filter(|entry| entry.key.as_deref() == Some(key)) {
             entry.undo = Some(sql.to_owned());
         }
     }
@@ -52,6 +52,14 @@ impl Request {
             entries.swap_remove(position);
         }
         undo
+    }
+
+    /// Puts back what failed to undo the request.
+    pub(crate) fn undo_again(&mut self, undo: String) {
+        let mut entries = self.all.entries();
+        if let Some(entry) = entries.iter_mut().find(|entry| entry.id == self.id) {
+            entry.undo.get_or_insert(undo);
+        }
     }
 }
 

@@ -30,6 +30,8 @@ use crate::{
     ttl::Ttl,
 };
 
+const EXAMPLE: &str = "sqlite:FILE";
+
 /// Locks in SQLite.
 #[derive(Clone)]
 pub struct Sqlite {
@@ -56,12 +58,15 @@ impl Sqlite {
     /// [`InvalidDatabaseUrl`] if the URL can't be used, or names a database in memory.
     pub fn open(url: &str) -> Result<Self, InvalidDatabaseUrl> {
         if !url.starts_with("sqlite:") {
-            return Err(InvalidDatabaseUrl("it does not begin with sqlite:".to_owned()));
+            return Err(InvalidDatabaseUrl::new("it does not begin with sqlite:", EXAMPLE));
         }
         let options = SqliteConnectOptions::from_str(url)
-            .map_err(|error| InvalidDatabaseUrl(error.to_string()))?;
+            .map_err(|error| InvalidDatabaseUrl::unparsable(url, &error, EXAMPLE))?;
         if url.contains(":memory:") || url.contains("mode=memory") {
-            return Err(InvalidDatabaseUrl("a database in memory has no other clients".to_owned()));
+            return Err(InvalidDatabaseUrl::new(
+                "a database in memory has no other clients",
+                EXAMPLE,
+            ));
         }
         let options =
             options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);

@@ -127,15 +127,16 @@ pub(super) fn status(name: &ResourceName) -> String {
     )
 }
 
-/// Returns the names, each on a line of its own, of up to 100 locks that are held, whose names have
-/// this prefix and follow `after`; null if there are none.
+/// Returns the names of up to 100 locks that are held, whose names have this prefix and follow `after`,
+/// in their order; null if there are none. Each is on a line of its own, and `after` is like them, in
+/// hexadecimal digits.
 pub(super) fn held_names(prefix: &str, after: &str) -> String {
-    let (prefix, after) = (text(prefix), text(after));
+    let prefix = text(prefix);
     format!(
-        "select group_concat(name, char(10)) as names
+        "select group_concat(hex(name), char(10)) as names
         from (
             select name from fenced_lock
-            where name > {after} and name >= {prefix}
+            where name > cast(x'{after}' as text) and name >= {prefix}
                 and substr(name, 1, length({prefix})) = {prefix}
                 and holder is not null and expires_at_ms > {NOW}
             order by name limit 100)"

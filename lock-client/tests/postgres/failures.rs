@@ -12,7 +12,7 @@ use lock_client::{
     postgres::{Postgres, install},
 };
 use sqlx::{Connection, Executor, PgConnection};
-use testbed::wait::until_async;
+use testbed::{Proxy, wait::until_async};
 
 use super::locked;
 use crate::{
@@ -166,6 +166,42 @@ async fn attempt_that_a_paused_database_carries_out_late_is_undone() {
 async fn late_try_is_released() {
     let (server, client) = locked().await;
     sql::late_try_is_released(client, || server.pause(), || server.resume()).await.unwrap();
+}
+
+#[tokio::test]
+async fn release_does_not_overtake_a_lost_try() {
+    let (server, observer) = locked().await;
+    let mut other = PgConnection::connect(&server.url()).await.unwrap();
+    let insert = "insert into fenced_lock.lock (name, token) values ('overtaken', 1)";
+    other.execute(insert).await.unwrap();
+    let mut transaction = other.begin().await.unwrap();
+    let lock = "select * from fenced_lock.lock where name = 'overtaken' for update";
+    transaction.execute(lock).await.unwrap();
+    let proxy = Proxy::start(server.socket_folder().join(".s.PGSQL.5432")).await.unwrap();
+    let url = format!("postgres://postgres@{}/postgres?sslmode=disable", proxy.address());
+    let client = Postgres::open(&url).unwrap().answer_within(Duration::from_secs(3));
+    let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    let is_waiting = async || {
+        let mut connection = PgConnection::connect(&server.url()).await?;
+        Ok(sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut connection).await? == 1)
+    };
+    let lose_connections = || {
+        // The undo is lost, too, and repeated.
+        proxy.lose_request("release(");
+        proxy.cut();
+        proxy.mend();
+    };
+    let unlock = async || Ok(transaction.rollback().await?);
+    sql::release_does_not_overtake_a_lost_try(
+        client,
+        is_waiting,
+        lose_connections,
+        unlock,
+        &observer,
+    )
+    .await
+    .unwrap();
+    assert!(proxy.has_struck());
 }
 
 /// A standby has gone, and commits wait for it. No time-out of PostgreSQL ends that. A session whose

@@ -38,7 +38,24 @@ begin
     declare free_at_ms bigint;
     declare own_place bigint;
     declare ahead bigint;
+    -- An empty holder would be taken for that of a free lock.
+    declare refusal varchar(128) default case
+        when (length(in_name) between 1 and 512) is not true
+            then 'name must have 1 to 512 bytes'
+        when (length(in_holder) between 1 and 128 and in_holder not regexp '[^!-~]') is not true
+            then 'holder must have 1 to 128 characters of visible ASCII'
+        when (in_ttl_ms between 1 and 604800000) is not true
+            then 'ttl_ms must be between 1 and 604800000, which is 7 days'
+        when in_fair is null then 'fair must be true or false'
+        when (in_since_ms between 0 and 999999999999998) is not true
+            then 'since_ms must be the Unix time in milliseconds'
+        when in_label is null then 'label must not be null'
+    end;
     declare exit handler for sqlexception begin rollback; resignal; end;
+    if refusal is not null then
+        set refusal = concat('fenced_lock_acquire: ', refusal);
+        signal sqlstate '22023' set message_text = refusal;
+    end if;
 
     -- 1. A lock that is visibly held is not locked here, because that would delay its renewals. The
     -- holder is empty if the lock is free.

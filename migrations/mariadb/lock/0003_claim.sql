@@ -3,8 +3,10 @@
 set @fenced_lock_sql_mode = @@session.sql_mode;
 set session sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION';
 
--- The locks. A temporary table of the session replaces a table of its name also inside procedures, but
--- not inside a view.
+-- The locks. A temporary table of the session replaces a table or a view of its name, also inside
+-- procedures, but not inside a view. So one called `fenced_lock` changes no claim. One called
+-- `fenced_lock_owners` does: a session that makes it claims with a lost lock, and the fence alone
+-- refuses its older tokens. Against that, grant no CREATE TEMPORARY TABLES on this database.
 create or replace sql security definer view fenced_lock_owners as
 select name, granted, token, holder, expires_at_ms from fenced_lock;
 

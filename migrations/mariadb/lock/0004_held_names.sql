@@ -3,8 +3,9 @@
 set @fenced_lock_sql_mode = @@session.sql_mode;
 set session sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION';
 
--- Returns the names, each on a line of its own, of up to 100 locks that are held, whose names have
--- this prefix and follow `in_after`; null if there are none. No name has a line break.
+-- Returns the names of up to 100 locks that are held, whose names have this prefix and follow
+-- `in_after`, in their order; null if there are none. Each is on a line of its own in hexadecimal
+-- digits, because any bytes may be a name.
 create or replace procedure fenced_lock_held_names(
     in_prefix varbinary(512), in_after varbinary(512)
 )
@@ -14,7 +15,7 @@ begin
         default cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed);
     -- A shorter answer would be cut off without an error.
     set session group_concat_max_len = 1048576;
-    select convert(group_concat(held.name separator '\n') using utf8mb4) as names
+    select convert(group_concat(hex(held.name) order by held.name separator '\n') using utf8mb4) as names
     from (
         select name from fenced_lock
         where name > in_after and name >= in_prefix and left(name, length(in_prefix)) = in_prefix

@@ -1,14 +1,16 @@
 -- Which locks are held. May be applied again.
 
--- Returns the names, each on a line of its own, of up to 100 locks that are held, whose names have
--- this prefix and follow `after`; null if there are none. No name has a line break.
+-- Returns the names of up to 100 locks that are held, whose names have this prefix and follow `after`,
+-- in their order; null if there are none. Each is on a line of its own, as UTF-8 in hexadecimal digits,
+-- because a name may have a line break.
 create or replace function fenced_lock.held_names(prefix text, after text, out names text)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-    select string_agg(held.name, e'\n') into held_names.names
+    select string_agg(encode(convert_to(held.name, 'UTF8'), 'hex'), e'\n' order by held.name)
+    into held_names.names
     from (
         select l.name
         from fenced_lock.lock l

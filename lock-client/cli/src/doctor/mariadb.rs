@@ -76,23 +76,38 @@ fn version(version: &str) -> Finding {
 /// Checks what a crash could lose.
 fn durability(facts: &MySqlRow) -> Result<Finding, sqlx::Error> {
     const CHECK: &str = "durability";
+    const AGAIN: &str = "a power loss loses the last grants, and their tokens are issued again";
     let flush: i64 = facts.try_get("flush")?;
-    if flush == 1 || flush == 3 {
-        return Ok(Finding::ok(CHECK, "each grant is on the disk before its answer"));
-    }
-    Ok(Finding::bad(
-        Severity::TokenLoss,
-        CHECK,
-        format!("innodb_flush_log_at_trx_commit is {flush}"),
-        "a crash or a power loss loses the grants of the last second, and their tokens are issued \
-         again",
-        Cure {
-            commands: vec!["set global innodb_flush_log_at_trx_commit = 1".to_owned()],
-            ..Cure::advice(
+    let (log, sync): (i64, i64) = (facts.try_get("log_bin")?, facts.try_get("sync_binlog")?);
+    let cure =
+        |command: &str, advice| Cure { commands: vec![command.to_owned()], ..Cure::advice(advice) };
+    if flush != 1 && flush != 3 {
+        return Ok(Finding::bad(
+            Severity::TokenLoss,
+            CHECK,
+            format!("innodb_flush_log_at_trx_commit is {flush}"),
+            AGAIN,
+            cure(
+                "set global innodb_flush_log_at_trx_commit = 1",
                 "write each commit to the disk before its answer; set it in the option file, too",
-            )
-        },
-    ))
+            ),
+        ));
+    }
+    // InnoDB leaves the sync of a commit to the binary log. A restart rolls back each transaction that
+    // the binary log has lost. With 3, InnoDB syncs the commit all the same.
+    if log != 0 && sync != 1 && flush != 3 {
+        return Ok(Finding::bad(
+            Severity::TokenLoss,
+            CHECK,
+            format!("the binary log is not synced at each commit: sync_binlog is {sync}"),
+            AGAIN,
+            cure(
+                "set global sync_binlog = 1",
+                "sync the binary log before each answer; set it in the option file, too",
+            ),
+        ));
+    }
+    Ok(Finding::ok(CHECK, "each grant is on the disk before its answer"))
 }
 
 /// Checks whether another server may replace this one.
@@ -117,13 +132,11 @@ fn replication(facts: &MySqlRow, galera: i64) -> Result<Vec<Finding>, sqlx::Erro
             Cure::advice("let all clients name the same node, or a server outside of the cluster"),
         ));
     }
-    let (log, sync): (i64, i64) = (facts.try_get("log_bin")?, facts.try_get("sync_binlog")?);
-    if log != 0 {
-        let synced = if sync == 1 { "" } else { ", and a crash may lose the end of it" };
+    if facts.try_get::<i64, _>("log_bin")? != 0 {
         findings.push(Finding::bad(
             Severity::Warning,
             CHECK,
-            format!("it writes a binary log, as for replicas{synced}"),
+            "it writes a binary log, as for replicas",
             "replicas receive a grant after its answer: a failover to one that has not received it \
              issues the token a second time",
             Cure::advice("promote no replica that lags behind; the fence protects against that"),

@@ -138,16 +138,46 @@ async fn settings_of_mariadb_that_lose_commits_are_found() {
     for (option, check, severity, found) in [
         ("--innodb-flush-log-at-trx-commit=2", "durability", "token-loss", "commit is 2"),
         ("--innodb-flush-log-at-trx-commit=0", "durability", "token-loss", "commit is 0"),
-        ("--log-bin", "replication", "warning", "a crash may lose the end of it"),
         ("--read-only", "replication", "unusable", "it is read-only"),
     ] {
-        let mariadb = MariaDb::start_with(&[option]).await.unwrap();
-        let mut connection = MySqlConnection::connect(&mariadb.url()).await.unwrap();
-        lock_client::mariadb::install(&mut connection).await.unwrap();
-        let report = examine(&mariadb.url()).await;
+        let (_mariadb, _, report) = mariadb_with(&[option]).await;
         report.assert_finds(check, severity, found);
         assert_eq!(report.complaints(), [check]);
     }
+}
+
+/// With a binary log, InnoDB does not sync its own log at each commit, because a restart completes it
+/// from the binary log. `3` syncs it all the same.
+#[tokio::test]
+async fn binary_log_that_is_not_synced_is_a_token_loss() {
+    let (mariadb, mut connection, report) = mariadb_with(&["--log-bin"]).await;
+    report.assert_finds("durability", "token-loss", "the binary log is not synced");
+    // The cure.
+    for command in report.worst("durability")["cure"]["commands"].as_array().unwrap() {
+        let command = sqlx::AssertSqlSafe(command.as_str().unwrap().to_owned());
+        connection.execute(command).await.unwrap();
+    }
+    let report = examine(&mariadb.url()).await;
+    report.assert_finds("durability", "ok", "on the disk");
+    report.assert_finds("replication", "warning", "a binary log");
+    for (options, severity) in [
+        (["--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1"], "ok"),
+        (["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=3"], "ok"),
+        (["--sync-binlog=2", "--innodb-flush-log-at-trx-commit=1"], "token-loss"),
+    ] {
+        let [sync, flush] = options;
+        let (_mariadb, _, report) = mariadb_with(&["--log-bin", sync, flush]).await;
+        report.assert_finds("durability", severity, "");
+    }
+}
+
+/// A MariaDB with options and locks, a connection to it, and the report about it.
+async fn mariadb_with(options: &[&str]) -> (MariaDb, MySqlConnection, super::Report) {
+    let mariadb = MariaDb::start_with(options).await.unwrap();
+    let mut connection = MySqlConnection::connect(&mariadb.url()).await.unwrap();
+    lock_client::mariadb::install(&mut connection).await.unwrap();
+    let report = examine(&mariadb.url()).await;
+    (mariadb, connection, report)
 }
 
 #[tokio::test]

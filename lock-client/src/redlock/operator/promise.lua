@@ -7,7 +7,8 @@
 -- returns {1} if it has promised;
 --         {1, ballot, change, members} if it has, and had accepted this change before;
 --         {0, ballot} if it had promised a higher ballot before;
---         {-1} if it is another process, has no vote, or does not take part in that epoch's end.
+--         {-1} if it is another process, or does not take part in that epoch's end. A vote is not
+--         needed.
 
 local known = redis.call('HMGET', KEYS[1], 'run_id', 'change', 'last_change')
 if run_id() ~= ARGV[1] or known[1] ~= ARGV[1] then
