@@ -9,7 +9,7 @@ use super::{
     Checked, Subject,
     dropped::Dropped,
     subject::Failure,
-    try_lock::{acquire_free, acquire_when_free, failed, long, new_name, release, until_answered},
+    try_lock::{acquire_free, acquire_when_free, long, new_name, release, until_answered},
     violation,
 };
 use crate::{
@@ -28,11 +28,10 @@ pub(super) async fn dropped_requests_leave_nothing_behind<S: Subject>(subject: &
         let trying = backend.try_acquire(&name, &holder, long(), Order::Unordered);
         let tried = Dropped { future: trying, polls }.await;
         if !S::UNDOES_BY_ITSELF || tried.is_none() {
-            let undone = backend.release(&name, &holder, None).await;
-            undone.map_err(|error| failed(PROMISE, &error))?;
+            until_answered(PROMISE, || backend.release(&name, &holder, None)).await?;
         } else if let Some(Ok(crate::backend::Attempt::Granted { ownership, token, .. })) = &tried {
-            let undone = backend.release(&name, &ownership.holder, Some(*token)).await;
-            undone.map_err(|error| failed(PROMISE, &error))?;
+            let undo = || backend.release(&name, &ownership.holder, Some(*token));
+            until_answered(PROMISE, undo).await?;
         }
         let held = acquire_when_free(PROMISE, &other, &name, long()).await?;
         release(PROMISE, &other, &name, &held).await?;
@@ -40,25 +39,24 @@ pub(super) async fn dropped_requests_leave_nothing_behind<S: Subject>(subject: &
             break;
         }
     }
-    // 2. A dropped renewal, reissue and release may be repeated.
+    // 2. A dropped renewal, reissue and release may be repeated. The dropped one may still be under
+    // way, and disturb the next.
     for polls in 1.. {
         let held = acquire_when_free(PROMISE, &backend, &name, long()).await?;
         let (own, token) = (&held.ownership, held.token);
         let renewal = Dropped { future: backend.renew(&name, own, long()), polls }.await;
-        let renewed = backend.renew(&name, own, long()).await;
-        if renewed.map_err(|error| failed(PROMISE, &error))? != Some(token) {
+        let renewed = until_answered(PROMISE, || backend.renew(&name, own, long())).await?;
+        if renewed != Some(token) {
             return Err(violation(PROMISE, "a renewal can't be repeated"));
         }
         let reissue = Dropped { future: backend.reissue(&name, own, token), polls }.await;
-        let reissued = backend.reissue(&name, own, token).await;
-        let reissued = reissued.map_err(|error| failed(PROMISE, &error))?;
+        let reissued = until_answered(PROMISE, || backend.reissue(&name, own, token)).await?;
         if reissued <= Some(token) {
             return Err(violation(PROMISE, "a reissue can't be repeated"));
         }
         let releasing = backend.release(&name, &own.holder, reissued);
         let dropped = Dropped { future: releasing, polls }.await;
-        let released = backend.release(&name, &own.holder, reissued).await;
-        released.map_err(|error| failed(PROMISE, &error))?;
+        until_answered(PROMISE, || backend.release(&name, &own.holder, reissued)).await?;
         if renewal.is_some() && reissue.is_some() && dropped.is_some() {
             return Ok(());
         }
