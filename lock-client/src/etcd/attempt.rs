@@ -101,7 +101,7 @@ impl Try<'_> {
                 let mut token = view.token(owner)?;
                 // It waited until now, or an earlier attempt or renewal asked for another ttl.
                 if owner.lease != lease || alive.seconds < *seconds {
-                    let kept = etcd.keep(keys, &ownership, *ttl).await?;
+                    let kept = etcd.renew_ownership(keys, &ownership, *ttl).await?;
                     token = kept.ok_or_else(|| etcd.unavailable("the lock has just expired"))?;
                 }
                 Ok(Attempt::Granted { token, ownership, asked: *asked })

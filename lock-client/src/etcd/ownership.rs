@@ -17,7 +17,7 @@ use crate::{
 
 impl Etcd {
     /// Renews an ownership: keeps its lease alive, and only then checks whose the lock is.
-    pub(super) async fn keep(
+    pub(super) async fn renew_ownership(
         &self,
         keys: &Keys,
         ownership: &Ownership,
@@ -68,7 +68,7 @@ impl Etcd {
     }
 
     /// Swaps the token for a higher one.
-    pub(super) async fn raise(
+    pub(super) async fn reissue_token(
         &self,
         keys: &Keys,
         ownership: &Ownership,
@@ -95,7 +95,11 @@ impl Etcd {
     }
 
     /// Releases the lock, or leaves the queue.
-    pub(super) async fn leave(&self, keys: &Keys, holder: &Holder) -> Result<bool, BackendError> {
+    pub(super) async fn release_holder(
+        &self,
+        keys: &Keys,
+        holder: &Holder,
+    ) -> Result<bool, BackendError> {
         let (place, lease) = (keys.place(holder), keys.lease(holder));
         // 1. Delete the own key. No other holder ever has it, whatever its revision.
         let delete = Operation::Delete(Delete { key: Text(place.clone()) });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fence::{Holder, ResourceName};
 
 use super::{
-    client::{Claim, ZooKeeper},
+    client::{OwnNode, ZooKeeper},
     connection::Connection,
     failure::Failure,
     messages::{Kind, Request},
@@ -33,31 +33,31 @@ impl ZooKeeper {
     ) -> Result<Attempt, BackendError> {
         let (nodes, asked) = (self.nodes(name), Moment::now());
         // 1. Look first: in no order, an attempt that can't succeed makes no session.
-        let seen = self.look(&nodes).await?;
-        let placed = seen.place(holder).map(Claim::from);
+        let seen = self.view(&nodes).await?;
+        let placed = seen.place(holder).map(OwnNode::from);
         let has_place = placed.is_some();
-        let claim = placed.or_else(|| self.claim(name, holder));
-        if let (Order::Unordered, None, Some(owner)) = (order, &claim, seen.owner()) {
+        let own_node = placed.or_else(|| self.own_node(name, holder));
+        if let (Order::Unordered, None, Some(owner)) = (order, &own_node, seen.owner()) {
             return Ok(busy(owner, None, ttl));
         }
         let _turn = self.attempt_turn().await;
         // 2. Go on with the session of an earlier attempt, or make one. Either sets its full time. It is
         // remembered before there is a node, so that a release ends it.
-        let resumed = match &claim {
-            Some(claim) if has_place => self.revive(claim).await,
-            Some(claim) => self.ensemble.resume(&claim.session).await,
+        let resumed = match &own_node {
+            Some(own_node) if has_place => self.keep_alive(own_node).await,
+            Some(own_node) => self.ensemble.resume(&own_node.session).await,
             None => Ok(self.ensemble.open_session(ttl).await?),
         };
         let connection = match resumed {
             Err(Failure::Expired) => {
-                self.forget_claim(name, holder);
+                self.forget(name, holder);
                 return Err(self.unavailable("the session of an earlier attempt has expired"));
             }
             resumed => resumed?,
         };
         let session = connection.session.clone();
-        let claim = claim.unwrap_or_else(|| Claim { path: nodes.place(holder), session });
-        self.set_claim(name, holder, claim);
+        let own_node = own_node.unwrap_or_else(|| OwnNode { path: nodes.place(holder), session });
+        self.remember(name, holder, own_node);
         // 3. Queue.
         if !has_place {
             self.queue(&connection, &nodes, holder).await?;
@@ -84,7 +84,7 @@ impl ZooKeeper {
             }
             (_, Some(owner)) => {
                 connection.close_session().await?;
-                self.forget_claim(name, holder);
+                self.forget(name, holder);
                 Ok(busy(owner, None, ttl))
             }
         }

@@ -100,7 +100,7 @@ impl Ensemble {
                 return Ok(connection.clone());
             }
             // Its member has failed, or is silent.
-            self.leave(connection.member);
+            self.fail_over_from(connection.member);
             *reading = None;
         }
         let connection = self.connect_for(None, READING_TIMEOUT_MS, 0, Keeping::ByPings).await?;
@@ -129,13 +129,13 @@ impl Ensemble {
             match opened {
                 Ok(connection) if connection.session.timeout_ms < least_ms => {
                     // The member has shortened the session. Another may give it its full time again.
-                    self.leave(number);
+                    self.fail_over_from(number);
                     let granted_ms = connection.session.timeout_ms;
                     shortened = Some(Failure::Shortened { session_ms: least_ms, granted_ms });
                 }
                 Ok(connection) => return Ok(connection),
                 Err(Failure::Other(error)) => {
-                    self.leave(number);
+                    self.fail_over_from(number);
                     failed = Some(Failure::Other(error));
                 }
                 Err(failure) => return Err(failure),
@@ -145,7 +145,7 @@ impl Ensemble {
     }
 
     /// Lets clients connect to the member after this one, unless they already connect to another.
-    fn leave(&self, number: usize) {
+    fn fail_over_from(&self, number: usize) {
         let next = (number + 1) % self.server().members.len();
         // Another request may have left the member.
         let _ = self.shared.current.compare_exchange(
