@@ -109,7 +109,6 @@ mod ownership;
 mod server;
 mod session;
 mod stream;
-mod tls;
 mod view;
 mod wakeups;
 
