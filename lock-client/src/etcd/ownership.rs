@@ -4,7 +4,6 @@ use fence::{Holder, Token};
 
 use super::{
     client::Etcd,
-    failure::after_a_change,
     keys::Keys,
     leases::whole_seconds,
     messages::{Compare, Delete, Operation, Put, Text, Txn},
@@ -25,24 +24,31 @@ impl Etcd {
     ) -> Result<Option<Token>, BackendError> {
         let (holder, created) = (&ownership.holder, ownership.grant.as_i64());
         let (place, mut lease) = (keys.place(holder), keys.lease(holder));
-        loop {
-            let alive = self.connection.keep_alive(lease).await?;
-            let view = self.view(keys, Part::Owner).await?;
-            let Some(owner) = view.owner_if(&place, created) else { return Ok(None) };
-            if owner.lease != lease {
-                // A renewal for longer has moved the key.
-                lease = owner.lease;
-                continue;
+        let mut alive = self.connection.keep_alive(lease).await?;
+        // From here on, the lock may last longer, whatever follows.
+        let renewal = async {
+            loop {
+                let view = self.view(keys, Part::Owner).await?;
+                let Some(owner) = view.owner_if(&place, created) else { return Ok(None) };
+                if owner.lease == lease {
+                    // The lock's last moment: its lease has ended, and the key is about to go.
+                    let ended = || self.unavailable("the lease has ended");
+                    let kept = alive.ok_or_else(ended)?;
+                    kept.confirm(view.header, &self.address())?;
+                    // It may live for longer than asked.
+                    let seconds = u128::from(kept.seconds.unsigned_abs());
+                    if seconds * 1000 >= u128::from(ttl.as_millis()) {
+                        return view.token(owner).map(Some);
+                    }
+                    lease = self.move_to_longer_lease(keys, ownership, ttl).await?;
+                } else {
+                    // A renewal for longer has moved the key.
+                    lease = owner.lease;
+                }
+                alive = self.connection.keep_alive(lease).await?;
             }
-            // The lock's last moment: its lease has ended, and the key is about to go.
-            let Some(alive) = alive else { return Err(self.unavailable("the lease has ended")) };
-            alive.confirm(view.header, &self.address())?;
-            // It may live for longer than asked.
-            if u128::from(alive.seconds.unsigned_abs()) * 1000 >= u128::from(ttl.as_millis()) {
-                return view.token(owner).map(Some);
-            }
-            lease = self.move_to_longer_lease(keys, ownership, ttl).await?;
-        }
+        };
+        renewal.await.map_err(BackendError::after_a_change)
     }
 
     /// Moves the owner's key to a lease of this ttl, and returns the lease. If the ownership has
@@ -105,12 +111,12 @@ impl Etcd {
         let delete = Operation::Delete(Delete { key: Text(place.clone()) });
         let success = [&View::reads(keys, Part::Owner)[..], &[delete]].concat();
         let reply = self.transact(&Txn { success, ..Txn::default() }).await?;
-        let view = View::parse(reply).map_err(after_a_change)?;
+        let view = View::parse(reply).map_err(BackendError::after_a_change)?;
         let owned = view.owner().filter(|owner| owner.key.0 == place);
         // 2. Revoke the lease of all attempts. An attempt that arrives later has no lease, and fails.
-        self.connection.revoke(lease).await.map_err(after_a_change)?;
+        self.connection.revoke(lease).await.map_err(BackendError::after_a_change)?;
         if let Some(longer) = owned.map(|owner| owner.lease).filter(|&longer| longer != lease) {
-            self.connection.revoke(longer).await.map_err(after_a_change)?;
+            self.connection.revoke(longer).await.map_err(BackendError::after_a_change)?;
         }
         Ok(owned.is_some())
     }
