@@ -22,7 +22,7 @@ use super::{
     nodes::Nodes,
     server::{InvalidZooKeeperUrl, Server},
     session::Session,
-    view::{Place, View, token},
+    view::{Part, Place, Predecessor, View, token},
     wakeups,
 };
 use crate::{
@@ -52,17 +52,20 @@ pub struct ZooKeeper {
     owners: Arc<Semaphore>,
 }
 
-/// What a holder may have in ZooKeeper.
+/// The node of a holder, and its session, as the client remembers them.
 #[derive(Clone, Debug)]
 pub(super) struct OwnNode {
     pub(super) session: Session,
-    /// The node of the holder, which may not exist.
+    /// The path of the node, which may not exist.
     pub(super) path: String,
+    /// The place before the node when the whole queue was last read; `None` if it was not read, or
+    /// showed the holder as the owner.
+    pub(super) predecessor: Option<Predecessor>,
 }
 
 impl From<&Place> for OwnNode {
     fn from(place: &Place) -> Self {
-        Self { session: place.session.clone(), path: place.path.clone() }
+        Self { session: place.session.clone(), path: place.path.clone(), predecessor: None }
     }
 }
 
@@ -153,22 +156,26 @@ impl ZooKeeper {
     }
 
     /// Reads a lock, after everything that was changed until now.
-    pub(super) async fn view(&self, nodes: &Nodes) -> Result<View, Failure> {
+    pub(super) async fn view(&self, nodes: &Nodes, part: Part<'_>) -> Result<View, Failure> {
         let connection = self.ensemble.reading().await?;
         // The member may be behind the leader.
         let synced = connection.send(Request::sync(&nodes.queue()));
         // The reads are behind it on the same connection.
-        let (_, view) = try_join!(synced, View::read(&connection, nodes))?;
+        let (_, view) = try_join!(synced, View::read(&connection, nodes, part))?;
         Ok(view)
     }
 
     /// Reads a lock behind a write, before a holder is told that it has none. A leader that was just
     /// replaced answers a `sync`, but no write.
-    pub(super) async fn view_behind_write(&self, nodes: &Nodes) -> Result<View, Failure> {
+    pub(super) async fn view_behind_write(
+        &self,
+        nodes: &Nodes,
+        part: Part<'_>,
+    ) -> Result<View, Failure> {
         let connection = self.ensemble.reading().await?;
         // It changes nothing. A check that fails goes through a quorum, too.
         match connection.transact(&[Request::check(&nodes.queue())]).await {
-            Ok(()) | Err(Failure::NoNode) => View::read(&connection, nodes).await,
+            Ok(()) | Err(Failure::NoNode) => View::read(&connection, nodes, part).await,
             Err(failure) => Err(failure),
         }
     }
@@ -179,10 +186,10 @@ impl ZooKeeper {
         nodes: &Nodes,
         ownership: &Ownership,
     ) -> Result<View, Failure> {
-        let seen = self.view(nodes).await?;
+        let seen = self.view(nodes, Part::All).await?;
         match seen.owner_if(&ownership.holder, ownership.grant.as_i64()) {
             Some(_) => Ok(seen),
-            None => self.view_behind_write(nodes).await,
+            None => self.view_behind_write(nodes, Part::All).await,
         }
     }
 
@@ -192,6 +199,18 @@ impl ZooKeeper {
 
     pub(super) fn remember(&self, name: &ResourceName, holder: &Holder, own_node: OwnNode) {
         self.own_nodes().insert((name.clone(), holder.clone()), own_node);
+    }
+
+    /// Remembers the place before a holder's, if the holder is remembered.
+    pub(super) fn set_predecessor(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        predecessor: Option<Predecessor>,
+    ) {
+        if let Some(own_node) = self.own_nodes().get_mut(&(name.clone(), holder.clone())) {
+            own_node.predecessor = predecessor;
+        }
     }
 
     pub(super) fn forget(&self, name: &ResourceName, holder: &Holder) {
@@ -252,7 +271,7 @@ impl Backend for ZooKeeper {
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         Box::pin(self.within(async move {
-            let view = self.view(&self.nodes(name)).await?;
+            let view = self.view(&self.nodes(name), Part::All).await?;
             let Some(owner) = view.owner() else {
                 return Ok(Status { held: None, last_token: None, queued: 0 });
             };

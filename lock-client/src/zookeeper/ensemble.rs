@@ -65,6 +65,19 @@ impl Ensemble {
         self.open_session_of(ttl.as_millis()..=ttl.as_millis()).await
     }
 
+    /// Makes a session that expires after this time, or after the ttl if the ttl is shorter.
+    ///
+    /// # Errors
+    /// [`BackendError::Invalid`] if this ZooKeeper has no session that lasts as long as the ttl, which
+    /// the holder will need.
+    pub(super) async fn open_short_session(
+        &self,
+        ttl: Ttl,
+        time: Duration,
+    ) -> Result<Connection, BackendError> {
+        self.open_session_of(ttl.at_most(time).as_millis()..=ttl.as_millis()).await
+    }
+
     /// Makes the shortest session of these times, in milliseconds, that this ZooKeeper has.
     async fn open_session_of(
         &self,

@@ -8,7 +8,7 @@ use super::{
     failure::Failure,
     messages::{Kind, Request},
     session::Session,
-    view::{Place, View, token},
+    view::{Part, Place, View, token},
 };
 use crate::{
     backend::{BackendError, Ownership},
@@ -51,7 +51,7 @@ impl ZooKeeper {
             }
         };
         // 3. Only the oldest place is the owner's, also after ZooKeeper was restored.
-        let view = View::read(&connection, &nodes).await?;
+        let view = View::read(&connection, &nodes, Part::All).await?;
         let Some(owner) = view.owner_if(holder, grant) else { return Ok(None) };
         if owner.session.timeout_ms < ttl.as_millis() {
             self.move_to_longer_session(name, &connection, owner, ttl).await?;
@@ -83,7 +83,7 @@ impl ZooKeeper {
         let record = session.record();
         let create = Request::create(&path, &record, Kind::Ephemeral, self.access());
         longer.transact(&[Request::delete(&owner.path), create]).await?;
-        self.remember(name, &owner.holder, OwnNode { session, path });
+        self.remember(name, &owner.holder, OwnNode { session, path, predecessor: None });
         // It has no node any more. If this fails, it expires.
         let _ = connection.close_session().await;
         Ok(())
@@ -128,7 +128,7 @@ impl ZooKeeper {
     ) -> Result<bool, BackendError> {
         let nodes = self.nodes(name);
         // 1. See whether the holder owns the lock, as long as its node exists.
-        let looked = self.view(&nodes).await;
+        let looked = self.view(&nodes, Part::All).await;
         // 2. End the remembered session, also if the look failed: it would block the lock until its ttl
         // ends. Its end deletes its node. An attempt that arrives later fails.
         let mut ended = None;
@@ -141,14 +141,14 @@ impl ZooKeeper {
         // holder to a longer session.
         let mut seen = looked?;
         if seen.place(holder).is_none() {
-            seen = self.view_behind_write(&nodes).await?;
+            seen = self.view_behind_write(&nodes, Part::All).await?;
         }
         let was_owner = seen.position(holder) == Some(0);
         while let Some(place) = seen.place(holder) {
             if ended.take() != Some(place.session.id) {
                 self.end_session(&place.session).await?;
             }
-            seen = self.view(&nodes).await?;
+            seen = self.view(&nodes, Part::All).await?;
         }
         Ok(was_owner)
     }

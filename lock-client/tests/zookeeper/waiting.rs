@@ -12,9 +12,9 @@ use fence::Holder;
 use futures_util::future::join_all;
 use lock_client::{
     Locks, Order, Terms,
-    backend::{Attempt, Backend},
+    backend::{Attempt, Backend, BackendError},
 };
-use testbed::{ZooKeeper, wait::until_async};
+use testbed::{Proxy, ZooKeeper, wait::until_async};
 use tokio::time::timeout;
 
 use super::service::{SOON, acquired, attempt, busy, client, held, release, secs};
@@ -158,6 +158,35 @@ async fn waiter_that_crashed_is_skipped_when_its_ttl_ends() {
     held(attempt(&locks, &next, Order::Fair).await);
 }
 
+/// Its ttl is ten minutes. The owner's ttl still is.
+#[tokio::test]
+async fn waiter_that_crashed_delays_nobody_for_its_ttl() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let long = secs(600);
+    let owner = acquired(&locks, &name("r"), long).await;
+    busy(locks.try_acquire(&name("r"), &Holder::random(), long, Order::Fair).await);
+    assert!(release(&locks, &owner).await);
+    let waiting = Locks::new(client(&zookeeper.url()));
+    let lease = timeout(SOON, waiting.acquire(&name("r"), Terms::new(long).fair())).await;
+    let lease = lease.expect("the crashed waiter is skipped").unwrap();
+    let held = locks.status(&name("r")).await.unwrap().held.unwrap();
+    assert!(held.remaining > Some(Duration::from_secs(590)), "{held:?}");
+    lease.release().await.unwrap();
+}
+
+/// A waiter has a short session, and needs a long one later.
+#[tokio::test]
+async fn waiter_whose_ttl_is_too_long_does_not_wait() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    acquired(&locks, &name("r"), secs(60)).await;
+    let tried = locks.try_acquire(&name("r"), &Holder::random(), secs(601), Order::Fair).await;
+    assert!(matches!(tried, Err(BackendError::Invalid(_))), "{tried:?}");
+    assert_eq!(locks.status(&name("r")).await.unwrap().queued, 0);
+    assert_eq!(zookeeper.sessions(0).await.unwrap().len(), 2, "the owner's, and the client's");
+}
+
 #[tokio::test]
 async fn waiter_outlives_its_ttl() {
     let zookeeper = ZooKeeper::start().await.unwrap();
@@ -191,6 +220,53 @@ async fn tries_that_fail_make_no_session() {
     assert_eq!(zookeeper.sessions(0).await.unwrap(), before);
     assert!(release(&locks, &owner).await);
     assert_eq!(zookeeper.sessions(0).await.unwrap().len(), 1);
+}
+
+/// So does its watch.
+#[tokio::test]
+async fn try_of_a_waiter_reads_one_place_until_that_is_gone() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    acquired(&locks, &name("r"), secs(60)).await;
+    let waiters = [(); 40].map(|()| Holder::random());
+    for waiter in &waiters {
+        busy(attempt(&locks, waiter, Order::Fair).await);
+    }
+    let [.., before_last, last] = &waiters;
+    let received = async || zookeeper.received(0).await.unwrap();
+    let before = received().await;
+    for _ in 0..3 {
+        drop(locks.subscribe(&name("r"), last, Order::Fair).await.unwrap());
+        assert_eq!(busy(attempt(&locks, last, Order::Fair).await).ahead, Some(39));
+    }
+    let requests = received().await - before;
+    assert!(requests < 40, "with some pings: {requests}");
+    assert!(!locks.release(&name("r"), before_last, None).await.unwrap());
+    let before = received().await;
+    assert_eq!(busy(attempt(&locks, last, Order::Fair).await).ahead, Some(38));
+    let requests = received().await - before;
+    assert!((40..60).contains(&requests), "one look at the whole queue: {requests}");
+}
+
+/// The queue is empty when the waiter looks, and is not when it queues.
+#[tokio::test]
+async fn waiter_that_was_overtaken_has_a_short_session_too() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let direct = client(&zookeeper.url());
+    let first = acquired(&direct, &name("r"), secs(60)).await;
+    assert!(release(&direct, &first).await);
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let (locks, waiter) = (client(&proxy.url("zookeeper")), Holder::random());
+    let hold = proxy.hold("/holder-");
+    let (tried, ()) = tokio::join!(attempt(&locks, &waiter, Order::Fair), async {
+        let late = hold.caught().await.unwrap();
+        acquired(&direct, &name("r"), secs(60)).await;
+        late.deliver();
+    });
+    assert_eq!(busy(tried).ahead, Some(0));
+    let node = format!("/fenced/queues/r/holder-{waiter}", waiter = waiter.as_str());
+    let record = zookeeper.cli(&["get", &node]).await.unwrap();
+    assert!(record.lines().any(|line| line.starts_with("15000 ")), "{record}");
 }
 
 /// Empty containers are deleted every half second, here in the midst of attempts.

@@ -25,8 +25,21 @@ impl ZooKeeper {
     /// # Errors
     /// If the member does not answer.
     pub async fn connections(&self, number: usize) -> anyhow::Result<usize> {
+        self.count(number, "Connections: ").await
+    }
+
+    /// Returns how many requests a member has received, this question not included.
+    ///
+    /// # Errors
+    /// If the member does not answer.
+    pub async fn received(&self, number: usize) -> anyhow::Result<usize> {
+        self.count(number, "Received: ").await
+    }
+
+    /// Returns a number of a member's report.
+    async fn count(&self, number: usize, label: &str) -> anyhow::Result<usize> {
         let report = self.report(number, "srvr").await?;
-        let count = report.lines().find_map(|line| line.strip_prefix("Connections: "));
+        let count = report.lines().find_map(|line| line.strip_prefix(label));
         Ok(count.context("the member does not serve clients")?.parse()?)
     }
 
