@@ -45,18 +45,29 @@ impl ZooKeeper {
                     break (connection, turn);
                 }
                 Err(Failure::Expired | Failure::NoNode) if is_remembered => {}
+                // A leader that was replaced reports so too, and a member of another ensemble. Only the
+                // end of its node proves the end of a session.
+                Err(Failure::Expired) => {
+                    let seen = self.view_behind_write(&nodes, Part::All).await?;
+                    return match seen.owner_if(holder, grant) {
+                        None => Ok(None),
+                        Some(_) => Err(Failure::Expired.into()),
+                    };
+                }
                 // The node is about to go, earlier than the lease knows of.
-                Err(Failure::Expired | Failure::Shortened { .. }) => return Ok(None),
+                Err(Failure::Shortened { .. }) => return Ok(None),
                 Err(failure) => return Err(failure.into()),
             }
         };
         // 3. Only the oldest place is the owner's, also after ZooKeeper was restored.
-        let view = View::read(&connection, &nodes, Part::All).await?;
+        let view = View::read(&connection, &nodes, Part::All).await.map_err(BackendError::from);
+        // The session has its full time again, whatever follows.
+        let view = view.map_err(BackendError::after_a_change)?;
         let Some(owner) = view.owner_if(holder, grant) else { return Ok(None) };
         if owner.session.timeout_ms < ttl.as_millis() {
             self.move_to_longer_session(name, &connection, owner, ttl).await?;
         }
-        view.token(owner).map(Some)
+        view.token(owner).map(Some).map_err(BackendError::after_a_change)
     }
 
     /// Goes on with a session, and checks that its node exists.
@@ -133,32 +144,54 @@ impl ZooKeeper {
         // ends. Its end deletes its node. An attempt that arrives later fails.
         let mut ended = None;
         if let Some(own_node) = self.own_node(name, holder) {
-            self.end_session(&own_node.session).await?;
+            if self.end_session(&own_node.session).await? == End::Closed {
+                ended = Some(own_node.session.id);
+            }
             self.forget(name, holder);
-            ended = Some(own_node.session.id);
         }
         // 3. End all others. After each end, look again: before it, a late renewal may have moved the
         // holder to a longer session.
-        let mut seen = looked?;
-        if seen.place(holder).is_none() {
-            seen = self.view_behind_write(&nodes, Part::All).await?;
-        }
-        let was_owner = seen.position(holder) == Some(0);
-        while let Some(place) = seen.place(holder) {
-            if ended.take() != Some(place.session.id) {
-                self.end_session(&place.session).await?;
+        let mut seen = match looked.map_err(BackendError::from) {
+            Err(error) if ended.is_some() => return Err(error.after_a_change()),
+            looked => looked?,
+        };
+        let ending = async {
+            if seen.place(holder).is_none() {
+                seen = self.view_behind_write(&nodes, Part::All).await?;
             }
-            seen = self.view(&nodes, Part::All).await?;
-        }
-        Ok(was_owner)
+            let was_owner = seen.position(holder) == Some(0);
+            while let Some(place) = seen.place(holder) {
+                let session = place.session.id;
+                let is_new = ended.take() != Some(session);
+                seen = match is_new && self.end_session(&place.session).await? == End::Expired {
+                    false => self.view(&nodes, Part::Holder(holder)).await?,
+                    // Only the end of its node proves the end of a session.
+                    true => self.view_behind_write(&nodes, Part::Holder(holder)).await?,
+                };
+                if is_new && seen.place(holder).is_some_and(|left| left.session.id == session) {
+                    return Err(self.unavailable("a session has ended, and its node has not"));
+                }
+            }
+            Ok(was_owner)
+        };
+        ending.await.map_err(BackendError::after_a_change)
     }
 
-    async fn end_session(&self, session: &Session) -> Result<(), Failure> {
+    async fn end_session(&self, session: &Session) -> Result<End, Failure> {
         let _turn = self.owner_turn().await;
         match self.ensemble.resume_to_end(session).await {
-            Ok(connection) => connection.close_session().await,
-            Err(Failure::Expired) => Ok(()),
+            Ok(connection) => connection.close_session().await.map(|()| End::Closed),
+            Err(Failure::Expired) => Ok(End::Expired),
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// How a session has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// By a request that was confirmed.
+    Closed,
+    /// Earlier, as a member reports that may be wrong.
+    Expired,
 }
