@@ -144,3 +144,17 @@ async fn renewal_is_not_rejected_after_it_was_carried_out() {
     let reissued = locks.reissue(&name("r"), &lock.ownership, lock.token).await;
     assert!(matches!(reissued, Err(BackendError::Rejected(_))), "{reissued:?}");
 }
+
+/// A learner refuses all that a lock needs.
+#[tokio::test]
+async fn learner_is_left_at_once() {
+    let mut etcd = Etcd::start().await.unwrap();
+    let learner = etcd.add_learner().await.unwrap();
+    let alone =
+        attempt(&client(&format!("etcd://{learner}")), &Holder::random(), Order::Fair).await;
+    let refused = with_causes(&alone.unwrap_err());
+    assert!(refused.contains("not supported for learner"), "{refused}");
+    let locks = client(&format!("etcd://{learner},{}", etcd.address(0)));
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    assert!(release(&locks, &lock).await);
+}
