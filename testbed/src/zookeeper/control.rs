@@ -25,21 +25,20 @@ impl ZooKeeper {
     /// # Errors
     /// If the member does not answer.
     pub async fn connections(&self, number: usize) -> anyhow::Result<usize> {
-        self.count(number, "Connections: ").await
+        Ok(self.count(number, "Connections: ").await?.try_into()?)
     }
 
-    /// Returns how many requests a member has received, this question not included.
+    /// Returns how many messages a member has received from clients, this question included.
     ///
     /// # Errors
     /// If the member does not answer.
-    pub async fn received(&self, number: usize) -> anyhow::Result<usize> {
+    pub async fn received(&self, number: usize) -> anyhow::Result<u64> {
         self.count(number, "Received: ").await
     }
 
-    /// Returns a number of a member's report.
-    async fn count(&self, number: usize, label: &str) -> anyhow::Result<usize> {
+    async fn count(&self, number: usize, line: &str) -> anyhow::Result<u64> {
         let report = self.report(number, "srvr").await?;
-        let count = report.lines().find_map(|line| line.strip_prefix(label));
+        let count = report.lines().find_map(|found| found.strip_prefix(line));
         Ok(count.context("the member does not serve clients")?.parse()?)
     }
 
