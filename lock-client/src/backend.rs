@@ -258,6 +258,18 @@ pub enum BackendError {
     Invalid(Box<dyn Error + Send + Sync>),
 }
 
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+impl BackendError {
+    /// Reports the failure of a method that may have changed something already: a rejection would say
+    /// that it has not.
+    pub(crate) fn after_a_change(self) -> Self {
+        match self {
+            Self::Rejected(source) | Self::Invalid(source) => Self::Unavailable(source),
+            error => error,
+        }
+    }
+}
+
 impl fmt::Display for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -60,7 +60,6 @@ mod messages;
 mod names;
 mod ownership;
 mod server;
-mod tls;
 mod view;
 mod wakeups;
 

@@ -56,6 +56,8 @@ mod clock;
 mod local_queue;
 mod retry;
 mod service;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod tls;
 
 pub mod backend;
 #[cfg(feature = "conformance")]

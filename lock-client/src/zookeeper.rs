@@ -52,11 +52,15 @@
 //!
 //! # Time to live
 //! ZooKeeper's sessions last from 2 to 20 ticks, so from 4 to 40 seconds by default (`minSessionTimeout`
-//! and `maxSessionTimeout` change that). All members need the same limits: a member with a lower one
-//! shortens a session that goes on there. A renewal then goes on at the next member. If none gives the
-//! session its full time, the lease is lost. Other ttls are
-//! [invalid](crate::backend::BackendError::Invalid), and the error has the limit. The time-out of a
-//! session never changes. A renewal for longer moves the lock to another session, in one transaction,
+//! and `maxSessionTimeout` change that). Other ttls are
+//! [invalid](crate::backend::BackendError::Invalid), and the error has the limit. All members need the
+//! same limits: a member with a lower one shortens a session that goes on there. So a client first opens
+//! and closes a session of that time at each member that it has not asked yet, or whose connection has
+//! ended. A renewal goes on at a member that has the time. If there is none, it is invalid, and the lease
+//! ends at its deadline. A member that was started anew with a lower limit, and that the client did not
+//! read at, still shortens the session. Then the lease is lost, as soon as the client knows.
+//!
+//! The time-out of a session never changes. A renewal for longer moves the lock to another session, in one transaction,
 //! with another node that keeps the grant. A renewal for less, at the end of
 //! [`max_hold`](crate::Terms::max_hold), leaves the session as it is: then the lock is free at the end of
 //! the longer time. ZooKeeper ends an expired session within one more tick.
@@ -67,8 +71,15 @@
 //! # Waiting
 //! Waiters in no order and those in the fair queue exclude each other, because their nodes are in one
 //! queue. A fair waiter watches the node before its own, so that a release or an expiry notifies one of
-//! them. A waiter in no order watches the whole queue. A fair waiter that crashed is skipped when its ttl
-//! ends. Each try of a waiter reads the whole queue.
+//! them. A waiter in no order watches the whole queue.
+//!
+//! A fair waiter reads the whole queue when it enters it, and whenever the node before its own is gone.
+//! Until then, a try connects its session, and reads the node before its own. It reports as many waiters
+//! ahead as there were in the whole queue.
+//!
+//! A fair waiter that crashed is skipped after 15 seconds, or when its ttl ends: its session lasts no
+//! longer. The owner moves to a session of its whole ttl. If the queue is empty, an attempt makes that one
+//! at once.
 //!
 //! # Members that fail
 //! A client connects to the first member that its URL names. If this member does not answer, or has no
@@ -76,7 +87,15 @@
 //! lock begins with a `sync`, and each attempt and renewal with a write: what is read behind them, over
 //! the same connection, is at least as new. A leader that was just replaced, and does not know it yet,
 //! answers a `sync`, but no write. So for a moment, a lock may look held that is free. A holder that seems
-//! to have no lock is looked for again behind a write. No lock is granted, and no lease renewed, that is another's.
+//! to have no lock is looked for again behind a write. No lock is granted, and no lease renewed, that is
+//! another's.
+//!
+//! That leader also reports the end of sessions that its successor keeps. So does a member of another
+//! ensemble, which a wrong URL may name. A client that gets this answer asks the other members, and then
+//! reads the lock behind a write. Only the end of its node proves the end of a session. If all members
+//! that answer belong to another ensemble, or have lost their data, no client finds the lock there, and
+//! the lease is lost. Nothing distinguishes the two. In the first case, the lock stays in its own ensemble
+//! until its ttl ends.
 //!
 //! # Errors
 //! [`Unavailable`](crate::backend::BackendError::Unavailable): a reply was lost, a member was silent, or
@@ -109,7 +128,6 @@ mod ownership;
 mod server;
 mod session;
 mod stream;
-mod tls;
 mod view;
 mod wakeups;
 

@@ -18,6 +18,7 @@ mod names;
 mod owners;
 mod pitfalls;
 mod postgres;
+mod quorum;
 mod redis_kinds;
 mod redlock;
 mod redlock_node_alone;

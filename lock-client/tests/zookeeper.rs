@@ -4,6 +4,7 @@ mod adopting;
 mod cluster;
 mod connections;
 mod errors;
+mod expired;
 mod holding;
 mod lossy_network;
 mod lost_replies;

@@ -7,7 +7,6 @@ use tokio::join;
 
 use super::{
     client::Etcd,
-    failure::after_a_change,
     keys::Keys,
     leases::{Alive, whole_seconds},
     messages::{Compare, Operation, Put, Text, Txn, TxnReply},
@@ -50,7 +49,7 @@ impl Etcd {
         let alive = attempt.open_lease(order).await?;
         let reply = attempt.queue(order).await?;
         // From here on, the holder may have a key.
-        attempt.outcome(alive, reply).await.map_err(after_a_change)
+        attempt.outcome(alive, reply).await.map_err(BackendError::after_a_change)
     }
 }
 
@@ -101,7 +100,7 @@ impl Try<'_> {
                 let mut token = view.token(owner)?;
                 // It waited until now, or an earlier attempt or renewal asked for another ttl.
                 if owner.lease != lease || alive.seconds < *seconds {
-                    let kept = etcd.keep(keys, &ownership, *ttl).await?;
+                    let kept = etcd.renew_ownership(keys, &ownership, *ttl).await?;
                     token = kept.ok_or_else(|| etcd.unavailable("the lock has just expired"))?;
                 }
                 Ok(Attempt::Granted { token, ownership, asked: *asked })

@@ -127,7 +127,11 @@ impl Backend for Etcd {
         ownership: &'a Ownership,
         ttl: Ttl,
     ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(self.within(async move { self.keep(&Keys::new(name), ownership, ttl).await }))
+        Box::pin(
+            self.within(
+                async move { self.renew_ownership(&Keys::new(name), ownership, ttl).await },
+            ),
+        )
     }
 
     fn reissue<'a>(
@@ -136,7 +140,11 @@ impl Backend for Etcd {
         ownership: &'a Ownership,
         above: Token,
     ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(self.within(async move { self.raise(&Keys::new(name), ownership, above).await }))
+        Box::pin(
+            self.within(
+                async move { self.reissue_token(&Keys::new(name), ownership, above).await },
+            ),
+        )
     }
 
     fn release<'a>(
@@ -145,7 +153,7 @@ impl Backend for Etcd {
         holder: &'a Holder,
         _: Option<Token>,
     ) -> BackendFuture<'a, bool> {
-        Box::pin(self.within(async move { self.leave(&Keys::new(name), holder).await }))
+        Box::pin(self.within(async move { self.release_holder(&Keys::new(name), holder).await }))
     }
 
     fn subscribe<'a>(

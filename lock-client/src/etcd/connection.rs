@@ -129,9 +129,9 @@ impl Connection {
             let number = *self.shared.current.borrow();
             let member = &self.shared.server.members[number];
             match self.ask_in_time(member, method, request.clone(), &read).await {
-                Err(Failure::NotSent(_)) if attempts > 0 => self.leave(number),
+                Err(Failure::NotSent(_)) if attempts > 0 => self.fail_over_from(number),
                 Err(failure @ Failure::Other(BackendError::Unavailable(_))) => {
-                    self.leave(number);
+                    self.fail_over_from(number);
                     return Err(failure);
                 }
                 answer => return answer,
@@ -155,7 +155,7 @@ impl Connection {
     }
 
     /// Lets requests go to the member after this one, unless they already go to another.
-    fn leave(&self, number: usize) {
+    fn fail_over_from(&self, number: usize) {
         let count = self.shared.server.members.len();
         self.shared.current.send_if_modified(|current| {
             let leaves = *current == number && count > 1;

@@ -35,17 +35,6 @@ impl From<Failure> for BackendError {
     }
 }
 
-/// Reports the failure of a method that has already changed something: a rejection would say that it
-/// has not.
-pub(super) fn after_a_change(error: BackendError) -> BackendError {
-    match error {
-        BackendError::Rejected(source) | BackendError::Invalid(source) => {
-            BackendError::Unavailable(source)
-        }
-        error => error,
-    }
-}
-
 /// The status codes of gRPC that need a decision.
 const INVALID_ARGUMENT: u64 = 3;
 const NOT_FOUND: u64 = 5;

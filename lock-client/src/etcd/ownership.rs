@@ -4,7 +4,6 @@ use fence::{Holder, Token};
 
 use super::{
     client::Etcd,
-    failure::after_a_change,
     keys::Keys,
     leases::whole_seconds,
     messages::{Compare, Delete, Operation, Put, Text, Txn},
@@ -17,7 +16,7 @@ use crate::{
 
 impl Etcd {
     /// Renews an ownership: keeps its lease alive, and only then checks whose the lock is.
-    pub(super) async fn keep(
+    pub(super) async fn renew_ownership(
         &self,
         keys: &Keys,
         ownership: &Ownership,
@@ -25,24 +24,31 @@ impl Etcd {
     ) -> Result<Option<Token>, BackendError> {
         let (holder, created) = (&ownership.holder, ownership.grant.as_i64());
         let (place, mut lease) = (keys.place(holder), keys.lease(holder));
-        loop {
-            let alive = self.connection.keep_alive(lease).await?;
-            let view = self.view(keys, Part::Owner).await?;
-            let Some(owner) = view.owner_if(&place, created) else { return Ok(None) };
-            if owner.lease != lease {
-                // A renewal for longer has moved the key.
-                lease = owner.lease;
-                continue;
+        let mut alive = self.connection.keep_alive(lease).await?;
+        // From here on, the lock may last longer, whatever follows.
+        let renewal = async {
+            loop {
+                let view = self.view(keys, Part::Owner).await?;
+                let Some(owner) = view.owner_if(&place, created) else { return Ok(None) };
+                if owner.lease == lease {
+                    // The lock's last moment: its lease has ended, and the key is about to go.
+                    let ended = || self.unavailable("the lease has ended");
+                    let kept = alive.ok_or_else(ended)?;
+                    kept.confirm(view.header, &self.address())?;
+                    // It may live for longer than asked.
+                    let seconds = u128::from(kept.seconds.unsigned_abs());
+                    if seconds * 1000 >= u128::from(ttl.as_millis()) {
+                        return view.token(owner).map(Some);
+                    }
+                    lease = self.move_to_longer_lease(keys, ownership, ttl).await?;
+                } else {
+                    // A renewal for longer has moved the key.
+                    lease = owner.lease;
+                }
+                alive = self.connection.keep_alive(lease).await?;
             }
-            // The lock's last moment: its lease has ended, and the key is about to go.
-            let Some(alive) = alive else { return Err(self.unavailable("the lease has ended")) };
-            alive.confirm(view.header, &self.address())?;
-            // It may live for longer than asked.
-            if u128::from(alive.seconds.unsigned_abs()) * 1000 >= u128::from(ttl.as_millis()) {
-                return view.token(owner).map(Some);
-            }
-            lease = self.move_to_longer_lease(keys, ownership, ttl).await?;
-        }
+        };
+        renewal.await.map_err(BackendError::after_a_change)
     }
 
     /// Moves the owner's key to a lease of this ttl, and returns the lease. If the ownership has
@@ -68,7 +74,7 @@ impl Etcd {
     }
 
     /// Swaps the token for a higher one.
-    pub(super) async fn raise(
+    pub(super) async fn reissue_token(
         &self,
         keys: &Keys,
         ownership: &Ownership,
@@ -95,18 +101,22 @@ impl Etcd {
     }
 
     /// Releases the lock, or leaves the queue.
-    pub(super) async fn leave(&self, keys: &Keys, holder: &Holder) -> Result<bool, BackendError> {
+    pub(super) async fn release_holder(
+        &self,
+        keys: &Keys,
+        holder: &Holder,
+    ) -> Result<bool, BackendError> {
         let (place, lease) = (keys.place(holder), keys.lease(holder));
         // 1. Delete the own key. No other holder ever has it, whatever its revision.
         let delete = Operation::Delete(Delete { key: Text(place.clone()) });
         let success = [&View::reads(keys, Part::Owner)[..], &[delete]].concat();
         let reply = self.transact(&Txn { success, ..Txn::default() }).await?;
-        let view = View::parse(reply).map_err(after_a_change)?;
+        let view = View::parse(reply).map_err(BackendError::after_a_change)?;
         let owned = view.owner().filter(|owner| owner.key.0 == place);
         // 2. Revoke the lease of all attempts. An attempt that arrives later has no lease, and fails.
-        self.connection.revoke(lease).await.map_err(after_a_change)?;
+        self.connection.revoke(lease).await.map_err(BackendError::after_a_change)?;
         if let Some(longer) = owned.map(|owner| owner.lease).filter(|&longer| longer != lease) {
-            self.connection.revoke(longer).await.map_err(after_a_change)?;
+            self.connection.revoke(longer).await.map_err(BackendError::after_a_change)?;
         }
         Ok(owned.is_some())
     }

@@ -1,14 +1,15 @@
 //! The etcd that a URL names: its members, the user, and the certificates.
 
-use std::{fmt, io};
+use std::fmt;
 
 use hyper::{
     Uri,
     http::uri::{Authority, PathAndQuery, Scheme},
 };
 use percent_encoding::percent_decode_str;
+use rustls::RootCertStore;
 
-use super::tls;
+use crate::tls;
 
 /// The port of a member that a URL names without one.
 const DEFAULT_PORT: u16 = 2379;
@@ -59,7 +60,8 @@ impl Server {
         let tls = if scheme == Scheme::HTTPS {
             settings.read()?
         } else if settings == tls::Settings::default() {
-            tls::for_plain_connections()
+            // No connection is encrypted.
+            tls::trusting(RootCertStore::empty()).with_no_client_auth()
         } else {
             return Err(InvalidEtcdUrl::new("certificates are for etcds URLs"));
         };
@@ -123,7 +125,7 @@ impl User {
 }
 
 /// Replaces what is percent-encoded.
-pub(super) fn decoded(text: &str) -> Result<String, InvalidEtcdUrl> {
+fn decoded(text: &str) -> Result<String, InvalidEtcdUrl> {
     let decoded = percent_decode_str(text).decode_utf8();
     Ok(decoded.map_err(|_| InvalidEtcdUrl::new("a part of it is not UTF-8"))?.into_owned())
 }
@@ -136,12 +138,14 @@ pub struct InvalidEtcdUrl {
 }
 
 impl InvalidEtcdUrl {
-    pub(super) fn new(reason: impl Into<String>) -> Self {
+    fn new(reason: impl Into<String>) -> Self {
         Self { reason: reason.into() }
     }
+}
 
-    pub(super) fn unreadable(setting: &str, file: &str, error: &io::Error) -> Self {
-        Self::new(format!("{setting}: can't read {file}: {error}"))
+impl From<tls::InvalidSettings> for InvalidEtcdUrl {
+    fn from(invalid: tls::InvalidSettings) -> Self {
+        Self::new(invalid.to_string())
     }
 }
 

@@ -1,16 +1,16 @@
-//! One attempt to acquire a lock, in four steps.
+//! One attempt to acquire a lock, in six steps.
 
 use std::time::Duration;
 
 use fence::{Holder, ResourceName};
 
 use super::{
-    client::{Claim, ZooKeeper},
+    client::{OwnNode, ZooKeeper},
     connection::Connection,
     failure::Failure,
-    messages::{Kind, Request},
+    messages::{Kind, Request, Watch},
     nodes::Nodes,
-    view::{Place, View, token},
+    view::{Part, Place, View, token},
 };
 use crate::{
     backend::{Attempt, Backend, BackendError, Contention, Ownership},
@@ -21,6 +21,32 @@ use crate::{
 
 /// The longest time for which a waiter in the queue is silent.
 const LONGEST_NAP: Duration = Duration::from_secs(5);
+/// How long a waiter keeps its place without a try: some naps. So a waiter that crashed delays the
+/// others no longer, whatever its ttl.
+const WAITER_TTL: Duration = Duration::from_secs(15);
+
+/// One attempt to acquire a lock.
+struct Try<'a> {
+    zookeeper: &'a ZooKeeper,
+    name: &'a ResourceName,
+    nodes: Nodes,
+    holder: &'a Holder,
+    ttl: Ttl,
+    order: Order,
+    asked: Moment,
+}
+
+/// What an attempt finds.
+struct Found {
+    /// What the holder has, or may have.
+    own_node: Option<OwnNode>,
+    /// Whether its node exists.
+    has_place: bool,
+    /// Whether nobody else is in the queue.
+    is_empty: bool,
+    /// The time-out of the oldest place that was read.
+    remaining: Option<Duration>,
+}
 
 impl ZooKeeper {
     /// Tries once to acquire the lock.
@@ -31,61 +57,11 @@ impl ZooKeeper {
         ttl: Ttl,
         order: Order,
     ) -> Result<Attempt, BackendError> {
-        let (nodes, asked) = (self.nodes(name), Moment::now());
-        // 1. Look first: in no order, an attempt that can't succeed makes no session.
-        let seen = self.look(&nodes).await?;
-        let placed = seen.place(holder).map(Claim::from);
-        let has_place = placed.is_some();
-        let claim = placed.or_else(|| self.claim(name, holder));
-        if let (Order::Unordered, None, Some(owner)) = (order, &claim, seen.owner()) {
-            return Ok(busy(owner, None, ttl));
-        }
-        let _turn = self.attempt_turn().await;
-        // 2. Go on with the session of an earlier attempt, or make one. Either sets its full time. It is
-        // remembered before there is a node, so that a release ends it.
-        let resumed = match &claim {
-            Some(claim) if has_place => self.revive(claim).await,
-            Some(claim) => self.ensemble.resume(&claim.session).await,
-            None => Ok(self.ensemble.open_session(ttl).await?),
-        };
-        let connection = match resumed {
-            Err(Failure::Expired) => {
-                self.forget_claim(name, holder);
-                return Err(self.unavailable("the session of an earlier attempt has expired"));
-            }
-            resumed => resumed?,
-        };
-        let session = connection.session.clone();
-        let claim = claim.unwrap_or_else(|| Claim { path: nodes.place(holder), session });
-        self.set_claim(name, holder, claim);
-        // 3. Queue.
-        if !has_place {
-            self.queue(&connection, &nodes, holder).await?;
-        }
-        // 4. See whose place is the oldest. Only then the offset is read: an owner before this one may
-        // have raised it until its own place was deleted.
-        let view = View::read(&connection, &nodes).await?;
-        let own = view.place(holder).filter(|own| own.session.id == connection.session.id);
-        let (Some(own), Some(position)) = (own, view.position(holder)) else {
-            return Err(self.unavailable("the holder's node was deleted, or moved meanwhile"));
-        };
-        match (position, view.owner()) {
-            (0, _) => {
-                if own.session.timeout_ms < ttl.as_millis() {
-                    self.move_to_longer_session(name, &connection, own, ttl).await?;
-                }
-                let ownership = Ownership { holder: holder.clone(), grant: token(own.grant)? };
-                Ok(Attempt::Granted { token: view.token(own)?, ownership, asked })
-            }
-            (_, None) => unreachable!("the own place is in the queue"),
-            (older, Some(owner)) if order == Order::Fair => {
-                // The oldest place is no waiter's.
-                Ok(busy(owner, (older - 1).try_into().ok(), ttl))
-            }
-            (_, Some(owner)) => {
-                connection.close_session().await?;
-                self.forget_claim(name, holder);
-                Ok(busy(owner, None, ttl))
+        loop {
+            let (nodes, asked) = (self.nodes(name), Moment::now());
+            let attempt = Try { zookeeper: self, name, nodes, holder, ttl, order, asked };
+            if let Some(attempt) = attempt.run().await? {
+                return Ok(attempt);
             }
         }
     }
@@ -150,10 +126,132 @@ impl ZooKeeper {
     }
 }
 
+impl Try<'_> {
+    /// Returns `None` if the holder has left the queue, and must queue again with a shorter session.
+    async fn run(&self) -> Result<Option<Attempt>, BackendError> {
+        let Self { zookeeper, name, nodes, holder, ttl, order, .. } = self;
+        let found = self.find().await?;
+        if let (Order::Unordered, None, Some(remaining)) = (order, &found.own_node, found.remaining)
+        {
+            return Ok(Some(busy(remaining, None, *ttl)));
+        }
+        let _turn = zookeeper.attempt_turn().await;
+        let has_place = found.has_place;
+        let opens_short = *order == Order::Fair && found.own_node.is_none() && !found.is_empty;
+        let connection = self.connect(&found, opens_short).await?;
+        // A release ends the session, because it is remembered before there is a node.
+        let session = connection.session.clone();
+        let new = || OwnNode { path: nodes.place(holder), session, predecessor: None };
+        let own_node = found.own_node.unwrap_or_else(new);
+        let predecessor = own_node.predecessor.clone();
+        zookeeper.remember(name, holder, own_node);
+        // 3. Queue.
+        if !has_place {
+            zookeeper.queue(&connection, nodes, holder).await?;
+        }
+        // 4. As long as the place before a waiter's exists, nothing else matters. If the owner has moved
+        // to another node, the whole queue shows it.
+        if let Some(before) = predecessor
+            && before.exists(&connection, Watch::No).await?
+        {
+            return Ok(Some(busy(before.remaining, Some(before.ahead), *ttl)));
+        }
+        let outcome = self.outcome(&connection).await?;
+        let Attempt::Busy(contention) = &outcome else { return Ok(Some(outcome)) };
+        // 6. Another was faster. A waiter that has just queued with a session for an owner leaves again:
+        // the session would outlast a crash.
+        let lasts = Duration::from_millis(connection.session.timeout_ms);
+        if contention.ahead.is_some() && (has_place || opens_short || lasts <= WAITER_TTL) {
+            return Ok(Some(outcome));
+        }
+        connection.close_session().await?;
+        zookeeper.forget(name, holder);
+        Ok((*order == Order::Unordered).then_some(outcome))
+    }
+
+    /// 1. Look first, unless the holder knows whom it waits for. In no order, an attempt that can't
+    ///    succeed makes no session. In the queue, a waiter has a session that is short.
+    async fn find(&self) -> Result<Found, BackendError> {
+        let Self { zookeeper, name, nodes, holder, order, .. } = self;
+        let remembered = zookeeper.own_node(name, holder);
+        let waits = remembered.as_ref().is_some_and(|own_node| own_node.predecessor.is_some());
+        if *order == Order::Fair && waits {
+            let (has_place, is_empty, remaining) = (true, false, None);
+            return Ok(Found { own_node: remembered, has_place, is_empty, remaining });
+        }
+        let part = match order {
+            Order::Unordered => Part::All,
+            Order::Fair => Part::Holder(holder),
+        };
+        let seen = zookeeper.view(nodes, part).await?;
+        let placed = seen.place(holder).map(OwnNode::from);
+        let time_out = |owner: &Place| Duration::from_millis(owner.session.timeout_ms);
+        Ok(Found {
+            has_place: placed.is_some(),
+            own_node: placed.or(remembered),
+            is_empty: seen.count == 0,
+            remaining: seen.owner().map(time_out),
+        })
+    }
+
+    /// 2. Go on with the session of an earlier attempt, or make one. Either sets its full time.
+    async fn connect(&self, found: &Found, opens_short: bool) -> Result<Connection, BackendError> {
+        let Self { zookeeper, name, holder, ttl, .. } = self;
+        let resumed = match &found.own_node {
+            Some(own_node) if found.has_place => zookeeper.keep_alive(own_node).await,
+            Some(own_node) => zookeeper.ensemble.resume(&own_node.session).await,
+            None if opens_short => {
+                return zookeeper.ensemble.open_short_session(*ttl, WAITER_TTL).await;
+            }
+            None => return zookeeper.ensemble.open_session(*ttl).await,
+        };
+        match resumed {
+            Err(Failure::Expired) => {
+                zookeeper.forget(name, holder);
+                Err(zookeeper.unavailable("the session of an earlier attempt has expired"))
+            }
+            Err(Failure::NoNode) => {
+                // The next attempt looks where the holder's place is.
+                zookeeper.set_predecessor(name, holder, None);
+                Err(Failure::NoNode.into())
+            }
+            resumed => Ok(resumed?),
+        }
+    }
+
+    /// 5. See whose place is the oldest. Only then the offset is read: an owner before this one may have
+    ///    raised it until its own place was deleted.
+    async fn outcome(&self, connection: &Connection) -> Result<Attempt, BackendError> {
+        let Self { zookeeper, name, nodes, holder, ttl, order, asked } = self;
+        // The holder may have a node.
+        let unknown = BackendError::after_a_change;
+        let view = View::read(connection, nodes, Part::All).await.map_err(BackendError::from);
+        let view = view.map_err(unknown)?;
+        let own = view.place(holder).filter(|own| own.session.id == connection.session.id);
+        let Some(own) = own else {
+            let reason = "the holder's node was deleted, or moved meanwhile";
+            return Err(zookeeper.unavailable(reason));
+        };
+        let before = view.predecessor(holder);
+        zookeeper.set_predecessor(name, holder, before.clone());
+        if let Some(before) = before {
+            let ahead = (*order == Order::Fair).then_some(before.ahead);
+            return Ok(busy(before.remaining, ahead, *ttl));
+        }
+        if own.session.timeout_ms < ttl.as_millis() {
+            zookeeper.move_to_longer_session(name, connection, own, *ttl).await?;
+        }
+        let grant = token(own.grant).map_err(unknown)?;
+        let ownership = Ownership { holder: (*holder).clone(), grant };
+        let token = view.token(own).map_err(unknown)?;
+        Ok(Attempt::Granted { token, ownership, asked: *asked })
+    }
+}
+
 /// The answer to a holder that does not own the lock.
-fn busy(owner: &Place, ahead: Option<u64>, ttl: Ttl) -> Attempt {
+fn busy(remaining: Duration, ahead: Option<u64>, ttl: Ttl) -> Attempt {
     // ZooKeeper does not show how long a session has been silent.
-    let remaining = Some(Duration::from_millis(owner.session.timeout_ms));
+    let remaining = Some(remaining);
     let nap = ahead.map(|_| (ttl.as_duration() / 3).min(LONGEST_NAP));
     Attempt::Busy(Contention { remaining, ahead, nap })
 }

@@ -22,7 +22,7 @@ use super::{
     nodes::Nodes,
     server::{InvalidZooKeeperUrl, Server},
     session::Session,
-    view::{Place, View, token},
+    view::{Part, Place, Predecessor, View, token},
     wakeups,
 };
 use crate::{
@@ -46,23 +46,26 @@ const CONNECTING_OWNERS: usize = 8;
 #[derive(Clone)]
 pub struct ZooKeeper {
     pub(super) ensemble: Ensemble,
-    claims: Arc<Mutex<HashMap<(ResourceName, Holder), Claim>>>,
+    own_nodes: Arc<Mutex<HashMap<(ResourceName, Holder), OwnNode>>>,
     /// Attempts that hang delay no renewals.
     attempts: Arc<Semaphore>,
     owners: Arc<Semaphore>,
 }
 
-/// What a holder may have in ZooKeeper.
+/// The node of a holder, and its session, as the client remembers them.
 #[derive(Clone, Debug)]
-pub(super) struct Claim {
+pub(super) struct OwnNode {
     pub(super) session: Session,
-    /// The node of the holder, which may not exist.
+    /// The path of the node, which may not exist.
     pub(super) path: String,
+    /// The place before the node when the whole queue was last read; `None` if it was not read, or
+    /// showed the holder as the owner.
+    pub(super) predecessor: Option<Predecessor>,
 }
 
-impl From<&Place> for Claim {
+impl From<&Place> for OwnNode {
     fn from(place: &Place) -> Self {
-        Self { session: place.session.clone(), path: place.path.clone() }
+        Self { session: place.session.clone(), path: place.path.clone(), predecessor: None }
     }
 }
 
@@ -104,7 +107,7 @@ impl ZooKeeper {
         let ensemble = Ensemble::new(Server::parse(url)?, DEFAULT_ANSWER_TIMEOUT);
         let [attempts, owners] = [CONNECTING_ATTEMPTS, CONNECTING_OWNERS].map(Semaphore::new);
         let (attempts, owners) = (Arc::new(attempts), Arc::new(owners));
-        Ok(Self { ensemble, claims: Arc::default(), attempts, owners })
+        Ok(Self { ensemble, own_nodes: Arc::default(), attempts, owners })
     }
 
     /// Waits this long for each answer of ZooKeeper, instead of half a second. It suits a ZooKeeper that
@@ -153,53 +156,69 @@ impl ZooKeeper {
     }
 
     /// Reads a lock, after everything that was changed until now.
-    pub(super) async fn look(&self, nodes: &Nodes) -> Result<View, Failure> {
+    pub(super) async fn view(&self, nodes: &Nodes, part: Part<'_>) -> Result<View, Failure> {
         let connection = self.ensemble.reading().await?;
         // The member may be behind the leader.
         let synced = connection.send(Request::sync(&nodes.queue()));
         // The reads are behind it on the same connection.
-        let (_, view) = try_join!(synced, View::read(&connection, nodes))?;
+        let (_, view) = try_join!(synced, View::read(&connection, nodes, part))?;
         Ok(view)
     }
 
     /// Reads a lock behind a write, before a holder is told that it has none. A leader that was just
     /// replaced answers a `sync`, but no write.
-    pub(super) async fn look_behind_write(&self, nodes: &Nodes) -> Result<View, Failure> {
+    pub(super) async fn view_behind_write(
+        &self,
+        nodes: &Nodes,
+        part: Part<'_>,
+    ) -> Result<View, Failure> {
         let connection = self.ensemble.reading().await?;
         // It changes nothing. A check that fails goes through a quorum, too.
         match connection.transact(&[Request::check(&nodes.queue())]).await {
-            Ok(()) | Err(Failure::NoNode) => View::read(&connection, nodes).await,
+            Ok(()) | Err(Failure::NoNode) => View::read(&connection, nodes, part).await,
             Err(failure) => Err(failure),
         }
     }
 
     /// Reads a lock. If it does not show this ownership, it is read again behind a write.
-    pub(super) async fn look_for(
+    pub(super) async fn view_for(
         &self,
         nodes: &Nodes,
         ownership: &Ownership,
     ) -> Result<View, Failure> {
-        let seen = self.look(nodes).await?;
+        let seen = self.view(nodes, Part::All).await?;
         match seen.owner_if(&ownership.holder, ownership.grant.as_i64()) {
             Some(_) => Ok(seen),
-            None => self.look_behind_write(nodes).await,
+            None => self.view_behind_write(nodes, Part::All).await,
         }
     }
 
-    pub(super) fn claim(&self, name: &ResourceName, holder: &Holder) -> Option<Claim> {
-        self.claims().get(&(name.clone(), holder.clone())).cloned()
+    pub(super) fn own_node(&self, name: &ResourceName, holder: &Holder) -> Option<OwnNode> {
+        self.own_nodes().get(&(name.clone(), holder.clone())).cloned()
     }
 
-    pub(super) fn set_claim(&self, name: &ResourceName, holder: &Holder, claim: Claim) {
-        self.claims().insert((name.clone(), holder.clone()), claim);
+    pub(super) fn remember(&self, name: &ResourceName, holder: &Holder, own_node: OwnNode) {
+        self.own_nodes().insert((name.clone(), holder.clone()), own_node);
     }
 
-    pub(super) fn forget_claim(&self, name: &ResourceName, holder: &Holder) {
-        self.claims().remove(&(name.clone(), holder.clone()));
+    /// Remembers the place before a holder's, if the holder is remembered.
+    pub(super) fn set_predecessor(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        predecessor: Option<Predecessor>,
+    ) {
+        if let Some(own_node) = self.own_nodes().get_mut(&(name.clone(), holder.clone())) {
+            own_node.predecessor = predecessor;
+        }
     }
 
-    fn claims(&self) -> MutexGuard<'_, HashMap<(ResourceName, Holder), Claim>> {
-        self.claims.lock().expect("nothing panics while it holds this")
+    pub(super) fn forget(&self, name: &ResourceName, holder: &Holder) {
+        self.own_nodes().remove(&(name.clone(), holder.clone()));
+    }
+
+    fn own_nodes(&self) -> MutexGuard<'_, HashMap<(ResourceName, Holder), OwnNode>> {
+        self.own_nodes.lock().expect("nothing panics while it holds this")
     }
 }
 
@@ -220,7 +239,7 @@ impl Backend for ZooKeeper {
         ownership: &'a Ownership,
         ttl: Ttl,
     ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(self.within(self.keep(name, ownership, ttl)))
+        Box::pin(self.within(self.renew_ownership(name, ownership, ttl)))
     }
 
     fn reissue<'a>(
@@ -229,7 +248,7 @@ impl Backend for ZooKeeper {
         ownership: &'a Ownership,
         above: Token,
     ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(self.within(self.raise(name, ownership, above)))
+        Box::pin(self.within(self.reissue_token(name, ownership, above)))
     }
 
     fn release<'a>(
@@ -238,7 +257,7 @@ impl Backend for ZooKeeper {
         holder: &'a Holder,
         _: Option<Token>,
     ) -> BackendFuture<'a, bool> {
-        Box::pin(self.within(self.leave(name, holder)))
+        Box::pin(self.within(self.release_holder(name, holder)))
     }
 
     fn subscribe<'a>(
@@ -252,7 +271,7 @@ impl Backend for ZooKeeper {
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         Box::pin(self.within(async move {
-            let view = self.look(&self.nodes(name)).await?;
+            let view = self.view(&self.nodes(name), Part::All).await?;
             let Some(owner) = view.owner() else {
                 return Ok(Status { held: None, last_token: None, queued: 0 });
             };
@@ -277,7 +296,7 @@ impl Backend for ZooKeeper {
 
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
         // The process that adopts the lock finds the session in the owner's node.
-        self.claims().retain(|(_, holder), _| *holder != ownership.holder);
+        self.own_nodes().retain(|(_, holder), _| *holder != ownership.holder);
         token
     }
 

@@ -3,12 +3,12 @@
 use fence::{Holder, ResourceName, Token};
 
 use super::{
-    client::{Claim, ZooKeeper},
+    client::{OwnNode, ZooKeeper},
     connection::Connection,
     failure::Failure,
     messages::{Kind, Request},
     session::Session,
-    view::{Place, View, token},
+    view::{Part, Place, View, token},
 };
 use crate::{
     backend::{BackendError, Ownership},
@@ -17,7 +17,7 @@ use crate::{
 
 impl ZooKeeper {
     /// Renews an ownership: goes on with its session, and only then checks whose the lock is.
-    pub(super) async fn keep(
+    pub(super) async fn renew_ownership(
         &self,
         name: &ResourceName,
         ownership: &Ownership,
@@ -25,46 +25,57 @@ impl ZooKeeper {
     ) -> Result<Option<Token>, BackendError> {
         let (nodes, holder) = (self.nodes(name), &ownership.holder);
         let grant = ownership.grant.as_i64();
-        let mut remembered = self.claim(name, holder);
+        let mut remembered = self.own_node(name, holder);
         let (connection, _turn) = loop {
             // 1. Find the session. If another client has acquired the lock, or has moved it to a longer
             // session, the owner's node shows it.
             let is_remembered = remembered.is_some();
-            let claim = match remembered.take() {
-                Some(claim) => claim,
-                None => match self.look_for(&nodes, ownership).await?.owner_if(holder, grant) {
-                    Some(owner) => Claim::from(owner),
+            let own_node = match remembered.take() {
+                Some(own_node) => own_node,
+                None => match self.view_for(&nodes, ownership).await?.owner_if(holder, grant) {
+                    Some(owner) => OwnNode::from(owner),
                     None => return Ok(None),
                 },
             };
             // 2. Set its full time.
             let turn = self.owner_turn().await;
-            match self.revive(&claim).await {
+            match self.keep_alive(&own_node).await {
                 Ok(connection) => {
-                    self.set_claim(name, holder, claim);
+                    self.remember(name, holder, own_node);
                     break (connection, turn);
                 }
                 Err(Failure::Expired | Failure::NoNode) if is_remembered => {}
+                // A leader that was replaced reports so too, and a member of another ensemble. Only the
+                // end of its node proves the end of a session.
+                Err(Failure::Expired) => {
+                    let seen = self.view_behind_write(&nodes, Part::All).await?;
+                    return match seen.owner_if(holder, grant) {
+                        None => Ok(None),
+                        Some(_) => Err(Failure::Expired.into()),
+                    };
+                }
                 // The node is about to go, earlier than the lease knows of.
-                Err(Failure::Expired | Failure::Shortened { .. }) => return Ok(None),
+                Err(Failure::Shortened { .. }) => return Ok(None),
                 Err(failure) => return Err(failure.into()),
             }
         };
         // 3. Only the oldest place is the owner's, also after ZooKeeper was restored.
-        let view = View::read(&connection, &nodes).await?;
+        let view = View::read(&connection, &nodes, Part::All).await.map_err(BackendError::from);
+        // The session has its full time again, whatever follows.
+        let view = view.map_err(BackendError::after_a_change)?;
         let Some(owner) = view.owner_if(holder, grant) else { return Ok(None) };
         if owner.session.timeout_ms < ttl.as_millis() {
             self.move_to_longer_session(name, &connection, owner, ttl).await?;
         }
-        view.token(owner).map(Some)
+        view.token(owner).map(Some).map_err(BackendError::after_a_change)
     }
 
     /// Goes on with a session, and checks that its node exists.
-    pub(super) async fn revive(&self, claim: &Claim) -> Result<Connection, Failure> {
-        let connection = self.ensemble.resume(&claim.session).await?;
+    pub(super) async fn keep_alive(&self, own_node: &OwnNode) -> Result<Connection, Failure> {
+        let connection = self.ensemble.resume(&own_node.session).await?;
         // It changes nothing, but goes through a quorum. So the leader that has set the session's full
         // time was still the leader. A leader that is elected later gives it its full time again.
-        connection.transact(&[Request::check(&claim.path)]).await?;
+        connection.transact(&[Request::check(&own_node.path)]).await?;
         Ok(connection)
     }
 
@@ -83,14 +94,14 @@ impl ZooKeeper {
         let record = session.record();
         let create = Request::create(&path, &record, Kind::Ephemeral, self.access());
         longer.transact(&[Request::delete(&owner.path), create]).await?;
-        self.set_claim(name, &owner.holder, Claim { session, path });
+        self.remember(name, &owner.holder, OwnNode { session, path, predecessor: None });
         // It has no node any more. If this fails, it expires.
         let _ = connection.close_session().await;
         Ok(())
     }
 
     /// Swaps the token for a higher one.
-    pub(super) async fn raise(
+    pub(super) async fn reissue_token(
         &self,
         name: &ResourceName,
         ownership: &Ownership,
@@ -98,7 +109,7 @@ impl ZooKeeper {
     ) -> Result<Option<Token>, BackendError> {
         let (nodes, grant) = (self.nodes(name), ownership.grant.as_i64());
         loop {
-            let seen = self.look_for(&nodes, ownership).await?;
+            let seen = self.view_for(&nodes, ownership).await?;
             let Some(owner) = seen.owner_if(&ownership.holder, grant) else { return Ok(None) };
             let raised = token(seen.token(owner)?.max(above).as_i64() + 1)?;
             let (path, offset) = (nodes.offset(), (raised.as_i64() - grant).to_string());
@@ -121,44 +132,66 @@ impl ZooKeeper {
     }
 
     /// Releases the lock, or leaves the queue.
-    pub(super) async fn leave(
+    pub(super) async fn release_holder(
         &self,
         name: &ResourceName,
         holder: &Holder,
     ) -> Result<bool, BackendError> {
         let nodes = self.nodes(name);
         // 1. See whether the holder owns the lock, as long as its node exists.
-        let looked = self.look(&nodes).await;
+        let looked = self.view(&nodes, Part::All).await;
         // 2. End the remembered session, also if the look failed: it would block the lock until its ttl
         // ends. Its end deletes its node. An attempt that arrives later fails.
         let mut ended = None;
-        if let Some(claim) = self.claim(name, holder) {
-            self.end(&claim.session).await?;
-            self.forget_claim(name, holder);
-            ended = Some(claim.session.id);
+        if let Some(own_node) = self.own_node(name, holder) {
+            if self.end_session(&own_node.session).await? == End::Closed {
+                ended = Some(own_node.session.id);
+            }
+            self.forget(name, holder);
         }
         // 3. End all others. After each end, look again: before it, a late renewal may have moved the
         // holder to a longer session.
-        let mut seen = looked?;
-        if seen.place(holder).is_none() {
-            seen = self.look_behind_write(&nodes).await?;
-        }
-        let was_owner = seen.position(holder) == Some(0);
-        while let Some(place) = seen.place(holder) {
-            if ended.take() != Some(place.session.id) {
-                self.end(&place.session).await?;
+        let mut seen = match looked.map_err(BackendError::from) {
+            Err(error) if ended.is_some() => return Err(error.after_a_change()),
+            looked => looked?,
+        };
+        let ending = async {
+            if seen.place(holder).is_none() {
+                seen = self.view_behind_write(&nodes, Part::All).await?;
             }
-            seen = self.look(&nodes).await?;
-        }
-        Ok(was_owner)
+            let was_owner = seen.position(holder) == Some(0);
+            while let Some(place) = seen.place(holder) {
+                let session = place.session.id;
+                let is_new = ended.take() != Some(session);
+                seen = match is_new && self.end_session(&place.session).await? == End::Expired {
+                    false => self.view(&nodes, Part::Holder(holder)).await?,
+                    // Only the end of its node proves the end of a session.
+                    true => self.view_behind_write(&nodes, Part::Holder(holder)).await?,
+                };
+                if is_new && seen.place(holder).is_some_and(|left| left.session.id == session) {
+                    return Err(self.unavailable("a session has ended, and its node has not"));
+                }
+            }
+            Ok(was_owner)
+        };
+        ending.await.map_err(BackendError::after_a_change)
     }
 
-    async fn end(&self, session: &Session) -> Result<(), Failure> {
+    async fn end_session(&self, session: &Session) -> Result<End, Failure> {
         let _turn = self.owner_turn().await;
         match self.ensemble.resume_to_end(session).await {
-            Ok(connection) => connection.close_session().await,
-            Err(Failure::Expired) => Ok(()),
+            Ok(connection) => connection.close_session().await.map(|()| End::Closed),
+            Err(Failure::Expired) => Ok(End::Expired),
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// How a session has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// By a request that was confirmed.
+    Closed,
+    /// Earlier, as a member reports that may be wrong.
+    Expired,
 }

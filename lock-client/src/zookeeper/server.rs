@@ -1,11 +1,11 @@
 //! The ZooKeeper that a URL names: its members, the user, and the node that is the root.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use percent_encoding::percent_decode_str;
 use tokio_rustls::TlsConnector;
 
-use super::tls;
+use crate::tls;
 
 /// The port of a member that a URL names without one.
 const DEFAULT_PORT: u16 = 2181;
@@ -63,7 +63,7 @@ impl Server {
         let members = hosts.split(',').map(Member::parse).collect::<Result<_, _>>()?;
         let settings = tls::Settings::parse(query)?;
         let tls = if is_encrypted {
-            Some(settings.read()?)
+            Some(TlsConnector::from(Arc::new(settings.read()?)))
         } else if settings == tls::Settings::default() {
             None
         } else {
@@ -171,7 +171,7 @@ fn root(path: &str) -> Result<String, InvalidZooKeeperUrl> {
 }
 
 /// Replaces what is percent-encoded.
-pub(super) fn decoded(text: &str) -> Result<String, InvalidZooKeeperUrl> {
+fn decoded(text: &str) -> Result<String, InvalidZooKeeperUrl> {
     let decoded = percent_decode_str(text).decode_utf8();
     Ok(decoded.map_err(|_| InvalidZooKeeperUrl::new("a part of it is not UTF-8"))?.into_owned())
 }
@@ -184,8 +184,14 @@ pub struct InvalidZooKeeperUrl {
 }
 
 impl InvalidZooKeeperUrl {
-    pub(super) fn new(reason: impl Into<String>) -> Self {
+    fn new(reason: impl Into<String>) -> Self {
         Self { reason: reason.into() }
+    }
+}
+
+impl From<tls::InvalidSettings> for InvalidZooKeeperUrl {
+    fn from(invalid: tls::InvalidSettings) -> Self {
+        Self::new(invalid.to_string())
     }
 }
 

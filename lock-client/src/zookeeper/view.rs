@@ -1,5 +1,7 @@
 //! What ZooKeeper shows of a lock.
 
+use std::time::Duration;
+
 use fence::{Holder, Token};
 use futures_util::future::join_all;
 
@@ -15,11 +17,21 @@ use crate::backend::BackendError;
 /// What ZooKeeper shows of a lock. The queue is that of one moment, and the offset was read after it.
 #[derive(Debug)]
 pub(super) struct View {
-    /// The owner's place, and those of the waiters, the oldest first.
+    /// The owner's place, and those of the waiters, the oldest first, or only those of one holder.
     pub(super) queue: Vec<Place>,
+    /// The number of all places.
+    pub(super) count: usize,
     offset: i64,
     /// The version of the offset's node; `None` if there is none.
     pub(super) offset_version: Option<i32>,
+}
+
+/// How much of a queue is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part<'a> {
+    All,
+    /// The places of this holder. They don't show who owns the lock.
+    Holder(&'a Holder),
 }
 
 /// The place of a holder in the queue.
@@ -27,14 +39,47 @@ pub(super) struct View {
 pub(super) struct Place {
     pub(super) path: String,
     pub(super) holder: Holder,
+    /// The number of the change that created this node.
+    created: i64,
     /// The number of the change that created the holder's first node.
     pub(super) grant: i64,
     pub(super) session: Session,
 }
 
+/// The place before that of a waiter. While it exists, the waiter does not own the lock.
+#[derive(Clone, Debug)]
+pub(super) struct Predecessor {
+    pub(super) path: String,
+    created: i64,
+    /// The number of waiters before the waiter when the whole queue was read.
+    pub(super) ahead: u64,
+    /// The owner's time-out at that time.
+    pub(super) remaining: Duration,
+}
+
+impl Predecessor {
+    /// Whether the place still exists.
+    pub(super) async fn exists(
+        &self,
+        connection: &Connection,
+        watch: Watch,
+    ) -> Result<bool, Failure> {
+        match connection.send(Request::get_data(&self.path, watch)).await {
+            // A node that was deleted and made again is behind the waiter.
+            Ok(answer) => Ok(Node::parse(&answer)?.created == self.created),
+            Err(Failure::NoNode) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
 impl View {
     /// Reads a lock as this member shows it.
-    pub(super) async fn read(connection: &Connection, nodes: &Nodes) -> Result<Self, Failure> {
+    pub(super) async fn read(
+        connection: &Connection,
+        nodes: &Nodes,
+        part: Part<'_>,
+    ) -> Result<Self, Failure> {
         loop {
             let children =
                 match connection.send(Request::get_children(&nodes.queue(), Watch::No)).await {
@@ -43,7 +88,7 @@ impl View {
                     Err(Failure::NoNode) => Vec::new(),
                     Err(failure) => return Err(failure),
                 };
-            if let Some(view) = Self::read_children(connection, nodes, &children).await? {
+            if let Some(view) = Self::read_children(connection, nodes, &children, part).await? {
                 return Ok(view);
             }
         }
@@ -55,18 +100,27 @@ impl View {
         connection: &Connection,
         nodes: &Nodes,
         children: &[String],
+        part: Part<'_>,
     ) -> Result<Option<Self>, Failure> {
         let queue = nodes.queue();
         let parsed = children.iter().map(|child| Ok((child, Nodes::parse(child)?)));
         let parsed: Vec<_> = parsed.collect::<Result<_, Failure>>()?;
         let ours = parsed.into_iter().filter_map(|(child, place)| Some((child, place?)));
-        let reads = ours.map(|(child, (holder, kept))| {
+        let ours: Vec<_> = ours.collect();
+        let count = ours.len();
+        let is_read = |holder: &Holder| match part {
+            Part::All => true,
+            Part::Holder(own) => holder == own,
+        };
+        let read = ours.into_iter().filter(|(_, (holder, _))| is_read(holder));
+        let reads = read.map(|(child, (holder, kept))| {
             let path = format!("{queue}/{child}");
             let node = connection.send(Request::get_data(&path, Watch::No));
             async move {
                 let node = Node::parse(&node.await?)?;
                 let session = Session::parse(node.session, &node.data)?;
-                Ok(Place { path, holder, grant: kept.unwrap_or(node.created), session })
+                let (created, grant) = (node.created, kept.unwrap_or(node.created));
+                Ok(Place { path, holder, created, grant, session })
             }
         });
         // All requests are sent here, and the one for the offset is the last.
@@ -89,7 +143,7 @@ impl View {
             Err(Failure::NoNode) => (0, None),
             Err(failure) => return Err(failure),
         };
-        Ok(Some(Self { queue: places, offset, offset_version }))
+        Ok(Some(Self { queue: places, count, offset, offset_version }))
     }
 
     /// The place of the owner. It is the oldest of the queue.
@@ -108,6 +162,19 @@ impl View {
     /// Returns how many places are older than this holder's; `None` if it has none.
     pub(super) fn position(&self, holder: &Holder) -> Option<usize> {
         self.queue.iter().position(|place| place.holder == *holder)
+    }
+
+    /// Returns the place before this holder's; `None` if it has none, or is the owner.
+    pub(super) fn predecessor(&self, holder: &Holder) -> Option<Predecessor> {
+        let ahead = self.position(holder)?.checked_sub(1)?;
+        let Place { path, created, .. } = &self.queue[ahead];
+        Some(Predecessor {
+            path: path.clone(),
+            created: *created,
+            // The oldest place is no waiter's.
+            ahead: ahead.try_into().expect("a queue is short"),
+            remaining: Duration::from_millis(self.queue[0].session.timeout_ms),
+        })
     }
 
     pub(super) fn place(&self, holder: &Holder) -> Option<&Place> {

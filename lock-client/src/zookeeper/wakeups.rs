@@ -18,7 +18,7 @@ use super::{
     failure::Failure,
     messages::{Request, Watch, children},
     nodes::Nodes,
-    view::View,
+    view::{Part, View},
 };
 use crate::{
     backend::{BackendError, Wakeups},
@@ -40,6 +40,7 @@ pub(super) async fn subscribe(
     let freed = Arc::new(Notify::new());
     let waiter = Waiter {
         client: client.clone(),
+        name: name.clone(),
         nodes: client.nodes(name),
         holder: (order == Order::Fair).then(|| holder.clone()),
         freed: freed.clone(),
@@ -52,6 +53,7 @@ pub(super) async fn subscribe(
 /// A subscription.
 struct Waiter {
     client: ZooKeeper,
+    name: ResourceName,
     nodes: Nodes,
     /// The holder of a place in the queue.
     holder: Option<Holder>,
@@ -135,16 +137,27 @@ impl Waiter {
         connection: &Connection,
     ) -> Result<Option<(String, Awaited)>, Failure> {
         let Some(holder) = &self.holder else { return self.watch_queue(connection).await };
-        let view = View::read(connection, &self.nodes).await?;
-        let (node, awaited) = match view.position(holder) {
-            None => return self.watch_queue(connection).await,
-            Some(0) => (&view.queue[0], Awaited::OwnEnd),
-            Some(ahead) => (&view.queue[ahead - 1], Awaited::Turn),
-        };
-        match connection.send(Request::get_data(&node.path, Watch::Yes)).await {
-            Ok(_) => Ok(Some((node.path.clone(), awaited))),
-            Err(Failure::NoNode) => Ok(None),
-            Err(failure) => Err(failure),
+        // A waiter that knows whom it waits for does not read the whole queue.
+        let own_node = self.client.own_node(&self.name, holder);
+        if let Some(before) = own_node.and_then(|own_node| own_node.predecessor)
+            && before.exists(connection, Watch::Yes).await?
+        {
+            return Ok(Some((before.path, Awaited::Turn)));
+        }
+        let view = View::read(connection, &self.nodes, Part::All).await?;
+        let Some(own) = view.place(holder) else { return self.watch_queue(connection).await };
+        match view.predecessor(holder) {
+            Some(before) => {
+                let is_set = before.exists(connection, Watch::Yes).await?;
+                let set = is_set.then(|| (before.path.clone(), Awaited::Turn));
+                self.client.set_predecessor(&self.name, holder, Some(before));
+                Ok(set)
+            }
+            None => match connection.send(Request::get_data(&own.path, Watch::Yes)).await {
+                Ok(_) => Ok(Some((own.path.clone(), Awaited::OwnEnd))),
+                Err(Failure::NoNode) => Ok(None),
+                Err(failure) => Err(failure),
+            },
         }
     }
 

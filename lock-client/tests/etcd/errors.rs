@@ -130,3 +130,31 @@ async fn attempt_is_not_rejected_after_it_was_carried_out() {
     let status = locks.status(&name("r")).await;
     assert!(matches!(status, Err(BackendError::Rejected(_))), "{status:?}");
 }
+
+/// The keep-alive before the read has set the full time.
+#[tokio::test]
+async fn renewal_is_not_rejected_after_it_was_carried_out() {
+    let etcd = Etcd::start().await.unwrap();
+    let locks = client(&etcd.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    etcd.etcdctl(&["put", "fenced/r/offset", "foreign"]).await.unwrap();
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await;
+    assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{renewed:?}");
+    // The control: a reissue reads first, and has changed nothing.
+    let reissued = locks.reissue(&name("r"), &lock.ownership, lock.token).await;
+    assert!(matches!(reissued, Err(BackendError::Rejected(_))), "{reissued:?}");
+}
+
+/// A learner refuses all that a lock needs.
+#[tokio::test]
+async fn learner_is_left_at_once() {
+    let mut etcd = Etcd::start().await.unwrap();
+    let learner = etcd.add_learner().await.unwrap();
+    let alone =
+        attempt(&client(&format!("etcd://{learner}")), &Holder::random(), Order::Fair).await;
+    let refused = with_causes(&alone.unwrap_err());
+    assert!(refused.contains("not supported for learner"), "{refused}");
+    let locks = client(&format!("etcd://{learner},{}", etcd.address(0)));
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    assert!(release(&locks, &lock).await);
+}

@@ -171,3 +171,22 @@ async fn foreign_nodes_in_the_queue_are_left_alone() {
     }
     acquired(&locks, &name("r"), secs(60)).await;
 }
+
+/// The connection before the read has set the full time.
+#[tokio::test]
+async fn renewal_is_not_rejected_after_it_was_carried_out() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    zookeeper.cli(&["create", "/fenced/offsets/r", "foreign"]).await.unwrap();
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await;
+    assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{renewed:?}");
+    // The control: a reissue reads first, and has changed nothing.
+    let reissued = locks.reissue(&name("r"), &lock.ownership, lock.token).await;
+    assert!(matches!(reissued, Err(BackendError::Rejected(_))), "{reissued:?}");
+    // So does a release which has ended the session.
+    let released = locks.release(&name("r"), &lock.ownership.holder, None).await;
+    assert!(matches!(released, Err(BackendError::Unavailable(_))), "{released:?}");
+    let nodes = zookeeper.ephemeral_nodes().await.unwrap();
+    assert!(!nodes.contains("/fenced"), "{nodes}");
+}

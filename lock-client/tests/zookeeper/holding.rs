@@ -8,34 +8,13 @@ use std::{
 use fence::Holder;
 use futures_util::future::join_all;
 use lock_client::{
-    Locks, Moment, Order, Terms, Ttl,
-    backend::{Backend, BackendError, Ownership},
+    Moment, Order, Ttl,
+    backend::{Backend, BackendError},
 };
 use testbed::{Proxy, ZooKeeper, wait::until_async};
 
 use super::service::{SOON, acquired, attempt, busy, client, held, release, secs, until_free};
 use crate::names::name;
-
-#[tokio::test]
-async fn token_grows_over_release_expiry_and_restart() {
-    let mut zookeeper = ZooKeeper::start().await.unwrap();
-    let locks = client(&zookeeper.url());
-    let mut tokens = Vec::new();
-    let released = acquired(&locks, &name("r"), secs(60)).await;
-    assert!(release(&locks, &released).await);
-    let expired = acquired(&locks, &name("r"), secs(1)).await;
-    until_free(&locks).await;
-    let kept = acquired(&locks, &name("r"), secs(60)).await;
-    zookeeper.restart().await.unwrap();
-    let locks = client(&zookeeper.url());
-    let renewed = locks.renew(&name("r"), &kept.ownership, secs(60)).await.unwrap();
-    assert_eq!(renewed, Some(kept.token), "a restart keeps the lock");
-    assert!(release(&locks, &kept).await);
-    let last = acquired(&locks, &name("r"), secs(60)).await;
-    tokens.extend([released.token, expired.token, kept.token, last.token]);
-    assert!(tokens.is_sorted_by(|before, after| before < after), "{tokens:?}");
-    assert_eq!(last.ownership.grant, last.token);
-}
 
 #[tokio::test]
 async fn repeated_attempt_of_the_holder_returns_the_same_grant_and_sets_the_full_ttl() {
@@ -53,23 +32,6 @@ async fn repeated_attempt_of_the_holder_returns_the_same_grant_and_sets_the_full
     assert_eq!(sessions.len(), 2, "the owner's, and the client's: {sessions:?}");
     assert!(release(&locks, &first).await);
     assert_eq!(zookeeper.sessions(0).await.unwrap().len(), 1);
-}
-
-#[tokio::test]
-async fn expired_lock_is_not_renewed() {
-    let zookeeper = ZooKeeper::start().await.unwrap();
-    let locks = client(&zookeeper.url());
-    let expired = acquired(&locks, &name("r"), secs(1)).await;
-    until_free(&locks).await;
-    let renewal = async || locks.renew(&name("r"), &expired.ownership, secs(60)).await;
-    assert_eq!(renewal().await.unwrap(), None);
-    let next = acquired(&locks, &name("r"), secs(60)).await;
-    assert_eq!(renewal().await.unwrap(), None);
-    let reissued = locks.reissue(&name("r"), &expired.ownership, next.token).await;
-    assert_eq!(reissued.unwrap(), None);
-    assert!(!release(&locks, &expired).await);
-    let renewed = locks.renew(&name("r"), &next.ownership, secs(60)).await;
-    assert_eq!(renewed.unwrap(), Some(next.token), "the control");
 }
 
 /// Renewals keep a lock past its first ttl, and no longer.
@@ -166,26 +128,6 @@ async fn ttl_that_zookeeper_does_not_have_is_invalid() {
 }
 
 #[tokio::test]
-async fn only_the_holder_releases() {
-    let zookeeper = ZooKeeper::start().await.unwrap();
-    let locks = client(&zookeeper.url());
-    let lock = acquired(&locks, &name("r"), secs(60)).await;
-    let other = Holder::random();
-    busy(attempt(&locks, &other, Order::Unordered).await);
-    assert!(!locks.release(&name("r"), &other, None).await.unwrap());
-    // With a grant that is right, and a holder that is not.
-    let foreign = Ownership { holder: other, grant: lock.ownership.grant };
-    assert_eq!(locks.renew(&name("r"), &foreign, secs(60)).await.unwrap(), None);
-    let reissued = locks.reissue(&name("r"), &foreign, lock.token).await.unwrap();
-    assert_eq!(reissued, None);
-    // With a holder that is right, and a grant that is not.
-    let earlier = Ownership { grant: "1".parse().unwrap(), ..lock.ownership.clone() };
-    assert_eq!(locks.renew(&name("r"), &earlier, secs(60)).await.unwrap(), None);
-    assert!(release(&locks, &lock).await);
-    assert!(!release(&locks, &lock).await, "it is free");
-}
-
-#[tokio::test]
 async fn names_differ_byte_for_byte() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let locks = client(&zookeeper.url());
@@ -237,21 +179,6 @@ async fn names_differ_byte_for_byte() {
         let holder = &lock.ownership.holder;
         assert!(locks.release(name, holder, Some(token)).await.unwrap(), "{name:?}");
     }
-}
-
-/// The last renewal is for the rest of the time, which is too short for a session.
-#[tokio::test]
-async fn lease_ends_with_its_max_hold_and_no_earlier() {
-    let zookeeper = ZooKeeper::start().await.unwrap();
-    let locks = Locks::new(client(&zookeeper.url()));
-    let max_hold = Duration::from_millis(2_500);
-    let begun = Moment::now();
-    let terms = Terms::new(secs(2)).max_hold(max_hold);
-    let lease = locks.acquire(&name("r"), terms).await.unwrap();
-    lease.lost().await;
-    let lasted = begun.elapsed();
-    // The deadline leaves out the drift.
-    assert!(lasted > Duration::from_millis(2_300) && lasted < 2 * max_hold, "{lasted:?}");
 }
 
 /// With an order by names instead, a later holder whose name is lower would own the lock too.

@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use fence::{Holder, Token};
+use fence::Holder;
 use lock_client::{
     Locks, Order,
     backend::{Backend, BackendError},
     zookeeper,
 };
-use testbed::{ZooKeeper, wait::until_async};
+use testbed::{Proxy, ZooKeeper, proxy::Verdict, wait::until_async};
 use tokio::time::{sleep, timeout};
 
-use super::service::{
-    Held, SOON, acquired, attempt, busy, client, held, release, secs, until_free,
+use super::{
+    service::{SOON, acquired, attempt, busy, client, held, release, secs, until_free},
+    strike::{CONNECT, strike},
 };
 use crate::names::name;
 
@@ -25,28 +26,80 @@ async fn until_back(locks: &zookeeper::ZooKeeper) {
     until_async(SOON, is_back).await.unwrap();
 }
 
-/// Renews `r` for a minute.
-async fn renewed(locks: &zookeeper::ZooKeeper, lock: &Held) -> Option<Token> {
-    until_back(locks).await;
-    locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap()
+fn invalid<T: std::fmt::Debug>(answer: Result<T, BackendError>) -> String {
+    match answer {
+        Err(BackendError::Invalid(reason)) => reason.to_string(),
+        other => panic!("{other:?}"),
+    }
 }
 
-/// Such a server shortens the session when a client goes on with it. So the lease must end at once.
+/// Such a server would shorten the session if a client went on with it.
 #[tokio::test]
-async fn renewal_that_shortens_the_session_is_a_lost_lease() {
+async fn renewal_at_a_server_with_a_lower_limit_changes_nothing() {
     let mut zookeeper = ZooKeeper::start().await.unwrap();
     let locks = client(&zookeeper.url());
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     zookeeper.restart().await.unwrap();
-    assert_eq!(renewed(&locks, &lock).await, Some(lock.token), "the control");
+    until_back(&locks).await;
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap();
+    assert_eq!(renewed, Some(lock.token), "the control");
     zookeeper.limit_sessions(0, LONGEST);
     zookeeper.restart().await.unwrap();
-    assert_eq!(renewed(&locks, &lock).await, None);
-    until_free(&locks).await;
+    until_back(&locks).await;
+    for _ in 0..2 {
+        invalid(locks.renew(&name("r"), &lock.ownership, secs(60)).await);
+    }
+    sleep(3 * LONGEST).await;
+    busy(attempt(&client(&zookeeper.url()), &Holder::random(), Order::Unordered).await);
+    assert!(release(&locks, &lock).await);
+}
+
+/// Otherwise, the session would end soon, and the lease at its old deadline: nothing reports it.
+#[tokio::test]
+async fn lost_reply_of_a_server_with_a_lower_limit_shortens_no_session() {
+    let mut zookeeper = ZooKeeper::start().await.unwrap();
+    let direct = client(&zookeeper.url());
+    let lock = acquired(&direct, &name("r"), secs(60)).await;
+    zookeeper.limit_sessions(0, LONGEST);
+    zookeeper.restart().await.unwrap();
+    until_back(&direct).await;
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let locks = client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(1));
+    until_back(&locks).await;
+    strike(&proxy, CONNECT, 0, Verdict::DropReply);
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await;
+    assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{renewed:?}");
+    assert!(proxy.has_struck());
+    sleep(3 * LONGEST).await;
+    busy(attempt(&direct, &Holder::random(), Order::Unordered).await);
+}
+
+/// The member is started anew while the client reads at another, and so does not notice it.
+#[tokio::test]
+async fn renewal_that_shortens_the_session_is_a_lost_lease() {
+    let mut zookeeper = ZooKeeper::start_cluster().await.unwrap();
+    let leader = zookeeper.leader_among(&[0, 1, 2]).await.unwrap();
+    let (near, short) = ((leader + 1) % 3, (leader + 2) % 3);
+    let proxy = Proxy::start(zookeeper.address(near)).await.unwrap();
+    let url = format!("zookeeper://{},{}", proxy.address(), zookeeper.address(short));
+    let locks = client(&url);
+    let lock = acquired(&locks, &name("r"), secs(30)).await;
+    let renewal = async || {
+        // So the second member is asked.
+        strike(&proxy, CONNECT, 0, Verdict::Drop);
+        locks.renew(&name("r"), &lock.ownership, secs(30)).await.unwrap()
+    };
+    assert_eq!(renewal().await, Some(lock.token), "the control");
+    zookeeper.limit_sessions(short, LONGEST);
+    zookeeper.process(short).kill().unwrap();
+    zookeeper.launch_again(short).unwrap();
+    until_back(&client(&format!("zookeeper://{}", zookeeper.address(short)))).await;
+    assert_eq!(renewal().await, None);
+    until_free(&client(&zookeeper.url())).await;
 }
 
 #[tokio::test]
-async fn lease_is_lost_when_the_only_server_shortens_its_session() {
+async fn lease_ends_when_the_only_server_has_a_lower_limit() {
     let mut zookeeper = ZooKeeper::start().await.unwrap();
     let locks = Locks::new(client(&zookeeper.url()));
     let lease = locks.acquire(&name("r"), secs(6)).await.unwrap();
@@ -75,9 +128,8 @@ async fn renewal_continues_at_a_member_that_keeps_the_time() {
     assert_eq!(renewed.unwrap(), Some(lock.token));
     sleep(3 * LONGEST).await;
     busy(attempt(&elsewhere, &Holder::random(), Order::Unordered).await);
-    // The control: the short member alone.
-    assert_eq!(first.renew(&name("r"), &lock.ownership, secs(30)).await.unwrap(), None);
-    until_free(&elsewhere).await;
+    let alone = first.renew(&name("r"), &lock.ownership, secs(30)).await;
+    assert!(invalid(alone).contains("2000 ms"), "the control: the short member alone");
 }
 
 #[tokio::test]
@@ -89,12 +141,7 @@ async fn repeated_attempt_is_invalid_and_a_release_is_not() {
     zookeeper.limit_sessions(0, LONGEST);
     zookeeper.restart().await.unwrap();
     until_back(&locks).await;
-    match attempt(&locks, &holder, Order::Unordered).await {
-        Err(BackendError::Invalid(reason)) => {
-            let reason = reason.to_string();
-            assert!(reason.contains("2000 ms") && reason.contains("60000 ms"), "{reason}");
-        }
-        other => panic!("{other:?}"),
-    }
+    let reason = invalid(attempt(&locks, &holder, Order::Unordered).await);
+    assert!(reason.contains("2000 ms") && reason.contains("60000 ms"), "{reason}");
     assert!(release(&locks, &lock).await);
 }

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -57,6 +57,28 @@ impl Rule for Strike {
 
     fn is_pending(&self) -> bool {
         !self.has_struck.load(Ordering::SeqCst)
+    }
+}
+
+/// Counts the requests of a kind.
+#[derive(Debug)]
+struct Count {
+    kind: i32,
+    seen: Arc<AtomicUsize>,
+}
+
+/// Counts the requests of a kind from now on.
+pub(super) fn count(proxy: &Proxy, kind: i32) -> Arc<AtomicUsize> {
+    let seen = Arc::new(AtomicUsize::new(0));
+    proxy.add(Count { kind, seen: seen.clone() });
+    seen
+}
+
+impl Rule for Count {
+    fn on_request(&mut self, request: &[u8]) -> Verdict {
+        let seen = kinds(request).into_iter().filter(|&kind| kind == self.kind).count();
+        self.seen.fetch_add(seen, Ordering::SeqCst);
+        Verdict::Pass
     }
 }
 

@@ -14,21 +14,20 @@ use lock_client::{
     Locks, Order, Terms,
     backend::{Attempt, Backend},
 };
-use testbed::{Etcd, wait::until_async};
+use testbed::wait::until_async;
 use tokio::time::timeout;
 
-use super::service::{SOON, acquired, attempt, busy, client, held, release, secs};
+use super::service::{SOON, Service, acquired, attempt, busy, held, release, secs};
 use crate::names::name;
 
 /// Sooner than a waiter tries without a notification.
 const NOTIFIED: Duration = Duration::from_secs(4);
 
-#[tokio::test]
-async fn twenty_tasks_in_both_orders_hold_the_lock_one_at_a_time() {
-    let etcd = Etcd::start().await.unwrap();
+async fn twenty_tasks_in_both_orders_hold_the_lock_one_at_a_time<S: Service>() {
+    let service = S::start().await;
     let (taken, tokens) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
     let tasks = (0..20).map(|number| {
-        let locks = Locks::new(client(&etcd.url()));
+        let locks = Locks::new(S::client(&service.url()));
         let (taken, tokens) = (taken.clone(), tokens.clone());
         tokio::spawn(async move {
             let terms = Terms::new(secs(60));
@@ -53,10 +52,9 @@ async fn twenty_tasks_in_both_orders_hold_the_lock_one_at_a_time() {
 
 /// The release comes a little later in each round, before, during and after the waiter's try: either
 /// the try acquires, or the waiter is notified.
-#[tokio::test]
-async fn release_notifies_the_waiter() {
-    let etcd = Etcd::start().await.unwrap();
-    let (owner, other) = (client(&etcd.url()), client(&etcd.url()));
+async fn release_notifies_the_waiter<S: Service>() {
+    let service = S::start().await;
+    let (owner, other) = (S::client(&service.url()), S::client(&service.url()));
     for order in [Order::Fair, Order::Unordered] {
         let mut notified = 0;
         for delay in (0..20).map(Duration::from_millis) {
@@ -85,10 +83,9 @@ async fn release_notifies_the_waiter() {
     }
 }
 
-#[tokio::test]
-async fn queue_is_served_in_its_order_and_nobody_overtakes_it() {
-    let etcd = Etcd::start().await.unwrap();
-    let locks = client(&etcd.url());
+async fn queue_is_served_in_its_order_and_nobody_overtakes_it<S: Service>() {
+    let service = S::start().await;
+    let locks = S::client(&service.url());
     let mut owner = acquired(&locks, &name("r"), secs(60)).await;
     let waiters = [(); 3].map(|()| Holder::random());
     for (number, waiter) in (0..).zip(&waiters) {
@@ -107,10 +104,9 @@ async fn queue_is_served_in_its_order_and_nobody_overtakes_it() {
     acquired(&locks, &name("r"), secs(60)).await;
 }
 
-#[tokio::test]
-async fn only_the_first_waiter_of_the_queue_is_notified() {
-    let etcd = Etcd::start().await.unwrap();
-    let locks = client(&etcd.url());
+async fn only_the_first_waiter_of_the_queue_is_notified<S: Service>() {
+    let service = S::start().await;
+    let locks = S::client(&service.url());
     let owner = acquired(&locks, &name("r"), secs(60)).await;
     let [first, second] = [(); 2].map(|()| Holder::random());
     let mut wakeups = Vec::new();
@@ -128,10 +124,9 @@ async fn only_the_first_waiter_of_the_queue_is_notified() {
     held(attempt(&locks, &second, Order::Fair).await);
 }
 
-#[tokio::test]
-async fn waiter_that_leaves_the_middle_of_the_queue_holds_up_nobody() {
-    let etcd = Etcd::start().await.unwrap();
-    let locks = client(&etcd.url());
+async fn waiter_that_leaves_the_middle_of_the_queue_holds_up_nobody<S: Service>() {
+    let service = S::start().await;
+    let locks = S::client(&service.url());
     let owner = acquired(&locks, &name("r"), secs(60)).await;
     let [middle, last] = [(); 2].map(|()| Holder::random());
     busy(attempt(&locks, &middle, Order::Fair).await);
@@ -144,10 +139,9 @@ async fn waiter_that_leaves_the_middle_of_the_queue_holds_up_nobody() {
     held(attempt(&locks, &last, Order::Fair).await);
 }
 
-#[tokio::test]
-async fn waiter_that_crashed_is_skipped_when_its_ttl_ends() {
-    let etcd = Etcd::start().await.unwrap();
-    let locks = client(&etcd.url());
+async fn waiter_that_crashed_is_skipped_when_its_ttl_ends<S: Service>() {
+    let service = S::start().await;
+    let locks = S::client(&service.url());
     let owner = acquired(&locks, &name("r"), secs(60)).await;
     let [crashed, next] = [(); 2].map(|()| Holder::random());
     busy(locks.try_acquire(&name("r"), &crashed, secs(1), Order::Fair).await);
@@ -158,52 +152,47 @@ async fn waiter_that_crashed_is_skipped_when_its_ttl_ends() {
     held(attempt(&locks, &next, Order::Fair).await);
 }
 
-/// Its ttl is an hour. The owner's ttl still is.
-#[tokio::test]
-async fn waiter_that_crashed_delays_nobody_for_its_ttl() {
-    let etcd = Etcd::start().await.unwrap();
-    let locks = client(&etcd.url());
-    let hour = secs(3_600);
-    let owner = acquired(&locks, &name("r"), hour).await;
-    busy(locks.try_acquire(&name("r"), &Holder::random(), hour, Order::Fair).await);
+/// Its ttl is ten minutes. The owner's ttl still is.
+async fn waiter_that_crashed_delays_nobody_for_its_ttl<S: Service>() {
+    let service = S::start().await;
+    let locks = S::client(&service.url());
+    let long = secs(600);
+    let owner = acquired(&locks, &name("r"), long).await;
+    busy(locks.try_acquire(&name("r"), &Holder::random(), long, Order::Fair).await);
     assert!(release(&locks, &owner).await);
-    let waiting = Locks::new(client(&etcd.url()));
-    let lease = timeout(SOON, waiting.acquire(&name("r"), Terms::new(hour).fair())).await;
+    let waiting = Locks::new(S::client(&service.url()));
+    let lease = timeout(SOON, waiting.acquire(&name("r"), Terms::new(long).fair())).await;
     let lease = lease.expect("the crashed waiter is skipped").unwrap();
     let held = locks.status(&name("r")).await.unwrap().held.unwrap();
-    assert!(held.remaining > Some(Duration::from_secs(3_500)), "{held:?}");
+    assert!(held.remaining > Some(Duration::from_secs(590)), "{held:?}");
     lease.release().await.unwrap();
 }
 
-#[tokio::test]
-async fn waiter_outlives_its_ttl() {
-    let etcd = Etcd::start().await.unwrap();
-    let locks = Locks::new(client(&etcd.url()));
+async fn waiter_outlives_its_ttl<S: Service>() {
+    let service = S::start().await;
+    let locks = Locks::new(S::client(&service.url()));
     let owner = locks.acquire(&name("r"), secs(60)).await.unwrap();
     let waiting = locks.clone();
     let waiter = tokio::spawn(async move {
         waiting.acquire(&name("r"), Terms::new(secs(1)).fair()).await.unwrap()
     });
-    let backend = client(&etcd.url());
+    let backend = S::client(&service.url());
     let is_queued = async || Ok(backend.status(&name("r")).await?.queued == 1);
     until_async(SOON, is_queued).await.unwrap();
-    let queue = ["get", "--prefix", "fenced/r/queue/", "--keys-only", "--order=DESCEND"];
-    let before = etcd.etcdctl(&queue).await.unwrap();
+    let before = service.places().await.unwrap();
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    assert_eq!(etcd.etcdctl(&queue).await.unwrap(), before, "it keeps its place");
+    assert_eq!(service.places().await.unwrap(), before, "it keeps its place");
     owner.release().await.unwrap();
     timeout(SOON, waiter).await.unwrap().unwrap().release().await.unwrap();
 }
 
-#[tokio::test]
-async fn tries_that_fail_leave_no_lease_behind() {
-    let etcd = Etcd::start().await.unwrap();
-    let locks = client(&etcd.url());
-    let owner = acquired(&locks, &name("r"), secs(60)).await;
-    for _ in 0..3 {
-        busy(attempt(&locks, &Holder::random(), Order::Unordered).await);
-    }
-    let leases = etcd.etcdctl(&["lease", "list"]).await.unwrap();
-    assert!(leases.contains("found 1 leases"), "{leases}");
-    assert!(release(&locks, &owner).await);
+test_each_service! {
+    twenty_tasks_in_both_orders_hold_the_lock_one_at_a_time,
+    release_notifies_the_waiter,
+    queue_is_served_in_its_order_and_nobody_overtakes_it,
+    only_the_first_waiter_of_the_queue_is_notified,
+    waiter_that_leaves_the_middle_of_the_queue_holds_up_nobody,
+    waiter_that_crashed_is_skipped_when_its_ttl_ends,
+    waiter_that_crashed_delays_nobody_for_its_ttl,
+    waiter_outlives_its_ttl,
 }

@@ -1,0 +1,53 @@
+//! Members that report the end of a session which lives at others.
+
+use std::time::Duration;
+
+use lock_client::backend::Backend;
+use testbed::{Proxy, ZooKeeper, proxy::Verdict};
+
+use super::{
+    service::{acquired, client, release, secs},
+    strike::{CONNECT, strike},
+};
+use crate::names::name;
+
+/// A leader that was replaced reports so, too, until it learns of it. Here it is a member of another
+/// ensemble, which knows none of the sessions.
+#[tokio::test]
+async fn end_of_a_session_is_not_believed_while_its_node_exists() {
+    let (zookeeper, other) = (ZooKeeper::start().await.unwrap(), ZooKeeper::start().await.unwrap());
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let url = format!("zookeeper://{},{}", proxy.address(), other.address(0));
+    let locks = client(&url).answer_within(Duration::from_secs(2));
+    let direct = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    for _ in 0..2 {
+        // So the other member is asked next.
+        strike(&proxy, CONNECT, 0, Verdict::Drop);
+        let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await;
+        assert_eq!(renewed.unwrap(), Some(lock.token));
+    }
+    strike(&proxy, CONNECT, 0, Verdict::Drop);
+    assert!(release(&locks, &lock).await);
+    assert!(proxy.has_struck());
+    let left = direct.status(&name("r")).await.unwrap().held;
+    assert!(left.is_none(), "{left:?}");
+    // The control: a session that has ended.
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    assert!(release(&direct, &lock).await);
+    assert_eq!(locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap(), None);
+}
+
+/// Nothing distinguishes it from another ensemble at the same address. No client gets the lock's old
+/// session there, so the lease is lost.
+#[tokio::test]
+async fn lock_is_lost_with_the_data_of_its_zookeeper() {
+    let mut zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    zookeeper.restart_empty().await.unwrap();
+    let locks = client(&zookeeper.url());
+    assert_eq!(locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap(), None);
+    assert!(!release(&locks, &lock).await);
+    acquired(&locks, &name("r"), secs(60)).await;
+}
