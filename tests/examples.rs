@@ -118,6 +118,7 @@ async fn fenced_session_keeps_the_item_that_a_paused_request_would_drop() {
     for _ in 0..2 {
         let printed = start().finish();
         let find = |words: &str| printed.iter().filter(|line| line.contains(words)).count();
+        assert_eq!(find("request 1 is paused (SIGSTOP)"), 2, "{printed:?}");
         assert_eq!(find("the cart holds: a book"), 1, "the lamp is lost: {printed:?}");
         assert_eq!(find("the cart holds: a lamp, a book"), 1, "{printed:?}");
         assert_eq!(find("a book: rejected"), 1, "{printed:?}");

@@ -1,7 +1,9 @@
-//! The commands in the README for lock and data in one PostgreSQL.
+//! What READMEs say: the commands for lock and data in one PostgreSQL, and the tests and scenarios that
+//! show what each deployment guarantees.
 
 use std::{
     fs,
+    path::Path,
     process::{Command, Output},
 };
 
@@ -22,6 +24,44 @@ async fn lock_and_data_in_one_postgresql_work_as_the_readme_says() {
         .replace("target/debug/lock-client", LOCK_CLIENT);
     run(&server, &["sh", "-euc", &commands]).await;
     assert_eq!(query(&server, "mydatabase", "select balance from accounts").await, "70\n");
+}
+
+#[test]
+fn tables_of_guarantees_name_tests_and_scenarios_that_exist() {
+    let folders = ["tests", "lock-client/tests", "lock-client/cli/tests", "lab/src/scenario"];
+    let sources = folders.map(sources).concat();
+    let exists = |name: &str| {
+        let (module, name) = name.split_once("::").unwrap_or(("", name));
+        sources.contains(&format!("fn {name}"))
+            || sources.contains(&format!("name: \"{name}\""))
+            || sources.contains(&format!("mod {module};"))
+                && sources.contains(&format!("mod {name};"))
+    };
+    let readme = fs::read_to_string(format!("{ROOT}/lock-client/README.md")).unwrap();
+    let (_, section) = readme.split_once("## What each deployment guarantees").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| **"));
+    let code = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    // A path is none of a test's.
+    let names: Vec<_> = code.filter(|code| !code.contains('/')).collect();
+    assert!(names.len() > 40, "{names:?}");
+    let missing: Vec<_> = names.into_iter().filter(|name| !exists(name)).collect();
+    assert!(missing.is_empty(), "there is no {missing:?}");
+    assert!(!exists("token_grows_for_ever") && !exists("token-34-33"), "the control");
+}
+
+/// All Rust files of a folder.
+fn sources(folder: impl AsRef<Path>) -> String {
+    let entries = Path::new(ROOT).join(folder).read_dir().unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let texts = paths.map(|path| match path.is_dir() {
+        true => sources(path),
+        false if path.extension().is_some_and(|extension| extension == "rs") => {
+            fs::read_to_string(path).unwrap()
+        }
+        false => String::new(),
+    });
+    texts.collect()
 }
 
 /// The first commands below a heading of the README.

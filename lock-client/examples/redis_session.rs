@@ -5,30 +5,36 @@
 //! cargo run -p lock-client --example redis_session
 //! ```
 //!
-//! A session is read as a whole, changed, and written back as a whole, under a lock. The first request
-//! is paused for longer than its lease lasts. Without the fence, it then overwrites the newer session,
-//! and the cart loses an item. With the fence, its write is rejected, and the request tries again.
+//! A session is read as a whole, changed, and written back as a whole, under a lock. Each request is a
+//! process of its own: this program, started again. The first one is paused by SIGSTOP, for longer than
+//! its lease lasts. Without the fence, it then overwrites the newer session, and the cart loses an item.
+//! With the fence, its write is rejected, and the request tries again.
 
-use std::{env, error::Error, time::Duration};
+use std::{env, error::Error, io, process::Command, time::Duration};
 
 use fence::{ClaimError, Fence, ResourceName, redis::Fenced};
-use lock_client::{Locks, Terms, Ttl, redis::Redis};
+use lock_client::{Locks, Ttl, redis::Redis};
 use redis::{AsyncCommands, aio::MultiplexedConnection};
-use tokio::sync::oneshot;
+use testbed::process::Process;
 
 /// The braces put the session into the slot of its fence, on a Redis Cluster.
 const SESSION: &str = "{session-of-alice}:cart";
 /// How long the second request waits for the lock of the paused one.
 const TTL: Duration = Duration::from_millis(500);
+const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let url = env::var("FENCED_LOCKS")?;
+    let arguments: Vec<_> = env::args().skip(1).collect();
+    if let [writes, item] = &arguments[..] {
+        let writes = if writes == "fenced" { Writes::Fenced } else { Writes::Plain };
+        return Server::connect(writes).await?.add(item).await;
+    }
     for writes in [Writes::Plain, Writes::Fenced] {
         println!("{}", writes.heading());
-        let server = Server::connect(&url, writes).await?;
+        let server = Server::connect(writes).await?;
         server.log_in().await?;
-        two_requests_at_once(&server, &Server::connect(&url, writes).await?).await?;
+        two_requests_at_once(writes).await?;
         println!("  the cart holds: {}\n", server.read().await?);
     }
     Ok(())
@@ -36,23 +42,35 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// The user clicks twice. The first request is paused after it has read the session, until the second
 /// one is done. A garbage collector, or a virtual machine that is moved, pauses a server like this.
-async fn two_requests_at_once(one: &Server, other: &Server) -> Result<(), Box<dyn Error>> {
-    let (has_read, first_has_read) = oneshot::channel();
-    let (resume, resumed) = oneshot::channel();
-    let first = one.add("a book", async {
-        println!("  request 1 is paused for longer than its lease lasts");
-        let _ = has_read.send(());
-        let _ = resumed.await;
-        println!("  request 1 continues");
-    });
-    let second = async {
-        first_has_read.await?;
-        other.add("a lamp", async {}).await?;
-        let _ = resume.send(());
-        Ok(())
+async fn two_requests_at_once(writes: Writes) -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let request = |item| {
+        let mut command = Command::new(env::current_exe()?);
+        command.args([writes.argument(), item]);
+        Process::spawn(item, &command, folder.path())
     };
-    tokio::try_join!(first, second)?;
-    Ok(())
+    let mut first = request("a book")?;
+    println!("{}", first.line(SOON).await?);
+    first.pause().await?;
+    println!("  request 1 is paused (SIGSTOP) for longer than its lease lasts");
+    first.write_line("continue")?;
+    let mut second = request("a lamp")?;
+    second.write_line("continue")?;
+    finish(second).await?;
+    first.resume()?;
+    println!("  request 1 continues");
+    finish(first).await
+}
+
+/// Prints what is left of a request's output.
+async fn finish(mut request: Process) -> Result<(), Box<dyn Error>> {
+    while let Ok(line) = request.line(SOON).await {
+        println!("{line}");
+    }
+    match request.exit(SOON).await?.success() {
+        true => Ok(()),
+        false => Err(request.account("failed").into()),
+    }
 }
 
 /// Whether Redis checks the tokens of writes.
@@ -63,6 +81,13 @@ enum Writes {
 }
 
 impl Writes {
+    fn argument(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Fenced => "fenced",
+        }
+    }
+
     fn heading(self) -> &'static str {
         match self {
             Self::Plain => "Without the fence:",
@@ -80,9 +105,10 @@ struct Server {
 }
 
 impl Server {
-    async fn connect(url: &str, writes: Writes) -> Result<Self, Box<dyn Error>> {
+    async fn connect(writes: Writes) -> Result<Self, Box<dyn Error>> {
+        let url = env::var("FENCED_LOCKS")?;
         Ok(Self {
-            locks: Locks::new(Redis::open(url)?),
+            locks: Locks::new(Redis::open(&url)?),
             redis: redis::Client::open(url)?.get_multiplexed_async_connection().await?,
             session: "session-of-alice".parse()?,
             writes,
@@ -97,21 +123,20 @@ impl Server {
         Ok(())
     }
 
-    /// Handles a request: adds an item to the cart. The pause comes between reading and writing.
-    async fn add(&self, item: &str, pause: impl Future<Output = ()>) -> Result<(), Box<dyn Error>> {
-        let mut pause = Some(pause);
+    /// Handles a request: adds an item to the cart. Between reading and writing, it waits for a line.
+    async fn add(&self, item: &str) -> Result<(), Box<dyn Error>> {
+        let mut is_first_try = true;
         loop {
-            // 1. Acquire the lock. The pause of a whole process also stops the renewal of its leases;
-            //    here it is switched off.
-            let terms = Terms::new(Ttl::new(TTL)?).without_renewal();
-            let lease = self.locks.acquire(&self.session, terms).await?;
+            // 1. Acquire the lock. The pause of a whole process also stops the renewal of its leases.
+            let lease = self.locks.acquire(&self.session, Ttl::new(TTL)?).await?;
             let offered = lease.fence()?;
             // 2. Claim before reading: from here on, Redis rejects older tokens.
             self.claim(&offered).await?;
             let cart = self.read().await?;
             println!("  {item}: token {}, reads: {cart}", offered.token);
-            if let Some(pause) = pause.take() {
-                pause.await;
+            if is_first_try {
+                tokio::task::spawn_blocking(|| io::stdin().read_line(&mut String::new())).await??;
+                is_first_try = false;
             }
             // 3. Write the session back. A rejection means that another request was let in: what was
             //    read is void, so start again.

@@ -3,9 +3,11 @@
 //! Waiting, deadlines, retries, renewal and leases are written once, above [`Backend`]. A backend
 //! only says how to try, renew, reissue and release, and how a waiter is notified.
 //!
-//! A backend for another service needs four things from it: an atomic "take the lock if it is
-//! free", a counter per lock that grows with every grant and can be raised, a time after which the
-//! lock is free by itself, and a way to notify waiters.
+//! A backend for another service needs four things from it:
+//! - An atomic "take the lock if it is free".
+//! - A counter per lock that grows with every grant, and can be raised.
+//! - A time after which the lock is free by itself.
+//! - A way to notify waiters.
 //!
 //! # What a backend must guarantee
 //! 1. A token is higher than every token that was ever returned for this name, reissued ones

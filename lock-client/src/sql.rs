@@ -3,6 +3,7 @@
 use std::{error::Error, fmt, time::Duration};
 
 pub(crate) mod answer;
+pub(crate) mod client;
 mod lane;
 pub(crate) mod lanes;
 pub(crate) mod names;
@@ -48,12 +49,6 @@ impl Error for InvalidDatabaseUrl {}
 /// Returns the bytes of a text in hexadecimal digits, which need no escaping in SQL.
 pub(crate) fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Returns a label without control characters, of 200 characters at most.
-pub(crate) fn printable(label: &str) -> String {
-    let printable = |character: char| if character.is_control() { ' ' } else { character };
-    label.chars().take(200).map(printable).collect()
 }
 
 /// The limits between which an answer is waited for.

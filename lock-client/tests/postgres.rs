@@ -136,6 +136,17 @@ async fn names_differ_byte_by_byte() {
     sql::names_differ_byte_by_byte(&client).await.unwrap();
 }
 
+#[tokio::test]
+async fn names_of_no_lock_are_refused() {
+    let (server, _) = locked().await;
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    let acquire = async |name: &str| {
+        let acquire = "select fenced_lock.acquire($1, 'me', 1000, false, 1, '')";
+        sqlx::query(acquire).bind(name).execute(&mut connection).await.map(|_| ())
+    };
+    sql::names_of_no_lock_are_refused(acquire).await.unwrap();
+}
+
 /// The level of the role or the database does not matter.
 #[tokio::test]
 async fn serializable_transactions_by_default_change_nothing() {

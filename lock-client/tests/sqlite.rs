@@ -137,6 +137,17 @@ async fn names_differ_byte_by_byte() {
 }
 
 #[tokio::test]
+async fn names_of_no_lock_are_refused() {
+    let (folder, _) = locked().await;
+    let mut connection = connect(&folder).await;
+    let acquire = async |name: &str| {
+        let acquire = "insert into fenced_lock (name, token) values (?, 1)";
+        sqlx::query(acquire).bind(name).execute(&mut connection).await.map(|_| ())
+    };
+    sql::names_of_no_lock_are_refused(acquire).await.unwrap();
+}
+
+#[tokio::test]
 async fn missing_table_is_rejected_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let client = Sqlite::open(&url(&folder)).unwrap();

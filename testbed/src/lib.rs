@@ -12,10 +12,13 @@
 //!   [`Databases`] shares one PostgreSQL. [`PgBouncer`] stands before one.
 //! - [`Proxy`] stands before any of them, and does to messages what its rules say.
 //! - [`process::Process`] is started, read, paused, resumed and killed; all servers are made of it.
+//! - [`Clock`] is the wall clock of one process, and jumps.
 //! - [`wait::until`](wait::until()) waits for a condition.
 
+mod clock;
 mod databases;
 mod etcd;
+mod folder;
 mod mariadb;
 pub mod open_files;
 mod package;
@@ -33,12 +36,13 @@ pub mod wait;
 mod zookeeper;
 
 pub use self::{
+    clock::Clock,
     databases::Databases,
     etcd::Etcd,
     mariadb::MariaDb,
     package::installed,
     pgbouncer::PgBouncer,
-    postgres::Postgres,
+    postgres::{Postgres, PostgresReplica},
     program::Program,
     proxy::Proxy,
     redis::{NodeKind, Redis, RedisCluster, RedlockNodes, Replica, Sentinels},

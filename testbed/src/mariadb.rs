@@ -10,7 +10,10 @@ use std::{
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-use crate::{package::installed, process::Process, tls, user::User, wait::until};
+use crate::{
+    clock::Clock, folder::copy_folder, package::installed, process::Process, tls, user::User,
+    wait::until,
+};
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const PACKAGE: &str = "the package mariadb-server, 10.5 or newer (brew: mariadb)";
@@ -39,6 +42,16 @@ impl MariaDb {
     /// If MariaDB isn't installed or doesn't start.
     pub async fn start_with(options: &[&str]) -> anyhow::Result<Self> {
         Self::start_in(TempDir::with_prefix("fenced-")?, options).await
+    }
+
+    /// Starts one with a [`clock`](Self::clock) of its own.
+    ///
+    /// # Errors
+    /// If this is not Linux, or MariaDB isn't installed or doesn't start.
+    pub async fn start_with_own_clock() -> anyhow::Result<Self> {
+        let folder = TempDir::with_prefix("fenced-")?;
+        Clock::new(folder.path())?;
+        Self::start_in(folder, &[]).await
     }
 
     /// Starts one that takes TLS, also on its socket. Its certificate is for `127.0.0.1` and
@@ -77,6 +90,9 @@ impl MariaDb {
         command.arg("--no-defaults").args(&folders);
         command.arg(format!("--socket={}", socket(&folder).display()));
         command.arg("--skip-networking").args(options);
+        if let Some(clock) = Clock::find(folder.path()) {
+            clock.preload(&mut command);
+        }
         let process = Process::spawn_as(user, "mariadb", &command, folder.path())?;
         let server = Self { process, command, user, folder };
         server.until_ready().await?;
@@ -99,6 +115,25 @@ impl MariaDb {
         let folder = self.folder.path();
         self.process = Process::spawn_as(self.user, "mariadb", &self.command, folder)?;
         self.until_ready().await
+    }
+
+    /// Kills it, and copies its data into a folder of its own. Start it again then.
+    ///
+    /// # Errors
+    /// If the data can't be copied.
+    pub fn back_up(&mut self) -> anyhow::Result<()> {
+        self.crash()?;
+        copy_folder(&self.data_folder(), &self.backup_folder())
+    }
+
+    /// Kills it, and starts it again with the data of the last backup.
+    ///
+    /// # Errors
+    /// If there is no backup, or it doesn't start.
+    pub async fn restore(&mut self) -> anyhow::Result<()> {
+        self.crash()?;
+        copy_folder(&self.backup_folder(), &self.data_folder())?;
+        self.start_again().await
     }
 
     async fn until_ready(&self) -> anyhow::Result<()> {
@@ -131,6 +166,18 @@ impl MariaDb {
     /// Returns the folder of its data and its binary log.
     pub fn data_folder(&self) -> PathBuf {
         self.folder.path().join("data")
+    }
+
+    fn backup_folder(&self) -> PathBuf {
+        self.folder.path().join("backup")
+    }
+
+    /// Returns its clock.
+    ///
+    /// # Errors
+    /// If it was not started with a clock of its own.
+    pub fn clock(&self) -> anyhow::Result<Clock> {
+        Clock::find(self.folder.path()).context("this MariaDB has the machine's clock")
     }
 
     /// Returns the file of the authority's certificate, if it takes TLS.

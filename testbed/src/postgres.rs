@@ -1,5 +1,7 @@
 //! A private PostgreSQL.
 
+mod replica;
+
 use std::{
     fs,
     os::unix::{
@@ -15,8 +17,10 @@ use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+pub use self::replica::PostgresReplica;
 use crate::{
-    package::installed, ports::free_ports, process::Process, tls, user::User, wait::until,
+    clock::Clock, folder::copy_folder, package::installed, ports::free_ports, process::Process,
+    tls, user::User, wait::until,
 };
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -51,6 +55,19 @@ impl Postgres {
     pub async fn start_with(settings: &[&str]) -> anyhow::Result<Self> {
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         let mut postgres = Self::prepare(settings, PORT)?;
+        postgres.make_cluster()?;
+        postgres.start_again().await?;
+        Ok(postgres)
+    }
+
+    /// Starts one with a [`clock`](Self::clock) of its own.
+    ///
+    /// # Errors
+    /// If this is not Linux, or PostgreSQL isn't installed or doesn't start.
+    pub async fn start_with_own_clock() -> anyhow::Result<Self> {
+        let mut postgres = Self::prepare(Vec::new(), PORT)?;
+        Clock::new(postgres.folder.path())?;
+        postgres.make_cluster()?;
         postgres.start_again().await?;
         Ok(postgres)
     }
@@ -64,6 +81,7 @@ impl Postgres {
     pub async fn start_tls() -> anyhow::Result<Self> {
         let [port] = free_ports()?;
         let mut postgres = Self::prepare(Vec::new(), port)?;
+        postgres.make_cluster()?;
         let folder = postgres.folder.path();
         tls::make_certificates(folder)?;
         // PostgreSQL refuses a key that others own or may read.
@@ -88,9 +106,7 @@ impl Postgres {
         if let Some(User { uid, gid }) = user {
             chown(folder.path(), Some(uid), Some(gid))?;
         }
-        let postgres = Self { process: None, folder, settings, user, port };
-        postgres.make_cluster()?;
-        Ok(postgres)
+        Ok(Self { process: None, folder, settings, user, port })
     }
 
     /// Returns the file of the authority's certificate, if it takes TLS.
@@ -130,6 +146,33 @@ impl Postgres {
         Ok(())
     }
 
+    /// Ends it as in a crash, and copies its data into a folder of its own. Start it again then.
+    ///
+    /// # Errors
+    /// If it doesn't run, or the data can't be copied.
+    pub async fn back_up(&mut self) -> anyhow::Result<()> {
+        self.crash().await?;
+        copy_folder(&self.data(), &self.backup())
+    }
+
+    /// Ends it as in a crash, and starts it again with the data of the last backup.
+    ///
+    /// # Errors
+    /// If it doesn't run, or there is no backup, or it doesn't start.
+    pub async fn restore(&mut self) -> anyhow::Result<()> {
+        self.crash().await?;
+        copy_folder(&self.backup(), &self.data())?;
+        self.start_again().await
+    }
+
+    /// Returns its clock.
+    ///
+    /// # Errors
+    /// If it was not started with a clock of its own.
+    pub fn clock(&self) -> anyhow::Result<Clock> {
+        Clock::find(self.folder.path()).context("this PostgreSQL has the machine's clock")
+    }
+
     /// Starts it again after a crash, on the same data.
     ///
     /// # Errors
@@ -140,6 +183,9 @@ impl Postgres {
         command.args(["-c", "listen_addresses="]).arg("-p").arg(self.port.to_string());
         for setting in &self.settings {
             command.args(["-c", setting]);
+        }
+        if let Some(clock) = Clock::find(self.folder.path()) {
+            clock.preload(&mut command);
         }
         let process = Process::spawn_as(self.user, "postgres", &command, self.folder.path())?;
         self.process = Some(process);
@@ -182,17 +228,26 @@ impl Postgres {
         let mut command = Command::new(program("initdb")?);
         command.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]);
         command.arg("--no-sync").arg("--pgdata").arg(self.data());
+        self.run(command)
+    }
+
+    /// Runs a command to its end, as the user of the server.
+    fn run(&self, mut command: Command) -> anyhow::Result<()> {
         if let Some(User { uid, gid }) = self.user {
             command.uid(uid).gid(gid);
         }
         let output = command.output()?;
         let error = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "initdb failed: {error}");
+        ensure!(output.status.success(), "{command:?} failed: {error}");
         Ok(())
     }
 
     fn data(&self) -> PathBuf {
         self.folder.path().join("data")
+    }
+
+    fn backup(&self) -> PathBuf {
+        self.folder.path().join("backup")
     }
 }
 

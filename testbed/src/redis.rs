@@ -3,7 +3,6 @@
 //!
 //! Start with `redis/server.rs`; `redis/launch.rs` has the command line of a server.
 
-mod clock;
 mod cluster;
 mod launch;
 mod listener;

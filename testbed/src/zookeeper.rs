@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
 use tokio::{
     net::TcpStream,
@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use self::launch::Door;
-use crate::{ports::free_ports, process::Process, tls};
+use crate::{clock::Clock, ports::free_ports, process::Process, tls};
 
 /// How many members it has at most.
 const MOST_MEMBERS: usize = 3;
@@ -72,6 +72,16 @@ impl ZooKeeper {
         Self::start_members(Door::Tcp, 1).await
     }
 
+    /// Starts one of a single member with a [`clock`](Self::clock) of its own.
+    ///
+    /// # Errors
+    /// If this is not Linux, or ZooKeeper isn't installed or doesn't start.
+    pub async fn start_with_own_clock() -> anyhow::Result<Self> {
+        let folder = TempDir::with_prefix("fenced-")?;
+        Clock::new(folder.path())?;
+        Self::start_members_in(folder, Door::Tcp, 1).await
+    }
+
     /// Starts one of three members, and waits until all answer.
     ///
     /// # Errors
@@ -99,7 +109,10 @@ impl ZooKeeper {
     }
 
     async fn start_members(door: Door, count: usize) -> anyhow::Result<Self> {
-        let folder = TempDir::with_prefix("fenced-")?;
+        Self::start_members_in(TempDir::with_prefix("fenced-")?, door, count).await
+    }
+
+    async fn start_members_in(folder: TempDir, door: Door, count: usize) -> anyhow::Result<Self> {
         if door != Door::Tcp {
             tls::make_certificates(folder.path())?;
         }
@@ -159,6 +172,14 @@ impl ZooKeeper {
     pub fn client_certificate(&self) -> (PathBuf, PathBuf) {
         let file = |name: &str| self.folder.path().join(name);
         (file(tls::CERTIFICATE), file(tls::KEY))
+    }
+
+    /// Returns its clock.
+    ///
+    /// # Errors
+    /// If it was not started with a clock of its own.
+    pub fn clock(&self) -> anyhow::Result<Clock> {
+        Clock::find(self.folder.path()).context("this ZooKeeper has the machine's clock")
     }
 
     /// Returns the process of a member.

@@ -1,7 +1,5 @@
 //! Two sessions at once, at every level of isolation.
 
-use std::time::Duration;
-
 use sqlx::PgConnection;
 use testbed::Postgres;
 use tokio::{task::JoinHandle, time::timeout};
@@ -187,7 +185,6 @@ async fn claim_of_the_same_token_waits_for_the_other() {
     let second = session(&server).await;
     attempt(&mut first, "begin; select fence.claim('alice', 34, 'a')").await.unwrap();
     let waiting = Waiting::begin(&server, second, "select fence.claim('alice', 34, 'a')").await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!waiting.0.is_finished());
     attempt(&mut first, "commit").await.unwrap();
     waiting.end().await.1.unwrap();

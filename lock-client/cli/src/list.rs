@@ -5,12 +5,14 @@ use std::collections::HashSet;
 use clap::Args;
 use fence::ResourceName;
 use futures_util::{StreamExt, stream};
-use lock_client::Locks;
+use lock_client::{LockServiceError, Locks, backend::BackendError};
 
 use crate::{
+    exit_code,
     failure::{Failure, with_causes},
     lock_service::LockService,
     status::State,
+    stderr::Messages,
     stdout::print,
 };
 
@@ -20,7 +22,9 @@ const AT_ONCE: usize = 50;
 pub(crate) const HELP: &str = "\
 Each line is the state of one lock, as status prints it: name, token, holder, label, since when, \
 remaining time, queue. The names are read a page at a time: in Redis by SCAN, on all primaries of a \
-Cluster and on all nodes of Redlock. A lock that is acquired or released meanwhile may be missing.
+Cluster and on all nodes of Redlock. A lock that is acquired or released meanwhile may be missing. \
+A lock that can't be read, because somebody else has written it, is reported on stderr, and the exit \
+code is 69.
 
 Example:
   lock-client list orders/ | jq -r '[.name, .label] | @tsv'";
@@ -38,7 +42,8 @@ pub(crate) struct List {
 impl List {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let locks = self.lock_service.locks()?;
-        let (mut seen, mut errors) = (HashSet::new(), Vec::new());
+        let (mut seen, mut errors, mut is_complete) = (HashSet::new(), Vec::new(), true);
+        let messages = Messages::new();
         let servers = self.lock_service.servers()?;
         for server in &servers {
             let mut pages = server.held_names(&self.prefix);
@@ -46,7 +51,7 @@ impl List {
                 match page {
                     Ok(mut names) => {
                         names.retain(|name| seen.insert(name.clone()));
-                        print_held(&locks, names).await?;
+                        is_complete &= print_held(&locks, names, &messages).await?;
                     }
                     Err(error) => {
                         errors.push(error);
@@ -60,21 +65,33 @@ impl List {
             Some(error) if errors.len() + 1 > (servers.len() - 1) / 2 => {
                 Err(Failure::Unavailable(with_causes(&error)))
             }
+            _ if !is_complete => Err(Failure::Reported { code: exit_code::UNAVAILABLE }),
             _ => Ok(()),
         }
     }
 }
 
-/// Asks for the states of a page of locks, and prints those that are still held.
-async fn print_held(locks: &Locks, mut names: Vec<ResourceName>) -> Result<(), Failure> {
+/// Asks for the states of a page of locks, and prints those that are still held. Reports the locks that
+/// can't be read, and returns whether all were.
+async fn print_held(
+    locks: &Locks,
+    mut names: Vec<ResourceName>,
+    messages: &Messages,
+) -> Result<bool, Failure> {
     names.sort_unstable();
     let status = |name| async move { (locks.status(&name).await, name) };
     let mut states = stream::iter(names).map(status).buffered(AT_ONCE);
+    let mut is_complete = true;
     while let Some((status, name)) = states.next().await {
-        let status = status?;
-        if status.held.is_some() {
-            print(&State::new(&name, &status))?;
+        match status {
+            Ok(status) if status.held.is_some() => print(&State::new(&name, &status))?,
+            Ok(_) => {}
+            Err(error @ LockServiceError { source: BackendError::Rejected(_), .. }) => {
+                messages.print(with_causes(&error));
+                is_complete = false;
+            }
+            Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
+    Ok(is_complete)
 }

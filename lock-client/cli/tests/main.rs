@@ -7,6 +7,7 @@ mod command;
 mod doctor;
 mod each_service;
 mod handle;
+mod list;
 #[path = "../../tests/lock_service.rs"]
 #[expect(dead_code, reason = "each package of tests uses a part of it")]
 mod lock_service;

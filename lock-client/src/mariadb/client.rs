@@ -1,27 +1,16 @@
 //! Locks in MariaDB, as a backend.
 
-use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
-use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
-use tokio::sync::Notify;
+use sqlx::mysql::MySqlConnectOptions;
 
-use super::failure::{failed, rejected};
+use super::failure::failed;
 use crate::{
-    backend::{
-        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldNames,
-        Ownership, Status, Wakeups,
-    },
-    background::AbortOnDrop,
-    clock::{Moment, unix_millis},
+    backend::{Attempt, Backend, BackendFuture, HeldNames, Ownership, Status, Wakeups},
+    clock::unix_millis,
     sql::{
-        InvalidDatabaseUrl,
-        answer::{self, Columns, InvalidAnswer},
-        answer_timeout, hex,
-        lanes::Lanes,
-        names,
-        polling::poll,
-        printable,
+        InvalidDatabaseUrl, answer::Columns, answer_timeout, client::Client, hex, names, polling,
     },
     terms::Order,
     ttl::Ttl,
@@ -32,18 +21,12 @@ const EXAMPLE: &str = "mariadb://USER:PASSWORD@HOST/DATABASE";
 /// Locks in MariaDB.
 #[derive(Clone)]
 pub struct MariaDb {
-    lanes: Lanes<sqlx::MySql>,
-    address: String,
-    label: String,
+    client: Client<sqlx::MySql>,
 }
 
 impl fmt::Debug for MariaDb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MariaDb")
-            .field("address", &self.address)
-            .field("answer_timeout", &self.lanes.answer_timeout())
-            .field("label", &self.label)
-            .finish_non_exhaustive()
+        self.client.debug("MariaDb", f)
     }
 }
 
@@ -68,44 +51,30 @@ impl MariaDb {
             Some(socket) => format!("mariadb://{}/{database}", socket.display()),
             None => format!("mariadb://{}:{}/{database}", options.get_host(), options.get_port()),
         };
-        let lanes = Lanes::new(options, DEFAULT_ANSWER_TIMEOUT);
-        Ok(Self { lanes, address, label: String::new() })
+        Ok(Self { client: Client::new(options, address, failed) })
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
     /// at most. It suits a database that is far away. A lease whose ttl is not several times longer is
     /// lost with one lost reply.
     pub fn answer_within(self, timeout: Duration) -> Self {
-        let options = self.lanes.options().clone();
-        Self { lanes: Lanes::new(options, answer_timeout(timeout)), ..self }
+        let options = self.client.lanes().options().clone();
+        Self { client: self.client.reconnected(options, answer_timeout(timeout)) }
     }
 
     /// Sets a label, such as a host's name, that [`Locks::status`](crate::Locks::status) shows beside
     /// the locks that this client holds. It proves nothing. Control characters become spaces, and a
     /// label is cut after 200 characters.
     pub fn label(self, label: &str) -> Self {
-        Self { label: printable(label), ..self }
-    }
-
-    /// Calls a procedure that neither tries nor releases.
-    async fn call(&self, call: &str) -> Result<MySqlRow, BackendError> {
-        self.answered(self.lanes.fetch(self.transaction(call)).await)
+        Self { client: self.client.labelled(label) }
     }
 
     /// The call of a procedure, in one message.
     fn transaction(&self, call: &str) -> String {
         // In seconds. It ends each wait: for a row, for somebody's ALTER TABLE, and for the commit.
         // Without it, the call could be carried out hours after its caller has given up.
-        let limit = self.lanes.answer_timeout().as_secs_f64();
+        let limit = self.client.answer_timeout().as_secs_f64();
         format!("set max_statement_time = {limit}; call fenced_lock_{call}")
-    }
-
-    fn answered(&self, answer: Result<MySqlRow, sqlx::Error>) -> Result<MySqlRow, BackendError> {
-        answer.map_err(|error| failed(&self.address, &error))
-    }
-
-    fn read<T>(&self, answer: Result<T, InvalidAnswer>) -> Result<T, BackendError> {
-        answer.map_err(|invalid| rejected(&self.address, &invalid.to_string()))
     }
 }
 
@@ -119,15 +88,12 @@ impl Backend for MariaDb {
     ) -> BackendFuture<'a, Attempt> {
         Box::pin(async move {
             let (ttl_ms, fair) = (ttl.as_millis(), order == Order::Fair);
-            let (since_ms, label) = (unix_millis(), text(&self.label));
+            let (since_ms, label) = (unix_millis(), text(self.client.label()));
             let call = format!(
                 "acquire({}, {ttl_ms}, {fair}, {since_ms}, convert({label} using utf8mb4))",
                 owner(name, holder)
             );
-            let asked = Moment::now();
-            let tried = self.lanes.fetch_try(holder, self.transaction(&call)).await;
-            let row = self.answered(tried)?;
-            self.read(answer::attempt(&row, holder, asked))
+            self.client.attempt(holder, self.transaction(&call)).await
         })
     }
 
@@ -139,7 +105,7 @@ impl Backend for MariaDb {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let call = format!("renew({}, {grant}, {})", owner(name, holder), ttl.as_millis());
-            self.read(answer::token(&self.call(&call).await?, "token"))
+            self.client.token(self.transaction(&call)).await
         })
     }
 
@@ -151,7 +117,7 @@ impl Backend for MariaDb {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let call = format!("reissue({}, {grant}, {above})", owner(name, holder));
-            self.read(answer::token(&self.call(&call).await?, "token"))
+            self.client.token(self.transaction(&call)).await
         })
     }
 
@@ -163,8 +129,8 @@ impl Backend for MariaDb {
     ) -> BackendFuture<'a, bool> {
         Box::pin(async move {
             let release = self.transaction(&format!("release({})", owner(name, holder)));
-            let row = self.answered(self.lanes.fetch_release(holder, release).await)?;
-            Ok(self.read(row.number("released").map_err(Into::into))? == Some(1))
+            let row = self.client.release(holder, release).await?;
+            Ok(self.client.read(row.number("released").map_err(Into::into))? == Some(1))
         })
     }
 
@@ -174,38 +140,30 @@ impl Backend for MariaDb {
         _: &'a Holder,
         _: Order,
     ) -> BackendFuture<'a, Wakeups> {
-        Box::pin(async move {
-            let freed = Arc::new(Notify::new());
-            let polling: AbortOnDrop = tokio::spawn(poll(freed.clone())).into();
-            Ok(Wakeups::new(freed, polling))
-        })
+        Box::pin(async { Ok(polling::subscribe()) })
     }
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         Box::pin(async move {
             let call = format!("status({})", text(name.as_str()));
-            let row = self.call(&call).await?;
-            self.read(answer::status(&row))
+            self.client.status(self.transaction(&call)).await
         })
     }
 
     fn held_names(&self, prefix: &str) -> HeldNames {
-        let (client, prefix) = (self.clone(), text(prefix));
+        let (own, prefix) = (self.clone(), text(prefix));
         names::pages(move |after| {
-            let (client, call) = (client.clone(), format!("held_names({prefix}, x'{after}')"));
-            async move {
-                let row = client.call(&call).await?;
-                client.read(row.text("names").map_err(Into::into))
-            }
+            let (own, call) = (own.clone(), format!("held_names({prefix}, x'{after}')"));
+            async move { own.client.names(own.transaction(&call)).await }
         })
     }
 
     fn answer_timeout(&self) -> Duration {
-        self.lanes.answer_timeout()
+        self.client.answer_timeout()
     }
 
     fn address(&self) -> String {
-        self.address.clone()
+        self.client.address().to_owned()
     }
 }
 

@@ -3,28 +3,13 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
-use sqlx::{
-    Row,
-    postgres::{PgConnectOptions, PgRow},
-};
+use sqlx::{Row, postgres::PgConnectOptions};
 
-use super::{
-    failure::{failed, rejected},
-    notifications::Notifications,
-};
+use super::{failure::failed, notifications::Notifications};
 use crate::{
-    backend::{
-        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldNames,
-        Ownership, Status, Wakeups,
-    },
-    clock::{Moment, unix_millis},
-    sql::{
-        InvalidDatabaseUrl,
-        answer::{self, Columns, InvalidAnswer},
-        answer_timeout, hex,
-        lanes::Lanes,
-        names, printable,
-    },
+    backend::{Attempt, Backend, BackendFuture, HeldNames, Ownership, Status, Wakeups},
+    clock::unix_millis,
+    sql::{InvalidDatabaseUrl, answer_timeout, client::Client, hex, names},
     terms::Order,
     ttl::Ttl,
 };
@@ -34,19 +19,13 @@ const EXAMPLE: &str = "postgres://USER:PASSWORD@HOST/DATABASE";
 /// Locks in PostgreSQL.
 #[derive(Clone)]
 pub struct Postgres {
-    lanes: Lanes<sqlx::Postgres>,
+    client: Client<sqlx::Postgres>,
     notifications: Notifications,
-    address: String,
-    label: String,
 }
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres")
-            .field("address", &self.address)
-            .field("answer_timeout", &self.lanes.answer_timeout())
-            .field("label", &self.label)
-            .finish_non_exhaustive()
+        self.client.debug("Postgres", f)
     }
 }
 
@@ -75,47 +54,36 @@ impl Postgres {
         };
         let database = options.get_database().unwrap_or(options.get_username());
         let address = format!("postgres://{host}:{}/{database}", options.get_port());
-        let lanes = Lanes::new(options, DEFAULT_ANSWER_TIMEOUT);
-        let notifications = Notifications::new(lanes.clone());
-        Ok(Self { lanes, notifications, address, label: String::new() })
+        Ok(Self::new(Client::new(options, address, failed)))
+    }
+
+    fn new(client: Client<sqlx::Postgres>) -> Self {
+        Self { notifications: Notifications::new(client.lanes().clone()), client }
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
     /// at most. It suits a database that is far away. A lease whose ttl is not several times longer is
     /// lost with one lost reply.
     pub fn answer_within(self, timeout: Duration) -> Self {
-        let lanes = Lanes::new(self.lanes.options().clone(), answer_timeout(timeout));
-        Self { notifications: Notifications::new(lanes.clone()), lanes, ..self }
+        let options = self.client.lanes().options().clone();
+        Self::new(self.client.reconnected(options, answer_timeout(timeout)))
     }
 
     /// Sets a label, such as a host's name, that [`Locks::status`](crate::Locks::status) shows beside
     /// the locks that this client holds. It proves nothing. Control characters become spaces, and a
     /// label is cut after 200 characters.
     pub fn label(self, label: &str) -> Self {
-        Self { label: printable(label), ..self }
-    }
-
-    /// Calls a function of the schema that neither tries nor releases.
-    async fn call(&self, call: &str) -> Result<PgRow, BackendError> {
-        self.answered(self.lanes.fetch(self.transaction(call)).await)
+        Self { client: self.client.labelled(label), ..self }
     }
 
     /// The call of a function, in one message that is a transaction.
     fn transaction(&self, call: &str) -> String {
-        let timeout_ms = self.lanes.answer_timeout().as_millis();
+        let timeout_ms = self.client.answer_timeout().as_millis();
         format!(
             "set transaction isolation level read committed;
             set local statement_timeout = {timeout_ms};
             select * from fenced_lock.{call}"
         )
-    }
-
-    fn answered(&self, answer: Result<PgRow, sqlx::Error>) -> Result<PgRow, BackendError> {
-        answer.map_err(|error| failed(&self.address, &error))
-    }
-
-    fn read<T>(&self, answer: Result<T, InvalidAnswer>) -> Result<T, BackendError> {
-        answer.map_err(|invalid| rejected(&self.address, &invalid.to_string()))
     }
 }
 
@@ -129,12 +97,10 @@ impl Backend for Postgres {
     ) -> BackendFuture<'a, Attempt> {
         Box::pin(async move {
             let (name, own, ttl_ms) = (text(name.as_str()), text(holder.as_str()), ttl.as_millis());
-            let (fair, since_ms, label) = (order == Order::Fair, unix_millis(), text(&self.label));
+            let (fair, since_ms) = (order == Order::Fair, unix_millis());
+            let label = text(self.client.label());
             let call = format!("acquire({name}, {own}, {ttl_ms}, {fair}, {since_ms}, {label})");
-            let asked = Moment::now();
-            let tried = self.lanes.fetch_try(holder, self.transaction(&call)).await;
-            let row = self.answered(tried)?;
-            self.read(answer::attempt(&row, holder, asked))
+            self.client.attempt(holder, self.transaction(&call)).await
         })
     }
 
@@ -147,7 +113,7 @@ impl Backend for Postgres {
         Box::pin(async move {
             let (name, holder) = (text(name.as_str()), text(ownership.holder.as_str()));
             let call = format!("renew({name}, {holder}, {}, {})", ownership.grant, ttl.as_millis());
-            self.read(answer::token(&self.call(&call).await?, "token"))
+            self.client.token(self.transaction(&call)).await
         })
     }
 
@@ -160,7 +126,7 @@ impl Backend for Postgres {
         Box::pin(async move {
             let (name, holder) = (text(name.as_str()), text(ownership.holder.as_str()));
             let call = format!("reissue({name}, {holder}, {}, {above})", ownership.grant);
-            self.read(answer::token(&self.call(&call).await?, "token"))
+            self.client.token(self.transaction(&call)).await
         })
     }
 
@@ -172,9 +138,8 @@ impl Backend for Postgres {
     ) -> BackendFuture<'a, bool> {
         Box::pin(async move {
             let call = format!("release({}, {})", text(name.as_str()), text(holder.as_str()));
-            let released = self.lanes.fetch_release(holder, self.transaction(&call)).await;
-            let row = self.answered(released)?;
-            self.read(row.try_get("release").map_err(Into::into))
+            let row = self.client.release(holder, self.transaction(&call)).await?;
+            self.client.read(row.try_get("release").map_err(Into::into))
         })
     }
 
@@ -198,28 +163,25 @@ impl Backend for Postgres {
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         Box::pin(async move {
             let call = format!("status({})", text(name.as_str()));
-            self.read(answer::status(&self.call(&call).await?))
+            self.client.status(self.transaction(&call)).await
         })
     }
 
     fn held_names(&self, prefix: &str) -> HeldNames {
-        let (client, prefix) = (self.clone(), text(prefix));
+        let (own, prefix) = (self.clone(), text(prefix));
         names::pages(move |after| {
-            let after = text_of_hex(&after);
-            let (client, call) = (client.clone(), format!("held_names({prefix}, {after})"));
-            async move {
-                let row = client.call(&call).await?;
-                client.read(row.text("names").map_err(Into::into))
-            }
+            let (own, after) = (own.clone(), text_of_hex(&after));
+            let call = format!("held_names({prefix}, {after})");
+            async move { own.client.names(own.transaction(&call)).await }
         })
     }
 
     fn answer_timeout(&self) -> Duration {
-        self.lanes.answer_timeout()
+        self.client.answer_timeout()
     }
 
     fn address(&self) -> String {
-        self.address.clone()
+        self.client.address().to_owned()
     }
 }
 

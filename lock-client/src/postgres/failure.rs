@@ -31,7 +31,6 @@ pub(super) fn failed(address: &str, error: &sqlx::Error) -> BackendError {
     }
 }
 
-/// Reports that the server refused, or that its answer is not usable.
-pub(super) fn rejected(address: &str, reason: &str) -> BackendError {
+fn rejected(address: &str, reason: &str) -> BackendError {
     BackendError::Rejected(format!("{address}: {reason}").into())
 }

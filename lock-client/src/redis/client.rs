@@ -111,12 +111,11 @@ impl Redis {
     ///
     /// # Safety of tokens
     /// A counter that is gone starts again at the client's Unix time in milliseconds. This is above
-    /// every token that it ever issued, as long as
-    /// - clients' clocks differ, or go back, by less than the retention, and Redis' own clock jumps
-    ///   ahead by less,
-    /// - the name was granted no more than 1 000 times a second on average since its first grant,
-    ///   and
-    /// - nobody raised the counter above the clock: by setting it, or by a reissue for a storage
+    /// every token that it ever issued, on these conditions:
+    /// - Clients' clocks differ, or go back, by less than the retention.
+    /// - Redis' own clock jumps ahead by less than that.
+    /// - The name was granted no more than 1 000 times a second on average since its first grant.
+    /// - Nobody raised the counter above the clock: by setting it, or by a reissue for a storage
     ///   that had seen such a token.
     ///
     /// Otherwise the storage refuses the lower token. A holder that has not claimed yet continues

@@ -76,8 +76,8 @@ impl Operator {
     /// # Errors
     /// - [`OperatorError::Invalid`] if the URL names none of the cluster's nodes, or if two URLs
     ///   lead to one server.
-    /// - [`OperatorError::Unavailable`] if the node does not answer or belongs to another cluster,
-    ///   if fewer than a majority of other nodes may vote, or if a change of the members is half done
+    /// - [`OperatorError::Unavailable`] if the node does not answer or belongs to another cluster, or
+    ///   if fewer than a majority of other nodes may vote. Also if a change of the members is half done
     ///   and can't be finished.
     ///
     /// # Cancellation safety

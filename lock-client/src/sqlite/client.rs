@@ -1,31 +1,18 @@
 //! Locks in SQLite, as a backend.
 
-use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous};
-use tokio::sync::Notify;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
-use super::{
-    failure::{failed, rejected},
-    statements,
-};
+use super::{failure::failed, statements};
 use crate::{
     backend::{
-        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldNames,
-        Ownership, Status, Wakeups,
+        Attempt, Backend, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldNames, Ownership, Status,
+        Wakeups,
     },
-    background::AbortOnDrop,
-    clock::{Moment, unix_millis},
-    sql::{
-        InvalidDatabaseUrl,
-        answer::{self, Columns, InvalidAnswer},
-        answer_timeout,
-        lanes::Lanes,
-        names,
-        polling::poll,
-        printable,
-    },
+    clock::unix_millis,
+    sql::{InvalidDatabaseUrl, answer::Columns, answer_timeout, client::Client, names, polling},
     terms::Order,
     ttl::Ttl,
 };
@@ -35,18 +22,12 @@ const EXAMPLE: &str = "sqlite:FILE";
 /// Locks in SQLite.
 #[derive(Clone)]
 pub struct Sqlite {
-    lanes: Lanes<sqlx::Sqlite>,
-    address: String,
-    label: String,
+    client: Client<sqlx::Sqlite>,
 }
 
 impl fmt::Debug for Sqlite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sqlite")
-            .field("address", &self.address)
-            .field("answer_timeout", &self.lanes.answer_timeout())
-            .field("label", &self.label)
-            .finish_non_exhaustive()
+        self.client.debug("Sqlite", f)
     }
 }
 
@@ -71,39 +52,29 @@ impl Sqlite {
         let options =
             options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
         let address = format!("sqlite:{}", options.get_filename().display());
-        Ok(Self { lanes: lanes(options, DEFAULT_ANSWER_TIMEOUT), address, label: String::new() })
+        let options = patient(options, DEFAULT_ANSWER_TIMEOUT);
+        Ok(Self { client: Client::new(options, address, failed) })
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
     /// at most. It suits a file that others lock for long.
     pub fn answer_within(self, timeout: Duration) -> Self {
-        let options = self.lanes.options().clone();
-        Self { lanes: lanes(options, answer_timeout(timeout)), ..self }
+        let timeout = answer_timeout(timeout);
+        let options = patient(self.client.lanes().options().clone(), timeout);
+        Self { client: self.client.reconnected(options, timeout) }
     }
 
     /// Sets a label, such as a process id, that [`Locks::status`](crate::Locks::status) shows beside
     /// the locks that this client holds. It proves nothing. Control characters become spaces, and a
     /// label is cut after 200 characters.
     pub fn label(self, label: &str) -> Self {
-        Self { label: printable(label), ..self }
-    }
-
-    async fn fetch(&self, sql: String) -> Result<SqliteRow, BackendError> {
-        self.answered(self.lanes.fetch(sql).await)
-    }
-
-    fn answered(&self, answer: Result<SqliteRow, sqlx::Error>) -> Result<SqliteRow, BackendError> {
-        answer.map_err(|error| failed(&self.address, &error))
-    }
-
-    fn read<T>(&self, answer: Result<T, InvalidAnswer>) -> Result<T, BackendError> {
-        answer.map_err(|invalid| rejected(&self.address, &invalid.to_string()))
+        Self { client: self.client.labelled(label) }
     }
 }
 
 /// A file that stays locked for four fifths of the answer time-out is an error that says so.
-fn lanes(options: SqliteConnectOptions, answer_timeout: Duration) -> Lanes<sqlx::Sqlite> {
-    Lanes::new(options.busy_timeout(answer_timeout * 4 / 5), answer_timeout)
+fn patient(options: SqliteConnectOptions, answer_timeout: Duration) -> SqliteConnectOptions {
+    options.busy_timeout(answer_timeout * 4 / 5)
 }
 
 impl Backend for Sqlite {
@@ -115,10 +86,9 @@ impl Backend for Sqlite {
         order: Order,
     ) -> BackendFuture<'a, Attempt> {
         Box::pin(async move {
-            let sql = statements::acquire(name, holder, ttl, order, unix_millis(), &self.label);
-            let asked = Moment::now();
-            let row = self.answered(self.lanes.fetch_try(holder, sql).await)?;
-            self.read(answer::attempt(&row, holder, asked))
+            let (since_ms, label) = (unix_millis(), self.client.label());
+            let sql = statements::acquire(name, holder, ttl, order, since_ms, label);
+            self.client.attempt(holder, sql).await
         })
     }
 
@@ -128,10 +98,9 @@ impl Backend for Sqlite {
         Ownership { holder, grant }: &'a Ownership,
         ttl: Ttl,
     ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(async move {
-            let sql = statements::renew(name, holder, *grant, ttl);
-            self.read(answer::token(&self.fetch(sql).await?, "token"))
-        })
+        Box::pin(
+            async move { self.client.token(statements::renew(name, holder, *grant, ttl)).await },
+        )
     }
 
     fn reissue<'a>(
@@ -141,8 +110,7 @@ impl Backend for Sqlite {
         above: Token,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
-            let sql = statements::reissue(name, holder, *grant, above);
-            self.read(answer::token(&self.fetch(sql).await?, "token"))
+            self.client.token(statements::reissue(name, holder, *grant, above)).await
         })
     }
 
@@ -154,8 +122,8 @@ impl Backend for Sqlite {
     ) -> BackendFuture<'a, bool> {
         Box::pin(async move {
             let release = statements::release(name, holder);
-            let row = self.answered(self.lanes.fetch_release(holder, release).await)?;
-            Ok(self.read(row.number("released").map_err(Into::into))? == Some(1))
+            let row = self.client.release(holder, release).await?;
+            Ok(self.client.read(row.number("released").map_err(Into::into))? == Some(1))
         })
     }
 
@@ -165,36 +133,26 @@ impl Backend for Sqlite {
         _: &'a Holder,
         _: Order,
     ) -> BackendFuture<'a, Wakeups> {
-        Box::pin(async move {
-            let freed = Arc::new(Notify::new());
-            let polling: AbortOnDrop = tokio::spawn(poll(freed.clone())).into();
-            Ok(Wakeups::new(freed, polling))
-        })
+        Box::pin(async { Ok(polling::subscribe()) })
     }
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
-        Box::pin(async move {
-            let row = self.fetch(statements::status(name)).await?;
-            self.read(answer::status(&row))
-        })
+        Box::pin(async move { self.client.status(statements::status(name)).await })
     }
 
     fn held_names(&self, prefix: &str) -> HeldNames {
-        let (client, prefix) = (self.clone(), prefix.to_owned());
+        let (client, prefix) = (self.client.clone(), prefix.to_owned());
         names::pages(move |after| {
             let (client, sql) = (client.clone(), statements::held_names(&prefix, &after));
-            async move {
-                let row = client.fetch(sql).await?;
-                client.read(row.text("names").map_err(Into::into))
-            }
+            async move { client.names(sql).await }
         })
     }
 
     fn answer_timeout(&self) -> Duration {
-        self.lanes.answer_timeout()
+        self.client.answer_timeout()
     }
 
     fn address(&self) -> String {
-        self.address.clone()
+        self.client.address().to_owned()
     }
 }

@@ -60,7 +60,8 @@ async fn held_of(
     let connection = zookeeper.ensemble.reading().await?;
     let reads = names.into_iter().map(async |name| {
         let places = children_of(&connection, &zookeeper.nodes(&name).queue()).await?;
-        let is_held = places.iter().any(|place| matches!(Nodes::parse(place), Ok(Some(_))));
+        // A place that can't be read may be the owner's.
+        let is_held = places.iter().any(|place| !matches!(Nodes::parse(place), Ok(None)));
         Ok::<_, Failure>(is_held.then_some(name))
     });
     Ok(try_join_all(reads).await?.into_iter().flatten().collect())

@@ -191,6 +191,55 @@ async fn session_does_not_change_what_a_claim_checks() {
     }
 }
 
+/// MariaDB does not show the level of one transaction. A claim at REPEATABLE READ, with a snapshot from
+/// before it, is right all the same. But it keeps the lock from being renewed.
+#[tokio::test]
+async fn snapshot_of_one_transaction_lets_no_wrong_claim_pass() {
+    let (server, client) = locked().await;
+    add_fence(&server).await;
+    let begin = async |with_level: &'static str| {
+        let mut session = connect(&server).await;
+        session.execute(READ_COMMITTED).await.unwrap();
+        session.execute(with_level).await.unwrap();
+        let begin = sqlx::raw_sql("start transaction with consistent snapshot");
+        session.execute(begin).await.unwrap();
+        session
+    };
+    let snapshot = "set transaction isolation level repeatable read";
+    let owner = async || granted(&client, "r", &Holder::random(), 600_000).await.unwrap().1;
+    let lose = async |owner: &Ownership| {
+        client.release(&name("r"), &owner.holder, None).await.unwrap();
+    };
+    // 1. The lock was lost after the snapshot.
+    let first = owner().await;
+    let mut session = begin(snapshot).await;
+    lose(&first).await;
+    let claimed = claim(&mut session, "fenced_lock_claim", &first).await;
+    assert_eq!(claimed.unwrap_err(), "ZL001");
+    drop(session);
+    // 2. Another owner has claimed and written after the snapshot, which does not show that.
+    let mut session = begin(snapshot).await;
+    let second = owner().await;
+    let mut latest = begin(READ_COMMITTED).await;
+    claim(&mut latest, "fenced_lock_claim", &second).await.unwrap();
+    latest.execute(sqlx::raw_sql("commit")).await.unwrap();
+    lose(&second).await;
+    let third = owner().await;
+    let claimed = claim(&mut session, "fenced_lock_claim", &third).await;
+    assert_eq!(claimed.unwrap_err(), "40001");
+    drop(session);
+    // 3. The present owner claims. Its lock can't be renewed until the transaction ends.
+    for (level, is_renewed) in [(READ_COMMITTED, true), (snapshot, false)] {
+        let mut session = begin(level).await;
+        claim(&mut session, "fenced_lock_claim", &third).await.unwrap();
+        let renewed = client.renew(&name("r"), &third, ttl(600_000)).await;
+        assert_eq!(renewed.is_ok(), is_renewed, "{level}: {renewed:?}");
+        session.execute(sqlx::raw_sql("rollback")).await.unwrap();
+        let renewed = client.renew(&name("r"), &third, ttl(600_000)).await;
+        assert_eq!(renewed.unwrap(), Some(third.grant), "{level}");
+    }
+}
+
 /// A session that may make temporary tables in this database fakes the lock. Without the right, it
 /// can't.
 #[tokio::test]

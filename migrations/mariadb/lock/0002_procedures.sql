@@ -42,6 +42,12 @@ begin
     declare refusal varchar(128) default case
         when (length(in_name) between 1 and 512) is not true
             then 'name must have 1 to 512 bytes'
+        when (cast(convert(in_name using utf8mb4) as binary) = in_name) is not true
+            then 'name must be UTF-8'
+        when hex(in_name) regexp '^(..)*([01].|7F|C2[89].)'
+            then 'name must have no control characters'
+        when in_name regexp '(^|/)[.]{0,2}(/|$)'
+            then 'name must have no segment, between slashes, that is empty, . or ..'
         when (length(in_holder) between 1 and 128 and in_holder not regexp '[^!-~]') is not true
             then 'holder must have 1 to 128 characters of visible ASCII'
         when (in_ttl_ms between 1 and 604800000) is not true

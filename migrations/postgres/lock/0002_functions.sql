@@ -88,6 +88,11 @@ declare
     refusal constant text = case
         when (octet_length(acquire.name) between 1 and 512) is not true
             then 'name must have 1 to 512 bytes'
+        -- In bytes of UTF-8, because the database may have another encoding.
+        when encode(convert_to(acquire.name, 'UTF8'), 'hex') ~ '^(..)*([01].|7f|c2[89].)'
+            then 'name must have no control characters'
+        when acquire.name ~ '(^|/)\.{0,2}(/|$)'
+            then 'name must have no segment, between slashes, that is empty, . or ..'
         when (acquire.holder collate "C" ~ '^[!-~]{1,128}$') is not true
             then 'holder must have 1 to 128 characters of visible ASCII'
         when (acquire.ttl_ms between 1 and 604800000) is not true

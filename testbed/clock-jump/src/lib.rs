@@ -6,7 +6,7 @@
 //! milliseconds, in the machine's byte order. The clock jumps when these 8 bytes are written at
 //! once. Without the file, the clock is not shifted.
 //!
-//! This is made for redis-server, whose allocator reads the clock before it is ready. So the
+//! The allocator of redis-server reads the clock before it is ready. So the
 //! functions here, which replace those of the C library, don't allocate, don't look up symbols, and
 //! can't panic. Linux only.
 

@@ -2,8 +2,8 @@
 
 use std::{path::Path, process::Command};
 
-use super::{clock::Clock, listener::Listener};
-use crate::{package::installed, process::Process};
+use super::listener::Listener;
+use crate::{clock::Clock, package::installed, process::Process};
 
 /// The file that makes a Redis a Sentinel, in its folder. The Sentinel rewrites it.
 pub(super) const SENTINEL_SETTINGS: &str = "sentinel.conf";
@@ -35,7 +35,7 @@ pub(super) fn launch(
     command.arg("--logfile").arg(folder.join(LOG));
     command.arg("--dir").arg(folder).args(arguments);
     if let Some(clock) = Clock::find(folder) {
-        clock.preload(&mut command)?;
+        clock.preload(&mut command);
     }
     Process::spawn("redis", &command, folder)
 }

@@ -11,11 +11,10 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    clock::Clock,
     launch::{LOG, SOCKET, launch},
     listener::{Door, Listener},
 };
-use crate::{process::Process, tls};
+use crate::{clock::Clock, process::Process, tls};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long an answer may take on a busy machine.

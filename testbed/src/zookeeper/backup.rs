@@ -1,11 +1,9 @@
 //! Copies of the data, and servers that are restored from one.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 
 use super::{ZooKeeper, launch};
+use crate::folder::copy_folder;
 
 impl ZooKeeper {
     /// Kills all members, and copies their data into a folder of its own. They start again when they
@@ -16,7 +14,7 @@ impl ZooKeeper {
     pub fn back_up(&mut self) -> anyhow::Result<()> {
         self.kill_all()?;
         for number in 0..self.members.len() {
-            copy(&self.data_folder(number), &self.backup_folder(number))?;
+            copy_folder(&self.data_folder(number), &self.backup_folder(number))?;
         }
         Ok(())
     }
@@ -29,7 +27,7 @@ impl ZooKeeper {
         self.kill_all()?;
         self.delete_data()?;
         for number in 0..self.members.len() {
-            copy(&self.backup_folder(number), &self.data_folder(number))?;
+            copy_folder(&self.backup_folder(number), &self.data_folder(number))?;
         }
         self.launch_all().await
     }
@@ -37,22 +35,4 @@ impl ZooKeeper {
     fn backup_folder(&self, number: usize) -> PathBuf {
         self.folder.path().join(format!("{}.backup", launch::name(number)))
     }
-}
-
-/// Copies a folder and what is in it, in place of an older copy.
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    if to.exists() {
-        fs::remove_dir_all(to)?;
-    }
-    fs::create_dir(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let copied = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &copied)?;
-        } else {
-            fs::copy(entry.path(), copied)?;
-        }
-    }
-    Ok(())
 }

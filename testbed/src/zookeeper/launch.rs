@@ -5,7 +5,7 @@ use std::{fmt::Write, fs, path::PathBuf, process::Command};
 use anyhow::Context;
 
 use super::{Ports, ZooKeeper};
-use crate::{package::installed, process::Process, tls};
+use crate::{clock::Clock, package::installed, process::Process, tls};
 
 /// Members give up a silent leader after a second. A tick is 100 ms.
 const SETTINGS: &str = "\
@@ -73,6 +73,9 @@ impl ZooKeeper {
         fs::write(&file, settings)?;
         let mut command = java()?;
         command.arg(SERVER).arg(file);
+        if let Some(clock) = Clock::find(self.folder.path()) {
+            clock.preload(&mut command);
+        }
         Process::spawn(&name, &command, self.folder.path())
     }
 }

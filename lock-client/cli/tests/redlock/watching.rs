@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 use testbed::{
+    Proxy,
     process::Process,
     wait::{until, until_async},
 };
@@ -209,12 +210,13 @@ async fn several_services_may_run_at_once() {
 async fn signal_ends_the_service_at_once_while_a_node_hangs() {
     for (signal, code) in [(Signal::TERM, 0), (Signal::INT, 130)] {
         let mut nodes = Nodes::cluster_granting("60s", &[]).await;
-        let watch = Watch::start(&nodes);
+        let (proxy, mut urls) = (Proxy::start(nodes.0[1].socket()).await.unwrap(), nodes.urls());
+        urls[1] = proxy.url("redis");
+        let watch = Watch::start_at(&urls);
         nodes.0[0].restart().await.unwrap();
         watch.reported("earlier locks have expired", 1).await;
-        nodes.0[1].process().pause().await.unwrap();
-        // By then, it waits for the answer of this node.
-        sleep(Duration::from_millis(1_200)).await;
+        // It waits for the answer of this node.
+        let _request = proxy.hold("fenced:node").caught().await.unwrap();
         assert_eq!(watch.end(signal).await, Some(code));
         assert_eq!(nodes.only_fields(0).await, ["mark"]);
     }

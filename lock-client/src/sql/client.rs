@@ -1,0 +1,136 @@
+//! What the clients of the databases share. Each makes its own statements.
+
+use std::{fmt, time::Duration};
+
+use fence::{Holder, Token};
+use sqlx::{Database, Executor};
+
+use super::{
+    answer::{self, Columns, InvalidAnswer},
+    lane::Options,
+    lanes::Lanes,
+};
+use crate::{
+    backend::{Attempt, BackendError, DEFAULT_ANSWER_TIMEOUT, Status},
+    clock::Moment,
+};
+
+/// A client of a database with locks.
+pub(crate) struct Client<D: Database> {
+    lanes: Lanes<D>,
+    address: String,
+    label: String,
+    /// Converts an error of the database at this address.
+    failed: fn(&str, &sqlx::Error) -> BackendError,
+}
+
+impl<D: Database> Clone for Client<D> {
+    fn clone(&self) -> Self {
+        Self {
+            lanes: self.lanes.clone(),
+            address: self.address.clone(),
+            label: self.label.clone(),
+            failed: self.failed,
+        }
+    }
+}
+
+impl<D: Database> Client<D>
+where
+    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+    D::Row: Columns,
+{
+    pub(crate) fn new(
+        options: Options<D>,
+        address: String,
+        failed: fn(&str, &sqlx::Error) -> BackendError,
+    ) -> Self {
+        let lanes = Lanes::new(options, DEFAULT_ANSWER_TIMEOUT);
+        Self { lanes, address, label: String::new(), failed }
+    }
+
+    /// Replaces the connections by new ones, with these options.
+    pub(crate) fn reconnected(self, options: Options<D>, answer_timeout: Duration) -> Self {
+        Self { lanes: Lanes::new(options, answer_timeout), ..self }
+    }
+
+    /// Sets a label without control characters, of 200 characters at most.
+    pub(crate) fn labelled(self, label: &str) -> Self {
+        let printable = |character: char| if character.is_control() { ' ' } else { character };
+        Self { label: label.chars().take(200).map(printable).collect(), ..self }
+    }
+
+    pub(crate) fn lanes(&self) -> &Lanes<D> {
+        &self.lanes
+    }
+
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.lanes.answer_timeout()
+    }
+
+    /// Sends the try of a holder.
+    pub(crate) async fn attempt(
+        &self,
+        holder: &Holder,
+        sql: String,
+    ) -> Result<Attempt, BackendError> {
+        let asked = Moment::now();
+        let row = self.answered(self.lanes.fetch_try(holder, sql).await)?;
+        self.read(answer::attempt(&row, holder, asked))
+    }
+
+    /// Sends a renewal or a reissue, and returns the token; `None` if the lock has another owner.
+    pub(crate) async fn token(&self, sql: String) -> Result<Option<Token>, BackendError> {
+        let row = self.answered(self.lanes.fetch(sql).await)?;
+        self.read(answer::token(&row, "token"))
+    }
+
+    /// Sends the release of a holder, and returns the answer.
+    pub(crate) async fn release(
+        &self,
+        holder: &Holder,
+        sql: String,
+    ) -> Result<D::Row, BackendError> {
+        self.answered(self.lanes.fetch_release(holder, sql).await)
+    }
+
+    /// Asks for the state of a lock.
+    pub(crate) async fn status(&self, sql: String) -> Result<Status, BackendError> {
+        let row = self.answered(self.lanes.fetch(sql).await)?;
+        self.read(answer::status(&row))
+    }
+
+    /// Asks for a page of names, each on a line of its own; `None` if there is none.
+    pub(crate) async fn names(&self, sql: String) -> Result<Option<String>, BackendError> {
+        let row = self.answered(self.lanes.fetch(sql).await)?;
+        self.read(row.text("names").map_err(Into::into))
+    }
+
+    /// Reports an answer that this crate's SQL never makes.
+    pub(crate) fn read<T>(&self, answer: Result<T, InvalidAnswer>) -> Result<T, BackendError> {
+        answer.map_err(|invalid| {
+            BackendError::Rejected(format!("{}: {invalid}", self.address).into())
+        })
+    }
+
+    /// Writes the client under the name of its type.
+    pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
+            .field("address", &self.address)
+            .field("answer_timeout", &self.answer_timeout())
+            .field("label", &self.label)
+            .finish_non_exhaustive()
+    }
+
+    fn answered(&self, answer: Result<D::Row, sqlx::Error>) -> Result<D::Row, BackendError> {
+        answer.map_err(|error| (self.failed)(&self.address, &error))
+    }
+}

@@ -1,0 +1,80 @@
+//! An asynchronous replica that can be cut off from its primary.
+
+use std::{process::Command, time::Duration};
+
+use anyhow::ensure;
+use sqlx::{Connection, PgConnection, query_scalar};
+
+use super::{PORT, Postgres, program};
+use crate::{proxy::Proxy, wait::until_async};
+
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A replica on a Unix socket of its own. It reaches its primary through a [`Proxy`].
+#[derive(Debug)]
+pub struct PostgresReplica {
+    server: Postgres,
+    proxy: Proxy,
+}
+
+impl Postgres {
+    /// Starts an asynchronous replica of this one.
+    ///
+    /// # Errors
+    /// If the primary can't be copied, or the replica doesn't start.
+    pub async fn start_replica(&self) -> anyhow::Result<PostgresReplica> {
+        let socket = self.socket_folder().join(format!(".s.PGSQL.{}", self.port()));
+        let proxy = Proxy::start(socket).await?;
+        let server = Self::prepare(Vec::new(), PORT)?;
+        let mut copy = Command::new(program("pg_basebackup")?);
+        copy.args(["--username=postgres", "--host=127.0.0.1", "--checkpoint=fast", "--no-sync"]);
+        // It writes into the copy where the primary is.
+        copy.arg(format!("--port={}", proxy.address().port())).arg("--write-recovery-conf");
+        copy.arg("--pgdata").arg(server.data());
+        // The proxy runs meanwhile.
+        let copied = tokio::task::spawn_blocking(move || server.run(copy).map(|()| server));
+        let mut server = copied.await??;
+        server.start_again().await?;
+        Ok(PostgresReplica { server, proxy })
+    }
+}
+
+impl PostgresReplica {
+    /// Returns the URL of its database `postgres`. It only reads until it is promoted.
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// Waits until it has all data that its primary has now.
+    ///
+    /// # Errors
+    /// If it hasn't within half a minute.
+    pub async fn catch_up(&self, primary: &Postgres) -> anyhow::Result<()> {
+        let mut primary = PgConnection::connect(&primary.url()).await?;
+        let sent: String =
+            query_scalar("select pg_current_wal_flush_lsn()::text").fetch_one(&mut primary).await?;
+        let has_all = async || {
+            let mut own = PgConnection::connect(&self.url()).await?;
+            let has_all = "select pg_last_wal_replay_lsn() >= $1::pg_lsn";
+            Ok(query_scalar(has_all).bind(&sent).fetch_one(&mut own).await?)
+        };
+        until_async(CATCH_UP_TIMEOUT, has_all).await
+    }
+
+    /// Cuts the replica off from its primary. Clients still reach both.
+    pub fn cut(&self) {
+        self.proxy.cut();
+    }
+
+    /// Makes it a primary, as a failover does.
+    ///
+    /// # Errors
+    /// If it refuses.
+    pub async fn promote(&self) -> anyhow::Result<()> {
+        let mut connection = PgConnection::connect(&self.url()).await?;
+        let is_promoted: bool =
+            query_scalar("select pg_promote()").fetch_one(&mut connection).await?;
+        ensure!(is_promoted, "the replica was not promoted within a minute");
+        Ok(())
+    }
+}

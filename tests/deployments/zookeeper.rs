@@ -1,0 +1,33 @@
+//! ZooKeeper. Sessions are counted by a clock that no date moves.
+
+use std::time::Duration;
+
+use lock_client::{Locks, zookeeper::ZooKeeper};
+
+use super::{Storages, Then};
+
+const YEAR: Duration = Duration::from_secs(366 * 86_400);
+
+/// The year of a node that is created now, by ZooKeeper's clock.
+async fn year(server: &testbed::ZooKeeper, node: &str) -> i32 {
+    server.cli(&["create", node]).await.unwrap();
+    let stat = server.cli(&["stat", node]).await.unwrap();
+    let created = stat.lines().find(|line| line.starts_with("ctime = ")).unwrap();
+    created.split(' ').next_back().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn zookeeper_whose_clock_jumps() {
+    let storages = Storages::start().await;
+    let server = testbed::ZooKeeper::start_with_own_clock().await.unwrap();
+    let locks = Locks::new(ZooKeeper::open(&server.url()).unwrap());
+    let clock = server.clock().unwrap();
+    let before = year(&server, "/before").await;
+    let first = storages.first(&locks, "ahead").await;
+    clock.jump(2 * YEAR).unwrap();
+    assert_eq!(year(&server, "/after").await, before + 2, "the control");
+    assert_eq!(storages.then(first, &locks).await, Then::Excluded);
+    let first = storages.first(&locks, "back").await;
+    clock.jump_back(2 * YEAR).unwrap();
+    assert_eq!(storages.then(first, &locks).await, Then::Excluded);
+}
