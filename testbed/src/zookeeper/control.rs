@@ -25,8 +25,20 @@ impl ZooKeeper {
     /// # Errors
     /// If the member does not answer.
     pub async fn connections(&self, number: usize) -> anyhow::Result<usize> {
+        Ok(self.count(number, "Connections: ").await?.try_into()?)
+    }
+
+    /// Returns how many messages a member has received from clients, this question included.
+    ///
+    /// # Errors
+    /// If the member does not answer.
+    pub async fn received(&self, number: usize) -> anyhow::Result<u64> {
+        self.count(number, "Received: ").await
+    }
+
+    async fn count(&self, number: usize, line: &str) -> anyhow::Result<u64> {
         let report = self.report(number, "srvr").await?;
-        let count = report.lines().find_map(|line| line.strip_prefix("Connections: "));
+        let count = report.lines().find_map(|found| found.strip_prefix(line));
         Ok(count.context("the member does not serve clients")?.parse()?)
     }
 
