@@ -5,6 +5,8 @@ use std::{error::Error, fmt, time::Duration};
 pub(crate) mod answer;
 mod lane;
 pub(crate) mod lanes;
+#[cfg(any(feature = "mariadb", feature = "sqlite"))]
+pub(crate) mod local_waiters;
 pub(crate) mod names;
 pub(crate) mod polling;
 mod unanswered;

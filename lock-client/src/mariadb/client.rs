@@ -1,10 +1,9 @@
 //! Locks in MariaDB, as a backend.
 
-use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use sqlx::mysql::{MySqlConnectOptions, MySqlRow};
-use tokio::sync::Notify;
 
 use super::failure::{failed, rejected};
 use crate::{
@@ -12,16 +11,14 @@ use crate::{
         Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldNames,
         Ownership, Status, Wakeups,
     },
-    background::AbortOnDrop,
     clock::{Moment, unix_millis},
     sql::{
         InvalidDatabaseUrl,
         answer::{self, Columns, InvalidAnswer},
         answer_timeout, hex,
         lanes::Lanes,
-        names,
-        polling::poll,
-        printable,
+        local_waiters::LocalWaiters,
+        names, printable,
     },
     terms::Order,
     ttl::Ttl,
@@ -33,6 +30,7 @@ const EXAMPLE: &str = "mariadb://USER:PASSWORD@HOST/DATABASE";
 #[derive(Clone)]
 pub struct MariaDb {
     lanes: Lanes<sqlx::MySql>,
+    waiters: LocalWaiters,
     address: String,
     label: String,
 }
@@ -69,7 +67,7 @@ impl MariaDb {
             None => format!("mariadb://{}:{}/{database}", options.get_host(), options.get_port()),
         };
         let lanes = Lanes::new(options, DEFAULT_ANSWER_TIMEOUT);
-        Ok(Self { lanes, address, label: String::new() })
+        Ok(Self { lanes, waiters: LocalWaiters::default(), address, label: String::new() })
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
@@ -164,21 +162,19 @@ impl Backend for MariaDb {
         Box::pin(async move {
             let release = self.transaction(&format!("release({})", owner(name, holder)));
             let row = self.answered(self.lanes.fetch_release(holder, release).await)?;
+            let first_waiter = self.read(row.text("first_waiter").map_err(Into::into))?;
+            self.waiters.notify(name, first_waiter.as_deref());
             Ok(self.read(row.number("released").map_err(Into::into))? == Some(1))
         })
     }
 
     fn subscribe<'a>(
         &'a self,
-        _: &'a ResourceName,
-        _: &'a Holder,
-        _: Order,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        order: Order,
     ) -> BackendFuture<'a, Wakeups> {
-        Box::pin(async move {
-            let freed = Arc::new(Notify::new());
-            let polling: AbortOnDrop = tokio::spawn(poll(freed.clone())).into();
-            Ok(Wakeups::new(freed, polling))
-        })
+        Box::pin(async move { Ok(self.waiters.subscribe(name, holder, order)) })
     }
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {

@@ -9,10 +9,13 @@ use crate::retry::pauses;
 /// The longest pause is half as long again, and so shorter than a second.
 const LONGEST_PAUSE: Duration = Duration::from_millis(650);
 
-/// Notifies a waiter again and again: at first often, and at least once a second.
-pub(crate) async fn poll(freed: Arc<Notify>) {
+/// Notifies a waiter again and again: at first often, and at least once a second. It is left out while
+/// it need not try.
+pub(crate) async fn poll(freed: Arc<Notify>, must_try: impl Fn() -> bool) {
     for pause in pauses(LONGEST_PAUSE) {
         sleep(pause).await;
-        freed.notify_one();
+        if must_try() {
+            freed.notify_one();
+        }
     }
 }

@@ -1,10 +1,9 @@
 //! Locks in SQLite, as a backend.
 
-use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous};
-use tokio::sync::Notify;
 
 use super::{
     failure::{failed, rejected},
@@ -15,16 +14,14 @@ use crate::{
         Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldNames,
         Ownership, Status, Wakeups,
     },
-    background::AbortOnDrop,
     clock::{Moment, unix_millis},
     sql::{
         InvalidDatabaseUrl,
         answer::{self, Columns, InvalidAnswer},
         answer_timeout,
         lanes::Lanes,
-        names,
-        polling::poll,
-        printable,
+        local_waiters::LocalWaiters,
+        names, printable,
     },
     terms::Order,
     ttl::Ttl,
@@ -36,6 +33,7 @@ const EXAMPLE: &str = "sqlite:FILE";
 #[derive(Clone)]
 pub struct Sqlite {
     lanes: Lanes<sqlx::Sqlite>,
+    waiters: LocalWaiters,
     address: String,
     label: String,
 }
@@ -71,7 +69,8 @@ impl Sqlite {
         let options =
             options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
         let address = format!("sqlite:{}", options.get_filename().display());
-        Ok(Self { lanes: lanes(options, DEFAULT_ANSWER_TIMEOUT), address, label: String::new() })
+        let lanes = lanes(options, DEFAULT_ANSWER_TIMEOUT);
+        Ok(Self { lanes, waiters: LocalWaiters::default(), address, label: String::new() })
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
@@ -155,21 +154,19 @@ impl Backend for Sqlite {
         Box::pin(async move {
             let release = statements::release(name, holder);
             let row = self.answered(self.lanes.fetch_release(holder, release).await)?;
+            let first_waiter = self.read(row.text("first_waiter").map_err(Into::into))?;
+            self.waiters.notify(name, first_waiter.as_deref());
             Ok(self.read(row.number("released").map_err(Into::into))? == Some(1))
         })
     }
 
     fn subscribe<'a>(
         &'a self,
-        _: &'a ResourceName,
-        _: &'a Holder,
-        _: Order,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        order: Order,
     ) -> BackendFuture<'a, Wakeups> {
-        Box::pin(async move {
-            let freed = Arc::new(Notify::new());
-            let polling: AbortOnDrop = tokio::spawn(poll(freed.clone())).into();
-            Ok(Wakeups::new(freed, polling))
-        })
+        Box::pin(async move { Ok(self.waiters.subscribe(name, holder, order)) })
     }
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
