@@ -7,8 +7,8 @@
 #
 #   make check   formatting, lints and documentation, with warnings as errors
 #   make seeds   runs real clients of Redlock against a network that fails by a seed, 1000 times
-#   make bench   measures the storage server, the fence in PostgreSQL and MariaDB, the locks in one
-#                Redis, and those on a majority of several
+#   make bench   measures the storage server, the fence in PostgreSQL and MariaDB, the locks of each
+#                lock service, and those on a majority of several Redis nodes
 #   make model   checks all states of a larger model of Fenced Redlock than the tests do; the limits
 #                of another are given as in make model MODEL="--clients 2 --late-grants --restarts 1",
 #                and listed by make model MODEL=--help
@@ -39,7 +39,7 @@ check:
 seeds: redis-server
 	FENCED_RUNS=1000 cargo test --package lock-client --test main redlock::seeded
 
-bench: redis-server postgresql mariadb wrk python
+bench: redis-server etcd zookeeper postgresql mariadb wrk python
 	cargo build --package lab --release
 	target/release/lab bench storage
 	target/release/lab bench fence

@@ -29,9 +29,9 @@ pub enum Bench {
     ///
     /// Needs PostgreSQL with pgbench, and MariaDB.
     Fence(fence::FenceBench),
-    /// How long locks on one Redis take, next to a PING, the crate rslock and Python's redis
+    /// How long locks of each lock service take, next to the least that it can do and to other clients
     ///
-    /// Needs Redis, and Python with the package redis (`make python`).
+    /// Needs the measured lock services, and Python with the packages redis and kazoo (`make python`).
     Locks(locks::LocksBench),
     /// How long locks on a majority of Redis nodes take, next to the crate rslock
     ///

@@ -5,16 +5,51 @@ use std::process::Command;
 use serde_json::Value;
 
 #[tokio::test]
-async fn bench_of_locks_reports_every_figure() {
-    let mut arguments = vec!["locks", "--rounds", "1", "--acquires", "3", "--handovers", "3"];
-    arguments.extend(["--polled-handovers", "1", "--leases", "20", "--seconds", "1"]);
-    let report = report(&arguments).await;
+async fn bench_of_locks_in_redis_reports_every_figure() {
+    let mut arguments = vec!["--acquires", "3", "--handovers", "3", "--polled-handovers", "1"];
+    arguments.extend(["--leases", "20", "--seconds", "1"]);
+    let report = report_of_locks("redis", &arguments).await;
     let figures = ["count", "p50_us", "p99_us", "p50_pings", "p99_pings", "commands", "reads"];
     assert_figures(&report["uncontended"], 8, &figures);
     assert_figures(&report["handovers"], 10, &figures);
     for figure in ["taken", "relied_on", "renewals"] {
         assert!(report["leases"][figure].as_f64().unwrap() > 0.0, "{figure}");
     }
+}
+
+#[tokio::test]
+async fn bench_of_locks_in_etcd_reports_every_figure() {
+    assert_durable_figures("etcd", 5).await;
+}
+
+#[tokio::test]
+async fn bench_of_locks_in_zookeeper_reports_every_figure() {
+    assert_durable_figures("zookeeper", 5).await;
+}
+
+#[tokio::test]
+async fn bench_of_locks_in_postgres_reports_every_figure() {
+    assert_durable_figures("postgres", 4).await;
+}
+
+#[tokio::test]
+async fn bench_of_locks_in_mariadb_reports_every_figure() {
+    assert_durable_figures("mariadb", 3).await;
+}
+
+#[tokio::test]
+async fn bench_of_locks_in_sqlite_reports_every_figure() {
+    assert_durable_figures("sqlite", 3).await;
+}
+
+/// Runs the bench of a service whose answers are durable, and checks that it has so many subjects
+/// without waiters.
+async fn assert_durable_figures(service: &str, uncontended: usize) {
+    let arguments = ["--durable-acquires", "3", "--durable-handovers", "2"];
+    let report = report_of_locks(service, &arguments).await;
+    assert_figures(&report["uncontended"], uncontended, &["count", "p50_us", "p50_of_least"]);
+    assert!(report["uncontended"][1]["commands"].as_f64().unwrap() > 0.0, "{report}");
+    assert_figures(&report["handovers"], 4, &["count", "p50_us", "p50_of_least", "commands"]);
 }
 
 #[tokio::test]
@@ -40,17 +75,36 @@ fn assert_figures(rows: &Value, count: usize, figures: &[&str]) {
     }
 }
 
+/// Runs the bench of one lock service, and returns its report.
+async fn report_of_locks(service: &str, arguments: &[&str]) -> Value {
+    let arguments = [&["locks", "--service", service, "--rounds", "1"], arguments].concat();
+    let mut report = run(&arguments).await;
+    let mut report = report["services"][0].take();
+    assert_eq!(report["service"].take(), service);
+    assert_goals(&report);
+    report
+}
+
 /// Runs a bench, checks that it measured its goals, and returns its report.
 async fn report(arguments: &[&str]) -> Value {
+    let report = run(arguments).await;
+    assert_goals(&report);
+    report
+}
+
+fn assert_goals(report: &Value) {
+    for goal in report["targets"].as_array().unwrap() {
+        assert!(goal["measured"].as_f64().unwrap().is_finite(), "{goal}");
+    }
+}
+
+/// Runs a bench, and returns its report.
+async fn run(arguments: &[&str]) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
     command.arg("bench").args(arguments).arg("--json");
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let (stdout, stderr) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
-    let report: Value = serde_json::from_str(&stdout).unwrap();
-    for goal in report["targets"].as_array().unwrap() {
-        assert!(goal["measured"].as_f64().unwrap().is_finite(), "{goal}");
-    }
-    report
+    serde_json::from_str(&stdout).unwrap()
 }

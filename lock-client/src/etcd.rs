@@ -46,7 +46,8 @@
 //! a quorum, so is every request. A keep-alive counts only if no election followed it: a leader that
 //! was replaced renews leases that it does not manage any more.
 //!
-//! A release revokes the lease of its attempts, so that an attempt which arrives later fails. Only
+//! A release revokes the lease of its attempts, so that an attempt which arrives later fails. If all
+//! requests of the owner were answered, the next owner of the same client uses the lease instead. Only
 //! if late requests arrive at two members in turn, the lock is held by nobody until its ttl ends.
 
 mod attempt;
@@ -60,6 +61,7 @@ mod messages;
 mod names;
 mod ownership;
 mod server;
+mod spares;
 mod view;
 mod wakeups;
 

@@ -23,8 +23,8 @@
 //! a server with the option `--sysdate-is-now`, don't expect exact times: a ttl may be shorter.
 //!
 //! # Waiting
-//! MariaDB notifies nobody. A waiter tries often at first, and then once a second or more often. In
-//! the fair order, a table is the queue. Each waiter shows every second that it is alive, and a
+//! MariaDB notifies nobody. A client notifies its own waiters of its own releases. Otherwise, a waiter
+//! tries often at first, and then once a second or more often. In the fair order, a table is the queue. Each waiter shows every second that it is alive, and a
 //! waiter that was silent for 3 seconds is skipped.
 //!
 //! # Lost connections

@@ -6,6 +6,8 @@ pub(crate) mod answer;
 pub(crate) mod client;
 mod lane;
 pub(crate) mod lanes;
+#[cfg(any(feature = "mariadb", feature = "sqlite"))]
+pub(crate) mod local_waiters;
 pub(crate) mod names;
 pub(crate) mod polling;
 mod unanswered;

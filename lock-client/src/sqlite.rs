@@ -21,8 +21,8 @@
 //! A lock expires by the clock of the machine. If this clock jumps ahead, locks expire too early.
 //!
 //! # Waiting
-//! SQLite notifies nobody. A waiter tries often at first, and then once a second or more often. In
-//! the fair order, a table is the queue. Each waiter shows every second that it is alive, and a
+//! SQLite notifies nobody. A client notifies its own waiters of its own releases. Otherwise, a waiter
+//! tries often at first, and then once a second or more often. In the fair order, a table is the queue. Each waiter shows every second that it is alive, and a
 //! waiter that was silent for 3 seconds is skipped.
 //!
 //! # A file that is locked

@@ -112,8 +112,9 @@ async fn fair_waiters_keep_their_order() {
 }
 
 #[tokio::test]
-async fn waiters_poll() {
-    let (server, _) = locked().await;
+async fn waiters_are_notified_by_their_client_or_poll() {
+    let (server, client) = locked().await;
+    sql::release_notifies_own_waiters(&client).await.unwrap();
     let open = || Ok(Locks::new(MariaDb::open(&server.url())?));
     sql::release_wakes_the_waiter(open, 30, Duration::from_secs(3)).await.unwrap();
 }

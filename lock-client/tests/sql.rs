@@ -34,7 +34,7 @@ pub(crate) use self::{
     names::{names_differ_byte_by_byte, names_of_no_lock_are_refused},
     waiting::{
         dead_head_is_skipped, fair_waiters_keep_their_order, queue_is_not_overtaken,
-        release_wakes_the_waiter,
+        release_notifies_own_waiters, release_wakes_the_waiter,
     },
 };
 use crate::{lock_service::ttl, names::name};

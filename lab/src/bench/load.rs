@@ -1,6 +1,6 @@
 //! Load generators: wrk over HTTP, and pgbench straight into PostgreSQL.
 
-use std::{fs, process::Command};
+use std::{fs, process::Command, time::Duration};
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
@@ -89,15 +89,56 @@ pub(super) fn pgbench(
     length: Length,
 ) -> anyhow::Result<f64> {
     let folder = TempDir::with_prefix("fenced-")?;
-    let file = folder.path().join("script.sql");
-    fs::write(&file, script)?;
     let length = match length {
         Length::Seconds(seconds) => format!("--time={seconds}"),
         Length::Transactions(transactions) => format!("--transactions={transactions}"),
     };
+    let options = ["--jobs=2".to_owned(), format!("--client={clients}"), length];
+    let stdout = run_pgbench(database, script, &options, &folder)?;
+    let tps = stdout.lines().find_map(|line| line.strip_prefix("tps = "));
+    let tps = tps.and_then(|tps| tps.split(' ').next());
+    Ok(tps.context("pgbench completed no transaction: measure for longer")?.parse()?)
+}
+
+/// The first runs of a script prepare its statements and fill the caches of the session.
+const WARM_UP_RUNS: usize = 10;
+
+/// Runs a script with one client of pgbench, and returns how long each run took.
+pub(super) fn pgbench_times(
+    database: &Postgres,
+    script: &str,
+    count: usize,
+) -> anyhow::Result<Vec<Duration>> {
+    let folder = TempDir::with_prefix("fenced-")?;
+    let prefix = folder.path().join("log");
+    let options = [
+        "--log".to_owned(),
+        format!("--log-prefix={}", prefix.display()),
+        format!("--transactions={}", WARM_UP_RUNS + count),
+    ];
+    run_pgbench(database, script, &options, &folder)?;
+    let logs: Vec<_> = fs::read_dir(&folder)?.collect::<Result<_, _>>()?;
+    let log = logs.iter().find(|file| file.file_name().to_string_lossy().starts_with("log."));
+    let log = fs::read_to_string(log.context("pgbench wrote no log")?.path())?;
+    let times = log.lines().skip(WARM_UP_RUNS).map(|line| {
+        let micros = line.split(' ').nth(2).context("pgbench logged no time")?;
+        Ok(Duration::from_micros(micros.parse()?))
+    });
+    times.collect()
+}
+
+/// Runs a script with pgbench, and returns what it prints.
+fn run_pgbench(
+    database: &Postgres,
+    script: &str,
+    options: &[String],
+    folder: &TempDir,
+) -> anyhow::Result<String> {
+    let file = folder.path().join("script.sql");
+    fs::write(&file, script)?;
     let output = Command::new(postgres::program("pgbench")?)
-        .args(["--no-vacuum", "--protocol=prepared", "--jobs=2", "--username=postgres"])
-        .args([format!("--client={clients}"), length])
+        .args(["--no-vacuum", "--protocol=prepared", "--username=postgres"])
+        .args(options)
         .arg("--host")
         .arg(database.socket_folder())
         .arg("--file")
@@ -106,10 +147,7 @@ pub(super) fn pgbench(
         .output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "pgbench failed: {stderr}");
-    let stdout = String::from_utf8(output.stdout)?;
-    let tps = stdout.lines().find_map(|line| line.strip_prefix("tps = "));
-    let tps = tps.and_then(|tps| tps.split(' ').next());
-    Ok(tps.context("pgbench completed no transaction: measure for longer")?.parse()?)
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Runs SQL with psql.

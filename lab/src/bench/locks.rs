@@ -1,92 +1,115 @@
-//! `lab bench locks`: locks on one Redis.
+//! `lab bench locks`: locks of each lock service.
 
+mod durable;
+mod gauge;
 mod handover;
-mod held_leases;
 mod hold;
-mod measurements;
-mod peers;
-#[cfg(target_os = "linux")]
-mod processors;
 mod python;
-mod report;
-mod uncontended;
-mod waiter;
+mod redis;
 
 use std::{
-    num::{NonZeroU64, NonZeroUsize},
-    time::Duration,
+    fmt::{self, Display},
+    num::NonZeroUsize,
+    sync::Arc,
 };
 
-use clap::Args;
-use testbed::Redis;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use self::{
-    held_leases::HeldLeases,
-    measurements::{Counts, MANY, Measurements},
-    peers::Peers,
-    report::Report,
+    durable::{DurableOptions, Server},
+    redis::RedisOptions,
 };
-use super::work::Meter;
 use crate::output::Output;
 
-pub use self::held_leases::HoldLeases;
+pub use self::redis::HoldLeases;
+
+/// How many clients wait for a lock.
+const FEW: usize = 2;
+const MANY: usize = 100;
+/// The parts of a round of uncontended locks. They alternate between the kinds of lock, so that a
+/// moment in which the machine is slow affects all kinds alike.
+const PARTS: usize = 10;
 
 #[derive(Args, Debug)]
 pub struct LocksBench {
-    /// How often to acquire and release each kind of uncontended lock
-    #[arg(long, default_value = "5000", value_name = "COUNT")]
-    acquires: NonZeroUsize,
-    /// How often to hand over each kind of lock that notifies its waiters
-    #[arg(long, default_value = "500", value_name = "COUNT")]
-    handovers: NonZeroUsize,
-    /// How often to hand over each kind of lock whose waiters poll
-    #[arg(long, default_value = "100", value_name = "COUNT")]
-    polled_handovers: NonZeroUsize,
-    /// How many leases one process holds at once
-    #[arg(long, default_value = "10000", value_name = "COUNT")]
-    leases: NonZeroUsize,
-    /// How long the process holds them; their ttl is two fifths of this
-    #[arg(long, default_value = "10", value_name = "SECONDS")]
-    seconds: NonZeroU64,
+    /// The lock services to measure
+    #[arg(long = "service", value_enum, value_delimiter = ',', default_values_t = Service::all())]
+    services: Vec<Service>,
     /// How many rounds to split the measurements into: the speed of a machine changes over time
     #[arg(long, default_value = "5", value_name = "COUNT")]
     rounds: NonZeroUsize,
+    #[command(flatten, next_help_heading = "Redis")]
+    redis: RedisOptions,
+    #[command(flatten, next_help_heading = "Services that make each answer durable")]
+    durable: DurableOptions,
     #[command(flatten)]
     output: Output,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Service {
+    Redis,
+    Etcd,
+    #[value(name = "zookeeper")]
+    ZooKeeper,
+    Postgres,
+    #[value(name = "mariadb")]
+    MariaDb,
+    Sqlite,
+}
+
+impl Service {
+    fn all() -> Vec<Self> {
+        Self::value_variants().to_vec()
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    bench: &'static str,
+    services: Vec<ServiceReport>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum ServiceReport {
+    Redis(redis::Report),
+    Durable(durable::Report),
+}
+
 impl LocksBench {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        #[cfg_attr(not(target_os = "linux"), expect(unused_mut, reason = "nothing moves it"))]
-        let mut redis = Redis::start_on_tcp(&[]).await?;
-        #[cfg(target_os = "linux")]
-        processors::separate(redis.process().pid())?;
-        let mut meter = Meter::connect(&redis).await?;
-        let measurements = self.measure_rounds(&redis, &mut meter).await?;
-        let held_for = Duration::from_secs(self.seconds.get());
-        let leases = HeldLeases::measure(&redis, self.leases.get(), held_for, &mut meter).await?;
-        self.output.print(&Report::new(self.rounds.get(), &measurements, leases))
-    }
-
-    async fn measure_rounds(
-        &self,
-        redis: &Redis,
-        meter: &mut Meter,
-    ) -> anyhow::Result<Measurements> {
-        let mut peers = Peers::connect(redis, MANY + 1).await?;
-        // The first use opens connections and loads scripts, and is not counted.
-        let once = Counts { acquires: 1, handovers: 1, polled_handovers: 1 };
-        Measurements::new().add_round(0, once, &mut peers, meter).await?;
-        let mut measurements = Measurements::new();
-        let per_round = |count: NonZeroUsize| count.get().div_ceil(self.rounds.get());
-        let counts = Counts {
-            acquires: per_round(self.acquires),
-            handovers: per_round(self.handovers),
-            polled_handovers: per_round(self.polled_handovers),
-        };
-        for round in 1..=self.rounds.get() {
-            measurements.add_round(round, counts, &mut peers, meter).await?;
+        let (rounds, mut services) = (self.rounds.get(), Vec::new());
+        for service in self.services {
+            let server: Arc<dyn Server> = match service {
+                Service::Redis => {
+                    services.push(ServiceReport::Redis(self.redis.measure(rounds).await?));
+                    continue;
+                }
+                Service::Etcd => Arc::new(durable::Etcd::start().await?),
+                Service::ZooKeeper => Arc::new(durable::ZooKeeper::start().await?),
+                Service::Postgres => Arc::new(durable::Postgres::start().await?),
+                Service::MariaDb => Arc::new(durable::MariaDb::start().await?),
+                Service::Sqlite => Arc::new(durable::Sqlite::start().await?),
+            };
+            services.push(ServiceReport::Durable(self.durable.measure(rounds, server).await?));
         }
-        Ok(measurements)
+        self.output.print(&Report { bench: "locks", services })
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, service) in self.services.iter().enumerate() {
+            if number > 0 {
+                writeln!(f, "\n")?;
+            }
+            match service {
+                ServiceReport::Redis(report) => report.fmt(f)?,
+                ServiceReport::Durable(report) => report.fmt(f)?,
+            }
+        }
+        Ok(())
     }
 }

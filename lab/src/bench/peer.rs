@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fence::ResourceName;
-use lock_client::{Lease, Locks, Terms, Ttl};
+use lock_client::{Lease, Locks, Terms, Ttl, backend::Backend};
 
 /// The ttl of every lock: longer than anybody here holds one, so that no lease is renewed.
 pub(super) const TTL: Duration = Duration::from_secs(30);
@@ -55,7 +55,12 @@ pub(super) struct Fenced {
 impl Fenced {
     /// Uses one Redis.
     pub(super) fn open(url: &str) -> anyhow::Result<Self> {
-        Self::new(Locks::new(lock_client::redis::Redis::open(url)?))
+        Self::over(lock_client::redis::Redis::open(url)?)
+    }
+
+    /// Uses any lock service.
+    pub(super) fn over(backend: impl Backend) -> anyhow::Result<Self> {
+        Self::new(Locks::new(backend))
     }
 
     /// Uses a majority of several Redis nodes.
@@ -67,7 +72,7 @@ impl Fenced {
         Ok(Self { locks, terms: Terms::new(Ttl::new(TTL)?), is_fair: false })
     }
 
-    /// Returns the same client, but its waiters queue in Redis.
+    /// Returns the same client, but its waiters queue in the lock service.
     pub(super) fn fair(&self) -> Self {
         Self { locks: self.locks.clone(), terms: self.terms.fair(), is_fair: true }
     }

@@ -1,6 +1,6 @@
 //! What is measured of one subject, in parts.
 
-use std::time::Duration;
+use std::{ops::AddAssign, time::Duration};
 
 use serde::Serialize;
 
@@ -8,17 +8,17 @@ use super::work::Work;
 
 /// What one part measured.
 #[derive(Debug, Default)]
-pub(super) struct Part {
+pub(super) struct Part<W = Work> {
     pub(super) times: Vec<Duration>,
-    /// What Redis did meanwhile.
-    pub(super) work: Work,
+    /// What the server did meanwhile.
+    pub(super) work: W,
 }
 
 /// All parts of one subject.
 #[derive(Debug)]
-pub(super) struct Series {
+pub(super) struct Series<W = Work> {
     subject: &'static str,
-    total: Part,
+    total: Part<W>,
     /// The median of each part that was added.
     medians: Vec<Duration>,
 }
@@ -32,12 +32,12 @@ pub(super) struct Times {
     pub(super) p99_us: f64,
 }
 
-impl Series {
+impl<W: Default + AddAssign> Series<W> {
     pub(super) fn new(subject: &'static str) -> Self {
         Self { subject, total: Part::default(), medians: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, part: Part) {
+    pub(super) fn add(&mut self, part: Part<W>) {
         self.medians.push(quantile(&part.times, 0.5));
         self.total.times.extend(part.times);
         self.total.work += part.work;
@@ -47,7 +47,7 @@ impl Series {
         self.subject
     }
 
-    pub(super) fn work(&self) -> &Work {
+    pub(super) fn work(&self) -> &W {
         &self.total.work
     }
 
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_measured_times() {
-        let mut series = Series::new("a subject");
+        let mut series: Series = Series::new("a subject");
         let times = (1..=100).rev().map(Duration::from_micros).collect();
         series.add(Part { times, ..Part::default() });
         assert_eq!(series.quantile_us(0.5), 50.0);
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn slow_part_does_not_change_the_ratio() {
-        let [mut fast, mut slow] = ["a subject", "another"].map(Series::new);
+        let [mut fast, mut slow]: [Series; 2] = ["a subject", "another"].map(Series::new);
         for machine in [1, 5, 1] {
             let part = |micros: u64| Part {
                 times: vec![Duration::from_micros(micros * machine); 3],

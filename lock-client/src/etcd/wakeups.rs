@@ -78,7 +78,7 @@ impl Waiter {
                 None => Awaited::Queue,
             };
             let from = view.header.revision + 1;
-            let was_deleted = self.deletion(&awaited, from).await;
+            let was_deleted = self.notify_of_deletions(&awaited, from).await;
             view = loop {
                 if let Ok(view) = self.etcd.view(&self.keys, part(self.place.as_deref())).await {
                     break view;
@@ -97,8 +97,9 @@ impl Waiter {
         }
     }
 
-    /// Waits for a deletion since a revision. Returns whether there was one, or the watch was lost.
-    async fn deletion(&self, awaited: &Awaited, from: i64) -> bool {
+    /// Waits for deletions since a revision, and notifies the waiter at once. A watch of the queue goes
+    /// on for a waiter in no order. Returns whether there was a deletion before the end of the watch.
+    async fn notify_of_deletions(&self, awaited: &Awaited, from: i64) -> bool {
         let (key, range_end) = match awaited {
             Awaited::Key(key) => (key.clone(), None),
             Awaited::Queue => (self.keys.queue(), Some(Text(self.keys.queue_end()))),
@@ -109,11 +110,17 @@ impl Waiter {
         let Ok(mut messages) = self.etcd.connection.stream("watch", &request).await else {
             return false;
         };
+        let mut was_deleted = false;
         while let Some(Streamed { result }) = messages.next::<Streamed<WatchReply>>().await {
-            if result.canceled || !result.events.is_empty() {
-                return !result.events.is_empty();
+            if !result.events.is_empty() {
+                self.freed.notify_one();
+                was_deleted = true;
+            }
+            // Another key may be awaited now.
+            if result.canceled || was_deleted && self.place.is_some() {
+                break;
             }
         }
-        false
+        was_deleted
     }
 }

@@ -10,7 +10,8 @@ use crate::{
     backend::{Attempt, Backend, BackendFuture, HeldNames, Ownership, Status, Wakeups},
     clock::unix_millis,
     sql::{
-        InvalidDatabaseUrl, answer::Columns, answer_timeout, client::Client, hex, names, polling,
+        InvalidDatabaseUrl, answer::Columns, answer_timeout, client::Client, hex,
+        local_waiters::LocalWaiters, names,
     },
     terms::Order,
     ttl::Ttl,
@@ -22,6 +23,7 @@ const EXAMPLE: &str = "mariadb://USER:PASSWORD@HOST/DATABASE";
 #[derive(Clone)]
 pub struct MariaDb {
     client: Client<sqlx::MySql>,
+    waiters: LocalWaiters,
 }
 
 impl fmt::Debug for MariaDb {
@@ -51,7 +53,8 @@ impl MariaDb {
             Some(socket) => format!("mariadb://{}/{database}", socket.display()),
             None => format!("mariadb://{}:{}/{database}", options.get_host(), options.get_port()),
         };
-        Ok(Self { client: Client::new(options, address, failed) })
+        let client = Client::new(options, address, failed);
+        Ok(Self { client, waiters: LocalWaiters::default() })
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
@@ -59,14 +62,14 @@ impl MariaDb {
     /// lost with one lost reply.
     pub fn answer_within(self, timeout: Duration) -> Self {
         let options = self.client.lanes().options().clone();
-        Self { client: self.client.reconnected(options, answer_timeout(timeout)) }
+        Self { client: self.client.reconnected(options, answer_timeout(timeout)), ..self }
     }
 
     /// Sets a label, such as a host's name, that [`Locks::status`](crate::Locks::status) shows beside
     /// the locks that this client holds. It proves nothing. Control characters become spaces, and a
     /// label is cut after 200 characters.
     pub fn label(self, label: &str) -> Self {
-        Self { client: self.client.labelled(label) }
+        Self { client: self.client.labelled(label), ..self }
     }
 
     /// The call of a procedure, in one message.
@@ -130,17 +133,19 @@ impl Backend for MariaDb {
         Box::pin(async move {
             let release = self.transaction(&format!("release({})", owner(name, holder)));
             let row = self.client.release(holder, release).await?;
+            let first_waiter = self.client.read(row.text("first_waiter").map_err(Into::into))?;
+            self.waiters.notify(name, first_waiter.as_deref());
             Ok(self.client.read(row.number("released").map_err(Into::into))? == Some(1))
         })
     }
 
     fn subscribe<'a>(
         &'a self,
-        _: &'a ResourceName,
-        _: &'a Holder,
-        _: Order,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        order: Order,
     ) -> BackendFuture<'a, Wakeups> {
-        Box::pin(async { Ok(polling::subscribe()) })
+        Box::pin(async move { Ok(self.waiters.subscribe(name, holder, order)) })
     }
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {

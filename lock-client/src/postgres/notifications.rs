@@ -285,7 +285,7 @@ async fn poll_without_delivery(mut delivery: watch::Receiver<Delivery>, freed: A
     loop {
         let works =
             async { delivery.wait_for(|&delivery| delivery == Delivery::Works).await.is_ok() };
-        let polling = poll(freed.clone());
+        let polling = poll(freed.clone(), || true);
         match select(pin!(works), pin!(polling)).await {
             Either::Left((true, _)) => {}
             _ => return,

@@ -12,7 +12,10 @@ use crate::{
         Wakeups,
     },
     clock::unix_millis,
-    sql::{InvalidDatabaseUrl, answer::Columns, answer_timeout, client::Client, names, polling},
+    sql::{
+        InvalidDatabaseUrl, answer::Columns, answer_timeout, client::Client,
+        local_waiters::LocalWaiters, names,
+    },
     terms::Order,
     ttl::Ttl,
 };
@@ -23,6 +26,7 @@ const EXAMPLE: &str = "sqlite:FILE";
 #[derive(Clone)]
 pub struct Sqlite {
     client: Client<sqlx::Sqlite>,
+    waiters: LocalWaiters,
 }
 
 impl fmt::Debug for Sqlite {
@@ -53,7 +57,8 @@ impl Sqlite {
             options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
         let address = format!("sqlite:{}", options.get_filename().display());
         let options = patient(options, DEFAULT_ANSWER_TIMEOUT);
-        Ok(Self { client: Client::new(options, address, failed) })
+        let client = Client::new(options, address, failed);
+        Ok(Self { client, waiters: LocalWaiters::default() })
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
@@ -61,14 +66,14 @@ impl Sqlite {
     pub fn answer_within(self, timeout: Duration) -> Self {
         let timeout = answer_timeout(timeout);
         let options = patient(self.client.lanes().options().clone(), timeout);
-        Self { client: self.client.reconnected(options, timeout) }
+        Self { client: self.client.reconnected(options, timeout), ..self }
     }
 
     /// Sets a label, such as a process id, that [`Locks::status`](crate::Locks::status) shows beside
     /// the locks that this client holds. It proves nothing. Control characters become spaces, and a
     /// label is cut after 200 characters.
     pub fn label(self, label: &str) -> Self {
-        Self { client: self.client.labelled(label) }
+        Self { client: self.client.labelled(label), ..self }
     }
 }
 
@@ -123,17 +128,19 @@ impl Backend for Sqlite {
         Box::pin(async move {
             let release = statements::release(name, holder);
             let row = self.client.release(holder, release).await?;
+            let first_waiter = self.client.read(row.text("first_waiter").map_err(Into::into))?;
+            self.waiters.notify(name, first_waiter.as_deref());
             Ok(self.client.read(row.number("released").map_err(Into::into))? == Some(1))
         })
     }
 
     fn subscribe<'a>(
         &'a self,
-        _: &'a ResourceName,
-        _: &'a Holder,
-        _: Order,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        order: Order,
     ) -> BackendFuture<'a, Wakeups> {
-        Box::pin(async { Ok(polling::subscribe()) })
+        Box::pin(async move { Ok(self.waiters.subscribe(name, holder, order)) })
     }
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {

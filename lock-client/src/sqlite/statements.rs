@@ -97,13 +97,16 @@ pub(super) fn reissue(name: &ResourceName, holder: &Holder, grant: Token, above:
 }
 
 /// Empties the row if the holder holds the lock, and removes the holder from the queue. Returns
-/// whether the holder held the lock.
+/// whether the holder held the lock, and with what the first waiter's holder begins.
 pub(super) fn release(name: &ResourceName, holder: &Holder) -> String {
     let (name, holder) = (text(name.as_str()), text(holder.as_str()));
     let own = format!("name = {name} and holder = {holder} and expires_at_ms > {NOW}");
     format!(
         "begin immediate;
-        select exists (select 1 from fenced_lock where {own}) as released;
+        select exists (select 1 from fenced_lock where {own}) as released,
+            (select substr(holder, 1, 8) from fenced_lock_queue
+                where name = {name} and holder <> {holder} and alive_until_ms > {NOW}
+                order by place limit 1) as first_waiter;
         update fenced_lock
         set holder = null, granted = null, expires_at_ms = null, since_ms = null, label = ''
         where name = {name} and holder = {holder};

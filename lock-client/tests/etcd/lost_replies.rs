@@ -107,3 +107,49 @@ async fn attempt_that_arrives_after_its_release_acquires_nothing() {
         }
     }
 }
+
+/// A client that acquires again and again keeps a lease for its next owner.
+#[tokio::test]
+async fn lease_is_used_again_unless_an_attempt_was_not_answered() {
+    let (etcd, proxy, locks) = behind_a_proxy().await;
+    let direct = client(&etcd.url());
+    // The control: without a release, the late attempt acquires.
+    for releases in [false, true] {
+        until_one_lease_is_spare(&etcd, &locks).await;
+        let lock = acquired(&locks, &name("r"), secs(60)).await;
+        assert!(has_one_lease(&etcd).await, "the owner uses the spare lease");
+        assert!(release(&locks, &lock).await);
+        assert!(has_one_lease(&etcd).await, "it is spare again");
+        let holder = Holder::random();
+        let hold = proxy.hold(TRANSACTION);
+        let (tried, late) = tokio::join!(attempt(&locks, &holder, Order::Unordered), async {
+            hold.caught().await.unwrap().cut()
+        });
+        unavailable(tried);
+        if releases {
+            assert!(!locks.release(&name("r"), &holder, None).await.unwrap());
+        }
+        let answer = late.deliver().await.unwrap();
+        assert_eq!(answer.contains("requested lease not found"), releases, "{answer}");
+        let holds = direct.status(&name("r")).await.unwrap().held.is_some();
+        assert_eq!(holds, !releases);
+        if holds {
+            assert!(locks.release(&name("r"), &holder, None).await.unwrap());
+        }
+    }
+}
+
+/// Acquires until the client has made a spare lease.
+async fn until_one_lease_is_spare(etcd: &Etcd, locks: &lock_client::etcd::Etcd) {
+    loop {
+        let lock = acquired(locks, &name("r"), secs(60)).await;
+        assert!(release(locks, &lock).await);
+        if has_one_lease(etcd).await {
+            return;
+        }
+    }
+}
+
+async fn has_one_lease(etcd: &Etcd) -> bool {
+    etcd.etcdctl(&["lease", "list"]).await.unwrap().contains("found 1 leases")
+}

@@ -2,6 +2,7 @@
 
 use std::{
     future::poll_fn,
+    pin::pin,
     sync::Arc,
     task::Poll,
     time::{Duration, Instant},
@@ -107,5 +108,23 @@ pub(crate) async fn dead_head_is_skipped(backend: &(impl Backend + Clone)) -> an
         timeout(Duration::from_secs(6), waiting).await.context("it waits for the dead")??;
     ensure!(died.elapsed() > Duration::from_millis(2_900), "it was skipped while it lived");
     lease.release().await?;
+    Ok(())
+}
+
+/// A client notifies its own waiters, also if its database notifies nobody.
+pub(crate) async fn release_notifies_own_waiters(backend: &impl Backend) -> anyhow::Result<()> {
+    let lock = name("own");
+    for order in [Order::Unordered, Order::Fair] {
+        let [holder, waiter] = [Holder::random(), Holder::random()];
+        let (token, _) = granted(backend, "own", &holder, 60_000).await?;
+        busy(backend, "own", &waiter, order).await?;
+        let wakeups = backend.subscribe(&lock, &waiter, order).await?;
+        backend.release(&lock, &holder, Some(token)).await?;
+        // Nothing is waited for, so that a poll hardly comes before this.
+        let mut next = pin!(wakeups.next());
+        let is_notified = poll_fn(|context| Poll::Ready(next.as_mut().poll(context).is_ready()));
+        ensure!(is_notified.await, "{order:?}: the waiter was not notified");
+        backend.release(&lock, &waiter, None).await?;
+    }
     Ok(())
 }

@@ -184,12 +184,14 @@ begin
 end;
 
 -- Empties the row if the holder holds the lock, and removes the holder from the queue. Returns
--- whether the holder held the lock.
+-- whether the holder held the lock, and the beginning of the first waiter's holder: the whole holder
+-- would let its reader pose as the waiter.
 create or replace procedure fenced_lock_release(in_name varbinary(512), in_holder varbinary(128))
 modifies sql data
 begin
     declare now_ms bigint;
     declare present_expiry bigint;
+    declare first_holder varbinary(128);
     declare exit handler for sqlexception begin rollback; resignal; end;
     set transaction isolation level read committed;
     start transaction;
@@ -202,8 +204,13 @@ begin
         where name = in_name;
     end if;
     delete from fenced_lock_queue where name = in_name and holder = in_holder;
+    select holder into first_holder
+    from fenced_lock_queue
+    where name = in_name and alive_until_ms > now_ms
+    order by place limit 1;
     commit;
-    select cast(coalesce(present_expiry > now_ms, 0) as signed) as released;
+    select cast(coalesce(present_expiry > now_ms, 0) as signed) as released,
+        convert(left(first_holder, 8) using utf8mb4) as first_waiter;
 end;
 
 -- Returns the state of a lock and the number of its fair waiters. The holder is null if the lock is

@@ -8,54 +8,39 @@ use std::{
 
 use anyhow::{Context, bail};
 use fence::ResourceName;
-use tokio::{
-    sync::watch,
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::{sync::watch, task::JoinSet, time::timeout};
 
-use super::{
-    hold::{CROWDED_HOLD, Hold},
-    waiter::Waiter,
-};
-use crate::bench::{
-    peer::Peer,
-    series::Part,
-    work::{Meter, Work},
-};
+use super::{gauge::Gauge, hold::Hold};
+use crate::bench::{peer::Peer, series::Part};
 
 /// How long it may take until all clients wait.
 const GATHER_TIMEOUT: Duration = Duration::from_secs(30);
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Hands a lock over from one client to the next.
-#[derive(Debug)]
 pub(super) struct Handovers<'a, P> {
     /// The clients take turns over these connections.
     pub(super) peers: &'a [P],
     pub(super) count: usize,
     /// How many clients wait while one holds the lock.
     pub(super) waiters: usize,
-    pub(super) hold: Hold,
+    pub(super) hold: Arc<dyn Hold>,
 }
 
-impl<P: Waiter> Handovers<'_, P> {
+impl<P: Peer> Handovers<'_, P> {
     /// Measures the handovers of one lock.
     ///
     /// Every client is a task of this one thread, so all times are of one clock. After a release, a
     /// client waits until the next client holds the lock, and then queues again: so the lock always
-    /// goes to a client that waited. The work of Redis is counted between two moments in which all
-    /// others wait, without the holders' PINGs.
-    pub(super) async fn measure(
+    /// goes to a client that waited. The work of the server is counted between two moments in which
+    /// all others wait, without the holders' own requests.
+    pub(super) async fn measure<G: Gauge>(
         self,
         name: &ResourceName,
-        meter: &mut Meter,
-    ) -> anyhow::Result<Part> {
+        gauge: &mut G,
+    ) -> anyhow::Result<Part<G::Work>> {
         let Self { peers, count, waiters, hold } = self;
         let turns = Arc::new(Turns::new(count, hold));
-        let before = meter.read().await?;
-        // The first holder's try, and those of the others until they wait.
-        let tries = 1 + peers[0].tries_until_waiting(waiters, peers.len());
+        gauge.start().await?;
         let mut clients = JoinSet::new();
         for peer in peers.iter().cycle().take(waiters + 1) {
             let (peer, name, turns) = (peer.clone(), name.clone(), turns.clone());
@@ -64,9 +49,9 @@ impl<P: Waiter> Handovers<'_, P> {
         let work = tokio::select! {
             work = async {
                 turns.wait_for_turn_after(0).await;
-                let all_wait = wait_for_tries::<P>(tries, &before, meter);
+                let all_wait = gauge.wait_for_all();
                 timeout(GATHER_TIMEOUT, all_wait).await.context("not all clients came to wait")??;
-                turns.hand_over(meter).await
+                turns.hand_over(gauge).await
             } => work?,
             Some(ended) = clients.join_next() => {
                 ended??;
@@ -77,20 +62,8 @@ impl<P: Waiter> Handovers<'_, P> {
             ended??;
         }
         let times = mem::take(&mut turns.lock_stopwatch().times);
-        Ok(Part { times, work: work.without("ping") })
+        Ok(Part { times, work })
     }
-}
-
-/// Waits until Redis has seen this many tries since an earlier reading.
-async fn wait_for_tries<P: Waiter>(
-    tries: usize,
-    before: &Work,
-    meter: &mut Meter,
-) -> anyhow::Result<()> {
-    while meter.read().await?.since(before).calls_of(P::TRY) < tries as u64 {
-        sleep(POLL_INTERVAL).await;
-    }
-    Ok(())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,10 +76,9 @@ enum Phase {
 }
 
 /// The state that the clients share.
-#[derive(Debug)]
 struct Turns {
     count: usize,
-    hold: Hold,
+    hold: Arc<dyn Hold>,
     phase: watch::Sender<Phase>,
     /// How often the lock has been acquired.
     turn: watch::Sender<usize>,
@@ -120,7 +92,7 @@ struct Stopwatch {
 }
 
 impl Turns {
-    fn new(count: usize, hold: Hold) -> Self {
+    fn new(count: usize, hold: Arc<dyn Hold>) -> Self {
         Self {
             count,
             hold,
@@ -157,16 +129,15 @@ impl Turns {
         *self.turn.borrow()
     }
 
-    /// Runs all handovers, and returns what Redis did for them.
-    async fn hand_over(&self, meter: &mut Meter) -> anyhow::Result<Work> {
-        let before = meter.read().await?;
+    /// Runs all handovers, and returns what the server did for them.
+    async fn hand_over<G: Gauge>(&self, gauge: &mut G) -> anyhow::Result<G::Work> {
+        gauge.start().await?;
         self.phase.send_replace(Phase::HandingOver);
         self.wait_for_turn_after(self.count).await;
-        // The last client that released has yet to queue again.
-        sleep(CROWDED_HOLD).await;
-        let after = meter.read().await?;
+        gauge.wait_for_last().await?;
+        let work = gauge.work().await?;
         self.phase.send_replace(Phase::Ending);
-        Ok(after.since(&before))
+        Ok(work)
     }
 
     async fn wait_for_phase(&self, phase: Phase) {

@@ -2,10 +2,11 @@
 
 use std::slice;
 
+use async_trait::async_trait;
 use redis::aio::MultiplexedConnection;
 use testbed::Redis;
 
-use super::python::Python;
+use super::{super::hold::RoundTrip, python::PythonRedis};
 use crate::bench::peer::{Fenced, RsLock};
 
 pub(super) struct Peers {
@@ -14,7 +15,7 @@ pub(super) struct Peers {
     /// Many clients, each with its own connections.
     pub(super) fenced_apart: Vec<Fenced>,
     pub(super) rslock: RsLock,
-    pub(super) python: Python,
+    pub(super) python: PythonRedis,
 }
 
 impl Peers {
@@ -27,7 +28,14 @@ impl Peers {
             fenced: Fenced::open(&url)?,
             fenced_apart: apart.collect::<anyhow::Result<_>>()?,
             rslock: RsLock::open(slice::from_ref(&url))?,
-            python: Python::start(&url)?,
+            python: PythonRedis::start(&url)?,
         })
+    }
+}
+
+#[async_trait]
+impl RoundTrip for MultiplexedConnection {
+    async fn round_trip(&self) -> anyhow::Result<()> {
+        Ok(redis::cmd("PING").exec_async(&mut self.clone()).await?)
     }
 }

@@ -14,8 +14,8 @@ use crate::{
 };
 
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
-    bench: &'static str,
+pub(in super::super) struct Report {
+    service: &'static str,
     rounds: usize,
     uncontended: Vec<Figure>,
     handovers: Vec<Figure>,
@@ -44,7 +44,7 @@ impl Report {
         let ping_us = uncontended[0].quantile_us(0.5);
         let figure = |series| Figure::new(series, ping_us);
         Self {
-            bench: "locks",
+            service: "redis",
             rounds,
             uncontended: uncontended.iter().map(figure).collect(),
             handovers: busy.iter().chain(idle).chain(polled).map(figure).collect(),

@@ -1,26 +1,22 @@
-"""Python's package redis, and its Lock, for `lab bench locks`.
+# Python's package redis, and its Lock.
 
-Each line of stdin is a request, as JSON: {"what": "pings"|"cycles"|"handovers", "count": N, ...}.
-The answer is a line with the N measured times, in nanoseconds. The argument is the URL of Redis.
-"""
-
-import json
-import sys
 import threading
 import time
 
 import redis
 import redis.lock
 
+client = redis.Redis.from_url(sys.argv[1])
 
-def pings(client, count):
+
+def pings(count):
     for _ in range(count):
         begun = time.perf_counter_ns()
         client.ping()
         yield time.perf_counter_ns() - begun
 
 
-def cycles(client, count, name, ttl):
+def cycles(count, name, ttl):
     for _ in range(count):
         begun = time.perf_counter_ns()
         lock = client.lock(name, timeout=ttl)
@@ -29,7 +25,7 @@ def cycles(client, count, name, ttl):
         yield time.perf_counter_ns() - begun
 
 
-def handovers(client, count, name, ttl, waiters, hold):
+def handovers(count, name, ttl, waiters, hold):
     """Like `handover.rs`: the first holder keeps the lock until all others wait for it. After a
     release, a client waits until the next client holds the lock, and then queues again."""
     times = []
@@ -81,13 +77,4 @@ def handovers(client, count, name, ttl, waiters, hold):
     return times
 
 
-def main():
-    client = redis.Redis.from_url(sys.argv[1])
-    measures = {"pings": pings, "cycles": cycles, "handovers": handovers}
-    for line in sys.stdin:
-        request = json.loads(line)
-        measure = measures[request.pop("what")]
-        print(json.dumps(list(measure(client, **request))), flush=True)
-
-
-main()
+answer_requests({"pings": pings, "cycles": cycles, "handovers": handovers})

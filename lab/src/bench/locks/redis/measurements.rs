@@ -1,26 +1,24 @@
 //! Everything that is measured in rounds.
 
-use std::{slice::from_ref, time::Duration};
+use std::{slice::from_ref, sync::Arc, time::Duration};
 
 use anyhow::Context;
 
 use super::{
-    handover::Handovers,
-    hold::{CROWDED_HOLD, HOLD, Hold, PAUSE},
+    super::{
+        FEW, MANY, PARTS,
+        handover::Handovers,
+        hold::{Busy, CROWDED_HOLD, HOLD, Hold, Idle, PAUSE},
+    },
     peers::Peers,
     uncontended,
+    waiter::WaiterGauge,
 };
 use crate::bench::{
     peer::{Fenced, name},
     series::Series,
     work::Meter,
 };
-
-const FEW: usize = 2;
-pub(super) const MANY: usize = 100;
-/// The parts of a round of uncontended locks. They alternate between the kinds of lock, so that a
-/// moment in which the machine is slow affects all kinds alike.
-const PARTS: usize = 10;
 
 /// How often each kind of lock is measured in a round.
 #[derive(Clone, Copy, Debug)]
@@ -115,30 +113,33 @@ impl Measurements {
     ) -> anyhow::Result<()> {
         let fair = fenced.fair();
         let apart_fair: Vec<_> = fenced_apart.iter().map(Fenced::fair).collect();
-        let busy = || Hold::Busy(HOLD, ping.clone());
-        let crowded = Hold::Busy(CROWDED_HOLD, ping.clone());
+        let busy_for = |time| -> Arc<dyn Hold> { Arc::new(Busy(time, Arc::new(ping.clone()))) };
+        let (busy, crowded) = (busy_for(HOLD), busy_for(CROWDED_HOLD));
+        let idle: Arc<dyn Hold> = Arc::new(Idle);
         let [few, few_fair, many, many_fair, many_apart, many_apart_fair] = &mut self.busy;
         let [few_idle, few_idle_fair] = &mut self.idle;
         let kinds = [
-            (few, from_ref(fenced), FEW, busy()),
-            (few_fair, from_ref(&fair), FEW, busy()),
-            (many, from_ref(fenced), MANY, busy()),
-            (many_fair, from_ref(&fair), MANY, busy()),
+            (few, from_ref(fenced), FEW, busy.clone()),
+            (few_fair, from_ref(&fair), FEW, busy.clone()),
+            (many, from_ref(fenced), MANY, busy.clone()),
+            (many_fair, from_ref(&fair), MANY, busy.clone()),
             (many_apart, fenced_apart, MANY, crowded),
-            (many_apart_fair, &apart_fair, MANY, busy()),
-            (few_idle, from_ref(fenced), FEW, Hold::Idle),
-            (few_idle_fair, from_ref(&fair), FEW, Hold::Idle),
+            (many_apart_fair, &apart_fair, MANY, busy.clone()),
+            (few_idle, from_ref(fenced), FEW, idle.clone()),
+            (few_idle_fair, from_ref(&fair), FEW, idle.clone()),
         ];
         for (n, (series, peers, waiters, hold)) in kinds.into_iter().enumerate() {
             let handovers = Handovers { peers, count: counts.handovers, waiters, hold };
             let name = name(&format!("handover/{round}/{n}"));
-            series.add(handovers.measure(&name, meter).await?);
+            let mut gauge = WaiterGauge::new(peers, waiters, meter);
+            series.add(handovers.measure(&name, &mut gauge).await?);
         }
         let (peers, count) = (from_ref(rslock), counts.polled_handovers);
-        let handovers = Handovers { peers, count, waiters: FEW, hold: busy() };
+        let handovers = Handovers { peers, count, waiters: FEW, hold: busy.clone() };
         let name = name(&format!("handover/{round}"));
         let [rslock, of_python] = &mut self.polled;
-        rslock.add(handovers.measure(&name, meter).await?);
+        let mut gauge = WaiterGauge::new(peers, FEW, meter);
+        rslock.add(handovers.measure(&name, &mut gauge).await?);
         of_python.add(python.handovers(FEW, count, meter).await?);
         Ok(())
     }
