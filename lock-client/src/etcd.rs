@@ -46,8 +46,7 @@
 //! a quorum, so is every request. A keep-alive counts only if no election followed it: a leader that
 //! was replaced renews leases that it does not manage any more.
 //!
-//! A release revokes the lease of its attempts, so that an attempt which arrives later fails. If all
-//! requests of the owner were answered, the next owner of the same client uses the lease instead. Only
+//! A release revokes the lease of its attempts, so that an attempt which arrives later fails. Only
 //! if late requests arrive at two members in turn, the lock is held by nobody until its ttl ends.
 
 mod attempt;
@@ -61,7 +60,6 @@ mod messages;
 mod names;
 mod ownership;
 mod server;
-mod spares;
 mod view;
 mod wakeups;
 

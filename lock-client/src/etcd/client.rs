@@ -11,7 +11,6 @@ use super::{
     messages::{KeyValue, Txn, TxnReply},
     names,
     server::{InvalidEtcdUrl, Server},
-    spares::Spares,
     view::{Part, View, foreign, token},
     wakeups,
 };
@@ -31,7 +30,6 @@ const LONGEST_METHOD: u32 = 4;
 #[derive(Clone)]
 pub struct Etcd {
     pub(super) connection: Connection,
-    pub(super) spares: Spares,
 }
 
 impl fmt::Debug for Etcd {
@@ -66,8 +64,7 @@ impl Etcd {
     /// [`InvalidEtcdUrl`] if the URL can't be used, or names a file that can't be read.
     pub fn open(url: &str) -> Result<Self, InvalidEtcdUrl> {
         let server = Server::parse(url)?;
-        let connection = Connection::new(server, DEFAULT_ANSWER_TIMEOUT);
-        Ok(Self { connection, spares: Spares::default() })
+        Ok(Self { connection: Connection::new(server, DEFAULT_ANSWER_TIMEOUT) })
     }
 
     /// Waits this long for each answer of etcd, instead of half a second. It suits an etcd that is
@@ -77,7 +74,7 @@ impl Etcd {
     /// It is 1 millisecond at least, and 1 hour at most.
     pub fn answer_within(self, limit: Duration) -> Self {
         let answer_timeout = limit.clamp(Duration::from_millis(1), Duration::from_secs(3600));
-        Self { connection: self.connection.answer_within(answer_timeout), ..self }
+        Self { connection: self.connection.answer_within(answer_timeout) }
     }
 
     /// Limits the time of a method.
@@ -192,11 +189,6 @@ impl Backend for Etcd {
 
     fn held_names(&self, prefix: &str) -> HeldNames {
         names::held(self.clone(), prefix)
-    }
-
-    fn detach(&self, ownership: &Ownership, token: Token) -> Token {
-        self.spares.forget(&ownership.holder);
-        token
     }
 
     fn answer_timeout(&self) -> Duration {

@@ -2,10 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use fence::Holder;
-
 use super::{
-    client::Etcd,
     connection::Connection,
     failure::Failure,
     messages::{Header, LeaseReply, LeaseRequest, Streamed},
@@ -55,53 +52,6 @@ pub(super) fn whole_seconds(ttl: Ttl) -> Result<i64, BackendError> {
         let millis = duration.as_millis();
         let reason = format!("a ttl in etcd is in whole seconds, and {millis} ms is not");
         Err(BackendError::Invalid(reason.into()))
-    }
-}
-
-impl Etcd {
-    /// Returns a spare lease for this holder, and sets its full time; `None` if there is none.
-    pub(super) async fn spare_lease(
-        &self,
-        holder: &Holder,
-        seconds: i64,
-    ) -> Result<Option<(i64, Alive)>, BackendError> {
-        while let Some(lease) = self.spares.take(holder, seconds) {
-            match self.connection.keep_alive(lease).await? {
-                Some(alive) => return Ok(Some((lease, alive))),
-                // Nobody has used it for too long.
-                None => self.spares.forget(holder),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Makes a spare lease in the background, if another acquire may need it.
-    pub(super) fn make_spare_lease(&self, seconds: i64) {
-        if self.spares.needs_more(seconds) {
-            let etcd = self.clone();
-            tokio::spawn(async move {
-                // No key leads to its id.
-                let lease = fastrand::i64(1..);
-                let made = etcd.connection.grant(lease, seconds..=seconds).await;
-                etcd.spares.made(made.is_ok_and(|made| made.is_some()).then_some(lease), seconds);
-            });
-        }
-    }
-
-    /// Ends the lease of an attempt that has left no key. A spare that no other attempt uses is free
-    /// again.
-    pub(super) async fn end_unused_lease(
-        &self,
-        holder: &Holder,
-        lease: i64,
-    ) -> Result<(), BackendError> {
-        if self.spares.unsettle(holder) {
-            self.spares.give_back(holder);
-        } else {
-            self.connection.revoke(lease).await?;
-            self.spares.forget(holder);
-        }
-        Ok(())
     }
 }
 

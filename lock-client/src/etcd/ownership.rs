@@ -5,7 +5,7 @@ use fence::{Holder, Token};
 use super::{
     client::Etcd,
     keys::Keys,
-    leases::{Alive, whole_seconds},
+    leases::whole_seconds,
     messages::{Compare, Delete, Operation, Put, Text, Txn},
     view::{Part, View, token},
 };
@@ -23,8 +23,7 @@ impl Etcd {
         ttl: Ttl,
     ) -> Result<Option<Token>, BackendError> {
         let (holder, created) = (&ownership.holder, ownership.grant.as_i64());
-        let place = keys.place(holder);
-        let mut lease = self.spares.used(holder).unwrap_or_else(|| keys.lease(holder));
+        let (place, mut lease) = (keys.place(holder), keys.lease(holder));
         let mut alive = self.connection.keep_alive(lease).await?;
         // From here on, the lock may last longer, whatever follows.
         let renewal = async {
@@ -66,17 +65,6 @@ impl Etcd {
         let seconds = whole_seconds(ttl)?;
         let lease = keys.lease_of(&ownership.holder, seconds);
         let alive = self.connection.open_lease(lease, seconds..=seconds).await?;
-        self.move_to_lease(keys, ownership, lease, alive).await
-    }
-
-    /// Moves the owner's key to a lease that is alive.
-    pub(super) async fn move_to_lease(
-        &self,
-        keys: &Keys,
-        ownership: &Ownership,
-        lease: i64,
-        alive: Alive,
-    ) -> Result<Option<i64>, BackendError> {
         let place = keys.place(&ownership.holder);
         let put = Put { key: Text(place.clone()), value: Text::default(), lease };
         let transaction = Txn {
@@ -122,42 +110,18 @@ impl Etcd {
         keys: &Keys,
         holder: &Holder,
     ) -> Result<bool, BackendError> {
-        let spare = self.spares.used(holder);
-        if !self.spares.begin_release(holder) {
-            return self.end_attempts(keys, holder).await;
-        }
-        // No attempt is under way, so that the next owner may use the lease.
-        let owned = self.delete(keys, holder).await?;
-        self.spares.give_back(holder);
-        // A renewal for longer has moved the key.
-        if let Some(longer) = owned.filter(|&lease| Some(lease) != spare) {
-            self.connection.revoke(longer).await.map_err(BackendError::after_a_change)?;
-        }
-        Ok(owned.is_some())
-    }
-
-    /// Releases the lock, or leaves the queue, and ends the leases of all attempts.
-    async fn end_attempts(&self, keys: &Keys, holder: &Holder) -> Result<bool, BackendError> {
+        let (place, lease) = (keys.place(holder), keys.lease(holder));
         // 1. Delete the own key. No other holder ever has it, whatever its revision.
-        let owned = self.delete(keys, holder).await?;
-        // 2. Revoke the leases of all attempts. An attempt that arrives later has no lease, and fails.
-        let lease = keys.lease(holder);
-        self.connection.revoke(lease).await.map_err(BackendError::after_a_change)?;
-        let others = [self.spares.used(holder), owned];
-        for other in others.into_iter().flatten().filter(|&other| other != lease) {
-            self.connection.revoke(other).await.map_err(BackendError::after_a_change)?;
-        }
-        self.spares.forget(holder);
-        Ok(owned.is_some())
-    }
-
-    /// Deletes a holder's key. Returns its lease if the holder was the owner.
-    async fn delete(&self, keys: &Keys, holder: &Holder) -> Result<Option<i64>, BackendError> {
-        let place = keys.place(holder);
         let delete = Operation::Delete(Delete { key: Text(place.clone()) });
         let success = [&View::reads(keys, Part::Owner)[..], &[delete]].concat();
         let reply = self.transact(&Txn { success, ..Txn::default() }).await?;
         let view = View::parse(reply).map_err(BackendError::after_a_change)?;
-        Ok(view.owner().filter(|owner| owner.key.0 == place).map(|owner| owner.lease))
+        let owned = view.owner().filter(|owner| owner.key.0 == place);
+        // 2. Revoke the lease of all attempts. An attempt that arrives later has no lease, and fails.
+        self.connection.revoke(lease).await.map_err(BackendError::after_a_change)?;
+        if let Some(longer) = owned.map(|owner| owner.lease).filter(|&longer| longer != lease) {
+            self.connection.revoke(longer).await.map_err(BackendError::after_a_change)?;
+        }
+        Ok(owned.is_some())
     }
 }
