@@ -23,11 +23,13 @@ demo: redis-server
 
 # Tests mostly wait. So several run at once on each core.
 #
-# Their servers keep data in memory if the system has a folder with 4 GiB for it: new databases are
+# Their servers keep data in memory if the system has a folder with 4 GiB for that: new databases are
 # then made in a fraction of the time. Tests kill processes, not machines, and lose no more there.
 test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 python node
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
-	if [ "$${free:-0}" -ge 4194304 ]; then export TMPDIR=/dev/shm; fi; \
+	if [ "$${free:-0}" -ge 4194304 ] && ! grep -q ' /dev/shm .*noexec' /proc/mounts; then \
+		export TMPDIR=/dev/shm; \
+	fi; \
 	RUST_TEST_THREADS=$$((4 * $$(getconf _NPROCESSORS_ONLN))) cargo test --workspace
 
 check:

@@ -48,7 +48,7 @@ where
                 unanswered = true;
                 sleep(pause).await;
             }
-            Err(BackendError::Rejected(reason)) if unanswered => {
+            Err(BackendError::Rejected(reason) | BackendError::Invalid(reason)) if unanswered => {
                 let reason =
                     format!("one request was not answered, and the next was refused: {reason}");
                 return Err(BackendError::Unavailable(reason.into()));
@@ -83,10 +83,12 @@ mod tests {
     async fn request_that_may_have_been_carried_out_is_not_reported_as_refused() {
         assert!(matches!(outcome_of(vec![unanswered()]).await, Ok(())));
         assert!(matches!(outcome_of(vec![refused()]).await, Err(BackendError::Rejected(_))));
-        let unknown = outcome_of(vec![unanswered(), refused()]).await.unwrap_err();
-        assert!(matches!(unknown, BackendError::Unavailable(_)), "{unknown:?}");
-        let reason = unknown.source().expect("it has a cause").to_string();
-        assert!(reason.contains("no permission"), "{reason}");
+        for refusal in [refused(), BackendError::Invalid("no permission for this ttl".into())] {
+            let unknown = outcome_of(vec![unanswered(), refusal]).await.unwrap_err();
+            assert!(matches!(unknown, BackendError::Unavailable(_)), "{unknown:?}");
+            let reason = unknown.source().expect("it has a cause").to_string();
+            assert!(reason.contains("no permission"), "{reason}");
+        }
     }
 
     #[tokio::test]

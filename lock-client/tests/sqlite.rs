@@ -105,7 +105,9 @@ async fn lock_of_another_is_not_released() {
 #[tokio::test]
 async fn waiters_are_notified_by_their_client_or_poll() {
     let (folder, client) = locked().await;
-    sql::release_notifies_own_waiters(&client).await.unwrap();
+    sql::release_notifies_own_waiters(&client, &client).await.unwrap();
+    let other = Sqlite::open(&url(&folder)).unwrap();
+    sql::release_notifies_own_waiters(&client, &other).await.unwrap_err();
     let open = || Ok(Locks::new(Sqlite::open(&url(&folder))?));
     sql::release_wakes_the_waiter(open, 30, Duration::from_secs(3)).await.unwrap();
 }

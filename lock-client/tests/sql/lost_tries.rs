@@ -4,10 +4,7 @@ use anyhow::{Context, ensure};
 use fence::Holder;
 use lock_client::{Order, backend::Backend};
 use testbed::wait::until_async;
-use tokio::{
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::{task::JoinSet, time::timeout};
 
 use super::{SOON, granted};
 use crate::{lock_service::ttl, names::name};
@@ -82,6 +79,7 @@ pub(crate) async fn release_does_not_overtake_a_lost_try(
 /// locks are renewed meanwhile.
 pub(crate) async fn renewals_do_not_wait_behind_tries(
     backend: &(impl Backend + Clone),
+    is_waiting: impl AsyncFn() -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     let (token, ownership) = granted(backend, "renewed", &Holder::random(), 600_000).await?;
     let mut tries = JoinSet::new();
@@ -92,8 +90,7 @@ pub(crate) async fn renewals_do_not_wait_behind_tries(
             let _ = backend.try_acquire(&lock, &holder, ttl(10), Order::Unordered).await;
         });
     }
-    // Each try waits for its answer time-out.
-    sleep(backend.answer_timeout() / 4).await;
+    until_async(SOON, async || is_waiting().await).await.context("no try waits for the row")?;
     let renewed = backend.renew(&name("renewed"), &ownership, ttl(600_000)).await?;
     ensure!(renewed == Some(token));
     let above = backend.reissue(&name("renewed"), &ownership, token).await?;

@@ -111,20 +111,25 @@ pub(crate) async fn dead_head_is_skipped(backend: &(impl Backend + Clone)) -> an
     Ok(())
 }
 
-/// A client notifies its own waiters, also if its database notifies nobody.
-pub(crate) async fn release_notifies_own_waiters(backend: &impl Backend) -> anyhow::Result<()> {
+/// A client notifies its own waiters, also if its database notifies nobody. The locks are released by
+/// `releasing`, which is the same client, or in the control another one: then some waiters only poll.
+pub(crate) async fn release_notifies_own_waiters(
+    waiting: &impl Backend,
+    releasing: &impl Backend,
+) -> anyhow::Result<()> {
     let lock = name("own");
-    for order in [Order::Unordered, Order::Fair] {
+    for order in [Order::Unordered, Order::Fair].repeat(10) {
         let [holder, waiter] = [Holder::random(), Holder::random()];
-        let (token, _) = granted(backend, "own", &holder, 60_000).await?;
-        busy(backend, "own", &waiter, order).await?;
-        let wakeups = backend.subscribe(&lock, &waiter, order).await?;
-        backend.release(&lock, &holder, Some(token)).await?;
+        let (token, _) = granted(waiting, "own", &holder, 60_000).await?;
+        busy(waiting, "own", &waiter, order).await?;
+        let wakeups = waiting.subscribe(&lock, &waiter, order).await?;
+        releasing.release(&lock, &holder, Some(token)).await?;
         // Nothing is waited for, so that a poll hardly comes before this.
         let mut next = pin!(wakeups.next());
         let is_notified = poll_fn(|context| Poll::Ready(next.as_mut().poll(context).is_ready()));
-        ensure!(is_notified.await, "{order:?}: the waiter was not notified");
-        backend.release(&lock, &waiter, None).await?;
+        let is_notified = is_notified.await;
+        releasing.release(&lock, &waiter, None).await?;
+        ensure!(is_notified, "{order:?}: the waiter was not notified");
     }
     Ok(())
 }
