@@ -6,7 +6,7 @@ use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
 use testbed::{Etcd, MariaDb, Postgres, Redis, ZooKeeper};
 
 use crate::{
-    command::{assert_failed, lock_client},
+    command::{assert_failed, command, lock_client, output},
     services::Service,
 };
 
@@ -182,11 +182,29 @@ async fn missing_tables_are_69_with_the_migration() {
     }
 }
 
+/// As in psql. The error shows it, because the database has no such user.
+#[tokio::test]
+async fn postgres_url_without_a_user_means_the_user_of_the_system() {
+    let server = Postgres::start().await.unwrap();
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    // Tests may run as the user that the database has.
+    connection.execute("create role another superuser login").await.unwrap();
+    let mut connection =
+        PgConnection::connect(&server.url().replace("postgres@", "another@")).await.unwrap();
+    connection.execute("alter role postgres rename to nobody_else").await.unwrap();
+    let user = std::process::Command::new("id").arg("-un").output().unwrap();
+    let user = String::from_utf8(user.stdout).unwrap();
+    let mut command = command(&["status", "r", "--locks", &server.url().replace("postgres@", "")]);
+    command.env_remove("PGUSER");
+    let reason = format!("role \"{}\" does not exist", user.trim());
+    assert_failed(&output(command).await, 69, &reason);
+}
+
 #[tokio::test]
 async fn file_that_does_not_exist_is_69() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}/none.db", folder.path().display());
-    assert_rejected(&url, 69, "unable to open database file").await;
+    assert_rejected(&url, 69, "to make one, apply migrations/sqlite/lock").await;
     assert!(!folder.path().join("none.db").exists(), "it is not created");
 }
 

@@ -7,7 +7,11 @@ pub(super) fn failed(address: &str, error: &sqlx::Error) -> BackendError {
     if let sqlx::Error::Tls(reason) = error {
         return rejected(address, &format!("the encrypted connection failed: {reason}"));
     }
-    let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
+    let database_error = error.as_database_error();
+    let code = database_error.and_then(|error| error.code()).unwrap_or_default();
+    // `Display` adds the line in PostgreSQL's own source.
+    let error =
+        database_error.map_or_else(|| error.to_string(), |error| error.message().to_owned());
     match &*code {
         // The schema, a table or a function does not exist.
         "3F000" | "42P01" | "42883" => BackendError::Rejected(
@@ -23,9 +27,7 @@ pub(super) fn failed(address: &str, error: &sqlx::Error) -> BackendError {
         ),
         // A wrong user or password, or no such database; a token above the highest; a character that
         // the database's encoding does not have; a wrong argument.
-        "28000" | "28P01" | "3D000" | "23514" | "22P05" | "22023" => {
-            rejected(address, &error.to_string())
-        }
+        "28000" | "28P01" | "3D000" | "23514" | "22P05" | "22023" => rejected(address, &error),
         // All else may pass, or leaves the outcome unknown.
         _ => BackendError::Unavailable(format!("{address}: {error}").into()),
     }

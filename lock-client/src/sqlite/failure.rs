@@ -14,8 +14,12 @@ pub(super) fn failed(address: &str, error: &sqlx::Error) -> BackendError {
             let hint = "the tables of the locks are missing: apply migrations/sqlite/lock";
             rejected(address, &format!("{hint} ({error})"))
         }
-        // It is read-only, can't be opened, or is no database; or a token would be above the highest.
-        Ok(8 | 14 | 19 | 26) => rejected(address, &error.to_string()),
+        Ok(14) => {
+            let hint = "the file can't be opened; to make one, apply migrations/sqlite/lock";
+            rejected(address, &format!("{hint} ({error})"))
+        }
+        // It is read-only, or is no database; or a token would be above the highest.
+        Ok(8 | 19 | 26) => rejected(address, &error.to_string()),
         Ok(5 | 6) => BackendError::Unavailable(
             format!("{address}: another process keeps the file locked ({error})").into(),
         ),
