@@ -10,6 +10,7 @@ pub(crate) mod lanes;
 pub(crate) mod local_waiters;
 pub(crate) mod names;
 pub(crate) mod polling;
+pub(crate) mod statements;
 mod unanswered;
 
 /// The URL of a database can't be used.
@@ -49,6 +50,7 @@ impl fmt::Display for InvalidDatabaseUrl {
 impl Error for InvalidDatabaseUrl {}
 
 /// Returns the bytes of a text in hexadecimal digits, which need no escaping in SQL.
+#[cfg(any(feature = "mariadb", feature = "postgres"))]
 pub(crate) fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }

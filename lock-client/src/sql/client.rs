@@ -3,12 +3,13 @@
 use std::{fmt, time::Duration};
 
 use fence::{Holder, Token};
-use sqlx::{Database, Executor};
+use sqlx::{Database, Encode, Executor, Type};
 
 use super::{
     answer::{self, Columns, InvalidAnswer},
     lane::Options,
     lanes::Lanes,
+    statements::Statements,
 };
 use crate::{
     backend::{Attempt, BackendError, DEFAULT_ANSWER_TIMEOUT, Status},
@@ -38,6 +39,7 @@ impl<D: Database> Clone for Client<D> {
 impl<D: Database> Client<D>
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+    for<'t> String: Encode<'t, D> + Type<D>,
     D::Row: Columns,
 {
     pub(crate) fn new(
@@ -80,16 +82,19 @@ where
     pub(crate) async fn attempt(
         &self,
         holder: &Holder,
-        sql: String,
+        statements: impl Into<Statements>,
     ) -> Result<Attempt, BackendError> {
         let asked = Moment::now();
-        let row = self.answered(self.lanes.fetch_try(holder, sql).await)?;
+        let row = self.answered(self.lanes.fetch_try(holder, statements.into()).await)?;
         self.read(answer::attempt(&row, holder, asked))
     }
 
     /// Sends a renewal or a reissue, and returns the token; `None` if the lock has another owner.
-    pub(crate) async fn token(&self, sql: String) -> Result<Option<Token>, BackendError> {
-        let row = self.answered(self.lanes.fetch(sql).await)?;
+    pub(crate) async fn token(
+        &self,
+        statements: impl Into<Statements>,
+    ) -> Result<Option<Token>, BackendError> {
+        let row = self.answered(self.lanes.fetch(statements).await)?;
         self.read(answer::token(&row, "token"))
     }
 
@@ -97,20 +102,26 @@ where
     pub(crate) async fn release(
         &self,
         holder: &Holder,
-        sql: String,
+        statements: impl Into<Statements>,
     ) -> Result<D::Row, BackendError> {
-        self.answered(self.lanes.fetch_release(holder, sql).await)
+        self.answered(self.lanes.fetch_release(holder, statements.into()).await)
     }
 
     /// Asks for the state of a lock.
-    pub(crate) async fn status(&self, sql: String) -> Result<Status, BackendError> {
-        let row = self.answered(self.lanes.fetch(sql).await)?;
+    pub(crate) async fn status(
+        &self,
+        statements: impl Into<Statements>,
+    ) -> Result<Status, BackendError> {
+        let row = self.answered(self.lanes.fetch(statements).await)?;
         self.read(answer::status(&row))
     }
 
     /// Asks for a page of names, each on a line of its own; `None` if there is none.
-    pub(crate) async fn names(&self, sql: String) -> Result<Option<String>, BackendError> {
-        let row = self.answered(self.lanes.fetch(sql).await)?;
+    pub(crate) async fn names(
+        &self,
+        statements: impl Into<Statements>,
+    ) -> Result<Option<String>, BackendError> {
+        let row = self.answered(self.lanes.fetch(statements).await)?;
         self.read(row.text("names").map_err(Into::into))
     }
 

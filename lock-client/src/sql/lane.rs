@@ -3,13 +3,19 @@
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::{Either, select};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Database, Executor, raw_sql};
+use sqlx::{
+    Arguments, AssertSqlSafe, ConnectOptions, Connection, Database, Encode, Executor, SqlSafeStr,
+    Type,
+};
 use tokio::{
     sync::{Mutex, OwnedMutexGuard, oneshot},
     time::{sleep, timeout},
 };
 
-use super::unanswered::{self, Unanswered};
+use super::{
+    statements::Statements,
+    unanswered::{self, Unanswered},
+};
 use crate::retry::pauses;
 
 /// How long connecting may take, in answer time-outs.
@@ -44,13 +50,13 @@ pub(super) struct Turn<D: Database> {
     connection: OwnedMutexGuard<Present<D>>,
 }
 
-/// Statements that are sent as one message, and answered with one row.
+/// One message, and how long to wait for its answer.
 pub(super) struct Request<D: Database> {
     pub(super) options: Options<D>,
     pub(super) answer_timeout: Duration,
     /// The holder whose requests are carried out in their order.
     pub(super) key: Option<String>,
-    pub(super) sql: String,
+    pub(super) statements: Statements,
 }
 
 type Answer<D> = Result<<D as Database>::Row, sqlx::Error>;
@@ -88,14 +94,15 @@ impl<D: Database> Lane<D> {
     }
 
     /// Has the unanswered requests with this key undone, once each is answered.
-    pub(super) fn undo_later(&self, key: &str, sql: &str) {
-        self.unanswered.undo_later(key, sql);
+    pub(super) fn undo_later(&self, key: &str, undo: &Statements) {
+        self.unanswered.undo_later(key, undo);
     }
 }
 
 impl<D: Database> Turn<D>
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+    for<'t> String: Encode<'t, D> + Type<D>,
 {
     /// Sends a request, and returns the row of the answer.
     ///
@@ -174,8 +181,9 @@ async fn exchange<D: Database>(
 ) -> Exchanged<D>
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+    for<'t> String: Encode<'t, D> + Type<D>,
 {
-    let answer = fetch_only::<D>(&mut connection, request.sql.clone()).await;
+    let answer = fetch_only::<D>(&mut connection, request.statements.clone()).await;
     let mut present = answer.is_ok().then_some(connection);
     let is_lost = answer.as_ref().is_err_and(is_lost);
     let mut reply = Some((reply, answer));
@@ -207,10 +215,11 @@ where
 async fn undone<D: Database>(
     present: Present<D>,
     request: &Request<D>,
-    undo: String,
+    undo: Statements,
 ) -> Result<D::Connection, sqlx::Error>
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+    for<'t> String: Encode<'t, D> + Type<D>,
 {
     let mut connection = match present {
         Some(present) => present,
@@ -220,12 +229,23 @@ where
     Ok(connection)
 }
 
-async fn fetch_only<D: Database>(connection: &mut D::Connection, sql: String) -> Answer<D>
+async fn fetch_only<D: Database>(
+    connection: &mut D::Connection,
+    Statements { sql, arguments }: Statements,
+) -> Answer<D>
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+    for<'t> String: Encode<'t, D> + Type<D>,
 {
+    let mut values = None;
+    for argument in arguments {
+        values
+            .get_or_insert_with(D::Arguments::default)
+            .add(argument)
+            .map_err(sqlx::Error::Encode)?;
+    }
     // All of the answer is read: the row comes before the outcome of the commit.
-    let rows = raw_sql(AssertSqlSafe(sql)).fetch_all(connection).await;
+    let rows = connection.fetch_all((AssertSqlSafe(sql).into_sql_str(), values)).await;
     rows?.pop().ok_or(sqlx::Error::RowNotFound)
 }
 

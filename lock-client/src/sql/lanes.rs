@@ -7,10 +7,13 @@ use std::{
 };
 
 use fence::Holder;
-use sqlx::{ConnectOptions, Database, Executor};
+use sqlx::{ConnectOptions, Database, Encode, Executor, Type};
 use tokio::time::timeout;
 
-use super::lane::{Lane, Options, Request, Turn, silence};
+use super::{
+    lane::{Lane, Options, Request, Turn, silence},
+    statements::Statements,
+};
 
 /// The number of connections for tries and releases.
 const LANES: usize = 4;
@@ -44,6 +47,7 @@ impl<D: Database> Clone for Lanes<D> {
 impl<D: Database> Lanes<D>
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+    for<'t> String: Encode<'t, D> + Type<D>,
 {
     pub(crate) fn new(options: Options<D>, answer_timeout: Duration) -> Self {
         // A logged statement would show whole holders.
@@ -60,23 +64,26 @@ where
     }
 
     /// Sends statements as one message, and returns the only row of the answer.
-    pub(crate) async fn fetch(&self, sql: String) -> Result<D::Row, sqlx::Error> {
+    pub(crate) async fn fetch(
+        &self,
+        statements: impl Into<Statements>,
+    ) -> Result<D::Row, sqlx::Error> {
         let turn = async {
             match self.apart.iter().find_map(Lane::idle_turn) {
                 Some(turn) => turn,
                 None => self.apart[fastrand::usize(..LANES_APART)].turn().await,
             }
         };
-        self.send(turn, None, sql).await
+        self.send(turn, None, statements.into()).await
     }
 
     /// Does the same for the try of a holder. Its requests are sent one after the other.
     pub(crate) async fn fetch_try(
         &self,
         holder: &Holder,
-        sql: String,
+        statements: Statements,
     ) -> Result<D::Row, sqlx::Error> {
-        self.send(self.lane(holder).turn(), Some(holder), sql).await
+        self.send(self.lane(holder).turn(), Some(holder), statements).await
     }
 
     /// Does the same for the release of a holder. If a try of the holder is still unanswered, the
@@ -84,10 +91,10 @@ where
     pub(crate) async fn fetch_release(
         &self,
         holder: &Holder,
-        sql: String,
+        statements: Statements,
     ) -> Result<D::Row, sqlx::Error> {
-        self.lane(holder).undo_later(holder.as_str(), &sql);
-        self.fetch_try(holder, sql).await
+        self.lane(holder).undo_later(holder.as_str(), &statements);
+        self.fetch_try(holder, statements).await
     }
 
     fn lane(&self, holder: &Holder) -> &Lane<D> {
@@ -100,11 +107,11 @@ where
         &self,
         turn: impl Future<Output = Turn<D>>,
         holder: Option<&Holder>,
-        sql: String,
+        statements: Statements,
     ) -> Result<D::Row, sqlx::Error> {
         let (options, answer_timeout) = (self.options.clone(), self.answer_timeout);
         let key = holder.map(|holder| holder.as_str().to_owned());
-        let request = Request { options, answer_timeout, key, sql };
+        let request = Request { options, answer_timeout, key, statements };
         let answer = async { turn.await.fetch(request).await };
         timeout(answer_timeout, answer).await.unwrap_or_else(|_| Err(silence()))
     }

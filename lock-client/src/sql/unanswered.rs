@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::statements::Statements;
+
 /// The unanswered requests of a connection, and of the connection that it replaced. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Unanswered {
@@ -12,7 +14,7 @@ struct Entry {
     id: u64,
     key: Option<String>,
     /// What undoes the request, if its caller has given up and asked for that.
-    undo: Option<String>,
+    undo: Option<Statements>,
 }
 
 /// One unanswered request. It ends when this value is dropped.
@@ -30,9 +32,9 @@ impl Unanswered {
     }
 
     /// Has the unanswered requests with this key undone, once each is answered.
-    pub(crate) fn undo_later(&self, key: &str, sql: &str) {
+    pub(crate) fn undo_later(&self, key: &str, undo: &Statements) {
         for entry in self.entries().iter_mut().filter(|entry| entry.key.as_deref() == Some(key)) {
-            entry.undo = Some(sql.to_owned());
+            entry.undo = Some(undo.clone());
         }
     }
 
@@ -44,7 +46,7 @@ impl Unanswered {
 impl Request {
     /// Returns what undoes the request, which was answered. Without any, the request ends: a later
     /// wish to undo it is a request of its own.
-    pub(crate) fn undo_or_end(&mut self) -> Option<String> {
+    pub(crate) fn undo_or_end(&mut self) -> Option<Statements> {
         let mut entries = self.all.entries();
         let position = entries.iter().position(|entry| entry.id == self.id)?;
         let undo = entries[position].undo.take();
@@ -55,7 +57,7 @@ impl Request {
     }
 
     /// Puts back what failed to undo the request.
-    pub(crate) fn undo_again(&mut self, undo: String) {
+    pub(crate) fn undo_again(&mut self, undo: Statements) {
         let mut entries = self.all.entries();
         if let Some(entry) = entries.iter_mut().find(|entry| entry.id == self.id) {
             entry.undo.get_or_insert(undo);
