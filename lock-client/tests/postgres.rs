@@ -140,6 +140,8 @@ async fn names_differ_byte_by_byte() {
 async fn names_of_no_lock_are_refused() {
     let (server, _) = locked().await;
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    // A user may have set it, and then a backslash in a literal means something else.
+    connection.execute("set standard_conforming_strings = off").await.unwrap();
     let acquire = async |name: &str| {
         let acquire = "select fenced_lock.acquire($1, 'me', 1000, false, 1, '')";
         sqlx::query(acquire).bind(name).execute(&mut connection).await.map(|_| ())

@@ -120,11 +120,17 @@ pub(super) fn pgbench_times(
     let logs: Vec<_> = fs::read_dir(&folder)?.collect::<Result<_, _>>()?;
     let log = logs.iter().find(|file| file.file_name().to_string_lossy().starts_with("log."));
     let log = fs::read_to_string(log.context("pgbench wrote no log")?.path())?;
-    let times = log.lines().skip(WARM_UP_RUNS).map(|line| {
-        let micros = line.split(' ').nth(2).context("pgbench logged no time")?;
-        Ok(Duration::from_micros(micros.parse()?))
-    });
-    times.collect()
+    // pgbench reads the clock only when it has waited for an answer, so that the times in its log may
+    // be 0. The moments of two runs in turn are always apart.
+    let ends: Vec<_> = log.lines().map(end_of_run).collect::<anyhow::Result<_>>()?;
+    Ok(ends.windows(2).skip(WARM_UP_RUNS - 1).map(|ends| ends[1] - ends[0]).collect())
+}
+
+/// When a run ended, by the fifth and sixth column in the log: seconds and microseconds.
+fn end_of_run(line: &str) -> anyhow::Result<Duration> {
+    let mut columns = line.split(' ').skip(4);
+    let mut next = || columns.next().context("pgbench logged no time");
+    Ok(Duration::from_secs(next()?.parse()?) + Duration::from_micros(next()?.parse()?))
 }
 
 /// Runs a script with pgbench, and returns what it prints.

@@ -108,9 +108,12 @@ impl Failure {
             .any(|words| error.contains(words));
         Self::Unavailable(if needs_password {
             let (who, setting) = if error.contains("of the Sentinels ") {
-                ("Redis or a Sentinel", ", or as ?sentinel-password=PASSWORD")
+                (
+                    "Redis or a Sentinel",
+                    ", as redis+sentinel://:PASSWORD@… or ?sentinel-password=PASSWORD",
+                )
             } else {
-                ("Redis", "")
+                ("Redis", ", as redis://:PASSWORD@HOST")
             };
             format!("{who} asks for a password: add it to the URL{setting} ({error})")
         } else {

@@ -13,7 +13,7 @@ use super::{
     view::{Part, Place, View, token},
 };
 use crate::{
-    backend::{Attempt, Backend, BackendError, Contention, Ownership},
+    backend::{Attempt, BackendError, Contention, Ownership},
     clock::Moment,
     terms::Order,
     ttl::Ttl,
@@ -107,10 +107,7 @@ impl ZooKeeper {
         let root = &self.ensemble.server().root;
         for path in nodes.parents() {
             match self.make(connection, &path, Kind::Persistent).await {
-                Err(Failure::NoNode) if !root.is_empty() => {
-                    let reason = format!("{}: the node {root} does not exist", self.address());
-                    return Err(Failure::Other(BackendError::Rejected(reason.into())));
-                }
+                Err(Failure::NoNode) if !root.is_empty() => return Err(self.missing_root()),
                 made => made?,
             }
         }
@@ -239,7 +236,8 @@ impl Try<'_> {
             return Ok(busy(before.remaining, ahead, *ttl));
         }
         if own.session.timeout_ms < ttl.as_millis() {
-            zookeeper.move_to_longer_session(name, connection, own, *ttl).await?;
+            let moved = zookeeper.move_to_longer_session(name, connection, own, *ttl).await;
+            moved.map_err(unknown)?;
         }
         let grant = token(own.grant).map_err(unknown)?;
         let ownership = Ownership { holder: (*holder).clone(), grant };

@@ -193,6 +193,24 @@ impl ZooKeeper {
         }
     }
 
+    /// Fails if the URL names a root that does not exist. No lock is held there, but none is free.
+    pub(super) async fn check_root(&self) -> Result<(), Failure> {
+        let root = &self.ensemble.server().root;
+        if root.is_empty() {
+            return Ok(());
+        }
+        match self.ensemble.reading().await?.send(Request::exists(root)).await {
+            Err(Failure::NoNode) => Err(self.missing_root()),
+            answer => answer.map(drop),
+        }
+    }
+
+    pub(super) fn missing_root(&self) -> Failure {
+        let reason =
+            format!("{}: the node {} does not exist", self.address(), self.ensemble.server().root);
+        Failure::Other(BackendError::Rejected(reason.into()))
+    }
+
     pub(super) fn own_node(&self, name: &ResourceName, holder: &Holder) -> Option<OwnNode> {
         self.own_nodes().get(&(name.clone(), holder.clone())).cloned()
     }
@@ -273,6 +291,7 @@ impl Backend for ZooKeeper {
         Box::pin(self.within(async move {
             let view = self.view(&self.nodes(name), Part::All).await?;
             let Some(owner) = view.owner() else {
+                self.check_root().await?;
                 return Ok(Status { held: None, last_token: None, queued: 0 });
             };
             let token = view.token(owner)?;

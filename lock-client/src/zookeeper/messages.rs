@@ -92,6 +92,10 @@ impl Request {
         Self::new(DELETE, Writer::default().text(path).int(ANY_VERSION))
     }
 
+    pub(super) fn exists(path: &str) -> Self {
+        Self::new(EXISTS, Writer::default().text(path).bool(false))
+    }
+
     /// Sets a watch on a node that does not exist.
     pub(super) fn watch_creation(path: &str) -> Self {
         Self::new(EXISTS, Writer::default().text(path).bool(true))

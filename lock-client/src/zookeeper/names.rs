@@ -48,6 +48,9 @@ async fn list(zookeeper: &ZooKeeper, prefix: &str) -> Result<Vec<ResourceName>, 
     let synced = connection.send(Request::sync(&queues));
     // The read is behind it on the same connection.
     let (_, queues) = try_join!(synced, children_of(&connection, &queues))?;
+    if queues.is_empty() {
+        zookeeper.check_root().await?;
+    }
     let names = queues.iter().filter_map(|child| Nodes::parse_name(child));
     Ok(names.filter(|name| name.as_str().starts_with(prefix)).collect())
 }

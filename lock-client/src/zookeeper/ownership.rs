@@ -65,7 +65,8 @@ impl ZooKeeper {
         let view = view.map_err(BackendError::after_a_change)?;
         let Some(owner) = view.owner_if(holder, grant) else { return Ok(None) };
         if owner.session.timeout_ms < ttl.as_millis() {
-            self.move_to_longer_session(name, &connection, owner, ttl).await?;
+            let moved = self.move_to_longer_session(name, &connection, owner, ttl).await;
+            moved.map_err(BackendError::after_a_change)?;
         }
         view.token(owner).map(Some).map_err(BackendError::after_a_change)
     }

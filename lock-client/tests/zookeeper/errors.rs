@@ -1,6 +1,7 @@
 //! Errors that no repetition mends say what is wrong, and where.
 
 use fence::Holder;
+use futures_util::TryStreamExt;
 use lock_client::{
     Order,
     backend::{Backend, BackendError},
@@ -63,6 +64,13 @@ async fn root_must_exist_and_separates_locks() {
     let expected =
         format!("ZooKeeper {}/apps/a: the node /apps/a does not exist", zookeeper.address(0));
     assert_eq!(rejected(&below).await, expected);
+    // No lock is held below it, but none is free.
+    let absent = client(&below);
+    let status = absent.status(&name("r")).await.map(drop);
+    let listed = absent.held_names("").try_next().await.map(drop);
+    for answer in [status, listed] {
+        assert!(matches!(answer, Err(BackendError::Rejected(_))), "{answer:?}");
+    }
     zookeeper.cli(&["create", "/apps"]).await.unwrap();
     zookeeper.cli(&["create", "/apps/a"]).await.unwrap();
     let (inside, outside) = (client(&below), client(&zookeeper.url()));

@@ -91,7 +91,7 @@ declare
         -- In bytes of UTF-8, because the database may have another encoding.
         when encode(convert_to(acquire.name, 'UTF8'), 'hex') ~ '^(..)*([01].|7f|c2[89].)'
             then 'name must have no control characters'
-        when acquire.name ~ '(^|/)\.{0,2}(/|$)'
+        when acquire.name ~ '(^|/)[.]{0,2}(/|$)'
             then 'name must have no segment, between slashes, that is empty, . or ..'
         when (acquire.holder collate "C" ~ '^[!-~]{1,128}$') is not true
             then 'holder must have 1 to 128 characters of visible ASCII'
