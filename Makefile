@@ -30,7 +30,7 @@ test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqli
 	if [ "$${free:-0}" -ge 4194304 ] && ! grep -q ' /dev/shm .*noexec' /proc/mounts; then \
 		export TMPDIR=/dev/shm; \
 	fi; \
-	RUST_TEST_THREADS=$$((4 * $$(getconf _NPROCESSORS_ONLN))) cargo test --workspace
+	RUST_TEST_THREADS=$$((3 * $$(getconf _NPROCESSORS_ONLN))) cargo test --workspace
 
 check:
 	cargo fmt --all --check

@@ -32,7 +32,8 @@ struct Report {
 }
 
 async fn examine(url: &str) -> Report {
-    let output = doctor(&["--locks", url, "--json"]).await;
+    // A service that has just started may be slow on a busy machine.
+    let output = doctor(&["--locks", url, "--json", "--answer-timeout", "5s"]).await;
     let parsed = serde_json::from_slice(&output.stdout);
     let document: Value = parsed.unwrap_or_else(|error| panic!("{error}: {output:?}"));
     for finding in document["findings"].as_array().unwrap() {
