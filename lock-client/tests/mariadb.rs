@@ -1,8 +1,9 @@
 //! Locks in MariaDB.
 
 mod claims;
+mod failures;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fence::Holder;
 use lock_client::{
@@ -247,85 +248,6 @@ async fn user_needs_rights_on_the_procedures_only() {
         connection.execute(AssertSqlSafe(grant)).await.unwrap();
     }
     sql::reissued_token_is_above_both(&client).await.unwrap();
-}
-
-#[tokio::test]
-async fn paused_database_is_unavailable_in_time() {
-    let (server, client) = locked().await;
-    granted(&client, "r", &Holder::random(), 10).await.unwrap();
-    server.pause().await.unwrap();
-    for client in [&client, &MariaDb::open(&server.url()).unwrap()] {
-        let (lock, holder, begun) = (name("r"), Holder::random(), Instant::now());
-        let error = client.try_acquire(&lock, &holder, ttl(10), Order::Fair).await.unwrap_err();
-        assert!(matches!(error, BackendError::Unavailable(_)), "{error:?}");
-        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
-    }
-    server.resume().unwrap();
-    granted(&client, "another", &Holder::random(), 10).await.unwrap();
-}
-
-#[tokio::test]
-async fn late_try_is_released() {
-    let (server, client) = locked().await;
-    sql::late_try_is_released(client, || server.pause(), || server.resume()).await.unwrap();
-}
-
-#[tokio::test]
-async fn release_does_not_overtake_a_lost_try() {
-    let (server, observer) = locked().await;
-    let mut other = connect(&server).await;
-    let insert = "insert into fenced_lock (name, token) values ('overtaken', 1)";
-    other.execute(insert).await.unwrap();
-    let mut transaction = other.begin().await.unwrap();
-    let lock = "select * from fenced_lock where name = 'overtaken' for update";
-    transaction.execute(lock).await.unwrap();
-    let proxy = testbed::Proxy::start(server.socket()).await.unwrap();
-    let url = format!("mariadb://root@{}/test?ssl-mode=DISABLED", proxy.address());
-    let client = MariaDb::open(&url).unwrap().answer_within(Duration::from_secs(3));
-    let is_waiting = async || is_waiting_for_a_row(&server).await;
-    let lose_connections = || {
-        // The undo is lost, too, and repeated.
-        proxy.lose_request("release(");
-        proxy.cut();
-        proxy.mend();
-    };
-    let unlock = async || Ok(transaction.rollback().await?);
-    sql::release_does_not_overtake_a_lost_try(
-        client,
-        is_waiting,
-        lose_connections,
-        unlock,
-        &observer,
-    )
-    .await
-    .unwrap();
-    assert!(proxy.has_struck());
-}
-
-#[tokio::test]
-async fn renewals_do_not_wait_behind_tries() {
-    let (server, client) = locked().await;
-    let mut connection = connect(&server).await;
-    connection
-        .execute("insert into fenced_lock (name, token) values ('blocked', 1)")
-        .await
-        .unwrap();
-    let mut transaction = connection.begin().await.unwrap();
-    transaction
-        .execute("select * from fenced_lock where name = 'blocked' for update")
-        .await
-        .unwrap();
-    let client = client.answer_within(Duration::from_secs(4));
-    let is_waiting = async || is_waiting_for_a_row(&server).await;
-    sql::renewals_do_not_wait_behind_tries(&client, is_waiting).await.unwrap();
-}
-
-/// Whether a request waits for a row that another one has locked.
-async fn is_waiting_for_a_row(server: &testbed::MariaDb) -> anyhow::Result<bool> {
-    let waits = "select cast(variable_value as signed) from information_schema.global_status
-        where variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'";
-    let mut connection = connect(server).await;
-    Ok(sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut connection).await? > 0)
 }
 
 /// Clients in other languages get an error that names the argument. An empty holder would be taken for
