@@ -165,8 +165,8 @@ impl ZooKeeper {
         Ok(view)
     }
 
-    /// Reads a lock behind a write, before a holder is told that it has none. A leader that was just
-    /// replaced answers a `sync`, but no write.
+    /// Reads a lock behind a write, before the client reports that a holder lacks it. A leader that was
+    /// just replaced answers a `sync`, but no write.
     pub(super) async fn view_behind_write(
         &self,
         nodes: &Nodes,

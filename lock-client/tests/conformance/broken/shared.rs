@@ -24,7 +24,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Adds a waiter, and returns whether it is the one that came first, dead or alive.
+    /// Adds a waiter, and returns whether it came first of all, dead or alive.
     pub(super) fn is_first(&self, name: &ResourceName, holder: &Holder) -> bool {
         let mut waiters = self.waiters.lock().unwrap();
         let waiters = waiters.entry(name.clone()).or_default();
