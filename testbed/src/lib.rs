@@ -30,6 +30,7 @@ mod program;
 pub mod proxy;
 pub mod redis;
 mod storage_server;
+mod template;
 mod tls;
 mod user;
 pub mod wait;

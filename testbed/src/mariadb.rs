@@ -2,7 +2,7 @@
 
 use std::{
     os::unix::{fs::chown, net::UnixStream, process::CommandExt},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
@@ -11,8 +11,8 @@ use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
 use crate::{
-    clock::Clock, folder::copy_folder, package::installed, process::Process, tls, user::User,
-    wait::until,
+    clock::Clock, folder::copy_folder, package::installed, process::Process,
+    template::new_data_folder, tls, user::User, wait::until,
 };
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -78,13 +78,16 @@ impl MariaDb {
         if let Some(User { uid, gid }) = user {
             chown(folder.path(), Some(uid), Some(gid))?;
         }
+        let data = folder.path().join("data");
         let folders = [
-            format!("--datadir={}", folder.path().join("data").display()),
+            format!("--datadir={}", data.display()),
             // A server that starts removes all temporary tables from this folder, also those of
             // others.
             format!("--tmpdir={}", folder.path().display()),
         ];
-        make_data_folder(&folders, user)?;
+        let install = program("mariadb-install-db")?;
+        let make = || make_data_folder(&install, &folders, user);
+        new_data_folder(&install, &data, make)?;
 
         let mut command = Command::new(program("mariadbd")?);
         command.arg("--no-defaults").args(&folders);
@@ -196,8 +199,8 @@ fn socket(folder: &TempDir) -> PathBuf {
 }
 
 /// Makes the data folder, with a database `test` and a user `root` who has no password.
-fn make_data_folder(folders: &[String], user: Option<User>) -> anyhow::Result<()> {
-    let mut command = Command::new(program("mariadb-install-db")?);
+fn make_data_folder(install: &Path, folders: &[String], user: Option<User>) -> anyhow::Result<()> {
+    let mut command = Command::new(install);
     command.arg("--no-defaults").args(folders);
     command.args(["--auth-root-authentication-method=normal", "--skip-name-resolve"]);
     if let Some(User { uid, gid }) = user {

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 pub use self::replica::PostgresReplica;
 use crate::{
     clock::Clock, folder::copy_folder, package::installed, ports::free_ports, process::Process,
-    tls, user::User, wait::until,
+    template::new_data_folder, tls, user::User, wait::until,
 };
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -189,12 +189,19 @@ impl Postgres {
         }
         let process = Process::spawn_as(self.user, "postgres", &command, self.folder.path())?;
         self.process = Some(process);
-        let mut is_ready = Command::new(program("pg_isready")?);
-        is_ready.arg("--quiet").arg("--host").arg(self.folder.path());
-        is_ready.arg("--port").arg(self.port.to_string());
-        until(START_TIMEOUT, || Ok(is_ready.status()?.success()))
+        until(START_TIMEOUT, || Ok(self.is_ready()))
             .await
             .context("PostgreSQL did not start to accept connections")
+    }
+
+    /// Whether it accepts connections. Its main process notes so in the last line of its lock file,
+    /// and its own id in the first one.
+    fn is_ready(&self) -> bool {
+        let Some(process) = &self.process else { return false };
+        let lock = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        let mut lines = lock.lines().map(str::trim);
+        let pid = process.pid().as_raw_nonzero().to_string();
+        lines.next() == Some(&pid) && matches!(lines.next_back(), Some("ready" | "standby"))
     }
 
     /// Pauses all its processes (SIGSTOP). Its main process alone would leave connections running.
@@ -225,10 +232,11 @@ impl Postgres {
     }
 
     fn make_cluster(&self) -> anyhow::Result<()> {
-        let mut command = Command::new(program("initdb")?);
+        let (initdb, data) = (program("initdb")?, self.data());
+        let mut command = Command::new(&initdb);
         command.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]);
-        command.arg("--no-sync").arg("--pgdata").arg(self.data());
-        self.run(command)
+        command.arg("--no-sync").arg("--pgdata").arg(&data);
+        new_data_folder(&initdb, &data, || self.run(command))
     }
 
     /// Runs a command to its end, as the user of the server.

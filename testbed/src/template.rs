@@ -1,0 +1,53 @@
+//! Data folders of new databases, which are made once and then copied.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use tempfile::TempDir;
+
+use crate::folder::copy_folder;
+
+/// Where the copies are kept, if this program was built here.
+const BUILD_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
+
+/// Makes a data folder, or copies the one that the same program has made before.
+///
+/// Making one takes a second of processor time, and hundreds of tests need their own.
+///
+/// # Errors
+/// If it can't be made or copied.
+pub(crate) fn new_data_folder(
+    program: &Path,
+    data: &Path,
+    make: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let kept = kept_folder(program)?;
+    if kept.is_dir() {
+        return copy_folder(&kept, data);
+    }
+    make()?;
+    if Path::new(BUILD_FOLDER).is_dir() {
+        // A copy that was interrupted never has the final name.
+        let folder = kept.parent().expect("it is in a folder");
+        fs::create_dir_all(folder)?;
+        let unfinished = TempDir::new_in(folder)?;
+        let copy = unfinished.path().join("data");
+        copy_folder(data, &copy)?;
+        // Another test may have made it meanwhile.
+        let _ = fs::rename(copy, kept);
+    }
+    Ok(())
+}
+
+/// Returns the folder of a program's copy. Another version of the program has another one, and so has
+/// another user.
+fn kept_folder(program: &Path) -> anyhow::Result<PathBuf> {
+    let file = fs::metadata(program)?;
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let user = rustix::process::geteuid().as_raw();
+    let key = format!("{name}-{}-{}-{user}", file.len(), file.mtime());
+    Ok(Path::new(BUILD_FOLDER).join("testbed").join(key))
+}
