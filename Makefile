@@ -15,22 +15,33 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test check seeds bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 wrk python node
+.PHONY: demo test test-services test-model check seeds bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 wrk python node
 
 demo: redis-server
 	cargo build --workspace
 	target/debug/lab replay
 
-# Tests mostly wait. So several run at once on each core.
+# Tests mostly wait. So several run at once on each core. Those of the model of Redlock compute: they
+# run beside the others, in the time that these leave.
 #
 # Their servers keep data in memory if the system has a folder with 4 GiB for that: new databases are
 # then made in a fraction of the time. Tests kill processes, not machines, and lose no more there.
 test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 python node
+	cargo test --workspace --exclude redlock-model --no-run
+	cargo test --package redlock-model --no-run
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
 	if [ "$${free:-0}" -ge 4194304 ] && ! grep -q ' /dev/shm .*noexec' /proc/mounts; then \
 		export TMPDIR=/dev/shm; \
 	fi; \
-	RUST_TEST_THREADS=$$((3 * $$(getconf _NPROCESSORS_ONLN))) cargo test --workspace
+	export RUST_TEST_THREADS=$$((3 * $$(getconf _NPROCESSORS_ONLN))); \
+	$(MAKE) --jobs=2 test-services test-model
+
+test-services:
+	cargo test --workspace --exclude redlock-model
+
+test-model:
+	@nice -n 19 cargo test --package redlock-model > target/redlock-model.log 2>&1; code=$$?; \
+	cat target/redlock-model.log; exit $$code
 
 check:
 	cargo fmt --all --check
