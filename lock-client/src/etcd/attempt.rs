@@ -49,8 +49,8 @@ impl Etcd {
         let seconds = whole_seconds(ttl)?;
         let (keys, asked) = (Keys::new(name), Moment::now());
         let attempt = Try { etcd: self, keys, holder, ttl, seconds, order, asked };
-        // No earlier attempt may succeed later. So whoever releases the lock that this one acquires
-        // need not know of the earlier ones.
+        // No earlier attempt may succeed after this one. Another client may release the lock that this
+        // one acquires, and knows of no earlier attempts.
         self.close_unanswered().await?;
         match order {
             Order::Unordered => attempt.take().await,
@@ -88,11 +88,16 @@ impl Try<'_> {
     /// whether it did, and reads the offset: one that was read earlier may have been raised since, by
     /// an owner before this one.
     async fn put_first(&self) -> Result<(View, Alive), BackendError> {
-        let lease = self.etcd.shared_lease(self.seconds, self.asked).await?;
-        let nobody = Compare::none_exists(self.keys.queue(), self.keys.queue_end());
-        let open = Compare::created(keys::closed(lease.id), 0);
-        let reply = self.etcd.attempt_on(lease.id, &self.put(vec![nobody, open], lease)).await?;
-        Ok((View::parse(reply).map_err(BackendError::after_a_change)?, lease))
+        loop {
+            let lease = self.etcd.shared_lease(self.seconds, self.asked).await?;
+            let nobody = Compare::none_exists(self.keys.queue(), self.keys.queue_end());
+            let open = Compare::created(keys::closed(lease.id), 0);
+            let transaction = self.put(vec![nobody, open], lease);
+            if let Some(reply) = self.etcd.attempt_on(lease.id, &transaction).await? {
+                let view = View::parse(reply).map_err(BackendError::after_a_change)?;
+                return Ok((view, lease));
+            }
+        }
     }
 
     /// Puts the own key behind those of the others. It is on a short lease of its own, because only an
@@ -139,8 +144,12 @@ impl Try<'_> {
                     None => etcd.shared_lease(*seconds, *asked).await?,
                 };
                 // It has waited, or an earlier attempt has put the key.
-                if owner.lease != lease.id && !etcd.move_key(owner, lease).await? {
-                    return Err(etcd.unavailable("the lock has just expired, or was moved"));
+                if owner.lease != lease.id {
+                    let moved = etcd.move_key(owner, lease).await;
+                    // The lease may not exist, such as after a restore.
+                    if !moved.inspect_err(|_| etcd.shared.forget(lease.id))? {
+                        return Err(etcd.unavailable("the lock has just expired, or was moved"));
+                    }
                 }
                 Ok(Attempt::Granted { token: view.token(owner)?, ownership, asked: *asked })
             }

@@ -60,6 +60,11 @@ impl SharedLeases {
         newest.insert(seconds, (alive, asked + TAKEN_FOR));
     }
 
+    /// Lets no more locks take this lease.
+    pub(super) fn forget(&self, lease: i64) {
+        self.state().newest.retain(|_, (alive, _)| alive.id != lease);
+    }
+
     fn unanswered(&self) -> Vec<i64> {
         self.state().unanswered.clone()
     }
@@ -83,9 +88,8 @@ struct Pending<'a> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
-            let mut state = self.leases.state();
-            state.newest.retain(|_, (alive, _)| alive.id != self.lease);
-            state.unanswered.push(self.lease);
+            self.leases.forget(self.lease);
+            self.leases.state().unanswered.push(self.lease);
         }
     }
 }
@@ -108,14 +112,22 @@ impl Etcd {
         Ok(alive)
     }
 
-    /// Sends the transaction of an attempt on a shared lease.
+    /// Sends the transaction of an attempt on a shared lease. Returns `None` if the lease does not
+    /// exist, such as after a restore.
     pub(super) async fn attempt_on(
         &self,
         lease: i64,
         transaction: &Txn,
-    ) -> Result<TxnReply, BackendError> {
+    ) -> Result<Option<TxnReply>, BackendError> {
         let mut pending = Pending { leases: &self.shared, lease, is_answered: false };
-        let reply = self.transact(transaction).await?;
+        let reply = match self.connection.call("kv/txn", transaction).await {
+            Ok(reply) => Some(reply),
+            Err(Failure::NoLease) => {
+                self.shared.forget(lease);
+                None
+            }
+            Err(failure) => return Err(failure.into()),
+        };
         pending.is_answered = true;
         Ok(reply)
     }
