@@ -21,9 +21,9 @@
 //! first one. Upgrade etcd where the lock must exclude.
 //!
 //! # Keys
-//! `fenced/NAME/queue/HOLDER` and `fenced/NAME/offset`, and `fenced//closed/LEASE`. In the name, `%` and `/` become `%25` and
-//! `%2F`. With authentication, a client needs the permission to read and write the prefix
-//! `fenced/`.
+//! `fenced/NAME/queue/HOLDER` and `fenced/NAME/offset`, and for a while `fenced//closed/LEASE`. In
+//! the name, `%` and `/` become `%25` and `%2F`. With authentication, a client needs the permission to
+//! read and write the prefix `fenced/`.
 //!
 //! # Time to live
 //! A key lives by a lease of etcd, whose time is in whole seconds. Other ttls are
@@ -42,8 +42,8 @@
 //! Waiters in no order and those in the fair queue exclude each other, because their keys are in one
 //! queue. A fair waiter watches the key before its own, so that a release notifies one of them. A
 //! waiter in no order watches the whole queue. A fair waiter that crashed is skipped after 15 seconds,
-//! or when its ttl ends: its lease gets the whole ttl only once it is the owner's. Each waiter has a
-//! connection of its own.
+//! or when its ttl ends: its key gets a lease of the whole ttl only once it is the owner's. Each waiter
+//! has a connection of its own.
 //!
 //! # Members that fail
 //! A client talks to one member. If this member does not answer, has no leader, or is a learner, the
