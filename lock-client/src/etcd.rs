@@ -21,23 +21,29 @@
 //! first one. Upgrade etcd where the lock must exclude.
 //!
 //! # Keys
-//! `fenced/NAME/queue/HOLDER` and `fenced/NAME/offset`. In the name, `%` and `/` become `%25` and
-//! `%2F`. With authentication, a client needs the permission to read and write the prefix
-//! `fenced/`.
+//! `fenced/NAME/queue/HOLDER` and `fenced/NAME/offset`, and for a while `fenced//closed/LEASE`. In
+//! the name, `%` and `/` become `%25` and `%2F`. With authentication, a client needs the permission to
+//! read and write the prefix `fenced/`.
 //!
 //! # Time to live
-//! A key lives by a lease of etcd, whose time is in whole seconds. etcd has a shortest time too: one
-//! and a half election time-outs, so 2 seconds by default. Other ttls are
-//! [invalid](crate::backend::BackendError::Invalid). A renewal for less than the lease's time, at
-//! the end of [`max_hold`](crate::Terms::max_hold), leaves the lease as it is: then the lock is free
-//! at the end of the longer time. An expired lease is removed within another half second.
+//! A key lives by a lease of etcd, whose time is in whole seconds. Other ttls are
+//! [invalid](crate::backend::BackendError::Invalid). So are those that are shorter than etcd's
+//! shortest time by more than 2 seconds. It is one and a half election time-outs, so 2 seconds by
+//! default. A renewal for less than the lease's time, at the end of
+//! [`max_hold`](crate::Terms::max_hold), leaves the lease as it is: then the lock is free at the end
+//! of the longer time. An expired lease is removed within another half second.
+//!
+//! The locks that a client acquires within 2 seconds, for the same ttl, share a lease. So the lock of
+//! a client that crashed before its first renewal may last 2 seconds longer. The first renewal moves
+//! the lock to a lease of its own. A shared lease is never kept alive or revoked. Without locks, it is
+//! left to end by itself.
 //!
 //! # Waiting
 //! Waiters in no order and those in the fair queue exclude each other, because their keys are in one
 //! queue. A fair waiter watches the key before its own, so that a release notifies one of them. A
 //! waiter in no order watches the whole queue. A fair waiter that crashed is skipped after 15 seconds,
-//! or when its ttl ends: its lease gets the whole ttl only once it is the owner's. Each waiter has a
-//! connection of its own.
+//! or when its ttl ends: its key gets a lease of the whole ttl only once it is the owner's. Each waiter
+//! has a connection of its own.
 //!
 //! # Members that fail
 //! A client talks to one member. If this member does not answer, has no leader, or is a learner, the
@@ -46,8 +52,10 @@
 //! a quorum, so is every request. A keep-alive counts only if no election followed it: a leader that
 //! was replaced renews leases that it does not manage any more.
 //!
-//! A release revokes the lease of its attempts, so that an attempt which arrives later fails. Only
-//! if late requests arrive at two members in turn, the lock is held by nobody until its ttl ends.
+//! After an attempt without an answer, the client first closes the shared lease: then this attempt
+//! fails if it arrives later. A fair attempt fails because the release revokes its lease. Only if late
+//! requests of a fair waiter arrive at two members in turn, the lock is held by nobody until its ttl
+//! ends.
 
 mod attempt;
 mod client;
@@ -60,6 +68,7 @@ mod messages;
 mod names;
 mod ownership;
 mod server;
+mod shared;
 mod view;
 mod wakeups;
 

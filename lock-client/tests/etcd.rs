@@ -6,3 +6,4 @@ mod holding;
 mod lost_replies;
 mod reissue;
 mod service;
+mod shared_leases;

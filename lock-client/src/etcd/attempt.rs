@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use fence::{Holder, ResourceName};
-use tokio::join;
 
 use super::{
     client::Etcd,
-    keys::Keys,
+    failure::Failure,
+    keys::{self, Keys},
     leases::{Alive, whole_seconds},
     messages::{Compare, Operation, Put, Text, Txn},
     view::{Part, View, token},
 };
 use crate::{
-    backend::{Attempt, Backend, BackendError, Contention, Ownership},
+    backend::{Attempt, BackendError, Contention, Ownership},
     clock::Moment,
     terms::Order,
     ttl::Ttl,
@@ -24,6 +24,8 @@ const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// How long a waiter keeps its place without a try: some naps. So a waiter that crashed delays the
 /// others no longer, whatever its ttl.
 const WAITER_SECONDS: i64 = 15;
+/// The value of a key whose holder may have queued. Then it has a lease of its own.
+pub(super) const MAY_HAVE_QUEUED: &str = "fair";
 
 /// One attempt to acquire a lock.
 struct Try<'a> {
@@ -32,6 +34,7 @@ struct Try<'a> {
     holder: &'a Holder,
     ttl: Ttl,
     seconds: i64,
+    order: Order,
     asked: Moment,
 }
 
@@ -45,83 +48,110 @@ impl Etcd {
     ) -> Result<Attempt, BackendError> {
         let seconds = whole_seconds(ttl)?;
         let (keys, asked) = (Keys::new(name), Moment::now());
-        let attempt = Try { etcd: self, keys, holder, ttl, seconds, asked };
-        let alive = attempt.open_lease(order).await?;
-        let view = attempt.queue(order, alive).await?;
-        // From here on, the holder may have a key.
-        attempt.outcome(alive, view).await.map_err(BackendError::after_a_change)
+        let attempt = Try { etcd: self, keys, holder, ttl, seconds, order, asked };
+        // No earlier attempt may succeed after this one. Another client may release the lock that this
+        // one acquires, and knows of no earlier attempts.
+        self.close_unanswered().await?;
+        match order {
+            Order::Unordered => attempt.take().await,
+            Order::Fair => attempt.take_or_queue().await,
+        }
     }
 }
 
 impl Try<'_> {
-    /// 1. Make the lease, or set its full time. A waiter in the queue mostly has one already. It is
-    ///    short, because only an owner needs the whole ttl.
-    async fn open_lease(&self, order: Order) -> Result<Alive, BackendError> {
-        let (connection, lease) = (&self.etcd.connection, self.lease());
-        if order == Order::Unordered {
-            return connection.open_lease(lease, self.seconds..=self.seconds).await;
+    /// Takes the lock, on a shared lease, if nobody else is in the queue.
+    async fn take(&self) -> Result<Attempt, BackendError> {
+        let (view, lease) = self.put_first().await?;
+        self.outcome(view, Some(lease)).await.map_err(BackendError::after_a_change)
+    }
+
+    /// Takes the lock if the queue is empty. Otherwise, queues behind the others, or keeps its place
+    /// there.
+    async fn take_or_queue(&self) -> Result<Attempt, BackendError> {
+        // A transaction that may put goes to the disk, and this read does not.
+        let mut view = self.etcd.view(&self.keys, Part::All).await?;
+        let mut taken = None;
+        if view.owner().is_none() {
+            let (first, lease) = self.put_first().await?;
+            (view, taken) = (first, Some(lease));
         }
-        match connection.keep_alive(lease).await? {
-            Some(alive) => Ok(alive),
-            None => {
-                let shortest = self.seconds.min(WAITER_SECONDS);
-                connection.open_lease(lease, shortest..=self.seconds).await
+        match view.position(&self.place()) {
+            Some(0) => {}
+            Some(_) => self.keep_place().await?,
+            None => view = self.put_last().await?,
+        }
+        self.outcome(view, taken).await.map_err(BackendError::after_a_change)
+    }
+
+    /// Puts the own key on a shared lease, if nobody else is in the queue. The same transaction shows
+    /// whether it did, and reads the offset: one that was read earlier may have been raised since, by
+    /// an owner before this one.
+    async fn put_first(&self) -> Result<(View, Alive), BackendError> {
+        loop {
+            let lease = self.etcd.shared_lease(self.seconds, self.asked).await?;
+            let nobody = Compare::none_exists(self.keys.queue(), self.keys.queue_end());
+            let open = Compare::created(keys::closed(lease.id), 0);
+            let transaction = self.put(vec![nobody, open], lease);
+            if let Some(reply) = self.etcd.attempt_on(lease.id, &transaction).await? {
+                let view = View::parse(reply).map_err(BackendError::after_a_change)?;
+                return Ok((view, lease));
             }
         }
     }
 
-    fn lease(&self) -> i64 {
-        self.keys.lease(self.holder)
+    /// Puts the own key behind those of the others. It is on a short lease of its own, because only an
+    /// owner needs the whole ttl.
+    async fn put_last(&self) -> Result<View, BackendError> {
+        let (id, shortest) = (self.keys.lease(self.holder), self.seconds.min(WAITER_SECONDS));
+        let lease = self.etcd.connection.open_lease(id, shortest..=self.seconds).await?;
+        let absent = Compare::created(self.place(), 0);
+        let reply = self.etcd.transact(&self.put(vec![absent], lease)).await?;
+        View::parse(reply).map_err(BackendError::after_a_change)
+    }
+
+    /// Sets the full time of the lease of a waiter.
+    async fn keep_place(&self) -> Result<(), BackendError> {
+        let kept = self.etcd.connection.keep_alive(self.keys.lease(self.holder)).await?;
+        kept.map(drop).ok_or_else(|| Failure::NoLease.into())
+    }
+
+    /// Makes the transaction that puts the own key, and then reads the queue and the offset.
+    fn put(&self, compare: Vec<Compare>, lease: Alive) -> Txn {
+        let value = match self.order {
+            Order::Unordered => "",
+            Order::Fair => MAY_HAVE_QUEUED,
+        };
+        let own = Put { key: Text(self.place()), value: Text(value.to_owned()), lease: lease.id };
+        let reads = View::reads(&self.keys, Part::All);
+        let success = [&[Operation::Put(own)], &reads[..]].concat();
+        Txn { compare, success, failure: reads.to_vec() }
     }
 
     fn place(&self) -> String {
         self.keys.place(self.holder)
     }
 
-    /// 2. Queue: in no order only if nobody else is there, in the fair order behind the others. The
-    ///    same transaction reads the offset, and shows whether the own key is the oldest. An offset
-    ///    that was read earlier may have been raised since by an owner before this one.
-    async fn queue(&self, order: Order, alive: Alive) -> Result<View, BackendError> {
-        let (keys, place) = (&self.keys, self.place());
-        if order == Order::Fair && alive.was_kept() {
-            // A waiter is mostly in the queue already. A transaction that may put goes to the disk,
-            // and this read does not.
-            let view = self.etcd.view(keys, Part::All).await?;
-            if view.position(&place).is_some() {
-                return Ok(view);
-            }
-        }
-        let absent = match order {
-            Order::Fair => Compare::created(place.clone(), 0),
-            Order::Unordered => Compare::none_exists(keys.queue(), keys.queue_end()),
-        };
-        let own = Put { key: Text(place), value: Text::default(), lease: self.lease() };
-        let reads = View::reads(keys, Part::All);
-        let success = [&[Operation::Put(own)], &reads[..]].concat();
-        let transaction = Txn { compare: vec![absent], success, failure: reads.to_vec() };
-        View::parse(self.etcd.transact(&transaction).await?).map_err(BackendError::after_a_change)
-    }
-
-    /// 3. The oldest key is the owner's.
-    async fn outcome(&self, alive: Alive, view: View) -> Result<Attempt, BackendError> {
-        let Self { etcd, keys, holder, ttl, seconds, asked } = self;
-        let (place, lease) = (self.place(), self.lease());
-        match (view.position(&place), view.owner()) {
+    /// The oldest key is the owner's. The owner may have taken the lock on this shared lease.
+    async fn outcome(&self, view: View, taken: Option<Alive>) -> Result<Attempt, BackendError> {
+        let Self { etcd, holder, ttl, seconds, asked, .. } = self;
+        match (view.position(&self.place()), view.owner()) {
             (Some(0), Some(owner)) => {
-                alive.confirm(view.header, &etcd.address())?;
-                let grant = token(owner.create_revision)?;
-                let ownership = Ownership { holder: (*holder).clone(), grant };
-                let mut token = view.token(owner)?;
-                if owner.lease == lease && alive.seconds < *seconds {
-                    // It waited until now.
-                    let moved = etcd.move_to_longer_lease(keys, &ownership, *ttl).await?;
-                    moved.ok_or_else(|| etcd.unavailable("the lock has just expired"))?;
-                } else if owner.lease != lease {
-                    // An earlier attempt or renewal asked for another ttl.
-                    let kept = etcd.renew_ownership(keys, &ownership, *ttl).await?;
-                    token = kept.ok_or_else(|| etcd.unavailable("the lock has just expired"))?;
+                let ownership =
+                    Ownership { holder: (*holder).clone(), grant: token(owner.create_revision)? };
+                let lease = match taken {
+                    Some(lease) => lease,
+                    None => etcd.shared_lease(*seconds, *asked).await?,
+                };
+                // It has waited, or an earlier attempt has put the key.
+                if owner.lease != lease.id {
+                    let moved = etcd.move_key(owner, lease).await;
+                    // The lease may not exist, such as after a restore.
+                    if !moved.inspect_err(|_| etcd.shared.forget(lease.id))? {
+                        return Err(etcd.unavailable("the lock has just expired, or was moved"));
+                    }
                 }
-                Ok(Attempt::Granted { token, ownership, asked: *asked })
+                Ok(Attempt::Granted { token: view.token(owner)?, ownership, asked: *asked })
             }
             (Some(older), Some(owner)) => Ok(Attempt::Busy(Contention {
                 remaining: etcd.remaining(owner).await?,
@@ -129,12 +159,12 @@ impl Try<'_> {
                 ahead: (older - 1).try_into().ok(),
                 nap: Some((ttl.as_duration() / 3).min(LONGEST_NAP)),
             })),
-            (_, Some(owner)) => {
-                // The lease has no key. If it is not revoked, it ends by itself.
-                let (_, remaining) = join!(etcd.connection.revoke(lease), etcd.remaining(owner));
-                Ok(Attempt::Busy(Contention { remaining: remaining?, ahead: None, nap: None }))
+            (None, Some(owner)) => {
+                let remaining = etcd.remaining(owner).await?;
+                Ok(Attempt::Busy(Contention { remaining, ahead: None, nap: None }))
             }
-            (_, None) => Err(etcd.unavailable("the queue is empty, although the lock was taken")),
+            // Another attempt on the shared lease had no answer. The next one takes a new lease.
+            (_, None) => Err(etcd.unavailable("the shared lease was closed")),
         }
     }
 }

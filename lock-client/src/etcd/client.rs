@@ -11,6 +11,7 @@ use super::{
     messages::{KeyValue, Txn, TxnReply},
     names,
     server::{InvalidEtcdUrl, Server},
+    shared::SharedLeases,
     view::{Part, View, foreign, token},
     wakeups,
 };
@@ -30,6 +31,7 @@ const LONGEST_METHOD: u32 = 4;
 #[derive(Clone)]
 pub struct Etcd {
     pub(super) connection: Connection,
+    pub(super) shared: SharedLeases,
 }
 
 impl fmt::Debug for Etcd {
@@ -64,7 +66,8 @@ impl Etcd {
     /// [`InvalidEtcdUrl`] if the URL can't be used, or names a file that can't be read.
     pub fn open(url: &str) -> Result<Self, InvalidEtcdUrl> {
         let server = Server::parse(url)?;
-        Ok(Self { connection: Connection::new(server, DEFAULT_ANSWER_TIMEOUT) })
+        let connection = Connection::new(server, DEFAULT_ANSWER_TIMEOUT);
+        Ok(Self { connection, shared: SharedLeases::default() })
     }
 
     /// Waits this long for each answer of etcd, instead of half a second. It suits an etcd that is
@@ -74,7 +77,7 @@ impl Etcd {
     /// It is 1 millisecond at least, and 1 hour at most.
     pub fn answer_within(self, limit: Duration) -> Self {
         let answer_timeout = limit.clamp(Duration::from_millis(1), Duration::from_secs(3600));
-        Self { connection: self.connection.answer_within(answer_timeout) }
+        Self { connection: self.connection.answer_within(answer_timeout), ..self }
     }
 
     /// Limits the time of a method.

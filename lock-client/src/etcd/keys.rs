@@ -45,8 +45,8 @@ impl Keys {
         place.strip_prefix(&self.queue())?.parse().ok()
     }
 
-    /// The id of the lease with which a holder acquires the lock. A repeated attempt has the same,
-    /// so that it leaves no second lease behind.
+    /// The id of a holder's own lease: a waiter's in the queue, or an owner's that has renewed. A
+    /// repeated attempt has the same, so that it leaves no second lease behind.
     pub(super) fn lease(&self, holder: &Holder) -> i64 {
         lease_id(&self.place(holder))
     }
@@ -69,6 +69,22 @@ pub(super) fn name_in_queue(key: &str) -> Option<ResourceName> {
     name.replace("%2F", "/").replace("%25", "%").parse().ok()
 }
 
+/// Makes the id of a lease that several locks share.
+pub(super) fn shared_lease() -> i64 {
+    // A holder is random enough.
+    lease_id(Holder::random().as_str()) ^ 1
+}
+
+/// Whether several locks may share this lease. The ids of all others are odd.
+pub(super) fn is_shared(lease: i64) -> bool {
+    lease % 2 == 0
+}
+
+/// The key that closes a shared lease. No name is empty.
+pub(super) fn closed(lease: i64) -> String {
+    format!("{BEGINNING}/closed/{lease}")
+}
+
 fn encoded(name: &str) -> String {
     name.replace('%', "%25").replace('/', "%2F")
 }
@@ -79,7 +95,7 @@ fn lease_id(text: &str) -> i64 {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    // Ids are positive. To etcd, 0 means that it chooses.
+    // Ids are positive. To etcd, 0 means that it chooses. Even ids are those of shared leases.
     ((hash >> 1) | 1).cast_signed()
 }
 
@@ -117,6 +133,7 @@ mod tests {
             assert!(place.starts_with(&prefix_of_names(name.as_str())));
             assert_eq!(name_in_queue(&place).as_ref(), Some(&name));
             assert_eq!(name_in_queue(&Keys::new(&name).offset()), None);
+            assert_eq!(name_in_queue(&closed(2)), None);
             assert!(*place < *END);
         }
     }
@@ -132,7 +149,8 @@ mod tests {
             keys("n").lease_of(&a, 5),
             keys("n").lease_of(&a, 6),
         ];
-        assert!(ids.iter().all(|&id| id > 0));
+        assert!(ids.iter().all(|&id| id > 0 && !is_shared(id)));
+        assert!(is_shared(shared_lease()) && shared_lease() > 0);
         let different: std::collections::BTreeSet<_> = ids.into_iter().collect();
         assert_eq!(different.len(), ids.len());
         assert_eq!(keys("n").lease(&a), ids[0], "a repeated attempt has the same");

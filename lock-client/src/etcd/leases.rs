@@ -12,6 +12,7 @@ use crate::{backend::BackendError, ttl::Ttl};
 /// A lease that is alive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alive {
+    pub(super) id: i64,
     pub(super) seconds: i64,
     /// The term in which it was kept alive; `None` if it is new. An elected leader gives every lease
     /// its full time, so that a new lease depends on no term.
@@ -19,9 +20,9 @@ pub(super) struct Alive {
 }
 
 impl Alive {
-    /// Whether the lease existed before.
-    pub(super) fn was_kept(self) -> bool {
-        self.term.is_some()
+    /// A new lease.
+    pub(super) fn granted(id: i64, seconds: i64) -> Self {
+        Self { id, seconds, term: None }
     }
 
     /// Checks that the leader that has kept the lease alive still was the leader when it answered a
@@ -56,8 +57,8 @@ pub(super) fn whole_seconds(ttl: Ttl) -> Result<i64, BackendError> {
 }
 
 impl Connection {
-    /// Makes a lease of the shortest of these times that etcd has. If an earlier attempt has made the
-    /// lease, this keeps it alive.
+    /// Makes a lease of the shortest of these times that etcd has. If it exists already, this keeps it
+    /// alive.
     pub(super) async fn open_lease(
         &self,
         id: i64,
@@ -70,7 +71,7 @@ impl Connection {
     }
 
     /// Makes a lease; `None` if it exists already.
-    async fn grant(
+    pub(super) async fn grant(
         &self,
         id: i64,
         seconds: RangeInclusive<i64>,
@@ -82,14 +83,13 @@ impl Connection {
             Err(failure) => return Err(failure.into()),
         };
         if seconds.contains(&granted) {
-            return Ok(Some(Alive { seconds: granted, term: None }));
+            return Ok(Some(Alive::granted(id, granted)));
         }
         // It has no key yet.
         self.revoke(id).await?;
         let reason = format!(
-            "{}: a ttl of {} s is too short; the shortest of this etcd is {granted} s",
-            self.server(),
-            seconds.end()
+            "{}: the ttl is too short; the shortest of this etcd is {granted} s",
+            self.server()
         );
         Err(BackendError::Invalid(reason.into()))
     }
@@ -99,7 +99,7 @@ impl Connection {
         let request = LeaseRequest { id, seconds: None };
         let reply: Streamed<LeaseReply> = self.call("lease/keepalive", &request).await?;
         let LeaseReply { header, seconds } = reply.result;
-        Ok((seconds > 0).then_some(Alive { seconds, term: Some(header.raft_term) }))
+        Ok((seconds > 0).then_some(Alive { id, seconds, term: Some(header.raft_term) }))
     }
 
     /// Ends a lease, if it exists, and deletes its key.
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn keep_alive_before_an_election_does_not_count() {
         let later = Header { revision: 7, raft_term: 3 };
-        let alive = |term| Alive { seconds: 5, term };
+        let alive = |term| Alive { id: 1, seconds: 5, term };
         let outdated = alive(Some(2)).confirm(later, "etcd n1:2379").unwrap_err();
         assert!(matches!(outdated, BackendError::Unavailable(_)), "{outdated:?}");
         for term in [Some(3), None] {

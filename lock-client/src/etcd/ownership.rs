@@ -3,10 +3,11 @@
 use fence::{Holder, Token};
 
 use super::{
+    attempt::MAY_HAVE_QUEUED,
     client::Etcd,
-    keys::Keys,
-    leases::whole_seconds,
-    messages::{Compare, Delete, Operation, Put, Text, Txn},
+    keys::{self, Keys},
+    leases::Alive,
+    messages::{Compare, Delete, KeyValue, Operation, Put, Text, Txn},
     view::{Part, View, token},
 };
 use crate::{
@@ -40,12 +41,17 @@ impl Etcd {
                     if seconds * 1000 >= u128::from(ttl.as_millis()) {
                         return view.token(owner).map(Some);
                     }
-                    match self.move_to_longer_lease(keys, ownership, ttl).await? {
-                        Some(longer) => lease = longer,
-                        None => return Ok(None),
+                }
+                if owner.lease == lease || keys::is_shared(owner.lease) {
+                    let seconds = ttl.as_millis().div_ceil(1000).cast_signed();
+                    if alive.is_some() {
+                        // The lease's duration can't be changed.
+                        lease = keys.lease_of(holder, seconds);
                     }
+                    let longer = self.connection.open_lease(lease, seconds..=i64::MAX).await?;
+                    self.move_key(owner, longer).await?;
                 } else {
-                    // A renewal for longer has moved the key.
+                    // An earlier renewal has moved the key.
                     lease = owner.lease;
                 }
                 alive = self.connection.keep_alive(lease).await?;
@@ -54,27 +60,22 @@ impl Etcd {
         renewal.await.map_err(BackendError::after_a_change)
     }
 
-    /// Moves the owner's key to a lease of this ttl, and returns the lease; `None` if the ownership has
-    /// ended.
-    pub(super) async fn move_to_longer_lease(
+    /// Moves the owner's key to another lease. Returns whether it did.
+    pub(super) async fn move_key(
         &self,
-        keys: &Keys,
-        ownership: &Ownership,
-        ttl: Ttl,
-    ) -> Result<Option<i64>, BackendError> {
-        let seconds = whole_seconds(ttl)?;
-        let lease = keys.lease_of(&ownership.holder, seconds);
-        let alive = self.connection.open_lease(lease, seconds..=seconds).await?;
-        let place = keys.place(&ownership.holder);
-        let put = Put { key: Text(place.clone()), value: Text::default(), lease };
+        owner: &KeyValue,
+        lease: Alive,
+    ) -> Result<bool, BackendError> {
+        let put = Put { key: owner.key.clone(), value: owner.value.clone(), lease: lease.id };
         let transaction = Txn {
-            compare: vec![Compare::created(place, ownership.grant.as_i64())],
+            // A move that arrives late fails. Otherwise the key might get a lease that ends sooner.
+            compare: vec![Compare::changed(owner.key.0.clone(), owner.mod_revision)],
             success: vec![Operation::Put(put)],
             failure: Vec::new(),
         };
         let reply = self.transact(&transaction).await?;
-        alive.confirm(reply.header, &self.address())?;
-        Ok(reply.succeeded.then_some(lease))
+        lease.confirm(reply.header, &self.address())?;
+        Ok(reply.succeeded)
     }
 
     /// Swaps the token for a higher one.
@@ -111,15 +112,21 @@ impl Etcd {
         holder: &Holder,
     ) -> Result<bool, BackendError> {
         let (place, lease) = (keys.place(holder), keys.lease(holder));
-        // 1. Delete the own key. No other holder ever has it, whatever its revision.
+        // 1. No attempt on a shared lease may succeed later.
+        self.close_unanswered().await?;
+        // 2. Delete the own key. No other holder ever has it, whatever its revision.
         let delete = Operation::Delete(Delete { key: Text(place.clone()) });
         let success = [&View::reads(keys, Part::Owner)[..], &[delete]].concat();
         let reply = self.transact(&Txn { success, ..Txn::default() }).await?;
         let view = View::parse(reply).map_err(BackendError::after_a_change)?;
         let owned = view.owner().filter(|owner| owner.key.0 == place);
-        // 2. Revoke the lease of all attempts. An attempt that arrives later has no lease, and fails.
+        let own = owned.map(|owner| owner.lease).filter(|&lease| !keys::is_shared(lease));
+        if own.is_none() && owned.is_some_and(|owner| owner.value.0 != MAY_HAVE_QUEUED) {
+            return Ok(true);
+        }
+        // 3. Revoke the holder's own leases. A fair attempt that arrives later has no lease, and fails.
         self.connection.revoke(lease).await.map_err(BackendError::after_a_change)?;
-        if let Some(longer) = owned.map(|owner| owner.lease).filter(|&longer| longer != lease) {
+        if let Some(longer) = own.filter(|&own| own != lease) {
             self.connection.revoke(longer).await.map_err(BackendError::after_a_change)?;
         }
         Ok(owned.is_some())

@@ -5,15 +5,19 @@ use lock_client::{
     Order,
     backend::{Backend, BackendError},
 };
-use testbed::{Etcd, Proxy};
+use testbed::{Etcd, Proxy, proxy::LateRequest};
 
-use super::service::{acquired, attempt, client, held, release, secs, until_free};
+use super::service::{
+    acquired, attempt, busy, client, held, own_leases, release, secs, until_free,
+};
 use crate::names::name;
 
 const GRANT: &str = "/v3/lease/grant";
 const KEEP_ALIVE: &str = "/v3/lease/keepalive";
 const REVOKE: &str = "/v3/lease/revoke";
 const TRANSACTION: &str = "/v3/kv/txn";
+/// The text of a transaction that may put a key.
+const PUT: &str = "request_put";
 
 /// An etcd behind a proxy, and a client that connects through it.
 async fn behind_a_proxy() -> (Etcd, Proxy, lock_client::etcd::Etcd) {
@@ -29,31 +33,45 @@ fn unavailable<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
 
 #[tokio::test]
 async fn attempt_without_an_answer_is_repeated_with_the_same_token() {
-    for (order, lost) in [
-        (Order::Unordered, GRANT),
-        (Order::Unordered, TRANSACTION),
-        (Order::Fair, KEEP_ALIVE),
-        (Order::Fair, GRANT),
-        (Order::Fair, TRANSACTION),
-    ] {
-        let (etcd, proxy, locks) = behind_a_proxy().await;
-        let holder = Holder::random();
-        proxy.lose_reply_to(lost);
-        unavailable(attempt(&locks, &holder, order).await);
-        assert!(proxy.has_struck());
-        let direct = client(&etcd.url());
-        let before = direct.status(&name("r")).await.unwrap().held;
-        assert_eq!(before.is_some(), lost == TRANSACTION, "what was lost is the reply");
-        let lock = held(attempt(&locks, &holder, order).await);
-        if let Some(before) = before {
-            assert_eq!((before.token, before.ownership), (lock.token, lock.ownership.clone()));
+    for order in [Order::Unordered, Order::Fair] {
+        for lost in [GRANT, PUT] {
+            let (etcd, proxy, locks) = behind_a_proxy().await;
+            let holder = Holder::random();
+            proxy.lose_reply_to(lost);
+            unavailable(attempt(&locks, &holder, order).await);
+            assert!(proxy.has_struck());
+            let direct = client(&etcd.url());
+            let before = direct.status(&name("r")).await.unwrap().held;
+            assert_eq!(before.is_some(), lost == PUT, "what was lost is the reply");
+            let lock = held(attempt(&locks, &holder, order).await);
+            if let Some(before) = before {
+                assert_eq!((before.token, before.ownership), (lock.token, lock.ownership.clone()));
+            }
+            assert!(release(&locks, &lock).await);
+            assert_eq!(own_leases(&etcd).await, 0);
         }
-        let leases = etcd.etcdctl(&["lease", "list"]).await.unwrap();
-        // A fair owner has the lease of a waiter, too.
-        let expected = if order == Order::Fair { "found 2 leases" } else { "found 1 leases" };
-        assert!(leases.contains(expected), "{order:?} {lost}: {leases}");
-        assert!(release(&locks, &lock).await);
     }
+}
+
+#[tokio::test]
+async fn waiter_without_an_answer_keeps_one_place() {
+    let (etcd, proxy, locks) = behind_a_proxy().await;
+    let (owner, waiter) = (acquired(&locks, &name("r"), secs(60)).await, Holder::random());
+    for lost in [TRANSACTION, GRANT, PUT, KEEP_ALIVE] {
+        proxy.lose_reply_to(lost);
+        unavailable(attempt(&locks, &waiter, Order::Fair).await);
+        assert!(proxy.has_struck());
+        assert_eq!(
+            locks.status(&name("r")).await.unwrap().queued,
+            u64::from(lost != TRANSACTION && lost != GRANT)
+        );
+    }
+    assert_eq!(busy(attempt(&locks, &waiter, Order::Fair).await).ahead, Some(0));
+    assert_eq!(own_leases(&etcd).await, 1);
+    assert!(release(&locks, &owner).await);
+    let lock = held(attempt(&locks, &waiter, Order::Fair).await);
+    assert!(release(&locks, &lock).await);
+    assert_eq!(own_leases(&etcd).await, 0);
 }
 
 #[tokio::test]
@@ -66,8 +84,7 @@ async fn renewal_reissue_and_release_without_an_answer_are_repeated() {
         let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await;
         assert_eq!(renewed.unwrap(), Some(lock.token));
     }
-    // The text of the request that writes.
-    proxy.lose_reply_to("request_put");
+    proxy.lose_reply_to(PUT);
     unavailable(locks.reissue(&name("r"), &lock.ownership, lock.token).await);
     let direct = client(&etcd.url());
     let unheard = direct.status(&name("r")).await.unwrap().held.unwrap().token;
@@ -83,27 +100,102 @@ async fn renewal_reissue_and_release_without_an_answer_are_repeated() {
     assert!(proxy.has_struck());
 }
 
+/// Who releases the lock of an attempt that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Released {
+    /// The control: it acquires.
+    No,
+    /// The control: another client does not know on which lease the attempt is.
+    ByAnotherClient,
+    ByItsClient,
+}
+
 #[tokio::test]
 async fn attempt_that_arrives_after_its_release_acquires_nothing() {
     let (etcd, proxy, locks) = behind_a_proxy().await;
     let direct = client(&etcd.url());
-    // The control: without a release, it acquires.
-    for releases in [false, true] {
+    for released in [Released::No, Released::ByAnotherClient, Released::ByItsClient] {
         let holder = Holder::random();
-        let hold = proxy.hold(TRANSACTION);
-        let (tried, late) = tokio::join!(attempt(&locks, &holder, Order::Unordered), async {
-            hold.caught().await.unwrap().cut()
-        });
-        unavailable(tried);
-        if releases {
-            assert!(!direct.release(&name("r"), &holder, None).await.unwrap());
+        let late = late_attempt(&proxy, &locks, &holder, Order::Unordered).await;
+        let releases = match released {
+            Released::No => None,
+            Released::ByAnotherClient => Some(&direct),
+            Released::ByItsClient => Some(&locks),
+        };
+        if let Some(client) = releases {
+            assert!(!client.release(&name("r"), &holder, None).await.unwrap());
         }
         let answer = late.deliver().await.unwrap();
-        assert_eq!(answer.contains("requested lease not found"), releases, "{answer}");
-        let holds = direct.status(&name("r")).await.unwrap().held.is_some();
-        assert_eq!(holds, !releases);
-        if holds {
-            assert!(direct.release(&name("r"), &holder, None).await.unwrap());
+        let succeeds = answer.contains(r#""succeeded":true"#);
+        assert_eq!(succeeds, released != Released::ByItsClient, "{released:?}: {answer}");
+        assert_eq!(direct.status(&name("r")).await.unwrap().held.is_some(), succeeds);
+        assert_eq!(direct.release(&name("r"), &holder, None).await.unwrap(), succeeds);
+    }
+}
+
+/// Sends an attempt, and cuts off its client before etcd receives it.
+async fn late_attempt(
+    proxy: &Proxy,
+    locks: &lock_client::etcd::Etcd,
+    holder: &Holder,
+    order: Order,
+) -> LateRequest {
+    let hold = proxy.hold(PUT);
+    let (tried, late) =
+        tokio::join!(attempt(locks, holder, order), async { hold.caught().await.unwrap().cut() });
+    unavailable(tried);
+    late
+}
+
+/// The next attempt acquires the lock, so that a release of anybody ends it.
+#[tokio::test]
+async fn attempt_that_arrives_after_the_next_one_acquires_nothing() {
+    let (etcd, proxy, locks) = behind_a_proxy().await;
+    let (direct, holder) = (client(&etcd.url()), Holder::random());
+    let late = late_attempt(&proxy, &locks, &holder, Order::Unordered).await;
+    let lock = held(attempt(&locks, &holder, Order::Unordered).await);
+    assert!(release(&direct, &lock).await);
+    let answer = late.deliver().await.unwrap();
+    assert!(!answer.contains(r#""succeeded":true"#), "{answer}");
+    assert_eq!(direct.status(&name("r")).await.unwrap().held, None);
+}
+
+/// Its lease is closed, because another attempt of its client had no answer.
+#[tokio::test]
+async fn attempt_on_a_closed_lease_is_repeated_on_another() {
+    let (_etcd, proxy, locks) = behind_a_proxy().await;
+    let holder = Holder::random();
+    // Both attempts find this one.
+    acquired(&locks, &name("first"), secs(60)).await;
+    let hold = proxy.hold(PUT);
+    let closes = async {
+        let attempt = hold.caught().await.unwrap();
+        proxy.lose_reply_to(PUT);
+        unavailable(locks.try_acquire(&name("x"), &holder, secs(60), Order::Unordered).await);
+        assert!(!locks.release(&name("y"), &holder, None).await.unwrap());
+        attempt.deliver();
+    };
+    let (tried, ()) = tokio::join!(attempt(&locks, &holder, Order::Unordered), closes);
+    unavailable(tried);
+    held(attempt(&locks, &holder, Order::Unordered).await);
+}
+
+/// A late move would give the key a lease that ends before the next attempt's.
+#[tokio::test]
+async fn move_that_arrives_after_the_next_one_fails() {
+    let (etcd, proxy, locks) = behind_a_proxy().await;
+    let direct = client(&etcd.url());
+    // The control: without another attempt, it succeeds.
+    for repeats in [false, true] {
+        let (first, waiter) = (acquired(&direct, &name("r"), secs(60)).await, Holder::random());
+        busy(attempt(&locks, &waiter, Order::Fair).await);
+        assert!(release(&direct, &first).await);
+        let late = late_attempt(&proxy, &locks, &waiter, Order::Fair).await;
+        if repeats {
+            held(attempt(&locks, &waiter, Order::Fair).await);
         }
+        let answer = late.deliver().await.unwrap();
+        assert_eq!(answer.contains(r#""succeeded":true"#), !repeats, "{answer}");
+        assert!(direct.release(&name("r"), &waiter, None).await.unwrap());
     }
 }
