@@ -121,6 +121,7 @@ mod ensemble;
 mod failure;
 mod health;
 mod jute;
+mod login;
 mod messages;
 mod names;
 mod nodes;
@@ -134,5 +135,6 @@ mod wakeups;
 pub use self::{
     client::ZooKeeper,
     health::{MemberHealth, MemberReport},
+    login::Login,
     server::InvalidZooKeeperUrl,
 };

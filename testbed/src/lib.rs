@@ -40,7 +40,7 @@ pub use self::{
     clock::Clock,
     databases::Databases,
     etcd::Etcd,
-    mariadb::MariaDb,
+    mariadb::{MariaDb, MariaDbReplica},
     package::installed,
     pgbouncer::PgBouncer,
     postgres::{Postgres, PostgresReplica},

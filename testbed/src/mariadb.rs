@@ -1,5 +1,7 @@
 //! A private MariaDB.
 
+mod replica;
+
 use std::{
     os::unix::{fs::chown, net::UnixStream, process::CommandExt},
     path::{Path, PathBuf},
@@ -10,6 +12,7 @@ use std::{
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
+pub use self::replica::MariaDbReplica;
 use crate::{
     clock::Clock, folder::copy_folder, package::installed, process::Process,
     template::new_data_folder, tls, user::User, wait::until,

@@ -117,6 +117,21 @@ async fn postgresql_whose_replica_takes_over() {
     assert_eq!(storages.then(first, &locks).await, TWO_HOLDERS_OF_ONE_TOKEN);
 }
 
+#[tokio::test]
+async fn mariadb_whose_replica_takes_over() {
+    let storages = Storages::start().await;
+    let primary = testbed::MariaDb::start_with(&["--log-bin"]).await.unwrap();
+    let locks = mariadb(&primary).await;
+    let replica = primary.start_replica().await.unwrap();
+    grant_once(&locks).await;
+    replica.catch_up(&primary).await.unwrap();
+    replica.cut();
+    let first = storages.first(&locks, "r").await;
+    replica.promote().await.unwrap();
+    let locks = Locks::new(MariaDb::open(&replica.url()).unwrap());
+    assert_eq!(storages.then(first, &locks).await, TWO_HOLDERS_OF_ONE_TOKEN);
+}
+
 /// Lock and data in one database: the restore takes the tokens from both.
 #[tokio::test]
 async fn fence_goes_back_with_a_restored_postgresql() {

@@ -3,14 +3,14 @@
 use clap::Args;
 use fence::{ResourceName, Token};
 
-use crate::{failure::Failure, lock_service::LockService, parse};
+use crate::{failure::Failure, lock_service::LockService, parse, stderr::Messages};
 
 pub(crate) const HELP: &str = "\
 It is for a lock whose holder is gone, or hangs, and whose ttl is long. Look at status or list \
 first: the token names the holder that you mean, so that a lock which somebody else has acquired \
-meanwhile stays: then the exit code is 75. A lock that is free already is a success. The waiters \
-are notified. A holder that still lives loses its lease at its next renewal; until then, the \
-storage rejects its writes once the next holder has written.
+meanwhile stays: then the exit code is 75. A lock that is free already is a success, and reported \
+on stderr. The waiters are notified. A holder that still lives loses its lease at its next renewal; \
+until then, the storage rejects its writes once the next holder has written.
 
 Example:
   lock-client break deploy --token 1790000000033";
@@ -40,7 +40,10 @@ impl Break {
             Some(held) => {
                 Err(Failure::Busy(format!("lock `{name}` has another token: {}", held.token)))
             }
-            None => Ok(()),
+            None => {
+                Messages::new().print(format!("lock `{name}` is free already"));
+                Ok(())
+            }
         }
     }
 }

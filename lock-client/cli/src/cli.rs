@@ -5,17 +5,26 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
-    acquire, break_lock, completions, doctor, exit_code, failure::Failure, get, list, logs, man,
-    node, put, release, renew, run, status, watch,
+    acquire, break_lock, completions, doctor, exit_code, failure::Failure, get, list,
+    lock_service::LockService, logs, man, node, put, release, renew, run, status, watch,
 };
 
-/// Locks that hand out fencing tokens.
+/// Locks that hand out fencing tokens
+///
+/// FENCED_LOCKS or --locks names the lock service: `lock-client status --help` lists the URLs. --locks
+/// may come before or after the command.
 #[derive(Debug, Parser)]
 #[command(name = "lock-client", bin_name = "lock-client", version, after_help = exit_code::help())]
+// The help of each command with a lock service shows them.
+#[command(mut_arg("locks", |arg| arg.hide(true)), mut_arg("answer_timeout", |arg| arg.hide(true)))]
 pub(crate) struct Cli {
     /// Log what the lock client does, on stderr; RUST_LOG chooses more finely
     #[arg(short, long, global = true)]
     verbose: bool,
+
+    /// The lock service of any command, which may be named before or after the command.
+    #[command(flatten)]
+    lock_service: LockService,
 
     #[command(subcommand)]
     command: Command,
@@ -68,10 +77,11 @@ impl Cli {
     /// own.
     pub(crate) async fn run(self, leading: &[OsString]) -> Result<(), Failure> {
         let _logs = logs::start(self.verbose);
-        match self.command {
+        let done = match self.command {
+            // It asks the storage alone.
+            Command::Get(get) => return get.run().await,
             Command::Run(run) => run.run(leading).await,
             Command::Put(put) => put.run().await,
-            Command::Get(get) => get.run().await,
             Command::Acquire(acquire) => acquire.run().await,
             Command::Renew(renew) => renew.run().await,
             Command::Release(release) => release.run().await,
@@ -83,6 +93,10 @@ impl Cli {
             Command::Watch(watch) => watch.run().await,
             Command::Completions(completions) => completions.run(Self::command()),
             Command::Man(man) => man.run(Self::command()),
+        };
+        match done {
+            Ok(()) => Ok(()),
+            Err(failure) => Err(self.lock_service.explain(failure).await),
         }
     }
 }

@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn lock_of_the_same_name_is_found_by_its_ownership_or_its_lock_service() {
         let found = |service: &str, held: Option<(&str, u64)>| {
-            let named = [&WHOLE[..], &[(LOCK_SERVICE, "a:6379/0")]].concat();
+            let named = [&WHOLE[..], &[(LOCK_SERVICE, "redis://a:6379/0")]].concat();
             let held = held.map(|(holder, grant)| HeldLock {
                 token: Token::new(grant).unwrap(),
                 ownership: Ownership {
@@ -280,13 +280,13 @@ mod tests {
         };
         let ours = Some(("0123456789abcdef", 34));
         let others = Some(("fedcba9876543210", 34));
-        assert_eq!(found("a:6379/0", ours), Some(true));
-        assert_eq!(found("alias:6379/0", ours), Some(true), "the same, by another name");
-        assert_eq!(found("a:6379/0", others), Some(false), "it was lost");
-        assert_eq!(found("a:6379/0", Some(("0123456789abcdef", 35))), Some(false));
-        assert_eq!(found("a:6379/0", None), Some(false));
-        assert_eq!(found("b:6379/0", None), None, "another lock");
-        assert_eq!(found("b:6379/0", others), None);
+        assert_eq!(found("redis://a:6379/0", ours), Some(true));
+        assert_eq!(found("redis://alias:6379/0", ours), Some(true), "the same, by another name");
+        assert_eq!(found("redis://a:6379/0", others), Some(false), "it was lost");
+        assert_eq!(found("redis://a:6379/0", Some(("0123456789abcdef", 35))), Some(false));
+        assert_eq!(found("redis://a:6379/0", None), Some(false));
+        assert_eq!(found("redis://b:6379/0", None), None, "another lock");
+        assert_eq!(found("redis://b:6379/0", others), None);
     }
 
     #[test]

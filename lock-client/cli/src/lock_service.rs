@@ -1,6 +1,7 @@
 //! The lock service, as an argument.
 
 mod identity;
+mod listener;
 mod service;
 
 use std::{process, time::Duration};
@@ -24,6 +25,8 @@ use crate::{environment::is_under_run, failure::Failure};
 
 /// How long the end of a command waits for the library's work in the background.
 const BACKGROUND_PATIENCE: Duration = Duration::from_millis(100);
+/// How long one answer of the lock service may take, if nothing else is given.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The lock service that the URLs name.
 #[derive(Args, Clone, Debug, Default)]
@@ -40,6 +43,7 @@ pub(crate) struct LockService {
     ///   node is one Redis, on a host or a Unix socket. In the environment, the URLs are
     ///   separated by spaces.
     /// - With rediss instead of redis, the connections are encrypted (TLS).
+    /// - valkey://, valkeys:// and valkey+unix:// mean the same as with redis.
     ///
     /// etcd, with all its members in one URL:
     /// - etcd://[USER:PASSWORD@]HOST[:PORT],..., or etcds:// with TLS
@@ -51,7 +55,7 @@ pub(crate) struct LockService {
     /// - postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?sslmode=verify-full], or with
     ///   ?host=FOLDER for a Unix socket
     /// - mariadb://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?ssl-mode=VERIFY_IDENTITY], or with
-    ///   ?socket=FILE for a Unix socket
+    ///   ?socket=FILE for a Unix socket; mysql:// means the same
     /// - sqlite:FILE, for the processes of one machine
     ///
     /// SSL_CERT_FILE names the certificates to trust. Settings follow a ?, with & between them:
@@ -62,6 +66,7 @@ pub(crate) struct LockService {
     /// Set a password in the environment rather than in an argument, which ps shows.
     #[arg(
         long,
+        global = true,
         verbatim_doc_comment,
         env = "FENCED_LOCKS",
         hide_env_values = true,
@@ -74,7 +79,7 @@ pub(crate) struct LockService {
     /// With Redlock, it is the time for the votes of the nodes. For a lock service that is far away,
     /// take twice the time of a round trip, or more. The other time
     /// limits grow with it.
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, global = true, value_name = "DURATION")]
     answer_timeout: Option<humantime::Duration>,
 
     /// How long the counters of this process' locks are kept.
@@ -190,6 +195,18 @@ impl LockService {
     /// The identity of the lock service: its servers, sorted, without users and passwords.
     pub(crate) fn identity(&self, locks: &Locks) -> String {
         self.service().expect("the locks were opened by it").identity(locks)
+    }
+
+    /// Adds to a failure what listens at the addresses of the lock service, if that may be its cause.
+    pub(crate) async fn explain(&self, failure: Failure) -> Failure {
+        let Failure::Unavailable(mut message) = failure else { return failure };
+        if let (Ok(service), Ok(locks)) = (self.service(), self.locks()) {
+            let limit = self.answer_timeout.map_or(ANSWER_TIMEOUT, Into::into);
+            for misfit in service.misfits(service.addresses(&locks), limit).await {
+                message = format!("{message}; {misfit}");
+            }
+        }
+        Failure::Unavailable(message)
     }
 
     /// Makes the clients that list the locks: one for each node of Redlock, and otherwise one.

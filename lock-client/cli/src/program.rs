@@ -90,10 +90,11 @@ fn command_without_dashes(error: &clap::Error, arguments: &[OsString]) -> Option
     let Some(ContextValue::String(unexpected)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
-    if arguments.get(1)? != "run" || arguments.iter().any(|argument| argument == "--") {
+    let start = arguments.iter().position(|argument| **argument == **unexpected)?;
+    // Options may come before the subcommand.
+    if !arguments[..start].contains(&"run".into()) || arguments.contains(&"--".into()) {
         return None;
     }
-    let start = arguments.iter().position(|argument| **argument == **unexpected)?;
     let words = arguments[start..].iter().map(|word| word.to_string_lossy());
     Some(words.collect::<Vec<_>>().join(" ")).filter(|command| !command.starts_with('-'))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testbed::{Proxy, Redis, proxy::Latency};
 
-use crate::command::{NO_ANSWER, assert_failed, lock_client};
+use crate::command::{NO_ANSWER, assert_failed, command, events, lock_client, output};
 
 #[tokio::test]
 async fn redis_that_is_far_away_needs_a_longer_answer_timeout() {
@@ -55,5 +55,46 @@ async fn manual_page_of_a_command_is_found_by_its_words() {
     assert_eq!(page.stdout, lock_client(&["man", "node-change"]).await.stdout);
     for words in [["node", "abacus"], ["run", "change"]] {
         assert_failed(&lock_client(&[&["man"], &words[..]].concat()).await, 64, "no command");
+    }
+}
+
+#[tokio::test]
+async fn lock_service_is_named_before_the_command_or_behind_it() {
+    let redis = Redis::start().await.unwrap();
+    let url = redis.url();
+    let (locks, patient, status) = (["--locks", &url], ["--answer-timeout", "2s"], ["status", "r"]);
+    for arguments in [
+        [&locks[..], &patient, &status].concat(),
+        [&patient[..], &status, &locks].concat(),
+        [&status[..], &locks, &patient].concat(),
+    ] {
+        // Both are stronger than the environment.
+        let mut command = command(&arguments);
+        command.env("FENCED_LOCKS", "redis://127.0.0.1:1");
+        let shown = output(command).await;
+        assert_eq!(shown.status.code(), Some(0), "{arguments:?}: {shown:?}");
+        assert_eq!(events(&shown)[0]["name"], "r");
+    }
+    // The control: other options belong to their command.
+    let misplaced = [&["--ttl", "60s", "acquire", "r"], &locks[..]].concat();
+    assert_failed(&lock_client(&misplaced).await, 64, "unexpected argument '--ttl'");
+    // A subcommand below another has them, too.
+    let etcd = "etcd://127.0.0.1:1";
+    for arguments in [["--locks", etcd, "node", "status"], ["node", "--locks", etcd, "status"]] {
+        assert_failed(&lock_client(&arguments).await, 64, "for the nodes of Redlock, not for etcd");
+    }
+    let without_dashes = [&locks[..], &["run", "r", "echo", "hi"]].concat();
+    let advice = "write -- before the command: lock-client run … -- echo hi";
+    assert_failed(&lock_client(&without_dashes).await, 64, advice);
+}
+
+/// The help of a command shows the options that it uses.
+#[tokio::test]
+async fn help_of_a_command_without_a_lock_service_shows_no_option_for_it() {
+    for (command, shows) in [("status", true), ("put", true), ("get", false), ("man", false)] {
+        let help = lock_client(&[command, "--help"]).await;
+        let help = String::from_utf8(help.stdout).unwrap();
+        assert_eq!(help.contains("--locks"), shows, "{command}: {help}");
+        assert_eq!(help.contains("--answer-timeout"), shows, "{command}: {help}");
     }
 }

@@ -35,7 +35,7 @@ impl fmt::Debug for MariaDb {
 impl MariaDb {
     /// Makes a client of the database at a URL, such as
     /// `mariadb://USER:PASSWORD@HOST:PORT/DATABASE?ssl-mode=VERIFY_IDENTITY`. It connects when it is
-    /// first used.
+    /// first used. `mysql://` means the same.
     ///
     /// A Unix socket is given as `?socket=FILE`. With TLS, the server's certificate must be signed by
     /// one that the system trusts, or by the one in `?ssl-ca=FILE`.

@@ -59,6 +59,8 @@ impl Redis {
     /// | a Cluster | `redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],…` | `cluster` |
     /// | any of them over TLS | `rediss…` instead of `redis…` | `tls` |
     ///
+    /// For one node, `valkey://`, `valkeys://` and `valkey+unix://` mean the same.
+    ///
     /// With TLS, the Sentinels' connections are encrypted too. The server's certificate must be
     /// signed by one that the system trusts. The environment variable `SSL_CERT_FILE` may name a
     /// file with others. Users and passwords are those of Redis. Name several nodes of a Cluster,

@@ -91,7 +91,7 @@ impl ZooKeeper {
         let container = nodes.queue();
         match self.make(connection, &container, Kind::Container).await {
             Err(Failure::NoNode) => {
-                self.make_parents(connection, nodes).await?;
+                self.make_parents(connection).await?;
                 self.make(connection, &container, Kind::Container).await
             }
             made => made,
@@ -99,13 +99,9 @@ impl ZooKeeper {
     }
 
     /// Makes the nodes above those of all locks.
-    pub(super) async fn make_parents(
-        &self,
-        connection: &Connection,
-        nodes: &Nodes,
-    ) -> Result<(), Failure> {
+    pub(super) async fn make_parents(&self, connection: &Connection) -> Result<(), Failure> {
         let root = &self.ensemble.server().root;
-        for path in nodes.parents() {
+        for path in Nodes::above_all(root) {
             match self.make(connection, &path, Kind::Persistent).await {
                 Err(Failure::NoNode) if !root.is_empty() => return Err(self.missing_root()),
                 made => made?,

@@ -15,6 +15,7 @@ const DELETE: i32 = 2;
 const EXISTS: i32 = 3;
 const GET_DATA: i32 = 4;
 const SET_DATA: i32 = 5;
+const GET_ACCESS: i32 = 6;
 const GET_CHILDREN: i32 = 8;
 const SYNC: i32 = 9;
 const PING: i32 = 11;
@@ -33,8 +34,11 @@ const AUTH_NUMBER: i32 = -4;
 
 const ANY_VERSION: i32 = -1;
 const ALL_PERMISSIONS: i32 = 31;
-/// The bytes of a node's numbers.
+const MAY_CREATE: i32 = 4;
+const EVERYBODY: &str = "world";
+/// The bytes of a node's numbers, and of those before the number of its children.
 const STAT_LENGTH: usize = 68;
+const CHILD_COUNT_AT: usize = 56;
 
 /// The kind of a new node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +84,7 @@ impl Request {
             Kind::Container => (CREATE_CONTAINER, 4),
         };
         let (scheme, id) = match access {
-            Access::Everybody => ("world", "anyone"),
+            Access::Everybody => (EVERYBODY, "anyone"),
             Access::Creator => ("auth", ""),
         };
         let body = Writer::default().text(path).text(data);
@@ -112,6 +116,11 @@ impl Request {
 
     pub(super) fn get_children(path: &str, watch: Watch) -> Self {
         Self::new(GET_CHILDREN, Writer::default().text(path).bool(watch == Watch::Yes))
+    }
+
+    /// Asks who may use a node.
+    pub(super) fn get_access(path: &str) -> Self {
+        Self::new(GET_ACCESS, Writer::default().text(path))
     }
 
     /// Waits until the member has all that the leader has.
@@ -235,6 +244,24 @@ pub(super) fn children(answer: &[u8]) -> Result<Vec<String>, Failure> {
     let mut answer = Reader::new(answer);
     let count = answer.int()?;
     (0..count).map(|_| answer.text().map(str::to_owned)).collect()
+}
+
+/// Parses a node's numbers, and returns how many children it has.
+pub(super) fn child_count(answer: &[u8]) -> Result<i32, Failure> {
+    let mut answer = Reader::new(answer);
+    answer.skip(CHILD_COUNT_AT)?;
+    answer.int()
+}
+
+/// Parses a node's access list. Returns whether everybody may create nodes below it.
+pub(super) fn lets_everybody_create(answer: &[u8]) -> Result<bool, Failure> {
+    let mut answer = Reader::new(answer);
+    let mut everybody_may = false;
+    for _ in 0..answer.int()? {
+        let (permissions, scheme, _id) = (answer.int()?, answer.text()?, answer.text()?);
+        everybody_may |= scheme == EVERYBODY && permissions & MAY_CREATE != 0;
+    }
+    Ok(everybody_may)
 }
 
 /// Parses the answer to a transaction, and returns the failure of the first operation that failed.

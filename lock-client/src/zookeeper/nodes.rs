@@ -28,14 +28,16 @@ impl Nodes {
         Self { root: format!("{root}/fenced"), name }
     }
 
-    /// The nodes above those of the lock, which persist.
-    pub(super) fn parents(&self) -> [String; 3] {
-        [self.root.clone(), format!("{}/queues", self.root), format!("{}/offsets", self.root)]
+    /// The nodes above those of all locks, which persist: the last two are those above the queues and
+    /// above the offsets.
+    pub(super) fn above_all(root: &str) -> [String; 3] {
+        ["", "/queues", "/offsets"].map(|path| format!("{root}/fenced{path}"))
     }
 
     /// The node above the queues of all locks.
     pub(super) fn queues(root: &str) -> String {
-        format!("{root}/fenced/queues")
+        let [_, queues, _] = Self::above_all(root);
+        queues
     }
 
     /// Returns the name of the lock whose queue is this child of the queues. `None` if it is not one of

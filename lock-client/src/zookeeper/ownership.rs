@@ -124,7 +124,7 @@ impl ZooKeeper {
                 Ok(()) => return Ok(Some(raised)),
                 // Somebody may have deleted the node above.
                 Err(Failure::NoNode) if seen.offset_version.is_none() => {
-                    self.make_parents(&connection, &nodes).await?;
+                    self.make_parents(&connection).await?;
                 }
                 Err(Failure::NoNode | Failure::NodeExists | Failure::BadVersion) => {}
                 Err(failure) => return Err(failure.into()),

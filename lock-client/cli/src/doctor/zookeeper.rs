@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_client::{
     Locks, Terms, Ttl,
     backend::BackendError,
-    zookeeper::{MemberHealth, MemberReport, ZooKeeper},
+    zookeeper::{Login, MemberHealth, MemberReport, ZooKeeper},
 };
 
 use super::{
@@ -42,6 +42,8 @@ pub(super) async fn examine(zookeeper: &ZooKeeper, locks: &Locks) -> Result<Repo
     findings.push(quorum(&reports, members.len(), &size));
     findings.extend(members.iter().filter_map(version));
     findings.push(ttl(&reports));
+    // The test lock makes the nodes above it.
+    findings.extend(login(zookeeper.login().await));
     findings.push(locking(locks, test_ttl(&reports)).await);
     Ok(Report::from_findings(server, None, findings))
 }
@@ -179,6 +181,46 @@ fn ttl(reports: &[&MemberReport]) -> Finding {
 fn test_ttl(reports: &[&MemberReport]) -> Duration {
     let (shortest, longest) = granted(reports);
     TEST_TTL.min(longest).max(shortest)
+}
+
+/// Rates what the nodes of the locks show about the user and the password.
+fn login(seen: Result<Login, BackendError>) -> Option<Finding> {
+    const CHECK: &str = "login";
+    let warning = |found: &str, endangers, advice: &str| {
+        Some(Finding::bad(Severity::Warning, CHECK, found, endangers, Cure::advice(advice)))
+    };
+    match seen {
+        Ok(Login::Anonymous) => None,
+        Ok(Login::Confirmed) => Some(Finding::ok(CHECK, "the nodes of the locks are this user's")),
+        Ok(Login::Untested) => warning(
+            "there was no node of a lock yet, so nothing shows whether the password is right: \
+             ZooKeeper takes any",
+            "no token; but only this user with this password may use the nodes that the test lock \
+             has left",
+            "if the password is wrong, delete the node fenced below the root with it (deleteall)",
+        ),
+        Ok(Login::Open) => warning(
+            "everybody may make locks here, so nothing shows whether the password is right: \
+             ZooKeeper takes any",
+            "no token; but a client with a wrong password makes locks that the others can't use",
+            "make sure of the password, or let only this user use the node fenced and the nodes \
+             queues and offsets below it (setAcl)",
+        ),
+        Ok(Login::Refused { node, source }) => Some(Finding::bad(
+            Severity::Unusable,
+            CHECK,
+            format!("the node {node} can't be used: {}", with_causes(&source)),
+            locking::UNUSABLE,
+            Cure::advice(
+                "correct the user or the password in the URL, or give the node to this user (setAcl)",
+            ),
+        )),
+        Err(error) => warning(
+            &format!("the nodes of the locks could not be seen: {}", with_causes(&error)),
+            "a danger may be hidden here",
+            "resolve the error",
+        ),
+    }
 }
 
 /// Acquires, renews and releases a lock. Only the nodes above those of all locks are left.

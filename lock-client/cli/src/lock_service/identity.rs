@@ -54,6 +54,15 @@ impl Service<'_> {
             Self::Sqlite(url) => absolute(url),
         }
     }
+
+    /// The hosts and ports of the servers; none of those on Unix sockets.
+    pub(super) fn addresses(&self, locks: &Locks) -> Vec<String> {
+        let identity = self.identity(locks);
+        let urls = identity.split(' ').filter_map(|url| url.split_once("://"));
+        let hosts = urls.filter_map(|(_, rest)| rest.split('/').next());
+        let addresses = hosts.flat_map(|hosts| hosts.split(','));
+        addresses.filter(|address| !address.is_empty()).map(str::to_owned).collect()
+    }
 }
 
 /// Whether there is a password before an `@`, or in a setting.
@@ -79,18 +88,20 @@ fn absolute(url: &str) -> Option<String> {
     Some(format!("sqlite:{folder}/{file}"))
 }
 
-/// The server or servers that a URL names, without the user and the password.
+/// The server or servers that a URL names, without the user and the password. Encrypted connections
+/// make no difference.
 fn redis_server(url: &str) -> String {
     match url.into_connection_info() {
-        Ok(info) => format!("{}/{}", info.addr(), info.redis_settings().db()),
+        Ok(info) => format!("redis://{}/{}", info.addr(), info.redis_settings().db()),
         // Sentinels, or the nodes of a Cluster.
         Err(_) => {
-            let (_, rest) = url.split_once("://").unwrap_or_default();
+            let (scheme, rest) = url.split_once("://").unwrap_or_default();
+            let scheme = scheme.replace("rediss", "redis");
             // The settings may have a password.
             let rest = rest.split('?').next().unwrap_or_default();
             let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
             let hosts = hosts.rsplit('@').next().unwrap_or_default();
-            format!("{}/{path}", sorted(hosts.split(',').collect()).join(","))
+            format!("{scheme}://{}/{path}", sorted(hosts.split(',').collect()).join(","))
         }
     }
 }
@@ -117,12 +128,16 @@ mod tests {
         let (url, file) =
             (format!("sqlite://{}?mode=rw", path.display()), format!("sqlite:{}", path.display()));
         for (urls, identity) in [
-            ("redis://user:secret@host/3", "host:6379/3"),
-            ("redis+unix:///tmp/redis.sock?db=1&pass=secret", "/tmp/redis.sock/1"),
-            ("redis+sentinel://u:secret@s2,s1:7/locks/3", "s1:7,s2/locks/3"),
-            ("redis+cluster://:secret@n1:7000,n2", "n1:7000,n2/"),
-            ("redis+sentinel://s1/locks?sentinel-password=secret", "s1/locks"),
-            ("redis://n2 redis://:secret@n1 redis://n3", "n1:6379/0 n2:6379/0 n3:6379/0"),
+            ("redis://user:secret@host/3", "redis://host:6379/3"),
+            ("rediss://:secret@host", "redis://host:6379/0"),
+            ("redis+unix:///tmp/redis.sock?db=1&pass=secret", "redis:///tmp/redis.sock/1"),
+            ("redis+sentinel://u:secret@s2,s1:7/locks/3", "redis+sentinel://s1:7,s2/locks/3"),
+            ("redis+cluster://:secret@n1:7000,n2", "redis+cluster://n1:7000,n2/"),
+            ("redis+sentinel://s1/locks?sentinel-password=secret", "redis+sentinel://s1/locks"),
+            (
+                "redis://n2 redis://:secret@n1 redis://n3",
+                "redis://n1:6379/0 redis://n2:6379/0 redis://n3:6379/0",
+            ),
             ("etcd://u:secret@n2,n1:7", "etcd://n1:7,n2:2379"),
             ("zookeeper://u:secret@n2,n1:7", "zookeeper://n1:7,n2:2181"),
             ("zookeeper://n2,n1/apps/b%20c/", "zookeeper://n1:2181,n2:2181/apps/b c"),
@@ -133,6 +148,26 @@ mod tests {
         ] {
             with_service(urls, |service, locks| {
                 assert_eq!(service.identity(locks), identity, "{urls}");
+            });
+        }
+    }
+
+    #[test]
+    fn addresses_are_those_of_all_servers() {
+        for (urls, addresses) in [
+            ("redis://:secret@n2 rediss://n1 redis://n3:7", "n1:6379 n2:6379 n3:7"),
+            ("redis+sentinel://s2:7,s1:7/locks", "s1:7 s2:7"),
+            ("redis+unix:///tmp/redis.sock", ""),
+            ("etcd://u:secret@n2,n1:7", "n1:7 n2:2379"),
+            ("zookeepers://n1/apps", "n1:2181"),
+            ("postgres://u:secret@host/locks", "host:5432"),
+            ("postgres://u@h/locks?host=/run/pg", ""),
+            ("mariadb://u@host:7/locks", "host:7"),
+            ("mariadb://u@host/locks?socket=/run/mysqld.sock", ""),
+            ("sqlite:locks.db", ""),
+        ] {
+            with_service(urls, |service, locks| {
+                assert_eq!(service.addresses(locks).join(" "), addresses, "{urls}");
             });
         }
     }

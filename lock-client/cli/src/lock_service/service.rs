@@ -94,6 +94,14 @@ impl<'a> Service<'a> {
         }
     }
 
+    /// The name of its servers.
+    pub(super) fn server_name(&self) -> &'static str {
+        match self {
+            Self::Redlock(_) => "Redis",
+            other => other.name(),
+        }
+    }
+
     /// How several servers are named.
     fn hint(&self) -> &'static str {
         match self {
@@ -151,6 +159,16 @@ mod tests {
             ("sqlite:locks.db", "SQLite"),
         ] {
             assert_eq!(parsed(urls), Ok(name), "{urls}");
+        }
+    }
+
+    #[test]
+    fn readme_has_all_schemes() {
+        let readme = include_str!("../../README.md");
+        for (scheme, _) in Service::SCHEMES {
+            // It says that each of Redis has one for TLS.
+            let plain = scheme.replace("rediss", "redis");
+            assert!(readme.contains(&format!("`{plain}")), "{scheme}");
         }
     }
 

@@ -3,7 +3,7 @@
 use testbed::{ZooKeeper, wait::until_async};
 
 use super::{SOON, doctor, examine};
-use crate::command::assert_failed;
+use crate::command::{assert_failed, lock_client};
 
 #[tokio::test]
 async fn ensemble_without_a_problem_is_ok_and_keeps_no_lock() {
@@ -82,11 +82,44 @@ async fn nodes_of_another_user_and_a_missing_root_are_found() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let url = |user: &str| format!("zookeeper://{user}:p%40ss@{}", zookeeper.address(0));
     let report = examine(&url("locker")).await;
+    report.assert_finds("login", "warning", "nothing shows whether the password is right");
+    assert_eq!((report.code, report.complaints().as_slice()), (0, &["login"][..]));
+    let report = examine(&url("locker")).await;
+    report.assert_finds("login", "ok", "the nodes of the locks are this user's");
     assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]));
     let report = examine(&url("guest")).await;
+    report.assert_finds("login", "unusable", "the node /fenced can't be used");
     report.assert_finds("locking", "unusable", "the nodes belong to another user");
     assert_eq!(report.code, 69);
     let report = examine(&format!("{}/apps", zookeeper.url())).await;
     report.assert_finds("locking", "unusable", "the node /apps does not exist");
     assert_eq!((report.code, report.complaints().as_slice()), (69, &["locking"][..]));
+}
+
+/// ZooKeeper takes every password. Only nodes with owners show a wrong one.
+#[tokio::test]
+async fn wrong_password_is_found_by_the_nodes_of_locks() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let url = |login: &str| format!("zookeeper://{login}{}", zookeeper.address(0));
+    let (everybody, right, wrong) = (url(""), url("u:right@"), url("u:wrong@"));
+    let acquire = async |name: &str, url: &str| {
+        lock_client(&["acquire", name, "--ttl", "60s", "--no-wait", "--locks", url]).await
+    };
+    // A client without a user makes the nodes above all locks: they are everybody's.
+    assert_eq!(acquire("open", &everybody).await.status.code(), Some(0));
+    for url in [&right, &wrong] {
+        let report = examine(url).await;
+        report.assert_finds("login", "warning", "everybody may make locks here");
+        assert_eq!((report.code, report.complaints().as_slice()), (0, &["login"][..]));
+    }
+    // A lock of the right user is no lock for the wrong password, nor for a client without a user.
+    assert_eq!(acquire("deploy", &right).await.status.code(), Some(0));
+    for url in [&wrong, &everybody] {
+        assert_failed(&acquire("deploy", url).await, 69, "the nodes belong to another user");
+        let report = examine(url).await;
+        report.assert_finds("login", "unusable", "the node /fenced/queues/deploy can't be used");
+        assert_eq!(report.code, 69);
+    }
+    // The control.
+    assert_eq!(examine(&right).await.code, 0);
 }
