@@ -8,6 +8,7 @@ mod postgres;
 mod report;
 mod server;
 mod sqlite;
+mod upserts;
 mod waiting;
 mod zookeeper;
 

@@ -1,9 +1,6 @@
 //! Locks in PostgreSQL.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lock_client::backend::Backend;
@@ -13,6 +10,7 @@ use tokio::sync::Mutex;
 use super::{
     super::hold::RoundTrip,
     server::{Other, Server},
+    upserts::two_upserts,
 };
 use crate::bench::load;
 
@@ -83,16 +81,7 @@ impl Server for Postgres {
     }
 
     async fn measure_other(&self, _number: usize, count: usize) -> anyhow::Result<Vec<Duration>> {
-        let mut connection = self.connection.lock().await;
-        let mut times = Vec::new();
-        for _ in 0..count {
-            let begun = Instant::now();
-            for _ in 0..2 {
-                sqlx::query(UPSERT).execute(&mut *connection).await?;
-            }
-            times.push(begun.elapsed());
-        }
-        Ok(times)
+        two_upserts::<sqlx::Postgres>(&mut *self.connection.lock().await, UPSERT, count).await
     }
 
     fn command(&self) -> &'static str {
