@@ -7,7 +7,11 @@ use lock_client::backend::Backend;
 use sqlx::{Connection, MySqlConnection, Row};
 use tokio::sync::Mutex;
 
-use super::{super::hold::RoundTrip, server::Server, upserts::two_upserts};
+use super::{
+    super::hold::RoundTrip,
+    server::{ANSWER_TIMEOUT, Server},
+    upserts::two_upserts,
+};
 
 const TABLE: &str = "create table least (name varchar(40) primary key, value bigint not null)";
 /// InnoDB skips an update that changes nothing, so this changes the value.
@@ -51,7 +55,9 @@ impl Server for MariaDb {
     }
 
     fn backend(&self) -> anyhow::Result<Arc<dyn Backend>> {
-        Ok(Arc::new(lock_client::mariadb::MariaDb::open(&self.mariadb.url())?))
+        Ok(Arc::new(
+            lock_client::mariadb::MariaDb::open(&self.mariadb.url())?.answer_within(ANSWER_TIMEOUT),
+        ))
     }
 
     fn least_subject(&self) -> &'static str {

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 
 use super::{
     super::hold::RoundTrip,
-    server::{Other, Server},
+    server::{ANSWER_TIMEOUT, Other, Server},
     upserts::two_upserts,
 };
 use crate::bench::load;
@@ -61,7 +61,10 @@ impl Server for Postgres {
     }
 
     fn backend(&self) -> anyhow::Result<Arc<dyn Backend>> {
-        Ok(Arc::new(lock_client::postgres::Postgres::open(&self.postgres.url())?))
+        Ok(Arc::new(
+            lock_client::postgres::Postgres::open(&self.postgres.url())?
+                .answer_within(ANSWER_TIMEOUT),
+        ))
     }
 
     fn least_subject(&self) -> &'static str {

@@ -11,7 +11,11 @@ use sqlx::{
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
-use super::{super::hold::RoundTrip, server::Server, upserts::two_upserts};
+use super::{
+    super::hold::RoundTrip,
+    server::{ANSWER_TIMEOUT, Server},
+    upserts::two_upserts,
+};
 
 const FILE: &str = "locks.db";
 const TABLE: &str = "create table least (name text primary key, value integer not null) strict";
@@ -62,7 +66,7 @@ impl Server for Sqlite {
 
     fn backend(&self) -> anyhow::Result<Arc<dyn Backend>> {
         let url = format!("sqlite://{}", self.folder.path().join(FILE).display());
-        Ok(Arc::new(lock_client::sqlite::Sqlite::open(&url)?))
+        Ok(Arc::new(lock_client::sqlite::Sqlite::open(&url)?.answer_within(ANSWER_TIMEOUT)))
     }
 
     fn least_subject(&self) -> &'static str {
