@@ -15,7 +15,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test test-services test-model check seeds bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 wrk python node
+.PHONY: demo test test-services test-model check seeds bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 wrk strace python node
 
 demo: redis-server
 	cargo build --workspace
@@ -26,7 +26,7 @@ demo: redis-server
 #
 # Their servers keep data in memory if the system has a folder with 4 GiB for that: new databases are
 # then made in a fraction of the time. Tests kill processes, not machines, and lose no more there.
-test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 python node
+test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 strace python node
 	cargo test --workspace --exclude redlock-model --no-run
 	cargo test --package redlock-model --no-run
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
@@ -52,7 +52,7 @@ check:
 seeds: redis-server
 	FENCED_RUNS=1000 cargo test --package lock-client --test main redlock::seeded
 
-bench: redis-server etcd zookeeper postgresql mariadb wrk python
+bench: redis-server etcd zookeeper postgresql mariadb wrk strace python
 	cargo build --package lab --release
 	target/release/lab bench storage
 	target/release/lab bench fence
@@ -153,6 +153,10 @@ sqlite3:
 
 wrk:
 	@command -v wrk > /dev/null || { $(call install,wrk,wrk); }
+
+# There is none for other systems. `lab bench locks` measures less there, and says so.
+strace:
+	@test "$$(uname)" != Linux || command -v strace > /dev/null || { $(call install,strace,strace); }
 
 # The drivers of other languages, for tests/languages and tests/own_locks, the packages in
 # fence/python and fence/node, and `lab bench locks`. The file `installed` is made last, so that what

@@ -1,11 +1,11 @@
 //! The goals of a bench.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::output::Table;
 
 /// A goal: a measured ratio must be at least, or at most, a bound.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Goal {
     subject: String,
     #[serde(flatten)]
@@ -15,7 +15,7 @@ pub(super) struct Goal {
     met: bool,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Bound {
     AtLeast(f64),

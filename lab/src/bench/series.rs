@@ -1,8 +1,8 @@
 //! What is measured of one subject, in parts.
 
-use std::{ops::AddAssign, time::Duration};
+use std::{borrow::Cow, ops::AddAssign, time::Duration};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::work::Work;
 
@@ -24,9 +24,9 @@ pub(super) struct Series<W = Work> {
 }
 
 /// The times of a subject, as every report shows them.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Times {
-    subject: &'static str,
+    subject: Cow<'static, str>,
     count: usize,
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
@@ -79,7 +79,7 @@ impl<W: Default + AddAssign> Series<W> {
     pub(super) fn times(&self) -> Times {
         let count = self.total.times.len();
         let (p50_us, p99_us) = (self.quantile_us(0.5), self.quantile_us(0.99));
-        Times { subject: self.subject, count, p50_us, p99_us }
+        Times { subject: self.subject.into(), count, p50_us, p99_us }
     }
 }
 
@@ -93,7 +93,7 @@ fn quantile(times: &[Duration], part: f64) -> Duration {
 impl Times {
     pub(super) fn cells(&self) -> [String; 4] {
         let us = |us| format!("{us:.1}");
-        [self.subject.to_owned(), self.count.to_string(), us(self.p50_us), us(self.p99_us)]
+        [self.subject.to_string(), self.count.to_string(), us(self.p50_us), us(self.p99_us)]
     }
 }
 

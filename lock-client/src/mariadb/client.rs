@@ -72,12 +72,12 @@ impl MariaDb {
         Self { client: self.client.labelled(label), ..self }
     }
 
-    /// The call of a procedure, in one message.
+    /// The call of a procedure, in one statement.
     fn transaction(&self, call: &str) -> String {
         // In seconds. It ends each wait: for a row, for somebody's ALTER TABLE, and for the commit.
         // Without it, the call could be carried out hours after its caller has given up.
         let limit = self.client.answer_timeout().as_secs_f64();
-        format!("set max_statement_time = {limit}; call fenced_lock_{call}")
+        format!("set statement max_statement_time = {limit} for call fenced_lock_{call}")
     }
 }
 

@@ -187,7 +187,9 @@ impl Backend for Postgres {
 
 /// Returns a text as an SQL expression, whatever the settings of the session.
 fn text(text: &str) -> String {
-    text_of_hex(&hex(text))
+    // No setting changes what these characters mean, and a plain literal is parsed faster.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte);
+    if text.bytes().all(is_plain) { format!("'{text}'") } else { text_of_hex(&hex(text)) }
 }
 
 /// Does the same for a text in hexadecimal digits.

@@ -32,8 +32,9 @@ begin
     declare now_ms bigint;
     declare present_token bigint;
     declare present_grant bigint;
-    declare present_holder varbinary(128);
+    declare present_holder varbinary(128) default '';
     declare present_expiry bigint;
+    declare first_place bigint;
     declare first_holder varbinary(128);
     declare free_at_ms bigint;
     declare own_place bigint;
@@ -67,27 +68,32 @@ begin
     -- holder is empty if the lock is free.
     set transaction isolation level read committed;
     start transaction;
-    set now_ms = cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed);
-    set present_holder = '';
-    select token, granted, if(expires_at_ms > now_ms, holder, ''), expires_at_ms
+    select token, granted, coalesce(holder, ''), coalesce(expires_at_ms, 0)
     into present_token, present_grant, present_holder, present_expiry
     from fenced_lock where name = in_name;
-    if coalesce(present_holder, '') in ('', in_holder) then
+    set now_ms = cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed);
+    if present_expiry <= now_ms or present_holder in ('', in_holder) then
         -- 2. Lock the row, which may have changed meanwhile. A missing one is inserted.
-        insert into fenced_lock (name, token) values (in_name, in_since_ms)
-        on duplicate key update name = in_name;
-        select token into present_token from fenced_lock where name = in_name for update;
-        set now_ms = cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed);
-        select token, granted, if(expires_at_ms > now_ms, holder, ''), expires_at_ms
+        if present_token is null then
+            insert into fenced_lock (name, token) values (in_name, in_since_ms)
+            on duplicate key update name = in_name;
+        end if;
+        select token, granted, coalesce(holder, ''), coalesce(expires_at_ms, 0)
         into present_token, present_grant, present_holder, present_expiry
-        from fenced_lock where name = in_name;
+        from fenced_lock where name = in_name for update;
+        set now_ms = cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed);
+        if present_expiry <= now_ms then
+            set present_holder = '';
+        end if;
     end if;
-    set present_holder = coalesce(present_holder, '');
-    -- The first waiter that lives.
-    select holder, alive_until_ms into first_holder, free_at_ms
-    from fenced_lock_queue
-    where name = in_name and alive_until_ms > now_ms
-    order by place limit 1;
+    -- The first waiter that lives. The queue is usually empty, which is seen much faster.
+    select min(place) into first_place from fenced_lock_queue where name = in_name;
+    if first_place is not null then
+        select holder, alive_until_ms into first_holder, free_at_ms
+        from fenced_lock_queue
+        where name = in_name and alive_until_ms > now_ms
+        order by place limit 1;
+    end if;
 
     if present_holder = in_holder then
         -- 3. A retry after a lost reply.
@@ -100,8 +106,10 @@ begin
         set token = present_token, granted = present_grant, holder = in_holder,
             expires_at_ms = now_ms + in_ttl_ms, since_ms = in_since_ms, label = in_label
         where name = in_name;
-        delete from fenced_lock_queue
-        where name = in_name and (holder = in_holder or alive_until_ms <= now_ms);
+        if first_place is not null then
+            delete from fenced_lock_queue
+            where name = in_name and (holder = in_holder or alive_until_ms <= now_ms);
+        end if;
     else
         -- 5. It is held, or it is the turn of the first waiter.
         set present_token = null;
@@ -189,28 +197,27 @@ end;
 create or replace procedure fenced_lock_release(in_name varbinary(512), in_holder varbinary(128))
 modifies sql data
 begin
-    declare now_ms bigint;
-    declare present_expiry bigint;
+    declare released bigint;
+    declare first_place bigint;
     declare first_holder varbinary(128);
     declare exit handler for sqlexception begin rollback; resignal; end;
     set transaction isolation level read committed;
     start transaction;
-    select expires_at_ms into present_expiry
-    from fenced_lock where name = in_name and holder = in_holder for update;
-    set now_ms = cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed);
-    if present_expiry is not null then
-        update fenced_lock
-        set holder = null, granted = null, expires_at_ms = null, since_ms = null, label = ''
-        where name = in_name;
+    update fenced_lock
+    set holder = null, granted = null, expires_at_ms = null, since_ms = null, label = ''
+    where name = in_name and holder = in_holder
+        and expires_at_ms > floor(unix_timestamp(sysdate(6)) * 1000);
+    set released = row_count();
+    select min(place) into first_place from fenced_lock_queue where name = in_name;
+    if first_place is not null then
+        delete from fenced_lock_queue where name = in_name and holder = in_holder;
+        select holder into first_holder
+        from fenced_lock_queue
+        where name = in_name and alive_until_ms > floor(unix_timestamp(sysdate(6)) * 1000)
+        order by place limit 1;
     end if;
-    delete from fenced_lock_queue where name = in_name and holder = in_holder;
-    select holder into first_holder
-    from fenced_lock_queue
-    where name = in_name and alive_until_ms > now_ms
-    order by place limit 1;
     commit;
-    select cast(coalesce(present_expiry > now_ms, 0) as signed) as released,
-        convert(left(first_holder, 8) using utf8mb4) as first_waiter;
+    select released, convert(left(first_holder, 8) using utf8mb4) as first_waiter;
 end;
 
 -- Returns the state of a lock and the number of its fair waiters. The holder is null if the lock is

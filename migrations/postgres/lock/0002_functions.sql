@@ -6,6 +6,9 @@
 -- Waiters listen on the channel `fenced_lock`. A notification is ` NAME` for all waiters in no order,
 -- or the first 8 characters of the holder, a space and the name for the first waiter of the queue. A
 -- whole holder would let anyone who listens pose as that holder.
+--
+-- Nothing on a caller's search_path can replace what these functions use. Each sets a search_path, or
+-- names everything in full, which is faster.
 
 -- Makes the commit of this transaction wait until it is on the disk.
 create or replace function fenced_lock.make_durable()
@@ -26,9 +29,12 @@ $$;
 create or replace function fenced_lock.millis_until(moment timestamptz)
 returns bigint
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
-    select greatest(0, ceil(extract(epoch from moment - clock_timestamp()) * 1000))::bigint
+    select greatest(
+        0,
+        pg_catalog.ceil(
+            extract(epoch from moment operator(pg_catalog.-) pg_catalog.clock_timestamp())
+            operator(pg_catalog.*) 1000))::bigint
 $$;
 
 -- Returns the first waiter that lives, and the time until which it counts as alive.
@@ -36,13 +42,13 @@ create or replace function fenced_lock.first_waiter(
     name text, out holder text, out alive_until timestamptz
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
     select q.holder, q.alive_until into first_waiter.holder, first_waiter.alive_until
     from fenced_lock.queue q
-    where q.name = first_waiter.name and q.alive_until > clock_timestamp()
+    where q.name operator(pg_catalog.=) first_waiter.name
+        and q.alive_until operator(pg_catalog.>) pg_catalog.clock_timestamp()
     order by q.place limit 1;
 end
 $$;
@@ -51,12 +57,12 @@ $$;
 create or replace function fenced_lock.notify(name text)
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
-declare
-    first_holder text = (select f.holder from fenced_lock.first_waiter(notify.name) f);
 begin
-    perform pg_notify('fenced_lock', coalesce("left"(first_holder, 8), '') || ' ' || notify.name);
+    perform pg_catalog.pg_notify(
+        'fenced_lock',
+        pg_catalog.concat(
+            pg_catalog.left((fenced_lock.first_waiter(notify.name)).holder, 8), ' ', notify.name));
 end
 $$;
 
@@ -82,8 +88,7 @@ declare
     nap constant bigint = 1000;
     patience constant interval = '3 s';
     ttl interval;
-    owner text;
-    head record;
+    has_queue boolean;
     own_place bigint;
     refusal constant text = case
         when (octet_length(acquire.name) between 1 and 512) is not true
@@ -93,7 +98,8 @@ declare
             then 'name must have no control characters'
         when acquire.name ~ '(^|/)[.]{0,2}(/|$)'
             then 'name must have no segment, between slashes, that is empty, . or ..'
-        when (acquire.holder collate "C" ~ '^[!-~]{1,128}$') is not true
+        when (octet_length(acquire.holder) between 1 and 128
+                and acquire.holder collate "C" !~ '[^!-~]') is not true
             then 'holder must have 1 to 128 characters of visible ASCII'
         when (acquire.ttl_ms between 1 and 604800000) is not true
             then 'ttl_ms must be between 1 and 604800000, which is 7 days'
@@ -109,50 +115,53 @@ begin
     end if;
     ttl = acquire.ttl_ms * interval '1 ms';
     perform fenced_lock.make_durable();
-    select l.holder into owner
-    from fenced_lock.lock l where l.name = acquire.name and l.expires_at > clock_timestamp();
-    select * into head from fenced_lock.first_waiter(acquire.name);
 
-    -- 1. A retry after a lost reply.
-    if owner = acquire.holder then
-        update fenced_lock.lock l set expires_at = clock_timestamp() + ttl
-        where l.name = acquire.name and l.holder = acquire.holder
-            and l.expires_at > clock_timestamp()
-        returning l.token, l.granted into acquire.token, acquire.granted;
-        if found then
-            return;
-        end if;
-    end if;
-
-    -- 2. Grant the lock. The condition is evaluated once the row is locked, on its latest version and
-    -- the latest queue. A lock that is visibly held is not tried, because that would lock its row.
-    if owner is null and (head.holder = acquire.holder) is not false then
-        insert into fenced_lock.lock as l (
-            name, token, granted, holder, expires_at, since_ms, label)
-        values (
-            acquire.name, acquire.since_ms + 1, acquire.since_ms + 1, acquire.holder,
-            clock_timestamp() + ttl, acquire.since_ms, acquire.label)
-        on conflict on constraint lock_pkey do update
-        set token = l.token + 1, granted = l.token + 1, holder = excluded.holder,
-            expires_at = clock_timestamp() + ttl, since_ms = excluded.since_ms,
-            label = excluded.label
-        where (l.holder is null or l.expires_at <= clock_timestamp())
-            and ((fenced_lock.first_waiter(acquire.name)).holder = acquire.holder) is not false
-        returning l.token, l.granted into acquire.token, acquire.granted;
-        if found then
+    -- 1. Grant the lock, if it is visibly free, and no other holder visibly first. Otherwise the row is
+    -- not locked, because that would delay renewals. Once it is locked, the second condition checks its
+    -- latest version and the latest queue.
+    insert into fenced_lock.lock as l (name, token, granted, holder, expires_at, since_ms, label)
+    select acquire.name, acquire.since_ms + 1, acquire.since_ms + 1, acquire.holder,
+        clock_timestamp() + ttl, acquire.since_ms, acquire.label
+    where not exists (
+            select from fenced_lock.lock held
+            where held.name = acquire.name and held.holder is not null
+                and held.expires_at > clock_timestamp())
+        and coalesce(
+            (select q.holder from fenced_lock.queue q
+                where q.name = acquire.name and q.alive_until > clock_timestamp()
+                order by q.place limit 1),
+            acquire.holder) = acquire.holder
+    on conflict on constraint lock_pkey do update
+    set token = l.token + 1, granted = l.token + 1, holder = excluded.holder,
+        expires_at = clock_timestamp() + ttl, since_ms = excluded.since_ms, label = excluded.label
+    where (l.holder is null or l.expires_at <= clock_timestamp())
+        and ((fenced_lock.first_waiter(acquire.name)).holder = acquire.holder) is not false
+    returning l.token, l.granted,
+        exists (select from fenced_lock.queue q where q.name = acquire.name)
+    into acquire.token, acquire.granted, has_queue;
+    if found then
+        if has_queue then
             delete from fenced_lock.queue q
             where q.name = acquire.name
                 and (q.holder = acquire.holder or q.alive_until <= clock_timestamp());
-            return;
         end if;
+        return;
+    end if;
+
+    -- 2. A retry after a lost reply.
+    update fenced_lock.lock l set expires_at = clock_timestamp() + ttl
+    where l.name = acquire.name and l.holder = acquire.holder and l.expires_at > clock_timestamp()
+    returning l.token, l.granted into acquire.token, acquire.granted;
+    if found then
+        return;
     end if;
 
     -- 3. When may it be free? It may be free by now, or it is the turn of the first waiter.
     select fenced_lock.millis_until(l.expires_at) into acquire.remaining_ms
     from fenced_lock.lock l where l.name = acquire.name and l.expires_at > clock_timestamp();
     if not found then
-        select * into head from fenced_lock.first_waiter(acquire.name);
-        acquire.remaining_ms = coalesce(fenced_lock.millis_until(head.alive_until), 0);
+        select coalesce(fenced_lock.millis_until(head.alive_until), 0) into acquire.remaining_ms
+        from fenced_lock.first_waiter(acquire.name) head;
     end if;
     if not acquire.fair then
         return;
@@ -219,29 +228,40 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+    in_queue boolean;
     owned boolean;
-    left_queue boolean;
 begin
     perform fenced_lock.make_durable();
     update fenced_lock.lock l
     set holder = null, granted = null, expires_at = null, since_ms = null, label = ''
-    where l.name = release.name and l.holder = release.holder and l.expires_at > clock_timestamp();
+    where l.name = release.name and l.holder = release.holder and l.expires_at > clock_timestamp()
+    returning exists (
+        select from fenced_lock.queue q where q.name = release.name and q.holder = release.holder)
+    into in_queue;
     owned = found;
-    left_queue = exists (
-        select from fenced_lock.queue q
-        where q.name = release.name and q.holder = release.holder);
-    -- The owner may be releasing at the same moment. Both would notify this waiter, which leaves, and
-    -- not the next one. With the row locked, the later of the two sees what the earlier one did.
-    if left_queue and not owned then
+    if not owned then
+        -- It may be a waiter that leaves. The owner may be releasing at the same moment. Both would
+        -- notify this waiter, and not the next one. With the row locked, the later of the two sees
+        -- what the earlier one did.
+        in_queue = exists (
+            select from fenced_lock.queue q
+            where q.name = release.name and q.holder = release.holder);
+        if not in_queue then
+            return false;
+        end if;
         perform from fenced_lock.lock l where l.name = release.name for update;
     end if;
-    delete from fenced_lock.queue q where q.name = release.name and q.holder = release.holder;
-    if owned or left_queue and not exists (
-        select from fenced_lock.lock l
-        where l.name = release.name and l.holder is not null and l.expires_at > clock_timestamp())
-    then
-        perform fenced_lock.notify(release.name);
+    if in_queue then
+        delete from fenced_lock.queue q where q.name = release.name and q.holder = release.holder;
     end if;
+    if not owned then
+        perform from fenced_lock.lock l
+        where l.name = release.name and l.holder is not null and l.expires_at > clock_timestamp();
+        if found then
+            return false;
+        end if;
+    end if;
+    perform fenced_lock.notify(release.name);
     return owned;
 end
 $$;

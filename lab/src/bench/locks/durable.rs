@@ -7,7 +7,9 @@ mod measurements;
 mod postgres;
 mod report;
 mod server;
+mod slow_commits;
 mod sqlite;
+mod upserts;
 mod waiting;
 mod zookeeper;
 
@@ -15,7 +17,10 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use clap::Args;
 
-use self::measurements::{Counts, Measurements};
+use self::{
+    measurements::{Counts, Measurements},
+    report::SlowCommits,
+};
 
 pub(super) use self::{
     etcd::Etcd, mariadb::MariaDb, postgres::Postgres, report::Report, server::Server,
@@ -30,10 +35,40 @@ pub(super) struct DurableOptions {
     /// How often to hand over each kind of lock
     #[arg(long, default_value = "100", value_name = "COUNT")]
     durable_handovers: NonZeroUsize,
+    /// Measure as one does whose commits are slow already
+    #[arg(long, hide = true)]
+    commits_are_slow: bool,
 }
 
 impl DurableOptions {
+    /// Measures a service, and then once more with slow commits.
     pub(super) async fn measure(
+        &self,
+        rounds: usize,
+        server: Arc<dyn Server>,
+    ) -> anyhow::Result<Report> {
+        let service = server.name();
+        let report = self.measure_as_it_is(rounds, server).await?;
+        if self.commits_are_slow {
+            return Ok(report);
+        }
+        let slow_commits = match slow_commits::strace() {
+            Ok(strace) => {
+                let Self { durable_acquires, durable_handovers, .. } = self;
+                let arguments = [
+                    format!("--service={service}"),
+                    format!("--rounds={rounds}"),
+                    format!("--durable-acquires={durable_acquires}"),
+                    format!("--durable-handovers={durable_handovers}"),
+                ];
+                SlowCommits::Measured(slow_commits::measure(strace, &arguments)?)
+            }
+            Err(error) => SlowCommits::NotMeasured { because: error.to_string() },
+        };
+        Ok(report.with_slow_commits(slow_commits))
+    }
+
+    async fn measure_as_it_is(
         &self,
         rounds: usize,
         server: Arc<dyn Server>,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::hold::RoundTrip,
-    server::{Other, Server},
+    server::{ANSWER_TIMEOUT, Other, Server},
 };
 use crate::bench::peer::TTL;
 
@@ -79,7 +79,7 @@ impl Server for Etcd {
     }
 
     fn backend(&self) -> anyhow::Result<Arc<dyn Backend>> {
-        Ok(Arc::new(lock_client::etcd::Etcd::open(&self.etcd.url())?))
+        Ok(Arc::new(lock_client::etcd::Etcd::open(&self.etcd.url())?.answer_within(ANSWER_TIMEOUT)))
     }
 
     fn least_subject(&self) -> &'static str {

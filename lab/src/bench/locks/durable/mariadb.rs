@@ -1,16 +1,17 @@
 //! Locks in MariaDB.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lock_client::backend::Backend;
 use sqlx::{Connection, MySqlConnection, Row};
 use tokio::sync::Mutex;
 
-use super::{super::hold::RoundTrip, server::Server};
+use super::{
+    super::hold::RoundTrip,
+    server::{ANSWER_TIMEOUT, Server},
+    upserts::two_upserts,
+};
 
 const TABLE: &str = "create table least (name varchar(40) primary key, value bigint not null)";
 /// InnoDB skips an update that changes nothing, so this changes the value.
@@ -54,7 +55,9 @@ impl Server for MariaDb {
     }
 
     fn backend(&self) -> anyhow::Result<Arc<dyn Backend>> {
-        Ok(Arc::new(lock_client::mariadb::MariaDb::open(&self.mariadb.url())?))
+        Ok(Arc::new(
+            lock_client::mariadb::MariaDb::open(&self.mariadb.url())?.answer_within(ANSWER_TIMEOUT),
+        ))
     }
 
     fn least_subject(&self) -> &'static str {
@@ -62,16 +65,7 @@ impl Server for MariaDb {
     }
 
     async fn least(&self, count: usize) -> anyhow::Result<Vec<Duration>> {
-        let mut connection = self.connection.lock().await;
-        let mut times = Vec::new();
-        for _ in 0..count {
-            let begun = Instant::now();
-            for _ in 0..2 {
-                sqlx::query(UPSERT).execute(&mut *connection).await?;
-            }
-            times.push(begun.elapsed());
-        }
-        Ok(times)
+        two_upserts::<sqlx::MySql>(&mut *self.connection.lock().await, UPSERT, count).await
     }
 
     fn round_trip_subject(&self) -> &'static str {

@@ -1,9 +1,6 @@
 //! Locks in PostgreSQL.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lock_client::backend::Backend;
@@ -12,7 +9,8 @@ use tokio::sync::Mutex;
 
 use super::{
     super::hold::RoundTrip,
-    server::{Other, Server},
+    server::{ANSWER_TIMEOUT, Other, Server},
+    upserts::two_upserts,
 };
 use crate::bench::load;
 
@@ -63,7 +61,10 @@ impl Server for Postgres {
     }
 
     fn backend(&self) -> anyhow::Result<Arc<dyn Backend>> {
-        Ok(Arc::new(lock_client::postgres::Postgres::open(&self.postgres.url())?))
+        Ok(Arc::new(
+            lock_client::postgres::Postgres::open(&self.postgres.url())?
+                .answer_within(ANSWER_TIMEOUT),
+        ))
     }
 
     fn least_subject(&self) -> &'static str {
@@ -83,16 +84,7 @@ impl Server for Postgres {
     }
 
     async fn measure_other(&self, _number: usize, count: usize) -> anyhow::Result<Vec<Duration>> {
-        let mut connection = self.connection.lock().await;
-        let mut times = Vec::new();
-        for _ in 0..count {
-            let begun = Instant::now();
-            for _ in 0..2 {
-                sqlx::query(UPSERT).execute(&mut *connection).await?;
-            }
-            times.push(begun.elapsed());
-        }
-        Ok(times)
+        two_upserts::<sqlx::Postgres>(&mut *self.connection.lock().await, UPSERT, count).await
     }
 
     fn command(&self) -> &'static str {

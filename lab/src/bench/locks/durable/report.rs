@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::measurements::Measurements;
 use crate::{
@@ -21,13 +21,28 @@ pub(in super::super) struct Report {
     rounds: usize,
     /// What `commands` counts.
     command: &'static str,
+    #[serde(flatten)]
+    measured: Measured,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slow_commits: Option<SlowCommits>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum SlowCommits {
+    Measured(Measured),
+    NotMeasured { because: String },
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Measured {
     uncontended: Vec<Figure>,
     handovers: Vec<Figure>,
     #[serde(rename = "targets")]
     goals: Vec<Goal>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 struct Figure {
     #[serde(flatten)]
     times: Times,
@@ -35,13 +50,31 @@ struct Figure {
     /// one of them for a handover.
     p50_of_least: f64,
     /// How many the server carried out, in the mean.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     commands: Option<f64>,
 }
 
 impl Report {
     pub(super) fn new(rounds: usize, measurements: &Measurements) -> Self {
-        let Measurements { server, least, ours, round_trip, others, handovers, .. } = measurements;
+        let server = &measurements.server;
+        Self {
+            service: server.name(),
+            title: server.title(),
+            rounds,
+            command: server.command(),
+            measured: Measured::new(measurements),
+            slow_commits: None,
+        }
+    }
+
+    pub(super) fn with_slow_commits(self, slow_commits: SlowCommits) -> Self {
+        Self { slow_commits: Some(slow_commits), ..self }
+    }
+}
+
+impl Measured {
+    fn new(measurements: &Measurements) -> Self {
+        let Measurements { least, ours, round_trip, others, handovers, .. } = measurements;
         let least_us = least.quantile_us(0.5);
         let counted =
             |series| Figure { commands: Some(commands(series)), ..Figure::new(series, least_us) };
@@ -52,15 +85,13 @@ impl Report {
             commands: Some(commands(series)),
             ..Figure::new(series, least_us / 2.0)
         };
-        Self {
-            service: server.name(),
-            title: server.title(),
-            rounds,
-            command: server.command(),
-            uncontended,
-            handovers: handovers.iter().map(handover).collect(),
-            goals: goals(measurements),
-        }
+        let handovers = handovers.iter().map(handover).collect();
+        Self { uncontended, handovers, goals: goals(measurements) }
+    }
+
+    /// The median of the least, in microseconds.
+    pub(super) fn least_us(&self) -> Option<f64> {
+        Some(self.uncontended.first()?.times.p50_us)
     }
 }
 
@@ -104,13 +135,29 @@ impl Figure {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { title, rounds, command, uncontended, handovers, goals, .. } = self;
-        writeln!(f, "Locks in {title}; each kind in one thread; {rounds} rounds\n")?;
+        let Self { title, rounds, command, measured, slow_commits, .. } = self;
+        writeln!(f, "Locks in {title}; each kind in one thread; {rounds} rounds")?;
+        writeln!(f, "commands: {command}, in the mean; round trips: halves of the least\n")?;
+        write!(f, "{measured}")?;
+        match slow_commits {
+            Some(SlowCommits::Measured(slow)) => {
+                write!(f, "\nThe same, if each commit takes 2 ms longer:\n\n{slow}")
+            }
+            Some(SlowCommits::NotMeasured { because }) => {
+                writeln!(f, "\nNot measured with slow commits: {because}")
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { uncontended, handovers, goals } = self;
         let uncontended =
             Figure::table("uncontended, one after the other", "p50 of least", uncontended);
         writeln!(f, "{uncontended}")?;
         writeln!(f, "{}", Figure::table("handover", "p50 round trips", handovers))?;
-        writeln!(f, "commands: {command}, in the mean; round trips: halves of the least\n")?;
         write!(f, "{}", Goal::table(goals))
     }
 }

@@ -7,6 +7,9 @@ use lock_client::backend::Backend;
 
 use super::super::hold::RoundTrip;
 
+/// Long enough for a hundred clients that begin to wait at once, with slow commits.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// A lock service on a private server, and raw clients of it.
 #[async_trait]
 pub(in super::super) trait Server: RoundTrip {

@@ -1,9 +1,6 @@
 //! Locks in a file of SQLite.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lock_client::backend::Backend;
@@ -14,7 +11,11 @@ use sqlx::{
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
-use super::{super::hold::RoundTrip, server::Server};
+use super::{
+    super::hold::RoundTrip,
+    server::{ANSWER_TIMEOUT, Server},
+    upserts::two_upserts,
+};
 
 const FILE: &str = "locks.db";
 const TABLE: &str = "create table least (name text primary key, value integer not null) strict";
@@ -65,7 +66,7 @@ impl Server for Sqlite {
 
     fn backend(&self) -> anyhow::Result<Arc<dyn Backend>> {
         let url = format!("sqlite://{}", self.folder.path().join(FILE).display());
-        Ok(Arc::new(lock_client::sqlite::Sqlite::open(&url)?))
+        Ok(Arc::new(lock_client::sqlite::Sqlite::open(&url)?.answer_within(ANSWER_TIMEOUT)))
     }
 
     fn least_subject(&self) -> &'static str {
@@ -73,16 +74,7 @@ impl Server for Sqlite {
     }
 
     async fn least(&self, count: usize) -> anyhow::Result<Vec<Duration>> {
-        let mut connection = self.connection.lock().await;
-        let mut times = Vec::new();
-        for _ in 0..count {
-            let begun = Instant::now();
-            for _ in 0..2 {
-                sqlx::raw_sql(UPSERT).execute(&mut *connection).await?;
-            }
-            times.push(begun.elapsed());
-        }
-        Ok(times)
+        two_upserts::<sqlx::Sqlite>(&mut *self.connection.lock().await, UPSERT, count).await
     }
 
     fn round_trip_subject(&self) -> &'static str {

@@ -21,7 +21,7 @@ use super::{
         hold::RoundTrip,
         python::{Package, Python},
     },
-    server::{Other, Server},
+    server::{ANSWER_TIMEOUT, Other, Server},
 };
 
 /// The node that the raw connection makes.
@@ -68,7 +68,10 @@ impl Server for ZooKeeper {
     }
 
     fn backend(&self) -> anyhow::Result<Arc<dyn Backend>> {
-        Ok(Arc::new(lock_client::zookeeper::ZooKeeper::open(&self.zookeeper.url())?))
+        Ok(Arc::new(
+            lock_client::zookeeper::ZooKeeper::open(&self.zookeeper.url())?
+                .answer_within(ANSWER_TIMEOUT),
+        ))
     }
 
     fn least_subject(&self) -> &'static str {
