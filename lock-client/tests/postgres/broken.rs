@@ -235,3 +235,58 @@ async fn waiters_do_not_lock_the_row() {
     assert_eq!(client.renew(&name("r"), &ownership, ttl(600_000)).await.unwrap(), Some(token));
     assert!(client.release(&name("r"), &holder, Some(token)).await.unwrap());
 }
+
+/// What a function finds first on a caller's search_path, unless it names or finds all in `pg_catalog`.
+const TRAPS: &str = "
+    create schema trap;
+    create function trap.is_later(timestamptz, timestamptz) returns boolean language plpgsql
+    as 'begin raise exception $$trapped$$; end';
+    create operator trap.> (
+        leftarg = timestamptz, rightarg = timestamptz, function = trap.is_later);
+    create function trap.clock_timestamp() returns timestamptz language plpgsql
+    as 'begin raise exception $$trapped$$; end';
+    create function trap.is_text(value pg_catalog.text) returns boolean language plpgsql
+    as 'begin raise exception $$trapped$$; end';
+    create domain trap.text as pg_catalog.text check (trap.is_text(value));
+    set search_path = trap, pg_catalog;";
+
+/// Acquires and releases, and calls the functions that this needs, with a waiter in the queue.
+async fn call_among_traps(change: impl Fn(&str) -> String) -> Result<(), sqlx::Error> {
+    let (server, _) = locked_with(&[], change).await;
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    connection.execute(TRAPS).await.unwrap();
+    for call in [
+        "acquire('r', 'first', 60000, true, 1, '')",
+        "acquire('r', 'second', 60000, true, 1, '')",
+        "make_durable()",
+        "first_waiter('r')",
+        "notify('r')",
+        "millis_until(pg_catalog.now())",
+        "release('r', 'first')",
+        "release('r', 'second')",
+    ] {
+        let call = AssertSqlSafe(format!("select fenced_lock.{call}"));
+        connection.execute(call).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn search_path_of_the_caller_replaces_nothing() {
+    call_among_traps(str::to_owned).await.unwrap();
+    for (part, instead) in [
+        ("operator(pg_catalog.>)", ">"),
+        ("pg_catalog.clock_timestamp()", "clock_timestamp()"),
+        (
+            "begin\n    perform pg_catalog.pg_notify(",
+            "declare payload text = name; begin perform pg_notify(",
+        ),
+    ] {
+        let broken = |sql: &str| {
+            assert!(sql.contains(part));
+            sql.replace(part, instead)
+        };
+        let error = call_among_traps(broken).await.unwrap_err();
+        assert!(error.to_string().contains("trapped"), "{part}: {error}");
+    }
+}
