@@ -5,6 +5,7 @@ mod failures;
 
 use std::time::Duration;
 
+use anyhow::{Context, ensure};
 use fence::Holder;
 use lock_client::{
     Locks, Order,
@@ -13,6 +14,7 @@ use lock_client::{
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
 use testbed::wait::until_async;
+use tokio::{join, time::sleep};
 
 use crate::{
     lock_service::{ttl, with_causes},
@@ -34,6 +36,17 @@ pub(crate) async fn locked() -> (testbed::MariaDb, MariaDb) {
     install(&mut connection).await.unwrap();
     let client = MariaDb::open(&server.url()).unwrap();
     (server, client)
+}
+
+/// Waits until a transaction waits for a row that another one keeps locked.
+async fn until_a_transaction_waits(server: &testbed::MariaDb) -> anyhow::Result<()> {
+    let mut observer = connect(server).await;
+    let waits = "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
+    while sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut observer).await? == 0 {
+        // MariaDB refreshes this table every 100 ms.
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
 }
 
 /// Replaces a part of the procedures from now on.
@@ -76,6 +89,42 @@ async fn token_grows_over_the_loss_of_the_table() {
     connect(&server).await.execute("truncate fenced_lock").await.unwrap();
     let second = granted(&client, "r", &Holder::random(), 10).await.unwrap().0;
     assert!(second > first);
+}
+
+/// Somebody deletes the row of a free lock, and commits only when an attempt waits for the row. The
+/// lock that is granted then has a row again.
+async fn row_that_is_deleted_meanwhile_is_made_again(
+    server: &testbed::MariaDb,
+    client: &MariaDb,
+) -> anyhow::Result<()> {
+    let (token, ownership) = granted(client, "gone", &Holder::random(), 600_000).await?;
+    client.release(&name("gone"), &ownership.holder, Some(token)).await?;
+    let mut somebody = connect(server).await;
+    somebody.execute("begin").await?;
+    somebody.execute("delete from fenced_lock where name = 'gone'").await?;
+    let holder = Holder::random();
+    let committed = async {
+        until_a_transaction_waits(server).await?;
+        somebody.execute("commit").await?;
+        anyhow::Ok(())
+    };
+    let (granted, committed) = join!(granted(client, "gone", &holder, 600_000), committed);
+    committed?;
+    let (next, _) = granted?;
+    ensure!(next > token, "{next} follows {token}");
+    let held = client.status(&name("gone")).await?.held;
+    let held = held.context("the lock was granted, and has no row")?;
+    ensure!(held.ownership.holder == holder, "another holds the lock");
+    client.release(&name("gone"), &holder, Some(next)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn lock_is_granted_by_its_row_only() {
+    let (server, client) = locked().await;
+    row_that_is_deleted_meanwhile_is_made_again(&server, &client).await.unwrap();
+    break_it(&server, "set present_token = null;\n            select", "select").await;
+    row_that_is_deleted_meanwhile_is_made_again(&server, &client).await.unwrap_err();
 }
 
 #[tokio::test]

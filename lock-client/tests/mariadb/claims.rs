@@ -10,7 +10,7 @@ use lock_client::{
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
 use testbed::wait::until_async;
 
-use super::{connect, locked};
+use super::{connect, locked, until_a_transaction_waits};
 use crate::{lock_service::ttl, names::name, sql::granted};
 
 const READ_COMMITTED: &str = "set session transaction isolation level read committed";
@@ -78,11 +78,7 @@ async fn claim_of_a_lost_lock(procedure: &str) -> Result<(), String> {
         let mut waiting = waiting.begin().await.unwrap();
         claim(&mut waiting, &procedure, &owner).await
     });
-    let waits = "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
-    while sqlx::query_scalar::<_, i64>(waits).fetch_one(&mut observer).await.unwrap() == 0 {
-        // MariaDB refreshes this table every 100 ms.
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until_a_transaction_waits(&server).await.unwrap();
     // 2. The lock goes to another client.
     let free = async || Ok(client.status(&name("r")).await?.held.is_none());
     until_async(Duration::from_secs(30), free).await.unwrap();

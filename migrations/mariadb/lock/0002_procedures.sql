@@ -73,14 +73,18 @@ begin
     from fenced_lock where name = in_name;
     set now_ms = cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed);
     if present_expiry <= now_ms or present_holder in ('', in_holder) then
-        -- 2. Lock the row, which may have changed meanwhile. A missing one is inserted.
-        if present_token is null then
-            insert into fenced_lock (name, token) values (in_name, in_since_ms)
-            on duplicate key update name = in_name;
-        end if;
-        select token, granted, coalesce(holder, ''), coalesce(expires_at_ms, 0)
-        into present_token, present_grant, present_holder, present_expiry
-        from fenced_lock where name = in_name for update;
+        -- 2. Lock the row, which may have changed meanwhile. A missing one is inserted, also one that
+        -- was deleted meanwhile.
+        repeat
+            if present_token is null then
+                insert into fenced_lock (name, token) values (in_name, in_since_ms)
+                on duplicate key update name = in_name;
+            end if;
+            set present_token = null;
+            select token, granted, coalesce(holder, ''), coalesce(expires_at_ms, 0)
+            into present_token, present_grant, present_holder, present_expiry
+            from fenced_lock where name = in_name for update;
+        until present_token is not null end repeat;
         set now_ms = cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed);
         if present_expiry <= now_ms then
             set present_holder = '';
