@@ -7,7 +7,7 @@
 //!
 //! **Why it grows.** The owner is the holder whose node is the oldest of its name. So a later owner's
 //! node has a higher czxid, and nothing ever lowers the offset. Only an owner raises it, as long as its
-//! node exists. A client reads the offset only after it has seen its own node as the oldest, over the
+//! node exists. A client reads the offset behind the list that shows its own node as the oldest, over the
 //! same connection, and never remembers it.
 //!
 //! **What breaks that.** A ZooKeeper that was restored from an older snapshot, or lost its data: its
@@ -25,6 +25,11 @@
 //! The recipe of ZooKeeper's documentation numbers the nodes. These numbers wrap, and restart with the
 //! container. So the order here is that of the czxids, and the nodes have no numbers. A repeated attempt
 //! finds the node of its holder, so that a lost reply leaves no second node that blocks all others.
+//!
+//! A look lists the queue, then reads all its nodes, and the offset last. One message reads 256 nodes
+//! (`multiRead`), in their order. Nothing here needs them to be of one moment. If a node is gone that was
+//! listed, its holder may have moved to another one, and the look begins anew. The first message reads
+//! the client's own node and the offset, too. So it is the only one if nobody else is in the queue.
 //!
 //! If the URL has a user, only this user reads and writes the nodes' data, which includes the password of
 //! the session. Without one, everybody who can connect does. Against malice, the holder's id protects the
@@ -75,7 +80,8 @@
 //!
 //! A fair waiter reads the whole queue when it enters it, and whenever the node before its own is gone.
 //! Until then, a try connects its session, and reads the node before its own. It reports as many waiters
-//! ahead as there were in the whole queue.
+//! ahead as there were in the whole queue. If the node that is gone was the owner's, it tries at once:
+//! the attempt sees whether the owner has only moved.
 //!
 //! A fair waiter that crashed is skipped after 15 seconds, or when its ttl ends: its session lasts no
 //! longer. The owner moves to a session of its whole ttl. If the queue is empty, an attempt makes that one
@@ -125,6 +131,7 @@ mod login;
 mod messages;
 mod names;
 mod nodes;
+mod own_nodes;
 mod ownership;
 mod server;
 mod session;

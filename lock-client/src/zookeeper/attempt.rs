@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use fence::{Holder, ResourceName};
+use tokio::join;
 
 use super::{
-    client::{OwnNode, ZooKeeper},
+    client::ZooKeeper,
     connection::Connection,
     failure::Failure,
     messages::{Kind, Request, Watch},
     nodes::Nodes,
-    view::{Part, Place, View, token},
+    own_nodes::OwnNode,
+    view::{Part, Place, Predecessor, View, token},
 };
 use crate::{
     backend::{Attempt, BackendError, Contention, Ownership},
@@ -48,6 +50,13 @@ struct Found {
     remaining: Option<Duration>,
 }
 
+/// What a holder that is in the queue sees.
+enum Look {
+    Whole(View),
+    /// The place before the holder's still exists.
+    Behind(Predecessor),
+}
+
 impl ZooKeeper {
     /// Tries once to acquire the lock.
     pub(super) async fn acquire(
@@ -62,26 +71,6 @@ impl ZooKeeper {
             let attempt = Try { zookeeper: self, name, nodes, holder, ttl, order, asked };
             if let Some(attempt) = attempt.run().await? {
                 return Ok(attempt);
-            }
-        }
-    }
-
-    /// Makes the node of a holder, and those above it if they don't exist.
-    async fn queue(
-        &self,
-        connection: &Connection,
-        nodes: &Nodes,
-        holder: &Holder,
-    ) -> Result<(), Failure> {
-        let (path, record) = (nodes.place(holder), connection.session.record());
-        let create = Request::create(&path, &record, Kind::Ephemeral, self.access());
-        loop {
-            match connection.send(create.clone()).await {
-                // An earlier attempt may have made it.
-                Ok(_) | Err(Failure::NodeExists) => return Ok(()),
-                // An empty container may be deleted at any moment.
-                Err(Failure::NoNode) => self.make_container(connection, nodes).await?,
-                Err(failure) => return Err(failure),
             }
         }
     }
@@ -136,20 +125,18 @@ impl Try<'_> {
         let session = connection.session.clone();
         let new = || OwnNode { path: nodes.place(holder), session, predecessor: None };
         let own_node = found.own_node.unwrap_or_else(new);
-        let predecessor = own_node.predecessor.clone();
-        zookeeper.remember(name, holder, own_node);
-        // 3. Queue.
-        if !has_place {
-            zookeeper.queue(&connection, nodes, holder).await?;
-        }
-        // 4. As long as the place before a waiter's exists, nothing else matters. If the owner has moved
-        // to another node, the whole queue shows it.
-        if let Some(before) = predecessor
-            && before.exists(&connection, Watch::No).await?
-        {
-            return Ok(Some(busy(before.remaining, Some(before.ahead), *ttl)));
-        }
-        let outcome = self.outcome(&connection).await?;
+        zookeeper.own_nodes.remember(name, holder, own_node.clone());
+        let view = if has_place {
+            match self.look_again(&connection, &own_node).await? {
+                Look::Whole(view) => view,
+                Look::Behind(before) => {
+                    return Ok(Some(busy(before.remaining, Some(before.ahead), *ttl)));
+                }
+            }
+        } else {
+            self.queue(&connection).await?
+        };
+        let outcome = self.outcome(&connection, &view).await?;
         let Attempt::Busy(contention) = &outcome else { return Ok(Some(outcome)) };
         // 6. Another was faster. A waiter that has just queued with a session for an owner leaves again:
         // the session would outlast a crash.
@@ -158,7 +145,7 @@ impl Try<'_> {
             return Ok(Some(outcome));
         }
         connection.close_session().await?;
-        zookeeper.forget(name, holder);
+        zookeeper.own_nodes.forget(name, holder);
         Ok((*order == Order::Unordered).then_some(outcome))
     }
 
@@ -166,7 +153,7 @@ impl Try<'_> {
     ///    succeed makes no session. In the queue, a waiter has a session that is short.
     async fn find(&self) -> Result<Found, BackendError> {
         let Self { zookeeper, name, nodes, holder, order, .. } = self;
-        let remembered = zookeeper.own_node(name, holder);
+        let remembered = zookeeper.own_nodes.get(name, holder);
         let waits = remembered.as_ref().is_some_and(|own_node| own_node.predecessor.is_some());
         if *order == Order::Fair && waits {
             let (has_place, is_empty, remaining) = (true, false, None);
@@ -176,7 +163,8 @@ impl Try<'_> {
             Order::Unordered => Part::All,
             Order::Fair => Part::Holder(holder),
         };
-        let seen = zookeeper.view(nodes, part).await?;
+        let own_path = remembered.as_ref().map(|own_node| own_node.path.as_str());
+        let seen = zookeeper.view(nodes, part, own_path).await?;
         let placed = seen.place(holder).map(OwnNode::from);
         let time_out = |owner: &Place| Duration::from_millis(owner.session.timeout_ms);
         Ok(Found {
@@ -189,57 +177,108 @@ impl Try<'_> {
 
     /// 2. Go on with the session of an earlier attempt, or make one. Either sets its full time.
     async fn connect(&self, found: &Found, opens_short: bool) -> Result<Connection, BackendError> {
-        let Self { zookeeper, name, holder, ttl, .. } = self;
-        let resumed = match &found.own_node {
-            Some(own_node) if found.has_place => zookeeper.keep_alive(own_node).await,
-            Some(own_node) => zookeeper.ensemble.resume(&own_node.session).await,
-            None if opens_short => {
-                return zookeeper.ensemble.open_short_session(*ttl, WAITER_TTL).await;
+        let Self { zookeeper, ttl, .. } = self;
+        match &found.own_node {
+            Some(own_node) => {
+                let resumed = zookeeper.ensemble.resume(&own_node.session).await;
+                resumed.map_err(|failure| self.lost(failure))
             }
-            None => return zookeeper.ensemble.open_session(*ttl).await,
-        };
-        match resumed {
-            Err(Failure::Expired) => {
-                zookeeper.forget(name, holder);
-                Err(zookeeper.unavailable("the session of an earlier attempt has expired"))
-            }
-            Err(Failure::NoNode) => {
-                // The next attempt looks where the holder's place is.
-                zookeeper.set_predecessor(name, holder, None);
-                Err(Failure::NoNode.into())
-            }
-            resumed => Ok(resumed?),
+            None if opens_short => zookeeper.ensemble.open_short_session(*ttl, WAITER_TTL).await,
+            None => zookeeper.ensemble.open_session(*ttl).await,
         }
     }
 
-    /// 5. See whose place is the oldest. Only then the offset is read: an owner before this one may have
-    ///    raised it until its own place was deleted.
-    async fn outcome(&self, connection: &Connection) -> Result<Attempt, BackendError> {
-        let Self { zookeeper, name, nodes, holder, ttl, order, asked } = self;
-        // The holder may have a node.
-        let unknown = BackendError::after_a_change;
-        let view = View::read(connection, nodes, Part::All).await.map_err(BackendError::from);
-        let view = view.map_err(unknown)?;
+    /// 3. Queue: make the node, and those above it if they don't exist. The look is sent behind it.
+    async fn queue(&self, connection: &Connection) -> Result<View, BackendError> {
+        let Self { zookeeper, nodes, holder, .. } = self;
+        let (path, record) = (nodes.place(holder), connection.session.record());
+        let create = Request::create(&path, &record, Kind::Ephemeral, zookeeper.access());
+        loop {
+            let created = connection.send(create.clone());
+            let look = View::read(connection, nodes, Part::All, Some(&path));
+            match join!(created, look) {
+                // An earlier attempt may have made it.
+                (Ok(_) | Err(Failure::NodeExists), view) => return view.map_err(unknown),
+                // An empty container may be deleted at any moment.
+                (Err(Failure::NoNode), _) => zookeeper.make_container(connection, nodes).await?,
+                (Err(failure), _) => return Err(failure.into()),
+            }
+        }
+    }
+
+    /// 4. Check the node that the holder has. As long as the place before a waiter's exists, nothing
+    ///    else matters. If the owner has moved to another node, the whole queue shows it.
+    async fn look_again(
+        &self,
+        connection: &Connection,
+        own_node: &OwnNode,
+    ) -> Result<Look, BackendError> {
+        let checked = connection.check(&own_node.path);
+        let looked = async {
+            match &own_node.predecessor {
+                Some(before) if before.exists(connection, Watch::No).await? => {
+                    Ok(Look::Behind(before.clone()))
+                }
+                _ => {
+                    let path = Some(own_node.path.as_str());
+                    View::read(connection, &self.nodes, Part::All, path).await.map(Look::Whole)
+                }
+            }
+        };
+        // The look is sent behind the check.
+        let (checked, looked) = join!(checked, looked);
+        checked.map_err(|failure| self.lost(failure))?;
+        looked.map_err(unknown)
+    }
+
+    /// Reports why the session or the node of an earlier attempt can't be used.
+    fn lost(&self, failure: Failure) -> BackendError {
+        let Self { zookeeper, name, holder, .. } = self;
+        match failure {
+            Failure::Expired => {
+                zookeeper.own_nodes.forget(name, holder);
+                zookeeper.unavailable("the session of an earlier attempt has expired")
+            }
+            Failure::NoNode => {
+                // The next attempt looks where the holder's place is.
+                zookeeper.own_nodes.change(name, holder, |own_node| own_node.predecessor = None);
+                Failure::NoNode.into()
+            }
+            failure => failure.into(),
+        }
+    }
+
+    /// 5. See whose place is the oldest. The offset was read behind the list that shows it: an owner before
+    ///    this one may have raised it until its own place was deleted.
+    async fn outcome(&self, connection: &Connection, view: &View) -> Result<Attempt, BackendError> {
+        let Self { zookeeper, name, holder, ttl, order, asked, .. } = self;
         let own = view.place(holder).filter(|own| own.session.id == connection.session.id);
         let Some(own) = own else {
             let reason = "the holder's node was deleted, or moved meanwhile";
             return Err(zookeeper.unavailable(reason));
         };
         let before = view.predecessor(holder);
-        zookeeper.set_predecessor(name, holder, before.clone());
+        zookeeper.own_nodes.change(name, holder, |own_node| {
+            *own_node = OwnNode { predecessor: before.clone(), ..OwnNode::from(own) };
+        });
         if let Some(before) = before {
             let ahead = (*order == Order::Fair).then_some(before.ahead);
             return Ok(busy(before.remaining, ahead, *ttl));
         }
         if own.session.timeout_ms < ttl.as_millis() {
             let moved = zookeeper.move_to_longer_session(name, connection, own, *ttl).await;
-            moved.map_err(unknown)?;
+            moved.map_err(BackendError::after_a_change)?;
         }
-        let grant = token(own.grant).map_err(unknown)?;
+        let grant = token(own.grant).map_err(BackendError::after_a_change)?;
         let ownership = Ownership { holder: (*holder).clone(), grant };
-        let token = view.token(own).map_err(unknown)?;
+        let token = view.token(own).map_err(BackendError::after_a_change)?;
         Ok(Attempt::Granted { token, ownership, asked: *asked })
     }
+}
+
+/// Reports a failure of a holder that may have a node.
+fn unknown(failure: Failure) -> BackendError {
+    BackendError::from(failure).after_a_change()
 }
 
 /// The answer to a holder that does not own the lock.

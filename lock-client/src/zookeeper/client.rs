@@ -1,11 +1,6 @@
 //! Locks in ZooKeeper, as a backend.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use tokio::{
@@ -20,9 +15,9 @@ use super::{
     messages::{Access, Request},
     names,
     nodes::Nodes,
+    own_nodes::OwnNodes,
     server::{InvalidZooKeeperUrl, Server},
-    session::Session,
-    view::{Part, Place, Predecessor, View, token},
+    view::{Part, View, token},
     wakeups,
 };
 use crate::{
@@ -46,27 +41,10 @@ const CONNECTING_OWNERS: usize = 8;
 #[derive(Clone)]
 pub struct ZooKeeper {
     pub(super) ensemble: Ensemble,
-    own_nodes: Arc<Mutex<HashMap<(ResourceName, Holder), OwnNode>>>,
+    pub(super) own_nodes: Arc<OwnNodes>,
     /// Attempts that hang delay no renewals.
     attempts: Arc<Semaphore>,
     owners: Arc<Semaphore>,
-}
-
-/// The node of a holder, and its session, as the client remembers them.
-#[derive(Clone, Debug)]
-pub(super) struct OwnNode {
-    pub(super) session: Session,
-    /// The path of the node, which may not exist.
-    pub(super) path: String,
-    /// The place before the node when the whole queue was last read; `None` if it was not read, or
-    /// showed the holder as the owner.
-    pub(super) predecessor: Option<Predecessor>,
-}
-
-impl From<&Place> for OwnNode {
-    fn from(place: &Place) -> Self {
-        Self { session: place.session.clone(), path: place.path.clone(), predecessor: None }
-    }
 }
 
 impl fmt::Debug for ZooKeeper {
@@ -156,12 +134,17 @@ impl ZooKeeper {
     }
 
     /// Reads a lock, after everything that was changed until now.
-    pub(super) async fn view(&self, nodes: &Nodes, part: Part<'_>) -> Result<View, Failure> {
+    pub(super) async fn view(
+        &self,
+        nodes: &Nodes,
+        part: Part<'_>,
+        own_path: Option<&str>,
+    ) -> Result<View, Failure> {
         let connection = self.ensemble.reading().await?;
         // The member may be behind the leader.
         let synced = connection.send(Request::sync(&nodes.queue()));
         // The reads are behind it on the same connection.
-        let (_, view) = try_join!(synced, View::read(&connection, nodes, part))?;
+        let (_, view) = try_join!(synced, View::read(&connection, nodes, part, own_path))?;
         Ok(view)
     }
 
@@ -175,7 +158,7 @@ impl ZooKeeper {
         let connection = self.ensemble.reading().await?;
         // It changes nothing. A check that fails goes through a quorum, too.
         match connection.transact(&[Request::check(&nodes.queue())]).await {
-            Ok(()) | Err(Failure::NoNode) => View::read(&connection, nodes, part).await,
+            Ok(()) | Err(Failure::NoNode) => View::read(&connection, nodes, part, None).await,
             Err(failure) => Err(failure),
         }
     }
@@ -186,7 +169,8 @@ impl ZooKeeper {
         nodes: &Nodes,
         ownership: &Ownership,
     ) -> Result<View, Failure> {
-        let seen = self.view(nodes, Part::All).await?;
+        let own_path = nodes.place(&ownership.holder);
+        let seen = self.view(nodes, Part::All, Some(&own_path)).await?;
         match seen.owner_if(&ownership.holder, ownership.grant.as_i64()) {
             Some(_) => Ok(seen),
             None => self.view_behind_write(nodes, Part::All).await,
@@ -209,34 +193,6 @@ impl ZooKeeper {
         let reason =
             format!("{}: the node {} does not exist", self.address(), self.ensemble.server().root);
         Failure::Other(BackendError::Rejected(reason.into()))
-    }
-
-    pub(super) fn own_node(&self, name: &ResourceName, holder: &Holder) -> Option<OwnNode> {
-        self.own_nodes().get(&(name.clone(), holder.clone())).cloned()
-    }
-
-    pub(super) fn remember(&self, name: &ResourceName, holder: &Holder, own_node: OwnNode) {
-        self.own_nodes().insert((name.clone(), holder.clone()), own_node);
-    }
-
-    /// Remembers the place before a holder's, if the holder is remembered.
-    pub(super) fn set_predecessor(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
-        predecessor: Option<Predecessor>,
-    ) {
-        if let Some(own_node) = self.own_nodes().get_mut(&(name.clone(), holder.clone())) {
-            own_node.predecessor = predecessor;
-        }
-    }
-
-    pub(super) fn forget(&self, name: &ResourceName, holder: &Holder) {
-        self.own_nodes().remove(&(name.clone(), holder.clone()));
-    }
-
-    fn own_nodes(&self) -> MutexGuard<'_, HashMap<(ResourceName, Holder), OwnNode>> {
-        self.own_nodes.lock().expect("nothing panics while it holds this")
     }
 }
 
@@ -289,7 +245,7 @@ impl Backend for ZooKeeper {
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         Box::pin(self.within(async move {
-            let view = self.view(&self.nodes(name), Part::All).await?;
+            let view = self.view(&self.nodes(name), Part::All, None).await?;
             let Some(owner) = view.owner() else {
                 self.check_root().await?;
                 return Ok(Status { held: None, last_token: None, queued: 0 });
@@ -315,7 +271,7 @@ impl Backend for ZooKeeper {
 
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
         // The process that adopts the lock finds the session in the owner's node.
-        self.own_nodes().retain(|(_, holder), _| *holder != ownership.holder);
+        self.own_nodes.forget_holder(&ownership.holder);
         token
     }
 

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::try_join_all;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     select,
@@ -18,7 +19,7 @@ use tokio::{
 
 use super::{
     failure::Failure,
-    messages::{self, Received, Request},
+    messages::{self, Received, Request, Results},
     server::Server,
     session::Session,
     stream::{self, Reading, Writing},
@@ -28,6 +29,9 @@ use super::{
 const UNREAD_CHANGES: usize = 256;
 /// Longer messages are not ZooKeeper's: a server limits its own to 1 MiB.
 const LONGEST_MESSAGE: usize = 1 << 22;
+/// How many nodes one message reads. With the longest paths, it has half of the 1 MiB that a server
+/// takes.
+const MOST_READS: usize = 256;
 
 /// A connection to one member. It ends when this is dropped. Its session goes on until its time-out.
 pub(super) struct Connection {
@@ -136,7 +140,22 @@ impl Connection {
 
     /// Carries out all of these requests, or none.
     pub(super) async fn transact(&self, operations: &[Request]) -> Result<(), Failure> {
-        messages::transacted(&self.server, &self.send(Request::multi(operations)).await?)
+        messages::transacted(&self.server, &self.send(Request::transaction(operations)).await?)
+    }
+
+    /// Checks that a node exists, by a transaction that changes nothing. It goes through a quorum. So the
+    /// leader that has set the session's full time was still the leader. A leader that is elected later
+    /// gives it its full time again.
+    pub(super) async fn check(&self, path: &str) -> Result<(), Failure> {
+        self.transact(&[Request::check(path)]).await
+    }
+
+    /// Reads nodes, one after the other.
+    pub(super) async fn read(&self, reads: &[Request]) -> Result<Results, Failure> {
+        let parts = reads.chunks(MOST_READS).map(|part| self.send(Request::reads(part)));
+        // All parts are sent here.
+        let parts: Vec<_> = parts.collect();
+        Results::new(&self.server, &try_join_all(parts).await?)
     }
 
     /// Ends the session, and deletes its node.

@@ -22,6 +22,7 @@ const PING: i32 = 11;
 const CHECK: i32 = 13;
 const MULTI: i32 = 14;
 const CREATE_CONTAINER: i32 = 19;
+const MULTI_READ: i32 = 22;
 const AUTH: i32 = 100;
 const CLOSE_SESSION: i32 = -11;
 /// The result of an operation in a transaction that failed.
@@ -39,6 +40,8 @@ const EVERYBODY: &str = "world";
 /// The bytes of a node's numbers, and of those before the number of its children.
 const STAT_LENGTH: usize = 68;
 const CHILD_COUNT_AT: usize = 56;
+/// The bytes at the end of the answer to several requests.
+const END_LENGTH: usize = 9;
 
 /// The kind of a new node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,12 +137,22 @@ impl Request {
     }
 
     /// Makes one transaction of several requests.
-    pub(super) fn multi(operations: &[Self]) -> Self {
+    pub(super) fn transaction(operations: &[Self]) -> Self {
+        Self::new(MULTI, Self::join(operations))
+    }
+
+    /// Makes one request of several that read data or children. A server carries them out in their
+    /// order. It sets no watches.
+    pub(super) fn reads(reads: &[Self]) -> Self {
+        Self::new(MULTI_READ, Self::join(reads))
+    }
+
+    fn join(requests: &[Self]) -> Writer {
         let header = |body: Writer, operation, is_last| body.int(operation).bool(is_last).int(-1);
-        let body = operations.iter().fold(Writer::default(), |body, operation| {
-            header(body, operation.operation, false).raw(&operation.body)
+        let body = requests.iter().fold(Writer::default(), |body, request| {
+            header(body, request.operation, false).raw(&request.body)
         });
-        Self::new(MULTI, header(body, ERROR, true))
+        header(body, ERROR, true)
     }
 
     pub(super) fn ping() -> Self {
@@ -230,18 +243,26 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn parse(answer: &[u8]) -> Result<Self, Failure> {
-        let mut answer = Reader::new(answer);
+        Self::read(&mut Reader::new(answer))
+    }
+
+    fn read(answer: &mut Reader<'_>) -> Result<Self, Failure> {
         let data = answer.text()?.to_owned();
         let (created, _changed) = (answer.long()?, answer.long()?);
         let (_created_at, _changed_at) = (answer.long()?, answer.long()?);
         let (version, _children, _access) = (answer.int()?, answer.int()?, answer.int()?);
-        Ok(Self { data, created, version, session: answer.long()? })
+        let session = answer.long()?;
+        let (_length, _count, _last) = (answer.int()?, answer.int()?, answer.long()?);
+        Ok(Self { data, created, version, session })
     }
 }
 
 /// Parses the names of a node's children.
 pub(super) fn children(answer: &[u8]) -> Result<Vec<String>, Failure> {
-    let mut answer = Reader::new(answer);
+    read_children(&mut Reader::new(answer))
+}
+
+fn read_children(answer: &mut Reader<'_>) -> Result<Vec<String>, Failure> {
     let count = answer.int()?;
     (0..count).map(|_| answer.text().map(str::to_owned)).collect()
 }
@@ -262,6 +283,55 @@ pub(super) fn lets_everybody_create(answer: &[u8]) -> Result<bool, Failure> {
         everybody_may |= scheme == EVERYBODY && permissions & MAY_CREATE != 0;
     }
     Ok(everybody_may)
+}
+
+/// The results of several reads. They are taken in the order of the reads.
+#[derive(Debug)]
+pub(super) struct Results {
+    server: String,
+    encoded: Vec<u8>,
+    taken: usize,
+}
+
+impl Results {
+    /// Joins the answers to requests that read several nodes.
+    pub(super) fn new(server: &str, answers: &[Vec<u8>]) -> Result<Self, Failure> {
+        let mut encoded = Vec::new();
+        for answer in answers {
+            let length = answer.len().checked_sub(END_LENGTH).ok_or_else(Failure::malformed)?;
+            encoded.extend(&answer[..length]);
+        }
+        Ok(Self { server: server.to_owned(), encoded, taken: 0 })
+    }
+
+    /// Takes the result of a request for data.
+    pub(super) fn node(&mut self) -> Result<Node, Failure> {
+        self.take(GET_DATA, Node::read)
+    }
+
+    /// Takes the result of a request for children.
+    pub(super) fn children(&mut self) -> Result<Vec<String>, Failure> {
+        self.take(GET_CHILDREN, read_children)
+    }
+
+    fn take<T>(
+        &mut self,
+        kind: i32,
+        read: impl FnOnce(&mut Reader<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut results = Reader::new(&self.encoded[self.taken..]);
+        let (operation, _is_end, _code) = (results.int()?, results.bool()?, results.int()?);
+        let result = match operation {
+            ERROR => {
+                let code = results.int()?;
+                Failure::check(&self.server, code).and_then(|()| Err(Failure::malformed()))
+            }
+            operation if operation == kind => read(&mut results),
+            _ => Err(Failure::malformed()),
+        };
+        self.taken = self.encoded.len() - results.rest().len();
+        result
+    }
 }
 
 /// Parses the answer to a transaction, and returns the failure of the first operation that failed.

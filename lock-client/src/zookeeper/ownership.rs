@@ -1,12 +1,15 @@
 //! What an owner does: it renews, reissues and releases.
 
 use fence::{Holder, ResourceName, Token};
+use tokio::join;
 
 use super::{
-    client::{OwnNode, ZooKeeper},
+    client::ZooKeeper,
     connection::Connection,
     failure::Failure,
     messages::{Kind, Request},
+    nodes::Nodes,
+    own_nodes::OwnNode,
     session::Session,
     view::{Part, Place, View, token},
 };
@@ -25,8 +28,8 @@ impl ZooKeeper {
     ) -> Result<Option<Token>, BackendError> {
         let (nodes, holder) = (self.nodes(name), &ownership.holder);
         let grant = ownership.grant.as_i64();
-        let mut remembered = self.own_node(name, holder);
-        let (connection, _turn) = loop {
+        let mut remembered = self.own_nodes.get(name, holder);
+        let (connection, view, _turn) = loop {
             // 1. Find the session. If another client has acquired the lock, or has moved it to a longer
             // session, the owner's node shows it.
             let is_remembered = remembered.is_some();
@@ -39,10 +42,10 @@ impl ZooKeeper {
             };
             // 2. Set its full time.
             let turn = self.owner_turn().await;
-            match self.keep_alive(&own_node).await {
-                Ok(connection) => {
-                    self.remember(name, holder, own_node);
-                    break (connection, turn);
+            match self.keep_alive(&nodes, &own_node).await {
+                Ok((connection, view)) => {
+                    self.own_nodes.remember(name, holder, own_node);
+                    break (connection, view, turn);
                 }
                 Err(Failure::Expired | Failure::NoNode) if is_remembered => {}
                 // A leader that was replaced reports so too, and a member of another ensemble. Only the
@@ -59,10 +62,9 @@ impl ZooKeeper {
                 Err(failure) => return Err(failure.into()),
             }
         };
-        // 3. Only the oldest place is the owner's, also after ZooKeeper was restored.
-        let view = View::read(&connection, &nodes, Part::All).await.map_err(BackendError::from);
-        // The session has its full time again, whatever follows.
-        let view = view.map_err(BackendError::after_a_change)?;
+        // 3. Only the oldest place is the owner's, also after ZooKeeper was restored. The session has its
+        // full time again, whatever follows.
+        let view = view.map_err(|failure| BackendError::from(failure).after_a_change())?;
         let Some(owner) = view.owner_if(holder, grant) else { return Ok(None) };
         if owner.session.timeout_ms < ttl.as_millis() {
             let moved = self.move_to_longer_session(name, &connection, owner, ttl).await;
@@ -71,13 +73,17 @@ impl ZooKeeper {
         view.token(owner).map(Some).map_err(BackendError::after_a_change)
     }
 
-    /// Goes on with a session, and checks that its node exists.
-    pub(super) async fn keep_alive(&self, own_node: &OwnNode) -> Result<Connection, Failure> {
+    /// Goes on with a session, and checks that its node exists. The look is behind the check.
+    async fn keep_alive(
+        &self,
+        nodes: &Nodes,
+        own_node: &OwnNode,
+    ) -> Result<(Connection, Result<View, Failure>), Failure> {
         let connection = self.ensemble.resume(&own_node.session).await?;
-        // It changes nothing, but goes through a quorum. So the leader that has set the session's full
-        // time was still the leader. A leader that is elected later gives it its full time again.
-        connection.transact(&[Request::check(&own_node.path)]).await?;
-        Ok(connection)
+        let path = &own_node.path;
+        let look = View::read(&connection, nodes, Part::All, Some(path));
+        let (checked, view) = join!(connection.check(path), look);
+        checked.map(|()| (connection, view))
     }
 
     /// Moves an owner to a session that lasts longer, with another node that keeps the grant. A
@@ -95,7 +101,7 @@ impl ZooKeeper {
         let record = session.record();
         let create = Request::create(&path, &record, Kind::Ephemeral, self.access());
         longer.transact(&[Request::delete(&owner.path), create]).await?;
-        self.remember(name, &owner.holder, OwnNode { session, path, predecessor: None });
+        self.own_nodes.remember(name, &owner.holder, OwnNode { session, path, predecessor: None });
         // It has no node any more. If this fails, it expires.
         let _ = connection.close_session().await;
         Ok(())
@@ -139,16 +145,29 @@ impl ZooKeeper {
         holder: &Holder,
     ) -> Result<bool, BackendError> {
         let nodes = self.nodes(name);
-        // 1. See whether the holder owns the lock, as long as its node exists.
-        let looked = self.view(&nodes, Part::All).await;
+        let remembered = self.own_nodes.get(name, holder);
+        // 1. See whether the holder owns the lock, as long as its node exists. Connect meanwhile.
+        let own_path = remembered.as_ref().map(|own_node| own_node.path.as_str());
+        let looking = self.view(&nodes, Part::All, own_path);
+        let resuming = async {
+            let Some(own_node) = &remembered else { return None };
+            let turn = self.owner_turn().await;
+            Some((self.ensemble.resume_to_end(&own_node.session).await, own_node, turn))
+        };
+        let (looked, resumed) = join!(looking, resuming);
         // 2. End the remembered session, also if the look failed: it would block the lock until its ttl
         // ends. Its end deletes its node. An attempt that arrives later fails.
         let mut ended = None;
-        if let Some(own_node) = self.own_node(name, holder) {
-            if self.end_session(&own_node.session).await? == End::Closed {
-                ended = Some(own_node.session.id);
+        if let Some((resumed, own_node, _turn)) = resumed {
+            match resumed {
+                Ok(connection) => {
+                    connection.close_session().await?;
+                    ended = Some(own_node.session.id);
+                }
+                Err(Failure::Expired) => {}
+                Err(failure) => return Err(failure.into()),
             }
-            self.forget(name, holder);
+            self.own_nodes.forget(name, holder);
         }
         // 3. End all others. After each end, look again: before it, a late renewal may have moved the
         // holder to a longer session.
@@ -165,7 +184,7 @@ impl ZooKeeper {
                 let session = place.session.id;
                 let is_new = ended.take() != Some(session);
                 seen = match is_new && self.end_session(&place.session).await? == End::Expired {
-                    false => self.view(&nodes, Part::Holder(holder)).await?,
+                    false => self.view(&nodes, Part::Holder(holder), None).await?,
                     // Only the end of its node proves the end of a session.
                     true => self.view_behind_write(&nodes, Part::Holder(holder)).await?,
                 };

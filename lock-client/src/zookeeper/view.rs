@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use fence::{Holder, Token};
-use futures_util::future::join_all;
 
 use super::{
     connection::Connection,
     failure::Failure,
-    messages::{Node, Request, Watch, children},
+    messages::{Node, Request, Watch},
     nodes::Nodes,
     session::Session,
 };
@@ -55,6 +54,8 @@ pub(super) struct Predecessor {
     pub(super) ahead: u64,
     /// The owner's time-out at that time.
     pub(super) remaining: Duration,
+    /// Whether a watch has shown that the place is gone.
+    pub(super) is_gone: bool,
 }
 
 impl Predecessor {
@@ -64,6 +65,9 @@ impl Predecessor {
         connection: &Connection,
         watch: Watch,
     ) -> Result<bool, Failure> {
+        if self.is_gone {
+            return Ok(false);
+        }
         match connection.send(Request::get_data(&self.path, watch)).await {
             // A node that was deleted and made again is behind the waiter.
             Ok(answer) => Ok(Node::parse(&answer)?.created == self.created),
@@ -73,77 +77,79 @@ impl Predecessor {
     }
 }
 
+/// A child of a queue that was listed, and not read yet.
+struct Listed {
+    path: String,
+    holder: Holder,
+    /// The grant that an owner has kept.
+    kept: Option<i64>,
+}
+
 impl View {
-    /// Reads a lock as this member shows it.
+    /// Reads a lock as this member shows it. If nobody is in the queue, or only the node of this path,
+    /// one message reads it all.
     pub(super) async fn read(
         connection: &Connection,
         nodes: &Nodes,
         part: Part<'_>,
+        own_path: Option<&str>,
     ) -> Result<Self, Failure> {
         loop {
-            let children =
-                match connection.send(Request::get_children(&nodes.queue(), Watch::No)).await {
-                    Ok(answer) => children(&answer)?,
-                    // An empty queue may have been deleted.
-                    Err(Failure::NoNode) => Vec::new(),
-                    Err(failure) => return Err(failure),
-                };
-            if let Some(view) = Self::read_children(connection, nodes, &children, part).await? {
+            if let Some(view) = Self::try_read(connection, nodes, part, own_path).await? {
                 return Ok(view);
             }
         }
     }
 
-    /// Reads the children of a queue, and the offset. Returns `None` if a child was deleted meanwhile:
-    /// it may have moved to another node, which is not among the children that were listed.
-    async fn read_children(
+    /// Returns `None` if a child was deleted meanwhile: it may have moved to another node, which is not
+    /// among the children that were listed.
+    async fn try_read(
         connection: &Connection,
         nodes: &Nodes,
-        children: &[String],
         part: Part<'_>,
+        own_path: Option<&str>,
     ) -> Result<Option<Self>, Failure> {
-        let queue = nodes.queue();
-        let parsed = children.iter().map(|child| Ok((child, Nodes::parse(child)?)));
-        let parsed: Vec<_> = parsed.collect::<Result<_, Failure>>()?;
-        let ours = parsed.into_iter().filter_map(|(child, place)| Some((child, place?)));
-        let ours: Vec<_> = ours.collect();
-        let count = ours.len();
-        let is_read = |holder: &Holder| match part {
-            Part::All => true,
-            Part::Holder(own) => holder == own,
+        let get_data = |path: &str| Request::get_data(path, Watch::No);
+        // 1. List the queue. The offset is always the last.
+        let list = Request::get_children(&nodes.queue(), Watch::No);
+        let offset = get_data(&nodes.offset());
+        let reads = [Some(list), own_path.map(get_data), Some(offset.clone())];
+        let mut results = connection.read(&reads.into_iter().flatten().collect::<Vec<_>>()).await?;
+        let children = match results.children() {
+            // An empty queue may have been deleted.
+            Err(Failure::NoNode) => Vec::new(),
+            children => children?,
         };
-        let read = ours.into_iter().filter(|(_, (holder, _))| is_read(holder));
-        let reads = read.map(|(child, (holder, kept))| {
-            let path = format!("{queue}/{child}");
-            let node = connection.send(Request::get_data(&path, Watch::No));
-            async move {
-                let node = Node::parse(&node.await?)?;
-                let session = Session::parse(node.session, &node.data)?;
-                let (created, grant) = (node.created, kept.unwrap_or(node.created));
-                Ok(Place { path, holder, created, grant, session })
-            }
-        });
-        // All requests are sent here, and the one for the offset is the last.
-        let reads: Vec<_> = reads.collect();
-        let offset = connection.send(Request::get_data(&nodes.offset(), Watch::No));
-        let mut places = Vec::with_capacity(reads.len());
-        for place in join_all(reads).await {
-            match place {
-                Ok(place) => places.push(place),
-                Err(Failure::NoNode) => return Ok(None),
-                Err(failure) => return Err(failure),
-            }
+        let mut listed = Listed::parse(nodes, &children)?;
+        let count = listed.len();
+        if let Part::Holder(own) = part {
+            listed.retain(|place| place.holder == *own);
         }
-        places.sort_by_key(|place| place.grant);
-        let (offset, offset_version) = match offset.await {
-            Ok(answer) => {
-                let node = Node::parse(&answer)?;
-                (node.data.parse().map_err(|_| Failure::foreign())?, Some(node.version))
-            }
+        // 2. Read what was listed, unless that was the one node that was guessed.
+        let mut read = own_path.iter().count();
+        if listed.iter().any(|place| Some(place.path.as_str()) != own_path) {
+            let reads = listed.iter().map(|place| get_data(&place.path));
+            results = connection.read(&reads.chain([offset]).collect::<Vec<_>>()).await?;
+            read = listed.len();
+        }
+        let read: Vec<_> = (0..read).map(|_| results.node()).collect();
+        let mut queue = Vec::with_capacity(listed.len());
+        for (Listed { path, holder, kept }, node) in listed.into_iter().zip(read) {
+            let node = match node {
+                Err(Failure::NoNode) => return Ok(None),
+                node => node?,
+            };
+            let session = Session::parse(node.session, &node.data)?;
+            let (created, grant) = (node.created, kept.unwrap_or(node.created));
+            queue.push(Place { path, holder, created, grant, session });
+        }
+        queue.sort_by_key(|place| place.grant);
+        let (offset, offset_version) = match results.node() {
+            Ok(node) => (node.data.parse().map_err(|_| Failure::foreign())?, Some(node.version)),
             Err(Failure::NoNode) => (0, None),
             Err(failure) => return Err(failure),
         };
-        Ok(Some(Self { queue: places, count, offset, offset_version }))
+        Ok(Some(Self { queue, count, offset, offset_version }))
     }
 
     /// The place of the owner. It is the oldest of the queue.
@@ -174,6 +180,7 @@ impl View {
             // The oldest place is no waiter's.
             ahead: ahead.try_into().expect("a queue is short"),
             remaining: Duration::from_millis(self.queue[0].session.timeout_ms),
+            is_gone: false,
         })
     }
 
@@ -184,6 +191,18 @@ impl View {
     /// The token of an owner.
     pub(super) fn token(&self, owner: &Place) -> Result<Token, BackendError> {
         token(owner.grant.saturating_add(self.offset))
+    }
+}
+
+impl Listed {
+    /// Returns those of the children that are places.
+    fn parse(nodes: &Nodes, children: &[String]) -> Result<Vec<Self>, Failure> {
+        let queue = nodes.queue();
+        let parsed = children.iter().map(|child| {
+            let place = Nodes::parse(child)?;
+            Ok(place.map(|(holder, kept)| Self { path: format!("{queue}/{child}"), holder, kept }))
+        });
+        parsed.filter_map(Result::transpose).collect()
     }
 }
 

@@ -90,6 +90,10 @@ impl Waiter {
                 self.freed.notify_one();
             }
             let has_changed = watched.has_changed().await;
+            // The attempt shows whose turn it is, and needs no watch for that.
+            if has_changed && watched.awaited == Awaited::Turn && self.owner_left(&watched.path) {
+                self.freed.notify_one();
+            }
             let before = watched.awaited;
             if has_changed {
                 pauses = self::pauses(LONGEST_PAUSE);
@@ -116,6 +120,21 @@ impl Waiter {
         }
     }
 
+    /// Remembers that the place before the holder's is gone. Returns whether that was the owner's, unless
+    /// the owner has moved.
+    fn owner_left(&self, gone: &str) -> bool {
+        let Some(holder) = &self.holder else { return false };
+        let mut has_left = false;
+        self.client.own_nodes.change(&self.name, holder, |own_node| {
+            if let Some(before) = own_node.predecessor.as_mut().filter(|before| before.path == gone)
+            {
+                before.is_gone = true;
+                has_left = before.ahead == 0;
+            }
+        });
+        has_left
+    }
+
     /// Sets a watch, and returns when the member has it.
     async fn watch(&self) -> Result<Watched, Failure> {
         let connection = self.client.ensemble.reading().await?;
@@ -138,19 +157,22 @@ impl Waiter {
     ) -> Result<Option<(String, Awaited)>, Failure> {
         let Some(holder) = &self.holder else { return self.watch_queue(connection).await };
         // A waiter that knows whom it waits for does not read the whole queue.
-        let own_node = self.client.own_node(&self.name, holder);
-        if let Some(before) = own_node.and_then(|own_node| own_node.predecessor)
+        let own_node = self.client.own_nodes.get(&self.name, holder);
+        if let Some(before) = own_node.as_ref().and_then(|own_node| own_node.predecessor.as_ref())
             && before.exists(connection, Watch::Yes).await?
         {
-            return Ok(Some((before.path, Awaited::Turn)));
+            return Ok(Some((before.path.clone(), Awaited::Turn)));
         }
-        let view = View::read(connection, &self.nodes, Part::All).await?;
+        let own_path = own_node.as_ref().map(|own_node| own_node.path.as_str());
+        let view = View::read(connection, &self.nodes, Part::All, own_path).await?;
         let Some(own) = view.place(holder) else { return self.watch_queue(connection).await };
         match view.predecessor(holder) {
             Some(before) => {
                 let is_set = before.exists(connection, Watch::Yes).await?;
                 let set = is_set.then(|| (before.path.clone(), Awaited::Turn));
-                self.client.set_predecessor(&self.name, holder, Some(before));
+                self.client.own_nodes.change(&self.name, holder, |own_node| {
+                    own_node.predecessor = Some(before);
+                });
                 Ok(set)
             }
             None => match connection.send(Request::get_data(&own.path, Watch::Yes)).await {

@@ -16,9 +16,9 @@ use testbed::{
 /// The kinds of requests. The first message of a connection looks like a request of kind 0.
 pub(super) const CONNECT: i32 = 0;
 pub(super) const CREATE: i32 = 1;
-pub(super) const GET_CHILDREN: i32 = 8;
 pub(super) const SYNC: i32 = 9;
 pub(super) const MULTI: i32 = 14;
+pub(super) const MULTI_READ: i32 = 22;
 pub(super) const CLOSE_SESSION: i32 = -11;
 
 /// Strikes the first request of a kind, behind some that pass.

@@ -1,8 +1,12 @@
 //! What waiters leave behind in ZooKeeper, and what they read.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use fence::Holder;
+use futures_util::future::join_all;
 use lock_client::{
     Order,
     backend::{Backend, BackendError},
@@ -10,7 +14,10 @@ use lock_client::{
 use testbed::{Proxy, ZooKeeper, wait::until_async};
 use tokio::time::timeout;
 
-use super::service::{SOON, acquired, attempt, busy, client, release, secs};
+use super::{
+    service::{SOON, acquired, attempt, busy, client, held, release, secs},
+    strike::{MULTI_READ, count},
+};
 use crate::names::name;
 
 /// A waiter has a short session, and needs a long one later.
@@ -44,26 +51,68 @@ async fn tries_that_fail_make_no_session() {
 #[tokio::test]
 async fn try_of_a_waiter_reads_one_place_until_that_is_gone() {
     let zookeeper = ZooKeeper::start().await.unwrap();
-    let locks = client(&zookeeper.url());
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let locks = client(&proxy.url("zookeeper"));
     acquired(&locks, &name("r"), secs(60)).await;
     let waiters = [(); 40].map(|()| Holder::random());
     for waiter in &waiters {
         busy(attempt(&locks, waiter, Order::Fair).await);
     }
     let [.., before_last, last] = &waiters;
-    let received = async || zookeeper.received(0).await.unwrap();
-    let before = received().await;
+    let looks = count(&proxy, MULTI_READ);
     for _ in 0..3 {
         drop(locks.subscribe(&name("r"), last, Order::Fair).await.unwrap());
         assert_eq!(busy(attempt(&locks, last, Order::Fair).await).ahead, Some(39));
     }
-    let requests = received().await - before;
-    assert!(requests < 40, "with some pings: {requests}");
+    assert_eq!(looks.load(Ordering::SeqCst), 0);
     assert!(!locks.release(&name("r"), before_last, None).await.unwrap());
-    let before = received().await;
+    looks.store(0, Ordering::SeqCst);
     assert_eq!(busy(attempt(&locks, last, Order::Fair).await).ahead, Some(38));
-    let requests = received().await - before;
-    assert!((40..60).contains(&requests), "one look at the whole queue: {requests}");
+    assert_eq!(looks.load(Ordering::SeqCst), 2, "the list of the queue, and all its places");
+}
+
+/// Each message reads 256 places.
+#[tokio::test]
+async fn queue_that_needs_several_messages_is_read_whole() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let owner = acquired(&locks, &name("r"), secs(60)).await;
+    let waiters: Vec<_> = (0..600).map(|_| Holder::random()).collect();
+    let (first, others) = waiters.split_first().unwrap();
+    busy(attempt(&locks, first, Order::Fair).await);
+    let attempts = others.iter().map(|waiter| attempt(&locks, waiter, Order::Fair));
+    for attempt in join_all(attempts).await {
+        busy(attempt);
+    }
+    let status = locks.status(&name("r")).await.unwrap();
+    assert_eq!((status.held.unwrap().token, status.queued), (owner.token, 600));
+    assert_eq!(busy(attempt(&locks, &Holder::random(), Order::Fair).await).ahead, Some(600));
+    assert!(release(&locks, &owner).await);
+    assert!(held(attempt(&locks, first, Order::Fair).await).token > owner.token);
+}
+
+/// The place before its own is gone two times before: the other waiter leaves, and the owner moves.
+#[tokio::test]
+async fn waiter_is_notified_of_its_turn() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let owner = acquired(&locks, &name("r"), secs(60)).await;
+    let [first, second] = [(); 2].map(|()| Holder::random());
+    for waiter in [&first, &second] {
+        busy(attempt(&locks, waiter, Order::Fair).await);
+    }
+    let wakeups = locks.subscribe(&name("r"), &second, Order::Fair).await.unwrap();
+    assert!(!locks.release(&name("r"), &first, None).await.unwrap());
+    let early = timeout(Duration::from_millis(300), wakeups.next()).await;
+    assert!(early.is_err(), "it is held");
+    let renewed = locks.renew(&name("r"), &owner.ownership, secs(90)).await;
+    assert_eq!(renewed.unwrap(), Some(owner.token));
+    // It may try in vain, because the owner's first place is gone.
+    let _ = timeout(Duration::from_millis(300), wakeups.next()).await;
+    assert_eq!(busy(attempt(&locks, &second, Order::Fair).await).ahead, Some(0));
+    assert!(release(&locks, &owner).await);
+    timeout(SOON, wakeups.next()).await.expect("it is the turn of the second");
+    assert!(held(attempt(&locks, &second, Order::Fair).await).token > owner.token);
 }
 
 /// The queue is empty when the waiter looks, and is not when it queues.
