@@ -32,6 +32,7 @@ pub enum Bench {
     /// How long locks of each lock service take, next to the least that it can do and to other clients
     ///
     /// Needs the measured lock services, and Python with the packages redis and kazoo (`make python`).
+    /// strace adds figures with slow commits, on Linux (`make strace`).
     Locks(locks::LocksBench),
     /// How long locks on a majority of Redis nodes take, next to the crate rslock
     ///
