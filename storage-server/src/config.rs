@@ -2,6 +2,8 @@
 
 use clap::{Args, ValueEnum};
 
+use crate::access::ceiling::Ceiling;
+
 const DEFAULT_MAX_VALUE_BYTES: u32 = 1 << 20;
 /// The largest limit on a value's size that both databases can bear.
 const HIGHEST_MAX_VALUE_BYTES: u32 = 256 << 20;
@@ -12,6 +14,11 @@ pub struct Config {
     /// What to do with operations that the fencing rule rejects.
     #[arg(long, env = "FENCED_ENFORCEMENT", default_value = "enforce", value_name = "MODE")]
     pub enforcement: Enforcement,
+
+    /// How high a token may be: a duration ahead of the server's clock, a token, or none. Whatever the
+    /// ceiling is, a token may be up to 1000 above the fence.
+    #[arg(long, env = "FENCED_TOKEN_CEILING", default_value_t, value_name = "CEILING")]
+    pub token_ceiling: Ceiling,
 
     /// The size of the largest value that is accepted, in bytes.
     #[arg(
@@ -27,7 +34,11 @@ pub struct Config {
 impl Default for Config {
     /// The defaults of the command.
     fn default() -> Self {
-        Self { enforcement: Enforcement::Enforce, max_value_bytes: DEFAULT_MAX_VALUE_BYTES }
+        Self {
+            enforcement: Enforcement::Enforce,
+            token_ceiling: Ceiling::default(),
+            max_value_bytes: DEFAULT_MAX_VALUE_BYTES,
+        }
     }
 }
 

@@ -31,6 +31,8 @@ mod serve;
 mod http;
 mod prober;
 
+mod access;
+
 mod operation;
 mod row;
 
@@ -40,6 +42,7 @@ mod store;
 
 mod causes;
 
+pub use access::ceiling::{Ceiling, InvalidCeiling};
 pub use command::run;
 pub use config::{Config, Enforcement};
 pub use operation::{Content, Value};

@@ -18,7 +18,7 @@ use super::{
     service::Service,
 };
 use crate::{
-    operation::{Action, Operation, Outcome},
+    operation::{Action, Outcome},
     store::WantedValue,
 };
 
@@ -52,9 +52,7 @@ async fn claim(
     Name(resource): Name,
     RequiredFencing(fencing): RequiredFencing,
 ) -> Result<Response, Problem> {
-    let operation =
-        Operation { resource: resource.clone(), offered: fencing.offered(), action: Action::Claim };
-    match service.decide(operation).await? {
+    match service.decide(service.operation(&resource, &fencing, Action::Claim)).await? {
         Outcome::Claimed { version } => {
             Ok(Accepted::new(&resource, &fencing, version).into_response())
         }

@@ -8,14 +8,16 @@ use axum::{
     http::{HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use fence::{InvalidHolder, InvalidName, InvalidToken, Refusal, RefusalReason, ResourceName};
+use fence::{
+    InvalidHolder, InvalidName, InvalidToken, Refusal, RefusalReason, ResourceName, Token,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::kind::{
     ENCODED_VALUE, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST,
-    MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, STALE_TOKEN, TOKEN_REQUIRED, UNAVAILABLE,
-    VALUE_TOO_LARGE, VERSION_MISMATCH,
+    MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH,
+    UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH,
 };
 use crate::committer::job::{Unavailable, UnavailableOutcome};
 
@@ -89,6 +91,13 @@ impl Problem {
             .with("resource", resource.as_str())
             .with("token", token.as_u64())
             .with("highest_token", highest_token.as_u64())
+    }
+
+    pub(super) fn token_too_high(resource: &ResourceName, token: Token, ceiling: Token) -> Self {
+        Self::new(&TOKEN_TOO_HIGH, format!("token {token} is above the ceiling at {ceiling}"))
+            .with("resource", resource.as_str())
+            .with("token", token.as_u64())
+            .with("ceiling", ceiling.as_u64())
     }
 
     pub(super) fn version_mismatch(resource: &ResourceName, version: u64) -> Self {

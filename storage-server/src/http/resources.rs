@@ -21,7 +21,7 @@ use super::{
     service::Service,
 };
 use crate::{
-    operation::{Action, Condition, Operation, Outcome, Value},
+    operation::{Action, Condition, Outcome, Value},
     row::StoredValue,
     store::WantedValue,
 };
@@ -59,7 +59,7 @@ async fn write(
     Written(content): Written,
 ) -> Result<Response, Problem> {
     let action = Action::Write { content, condition };
-    let outcome = service.decide(operation(&resource, &fencing, action)).await?;
+    let outcome = service.decide(service.operation(&resource, &fencing, action)).await?;
     match outcome {
         Outcome::Written { version, created } => {
             let status = if created { StatusCode::CREATED } else { StatusCode::OK };
@@ -77,7 +77,7 @@ async fn delete(
     Conditional(condition): Conditional,
 ) -> Result<StatusCode, Problem> {
     let action = Action::Delete { condition };
-    match service.decide(operation(&resource, &fencing, action)).await? {
+    match service.decide(service.operation(&resource, &fencing, action)).await? {
         Outcome::Deleted { .. } => Ok(StatusCode::NO_CONTENT),
         Outcome::VersionMismatch { version } => Err(Problem::version_mismatch(&resource, version)),
         other => unreachable!("{other:?} is not the outcome of a delete"),
@@ -93,7 +93,7 @@ async fn read(
     Conditional(Condition { if_none_match, .. }): Conditional,
 ) -> Result<Response, Problem> {
     let (version, value) = if method == Method::GET && fencing.token.is_some() {
-        match service.decide(operation(&resource, &fencing, Action::Read)).await? {
+        match service.decide(service.operation(&resource, &fencing, Action::Read)).await? {
             Outcome::Read { version, value } => (version, value),
             other => unreachable!("{other:?} is not the outcome of a read"),
         }
@@ -114,10 +114,6 @@ async fn read(
         response.headers_mut().remove(header::CONTENT_LENGTH);
     }
     Ok(response)
-}
-
-fn operation(resource: &ResourceName, fencing: &Fencing, action: Action) -> Operation {
-    Operation { resource: resource.clone(), offered: fencing.offered(), action }
 }
 
 fn value_response(version: u64, value: Value, reader: &Holder) -> Response {

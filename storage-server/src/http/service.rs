@@ -4,7 +4,7 @@ use std::{error::Error, sync::Arc};
 
 use fence::ResourceName;
 
-use super::problem::Problem;
+use super::{problem::Problem, request::Fencing};
 use crate::{
     causes::with_causes,
     committer::{
@@ -12,7 +12,7 @@ use crate::{
         queue::Queue,
     },
     config::{Config, Enforcement},
-    operation::{Decided, Operation, Outcome},
+    operation::{Action, Decided, Operation, Outcome},
     prober::Prober,
     row::Row,
     store::{Store, Wanted, WantedValue},
@@ -31,14 +31,33 @@ pub(super) struct Service {
 }
 
 impl Service {
+    /// Makes an operation of what a client sent.
+    pub(super) fn operation(
+        &self,
+        resource: &ResourceName,
+        fencing: &Fencing,
+        action: Action,
+    ) -> Operation {
+        Operation {
+            resource: resource.clone(),
+            offered: fencing.offered(),
+            ceiling: self.config.token_ceiling.highest_token(),
+            action,
+        }
+    }
+
     /// Queues an operation and waits for its decision. Returns a rejection as a problem, and logs
     /// an operation that would have been rejected if the server enforced.
     pub(super) async fn decide(&self, operation: Operation) -> Result<Outcome, Problem> {
         let (resource, action) = (operation.resource.clone(), operation.action.name());
         let Decided { outcome, overruled } =
             self.queue.submit(operation).await.map_err(Problem::unavailable)?;
-        if let Outcome::Refused(refusal) = outcome {
-            return Err(Problem::refused(&resource, refusal));
+        match outcome {
+            Outcome::Refused(refusal) => return Err(Problem::refused(&resource, refusal)),
+            Outcome::TokenTooHigh { token, ceiling } => {
+                return Err(Problem::token_too_high(&resource, token, ceiling));
+            }
+            _ => {}
         }
         if self.config.enforcement == Enforcement::Report
             && let Some(refusal) = overruled

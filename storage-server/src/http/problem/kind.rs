@@ -53,6 +53,11 @@ kinds! {
         "A higher token was already accepted for this resource: the lock was granted to another \
          client after your token was issued. Nothing was changed. Don't send the request again. \
          Discard what you have read, and start again by acquiring the lock.";
+    TOKEN_TOO_HIGH = "token-too-high", FORBIDDEN, "The fencing token is too high",
+        "The token is so far above the resource's fence that it would lock out the lock's other \
+         clients. Nothing was changed. The member ceiling is the highest token that you may send for \
+         this resource now. If your lock service really issues such tokens, ask the server's \
+         operator to raise the ceiling (token-ceiling).";
     VERSION_MISMATCH = "version-mismatch", PRECONDITION_FAILED, "The version is another",
         "If-Match or If-None-Match was not met by the value's version, so the value was not \
          changed. The token was accepted, and has claimed the resource.";
