@@ -29,6 +29,10 @@ pub struct Config {
         value_name = "BYTES"
     )]
     pub max_value_bytes: u32,
+
+    /// Which names in `Host` are accepted. The command accepts those of loopback if it listens there.
+    #[arg(skip)]
+    pub hosts: Hosts,
 }
 
 impl Default for Config {
@@ -38,8 +42,20 @@ impl Default for Config {
             enforcement: Enforcement::Enforce,
             token_ceiling: Ceiling::default(),
             max_value_bytes: DEFAULT_MAX_VALUE_BYTES,
+            hosts: Hosts::default(),
         }
     }
+}
+
+/// Which names of the server a request may have in `Host`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hosts {
+    /// All names.
+    #[default]
+    Any,
+    /// `localhost` and loopback addresses. So no page on the web can reach the server through a browser
+    /// by letting its own name resolve to loopback (DNS rebinding).
+    Loopback,
 }
 
 /// What the server does with operations that the fencing rule rejects.

@@ -2,6 +2,7 @@
 
 mod fences;
 mod health;
+mod host;
 mod list;
 mod problem;
 mod request;
@@ -13,22 +14,33 @@ use std::sync::Arc;
 use axum::{
     Router,
     http::{HeaderValue, Method, Uri, header},
+    middleware::from_fn,
 };
 use tower_http::set_header::SetResponseHeaderLayer;
 
 use self::{problem::Problem, service::Service};
-use crate::{committer::queue::Queue, config::Config, prober::Prober, store::Store};
+use crate::{
+    committer::queue::Queue,
+    config::{Config, Hosts},
+    prober::Prober,
+    store::Store,
+};
 
 /// Makes the router of the whole interface.
 pub(crate) fn router(queue: Queue, store: Arc<dyn Store>, config: Config) -> Router {
-    Router::new()
+    let router = Router::new()
         .merge(resources::routes())
         .merge(list::routes())
         .merge(fences::routes())
         .merge(health::routes())
         .merge(problem::pages::routes())
         .fallback(no_such_page)
-        .method_not_allowed_fallback(no_such_method)
+        .method_not_allowed_fallback(no_such_method);
+    let router = match config.hosts {
+        Hosts::Any => router,
+        Hosts::Loopback => router.layer(from_fn(host::require_loopback_name)),
+    };
+    router
         .layer(SetResponseHeaderLayer::overriding(
             header::CACHE_CONTROL,
             HeaderValue::from_static("no-store"),

@@ -44,7 +44,7 @@ mod causes;
 
 pub use access::ceiling::{Ceiling, InvalidCeiling};
 pub use command::run;
-pub use config::{Config, Enforcement};
+pub use config::{Config, Enforcement, Hosts};
 pub use operation::{Content, Value};
 pub use row::{Row, StoredValue};
 pub use serve::{ServeError, serve};

@@ -8,6 +8,7 @@ mod enforcement;
 mod fence_command;
 mod floor;
 mod forget;
+mod hosts;
 mod lists;
 mod logs;
 mod migrations;

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use crate::{
-    config::Config,
+    config::{Config, Hosts},
     serve::serve,
     store::{
         open::{MissingFile, open_store},
@@ -42,7 +42,7 @@ pub(super) struct Serve {
 impl Serve {
     /// Serves the database until SIGTERM or SIGINT.
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
-        let Self { listen, no_create, no_migrate, config } = self;
+        let Self { listen, no_create, no_migrate, mut config } = self;
         let missing_file = if no_create { MissingFile::Refuse } else { MissingFile::Create };
         let migrations = if no_migrate { Migrations::Check } else { Migrations::Apply };
         let (terminate, interrupt) =
@@ -51,6 +51,9 @@ impl Serve {
         let listener = TcpListener::bind(&listen)
             .await
             .with_context(|| format!("can't listen on {listen}"))?;
+        if listener.local_addr()?.ip().is_loopback() {
+            config.hosts = Hosts::Loopback;
+        }
         // Otherwise 128 connections wait at most, and those of a larger burst may be reset.
         rustix::net::listen(&listener, CONNECTIONS_WAITING)?;
         let store = tokio::select! {

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use self::kind::{
     ENCODED_VALUE, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST,
     MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH,
-    UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH,
+    UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH, WRONG_HOST,
 };
 use crate::committer::job::{Unavailable, UnavailableOutcome};
 
@@ -72,6 +72,13 @@ impl Problem {
 
     pub(super) fn method_not_allowed(method: &Method, path: &str) -> Self {
         Self::new(&METHOD_NOT_ALLOWED, format!("{path} does not support {method}"))
+    }
+
+    pub(super) fn wrong_host(name: &str) -> Self {
+        Self::new(
+            &WRONG_HOST,
+            format!("this server is for localhost and loopback addresses, not for {name:?}"),
+        )
     }
 
     pub(super) fn refused(resource: &ResourceName, refusal: Refusal) -> Self {

@@ -44,6 +44,11 @@ kinds! {
     METHOD_NOT_ALLOWED = "method-not-allowed", METHOD_NOT_ALLOWED, "The method is not allowed here",
         "The path exists, but does not support this method. The header Allow lists the methods \
          that it supports.";
+    WRONG_HOST = "wrong-host", MISDIRECTED_REQUEST, "The request is for another host",
+        "The server listens only on this machine, and the request's Host is not localhost or a \
+         loopback address. A page on the web could let its own name resolve to this machine, and so \
+         have a browser send its requests here. A proxy in front of the server must send \
+         'Host: localhost'.";
     HOLDER_CONFLICT = "holder-conflict", CONFLICT, "The token belongs to another holder",
         "The same token was already accepted from another holder: the lock's counter went backwards \
          and issued the token twice. Nothing was changed. If you have claimed this resource before, \
