@@ -2,21 +2,22 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::access::ceiling::Ceiling;
+use crate::access::{Access, ceiling::Ceiling};
 
 const DEFAULT_MAX_VALUE_BYTES: u32 = 1 << 20;
 /// The largest limit on a value's size that both databases can bear.
 const HIGHEST_MAX_VALUE_BYTES: u32 = 256 << 20;
 
 /// How the server treats requests.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Config {
     /// What to do with operations that the fencing rule rejects.
     #[arg(long, env = "FENCED_ENFORCEMENT", default_value = "enforce", value_name = "MODE")]
     pub enforcement: Enforcement,
 
     /// How high a token may be: a duration ahead of the server's clock, a token, or none. Whatever the
-    /// ceiling is, a token may be up to 1000 above the fence.
+    /// ceiling is, a token may be up to 1000 above the fence. A scope of an identity may have another
+    /// ceiling.
     #[arg(long, env = "FENCED_TOKEN_CEILING", default_value_t, value_name = "CEILING")]
     pub token_ceiling: Ceiling,
 
@@ -30,6 +31,10 @@ pub struct Config {
     )]
     pub max_value_bytes: u32,
 
+    /// Who may do what. The command reads this from the auth file.
+    #[arg(skip)]
+    pub access: Access,
+
     /// Which names in `Host` are accepted. The command accepts those of loopback if it listens there.
     #[arg(skip)]
     pub hosts: Hosts,
@@ -42,6 +47,7 @@ impl Default for Config {
             enforcement: Enforcement::Enforce,
             token_ceiling: Ceiling::default(),
             max_value_bytes: DEFAULT_MAX_VALUE_BYTES,
+            access: Access::default(),
             hosts: Hosts::default(),
         }
     }

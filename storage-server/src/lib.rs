@@ -42,7 +42,11 @@ mod store;
 
 mod causes;
 
-pub use access::ceiling::{Ceiling, InvalidCeiling};
+pub use access::{
+    Access,
+    auth_file::AuthFileError,
+    ceiling::{Ceiling, InvalidCeiling},
+};
 pub use command::run;
 pub use config::{Config, Enforcement, Hosts};
 pub use operation::{Content, Value};

@@ -1,5 +1,6 @@
 //! The storage server, from outside: real servers, each private to one test.
 
+mod access;
 mod bad_input;
 mod ceiling;
 mod contract;

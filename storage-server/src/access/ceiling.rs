@@ -8,6 +8,7 @@ use std::{
 };
 
 use fence::Token;
+use serde::{Deserialize, Serialize};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -16,7 +17,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 ///
 /// The default is a day ahead of the server's clock: `lock-client` starts a new counter at the Unix
 /// time in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Ceiling {
     /// The server's clock, as Unix time in milliseconds, and this much.
     AheadOfClock(Duration),
@@ -68,6 +70,20 @@ impl FromStr for Ceiling {
         } else {
             humantime::parse_duration(text).map(Self::AheadOfClock).map_err(|_| InvalidCeiling)
         }
+    }
+}
+
+impl TryFrom<String> for Ceiling {
+    type Error = InvalidCeiling;
+
+    fn try_from(text: String) -> Result<Self, InvalidCeiling> {
+        text.parse()
+    }
+}
+
+impl From<Ceiling> for String {
+    fn from(ceiling: Ceiling) -> Self {
+        ceiling.to_string()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Serving, which is what the command does without a subcommand.
 
-use std::io::Write;
+use std::{io::Write, path::PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, builder::FalseyValueParser};
@@ -10,6 +10,7 @@ use tokio::{
 };
 
 use crate::{
+    access::Access,
     config::{Config, Hosts},
     serve::serve,
     store::{
@@ -35,6 +36,10 @@ pub(super) struct Serve {
     #[arg(long, env = "FENCED_NO_MIGRATE", value_parser = FalseyValueParser::new())]
     no_migrate: bool,
 
+    /// The file of identities and what each may do. Without it, every client may do everything.
+    #[arg(long, env = "FENCED_AUTH_FILE", value_name = "FILE")]
+    auth_file: Option<PathBuf>,
+
     #[command(flatten)]
     config: Config,
 }
@@ -42,12 +47,15 @@ pub(super) struct Serve {
 impl Serve {
     /// Serves the database until SIGTERM or SIGINT.
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
-        let Self { listen, no_create, no_migrate, mut config } = self;
+        let Self { listen, no_create, no_migrate, auth_file, mut config } = self;
         let missing_file = if no_create { MissingFile::Refuse } else { MissingFile::Create };
         let migrations = if no_migrate { Migrations::Check } else { Migrations::Apply };
         let (terminate, interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let mut shutdown = Box::pin(either(terminate, interrupt));
+        if let Some(path) = auth_file {
+            config.access = Access::from_file(path).await?;
+        }
         let listener = TcpListener::bind(&listen)
             .await
             .with_context(|| format!("can't listen on {listen}"))?;

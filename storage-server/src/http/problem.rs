@@ -15,11 +15,14 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::kind::{
-    ENCODED_VALUE, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST,
-    MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH,
-    UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH, WRONG_HOST,
+    ENCODED_VALUE, FORBIDDEN, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER, MALFORMED_NAME,
+    MALFORMED_REQUEST, MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, STALE_TOKEN, TOKEN_REQUIRED,
+    TOKEN_TOO_HIGH, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH, WRONG_HOST,
 };
-use crate::committer::job::{Unavailable, UnavailableOutcome};
+use crate::{
+    access::{Caller, identity::Permission},
+    committer::job::{Unavailable, UnavailableOutcome},
+};
 
 /// The response to a request that failed.
 #[derive(Debug)]
@@ -72,6 +75,17 @@ impl Problem {
 
     pub(super) fn method_not_allowed(method: &Method, path: &str) -> Self {
         Self::new(&METHOD_NOT_ALLOWED, format!("{path} does not support {method}"))
+    }
+
+    pub(super) fn unauthenticated() -> Self {
+        Self::new(&UNAUTHENTICATED, "the request has no bearer token of a known identity")
+    }
+
+    pub(super) fn forbidden(caller: &Caller, permission: Permission, name: &str) -> Self {
+        let identity = caller.name();
+        Self::new(&FORBIDDEN, format!("{identity} may not {permission} {name:?}"))
+            .with("identity", identity)
+            .with("permission", permission.to_string())
     }
 
     pub(super) fn wrong_host(name: &str) -> Self {
@@ -172,6 +186,9 @@ impl IntoResponse for Problem {
         let mut response = (kind.status, Json(document)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if kind.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if kind.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }

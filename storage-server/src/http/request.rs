@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::{problem::Problem, service::Service};
 use crate::{
     config::Enforcement,
-    operation::{Condition, Content, Versions},
+    operation::{Action, Condition, Content, Operation, Versions},
 };
 
 /// The longest `Content-Type` that is kept with a value.
@@ -55,8 +55,18 @@ pub(super) struct Fencing {
 
 impl Fencing {
     /// The offered token and holder, if there is a token.
-    pub(super) fn offered(&self) -> Option<Fence> {
+    fn offered(&self) -> Option<Fence> {
         self.token.map(|token| Fence { token, holder: self.holder.clone() })
+    }
+
+    /// The operation that the client requests, whose tokens may be up to the ceiling.
+    pub(super) fn operation(
+        &self,
+        resource: &ResourceName,
+        ceiling: Token,
+        action: Action,
+    ) -> Operation {
+        Operation { resource: resource.clone(), offered: self.offered(), ceiling, action }
     }
 }
 
@@ -105,9 +115,12 @@ impl FromRequestParts<Arc<Service>> for RequiredFencing {
 }
 
 /// The header was sent more than once.
-struct Repeated;
+pub(super) struct Repeated;
 
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, Repeated> {
+pub(super) fn single<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'a [u8]>, Repeated> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(Repeated),

@@ -2,17 +2,19 @@
 
 use std::{error::Error, sync::Arc};
 
-use fence::ResourceName;
+use axum::http::HeaderMap;
+use fence::{ResourceName, Token};
 
-use super::{problem::Problem, request::Fencing};
+use super::{caller::bearer_token, problem::Problem};
 use crate::{
+    access::{Caller, identity::Permission},
     causes::with_causes,
     committer::{
         job::{Unavailable, UnavailableOutcome},
         queue::Queue,
     },
     config::{Config, Enforcement},
-    operation::{Action, Decided, Operation, Outcome},
+    operation::{Decided, Operation, Outcome},
     prober::Prober,
     row::Row,
     store::{Store, Wanted, WantedValue},
@@ -31,19 +33,21 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Makes an operation of what a client sent.
-    pub(super) fn operation(
+    /// Identifies the client that sent these headers; `None` if it has to prove who it is.
+    pub(super) fn identify(&self, headers: &HeaderMap) -> Option<Caller> {
+        self.config.access.identify(bearer_token(headers))
+    }
+
+    /// Returns the highest token with which the caller may act on the resource or prefix. If it may
+    /// not act on it at all, returns the problem.
+    pub(super) fn permit(
         &self,
-        resource: &ResourceName,
-        fencing: &Fencing,
-        action: Action,
-    ) -> Operation {
-        Operation {
-            resource: resource.clone(),
-            offered: fencing.offered(),
-            ceiling: self.config.token_ceiling.highest_token(),
-            action,
-        }
+        caller: &Caller,
+        permission: Permission,
+        name: &str,
+    ) -> Result<Token, Problem> {
+        let ceiling = caller.ceiling(permission, name, self.config.token_ceiling);
+        ceiling.ok_or_else(|| Problem::forbidden(caller, permission, name))
     }
 
     /// Queues an operation and waits for its decision. Returns a rejection as a problem, and logs

@@ -58,6 +58,14 @@ kinds! {
         "A higher token was already accepted for this resource: the lock was granted to another \
          client after your token was issued. Nothing was changed. Don't send the request again. \
          Discard what you have read, and start again by acquiring the lock.";
+    UNAUTHENTICATED = "unauthenticated", UNAUTHORIZED, "The client is unknown",
+        "The server has an auth file, and the request has no bearer token of an identity in it. Send \
+         the header 'Authorization: Bearer TOKEN' once, with the token that 'storage-server auth new' \
+         has printed.";
+    FORBIDDEN = "forbidden", FORBIDDEN, "The client may not do this",
+        "The server knows the client's identity, and none of its scopes has both the permission and a \
+         prefix of the name. The answer says nothing about the resource. A fenced read needs the \
+         permissions read and claim. A list needs a parameter 'prefix' within the scope.";
     TOKEN_TOO_HIGH = "token-too-high", FORBIDDEN, "The fencing token is too high",
         "The token is so far above the resource's fence that it would lock out the lock's other \
          clients. Nothing was changed. The member ceiling is the highest token that you may send for \
