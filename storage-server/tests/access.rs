@@ -184,6 +184,27 @@ async fn identity_may_do_only_what_its_scope_allows() {
     assert_eq!(fence.json()["token"], 5, "the control");
 }
 
+/// A client that is still sending when the connection is closed might not see the answer.
+#[tokio::test]
+async fn rejection_of_a_large_value_reaches_the_client() {
+    let guarded = Guarded::new();
+    let writer = guarded.identity("writer", &["--prefix", "orders/", "--allow", "write"]).await;
+    let arguments =
+        ["--max-value-bytes", "33554432", "--auth-file", guarded.auth_file().to_str().unwrap()]
+            .map(str::to_owned);
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let server = guarded.database.serve(&arguments).await;
+    let value = "x".repeat(32 << 20);
+    let put = async |bearer: &str, path: &str| {
+        let authorization = format!("Bearer {bearer}");
+        let headers = [("Authorization", authorization.as_str()), ("Fencing-Token", "1")];
+        wire::request(server.url(), "PUT", path, &headers, &value).await
+    };
+    assert_eq!(put("unknown", "/v1/resources/orders/1").await.problem(), "401 unauthenticated");
+    assert_eq!(put(&writer, "/v1/resources/invoices/1").await.problem(), "403 forbidden");
+    assert_eq!(put(&writer, "/v1/resources/orders/1").await.status, 201, "the control");
+}
+
 #[tokio::test]
 async fn lists_need_a_prefix_of_the_scope() {
     let guarded = Guarded::new();

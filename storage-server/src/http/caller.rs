@@ -12,7 +12,7 @@ use fence::{ResourceName, Token};
 
 use super::{
     problem::Problem,
-    request::{Name, single},
+    request::{Name, drop_body, single},
     service::Service,
 };
 use crate::access::{Caller, identity::Permission};
@@ -23,7 +23,11 @@ pub(super) async fn identify(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
-    let caller = service.identify(request.headers()).ok_or_else(Problem::unauthenticated)?;
+    let Some(caller) = service.identify(request.headers()) else {
+        let (parts, body) = request.into_parts();
+        drop_body(&parts.headers, body).await;
+        return Err(Problem::unauthenticated());
+    };
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
 }

@@ -53,11 +53,9 @@ impl<'a> Accepted<'a> {
 
 async fn write(
     State(service): State<Arc<Service>>,
-    Target { resource, ceiling, .. }: Target<Write>,
-    RequiredFencing(fencing): RequiredFencing,
-    Conditional(condition): Conditional,
-    Written(content): Written,
+    Written { head, content }: Written<(Target<Write>, RequiredFencing, Conditional)>,
 ) -> Result<Response, Problem> {
+    let (Target { resource, ceiling, .. }, RequiredFencing(fencing), Conditional(condition)) = head;
     let action = Action::Write { content, condition };
     let outcome = service.decide(fencing.operation(&resource, ceiling, action)).await?;
     match outcome {
