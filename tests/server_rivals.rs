@@ -261,7 +261,7 @@ async fn abandoned_writes_are_not_made() {
     for number in 0..5 {
         let mut connection = wire::connect(server.url()).await;
         let put = format!(
-            "PUT /v1/resources/abandoned/{number} HTTP/1.1\r\nHost: h\r\nFencing-Token: 1\r\n\
+            "PUT /v1/resources/abandoned/{number} HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\n\
              Content-Length: 1\r\n\r\nx"
         );
         connection.write_all(put.as_bytes()).await.unwrap();

@@ -1,5 +1,6 @@
 //! The command: its arguments, its log and its exit code. Each subcommand is one file.
 
+mod auth;
 mod backup;
 mod fence;
 mod forget;
@@ -12,8 +13,8 @@ use std::{ffi::OsString, fmt::Display, io::Write, process::ExitCode};
 use clap::{Parser, Subcommand};
 
 use self::{
-    backup::Backup, fence::FenceCommand, forget::Forget, migrate::migrate, restore::Restore,
-    serve::Serve,
+    auth::AuthCommand, backup::Backup, fence::FenceCommand, forget::Forget, migrate::migrate,
+    restore::Restore, serve::Serve,
 };
 use crate::{causes::with_causes, logs::Log};
 
@@ -45,6 +46,9 @@ struct Arguments {
 enum Command {
     /// Create or update the server's tables, and exit.
     Migrate,
+    /// Make identities for clients.
+    #[command(subcommand)]
+    Auth(AuthCommand),
     /// Show or change fences in the database. Servers may run meanwhile.
     #[command(subcommand)]
     Fence(FenceCommand),
@@ -93,6 +97,7 @@ async fn run_command(arguments: Arguments) -> anyhow::Result<()> {
     match command {
         None => serve.run(&database_url).await,
         Some(Command::Migrate) => migrate(&database_url).await,
+        Some(Command::Auth(auth)) => auth.run(),
         Some(Command::Fence(fence)) => fence.run(&database_url).await,
         Some(Command::Backup(backup)) => backup.run(&database_url).await,
         Some(Command::Restore(restore)) => restore.run(&database_url).await,

@@ -2,16 +2,24 @@
 
 use clap::{Args, ValueEnum};
 
+use crate::access::{Access, ceiling::Ceiling};
+
 const DEFAULT_MAX_VALUE_BYTES: u32 = 1 << 20;
 /// The largest limit on a value's size that both databases can bear.
 const HIGHEST_MAX_VALUE_BYTES: u32 = 256 << 20;
 
 /// How the server treats requests.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Config {
     /// What to do with operations that the fencing rule rejects.
     #[arg(long, env = "FENCED_ENFORCEMENT", default_value = "enforce", value_name = "MODE")]
     pub enforcement: Enforcement,
+
+    /// How high a token may be: a duration ahead of the server's clock, a token, or none. Whatever the
+    /// ceiling is, a token may be up to 1000 above the fence. A scope of an identity may have another
+    /// ceiling.
+    #[arg(long, env = "FENCED_TOKEN_CEILING", default_value_t, value_name = "CEILING")]
+    pub token_ceiling: Ceiling,
 
     /// The size of the largest value that is accepted, in bytes.
     #[arg(
@@ -22,13 +30,38 @@ pub struct Config {
         value_name = "BYTES"
     )]
     pub max_value_bytes: u32,
+
+    /// Who may do what. The command reads this from the auth file.
+    #[arg(skip)]
+    pub access: Access,
+
+    /// Which names in `Host` are accepted. The command accepts those of loopback if it listens there.
+    #[arg(skip)]
+    pub hosts: Hosts,
 }
 
 impl Default for Config {
     /// The defaults of the command.
     fn default() -> Self {
-        Self { enforcement: Enforcement::Enforce, max_value_bytes: DEFAULT_MAX_VALUE_BYTES }
+        Self {
+            enforcement: Enforcement::Enforce,
+            token_ceiling: Ceiling::default(),
+            max_value_bytes: DEFAULT_MAX_VALUE_BYTES,
+            access: Access::default(),
+            hosts: Hosts::default(),
+        }
     }
+}
+
+/// Which names of the server a request may have in `Host`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hosts {
+    /// All names.
+    #[default]
+    Any,
+    /// `localhost` and loopback addresses. So no page on the web can reach the server through a browser
+    /// by letting its own name resolve to loopback (DNS rebinding).
+    Loopback,
 }
 
 /// What the server does with operations that the fencing rule rejects.

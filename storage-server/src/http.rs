@@ -1,7 +1,9 @@
 //! The HTTP interface. Each of its resources is one file, with its routes, types and handlers.
 
+mod caller;
 mod fences;
 mod health;
+mod host;
 mod list;
 mod problem;
 mod request;
@@ -13,22 +15,38 @@ use std::sync::Arc;
 use axum::{
     Router,
     http::{HeaderValue, Method, Uri, header},
+    middleware::{from_fn, from_fn_with_state},
 };
 use tower_http::set_header::SetResponseHeaderLayer;
 
 use self::{problem::Problem, service::Service};
-use crate::{committer::queue::Queue, config::Config, prober::Prober, store::Store};
+use crate::{
+    committer::queue::Queue,
+    config::{Config, Hosts},
+    prober::Prober,
+    store::Store,
+};
 
 /// Makes the router of the whole interface.
 pub(crate) fn router(queue: Queue, store: Arc<dyn Store>, config: Config) -> Router {
-    Router::new()
+    let hosts = config.hosts;
+    let service = Arc::new(Service { queue, prober: Prober::start(store.clone()), store, config });
+    let for_known_clients = Router::new()
         .merge(resources::routes())
         .merge(list::routes())
         .merge(fences::routes())
+        .route_layer(from_fn_with_state(service.clone(), caller::identify));
+    let router = Router::new()
+        .merge(for_known_clients)
         .merge(health::routes())
         .merge(problem::pages::routes())
         .fallback(no_such_page)
-        .method_not_allowed_fallback(no_such_method)
+        .method_not_allowed_fallback(no_such_method);
+    let router = match hosts {
+        Hosts::Any => router,
+        Hosts::Loopback => router.layer(from_fn(host::require_loopback_name)),
+    };
+    router
         .layer(SetResponseHeaderLayer::overriding(
             header::CACHE_CONTROL,
             HeaderValue::from_static("no-store"),
@@ -38,12 +56,7 @@ pub(crate) fn router(queue: Queue, store: Arc<dyn Store>, config: Config) -> Rou
             header::X_CONTENT_TYPE_OPTIONS,
             HeaderValue::from_static("nosniff"),
         ))
-        .with_state(Arc::new(Service {
-            queue,
-            prober: Prober::start(store.clone()),
-            store,
-            config,
-        }))
+        .with_state(service)
 }
 
 async fn no_such_page(uri: Uri) -> Problem {

@@ -31,6 +31,8 @@ mod serve;
 mod http;
 mod prober;
 
+mod access;
+
 mod operation;
 mod row;
 
@@ -40,8 +42,13 @@ mod store;
 
 mod causes;
 
+pub use access::{
+    Access,
+    auth_file::AuthFileError,
+    ceiling::{Ceiling, InvalidCeiling},
+};
 pub use command::run;
-pub use config::{Config, Enforcement};
+pub use config::{Config, Enforcement, Hosts};
 pub use operation::{Content, Value};
 pub use row::{Row, StoredValue};
 pub use serve::{ServeError, serve};

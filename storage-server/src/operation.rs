@@ -1,7 +1,7 @@
 //! The operations that clients request, and their results.
 
 use bytes::Bytes;
-use fence::{Fence, Refusal, ResourceName};
+use fence::{Fence, Refusal, ResourceName, Token};
 
 /// A request to act on a resource under a token.
 #[derive(Clone, Debug)]
@@ -10,6 +10,8 @@ pub(crate) struct Operation {
     pub(crate) resource: ResourceName,
     /// The token and holder that the client sent. `None` only if the server does not enforce.
     pub(crate) offered: Option<Fence>,
+    /// The highest token that the client may offer, unless the fence is about as high.
+    pub(crate) ceiling: Token,
     /// The action to take if the offer is accepted.
     pub(crate) action: Action,
 }
@@ -156,6 +158,20 @@ pub(crate) enum Outcome {
     },
     /// The rule rejected the offer, and nothing changed.
     Refused(Refusal),
+    /// The offered token is above the ceiling, and nothing changed.
+    TokenTooHigh {
+        /// The offered token.
+        token: Token,
+        /// The highest token that the client may offer for this resource now.
+        ceiling: Token,
+    },
+}
+
+impl Outcome {
+    /// Whether the operation was rejected for its token, and so had no effect.
+    pub(crate) fn is_rejection(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::TokenTooHigh { .. })
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,10 @@ use crate::{
     operation::{Action, Decided, Operation, Outcome, Value},
 };
 
+/// How far a token may be above the fence, whatever the ceiling is: a lock whose fence is above the
+/// ceiling must go on growing, and a reissue takes a token that is just above the fence.
+const STEP_ABOVE_FENCE: u64 = 1000;
+
 /// The state of a resource at one moment.
 ///
 /// The default is the state of a resource that was never used.
@@ -37,10 +41,17 @@ pub enum StoredValue {
 
 impl Row {
     /// Applies an operation: the rule decides on its offer, and an accepted operation takes effect.
+    /// A token above the ceiling is rejected, whatever the enforcement.
     ///
     /// # Panics
     /// If the operation reads a value that was not loaded.
     pub(crate) fn apply(&mut self, operation: &Operation, enforcement: Enforcement) -> Decided {
+        let ceiling = self.ceiling(operation.ceiling);
+        if let Some(Fence { token, .. }) = operation.offered
+            && token > ceiling
+        {
+            return Decided { outcome: Outcome::TokenTooHigh { token, ceiling }, overruled: None };
+        }
         let refusal = self.claim(operation.offered.as_ref()).err();
         if let Some(refusal) = refusal
             && enforcement == Enforcement::Enforce
@@ -54,6 +65,12 @@ impl Row {
     /// neither.
     pub(crate) fn highest_token(&self) -> Option<Token> {
         self.floor.max(self.fence_token())
+    }
+
+    /// The highest token that a client may offer now, whose own ceiling is given.
+    fn ceiling(&self, of_client: Token) -> Token {
+        let highest = self.highest_token().map_or(0, Token::as_u64);
+        Token::new(highest + STEP_ABOVE_FENCE).unwrap_or(Token::MAX).max(of_client)
     }
 
     /// The holder of the highest token. A floor above the fence has none.
@@ -144,13 +161,13 @@ impl Row {
 mod tests {
     use bytes::Bytes;
     use fence::Token;
-    use proptest::{collection::vec, prelude::*};
+    use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 
     use super::*;
     use crate::operation::{Condition, Content, Versions};
 
-    fn offer() -> impl Strategy<Value = Option<Fence>> {
-        let fence = (1..5_u64, prop_oneof!["", "a", "b"]).prop_map(|(token, holder)| Fence {
+    fn offer(tokens: impl Strategy<Value = u64>) -> impl Strategy<Value = Option<Fence>> {
+        let fence = (tokens, prop_oneof!["", "a", "b"]).prop_map(|(token, holder)| Fence {
             token: Token::new(token).unwrap(),
             holder: holder.parse().unwrap(),
         });
@@ -181,13 +198,111 @@ mod tests {
         ]
     }
 
-    fn operations() -> impl Strategy<Value = Vec<Operation>> {
-        let operation = (offer(), action()).prop_map(|(offered, action)| Operation {
-            resource: "r".parse().unwrap(),
-            offered,
-            action,
-        });
+    fn operations_with(
+        tokens: impl Strategy<Value = u64>,
+        ceilings: impl Strategy<Value = u64>,
+    ) -> impl Strategy<Value = Vec<Operation>> {
+        let operation =
+            (offer(tokens), ceilings, action()).prop_map(|(offered, ceiling, action)| Operation {
+                resource: "r".parse().unwrap(),
+                offered,
+                ceiling: Token::new(ceiling).unwrap(),
+                action,
+            });
         vec(operation, 0..24)
+    }
+
+    /// Operations with so few tokens that equal ones meet often.
+    fn operations() -> impl Strategy<Value = Vec<Operation>> {
+        operations_with(1..5_u64, Just(Token::MAX.as_u64()))
+    }
+
+    fn operations_under_ceilings() -> impl Strategy<Value = Vec<Operation>> {
+        let heights = || {
+            let highest = Token::MAX.as_u64();
+            prop_oneof![1..4000_u64, 100_000..104_000_u64, highest - 2000..=highest]
+        };
+        operations_with(heights(), heights())
+    }
+
+    type Apply = fn(&mut Row, &Operation, Enforcement) -> Decided;
+
+    /// Applies the operations in order, and checks what the ceiling promises.
+    fn check_ceiling(
+        apply: Apply,
+        operations: &[Operation],
+        enforcement: Enforcement,
+    ) -> Result<(), TestCaseError> {
+        let fence = |row: &Row| row.fence_token().map_or(0, Token::as_u64);
+        let mut row = Row::default();
+        for operation in operations {
+            let before = row.clone();
+            let decided = apply(&mut row, operation, enforcement);
+            let ceiling = operation.ceiling.as_u64();
+            prop_assert!(fence(&row) >= fence(&before), "the fence went down");
+            prop_assert!(
+                fence(&row) <= ceiling.max(fence(&before) + 1000),
+                "the fence rose by more than a step above the ceiling"
+            );
+            let offered = operation.offered.as_ref().map_or(0, |offered| offered.token.as_u64());
+            let is_too_high = matches!(decided.outcome, Outcome::TokenTooHigh { .. });
+            prop_assert_eq!(is_too_high, offered > ceiling.max(fence(&before) + 1000));
+            prop_assert!(!is_too_high || row == before, "a rejected token changed something");
+        }
+        Ok(())
+    }
+
+    fn run_ceiling(apply: Apply) -> Result<(), impl std::fmt::Display> {
+        let cases = (operations_under_ceilings(), enforcement());
+        TestRunner::default()
+            .run(&cases, |(operations, enforcement)| check_ceiling(apply, &operations, enforcement))
+    }
+
+    #[test]
+    fn fence_rises_above_the_ceiling_only_in_steps() {
+        run_ceiling(Row::apply).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+
+    #[test]
+    fn wrong_ceilings_fail_the_same_check() {
+        let none: Apply = |row, operation, enforcement| {
+            row.apply(&Operation { ceiling: Token::MAX, ..operation.clone() }, enforcement)
+        };
+        let without_steps: Apply = |row, operation, enforcement| match operation.offered {
+            Some(Fence { token, .. }) if token > operation.ceiling => Decided {
+                outcome: Outcome::TokenTooHigh { token, ceiling: operation.ceiling },
+                overruled: None,
+            },
+            _ => row.apply(operation, enforcement),
+        };
+        let only_if_enforced: Apply = |row, operation, enforcement| match enforcement {
+            Enforcement::Enforce => row.apply(operation, enforcement),
+            Enforcement::Report | Enforcement::Off => {
+                row.apply(&Operation { ceiling: Token::MAX, ..operation.clone() }, enforcement)
+            }
+        };
+        for wrong in [none, without_steps, only_if_enforced] {
+            assert!(run_ceiling(wrong).is_err());
+        }
+    }
+
+    /// A floor above the ceiling must not lock out the clients that take a token just above it.
+    #[test]
+    fn step_above_a_floor_is_allowed() {
+        let floor = Token::new(9000).unwrap();
+        let claim = |token| Operation {
+            resource: "r".parse().unwrap(),
+            offered: Some(Fence { token: Token::new(token).unwrap(), holder: Holder::default() }),
+            ceiling: Token::MIN,
+            action: Action::Claim,
+        };
+        let decide = |token| {
+            let mut row = Row { floor: Some(floor), ..Row::default() };
+            row.apply(&claim(token), Enforcement::Enforce).outcome
+        };
+        assert_eq!(decide(10_000), Outcome::Claimed { version: 0 });
+        let (token, ceiling) = (Token::new(10_001).unwrap(), Token::new(10_000).unwrap());
+        assert_eq!(decide(10_001), Outcome::TokenTooHigh { token, ceiling });
     }
 
     fn enforcement() -> impl Strategy<Value = Enforcement> {
@@ -213,7 +328,9 @@ mod tests {
                         prop_assert_eq!(version, before.version + 1);
                         prop_assert_eq!(row.version, version);
                     }
-                    Outcome::Refused(_) => prop_assert_eq!(&row, &before),
+                    Outcome::Refused(_) | Outcome::TokenTooHigh { .. } => {
+                        prop_assert_eq!(&row, &before);
+                    }
                     Outcome::Claimed { version }
                     | Outcome::Read { version, .. }
                     | Outcome::VersionMismatch { version } => {

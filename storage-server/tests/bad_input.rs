@@ -146,7 +146,7 @@ async fn values_over_the_limit_are_refused() {
 
     // A body that doesn't say how long it is.
     let chunked = format!(
-        "PUT /v1/resources/r HTTP/1.1\r\nHost: h\r\nConnection: close\r\nFencing-Token: 1\r\n\
+        "PUT /v1/resources/r HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nFencing-Token: 1\r\n\
          Transfer-Encoding: chunked\r\n\r\n3e9\r\n{}\r\n0\r\n\r\n",
         "x".repeat(0x3e9)
     );
@@ -169,7 +169,7 @@ async fn a_value_of_a_mebibyte_is_accepted_and_one_byte_more_is_not() {
 #[tokio::test]
 async fn a_body_that_ends_early_changes_nothing() {
     let world = World::on_sqlite(&[]).await;
-    let head = b"PUT /v1/resources/r HTTP/1.1\r\nHost: h\r\nFencing-Token: 1\r\nContent-Length: 10\r\n\r\n";
+    let head = b"PUT /v1/resources/r HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\nContent-Length: 10\r\n\r\n";
     let mut connection = wire::connect(world.server.url()).await;
     connection.write_all(&[head.as_slice(), b"12345"].concat()).await.unwrap();
     connection.shutdown().await.unwrap();
@@ -225,7 +225,7 @@ async fn a_value_that_is_too_large_is_answered_while_it_is_sent() {
     let server = World::on_sqlite(&[]).await.server;
     let length = 32 << 20;
     let head = format!(
-        "PUT /v1/resources/r HTTP/1.1\r\nHost: h\r\nFencing-Token: 1\r\n\
+        "PUT /v1/resources/r HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\n\
          Content-Length: {length}\r\nConnection: close\r\n\r\n"
     );
     // All of it is sent before the answer is read.
@@ -233,7 +233,7 @@ async fn a_value_that_is_too_large_is_answered_while_it_is_sent() {
     assert_eq!(sent.problem(), "413 value-too-large");
 
     // A client that asks first sends nothing.
-    let asking = head.replace("Host: h", "Host: h\r\nExpect: 100-continue");
+    let asking = head.replace("Host: localhost", "Host: localhost\r\nExpect: 100-continue");
     assert_eq!(
         wire::send(server.url(), asking.into_bytes()).await.problem(),
         "413 value-too-large"

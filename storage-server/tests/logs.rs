@@ -27,7 +27,9 @@ async fn logging_to(reader: &str, folder: &Path) -> (Process, String) {
 
 /// Sends stale writes over one connection. Each one is logged.
 async fn write_stale(url: &str, count: usize) {
-    let put = |token| format!("PUT /v1/fences/r HTTP/1.1\r\nHost: h\r\nFencing-Token: {token}\r\n");
+    let put = |token| {
+        format!("PUT /v1/fences/r HTTP/1.1\r\nHost: localhost\r\nFencing-Token: {token}\r\n")
+    };
     let close = "Connection: close\r\n\r\n";
     wire::send(url, format!("{}{close}", put(34)).into_bytes()).await;
     let mut connection = wire::connect(url).await;

@@ -1,12 +1,15 @@
 //! The storage server, from outside: real servers, each private to one test.
 
+mod access;
 mod bad_input;
+mod ceiling;
 mod contract;
 mod database;
 mod enforcement;
 mod fence_command;
 mod floor;
 mod forget;
+mod hosts;
 mod lists;
 mod logs;
 mod migrations;

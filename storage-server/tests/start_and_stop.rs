@@ -165,7 +165,7 @@ async fn servers_that_start_at_once_on_a_new_database_all_start() {
 async fn sigterm_ends_a_server_with_a_half_sent_request() {
     let mut server = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let mut half = wire::connect(server.url()).await;
-    half.write_all(b"PUT /v1/resources/r HTTP/1.1\r\nHost: h\r\nFencing-Token: 1\r\n")
+    half.write_all(b"PUT /v1/resources/r HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\n")
         .await
         .unwrap();
     wire::request(server.url(), "GET", "/livez", &[], "").await;

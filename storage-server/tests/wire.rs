@@ -61,7 +61,8 @@ pub(crate) async fn request(
     if !body.is_empty() {
         request += &format!("Content-Length: {}\r\n", body.len());
     }
-    send(url, [request.as_bytes(), b"Host: h\r\nConnection: close\r\n\r\n", body].concat()).await
+    send(url, [request.as_bytes(), b"Host: localhost\r\nConnection: close\r\n\r\n", body].concat())
+        .await
 }
 
 /// Sends these bytes, and reads the answer to its end.

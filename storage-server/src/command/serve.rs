@@ -1,6 +1,6 @@
 //! Serving, which is what the command does without a subcommand.
 
-use std::io::Write;
+use std::{io::Write, path::PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, builder::FalseyValueParser};
@@ -10,7 +10,8 @@ use tokio::{
 };
 
 use crate::{
-    config::Config,
+    access::Access,
+    config::{Config, Hosts},
     serve::serve,
     store::{
         open::{MissingFile, open_store},
@@ -35,6 +36,10 @@ pub(super) struct Serve {
     #[arg(long, env = "FENCED_NO_MIGRATE", value_parser = FalseyValueParser::new())]
     no_migrate: bool,
 
+    /// The file of identities and what each may do. Without it, every client may do everything.
+    #[arg(long, env = "FENCED_AUTH_FILE", value_name = "FILE")]
+    auth_file: Option<PathBuf>,
+
     #[command(flatten)]
     config: Config,
 }
@@ -42,15 +47,21 @@ pub(super) struct Serve {
 impl Serve {
     /// Serves the database until SIGTERM or SIGINT.
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
-        let Self { listen, no_create, no_migrate, config } = self;
+        let Self { listen, no_create, no_migrate, auth_file, mut config } = self;
         let missing_file = if no_create { MissingFile::Refuse } else { MissingFile::Create };
         let migrations = if no_migrate { Migrations::Check } else { Migrations::Apply };
         let (terminate, interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let mut shutdown = Box::pin(either(terminate, interrupt));
+        if let Some(path) = auth_file {
+            config.access = Access::from_file(path).await?;
+        }
         let listener = TcpListener::bind(&listen)
             .await
             .with_context(|| format!("can't listen on {listen}"))?;
+        if listener.local_addr()?.ip().is_loopback() {
+            config.hosts = Hosts::Loopback;
+        }
         // Otherwise 128 connections wait at most, and those of a larger burst may be reset.
         rustix::net::listen(&listener, CONNECTIONS_WAITING)?;
         let store = tokio::select! {

@@ -5,12 +5,7 @@ use std::time::Duration;
 use fence::ResourceName;
 
 use super::job::{Job, Unavailable, UnavailableOutcome};
-use crate::{
-    config::Enforcement,
-    operation::{Decided, Outcome},
-    row::Row,
-    store::Change,
-};
+use crate::{config::Enforcement, operation::Decided, row::Row, store::Change};
 
 /// How long an operation is retried while rivals or other people's locks are in the way.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -86,11 +81,9 @@ impl Folded {
         for (job, decided) in self.decided {
             match &fate {
                 Fate::Applied => job.answer(Ok(decided)),
-                // The rule rejected this operation, so it did not take effect, even if the others
-                // of the same change did.
-                Fate::Unavailable(unavailable)
-                    if matches!(decided.outcome, Outcome::Refused(_)) =>
-                {
+                // This operation was rejected, so it did not take effect, even if the others of the
+                // same change did.
+                Fate::Unavailable(unavailable) if decided.outcome.is_rejection() => {
                     let outcome = UnavailableOutcome::None;
                     job.answer(Err(Unavailable { outcome, ..unavailable.clone() }));
                 }

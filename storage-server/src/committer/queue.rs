@@ -86,6 +86,7 @@ mod tests {
     use std::pin::pin;
 
     use bytes::Bytes;
+    use fence::Token;
     use futures_util::FutureExt;
     use tokio::task::JoinSet;
 
@@ -133,6 +134,6 @@ mod tests {
     }
 
     fn operation(action: Action) -> Operation {
-        Operation { resource: "r".parse().unwrap(), offered: None, action }
+        Operation { resource: "r".parse().unwrap(), offered: None, ceiling: Token::MAX, action }
     }
 }

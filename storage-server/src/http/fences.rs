@@ -12,13 +12,14 @@ use fence::{ResourceName, Token};
 use serde::Serialize;
 
 use super::{
+    caller::{Claim, Read, Target},
     problem::Problem,
-    request::{Fencing, Name, RequiredFencing},
+    request::{Fencing, RequiredFencing},
     resources::{Accepted, visible_holder},
     service::Service,
 };
 use crate::{
-    operation::{Action, Operation, Outcome},
+    operation::{Action, Outcome},
     store::WantedValue,
 };
 
@@ -37,7 +38,7 @@ struct ShownFence {
 
 async fn show(
     State(service): State<Arc<Service>>,
-    Name(resource): Name,
+    Target { resource, .. }: Target<Read>,
     fencing: Fencing,
 ) -> Result<Json<ShownFence>, Problem> {
     let row = service.load(&resource, WantedValue::Presence).await?;
@@ -49,12 +50,10 @@ async fn show(
 
 async fn claim(
     State(service): State<Arc<Service>>,
-    Name(resource): Name,
+    Target { resource, ceiling, .. }: Target<Claim>,
     RequiredFencing(fencing): RequiredFencing,
 ) -> Result<Response, Problem> {
-    let operation =
-        Operation { resource: resource.clone(), offered: fencing.offered(), action: Action::Claim };
-    match service.decide(operation).await? {
+    match service.decide(fencing.operation(&resource, ceiling, Action::Claim)).await? {
         Outcome::Claimed { version } => {
             Ok(Accepted::new(&resource, &fencing, version).into_response())
         }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{Json, Router, extract::State, routing::get};
+use axum::{Json, Router, extract::State, http::HeaderMap, routing::get};
 use serde::Serialize;
 
 use super::{problem::Problem, service::Service};
@@ -21,13 +21,28 @@ async fn alive() -> &'static str {
 #[derive(Serialize)]
 struct Ready {
     status: &'static str,
+    #[serde(flatten)]
+    details: Option<Details>,
+}
+
+/// What only operators see.
+#[derive(Serialize)]
+struct Details {
     /// How long the oldest queued operation has waited; 0 if none is queued.
     oldest_operation_ms: u64,
+    /// What is wrong with the auth file, whose identities from before stay valid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auth_file: Option<String>,
 }
 
 /// The server is ready if no operation waits for too long, the last commit did not fail, and the
-/// database takes a write.
-async fn ready(State(service): State<Arc<Service>>) -> Result<Json<Ready>, Problem> {
+/// database takes a write. It stays ready with a broken auth file: its clients are served as before,
+/// and all servers may have the same file.
+async fn ready(
+    State(service): State<Arc<Service>>,
+    headers: HeaderMap,
+) -> Result<Json<Ready>, Problem> {
+    let shows_details = service.identify(&headers).is_some_and(|caller| caller.operates());
     let waited = service.queue.oldest_waited();
     let oldest_operation_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
     let probed = if waited > LONGEST_WAIT {
@@ -38,9 +53,14 @@ async fn ready(State(service): State<Arc<Service>>) -> Result<Json<Ready>, Probl
         service.prober.probe().await
     };
     match probed {
-        Ok(()) => Ok(Json(Ready { status: "ready", oldest_operation_ms })),
-        Err(reason) => {
+        Ok(()) => {
+            let auth_file = service.config.access.fault();
+            let details = shows_details.then_some(Details { oldest_operation_ms, auth_file });
+            Ok(Json(Ready { status: "ready", details }))
+        }
+        Err(reason) if shows_details => {
             Err(Problem::not_ready(reason).with("oldest_operation_ms", oldest_operation_ms))
         }
+        Err(_) => Err(Problem::not_ready("the reason is shown to operators".to_owned())),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     extract::{Query, State, rejection::QueryRejection},
     routing::get,
 };
@@ -11,7 +11,10 @@ use fence::{ResourceName, Token};
 use serde::{Deserialize, Serialize};
 
 use super::{problem::Problem, service::Service};
-use crate::store::list::{Listed, Page};
+use crate::{
+    access::{Caller, identity::Permission},
+    store::list::{Listed, Page},
+};
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
@@ -47,6 +50,7 @@ struct ListedResource {
 
 async fn list(
     State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<List>, Problem> {
     let Query(ListQuery { prefix, after, limit }) =
@@ -58,6 +62,7 @@ async fn list(
     if prefix.chars().chain(after.chars()).any(char::is_control) {
         return Err(Problem::malformed_request("prefix and after may not have control characters"));
     }
+    service.permit(&caller, Permission::List, &prefix)?;
     // One resource more than requested shows whether there is a next page.
     let listed = service.store.list(&Page { prefix, after, limit: limit + 1 }).await;
     let mut listed = listed.map_err(|error| service.unreachable(&error))?;

@@ -8,16 +8,21 @@ use axum::{
     http::{HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use fence::{InvalidHolder, InvalidName, InvalidToken, Refusal, RefusalReason, ResourceName};
+use fence::{
+    InvalidHolder, InvalidName, InvalidToken, Refusal, RefusalReason, ResourceName, Token,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::kind::{
-    ENCODED_VALUE, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST,
-    MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, STALE_TOKEN, TOKEN_REQUIRED, UNAVAILABLE,
-    VALUE_TOO_LARGE, VERSION_MISMATCH,
+    ENCODED_VALUE, FORBIDDEN, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER, MALFORMED_NAME,
+    MALFORMED_REQUEST, MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, STALE_TOKEN, TOKEN_REQUIRED,
+    TOKEN_TOO_HIGH, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH, WRONG_HOST,
 };
-use crate::committer::job::{Unavailable, UnavailableOutcome};
+use crate::{
+    access::{Caller, identity::Permission},
+    committer::job::{Unavailable, UnavailableOutcome},
+};
 
 /// The response to a request that failed.
 #[derive(Debug)]
@@ -72,6 +77,24 @@ impl Problem {
         Self::new(&METHOD_NOT_ALLOWED, format!("{path} does not support {method}"))
     }
 
+    pub(super) fn unauthenticated() -> Self {
+        Self::new(&UNAUTHENTICATED, "the request has no bearer token of a known identity")
+    }
+
+    pub(super) fn forbidden(caller: &Caller, permission: Permission, name: &str) -> Self {
+        let identity = caller.name();
+        Self::new(&FORBIDDEN, format!("{identity} may not {permission} {name:?}"))
+            .with("identity", identity)
+            .with("permission", permission.to_string())
+    }
+
+    pub(super) fn wrong_host(name: &str) -> Self {
+        Self::new(
+            &WRONG_HOST,
+            format!("this server is for localhost and loopback addresses, not for {name:?}"),
+        )
+    }
+
     pub(super) fn refused(resource: &ResourceName, refusal: Refusal) -> Self {
         let Refusal { reason, token, highest_token } = refusal;
         let (kind, detail) = match reason {
@@ -89,6 +112,13 @@ impl Problem {
             .with("resource", resource.as_str())
             .with("token", token.as_u64())
             .with("highest_token", highest_token.as_u64())
+    }
+
+    pub(super) fn token_too_high(resource: &ResourceName, token: Token, ceiling: Token) -> Self {
+        Self::new(&TOKEN_TOO_HIGH, format!("token {token} is above the ceiling at {ceiling}"))
+            .with("resource", resource.as_str())
+            .with("token", token.as_u64())
+            .with("ceiling", ceiling.as_u64())
     }
 
     pub(super) fn version_mismatch(resource: &ResourceName, version: u64) -> Self {
@@ -156,6 +186,9 @@ impl IntoResponse for Problem {
         let mut response = (kind.status, Json(document)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if kind.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if kind.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }

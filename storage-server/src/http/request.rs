@@ -3,9 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    body::HttpBody,
+    body::{Body, HttpBody},
     extract::{FromRequest, FromRequestParts, Request},
     http::{HeaderMap, HeaderName, header, request::Parts},
+    response::{IntoResponse, Response},
 };
 use bytes::Bytes;
 use fence::{Fence, Holder, InvalidHolder, InvalidToken, ResourceName, Token};
@@ -16,12 +17,12 @@ use tokio::time::timeout;
 use super::{problem::Problem, service::Service};
 use crate::{
     config::Enforcement,
-    operation::{Condition, Content, Versions},
+    operation::{Action, Condition, Content, Operation, Versions},
 };
 
 /// The longest `Content-Type` that is kept with a value.
 const MAX_CONTENT_TYPE_BYTES: usize = 256;
-/// How much is read of a value that is too large, and for how long.
+/// How much is read of the value of a rejected request, and for how long.
 const MAX_DROPPED_BYTES: usize = 64 << 20;
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -55,8 +56,18 @@ pub(super) struct Fencing {
 
 impl Fencing {
     /// The offered token and holder, if there is a token.
-    pub(super) fn offered(&self) -> Option<Fence> {
+    fn offered(&self) -> Option<Fence> {
         self.token.map(|token| Fence { token, holder: self.holder.clone() })
+    }
+
+    /// The operation that the client requests, whose tokens may be up to the ceiling.
+    pub(super) fn operation(
+        &self,
+        resource: &ResourceName,
+        ceiling: Token,
+        action: Action,
+    ) -> Operation {
+        Operation { resource: resource.clone(), offered: self.offered(), ceiling, action }
     }
 }
 
@@ -105,9 +116,12 @@ impl FromRequestParts<Arc<Service>> for RequiredFencing {
 }
 
 /// The header was sent more than once.
-struct Repeated;
+pub(super) struct Repeated;
 
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, Repeated> {
+pub(super) fn single<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'a [u8]>, Repeated> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(Repeated),
@@ -167,27 +181,46 @@ fn versions(
     Ok(versions.map(Versions::Listed))
 }
 
-/// The value that a request writes: its body, and the type of it.
-pub(super) struct Written(pub(super) Content);
+/// A request that writes: what the head says, and the value.
+pub(super) struct Written<H> {
+    pub(super) head: H,
+    pub(super) content: Content,
+}
 
-impl FromRequest<Arc<Service>> for Written {
-    type Rejection = Problem;
+impl<H: FromRequestParts<Arc<Service>> + Send> FromRequest<Arc<Service>> for Written<H> {
+    type Rejection = Response;
 
-    async fn from_request(request: Request, service: &Arc<Service>) -> Result<Self, Problem> {
-        let headers = request.headers().clone();
-        // The body comes first: a client that is still sending would not see the answer.
-        let bytes = read_body(request, service.config.max_value_bytes).await?;
-        let content_type = content_type(&headers)?;
-        // The value is stored as it is sent, whole and not encoded.
-        if headers.contains_key(header::CONTENT_RANGE) {
-            return Err(Problem::malformed_request("a part of a value can't be written"));
+    async fn from_request(request: Request, service: &Arc<Service>) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let head = H::from_request_parts(&mut parts, service).await;
+        match head.map_err(IntoResponse::into_response) {
+            Ok(head) => {
+                let limit = service.config.max_value_bytes;
+                let content = read_content(&parts.headers, body, limit).await;
+                let content = content.map_err(IntoResponse::into_response)?;
+                Ok(Self { head, content })
+            }
+            Err(rejection) => {
+                drop_body(&parts.headers, body).await;
+                Err(rejection)
+            }
         }
-        let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
-        if !encodings.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
-            return Err(Problem::encoded_value());
-        }
-        Ok(Self(Content { content_type, bytes }))
     }
+}
+
+async fn read_content(headers: &HeaderMap, body: Body, limit: u32) -> Result<Content, Problem> {
+    // The body comes first: a client that is still sending would not see the answer.
+    let bytes = read_body(headers, body, limit).await?;
+    let content_type = content_type(headers)?;
+    // The value is stored as it is sent, whole and not encoded.
+    if headers.contains_key(header::CONTENT_RANGE) {
+        return Err(Problem::malformed_request("a part of a value can't be written"));
+    }
+    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    if !encodings.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(Problem::encoded_value());
+    }
+    Ok(Content { content_type, bytes })
 }
 
 fn content_type(headers: &HeaderMap) -> Result<String, Problem> {
@@ -206,23 +239,33 @@ fn content_type(headers: &HeaderMap) -> Result<String, Problem> {
 }
 
 /// Reads the body of a request.
-async fn read_body(request: Request, limit: u32) -> Result<Bytes, Problem> {
+async fn read_body(headers: &HeaderMap, mut body: Body, limit: u32) -> Result<Bytes, Problem> {
     // 1. Ask no client to send a value that is too large.
-    let asks_first = request.headers().contains_key(header::EXPECT);
-    let mut body = request.into_body();
-    if asks_first && body.size_hint().lower() > u64::from(limit) {
+    if asks_first(headers) && body.size_hint().lower() > u64::from(limit) {
         return Err(Problem::value_too_large(limit));
     }
-    // 2. Read the value.
-    let error = match Limited::new(&mut body, limit as usize).collect().await {
-        Ok(value) => return Ok(value.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Problem::value_too_large(limit),
-        Err(error) => {
-            return Err(Problem::malformed_request(format!("the body can't be read: {error}")));
+    // 2. Read the value. Of one that is too large, read and drop the rest.
+    match Limited::new(&mut body, limit as usize).collect().await {
+        Ok(value) => Ok(value.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            drop_rest(body).await;
+            Err(Problem::value_too_large(limit))
         }
-    };
-    // 3. Read the rest of a value that is too large, and drop it. The server closes a connection
-    //    whose request it has not read, and a client that is still sending would not see the answer.
+        Err(error) => Err(Problem::malformed_request(format!("the body can't be read: {error}"))),
+    }
+}
+
+/// Drops the body of a request that is rejected for its head.
+pub(super) async fn drop_body(headers: &HeaderMap, body: Body) {
+    // A client that asks first sends no body after a rejection.
+    if !asks_first(headers) {
+        drop_rest(body).await;
+    }
+}
+
+/// Reads the rest of a body, and drops it. The server closes a connection whose request it has not
+/// read, and a client that is still sending would not see the answer.
+async fn drop_rest(mut body: Body) {
     let mut dropped = 0;
     let drop_rest = async {
         while dropped < MAX_DROPPED_BYTES
@@ -232,5 +275,9 @@ async fn read_body(request: Request, limit: u32) -> Result<Bytes, Problem> {
         }
     };
     let _ = timeout(DROP_TIMEOUT, drop_rest).await;
-    Err(error)
+}
+
+/// Whether the client waits for an answer before it sends the body.
+fn asks_first(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::EXPECT)
 }

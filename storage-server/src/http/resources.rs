@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     body::Body,
     extract::State,
     http::{HeaderValue, Method, StatusCode, header},
@@ -14,14 +14,14 @@ use fence::{Holder, ResourceName, Token};
 use serde::Serialize;
 
 use super::{
+    caller::{Read, Target, Write},
     problem::Problem,
-    request::{
-        Conditional, FENCING_HOLDER, FENCING_TOKEN, Fencing, Name, RequiredFencing, Written,
-    },
+    request::{Conditional, FENCING_HOLDER, FENCING_TOKEN, Fencing, RequiredFencing, Written},
     service::Service,
 };
 use crate::{
-    operation::{Action, Condition, Operation, Outcome, Value},
+    access::{Caller, identity::Permission},
+    operation::{Action, Condition, Outcome, Value},
     row::StoredValue,
     store::WantedValue,
 };
@@ -53,13 +53,11 @@ impl<'a> Accepted<'a> {
 
 async fn write(
     State(service): State<Arc<Service>>,
-    Name(resource): Name,
-    RequiredFencing(fencing): RequiredFencing,
-    Conditional(condition): Conditional,
-    Written(content): Written,
+    Written { head, content }: Written<(Target<Write>, RequiredFencing, Conditional)>,
 ) -> Result<Response, Problem> {
+    let (Target { resource, ceiling, .. }, RequiredFencing(fencing), Conditional(condition)) = head;
     let action = Action::Write { content, condition };
-    let outcome = service.decide(operation(&resource, &fencing, action)).await?;
+    let outcome = service.decide(fencing.operation(&resource, ceiling, action)).await?;
     match outcome {
         Outcome::Written { version, created } => {
             let status = if created { StatusCode::CREATED } else { StatusCode::OK };
@@ -72,12 +70,12 @@ async fn write(
 
 async fn delete(
     State(service): State<Arc<Service>>,
-    Name(resource): Name,
+    Target { resource, ceiling, .. }: Target<Write>,
     RequiredFencing(fencing): RequiredFencing,
     Conditional(condition): Conditional,
 ) -> Result<StatusCode, Problem> {
     let action = Action::Delete { condition };
-    match service.decide(operation(&resource, &fencing, action)).await? {
+    match service.decide(fencing.operation(&resource, ceiling, action)).await? {
         Outcome::Deleted { .. } => Ok(StatusCode::NO_CONTENT),
         Outcome::VersionMismatch { version } => Err(Problem::version_mismatch(&resource, version)),
         other => unreachable!("{other:?} is not the outcome of a delete"),
@@ -88,12 +86,15 @@ async fn delete(
 async fn read(
     State(service): State<Arc<Service>>,
     method: Method,
-    Name(resource): Name,
+    Extension(caller): Extension<Caller>,
+    Target { resource, .. }: Target<Read>,
     fencing: Fencing,
     Conditional(Condition { if_none_match, .. }): Conditional,
 ) -> Result<Response, Problem> {
     let (version, value) = if method == Method::GET && fencing.token.is_some() {
-        match service.decide(operation(&resource, &fencing, Action::Read)).await? {
+        let ceiling = service.permit(&caller, Permission::Claim, resource.as_str())?;
+        let operation = fencing.operation(&resource, ceiling, Action::Read);
+        match service.decide(operation).await? {
             Outcome::Read { version, value } => (version, value),
             other => unreachable!("{other:?} is not the outcome of a read"),
         }
@@ -114,10 +115,6 @@ async fn read(
         response.headers_mut().remove(header::CONTENT_LENGTH);
     }
     Ok(response)
-}
-
-fn operation(resource: &ResourceName, fencing: &Fencing, action: Action) -> Operation {
-    Operation { resource: resource.clone(), offered: fencing.offered(), action }
 }
 
 fn value_response(version: u64, value: Value, reader: &Holder) -> Response {

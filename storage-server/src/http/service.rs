@@ -2,10 +2,12 @@
 
 use std::{error::Error, sync::Arc};
 
-use fence::ResourceName;
+use axum::http::HeaderMap;
+use fence::{ResourceName, Token};
 
-use super::problem::Problem;
+use super::{caller::bearer_token, problem::Problem};
 use crate::{
+    access::{Caller, identity::Permission},
     causes::with_causes,
     committer::{
         job::{Unavailable, UnavailableOutcome},
@@ -31,14 +33,35 @@ pub(super) struct Service {
 }
 
 impl Service {
+    /// Identifies the client that sent these headers; `None` if it has to prove who it is.
+    pub(super) fn identify(&self, headers: &HeaderMap) -> Option<Caller> {
+        self.config.access.identify(bearer_token(headers))
+    }
+
+    /// Returns the highest token with which the caller may act on the resource or prefix. If it may
+    /// not act on it at all, returns the problem.
+    pub(super) fn permit(
+        &self,
+        caller: &Caller,
+        permission: Permission,
+        name: &str,
+    ) -> Result<Token, Problem> {
+        let ceiling = caller.ceiling(permission, name, self.config.token_ceiling);
+        ceiling.ok_or_else(|| Problem::forbidden(caller, permission, name))
+    }
+
     /// Queues an operation and waits for its decision. Returns a rejection as a problem, and logs
     /// an operation that would have been rejected if the server enforced.
     pub(super) async fn decide(&self, operation: Operation) -> Result<Outcome, Problem> {
         let (resource, action) = (operation.resource.clone(), operation.action.name());
         let Decided { outcome, overruled } =
             self.queue.submit(operation).await.map_err(Problem::unavailable)?;
-        if let Outcome::Refused(refusal) = outcome {
-            return Err(Problem::refused(&resource, refusal));
+        match outcome {
+            Outcome::Refused(refusal) => return Err(Problem::refused(&resource, refusal)),
+            Outcome::TokenTooHigh { token, ceiling } => {
+                return Err(Problem::token_too_high(&resource, token, ceiling));
+            }
+            _ => {}
         }
         if self.config.enforcement == Enforcement::Report
             && let Some(refusal) = overruled

@@ -90,10 +90,15 @@ impl Store for Scripted {
 type Decision = oneshot::Receiver<Result<Decided, Unavailable>>;
 
 fn claim(resource: &str, token: u64) -> (Job, Decision) {
+    claim_under(Token::MAX, resource, token)
+}
+
+fn claim_under(ceiling: Token, resource: &str, token: u64) -> (Job, Decision) {
     let fence = Fence { token: Token::new(token).unwrap(), holder: Default::default() };
     let operation = Operation {
         resource: resource.parse().unwrap(),
         offered: Some(fence),
+        ceiling,
         action: Action::Claim,
     };
     let (reply, decision) = oneshot::channel();
@@ -137,9 +142,11 @@ async fn unknown_outcome_is_never_reported_as_a_rejection_nor_the_other_way_roun
         let (_, committer) = committer([Err(error)]);
         let (accepted, mut accepted_decision) = claim("r", 2);
         let (rejected, mut rejected_decision) = claim("r", 1);
-        committer.commit(vec![accepted, rejected]).await;
+        let (too_high, mut too_high_decision) = claim_under(Token::MIN, "r", 1003);
+        committer.commit(vec![accepted, rejected, too_high]).await;
         assert_eq!(outcome(&mut accepted_decision), Err(expected));
         assert_eq!(outcome(&mut rejected_decision), Err(UnavailableOutcome::None));
+        assert_eq!(outcome(&mut too_high_decision), Err(UnavailableOutcome::None));
     }
 }
 
@@ -174,6 +181,23 @@ async fn rejection_is_never_reported_from_a_guess() {
         "the row was loaded before the claim was rejected"
     );
     assert!(matches!(outcome(&mut late_decision), Ok(Outcome::Refused(_))));
+}
+
+/// Seen from the guessed fence, the token is too high.
+#[tokio::test]
+async fn token_is_compared_with_the_ceiling_above_the_real_fence() {
+    let (store, committer) = committer([]);
+    committer.commit(vec![claim("r", 5).0]).await;
+    let (next, mut next_decision) = claim_under(Token::MIN, "r", 3000);
+    store.row.lock().unwrap().fence = claim("r", 2000).0.operation.offered;
+    committer.commit(vec![next]).await;
+    assert_eq!(outcome(&mut next_decision), Ok(Outcome::Claimed { version: 0 }));
+
+    // The control: the real fence is as guessed.
+    let (next, mut next_decision) = claim_under(Token::MIN, "r", 4001);
+    store.row.lock().unwrap().fence = claim("r", 3000).0.operation.offered;
+    committer.commit(vec![next]).await;
+    assert!(matches!(outcome(&mut next_decision), Ok(Outcome::TokenTooHigh { .. })));
 }
 
 #[tokio::test]

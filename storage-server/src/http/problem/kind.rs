@@ -44,6 +44,11 @@ kinds! {
     METHOD_NOT_ALLOWED = "method-not-allowed", METHOD_NOT_ALLOWED, "The method is not allowed here",
         "The path exists, but does not support this method. The header Allow lists the methods \
          that it supports.";
+    WRONG_HOST = "wrong-host", MISDIRECTED_REQUEST, "The request is for another host",
+        "The server listens only on this machine, and the request's Host is not localhost or a \
+         loopback address. A page on the web could let its own name resolve to this machine, and so \
+         have a browser send its requests here. A proxy in front of the server must send \
+         'Host: localhost'.";
     HOLDER_CONFLICT = "holder-conflict", CONFLICT, "The token belongs to another holder",
         "The same token was already accepted from another holder: the lock's counter went backwards \
          and issued the token twice. Nothing was changed. If you have claimed this resource before, \
@@ -53,6 +58,19 @@ kinds! {
         "A higher token was already accepted for this resource: the lock was granted to another \
          client after your token was issued. Nothing was changed. Don't send the request again. \
          Discard what you have read, and start again by acquiring the lock.";
+    UNAUTHENTICATED = "unauthenticated", UNAUTHORIZED, "The client is unknown",
+        "The server has an auth file, and the request has no bearer token of an identity in it. Send \
+         the header 'Authorization: Bearer TOKEN' once, with the token that 'storage-server auth new' \
+         has printed.";
+    FORBIDDEN = "forbidden", FORBIDDEN, "The client may not do this",
+        "The server knows the client's identity, and none of its scopes has both the permission and a \
+         prefix of the name. The answer says nothing about the resource. A fenced read needs the \
+         permissions read and claim. A list needs a parameter 'prefix' within the scope.";
+    TOKEN_TOO_HIGH = "token-too-high", FORBIDDEN, "The fencing token is too high",
+        "The token is so far above the resource's fence that it would lock out the lock's other \
+         clients. Nothing was changed. The member ceiling is the highest token that you may send for \
+         this resource now. If your lock service really issues such tokens, ask the server's \
+         operator to raise the ceiling (token-ceiling).";
     VERSION_MISMATCH = "version-mismatch", PRECONDITION_FAILED, "The version is another",
         "If-Match or If-None-Match was not met by the value's version, so the value was not \
          changed. The token was accepted, and has claimed the resource.";

@@ -1,0 +1,149 @@
+//! Who may do what.
+//!
+//! Without an auth file, every client may do everything. With one, a client proves its identity with
+//! a bearer token, and may do what the identity's scopes allow.
+
+pub(crate) mod auth_file;
+pub(crate) mod bearer;
+pub(crate) mod ceiling;
+pub(crate) mod identity;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use fence::Token;
+use tokio::{sync::watch, task::spawn_blocking, time::sleep};
+use tokio_util::task::AbortOnDropHandle;
+
+use self::{
+    auth_file::{AuthFileError, parse, read},
+    bearer::TokenHash,
+    ceiling::Ceiling,
+    identity::{Identity, Permission},
+};
+
+/// How often the auth file is read. A change is in force after two reads.
+const READ_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Who may do what. By default, every client may do everything.
+#[derive(Clone, Debug, Default)]
+pub struct Access(Option<Arc<FollowedFile>>);
+
+/// An auth file that is read again and again.
+#[derive(Debug)]
+struct FollowedFile {
+    known: watch::Receiver<Known>,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// What the auth file says.
+#[derive(Debug)]
+struct Known {
+    /// The identities of the last file that was not broken.
+    identities: Vec<Arc<Identity>>,
+    /// What is wrong with the file now.
+    fault: Option<AuthFileError>,
+}
+
+impl Access {
+    /// Allows only what the scopes of an auth file allow.
+    ///
+    /// The file is read again every few seconds. While it is broken, the identities from before stay
+    /// valid, and no others.
+    ///
+    /// # Errors
+    /// If the file is missing or broken, or all users of the machine may write to it.
+    pub async fn from_file(path: impl Into<PathBuf>) -> Result<Self, AuthFileError> {
+        let path = path.into();
+        let text = read_without_blocking(&path).await?;
+        let identities = parse(&path, &text)?;
+        let (sender, known) = watch::channel(Known { identities, fault: None });
+        let task = tokio::spawn(follow(path, text, sender));
+        Ok(Self(Some(Arc::new(FollowedFile { known, _task: AbortOnDropHandle::new(task) }))))
+    }
+
+    /// Identifies the client by the bearer token that it sent; `None` if it has to send another one.
+    pub(crate) fn identify(&self, token: Option<&[u8]>) -> Option<Caller> {
+        let Some(file) = &self.0 else {
+            return Some(Caller(None));
+        };
+        let hash = TokenHash::from_token(token?);
+        let known = file.known.borrow();
+        let identity = known.identities.iter().find(|identity| identity.token_sha256 == hash)?;
+        Some(Caller(Some(identity.clone())))
+    }
+
+    /// What is wrong with the auth file at this moment.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.0.as_ref()?.known.borrow().fault.as_ref().map(AuthFileError::to_string)
+    }
+}
+
+/// The client that sent a request: a known identity, or anyone if the server has no auth file.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller(Option<Arc<Identity>>);
+
+impl Caller {
+    /// The highest token with which the caller may act on the resource or prefix; `None` if it may not
+    /// act on it at all. The default is the ceiling of scopes that have none of their own.
+    pub(crate) fn ceiling(
+        &self,
+        permission: Permission,
+        name: &str,
+        default: Ceiling,
+    ) -> Option<Token> {
+        match &self.0 {
+            Some(identity) => identity.ceiling(permission, name, default),
+            None => Some(default.highest_token()),
+        }
+    }
+
+    /// Whether the caller may operate the server.
+    pub(crate) fn operates(&self) -> bool {
+        self.0.as_ref().is_none_or(|identity| identity.operates())
+    }
+
+    /// The name of the identity; empty if the server has no auth file.
+    pub(crate) fn name(&self) -> &str {
+        self.0.as_ref().map_or("", |identity| &identity.name)
+    }
+}
+
+/// Reads the file again and again.
+async fn follow(path: PathBuf, text: String, known: watch::Sender<Known>) {
+    let mut in_force = Ok(text);
+    let mut last_read = in_force.clone();
+    loop {
+        sleep(READ_INTERVAL).await;
+        // 1. Wait until two reads agree: an editor may be writing the file just now.
+        let read = read_without_blocking(&path).await;
+        if read != last_read {
+            last_read = read;
+            continue;
+        }
+        if read == in_force {
+            continue;
+        }
+
+        // 2. Take over all identities at once, or leave all as they are.
+        in_force = read;
+        match in_force.as_ref().map_err(Clone::clone).and_then(|text| parse(&path, text)) {
+            Ok(identities) => {
+                tracing::info!(identities = identities.len(), "the auth file was read again");
+                known.send_replace(Known { identities, fault: None });
+            }
+            Err(fault) => {
+                tracing::error!("{fault}. The identities from before stay valid");
+                known.send_modify(|known| known.fault = Some(fault));
+            }
+        }
+    }
+}
+
+async fn read_without_blocking(path: &Path) -> Result<String, AuthFileError> {
+    let path = path.to_owned();
+    spawn_blocking(move || read(&path)).await.expect("reading a file does not panic")
+}

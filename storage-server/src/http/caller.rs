@@ -1,0 +1,89 @@
+//! The client that sent a request, and what it may do.
+
+use std::{marker::PhantomData, sync::Arc};
+
+use axum::{
+    extract::{FromRequestParts, Request, State},
+    http::{HeaderMap, header, request::Parts},
+    middleware::Next,
+    response::Response,
+};
+use fence::{ResourceName, Token};
+
+use super::{
+    problem::Problem,
+    request::{Name, drop_body, single},
+    service::Service,
+};
+use crate::access::{Caller, identity::Permission};
+
+/// Identifies the client, and rejects it if the server must know it and doesn't.
+pub(super) async fn identify(
+    State(service): State<Arc<Service>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let Some(caller) = service.identify(request.headers()) else {
+        let (parts, body) = request.into_parts();
+        drop_body(&parts.headers, body).await;
+        return Err(Problem::unauthenticated());
+    };
+    request.extensions_mut().insert(caller);
+    Ok(next.run(request).await)
+}
+
+/// The bearer token that a request was sent with (RFC 6750).
+pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let credentials = single(headers, &header::AUTHORIZATION).ok()??;
+    let (scheme, token) = credentials.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+}
+
+/// The resource in the path, with which the caller may do what `P` says.
+pub(super) struct Target<P> {
+    pub(super) resource: ResourceName,
+    /// The highest token that the caller may send with it.
+    pub(super) ceiling: Token,
+    permission: PhantomData<P>,
+}
+
+impl<P: Permitted> FromRequestParts<Arc<Service>> for Target<P> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        service: &Arc<Service>,
+    ) -> Result<Self, Problem> {
+        let Name(resource) = Name::from_request_parts(parts, service).await?;
+        let caller = parts.extensions.get::<Caller>();
+        let caller = caller.expect("the routes that have a target identify the client first");
+        let ceiling = service.permit(caller, P::PERMISSION, resource.as_str())?;
+        Ok(Self { resource, ceiling, permission: PhantomData })
+    }
+}
+
+/// What a [`Target`] may be used for.
+pub(super) trait Permitted {
+    const PERMISSION: Permission;
+}
+
+/// To be read without a claim.
+pub(super) struct Read;
+
+/// To be written or deleted.
+pub(super) struct Write;
+
+/// To be claimed.
+pub(super) struct Claim;
+
+impl Permitted for Read {
+    const PERMISSION: Permission = Permission::Read;
+}
+
+impl Permitted for Write {
+    const PERMISSION: Permission = Permission::Write;
+}
+
+impl Permitted for Claim {
+    const PERMISSION: Permission = Permission::Claim;
+}
