@@ -24,22 +24,26 @@ demo: redis-server
 # Tests mostly wait. So several run at once on each core. Those of the model of Redlock compute: they
 # run beside the others, in the time that these leave.
 #
-# Their servers keep data in memory if the system has a folder with 4 GiB for that: new databases are
-# then made in a fraction of the time. Tests kill processes, not machines, and lose no more there.
+# Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
+# databases are then made in a fraction of the time. Tests kill processes, not machines, and lose no
+# more there.
 test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 strace python node
 	cargo test --workspace --exclude redlock-model --no-run
 	cargo test --package redlock-model --no-run
-	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
-	if [ "$${free:-0}" -ge 4194304 ] && ! grep -q ' /dev/shm .*noexec' /proc/mounts; then \
-		export TMPDIR=/dev/shm; \
-	fi; \
 	export RUST_TEST_THREADS=$$((3 * $$(getconf _NPROCESSORS_ONLN))); \
+	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
+	if [ "$${free:-0}" -ge $$((RUST_TEST_THREADS * 524288)) ] && \
+			! grep -q ' /dev/shm .*noexec' /proc/mounts; then \
+		export TMPDIR=$$(mktemp -d /dev/shm/fenced-tests-XXXXXX); \
+		trap 'rm -rf "$$TMPDIR"' EXIT INT TERM; \
+	fi; \
 	$(MAKE) --jobs=2 test-services test-model
 
 test-services:
 	cargo test --workspace --exclude redlock-model
 
 test-model:
+	@mkdir -p target
 	@nice -n 19 cargo test --package redlock-model > target/redlock-model.log 2>&1; code=$$?; \
 	cat target/redlock-model.log; exit $$code
 

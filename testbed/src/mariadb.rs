@@ -21,6 +21,9 @@ use crate::{
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const PACKAGE: &str = "the package mariadb-server, 10.5 or newer (brew: mariadb)";
 
+const INSTALL_OPTIONS: [&str; 3] =
+    ["--no-defaults", "--auth-root-authentication-method=normal", "--skip-name-resolve"];
+
 /// A private MariaDB on a Unix socket, with the default settings.
 #[derive(Debug)]
 pub struct MariaDb {
@@ -90,7 +93,7 @@ impl MariaDb {
         ];
         let install = program("mariadb-install-db")?;
         let make = || make_data_folder(&install, &folders, user);
-        new_data_folder(&install, &data, make)?;
+        new_data_folder(&install, &INSTALL_OPTIONS, &data, make)?;
 
         let mut command = Command::new(program("mariadbd")?);
         command.arg("--no-defaults").args(&folders);
@@ -204,8 +207,7 @@ fn socket(folder: &TempDir) -> PathBuf {
 /// Makes the data folder, with a database `test` and a user `root` who has no password.
 fn make_data_folder(install: &Path, folders: &[String], user: Option<User>) -> anyhow::Result<()> {
     let mut command = Command::new(install);
-    command.arg("--no-defaults").args(folders);
-    command.args(["--auth-root-authentication-method=normal", "--skip-name-resolve"]);
+    command.args(INSTALL_OPTIONS).args(folders);
     if let Some(User { uid, gid }) = user {
         command.uid(uid).gid(gid);
     }

@@ -26,6 +26,9 @@ use crate::{
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const PACKAGE: &str = "the package postgresql, 15 or newer (brew: postgresql@15)";
 
+const INITDB_OPTIONS: [&str; 5] =
+    ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"];
+
 /// The port in the name of its socket.
 const PORT: u16 = 5432;
 
@@ -234,9 +237,8 @@ impl Postgres {
     fn make_cluster(&self) -> anyhow::Result<()> {
         let (initdb, data) = (program("initdb")?, self.data());
         let mut command = Command::new(&initdb);
-        command.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]);
-        command.arg("--no-sync").arg("--pgdata").arg(&data);
-        new_data_folder(&initdb, &data, || self.run(command))
+        command.args(INITDB_OPTIONS).arg("--pgdata").arg(&data);
+        new_data_folder(&initdb, &INITDB_OPTIONS, &data, || self.run(command))
     }
 
     /// Runs a command to its end, as the user of the server.

@@ -2,10 +2,12 @@
 
 use std::{
     fs,
+    hash::{DefaultHasher, Hash, Hasher},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
+use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use crate::folder::copy_folder;
@@ -13,7 +15,7 @@ use crate::folder::copy_folder;
 /// Where the copies are kept, if this program was built here.
 const BUILD_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
 
-/// Makes a data folder, or copies the one that the same program has made before.
+/// Makes a data folder, or copies the one that the same program has made before with these options.
 ///
 /// Making one takes a second of processor time, and hundreds of tests need their own.
 ///
@@ -21,10 +23,11 @@ const BUILD_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
 /// If it can't be made or copied.
 pub(crate) fn new_data_folder(
     program: &Path,
+    options: &[&str],
     data: &Path,
     make: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let kept = kept_folder(program)?;
+    let kept = kept_folder(program, options)?;
     if kept.is_dir() {
         return copy_folder(&kept, data);
     }
@@ -42,12 +45,12 @@ pub(crate) fn new_data_folder(
     Ok(())
 }
 
-/// Returns the folder of a program's copy. Another version of the program has another one, and so has
-/// another user.
-fn kept_folder(program: &Path) -> anyhow::Result<PathBuf> {
+/// Returns the folder of a program's copy. Another version of the program has another one, and so have
+/// other options and another user.
+fn kept_folder(program: &Path, options: &[&str]) -> anyhow::Result<PathBuf> {
     let file = fs::metadata(program)?;
+    let mut made_by = DefaultHasher::new();
+    (file.len(), file.mtime(), options, geteuid().as_raw()).hash(&mut made_by);
     let name = program.file_name().unwrap_or_default().to_string_lossy();
-    let user = rustix::process::geteuid().as_raw();
-    let key = format!("{name}-{}-{}-{user}", file.len(), file.mtime());
-    Ok(Path::new(BUILD_FOLDER).join("testbed").join(key))
+    Ok(Path::new(BUILD_FOLDER).join("testbed").join(format!("{name}-{:x}", made_by.finish())))
 }
