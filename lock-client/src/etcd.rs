@@ -27,16 +27,25 @@
 //!
 //! # Time to live
 //! A key lives by a lease of etcd, whose time is in whole seconds. Other ttls are
-//! [invalid](crate::backend::BackendError::Invalid). So are those that are shorter than etcd's
-//! shortest time by more than 2 seconds. It is one and a half election time-outs, so 2 seconds by
-//! default. A renewal for less than the lease's time, at the end of
-//! [`max_hold`](crate::Terms::max_hold), leaves the lease as it is: then the lock is free at the end
-//! of the longer time. An expired lease is removed within another half second.
+//! [invalid](crate::backend::BackendError::Invalid). So are those below etcd's shortest time, which is
+//! one and a half election time-outs: 2 seconds by default. The error names it. A renewal for less
+//! than the lease's time, at the end of [`max_hold`](crate::Terms::max_hold), leaves the lease as it
+//! is: then the lock is free at the end of the longer time. An expired lease is removed within another
+//! half second.
 //!
-//! The locks that a client acquires within 2 seconds, for the same ttl, share a lease. So the lock of
-//! a client that crashed before its first renewal may last 2 seconds longer. The first renewal moves
-//! the lock to a lease of its own. A shared lease is never kept alive or revoked. Without locks, it is
-//! left to end by itself.
+//! The locks that a client acquires at about one time, for the same ttl, share a lease. It lasts longer
+//! than the ttl by an eighth, from 2 to 4 seconds. So the lock of a client that crashed before its first
+//! renewal may last so much longer, and [`status`](crate::backend::Backend::status) shows that time.
+//! The first renewal moves the lock to a lease of its own. A shared lease is never kept alive or
+//! revoked. An empty one ends by itself. So a client that acquires locks all the time leaves one behind
+//! every 2 to 4 seconds, for a ttl: about 12 for a ttl of 30 seconds, and 950 for an hour.
+//!
+//! # Space
+//! An etcd that has reached its quota (alarm `NOSPACE`) stores nothing more, and attempts fail. The
+//! first renewal of a lock fails too, because it moves the lock. Later ones only keep a lease alive, and
+//! succeed. A release deletes the lock. After an attempt without an answer, it is
+//! [`Unavailable`](crate::backend::BackendError::Unavailable) nevertheless, because the client can't
+//! close the shared lease.
 //!
 //! # Waiting
 //! Waiters in no order and those in the fair queue exclude each other, because their keys are in one

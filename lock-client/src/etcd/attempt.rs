@@ -71,32 +71,37 @@ impl Try<'_> {
     async fn take_or_queue(&self) -> Result<Attempt, BackendError> {
         // A transaction that may put goes to the disk, and this read does not.
         let mut view = self.etcd.view(&self.keys, Part::All).await?;
-        let mut taken = None;
+        let mut joined = None;
         if view.owner().is_none() {
             let (first, lease) = self.put_first().await?;
-            (view, taken) = (first, Some(lease));
+            (view, joined) = (first, Some(lease));
         }
         match view.position(&self.place()) {
             Some(0) => {}
             Some(_) => self.keep_place().await?,
             None => view = self.put_last().await?,
         }
-        self.outcome(view, taken).await.map_err(BackendError::after_a_change)
+        self.outcome(view, joined).await.map_err(BackendError::after_a_change)
     }
 
     /// Puts the own key on a shared lease, if nobody else is in the queue. The same transaction shows
     /// whether it did, and reads the offset: one that was read earlier may have been raised since, by
     /// an owner before this one.
+    ///
+    /// The shared lease may be closed by another attempt, which had no answer. Then this joins a new
+    /// one.
     async fn put_first(&self) -> Result<(View, Alive), BackendError> {
         loop {
             let lease = self.etcd.shared_lease(self.seconds, self.asked).await?;
             let nobody = Compare::none_exists(self.keys.queue(), self.keys.queue_end());
-            let open = Compare::created(keys::closed(lease.id), 0);
+            let open = Compare::created(keys::closing_key(lease.id), 0);
             let transaction = self.put(vec![nobody, open], lease);
-            if let Some(reply) = self.etcd.attempt_on(lease.id, &transaction).await? {
-                let view = View::parse(reply).map_err(BackendError::after_a_change)?;
+            let Some(reply) = self.etcd.attempt_on(lease.id, &transaction).await? else { continue };
+            let view = View::parse(reply).map_err(BackendError::after_a_change)?;
+            if view.owner().is_some() {
                 return Ok((view, lease));
             }
+            self.etcd.shared.forget(lease.id);
         }
     }
 
@@ -132,14 +137,14 @@ impl Try<'_> {
         self.keys.place(self.holder)
     }
 
-    /// The oldest key is the owner's. The owner may have taken the lock on this shared lease.
-    async fn outcome(&self, view: View, taken: Option<Alive>) -> Result<Attempt, BackendError> {
+    /// The oldest key is the owner's. The attempt may have joined this shared lease.
+    async fn outcome(&self, view: View, joined: Option<Alive>) -> Result<Attempt, BackendError> {
         let Self { etcd, holder, ttl, seconds, asked, .. } = self;
         match (view.position(&self.place()), view.owner()) {
             (Some(0), Some(owner)) => {
                 let ownership =
                     Ownership { holder: (*holder).clone(), grant: token(owner.create_revision)? };
-                let lease = match taken {
+                let lease = match joined {
                     Some(lease) => lease,
                     None => etcd.shared_lease(*seconds, *asked).await?,
                 };
@@ -163,8 +168,7 @@ impl Try<'_> {
                 let remaining = etcd.remaining(owner).await?;
                 Ok(Attempt::Busy(Contention { remaining, ahead: None, nap: None }))
             }
-            // Another attempt on the shared lease had no answer. The next one takes a new lease.
-            (_, None) => Err(etcd.unavailable("the shared lease was closed")),
+            (_, None) => Err(etcd.unavailable("the queue is empty after a put")),
         }
     }
 }

@@ -20,6 +20,9 @@ pub(super) enum Failure {
     LoggedOut(String),
     /// The member was not reached, has no leader, or is a learner. Nothing was changed.
     NotSent(BackendError),
+    /// etcd stores nothing more. It may have carried out the request that it noticed this by, but does
+    /// nothing later.
+    NoSpace(BackendError),
     /// Anything else.
     Other(BackendError),
 }
@@ -30,7 +33,7 @@ impl From<Failure> for BackendError {
             Failure::LeaseExists => Self::Unavailable("the lease exists already".into()),
             Failure::NoLease => Self::Unavailable("the lease has ended".into()),
             Failure::LoggedOut(reason) => Self::Rejected(reason.into()),
-            Failure::NotSent(error) | Failure::Other(error) => error,
+            Failure::NotSent(error) | Failure::NoSpace(error) | Failure::Other(error) => error,
         }
     }
 }
@@ -39,11 +42,17 @@ impl From<Failure> for BackendError {
 const INVALID_ARGUMENT: u64 = 3;
 const NOT_FOUND: u64 = 5;
 const PERMISSION_DENIED: u64 = 7;
+const RESOURCE_EXHAUSTED: u64 = 8;
 const FAILED_PRECONDITION: u64 = 9;
 const UNIMPLEMENTED: u64 = 12;
 const UNAUTHENTICATED: u64 = 16;
 
 impl Failure {
+    /// Whether etcd may still carry out the request later.
+    pub(super) fn leaves_it_under_way(&self) -> bool {
+        matches!(self, Self::Other(BackendError::Unavailable(_)))
+    }
+
     /// Reports that there was no answer, or no whole one.
     pub(super) fn unavailable(member: &Member, reason: &str) -> Self {
         Self::Other(BackendError::Unavailable(format!("{member}: {reason}").into()))
@@ -100,6 +109,9 @@ impl Failure {
             }
             INVALID_ARGUMENT | NOT_FOUND | PERMISSION_DENIED | FAILED_PRECONDITION
             | UNIMPLEMENTED => Self::Other(BackendError::Rejected(reason.into())),
+            RESOURCE_EXHAUSTED if message.contains("database space exceeded") => {
+                Self::NoSpace(BackendError::Unavailable(reason.into()))
+            }
             // The member refuses before it does anything.
             _ if message.contains("no leader") => {
                 Self::NotSent(BackendError::Unavailable(reason.into()))
@@ -171,8 +183,14 @@ mod tests {
         }
         let timed_out = failure(r#"{"code":14,"message":"etcdserver: request timed out"}"#);
         assert!(matches!(timed_out, Failure::Other(BackendError::Unavailable(_))));
+        assert!(timed_out.leaves_it_under_way());
+        let exceeded = "etcdserver: mvcc: database space exceeded";
+        let no_space = failure(&format!(r#"{{"code":8,"message":"{exceeded}"}}"#));
+        assert!(matches!(no_space, Failure::NoSpace(BackendError::Unavailable(_))));
+        assert!(!no_space.leaves_it_under_way());
         let denied = failure(r#"{"code":7,"message":"etcdserver: permission denied"}"#);
         assert!(matches!(denied, Failure::Other(BackendError::Rejected(_))));
+        assert!(!denied.leaves_it_under_way());
         let of_a_proxy = failure("<html>Bad Gateway</html>");
         assert!(matches!(of_a_proxy, Failure::Other(BackendError::Unavailable(_))));
         let elsewhere = Failure::from_answer(member, StatusCode::NOT_FOUND, b"Not Found");

@@ -81,7 +81,7 @@ pub(super) fn is_shared(lease: i64) -> bool {
 }
 
 /// The key that closes a shared lease. No name is empty.
-pub(super) fn closed(lease: i64) -> String {
+pub(super) fn closing_key(lease: i64) -> String {
     format!("{BEGINNING}/closed/{lease}")
 }
 
@@ -133,7 +133,7 @@ mod tests {
             assert!(place.starts_with(&prefix_of_names(name.as_str())));
             assert_eq!(name_in_queue(&place).as_ref(), Some(&name));
             assert_eq!(name_in_queue(&Keys::new(&name).offset()), None);
-            assert_eq!(name_in_queue(&closed(2)), None);
+            assert_eq!(name_in_queue(&closing_key(2)), None);
             assert!(*place < *END);
         }
     }

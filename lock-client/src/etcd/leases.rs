@@ -88,8 +88,9 @@ impl Connection {
         // It has no key yet.
         self.revoke(id).await?;
         let reason = format!(
-            "{}: the ttl is too short; the shortest of this etcd is {granted} s",
-            self.server()
+            "{}: a ttl of {} s is too short; the shortest of this etcd is {granted} s",
+            self.server(),
+            seconds.end()
         );
         Err(BackendError::Invalid(reason.into()))
     }

@@ -111,10 +111,18 @@ impl Etcd {
         keys: &Keys,
         holder: &Holder,
     ) -> Result<bool, BackendError> {
+        // 1. No attempt on a shared lease may succeed later. etcd may have no space for that.
+        let closed = self.close_unanswered().await;
+        // 2. Delete what there is, in any case.
+        let was_owner = self.delete_place(keys, holder).await?;
+        closed.map_err(BackendError::after_a_change)?;
+        Ok(was_owner)
+    }
+
+    /// Deletes a holder's key and its own leases. Returns whether it was the owner.
+    async fn delete_place(&self, keys: &Keys, holder: &Holder) -> Result<bool, BackendError> {
         let (place, lease) = (keys.place(holder), keys.lease(holder));
-        // 1. No attempt on a shared lease may succeed later.
-        self.close_unanswered().await?;
-        // 2. Delete the own key. No other holder ever has it, whatever its revision.
+        // 1. Delete the own key. No other holder ever has it, whatever its revision.
         let delete = Operation::Delete(Delete { key: Text(place.clone()) });
         let success = [&View::reads(keys, Part::Owner)[..], &[delete]].concat();
         let reply = self.transact(&Txn { success, ..Txn::default() }).await?;
@@ -124,7 +132,7 @@ impl Etcd {
         if own.is_none() && owned.is_some_and(|owner| owner.value.0 != MAY_HAVE_QUEUED) {
             return Ok(true);
         }
-        // 3. Revoke the holder's own leases. A fair attempt that arrives later has no lease, and fails.
+        // 2. Revoke the holder's own leases. A fair attempt that arrives later has no lease, and fails.
         self.connection.revoke(lease).await.map_err(BackendError::after_a_change)?;
         if let Some(longer) = own.filter(|&own| own != lease) {
             self.connection.revoke(longer).await.map_err(BackendError::after_a_change)?;

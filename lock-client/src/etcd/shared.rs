@@ -1,9 +1,10 @@
 //! The leases that the locks of a client share.
 //!
-//! To make a lease and to revoke it are two durable writes. So the locks that a client acquires within
-//! two seconds share one lease, which lasts two seconds longer than their ttl. Nobody ever keeps a
-//! shared lease alive, and nobody revokes it: only its time ends it. So no request that arrives late
-//! can end, or keep, the lock of another owner. A renewal moves a lock to a lease of its own.
+//! To make a lease and to revoke it are two durable writes. So the locks that a client acquires at
+//! about one time share one lease, which lasts longer than their ttl: by an eighth, from 2 to 4
+//! seconds. New locks join it for 95 % of the extra time. Nobody ever keeps a shared lease alive, and
+//! nobody revokes it: only its time ends it. So no request that arrives late can end, or keep, the lock
+//! of another owner. A renewal moves a lock to a lease of its own.
 //!
 //! An attempt without an answer may arrive when its holder is gone. It would acquire the lock for
 //! nobody, because its lease is alive. So the client closes this lease before it sends the next attempt
@@ -11,7 +12,8 @@
 //! the lease itself, so it exists as long as the attempt could succeed.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
+    ops::RangeInclusive,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -27,24 +29,41 @@ use super::{
 };
 use crate::{backend::BackendError, clock::Moment};
 
-/// How much longer a shared lease lasts than the ttl of its locks.
-const EXTRA_SECONDS: i64 = 2;
-/// How long after the request for it a shared lease is taken for another lock. It is less than the
-/// extra time, because etcd's clock may run faster.
-const TAKEN_FOR: Duration = Duration::from_millis(1_900);
+/// The least and the most by which a shared lease lasts longer than the ttl of its locks. More would
+/// leave fewer leases behind, but a lock is granted for its ttl, and at most 5 seconds more.
+const EXTRA_SECONDS: RangeInclusive<i64> = 2..=4;
+/// The part of the extra time for which new locks may join a shared lease, in percent. It is less than
+/// the whole, because etcd's clock may run faster.
+const JOINABLE_PERCENT: u32 = 95;
+
+/// By how much a shared lease lasts longer than the ttl of its locks: by an eighth, within limits.
+fn extra_seconds(ttl_seconds: i64) -> i64 {
+    (ttl_seconds / 8).clamp(*EXTRA_SECONDS.start(), *EXTRA_SECONDS.end())
+}
+
+/// How long new locks may join a shared lease, from the request for it.
+fn joinable_for(extra_seconds: i64) -> Duration {
+    Duration::from_secs(extra_seconds.unsigned_abs()) * JOINABLE_PERCENT / 100
+}
 
 /// The leases that the locks of a client share. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct SharedLeases {
     state: Arc<Mutex<State>>,
+    /// Held while a lease is requested, so that attempts at one time wait for it and join it.
+    granting: Arc<tokio::sync::Mutex<()>>,
+    /// Held while leases are closed, so that others wait for that and do not close them again.
+    closing: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The newest lease for each ttl in seconds, and until when it is taken.
+    /// The newest lease for each ttl in seconds, and until when new locks may join it.
     newest: HashMap<i64, (Alive, Moment)>,
+    /// The shortest ttl in seconds for which etcd has made a lease.
+    shortest: Option<i64>,
     /// The leases of attempts without an answer. They are not closed yet.
-    unanswered: Vec<i64>,
+    unanswered: BTreeSet<i64>,
 }
 
 impl SharedLeases {
@@ -54,23 +73,34 @@ impl SharedLeases {
         (asked < *until).then_some(*alive)
     }
 
-    fn insert(&self, seconds: i64, alive: Alive, asked: Moment) {
-        let newest = &mut self.state().newest;
-        newest.retain(|_, (_, until)| asked < *until);
-        newest.insert(seconds, (alive, asked + TAKEN_FOR));
+    fn insert(&self, seconds: i64, alive: Alive, requested: Moment) {
+        let mut state = self.state();
+        state.newest.retain(|_, (_, until)| requested < *until);
+        let until = requested + joinable_for(alive.seconds - seconds);
+        state.newest.insert(seconds, (alive, until));
+        state.shortest = Some(state.shortest.map_or(seconds, |shortest| shortest.min(seconds)));
     }
 
-    /// Lets no more locks take this lease.
+    /// Returns how long the next lease for this ttl lasts. etcd shows its shortest time only in what it
+    /// grants, so the first lease has no extra time.
+    fn next_seconds(&self, seconds: i64) -> i64 {
+        match self.state().shortest {
+            Some(shortest) if shortest <= seconds => seconds + extra_seconds(seconds),
+            _ => seconds,
+        }
+    }
+
+    /// Lets no more locks join this lease.
     pub(super) fn forget(&self, lease: i64) {
         self.state().newest.retain(|_, (alive, _)| alive.id != lease);
     }
 
-    fn unanswered(&self) -> Vec<i64> {
+    fn unanswered(&self) -> BTreeSet<i64> {
         self.state().unanswered.clone()
     }
 
-    fn closed(&self, lease: i64) {
-        self.state().unanswered.retain(|&unanswered| unanswered != lease);
+    fn remove_unanswered(&self, lease: i64) {
+        self.state().unanswered.remove(&lease);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -89,26 +119,31 @@ impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
             self.leases.forget(self.lease);
-            self.leases.state().unanswered.push(self.lease);
+            self.leases.state().unanswered.insert(self.lease);
         }
     }
 }
 
 impl Etcd {
     /// Returns a shared lease that lasts for this time, or longer, after `asked`.
+    ///
+    /// # Errors
+    /// [`BackendError::Invalid`] if etcd's shortest time is longer.
     pub(super) async fn shared_lease(
         &self,
         seconds: i64,
         asked: Moment,
     ) -> Result<Alive, BackendError> {
+        let _granting = self.shared.granting.lock().await;
         if let Some(alive) = self.shared.find(seconds, asked) {
             return Ok(alive);
         }
         // An id without an answer is never used: its lease ends by itself.
-        let (id, lasts) = (keys::shared_lease(), seconds + EXTRA_SECONDS);
+        let (id, lasts) = (keys::shared_lease(), self.shared.next_seconds(seconds));
+        let requested = Moment::now();
         let granted = self.connection.grant(id, lasts..=lasts).await?;
         let alive = granted.ok_or(Failure::LeaseExists)?;
-        self.shared.insert(seconds, alive, asked);
+        self.shared.insert(seconds, alive, requested);
         Ok(alive)
     }
 
@@ -120,24 +155,25 @@ impl Etcd {
         transaction: &Txn,
     ) -> Result<Option<TxnReply>, BackendError> {
         let mut pending = Pending { leases: &self.shared, lease, is_answered: false };
-        let reply = match self.connection.call("kv/txn", transaction).await {
-            Ok(reply) => Some(reply),
+        let reply = self.connection.call("kv/txn", transaction).await;
+        pending.is_answered = !reply.as_ref().is_err_and(Failure::leaves_it_under_way);
+        match reply {
+            Ok(reply) => Ok(Some(reply)),
             Err(Failure::NoLease) => {
                 self.shared.forget(lease);
-                None
+                Ok(None)
             }
-            Err(failure) => return Err(failure.into()),
-        };
-        pending.is_answered = true;
-        Ok(reply)
+            Err(failure) => Err(failure.into()),
+        }
     }
 
     /// Closes the leases of all attempts without an answer, so that none of them succeeds later.
     pub(super) async fn close_unanswered(&self) -> Result<(), BackendError> {
+        let _closing = self.shared.closing.lock().await;
         for lease in self.shared.unanswered() {
-            let put = Put { key: Text(keys::closed(lease)), value: Text::default(), lease };
+            let put = Put { key: Text(keys::closing_key(lease)), value: Text::default(), lease };
             match self.connection.call::<IgnoredAny>("kv/put", &put).await {
-                Ok(_) | Err(Failure::NoLease) => self.shared.closed(lease),
+                Ok(_) | Err(Failure::NoLease) => self.shared.remove_unanswered(lease),
                 Err(failure) => return Err(failure.into()),
             }
         }
@@ -152,27 +188,41 @@ mod tests {
 
     #[test]
     fn shared_lease_lasts_for_the_ttl_of_each_of_its_locks() {
-        let (shared, asked) = (SharedLeases::default(), Moment::now());
-        let lease = Alive::granted(2, 30 + EXTRA_SECONDS);
-        shared.insert(30, lease, asked);
-        let ttl = Ttl::from_secs(30).unwrap();
-        let ends = asked + Ttl::from_secs(lease.seconds.unsigned_abs()).unwrap().reliable();
-        let last = asked + (TAKEN_FOR - Duration::from_nanos(1));
-        assert_eq!(shared.find(30, last).map(|found| found.id), Some(2));
-        assert!(last + ttl.reliable() < ends);
-        assert!(shared.find(30, asked + TAKEN_FOR).is_none());
-        assert!(shared.find(31, asked).is_none(), "of another ttl");
+        for seconds in [1, 2, 16, 24, 30, 32, 3_600, 6 * 86_400] {
+            let (shared, asked) = (SharedLeases::default(), Moment::now());
+            let extra = extra_seconds(seconds);
+            let lease = Alive::granted(2, seconds + extra);
+            shared.insert(seconds, lease, asked);
+            let ttl = |seconds: i64| Ttl::from_secs(seconds.unsigned_abs()).unwrap();
+            let ends = asked + ttl(lease.seconds).reliable();
+            let last = asked + (joinable_for(extra) - Duration::from_nanos(1));
+            assert_eq!(shared.find(seconds, last).map(|found| found.id), Some(2));
+            assert!(last + ttl(seconds).reliable() < ends, "{seconds}");
+            assert!(shared.find(seconds, asked + joinable_for(extra)).is_none());
+            assert!(shared.find(seconds + 1, asked).is_none(), "of another ttl");
+        }
     }
 
     #[test]
-    fn lease_of_an_attempt_without_an_answer_is_taken_no_more() {
+    fn first_lease_shows_whether_the_ttl_is_long_enough() {
+        let (shared, asked) = (SharedLeases::default(), Moment::now());
+        assert_eq!(shared.next_seconds(30), 30);
+        shared.insert(30, Alive::granted(2, 30), asked);
+        assert!(shared.find(30, asked).is_none(), "it does not last longer than for its lock");
+        for (seconds, next) in [(29, 29), (30, 33), (60, 64)] {
+            assert_eq!(shared.next_seconds(seconds), next);
+        }
+    }
+
+    #[test]
+    fn no_lock_joins_the_lease_of_an_attempt_without_an_answer() {
         for is_answered in [true, false] {
             let (shared, asked) = (SharedLeases::default(), Moment::now());
-            shared.insert(30, Alive::granted(2, 32), asked);
+            shared.insert(30, Alive::granted(2, 33), asked);
             drop(Pending { leases: &shared, lease: 2, is_answered });
             assert_eq!(shared.find(30, asked).is_some(), is_answered);
             assert_eq!(shared.unanswered().is_empty(), is_answered);
-            shared.closed(2);
+            shared.remove_unanswered(2);
             assert!(shared.unanswered().is_empty());
         }
     }

@@ -6,7 +6,7 @@ use lock_client::{
     backend::{Backend, BackendError},
     etcd,
 };
-use testbed::{Etcd, wait::until_async};
+use testbed::{Etcd, Proxy, wait::until_async};
 
 use super::service::{SOON, acquired, attempt, client, release, secs};
 use crate::{lock_service::with_causes, names::name};
@@ -157,4 +157,63 @@ async fn learner_is_left_at_once() {
     let locks = client(&format!("etcd://{learner},{}", etcd.address(0)));
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     assert!(release(&locks, &lock).await);
+}
+
+/// Fills an etcd with a quota, so that it stores nothing more.
+async fn fill(etcd: &Etcd) {
+    let value = "x".repeat(50_000);
+    let refused = loop {
+        if let Err(refused) = etcd.etcdctl(&["put", "other", &value]).await {
+            break refused.to_string();
+        }
+    };
+    assert!(refused.contains("database space exceeded"), "{refused}");
+}
+
+/// etcd still deletes keys then.
+#[tokio::test]
+async fn etcd_without_space_lets_locks_be_released() {
+    // The control: an attempt whose request was lost may still arrive, and its lease can't be closed.
+    for is_lost in [false, true] {
+        let etcd = Etcd::start_with(&["--quota-backend-bytes=1000000"]).await.unwrap();
+        let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+        let (locks, direct) = (client(&proxy.url("etcd")), client(&etcd.url()));
+        acquired(&locks, &name("first"), secs(60)).await;
+        let lock = acquired(&locks, &name("r"), secs(60)).await;
+        let other = async || {
+            let (name, holder) = (name("other"), Holder::random());
+            let tried = locks.try_acquire(&name, &holder, secs(60), Order::Unordered).await;
+            assert!(matches!(tried, Err(BackendError::Unavailable(_))), "{tried:?}");
+            with_causes(&tried.unwrap_err())
+        };
+        if is_lost {
+            proxy.lose_request("request_put");
+            other().await;
+        }
+        fill(&etcd).await;
+        if !is_lost {
+            let refused = other().await;
+            assert!(refused.contains("database space exceeded"), "{refused}");
+        }
+        let released = locks.release(&name("r"), &lock.ownership.holder, Some(lock.token)).await;
+        assert_eq!(released.is_ok(), !is_lost, "{released:?}");
+        assert!(!matches!(released, Err(BackendError::Rejected(_))), "{released:?}");
+        assert_eq!(direct.status(&name("r")).await.unwrap().held, None);
+    }
+}
+
+#[tokio::test]
+async fn etcd_without_space_renews_locks_that_have_a_lease_of_their_own() {
+    let etcd = Etcd::start_with(&["--quota-backend-bytes=1000000"]).await.unwrap();
+    let locks = client(&etcd.url());
+    let (new, renewed) = (name("new"), name("renewed"));
+    let first = acquired(&locks, &new, secs(60)).await;
+    let second = acquired(&locks, &renewed, secs(60)).await;
+    let renew = async || locks.renew(&renewed, &second.ownership, secs(60)).await.unwrap();
+    assert_eq!(renew().await, Some(second.token));
+    fill(&etcd).await;
+    assert_eq!(renew().await, Some(second.token));
+    // The control: its first renewal has to store its new lease.
+    let refused = locks.renew(&new, &first.ownership, secs(60)).await;
+    assert!(matches!(refused, Err(BackendError::Unavailable(_))), "{refused:?}");
 }

@@ -47,30 +47,48 @@ async fn renewal_for_another_ttl_keeps_the_lock_at_least_so_long() {
     until_free(&locks).await;
 }
 
+/// Returns why an attempt for this ttl is invalid.
+async fn invalid(locks: &lock_client::etcd::Etcd, millis: u64, order: Order) -> String {
+    let ttl = Ttl::new(Duration::from_millis(millis)).unwrap();
+    match locks.try_acquire(&name("r"), &Holder::random(), ttl, order).await {
+        Err(BackendError::Invalid(reason)) => reason.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[tokio::test]
 async fn ttl_that_etcd_does_not_have_is_invalid() {
     let etcd = Etcd::start().await.unwrap();
-    let etcd_of_long_elections = Etcd::start_with(&["--election-timeout=10000"]).await.unwrap();
-    let slow = client(&etcd_of_long_elections.url());
     let locks = client(&etcd.url());
-    let invalid = async |locks: &lock_client::etcd::Etcd, millis| {
-        let ttl = Ttl::new(Duration::from_millis(millis)).unwrap();
-        match locks.try_acquire(&name("r"), &Holder::random(), ttl, Order::Unordered).await {
-            Err(BackendError::Invalid(reason)) => reason.to_string(),
-            other => panic!("{other:?}"),
+    let reason = invalid(&locks, 1_500, Order::Unordered).await;
+    assert_eq!(reason, "a ttl in etcd is in whole seconds, and 1500 ms is not");
+    acquired(&locks, &name("r"), secs(1)).await;
+}
+
+/// Whether the lock is free or held, for a client that is new or has acquired locks.
+#[tokio::test]
+async fn ttl_below_the_shortest_of_etcd_is_invalid() {
+    let etcd = Etcd::start_with(&["--election-timeout=10000"]).await.unwrap();
+    let (locks, address) = (client(&etcd.url()), etcd.address(0));
+    let refused = async || {
+        for seconds in [1, 13, 14] {
+            for order in [Order::Unordered, Order::Fair] {
+                for locks in [&locks, &client(&etcd.url())] {
+                    let reason = invalid(locks, seconds * 1_000, order).await;
+                    let ttl = format!("a ttl of {seconds} s is too short");
+                    let shortest = "the shortest of this etcd is 15 s";
+                    assert_eq!(reason, format!("etcd {address}: {ttl}; {shortest}"));
+                }
+            }
         }
     };
-    let reason = invalid(&locks, 1_500).await;
-    assert_eq!(reason, "a ttl in etcd is in whole seconds, and 1500 ms is not");
-    let reason = invalid(&slow, 1_000).await;
-    let address = etcd_of_long_elections.address(0);
-    let expected =
-        format!("etcd {address}: the ttl is too short; the shortest of this etcd is 15 s");
-    assert_eq!(reason, expected);
-    let leases = etcd_of_long_elections.etcdctl(&["lease", "list"]).await.unwrap();
+    refused().await;
+    let leases = etcd.etcdctl(&["lease", "list"]).await.unwrap();
     assert!(leases.contains("found 0 leases"), "{leases}");
-    acquired(&slow, &name("r"), secs(15)).await;
-    acquired(&locks, &name("r"), secs(1)).await;
+    acquired(&locks, &name("r"), secs(15)).await;
+    refused().await;
+    acquired(&locks, &name("other"), secs(15)).await;
+    refused().await;
 }
 
 #[tokio::test]

@@ -1,8 +1,18 @@
 //! Locks of one client that share a lease.
 
-use fence::ResourceName;
-use lock_client::{backend::Backend, etcd};
-use testbed::{Etcd, wait::until_async};
+use std::time::Duration;
+
+use fence::{Holder, ResourceName};
+use lock_client::{
+    Order,
+    backend::{Attempt, Backend, BackendError},
+    etcd,
+};
+use testbed::{Etcd, Proxy, wait::until_async};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use super::service::{SOON, acquired, client, own_leases, secs};
 use crate::names::name;
@@ -73,7 +83,7 @@ async fn renewal_of_a_lock_keeps_no_other_on_its_lease() {
     etcd.etcdctl(&["lease", "revoke", &shared]).await.unwrap();
     assert!(is_held(&locks, &name("a")).await);
     assert!(!is_held(&locks, &name("b")).await);
-    // Nor does a renewal before that end put it off.
+    // A renewal of one lock does not prolong the other.
     let (ttl, kept, left) = (secs(2), name("c"), name("d"));
     let lock = acquired(&locks, &kept, ttl).await;
     acquired(&locks, &left, ttl).await;
@@ -83,4 +93,52 @@ async fn renewal_of_a_lock_keeps_no_other_on_its_lease() {
         Ok(!is_held(&locks, &left).await)
     };
     until_async(SOON, expired).await.unwrap();
+}
+
+/// The number of tasks that acquire a lock each.
+const TASKS: usize = 50;
+
+/// Acquires a lock in each of the tasks, which repeat attempts without an answer.
+fn acquire_all(locks: &etcd::Etcd) -> JoinSet<()> {
+    let acquire = |number| {
+        let (locks, name, holder) = (locks.clone(), name(&format!("r{number}")), Holder::random());
+        async move {
+            loop {
+                match locks.try_acquire(&name, &holder, secs(60), Order::Unordered).await {
+                    Ok(Attempt::Granted { .. }) => return,
+                    Err(BackendError::Unavailable(_)) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    };
+    (0..TASKS).map(acquire).collect()
+}
+
+#[tokio::test]
+async fn attempts_at_one_time_share_a_lease() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    acquire_all(&client(&proxy.url("etcd"))).join_all().await;
+    // The first lease is for the attempts that began before it was asked for.
+    let grants = proxy.requests("/v3/lease/grant");
+    assert!(grants <= 2, "{grants}");
+}
+
+/// If each task closed it once for each attempt, there would be thousands of requests.
+#[tokio::test]
+async fn lease_of_many_attempts_without_an_answer_is_closed_once() {
+    let mut etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = etcd::Etcd::open(&proxy.url("etcd")).unwrap();
+    for lock in ["a", "b"] {
+        acquired(&locks, &name(lock), secs(60)).await;
+    }
+    etcd.process(0).pause().await.unwrap();
+    let tasks = acquire_all(&locks);
+    sleep(Duration::from_millis(900)).await;
+    etcd.process(0).resume().unwrap();
+    timeout(SOON, tasks.join_all()).await.expect("all acquire");
+    let closes = proxy.requests("/v3/kv/put");
+    assert!((1..TASKS).contains(&closes), "{closes}");
 }
