@@ -36,6 +36,7 @@ test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqli
 			! grep -q ' /dev/shm .*noexec' /proc/mounts; then \
 		export TMPDIR=$$(mktemp -d /dev/shm/fenced-tests-XXXXXX); \
 		trap 'rm -rf "$$TMPDIR"' EXIT INT TERM; \
+		chmod 755 "$$TMPDIR"; \
 	fi; \
 	$(MAKE) --jobs=2 test-services test-model
 

@@ -15,9 +15,9 @@ use crate::folder::copy_folder;
 /// Where the copies are kept, if this program was built here.
 const BUILD_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
 
-/// Makes a data folder, or copies the one that the same program has made before with these options.
+/// Makes a data folder, or copies an earlier one of the same program with the same options.
 ///
-/// Making one takes a second of processor time, and hundreds of tests need their own.
+/// To make one takes a second of processor time, and hundreds of tests need their own.
 ///
 /// # Errors
 /// If it can't be made or copied.
