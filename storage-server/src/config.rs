@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
+const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
 const DEFAULT_MAX_VALUE_BYTES: u32 = 1 << 20;
 /// The largest limit on a value's size that both databases can bear.
 const HIGHEST_MAX_VALUE_BYTES: u32 = 256 << 20;
@@ -22,12 +23,27 @@ pub struct Config {
         value_name = "BYTES"
     )]
     pub max_value_bytes: u32,
+
+    /// How many connections clients may have, if the limit on open files allows as many. Beyond,
+    /// the connection that has been idle the longest is closed for a new one.
+    #[arg(
+        long,
+        env = "FENCED_MAX_CONNECTIONS",
+        default_value_t = DEFAULT_MAX_CONNECTIONS,
+        value_parser = clap::value_parser!(u32).range(1..),
+        value_name = "NUMBER"
+    )]
+    pub max_connections: u32,
 }
 
 impl Default for Config {
     /// The defaults of the command.
     fn default() -> Self {
-        Self { enforcement: Enforcement::Enforce, max_value_bytes: DEFAULT_MAX_VALUE_BYTES }
+        Self {
+            enforcement: Enforcement::Enforce,
+            max_value_bytes: DEFAULT_MAX_VALUE_BYTES,
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+        }
     }
 }
 
