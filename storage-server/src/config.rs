@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 
 const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
+const DEFAULT_MAX_BYTES_IN_FLIGHT: u32 = 256 << 20;
 const DEFAULT_MAX_VALUE_BYTES: u32 = 1 << 20;
 /// The largest limit on a value's size that both databases can bear.
 const HIGHEST_MAX_VALUE_BYTES: u32 = 256 << 20;
@@ -34,6 +35,17 @@ pub struct Config {
         value_name = "NUMBER"
     )]
     pub max_connections: u32,
+
+    /// How many bytes of values the server holds for clients, in bytes: half of them for bodies, an
+    /// eighth for bodies of at most 64 KiB, and the rest for answers. One value has room in any
+    /// case.
+    #[arg(
+        long,
+        env = "FENCED_MAX_BYTES_IN_FLIGHT",
+        default_value_t = DEFAULT_MAX_BYTES_IN_FLIGHT,
+        value_name = "BYTES"
+    )]
+    pub max_bytes_in_flight: u32,
 }
 
 impl Default for Config {
@@ -43,6 +55,7 @@ impl Default for Config {
             enforcement: Enforcement::Enforce,
             max_value_bytes: DEFAULT_MAX_VALUE_BYTES,
             max_connections: DEFAULT_MAX_CONNECTIONS,
+            max_bytes_in_flight: DEFAULT_MAX_BYTES_IN_FLIGHT,
         }
     }
 }

@@ -36,13 +36,18 @@ use self::{
     activity::{Activity, Overdue},
     answer::Answer,
 };
-use crate::refusals::{Refusals, Refused};
+use crate::{
+    refusals::{Refusals, Refused},
+    room::Room,
+};
 
 /// How long a connection may have no request in flight. This covers silence from the start, heads
 /// that are half sent, and idle connections.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a client may read nothing of its answer.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(20);
+/// The same, while room for answers is short.
+const UNREAD_TIMEOUT_WHILE_SHORT: Duration = Duration::from_secs(2);
 /// How often to look for such connections.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How often to log what was refused.
@@ -84,6 +89,7 @@ pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     max_connections: usize,
+    room: Arc<Room>,
     refusals: Arc<Refusals>,
     draining: CancellationToken,
 ) {
@@ -96,6 +102,7 @@ pub(crate) async fn serve(
         max: max_connections,
         http: http(),
         router,
+        room,
         refusals,
         draining: draining.clone(),
     };
@@ -177,6 +184,7 @@ struct Connections {
     max: usize,
     http: auto::Builder<TokioExecutor>,
     router: Router,
+    room: Arc<Room>,
     refusals: Arc<Refusals>,
     draining: CancellationToken,
 }
@@ -217,8 +225,10 @@ impl Connections {
 
     fn close_overdue(&mut self) {
         let now = Instant::now();
+        let unread_timeout =
+            if self.room.answers.is_short() { UNREAD_TIMEOUT_WHILE_SHORT } else { UNREAD_TIMEOUT };
         self.open.retain(|_, Connection { activity, task }| {
-            let overdue = activity.close_if_overdue(now, IDLE_TIMEOUT, UNREAD_TIMEOUT);
+            let overdue = activity.close_if_overdue(now, IDLE_TIMEOUT, unread_timeout);
             match overdue {
                 None => return true,
                 Some(Overdue::Idle) => {}

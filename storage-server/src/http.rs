@@ -1,5 +1,6 @@
 //! The HTTP interface. Each of its resources is one file, with its routes, types and handlers.
 
+mod body;
 mod fences;
 mod health;
 mod list;
@@ -17,10 +18,19 @@ use axum::{
 use tower_http::set_header::SetResponseHeaderLayer;
 
 use self::{problem::Problem, service::Service};
-use crate::{committer::queue::Queue, config::Config, prober::Prober, store::Store};
+use crate::{
+    committer::queue::Queue, config::Config, prober::Prober, refusals::Refusals, room::Room,
+    store::Store,
+};
 
 /// Makes the router of the whole interface.
-pub(crate) fn router(queue: Queue, store: Arc<dyn Store>, config: Config) -> Router {
+pub(crate) fn router(
+    queue: Queue,
+    store: Arc<dyn Store>,
+    config: Config,
+    room: Arc<Room>,
+    refusals: Arc<Refusals>,
+) -> Router {
     Router::new()
         .merge(resources::routes())
         .merge(list::routes())
@@ -43,6 +53,8 @@ pub(crate) fn router(queue: Queue, store: Arc<dyn Store>, config: Config) -> Rou
             prober: Prober::start(store.clone()),
             store,
             config,
+            room,
+            refusals,
         }))
 }
 

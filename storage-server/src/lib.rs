@@ -33,6 +33,7 @@ mod connections;
 mod http;
 mod prober;
 mod refusals;
+mod room;
 
 mod operation;
 mod row;

@@ -18,11 +18,22 @@ pub(crate) enum Refused {
     HeadTooLarge,
     /// A connection that the system did not let the server accept.
     NotAccepted,
+    /// A body that came too slowly.
+    SlowBody,
+    /// A body or an answer for which there was no room.
+    NoRoom,
 }
 
 impl Refused {
-    const ALL: [Self; 5] =
-        [Self::Silent, Self::UnreadAnswer, Self::Displaced, Self::HeadTooLarge, Self::NotAccepted];
+    const ALL: [Self; 7] = [
+        Self::Silent,
+        Self::UnreadAnswer,
+        Self::Displaced,
+        Self::HeadTooLarge,
+        Self::NotAccepted,
+        Self::SlowBody,
+        Self::NoRoom,
+    ];
 
     fn description(self) -> &'static str {
         match self {
@@ -31,6 +42,8 @@ impl Refused {
             Self::Displaced => "closed the longest idle connections, to accept others",
             Self::HeadTooLarge => "refused requests whose headers are too many or too large",
             Self::NotAccepted => "could not accept connections: too many files are open",
+            Self::SlowBody => "refused bodies that came too slowly",
+            Self::NoRoom => "refused bodies and answers: too many bytes are in flight",
         }
     }
 }

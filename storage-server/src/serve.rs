@@ -10,7 +10,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    committer::Committer, config::Config, connections, http, refusals::Refusals, store::Store,
+    committer::Committer, config::Config, connections, http, refusals::Refusals, room::Room,
+    store::Store,
 };
 
 /// After the signal to stop, how long clients may take to finish a request that they have begun.
@@ -47,7 +48,9 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
     let (queue, mut committer) = Committer::start(store.clone(), config.enforcement);
-    let router = http::router(queue, store.clone(), config);
+    let room = Arc::new(Room::new(&config));
+    let refusals = Arc::new(Refusals::default());
+    let router = http::router(queue, store.clone(), config, room.clone(), refusals.clone());
     let max_connections = connections::allowed(config.max_connections);
     if max_connections < config.max_connections as usize {
         tracing::warn!(max_connections, "the limit on open files allows no more connections");
@@ -59,9 +62,14 @@ pub async fn serve(
         draining.cancel();
         sleep(DRAIN_TIMEOUT).await;
     };
-    let refusals = Arc::new(Refusals::default());
-    let mut served =
-        pin!(connections::serve(listener, router, max_connections, refusals, draining.clone()));
+    let mut served = pin!(connections::serve(
+        listener,
+        router,
+        max_connections,
+        room,
+        refusals,
+        draining.clone()
+    ));
     tokio::select! {
         () = &mut served => drain(committer).await?,
         error = committer.failed() => return Err(ServeError::Committer(error)),

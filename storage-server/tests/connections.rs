@@ -33,7 +33,7 @@ const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nHost: h\r\n\r\n";
 const WINDOW_BYTES: u32 = 64 << 10;
 
 /// A connection that sends these bytes and nothing else.
-async fn sending(url: &str, bytes: &[u8]) -> TcpStream {
+pub(crate) async fn sending(url: &str, bytes: &[u8]) -> TcpStream {
     let mut connection = wire::connect(url).await;
     connection.write_all(bytes).await.unwrap();
     connection
@@ -49,7 +49,7 @@ async fn half_write(url: &str) -> TcpStream {
 }
 
 /// Reads one answer on a connection that stays open, and returns its status and body.
-async fn read_answer(connection: &mut TcpStream) -> (u16, Vec<u8>) {
+pub(crate) async fn read_answer(connection: &mut TcpStream) -> (u16, Vec<u8>) {
     let read = async {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -66,7 +66,7 @@ async fn read_answer(connection: &mut TcpStream) -> (u16, Vec<u8>) {
 }
 
 /// Reads to the end of the connection, and returns how many bytes came and how long that took.
-async fn read_to_end(connection: &mut TcpStream) -> (usize, Duration) {
+pub(crate) async fn read_to_end(connection: &mut TcpStream) -> (usize, Duration) {
     let begun = Instant::now();
     let mut read = 0;
     let mut bytes = vec![0; 64 << 10];
@@ -91,7 +91,7 @@ async fn is_closed_in_time(mut connection: TcpStream, what: &str) {
 }
 
 /// Refusals are logged every few seconds.
-async fn is_logged(server: &StorageServer, line: &str) {
+pub(crate) async fn is_logged(server: &StorageServer, line: &str) {
     let logged = until(PATIENCE, || Ok(server.log()?.contains(line))).await;
     assert!(logged.is_ok(), "{:?}", server.log());
 }

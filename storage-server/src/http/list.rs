@@ -3,15 +3,20 @@
 use std::sync::Arc;
 
 use axum::{
-    Json, Router,
+    Router,
     extract::{Query, State, rejection::QueryRejection},
+    http::header,
+    response::{IntoResponse, Response},
     routing::get,
 };
 use fence::{ResourceName, Token};
 use serde::{Deserialize, Serialize};
 
 use super::{problem::Problem, service::Service};
-use crate::store::list::{Listed, Page};
+use crate::{
+    committer::job::UnavailableOutcome,
+    store::list::{Listed, Page},
+};
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
@@ -48,7 +53,7 @@ struct ListedResource {
 async fn list(
     State(service): State<Arc<Service>>,
     query: Result<Query<ListQuery>, QueryRejection>,
-) -> Result<Json<List>, Problem> {
+) -> Result<Response, Problem> {
     let Query(ListQuery { prefix, after, limit }) =
         query.map_err(|rejection| Problem::malformed_request(rejection.body_text()))?;
     let limit = limit.unwrap_or(DEFAULT_LIMIT);
@@ -73,5 +78,7 @@ async fn list(
             size,
         })
         .collect();
-    Ok(Json(List { resources, next }))
+    let list = serde_json::to_vec(&List { resources, next }).expect("a list is JSON");
+    let list = service.answer_with_room(list.into(), UnavailableOutcome::None)?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], list).into_response())
 }

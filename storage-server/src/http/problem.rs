@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 
 use self::kind::{
     ENCODED_VALUE, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST,
-    MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, STALE_TOKEN, TOKEN_REQUIRED, UNAVAILABLE,
-    VALUE_TOO_LARGE, VERSION_MISMATCH,
+    MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, SLOW_BODY, STALE_TOKEN, TOKEN_REQUIRED,
+    UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH,
 };
 use crate::committer::job::{Unavailable, UnavailableOutcome};
 
@@ -120,6 +120,15 @@ impl Problem {
 
     pub(super) fn not_ready(reason: String) -> Self {
         Self::unavailable(Unavailable { outcome: UnavailableOutcome::None, reason })
+    }
+
+    pub(super) fn no_room(outcome: UnavailableOutcome) -> Self {
+        let reason = "too many bytes are in flight".to_owned();
+        Self::unavailable(Unavailable { outcome, reason })
+    }
+
+    pub(super) fn slow_body() -> Self {
+        Self::new(&SLOW_BODY, "the rest of the body did not come in time").with("outcome", "none")
     }
 
     fn new(kind: &'static Kind, detail: impl ToString) -> Self {

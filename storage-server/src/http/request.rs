@@ -1,19 +1,15 @@
 //! The parts of a request: the name in the path, the fencing headers, conditions and the value.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
-    body::HttpBody,
     extract::{FromRequest, FromRequestParts, Request},
     http::{HeaderMap, HeaderName, header, request::Parts},
 };
-use bytes::Bytes;
 use fence::{Fence, Holder, InvalidHolder, InvalidToken, ResourceName, Token};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use percent_encoding::percent_decode_str;
-use tokio::time::timeout;
 
-use super::{problem::Problem, service::Service};
+use super::{body, problem::Problem, service::Service};
 use crate::{
     config::Enforcement,
     operation::{Condition, Content, Versions},
@@ -21,9 +17,6 @@ use crate::{
 
 /// The longest `Content-Type` that is kept with a value.
 const MAX_CONTENT_TYPE_BYTES: usize = 256;
-/// How much is read of a value that is too large, and for how long.
-const MAX_DROPPED_BYTES: usize = 64 << 20;
-const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) static FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 pub(super) static FENCING_HOLDER: HeaderName = HeaderName::from_static("fencing-holder");
@@ -176,7 +169,7 @@ impl FromRequest<Arc<Service>> for Written {
     async fn from_request(request: Request, service: &Arc<Service>) -> Result<Self, Problem> {
         let headers = request.headers().clone();
         // The body comes first: a client that is still sending would not see the answer.
-        let bytes = read_body(request, service.config.max_value_bytes).await?;
+        let bytes = body::read(request, service).await?;
         let content_type = content_type(&headers)?;
         // The value is stored as it is sent, whole and not encoded.
         if headers.contains_key(header::CONTENT_RANGE) {
@@ -203,34 +196,4 @@ fn content_type(headers: &HeaderMap) -> Result<String, Problem> {
             Err(Problem::malformed_request("Content-Type was sent more than once, or is not ASCII"))
         }
     }
-}
-
-/// Reads the body of a request.
-async fn read_body(request: Request, limit: u32) -> Result<Bytes, Problem> {
-    // 1. Ask no client to send a value that is too large.
-    let asks_first = request.headers().contains_key(header::EXPECT);
-    let mut body = request.into_body();
-    if asks_first && body.size_hint().lower() > u64::from(limit) {
-        return Err(Problem::value_too_large(limit));
-    }
-    // 2. Read the value.
-    let error = match Limited::new(&mut body, limit as usize).collect().await {
-        Ok(value) => return Ok(value.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Problem::value_too_large(limit),
-        Err(error) => {
-            return Err(Problem::malformed_request(format!("the body can't be read: {error}")));
-        }
-    };
-    // 3. Read the rest of a value that is too large, and drop it. The server closes a connection
-    //    whose request it has not read, and a client that is still sending would not see the answer.
-    let mut dropped = 0;
-    let drop_rest = async {
-        while dropped < MAX_DROPPED_BYTES
-            && let Some(Ok(frame)) = body.frame().await
-        {
-            dropped += frame.data_ref().map_or(0, Bytes::len);
-        }
-    };
-    let _ = timeout(DROP_TIMEOUT, drop_rest).await;
-    Err(error)
 }

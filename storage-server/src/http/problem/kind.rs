@@ -44,6 +44,10 @@ kinds! {
     METHOD_NOT_ALLOWED = "method-not-allowed", METHOD_NOT_ALLOWED, "The method is not allowed here",
         "The path exists, but does not support this method. The header Allow lists the methods \
          that it supports.";
+    SLOW_BODY = "slow-body", REQUEST_TIMEOUT, "The body came too slowly",
+        "For 5 seconds no byte of the body came, or fewer than 64 KiB each second after the first \
+         10 seconds. While the server has little room for bodies, it waits for 1 second only. The \
+         operation did not take effect, and never will: try again.";
     HOLDER_CONFLICT = "holder-conflict", CONFLICT, "The token belongs to another holder",
         "The same token was already accepted from another holder: the lock's counter went backwards \
          and issued the token twice. Nothing was changed. If you have claimed this resource before, \
@@ -66,7 +70,7 @@ kinds! {
          the lock. Without it, the server could not recognise a late writer.";
     UNAVAILABLE = "unavailable", SERVICE_UNAVAILABLE, "The server can't decide now",
         "The database can't be reached, the resource stays locked there, or too many operations \
-         are queued. If outcome is none, the operation did not take effect and never will: try \
+         are queued, or too many bytes are in flight. If outcome is none, the operation did not take effect and never will: try \
          again. If outcome is unknown, the operation may have taken effect, or still may. Before \
          anything else, get a higher token and make a fenced read with it. The read shows whether \
          the operation took effect, and prevents it from doing so later.";
