@@ -68,9 +68,6 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 const MAX_STREAMS: u32 = 128;
 /// How many bytes a client may send on an HTTP/2 connection before they are read.
 const WINDOW_BYTES: u32 = 64 << 10;
-/// How many streams of an HTTP/2 connection may be reset before they are served, or because of the
-/// client's errors. With more, the connection is closed.
-const MAX_RESET_STREAMS: usize = 20;
 
 /// How many connections the server can have: as many as wanted, if the limit on open files allows.
 pub(crate) fn allowed(wanted: u32) -> usize {
@@ -163,14 +160,13 @@ fn http() -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
     // The accept loop has a time-out for heads, which covers more than hyper's.
     http.http1().header_read_timeout(None).max_buf_size(MAX_HEAD_BYTES);
+    // hyper closes a connection that floods it with resets.
     http.http2()
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD_BYTES as u32)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
-        .max_send_buf_size(MAX_HEAD_BYTES)
-        .max_pending_accept_reset_streams(MAX_RESET_STREAMS)
-        .max_local_error_reset_streams(MAX_RESET_STREAMS);
+        .max_send_buf_size(MAX_HEAD_BYTES);
     http
 }
 
@@ -199,9 +195,9 @@ impl Connections {
     /// needs a moment to end.
     fn make_room(&mut self) -> bool {
         let has_room = self.serving.len() < self.max;
-        if !has_room && self.open.len() == self.serving.len() {
-            self.close_longest_idle();
-        }
+        let one_is_ending = self.open.len() < self.serving.len();
+        let is_crowded = !has_room && !one_is_ending && !self.close_longest_idle();
+        self.room.set_crowded(is_crowded);
         has_room
     }
 
@@ -225,8 +221,11 @@ impl Connections {
 
     fn close_overdue(&mut self) {
         let now = Instant::now();
-        let unread_timeout =
-            if self.room.answers.is_short() { UNREAD_TIMEOUT_WHILE_SHORT } else { UNREAD_TIMEOUT };
+        let unread_timeout = if self.room.is_short(&self.room.answers) {
+            UNREAD_TIMEOUT_WHILE_SHORT
+        } else {
+            UNREAD_TIMEOUT
+        };
         self.open.retain(|_, Connection { activity, task }| {
             let overdue = activity.close_if_overdue(now, IDLE_TIMEOUT, unread_timeout);
             match overdue {
@@ -240,17 +239,17 @@ impl Connections {
         });
     }
 
-    /// Closes the connection that has been idle the longest, if any is idle.
-    fn close_longest_idle(&mut self) {
+    /// Closes the connection that has been idle the longest. Returns whether there was one.
+    fn close_longest_idle(&mut self) -> bool {
         if self.close_listed() {
-            return;
+            return true;
         }
         let idle = |(&id, connection): (&Id, &Connection)| {
             connection.activity.idle_since().map(|since| (since, id))
         };
         self.longest_idle = self.open.iter().filter_map(idle).collect();
         self.longest_idle.sort_unstable_by_key(|&(since, _)| Reverse(since));
-        self.close_listed();
+        self.close_listed()
     }
 
     /// Closes the longest idle one of the listed connections that still is idle.

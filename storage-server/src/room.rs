@@ -1,6 +1,12 @@
 //! The memory for what clients send slowly, and don't read.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use tokio::{
@@ -25,6 +31,7 @@ pub(crate) struct Room {
     pub(crate) small_bodies: Share,
     pub(crate) large_bodies: Share,
     pub(crate) answers: Share,
+    crowded: AtomicBool,
 }
 
 impl Room {
@@ -34,7 +41,20 @@ impl Room {
             small_bodies: Share::new((bytes / 8).max(SMALL_BYTES)),
             large_bodies: Share::new((bytes / 2).max(config.max_value_bytes as usize)),
             answers: Share::new((bytes / 8 * 3).max(SMALL_BYTES)),
+            crowded: AtomicBool::new(false),
         }
+    }
+
+    /// Whether clients that keep the server waiting are in the way of others: less than a quarter
+    /// of the share is free, or a connection waits for its place among them.
+    pub(crate) fn is_short(&self, share: &Share) -> bool {
+        let is_short = share.free.available_permits() < share.bytes / 4;
+        is_short || self.crowded.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether a connection waits because all others have requests in flight.
+    pub(crate) fn set_crowded(&self, crowded: bool) {
+        self.crowded.store(crowded, Ordering::Relaxed);
     }
 }
 
@@ -60,11 +80,6 @@ impl Share {
     pub(crate) async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let taken = self.free.clone().acquire_many_owned(self.permits(bytes));
         timeout(WAIT, taken).await.ok()?.ok()
-    }
-
-    /// Whether less than a quarter is free. Then less patience is shown to clients.
-    pub(crate) fn is_short(&self) -> bool {
-        self.free.available_permits() < self.bytes / 4
     }
 
     fn permits(&self, bytes: usize) -> u32 {
@@ -106,13 +121,13 @@ mod tests {
         let value = with_room("value", share.try_take(share.bytes).unwrap());
         let copy = value.slice(1..2);
         drop(value);
-        assert!(share.is_short());
+        assert!(room.is_short(share));
         assert!(share.try_take(1).is_none());
         let mut waiting = pin!(share.take(1));
         assert!(waiting.as_mut().now_or_never().is_none());
         assert_eq!(copy, "a");
         drop(copy);
-        assert!(!share.is_short());
+        assert!(!room.is_short(share));
         assert!(waiting.await.is_some());
     }
 

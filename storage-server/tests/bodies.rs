@@ -15,17 +15,17 @@ use crate::programs::storage_server;
 use crate::wire;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const VALUE_BYTES: usize = 1 << 20;
+pub(crate) const VALUE_BYTES: usize = 1 << 20;
 
 /// Sends the head of a write, and whatever else is in `rest`.
-async fn write(url: &str, resource: &str, length: &str, rest: &[u8]) -> TcpStream {
+pub(crate) async fn write(url: &str, resource: &str, length: &str, rest: &[u8]) -> TcpStream {
     let head =
         format!("PUT {resource} HTTP/1.1\r\nHost: h\r\nFencing-Token: 1\r\n{length}\r\n\r\n");
     sending(url, &[head.as_bytes(), rest].concat()).await
 }
 
 /// The connection gets a problem document of this slug, and is closed. Returns after how long.
-async fn is_refused(mut connection: TcpStream, slug: &str) -> Duration {
+pub(crate) async fn is_refused(mut connection: TcpStream, slug: &str) -> Duration {
     let begun = Instant::now();
     let answer = wire::answer(&mut connection).await;
     assert_eq!(answer.problem(), slug);
@@ -34,7 +34,12 @@ async fn is_refused(mut connection: TcpStream, slug: &str) -> Duration {
 }
 
 /// Sends bytes in parts, a part at a time.
-async fn send_in_parts(connection: &mut TcpStream, bytes: &[u8], parts: usize, pause: Duration) {
+pub(crate) async fn send_in_parts(
+    connection: &mut TcpStream,
+    bytes: &[u8],
+    parts: usize,
+    pause: Duration,
+) {
     let mut pause = interval(pause);
     for part in bytes.chunks(bytes.len() / parts) {
         pause.tick().await;

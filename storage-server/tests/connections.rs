@@ -19,6 +19,7 @@ use tokio::{
     time::{interval, sleep, timeout},
 };
 
+use crate::bodies::{VALUE_BYTES, is_refused, send_in_parts, write};
 use crate::programs::{STORAGE_SERVER, storage_server};
 use crate::wire;
 
@@ -256,22 +257,63 @@ async fn silent_connections_make_room_for_others() {
     assert!(!log.contains("could not accept"), "{log}");
 }
 
-/// The control of the test above: there is a limit, and only an idle connection makes room.
+const TWO_CONNECTIONS: [&str; 2] = ["--max-connections", "2"];
+
+#[tokio::test]
+async fn half_sent_bodies_make_room_for_other_connections() {
+    let server = StorageServer::start(&storage_server(), &TWO_CONNECTIONS).await.unwrap();
+    let first = half_write(server.url()).await;
+    let second = half_write(server.url()).await;
+    let begun = Instant::now();
+    assert_eq!(wire::request(server.url(), "GET", "/livez", &[], "").await.status, 200);
+    // Earlier than if nobody had waited.
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    tokio::join!(is_refused(first, "408 slow-body"), is_refused(second, "408 slow-body"));
+}
+
+/// The control of the two tests above: there is a limit, and clients that go on make no room.
 #[tokio::test]
 async fn connections_with_requests_in_flight_make_no_room() {
-    let server =
-        StorageServer::start(&storage_server(), &["--max-connections", "2"]).await.unwrap();
-    let mut first = half_write(server.url()).await;
-    let mut second = half_write(server.url()).await;
-    let mut third = sending(server.url(), LIVEZ).await;
-    let waits = timeout(Duration::from_millis(500), third.read_u8()).await;
-    assert!(waits.is_err(), "a third connection was served");
-    first.write_all(b"ab").await.unwrap();
-    assert_eq!(read_answer(&mut first).await.0, 201);
-    // The first one is idle now.
-    assert_eq!(read_answer(&mut third).await.0, 200);
-    second.write_all(b"ab").await.unwrap();
-    assert_eq!(read_answer(&mut second).await.0, 200);
+    let server = StorageServer::start(&storage_server(), &TWO_CONNECTIONS).await.unwrap();
+    let url = server.url();
+    let value = vec![b'x'; VALUE_BYTES];
+    let steady = async |resource| {
+        let length = format!("Content-Length: {VALUE_BYTES}\r\nExpect: 100-continue");
+        let mut body = write(url, resource, &length, b"").await;
+        assert_eq!(read_answer(&mut body).await.0, 100);
+        send_in_parts(&mut body, &value, 40, Duration::from_millis(125)).await;
+        assert_eq!(read_answer(&mut body).await.0, 201);
+        drop(body);
+        Instant::now()
+    };
+    let third = async {
+        sleep(Duration::from_millis(500)).await;
+        assert_eq!(wire::request(url, "GET", "/livez", &[], "").await.status, 200);
+        Instant::now()
+    };
+    let (first, second, third) =
+        tokio::join!(steady("/v1/resources/a"), steady("/v1/resources/b"), third);
+    assert!(third > first.min(second), "a third connection was served beside two others");
+}
+
+/// The limit on open files is lowered under a running server: no accept succeeds.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn server_survives_that_it_can_accept_nothing() {
+    use rustix::process::{Resource, Rlimit, prlimit};
+
+    let mut server = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    let pid = Some(server.process().pid());
+    let few = Rlimit { current: Some(8), maximum: Some(1024) };
+    prlimit(pid, Resource::Nofile, few).unwrap();
+    let mut waiting = sending(server.url(), LIVEZ).await;
+    is_logged(&server, "could not accept connections").await;
+    let log = server.log().unwrap();
+    let line = log.lines().find(|line| line.contains("could not accept")).unwrap();
+    let count: u32 = line.rsplit_once("count=").unwrap().1.parse().unwrap();
+    assert!(count < 100, "it tried again {count} times in 5 s");
+    prlimit(pid, Resource::Nofile, Rlimit { current: Some(1024), ..few }).unwrap();
+    assert_eq!(read_answer(&mut waiting).await.0, 200);
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use super::{problem::Problem, service::Service};
 use crate::{
     committer::job::UnavailableOutcome,
     refusals::Refused,
-    room::{SMALL_BYTES, Share, with_room},
+    room::{SMALL_BYTES, with_room},
 };
 
 /// How long to wait for the next byte of a body.
@@ -105,7 +105,7 @@ async fn read_value(body: &mut Body, service: &Service) -> Result<Bytes, Refusal
     let mut taken = first.ok_or(Refusal::NoRoom)?;
     // 2. Read it. Its frames would keep the buffers that they were read into.
     let mut value = Vec::with_capacity(expected);
-    let mut pace = Pace::new(share);
+    let mut pace = Pace::new(|| room.is_short(share));
     while let Some(frame) = pace.next_frame(body).await? {
         let Ok(data) = frame.into_data() else { continue };
         let bytes = value.len() + data.len();
@@ -125,22 +125,23 @@ async fn read_value(body: &mut Body, service: &Service) -> Result<Bytes, Refusal
 }
 
 /// Whether a body comes fast enough.
-struct Pace<'a> {
+struct Pace<F> {
     begun: Instant,
     received: u32,
-    share: &'a Share,
+    /// Whether room is short at this moment.
+    is_short: F,
 }
 
-impl<'a> Pace<'a> {
-    fn new(share: &'a Share) -> Self {
-        Self { begun: Instant::now(), received: 0, share }
+impl<F: Fn() -> bool> Pace<F> {
+    fn new(is_short: F) -> Self {
+        Self { begun: Instant::now(), received: 0, is_short }
     }
 
     /// Waits for the next frame; `None` at the end of the body.
     async fn next_frame(&mut self, body: &mut Body) -> Result<Option<Frame<Bytes>>, Refusal> {
         let waiting_since = Instant::now();
         loop {
-            let (stall_timeout, head_start) = if self.share.is_short() {
+            let (stall_timeout, head_start) = if (self.is_short)() {
                 (PATIENCE_WHILE_SHORT, PATIENCE_WHILE_SHORT)
             } else {
                 (STALL_TIMEOUT, HEAD_START)

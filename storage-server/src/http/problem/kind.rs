@@ -46,7 +46,7 @@ kinds! {
          that it supports.";
     SLOW_BODY = "slow-body", REQUEST_TIMEOUT, "The body came too slowly",
         "For 5 seconds no byte of the body came, or fewer than 64 KiB each second after the first \
-         10 seconds. While the server has little room for bodies, it waits for 1 second only. The \
+         10 seconds. While room is short, the server waits for 1 second only. The \
          operation did not take effect, and never will: try again.";
     HOLDER_CONFLICT = "holder-conflict", CONFLICT, "The token belongs to another holder",
         "The same token was already accepted from another holder: the lock's counter went backwards \
