@@ -12,7 +12,11 @@ use hyper::{Request, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::Signal;
 use tempfile::TempDir;
-use testbed::{StorageServer, process::Process, wait::until};
+use testbed::{
+    StorageServer,
+    process::Process,
+    wait::{until, until_async},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -360,7 +364,9 @@ async fn drain_answers_requests_in_flight_and_closes_the_other_connections() {
     for connection in [&mut silent, &mut idle] {
         assert_eq!(read_to_end(connection).await.0, 0);
     }
-    assert!(TcpStream::connect(server.address()).await.is_err());
+    let address = server.address();
+    let refuses = || async { Ok(TcpStream::connect(address).await.is_err()) };
+    until_async(PATIENCE, refuses).await.expect("no further connection");
     in_flight.write_all(b"ab").await.unwrap();
     assert_eq!(read_answer(&mut in_flight).await.0, 201);
     assert_eq!(read_to_end(&mut in_flight).await.0, 0);
