@@ -96,7 +96,7 @@ async fn body_that_comes_too_slowly_is_refused_and_nothing_happens() {
 }
 
 /// There is room for one large body.
-const ROOM_FOR_ONE: [&str; 2] = ["--max-bytes-in-flight", "2097152"];
+pub(crate) const ROOM_FOR_ONE: [&str; 2] = ["--max-bytes-in-flight", "2097152"];
 
 #[tokio::test]
 async fn half_sent_body_makes_room_for_others() {

@@ -275,7 +275,26 @@ async fn half_sent_bodies_make_room_for_other_connections() {
     tokio::join!(is_refused(first, "408 slow-body"), is_refused(second, "408 slow-body"));
 }
 
-/// The control of the two tests above: there is a limit, and clients that go on make no room.
+/// The server reads such bodies only so that the clients see the answer.
+#[tokio::test]
+async fn half_sent_bodies_of_rejected_requests_make_room_for_other_connections() {
+    let server = StorageServer::start(&storage_server(), &TWO_CONNECTIONS).await.unwrap();
+    // More than the system takes before the server reads.
+    let half = vec![b'x'; 16 << 20];
+    let rejected =
+        async || write(server.url(), "/v1/resources/%ff", "Content-Length: 33554432", &half).await;
+    let mut first = rejected().await;
+    let mut second = rejected().await;
+    let begun = Instant::now();
+    assert_eq!(wire::request(server.url(), "GET", "/livez", &[], "").await.status, 200);
+    // Earlier than if nobody had waited.
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    for connection in [&mut first, &mut second] {
+        assert_eq!(wire::answer(connection).await.problem(), "400 malformed-name");
+    }
+}
+
+/// The control of the three tests above: there is a limit, and clients that go on make no room.
 #[tokio::test]
 async fn connections_with_requests_in_flight_make_no_room() {
     let server = StorageServer::start(&storage_server(), &TWO_CONNECTIONS).await.unwrap();
