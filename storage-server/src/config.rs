@@ -4,6 +4,8 @@ use clap::{Args, ValueEnum};
 
 use crate::access::{Access, ceiling::Ceiling};
 
+const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
+const DEFAULT_MAX_BYTES_IN_FLIGHT: u32 = 256 << 20;
 const DEFAULT_MAX_VALUE_BYTES: u32 = 1 << 20;
 /// The largest limit on a value's size that both databases can bear.
 const HIGHEST_MAX_VALUE_BYTES: u32 = 256 << 20;
@@ -31,6 +33,28 @@ pub struct Config {
     )]
     pub max_value_bytes: u32,
 
+    /// How many connections clients may have, if the limit on open files allows as many. Beyond,
+    /// the connection that has been idle the longest is closed for a new one.
+    #[arg(
+        long,
+        env = "FENCED_MAX_CONNECTIONS",
+        default_value_t = DEFAULT_MAX_CONNECTIONS,
+        value_parser = clap::value_parser!(u32).range(1..),
+        value_name = "NUMBER"
+    )]
+    pub max_connections: u32,
+
+    /// How many bytes of values the server holds for clients, in bytes: half of them for bodies, an
+    /// eighth for bodies of at most 64 KiB, and the rest for answers. One value has room in any
+    /// case.
+    #[arg(
+        long,
+        env = "FENCED_MAX_BYTES_IN_FLIGHT",
+        default_value_t = DEFAULT_MAX_BYTES_IN_FLIGHT,
+        value_name = "BYTES"
+    )]
+    pub max_bytes_in_flight: u32,
+
     /// Who may do what. The command reads this from the auth file.
     #[arg(skip)]
     pub access: Access,
@@ -47,6 +71,8 @@ impl Default for Config {
             enforcement: Enforcement::Enforce,
             token_ceiling: Ceiling::default(),
             max_value_bytes: DEFAULT_MAX_VALUE_BYTES,
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+            max_bytes_in_flight: DEFAULT_MAX_BYTES_IN_FLIGHT,
             access: Access::default(),
             hosts: Hosts::default(),
         }

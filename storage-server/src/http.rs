@@ -1,5 +1,6 @@
 //! The HTTP interface. Each of its resources is one file, with its routes, types and handlers.
 
+mod body;
 mod caller;
 mod fences;
 mod health;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     http::{HeaderValue, Method, Uri, header},
-    middleware::{from_fn, from_fn_with_state},
+    middleware::from_fn_with_state,
 };
 use tower_http::set_header::SetResponseHeaderLayer;
 
@@ -24,13 +25,22 @@ use crate::{
     committer::queue::Queue,
     config::{Config, Hosts},
     prober::Prober,
+    refusals::Refusals,
+    room::Room,
     store::Store,
 };
 
 /// Makes the router of the whole interface.
-pub(crate) fn router(queue: Queue, store: Arc<dyn Store>, config: Config) -> Router {
+pub(crate) fn router(
+    queue: Queue,
+    store: Arc<dyn Store>,
+    config: Config,
+    room: Arc<Room>,
+    refusals: Arc<Refusals>,
+) -> Router {
     let hosts = config.hosts;
-    let service = Arc::new(Service { queue, prober: Prober::start(store.clone()), store, config });
+    let prober = Prober::start(store.clone());
+    let service = Arc::new(Service { queue, prober, store, config, room, refusals });
     let for_known_clients = Router::new()
         .merge(resources::routes())
         .merge(list::routes())
@@ -44,7 +54,9 @@ pub(crate) fn router(queue: Queue, store: Arc<dyn Store>, config: Config) -> Rou
         .method_not_allowed_fallback(no_such_method);
     let router = match hosts {
         Hosts::Any => router,
-        Hosts::Loopback => router.layer(from_fn(host::require_loopback_name)),
+        Hosts::Loopback => {
+            router.layer(from_fn_with_state(service.clone(), host::require_loopback_name))
+        }
     };
     router
         .layer(SetResponseHeaderLayer::overriding(

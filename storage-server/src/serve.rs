@@ -1,16 +1,18 @@
 //! Serving a store over HTTP, from the first connection to the last answer.
 
-use std::{io, pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
-use axum::serve::ListenerExt;
 use tokio::{
     net::TcpListener,
-    sync::Notify,
     task::JoinError,
     time::{sleep, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
-use crate::{committer::Committer, config::Config, http, store::Store};
+use crate::{
+    committer::Committer, config::Config, connections, http, refusals::Refusals, room::Room,
+    store::Store,
+};
 
 /// After the signal to stop, how long clients may take to finish a request that they have begun.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,9 +31,6 @@ const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The listener failed.
-    #[error("the listener failed")]
-    Listener(#[source] io::Error),
     /// The committer panicked, so that no operation can be decided any more.
     #[error("the committer panicked")]
     Committer(#[source] JoinError),
@@ -41,7 +40,7 @@ pub enum ServeError {
 /// answers every queued operation, closes the store and returns.
 ///
 /// # Errors
-/// [`ServeError`] if the listener fails or the committer panics.
+/// [`ServeError`] if the committer panics.
 pub async fn serve(
     listener: TcpListener,
     store: Arc<dyn Store>,
@@ -49,29 +48,32 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
     let (queue, mut committer) = Committer::start(store.clone(), config.enforcement);
-    let router = http::router(queue, store.clone(), config);
-    let listener = listener.tap_io(|connection| {
-        // Otherwise small answers wait for acknowledgements. A failure here only makes them slower.
-        let _ = connection.set_nodelay(true);
-    });
-    let draining = Arc::new(Notify::new());
-    let shutdown = {
-        let draining = draining.clone();
-        async move {
-            shutdown.await;
-            tracing::info!("draining");
-            draining.notify_one();
-        }
+    let room = Arc::new(Room::new(&config));
+    let refusals = Arc::new(Refusals::default());
+    let max_connections = connections::allowed(config.max_connections);
+    if max_connections < config.max_connections as usize {
+        tracing::warn!(max_connections, "the limit on open files allows no more connections");
+    }
+    let router = http::router(queue, store.clone(), config, room.clone(), refusals.clone());
+    let draining = CancellationToken::new();
+    let drain_timeout = async {
+        shutdown.await;
+        tracing::info!("draining");
+        draining.cancel();
+        sleep(DRAIN_TIMEOUT).await;
     };
-    let mut served =
-        pin!(axum::serve(listener, router).with_graceful_shutdown(shutdown).into_future());
+    let mut served = pin!(connections::serve(
+        listener,
+        router,
+        max_connections,
+        room,
+        refusals,
+        draining.clone()
+    ));
     tokio::select! {
-        result = &mut served => {
-            result.map_err(ServeError::Listener)?;
-            drain(committer).await?;
-        }
+        () = &mut served => drain(committer).await?,
         error = committer.failed() => return Err(ServeError::Committer(error)),
-        () = async { draining.notified().await; sleep(DRAIN_TIMEOUT).await } => {
+        () = drain_timeout => {
             tracing::warn!("closing connections whose clients did not finish their requests");
             drain(committer).await?;
             // The queued operations are answered now, and the answers still have to be sent.

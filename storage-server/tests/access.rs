@@ -9,8 +9,11 @@ use std::{
 
 use serde_json::json;
 use testbed::{StorageServer, wait::until_async};
+use tokio::time::sleep;
 
 use crate::{
+    bodies::{ROOM_FOR_ONE, VALUE_BYTES, send_in_parts},
+    connections::{read_answer, sending},
     database::Database,
     wire::{self, Answer},
     world::World,
@@ -203,6 +206,50 @@ async fn rejection_of_a_large_value_reaches_the_client() {
     assert_eq!(put("unknown", "/v1/resources/orders/1").await.problem(), "401 unauthenticated");
     assert_eq!(put(&writer, "/v1/resources/invoices/1").await.problem(), "403 forbidden");
     assert_eq!(put(&writer, "/v1/resources/orders/1").await.status, 201, "the control");
+}
+
+/// Otherwise clients that may not write could keep out those that may.
+#[tokio::test]
+async fn body_of_a_rejected_request_takes_no_room() {
+    let guarded = Guarded::new();
+    let writer = guarded.identity("writer", &["--prefix", "orders/", "--allow", "write"]).await;
+    let auth_file = guarded.auth_file();
+    let arguments = [&ROOM_FOR_ONE[..], &["--auth-file", auth_file.to_str().unwrap()]].concat();
+    let server = guarded.database.serve(&arguments).await;
+    let value = vec![b'x'; VALUE_BYTES];
+    // Whether a write waits until the body of another request, which comes slowly, has ended.
+    let keeps_others_out = async |host: &str, bearer: &str, name: &str, token: u32, status: u16| {
+        let slow = async {
+            let head = format!(
+                "PUT /v1/resources/{name} HTTP/1.1\r\nHost: {host}\r\nFencing-Token: {token}\r\n\
+                 Authorization: Bearer {bearer}\r\nContent-Length: {VALUE_BYTES}\r\n\r\n"
+            );
+            let mut connection = sending(server.url(), head.as_bytes()).await;
+            send_in_parts(&mut connection, &value, 24, Duration::from_millis(125)).await;
+            let answer = read_answer(&mut connection).await;
+            assert_eq!(answer.0, status, "{}", String::from_utf8_lossy(&answer.1));
+            Instant::now()
+        };
+        let other = async {
+            sleep(Duration::from_millis(500)).await;
+            let authorization = format!("Bearer {writer}");
+            let headers = [("Authorization", authorization.as_str()), ("Fencing-Token", "1")];
+            let path = "/v1/resources/orders/other";
+            let written = wire::request(server.url(), "PUT", path, &headers, &value).await;
+            assert!([200, 201].contains(&written.status), "{written:?}");
+            Instant::now()
+        };
+        let (slow, other) = tokio::join!(slow, other);
+        other > slow
+    };
+    let kept_out = tokio::join!(
+        keeps_others_out("evil.example", &writer, "orders/1", 1, 421),
+        keeps_others_out("localhost", "unknown", "orders/1", 1, 401),
+        keeps_others_out("localhost", &writer, "invoices/1", 1, 403),
+        keeps_others_out("localhost", &writer, "orders/1", 0, 400),
+    );
+    assert_eq!(kept_out, (false, false, false, false));
+    assert!(keeps_others_out("localhost", &writer, "orders/1", 1, 201).await, "the control");
 }
 
 #[tokio::test]

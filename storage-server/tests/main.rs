@@ -2,7 +2,9 @@
 
 mod access;
 mod bad_input;
+mod bodies;
 mod ceiling;
+mod connections;
 mod contract;
 mod database;
 mod enforcement;

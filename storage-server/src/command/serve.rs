@@ -4,6 +4,7 @@ use std::{io::Write, path::PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, builder::FalseyValueParser};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
@@ -50,6 +51,7 @@ impl Serve {
         let Self { listen, no_create, no_migrate, auth_file, mut config } = self;
         let missing_file = if no_create { MissingFile::Refuse } else { MissingFile::Create };
         let migrations = if no_migrate { Migrations::Check } else { Migrations::Apply };
+        allow_open_files();
         let (terminate, interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let mut shutdown = Box::pin(either(terminate, interrupt));
@@ -74,6 +76,14 @@ impl Serve {
         serve(listener, store, config, shutdown).await?;
         Ok(())
     }
+}
+
+/// Raises the limit on open files as far as the system allows: every connection is one.
+fn allow_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // If this fails, the server has fewer connections.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 async fn either(mut terminate: Signal, mut interrupt: Signal) {

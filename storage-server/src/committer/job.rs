@@ -23,17 +23,17 @@ pub(super) struct Job {
     pub(super) operation: Operation,
     reply: oneshot::Sender<Result<Decided, Unavailable>>,
     queued: Instant,
-    /// The job's place in the queue and its bytes, which are free again once the job is dropped.
-    _room: [OwnedSemaphorePermit; 2],
+    /// The job's place in the queue, which is free again once the job is dropped.
+    _place: OwnedSemaphorePermit,
 }
 
 impl Job {
     pub(super) fn new(
         operation: Operation,
         reply: oneshot::Sender<Result<Decided, Unavailable>>,
-        room: [OwnedSemaphorePermit; 2],
+        place: OwnedSemaphorePermit,
     ) -> Self {
-        Self { operation, reply, queued: Instant::now(), _room: room }
+        Self { operation, reply, queued: Instant::now(), _place: place }
     }
 
     pub(super) fn answer(self, decision: Result<Decided, Unavailable>) {

@@ -13,15 +13,12 @@ use crate::operation::{Decided, Operation};
 
 /// How many operations may wait for their decision at once; further ones fail as unavailable.
 const MAX_QUEUED: usize = 4096;
-/// How many bytes the values of these operations may have together.
-const MAX_QUEUED_BYTES: usize = 256 << 20;
 
 /// Where handlers queue operations.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     jobs: mpsc::UnboundedSender<Job>,
     places: Arc<Semaphore>,
-    bytes: Arc<Semaphore>,
     /// The oldest operation of each lane.
     oldest: [Oldest; 2],
     last_failure: LastFailure,
@@ -33,13 +30,7 @@ impl Queue {
         oldest: [Oldest; 2],
         last_failure: LastFailure,
     ) -> Self {
-        Self {
-            jobs,
-            places: Arc::new(Semaphore::new(MAX_QUEUED)),
-            bytes: Arc::new(Semaphore::new(MAX_QUEUED_BYTES)),
-            oldest,
-            last_failure,
-        }
+        Self { jobs, places: Arc::new(Semaphore::new(MAX_QUEUED)), oldest, last_failure }
     }
 
     /// How long the oldest operation has waited for its decision; zero if there is none.
@@ -67,13 +58,9 @@ impl Queue {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             return Err(unavailable(UnavailableOutcome::None, "too many operations are queued"));
         };
-        let bytes = u32::try_from(operation.value_bytes()).unwrap_or(u32::MAX);
-        let Ok(bytes) = self.bytes.clone().try_acquire_many_owned(bytes) else {
-            return Err(unavailable(UnavailableOutcome::None, "too many bytes are queued"));
-        };
         let (reply, decision) = oneshot::channel();
         self.jobs
-            .send(Job::new(operation, reply, [place, bytes]))
+            .send(Job::new(operation, reply, place))
             .map_err(|_| unavailable(UnavailableOutcome::None, "the server is shutting down"))?;
         decision.await.unwrap_or_else(|_| {
             Err(unavailable(UnavailableOutcome::Unknown, "the committer has stopped"))
@@ -83,15 +70,10 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-
-    use bytes::Bytes;
     use fence::Token;
-    use futures_util::FutureExt;
-    use tokio::task::JoinSet;
 
     use super::*;
-    use crate::operation::{Action, Condition, Content};
+    use crate::operation::Action;
 
     #[tokio::test]
     async fn full_queue_is_unavailable_and_nothing_has_happened() {
@@ -101,36 +83,6 @@ mod tests {
         let unavailable = queue.submit(operation(Action::Claim)).await.unwrap_err();
         assert_eq!(unavailable.outcome, UnavailableOutcome::None);
         assert_eq!(unavailable.reason, "too many operations are queued");
-    }
-
-    #[tokio::test]
-    async fn queue_is_bounded_in_bytes_too() {
-        let (jobs, mut queued) = mpsc::unbounded_channel();
-        let queue = Queue::new(jobs, Default::default(), Default::default());
-        // As many values as fit, which share their memory here.
-        let bytes = Bytes::from(vec![0; 1 << 20]);
-        let write = || {
-            let content = Content { content_type: String::new(), bytes: bytes.clone() };
-            operation(Action::Write { content, condition: Condition::default() })
-        };
-        let mut waiting = JoinSet::new();
-        for _ in 0..MAX_QUEUED_BYTES >> 20 {
-            let (queue, write) = (queue.clone(), write());
-            waiting.spawn(async move { queue.submit(write).await });
-        }
-        let first = queued.recv().await.unwrap();
-        while queued.len() < (MAX_QUEUED_BYTES >> 20) - 1 {
-            tokio::task::yield_now().await;
-        }
-        let unavailable = queue.submit(write()).await.unwrap_err();
-        assert_eq!(unavailable.outcome, UnavailableOutcome::None);
-        assert_eq!(unavailable.reason, "too many bytes are queued");
-
-        // The control: an operation without a value has room, and a decision makes room.
-        let claim = pin!(queue.submit(operation(Action::Claim)));
-        assert!(claim.now_or_never().is_none());
-        drop(first);
-        assert!(pin!(queue.submit(write())).now_or_never().is_none());
     }
 
     fn operation(action: Action) -> Operation {

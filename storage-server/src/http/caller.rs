@@ -11,8 +11,9 @@ use axum::{
 use fence::{ResourceName, Token};
 
 use super::{
+    body,
     problem::Problem,
-    request::{Name, drop_body, single},
+    request::{Name, single},
     service::Service,
 };
 use crate::access::{Caller, identity::Permission};
@@ -25,7 +26,7 @@ pub(super) async fn identify(
 ) -> Result<Response, Problem> {
     let Some(caller) = service.identify(request.headers()) else {
         let (parts, body) = request.into_parts();
-        drop_body(&parts.headers, body).await;
+        body::discard(&parts.headers, body, &service.room).await;
         return Err(Problem::unauthenticated());
     };
     request.extensions_mut().insert(caller);

@@ -1,15 +1,15 @@
 //! The check of the name in `Host`.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use axum::{
-    extract::Request,
+    extract::{Request, State},
     http::{header, uri::Authority},
     middleware::Next,
     response::Response,
 };
 
-use super::problem::Problem;
+use super::{body, problem::Problem, service::Service};
 
 /// Rejects a request that is not for `localhost` or a loopback address.
 ///
@@ -17,15 +17,20 @@ use super::problem::Problem;
 /// this server for the page's own, and lets the page read and write here. Its requests still have the
 /// page's name. A request without any name comes from no browser.
 pub(super) async fn require_loopback_name(
+    State(service): State<Arc<Service>>,
     request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
     let in_target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     let in_headers = request.headers().get_all(header::HOST).iter().map(|host| host.as_bytes());
-    match in_target.into_iter().chain(in_headers).find(|name| !is_loopback(name)) {
-        None => Ok(next.run(request).await),
-        Some(name) => Err(Problem::wrong_host(&String::from_utf8_lossy(name))),
-    }
+    let mut names = in_target.into_iter().chain(in_headers);
+    let Some(wrong) = names.find(|name| !is_loopback(name)) else {
+        return Ok(next.run(request).await);
+    };
+    let problem = Problem::wrong_host(&String::from_utf8_lossy(wrong));
+    let (parts, body) = request.into_parts();
+    body::discard(&parts.headers, body, &service.room).await;
+    Err(problem)
 }
 
 /// Whether a name, which may have a port, is this machine's own.

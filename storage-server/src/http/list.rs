@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use axum::{
-    Extension, Json, Router,
+    Extension, Router,
     extract::{Query, State, rejection::QueryRejection},
+    http::header,
+    response::{IntoResponse, Response},
     routing::get,
 };
 use fence::{ResourceName, Token};
@@ -13,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{problem::Problem, service::Service};
 use crate::{
     access::{Caller, identity::Permission},
+    committer::job::UnavailableOutcome,
     store::list::{Listed, Page},
 };
 
@@ -52,7 +55,7 @@ async fn list(
     State(service): State<Arc<Service>>,
     Extension(caller): Extension<Caller>,
     query: Result<Query<ListQuery>, QueryRejection>,
-) -> Result<Json<List>, Problem> {
+) -> Result<Response, Problem> {
     let Query(ListQuery { prefix, after, limit }) =
         query.map_err(|rejection| Problem::malformed_request(rejection.body_text()))?;
     let limit = limit.unwrap_or(DEFAULT_LIMIT);
@@ -78,5 +81,7 @@ async fn list(
             size,
         })
         .collect();
-    Ok(Json(List { resources, next }))
+    let list = serde_json::to_vec(&List { resources, next }).expect("a list is JSON");
+    let list = service.answer_with_room(list.into(), UnavailableOutcome::None)?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], list).into_response())
 }

@@ -16,8 +16,9 @@ use serde_json::{Map, Value};
 
 use self::kind::{
     ENCODED_VALUE, FORBIDDEN, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER, MALFORMED_NAME,
-    MALFORMED_REQUEST, MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, STALE_TOKEN, TOKEN_REQUIRED,
-    TOKEN_TOO_HIGH, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH, WRONG_HOST,
+    MALFORMED_REQUEST, MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, SLOW_BODY, STALE_TOKEN,
+    TOKEN_REQUIRED, TOKEN_TOO_HIGH, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE,
+    VERSION_MISMATCH, WRONG_HOST,
 };
 use crate::{
     access::{Caller, identity::Permission},
@@ -150,6 +151,15 @@ impl Problem {
 
     pub(super) fn not_ready(reason: String) -> Self {
         Self::unavailable(Unavailable { outcome: UnavailableOutcome::None, reason })
+    }
+
+    pub(super) fn no_room(outcome: UnavailableOutcome) -> Self {
+        let reason = "too many bytes are in flight".to_owned();
+        Self::unavailable(Unavailable { outcome, reason })
+    }
+
+    pub(super) fn slow_body() -> Self {
+        Self::new(&SLOW_BODY, "the rest of the body did not come in time").with("outcome", "none")
     }
 
     fn new(kind: &'static Kind, detail: impl ToString) -> Self {

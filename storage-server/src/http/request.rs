@@ -1,20 +1,17 @@
 //! The parts of a request: the name in the path, the fencing headers, conditions and the value.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
-    body::{Body, HttpBody},
+    body::Body,
     extract::{FromRequest, FromRequestParts, Request},
     http::{HeaderMap, HeaderName, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use bytes::Bytes;
 use fence::{Fence, Holder, InvalidHolder, InvalidToken, ResourceName, Token};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use percent_encoding::percent_decode_str;
-use tokio::time::timeout;
 
-use super::{problem::Problem, service::Service};
+use super::{body, problem::Problem, service::Service};
 use crate::{
     config::Enforcement,
     operation::{Action, Condition, Content, Operation, Versions},
@@ -22,9 +19,6 @@ use crate::{
 
 /// The longest `Content-Type` that is kept with a value.
 const MAX_CONTENT_TYPE_BYTES: usize = 256;
-/// How much is read of the value of a rejected request, and for how long.
-const MAX_DROPPED_BYTES: usize = 64 << 20;
-const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) static FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 pub(super) static FENCING_HOLDER: HeaderName = HeaderName::from_static("fencing-holder");
@@ -195,22 +189,25 @@ impl<H: FromRequestParts<Arc<Service>> + Send> FromRequest<Arc<Service>> for Wri
         let head = H::from_request_parts(&mut parts, service).await;
         match head.map_err(IntoResponse::into_response) {
             Ok(head) => {
-                let limit = service.config.max_value_bytes;
-                let content = read_content(&parts.headers, body, limit).await;
+                let content = read_content(&parts.headers, body, service).await;
                 let content = content.map_err(IntoResponse::into_response)?;
                 Ok(Self { head, content })
             }
             Err(rejection) => {
-                drop_body(&parts.headers, body).await;
+                body::discard(&parts.headers, body, &service.room).await;
                 Err(rejection)
             }
         }
     }
 }
 
-async fn read_content(headers: &HeaderMap, body: Body, limit: u32) -> Result<Content, Problem> {
+async fn read_content(
+    headers: &HeaderMap,
+    body: Body,
+    service: &Service,
+) -> Result<Content, Problem> {
     // The body comes first: a client that is still sending would not see the answer.
-    let bytes = read_body(headers, body, limit).await?;
+    let bytes = body::read(headers, body, service).await?;
     let content_type = content_type(headers)?;
     // The value is stored as it is sent, whole and not encoded.
     if headers.contains_key(header::CONTENT_RANGE) {
@@ -236,48 +233,4 @@ fn content_type(headers: &HeaderMap) -> Result<String, Problem> {
             Err(Problem::malformed_request("Content-Type was sent more than once, or is not ASCII"))
         }
     }
-}
-
-/// Reads the body of a request.
-async fn read_body(headers: &HeaderMap, mut body: Body, limit: u32) -> Result<Bytes, Problem> {
-    // 1. Ask no client to send a value that is too large.
-    if asks_first(headers) && body.size_hint().lower() > u64::from(limit) {
-        return Err(Problem::value_too_large(limit));
-    }
-    // 2. Read the value. Of one that is too large, read and drop the rest.
-    match Limited::new(&mut body, limit as usize).collect().await {
-        Ok(value) => Ok(value.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            drop_rest(body).await;
-            Err(Problem::value_too_large(limit))
-        }
-        Err(error) => Err(Problem::malformed_request(format!("the body can't be read: {error}"))),
-    }
-}
-
-/// Drops the body of a request that is rejected for its head.
-pub(super) async fn drop_body(headers: &HeaderMap, body: Body) {
-    // A client that asks first sends no body after a rejection.
-    if !asks_first(headers) {
-        drop_rest(body).await;
-    }
-}
-
-/// Reads the rest of a body, and drops it. The server closes a connection whose request it has not
-/// read, and a client that is still sending would not see the answer.
-async fn drop_rest(mut body: Body) {
-    let mut dropped = 0;
-    let drop_rest = async {
-        while dropped < MAX_DROPPED_BYTES
-            && let Some(Ok(frame)) = body.frame().await
-        {
-            dropped += frame.data_ref().map_or(0, Bytes::len);
-        }
-    };
-    let _ = timeout(DROP_TIMEOUT, drop_rest).await;
-}
-
-/// Whether the client waits for an answer before it sends the body.
-fn asks_first(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::EXPECT)
 }

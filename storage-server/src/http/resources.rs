@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     access::{Caller, identity::Permission},
+    committer::job::UnavailableOutcome,
     operation::{Action, Condition, Outcome, Value},
     row::StoredValue,
     store::WantedValue,
@@ -91,7 +92,8 @@ async fn read(
     fencing: Fencing,
     Conditional(Condition { if_none_match, .. }): Conditional,
 ) -> Result<Response, Problem> {
-    let (version, value) = if method == Method::GET && fencing.token.is_some() {
+    let claims = method == Method::GET && fencing.token.is_some();
+    let (version, value) = if claims {
         let ceiling = service.permit(&caller, Permission::Claim, resource.as_str())?;
         let operation = fencing.operation(&resource, ceiling, Action::Read);
         match service.decide(operation).await? {
@@ -105,7 +107,10 @@ async fn read(
             StoredValue::Absent | StoredValue::NotLoaded => (row.version, None),
         }
     };
-    let value = value.ok_or_else(|| Problem::no_value(&resource))?;
+    let mut value = value.ok_or_else(|| Problem::no_value(&resource))?;
+    // A claim has happened by now.
+    let outcome = if claims { UnavailableOutcome::Unknown } else { UnavailableOutcome::None };
+    value.content.bytes = service.answer_with_room(value.content.bytes, outcome)?;
     // The client has this version, so its value is not sent again.
     let is_known = !Condition { if_match: None, if_none_match }.is_met_by(Some(version));
     let mut response = value_response(version, value, &fencing.holder);

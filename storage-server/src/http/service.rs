@@ -3,6 +3,7 @@
 use std::{error::Error, sync::Arc};
 
 use axum::http::HeaderMap;
+use bytes::Bytes;
 use fence::{ResourceName, Token};
 
 use super::{caller::bearer_token, problem::Problem};
@@ -16,6 +17,8 @@ use crate::{
     config::{Config, Enforcement},
     operation::{Decided, Operation, Outcome},
     prober::Prober,
+    refusals::{Refusals, Refused},
+    room::{Room, with_room},
     row::Row,
     store::{Store, Wanted, WantedValue},
 };
@@ -30,6 +33,10 @@ pub(super) struct Service {
     pub(super) prober: Prober,
     /// How to treat requests.
     pub(super) config: Config,
+    /// The memory for bodies and answers.
+    pub(super) room: Arc<Room>,
+    /// Where refusals are counted.
+    pub(super) refusals: Arc<Refusals>,
 }
 
 impl Service {
@@ -86,6 +93,20 @@ impl Service {
     ) -> Result<Row, Problem> {
         let row = self.store.read(Wanted { resource, value }).await;
         row.map_err(|error| self.unreachable(&error))
+    }
+
+    /// Takes room for an answer, which a client may read slowly. `outcome` is what has happened to
+    /// the operation by now.
+    pub(super) fn answer_with_room(
+        &self,
+        bytes: Bytes,
+        outcome: UnavailableOutcome,
+    ) -> Result<Bytes, Problem> {
+        let Some(room) = self.room.answers.try_take(bytes.len()) else {
+            self.refusals.count(Refused::NoRoom);
+            return Err(Problem::no_room(outcome));
+        };
+        Ok(with_room(bytes, room))
     }
 
     /// Logs why nothing was read, and makes the problem for the client.

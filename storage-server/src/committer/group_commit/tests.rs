@@ -102,8 +102,8 @@ fn claim_under(ceiling: Token, resource: &str, token: u64) -> (Job, Decision) {
         action: Action::Claim,
     };
     let (reply, decision) = oneshot::channel();
-    let room = || Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-    (Job::new(operation, reply, [room(), room()]), decision)
+    let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+    (Job::new(operation, reply, place), decision)
 }
 
 fn committer(

@@ -44,6 +44,10 @@ kinds! {
     METHOD_NOT_ALLOWED = "method-not-allowed", METHOD_NOT_ALLOWED, "The method is not allowed here",
         "The path exists, but does not support this method. The header Allow lists the methods \
          that it supports.";
+    SLOW_BODY = "slow-body", REQUEST_TIMEOUT, "The body came too slowly",
+        "For 5 seconds no byte of the body came, or fewer than 64 KiB each second after the first \
+         10 seconds. While room is short, the server waits for 1 second only. The \
+         operation did not take effect, and never will: try again.";
     WRONG_HOST = "wrong-host", MISDIRECTED_REQUEST, "The request is for another host",
         "The server listens only on this machine, and the request's Host is not localhost or a \
          loopback address. A page on the web could let its own name resolve to this machine, and so \
@@ -83,11 +87,11 @@ kinds! {
         "Writes, deletes and claims need the header Fencing-Token, with the token that came with \
          the lock. Without it, the server could not recognise a late writer.";
     UNAVAILABLE = "unavailable", SERVICE_UNAVAILABLE, "The server can't decide now",
-        "The database can't be reached, the resource stays locked there, or too many operations \
-         are queued. If outcome is none, the operation did not take effect and never will: try \
-         again. If outcome is unknown, the operation may have taken effect, or still may. Before \
-         anything else, get a higher token and make a fenced read with it. The read shows whether \
-         the operation took effect, and prevents it from doing so later.";
+        "The database can't be reached, the resource stays locked there, too many operations are \
+         queued, or too many bytes are in flight. If outcome is none, the operation did not take \
+         effect and never will: try again. If outcome is unknown, the operation may have taken \
+         effect, or still may. Before anything else, get a higher token and make a fenced read with \
+         it. The read shows whether the operation took effect, and prevents it from doing so later.";
 }
 
 #[cfg(test)]

@@ -1,0 +1,308 @@
+//! The connections of clients: accepting them, serving them, and closing those whose clients keep
+//! the server waiting.
+
+mod activity;
+mod answer;
+
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    convert::Infallible,
+    io,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{Router, extract::Request};
+use hyper::{
+    body::Incoming,
+    service::{Service, service_fn},
+};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use rustix::process::{Resource, getrlimit};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::{AbortHandle, Id, JoinSet},
+    time::{MissedTickBehavior, interval, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    activity::{Activity, Overdue},
+    answer::Answer,
+};
+use crate::{
+    refusals::{Refusals, Refused},
+    room::Room,
+};
+
+/// How long a connection may have no request in flight. This covers silence from the start, heads
+/// that are half sent, and idle connections.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a client may read nothing of its answer.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(20);
+/// The same, while room for answers is short.
+const UNREAD_TIMEOUT_WHILE_SHORT: Duration = Duration::from_secs(2);
+/// How often to look for such connections.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// How often to log what was refused.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
+/// How long to wait after the system let the server accept no connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long to wait for an idle connection, if all have requests in flight.
+const IDLE_PAUSE: Duration = Duration::from_millis(20);
+
+/// How many descriptors are left for files, connections to the database, and the rest.
+const OTHER_DESCRIPTORS: u64 = 64;
+/// How many bytes the system holds for a client that does not read. It doubles this number.
+const SEND_BUFFER_BYTES: usize = 256 << 10;
+
+/// How many bytes the head of a request may have, and how many hyper buffers of a connection.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+/// How many requests of one HTTP/2 connection may be in flight.
+const MAX_STREAMS: u32 = 128;
+/// How many bytes a client may send on an HTTP/2 connection before they are read.
+const WINDOW_BYTES: u32 = 64 << 10;
+
+/// How many connections the server can have: as many as wanted, if the limit on open files allows.
+pub(crate) fn allowed(wanted: u32) -> usize {
+    let wanted = wanted as usize;
+    let Some(descriptors) = getrlimit(Resource::Nofile).current else { return wanted };
+    let descriptors = descriptors.saturating_sub(OTHER_DESCRIPTORS).max(1);
+    wanted.min(usize::try_from(descriptors).unwrap_or(usize::MAX))
+}
+
+/// Accepts connections and serves the router on them, until `draining` is cancelled. Then it
+/// accepts no more, and returns once all requests in flight are answered.
+///
+/// # Cancellation safety
+/// If this future is dropped, all connections are closed.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    max_connections: usize,
+    room: Arc<Room>,
+    refusals: Arc<Refusals>,
+    draining: CancellationToken,
+) {
+    // Accepted connections inherit it. A failure here only makes slow readers more expensive.
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(&listener, SEND_BUFFER_BYTES);
+    let mut connections = Connections {
+        serving: JoinSet::new(),
+        open: HashMap::new(),
+        longest_idle: Vec::new(),
+        max: max_connections,
+        http: http(),
+        router,
+        room,
+        refusals,
+        draining: draining.clone(),
+    };
+    let mut sweep = interval(SWEEP_INTERVAL);
+    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut log = interval(LOG_INTERVAL);
+    let mut accept_after = Instant::now();
+    // A connection that waits for room.
+    let mut waiting = None;
+    loop {
+        if let Some(stream) = waiting.take_if(|_| connections.make_room()) {
+            connections.start(stream);
+        }
+        tokio::select! {
+            () = draining.cancelled() => break,
+            Some(ended) = connections.serving.join_next_with_id() => {
+                connections.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
+            }
+            _ = sweep.tick() => connections.close_overdue(),
+            _ = log.tick() => connections.refusals.log(),
+            () = sleep(IDLE_PAUSE), if waiting.is_some() => {}
+            accepted = accept(&listener, accept_after), if waiting.is_none() => match accepted {
+                Ok(stream) => waiting = Some(stream),
+                Err(error) if concerns_one_connection(&error) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "a connection was not accepted");
+                    connections.refusals.count(Refused::NotAccepted);
+                    connections.close_longest_idle();
+                    accept_after = Instant::now() + ACCEPT_PAUSE;
+                }
+            },
+        }
+    }
+    drop((listener, waiting));
+    while connections.serving.join_next().await.is_some() {}
+    connections.refusals.log();
+}
+
+async fn accept(listener: &TcpListener, after: Instant) -> io::Result<TcpStream> {
+    sleep_until(after.into()).await;
+    let (stream, _) = listener.accept().await?;
+    // Otherwise small answers wait for acknowledgements. A failure here only makes them slower.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
+/// Whether the client gave its connection up. Any other error concerns the server.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+    )
+}
+
+fn http() -> auto::Builder<TokioExecutor> {
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    // The accept loop has a time-out for heads, which covers more than hyper's.
+    http.http1().header_read_timeout(None).max_buf_size(MAX_HEAD_BYTES);
+    // hyper closes a connection that floods it with resets.
+    http.http2()
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD_BYTES as u32)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_send_buf_size(MAX_HEAD_BYTES);
+    http
+}
+
+/// All connections. Only the accept loop uses it.
+struct Connections {
+    serving: JoinSet<()>,
+    open: HashMap<Id, Connection>,
+    /// Idle connections, the longest idle last, with the moment since which they are. A connection
+    /// that became idle after this list was made is not in it, and is idle for less long.
+    longest_idle: Vec<(Instant, Id)>,
+    max: usize,
+    http: auto::Builder<TokioExecutor>,
+    router: Router,
+    room: Arc<Room>,
+    refusals: Arc<Refusals>,
+    draining: CancellationToken,
+}
+
+struct Connection {
+    activity: Arc<Activity>,
+    task: AbortHandle,
+}
+
+impl Connections {
+    /// Whether there is room for another connection. If not, closes the longest idle one, which
+    /// needs a moment to end.
+    fn make_room(&mut self) -> bool {
+        let has_room = self.serving.len() < self.max;
+        let one_is_ending = self.open.len() < self.serving.len();
+        let is_crowded = !has_room && !one_is_ending && !self.close_longest_idle();
+        self.room.set_crowded(is_crowded);
+        has_room
+    }
+
+    fn start(&mut self, stream: TcpStream) {
+        let activity = Activity::new(Instant::now());
+        let serving = serve_connection(
+            stream,
+            activity.clone(),
+            self.http.clone(),
+            self.router.clone(),
+            self.refusals.clone(),
+            self.draining.clone(),
+        );
+        let task = self.serving.spawn(serving);
+        self.open.insert(task.id(), Connection { activity, task });
+    }
+
+    fn forget(&mut self, id: Id) {
+        self.open.remove(&id);
+    }
+
+    fn close_overdue(&mut self) {
+        let now = Instant::now();
+        let unread_timeout = if self.room.is_short(&self.room.answers) {
+            UNREAD_TIMEOUT_WHILE_SHORT
+        } else {
+            UNREAD_TIMEOUT
+        };
+        self.open.retain(|_, Connection { activity, task }| {
+            let overdue = activity.close_if_overdue(now, IDLE_TIMEOUT, unread_timeout);
+            match overdue {
+                None => return true,
+                Some(Overdue::Idle) => {}
+                Some(Overdue::Silent) => self.refusals.count(Refused::Silent),
+                Some(Overdue::Unread) => self.refusals.count(Refused::UnreadAnswer),
+            }
+            task.abort();
+            false
+        });
+    }
+
+    /// Closes the connection that has been idle the longest. Returns whether there was one.
+    fn close_longest_idle(&mut self) -> bool {
+        if self.close_listed() {
+            return true;
+        }
+        let idle = |(&id, connection): (&Id, &Connection)| {
+            connection.activity.idle_since().map(|since| (since, id))
+        };
+        self.longest_idle = self.open.iter().filter_map(idle).collect();
+        self.longest_idle.sort_unstable_by_key(|&(since, _)| Reverse(since));
+        self.close_listed()
+    }
+
+    /// Closes the longest idle one of the listed connections that still is idle.
+    fn close_listed(&mut self) -> bool {
+        while let Some((since, id)) = self.longest_idle.pop() {
+            let connection = self.open.get(&id);
+            if connection.is_some_and(|connection| connection.activity.close_if_idle(since)) {
+                let connection = self.open.remove(&id).expect("it was just there");
+                connection.task.abort();
+                self.refusals.count(Refused::Displaced);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// The connection is being closed, so the request did not begin.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection is being closed")]
+struct Closed;
+
+async fn serve_connection(
+    stream: TcpStream,
+    activity: Arc<Activity>,
+    http: auto::Builder<TokioExecutor>,
+    router: Router,
+    refusals: Arc<Refusals>,
+    draining: CancellationToken,
+) {
+    // A TLS handshake has its place here: until its first request, a connection counts as idle.
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let in_flight = activity.begin();
+        let answer = in_flight.is_some().then(|| router.call(request));
+        async move {
+            let (Some(in_flight), Some(answer)) = (in_flight, answer) else { return Err(Closed) };
+            let Ok(response): Result<_, Infallible> = answer.await;
+            Ok(response.map(|body| Answer::new(body, in_flight)))
+        }
+    });
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = draining.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    // Any other error is the client's, or the network's.
+    let error = ended.err();
+    let error = error.as_ref().and_then(|error| error.downcast_ref::<hyper::Error>());
+    if error.is_some_and(hyper::Error::is_parse_too_large) {
+        refusals.count(Refused::HeadTooLarge);
+    }
+}

@@ -1,0 +1,190 @@
+//! Reading the body of a request, from a client that may send it slowly or not at all.
+
+use std::time::Duration;
+
+use axum::{
+    body::{Body, HttpBody},
+    http::{HeaderMap, header},
+};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Frame;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{problem::Problem, service::Service};
+use crate::{
+    committer::job::UnavailableOutcome,
+    refusals::Refused,
+    room::{Room, SMALL_BYTES, with_room},
+};
+
+/// How long to wait for the next byte of a body.
+const STALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a body may take, in addition to the time that it has at the lowest rate.
+const HEAD_START: Duration = Duration::from_secs(10);
+/// Both of them while room is short: a body that stalls makes room for others.
+const PATIENCE_WHILE_SHORT: Duration = Duration::from_secs(1);
+/// How often to look whether room is short.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// The lowest rate of a body.
+const LOWEST_BYTES_PER_SECOND: u32 = 64 << 10;
+
+/// How much is read of the body of a rejected request, and for how long.
+const MAX_DROPPED_BYTES: usize = 64 << 20;
+const DROP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Reads the body of a request. It counts as in flight until the last copy of it is dropped.
+pub(super) async fn read(
+    headers: &HeaderMap,
+    mut body: Body,
+    service: &Service,
+) -> Result<Bytes, Problem> {
+    // 1. Ask no client to send a value that is too large.
+    let limit = service.config.max_value_bytes;
+    let is_too_large = body.size_hint().lower() > u64::from(limit);
+    if is_too_large && asks_first(headers) {
+        return Err(Problem::value_too_large(limit));
+    }
+    // 2. Read the value.
+    let refused = if is_too_large {
+        Refusal::TooLarge
+    } else {
+        match read_value(&mut body, service).await {
+            Ok(value) => return Ok(value),
+            Err(refused) => refused,
+        }
+    };
+    let problem = match refused {
+        Refusal::TooLarge => Problem::value_too_large(limit),
+        Refusal::NoRoom => {
+            service.refusals.count(Refused::NoRoom);
+            Problem::no_room(UnavailableOutcome::None)
+        }
+        Refusal::Slow => {
+            service.refusals.count(Refused::SlowBody);
+            return Err(Problem::slow_body());
+        }
+        Refusal::Broken(error) => {
+            return Err(Problem::malformed_request(format!("the body can't be read: {error}")));
+        }
+    };
+    // 3. Read the rest of a value that is refused, and drop it.
+    discard_rest(body, &service.room).await;
+    Err(problem)
+}
+
+/// Drops the body of a request that is rejected for its head. It takes no room.
+pub(super) async fn discard(headers: &HeaderMap, body: Body, room: &Room) {
+    // A client that asks first sends no body after a rejection.
+    if !asks_first(headers) {
+        discard_rest(body, room).await;
+    }
+}
+
+/// Reads the rest of a body, and drops it. The server closes a connection whose request it has not
+/// read, and a client that is still sending would not see the answer.
+async fn discard_rest(mut body: Body, room: &Room) {
+    let mut pace = Pace::new(|| room.is_crowded());
+    let mut dropped = 0;
+    let discard = async {
+        while dropped < MAX_DROPPED_BYTES
+            && let Ok(Some(frame)) = pace.next_frame(&mut body).await
+        {
+            dropped += frame.data_ref().map_or(0, Bytes::len);
+        }
+    };
+    let _ = timeout(DROP_TIMEOUT, discard).await;
+}
+
+/// Whether the client waits for an answer before it sends the body.
+fn asks_first(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::EXPECT)
+}
+
+enum Refusal {
+    TooLarge,
+    NoRoom,
+    Slow,
+    Broken(axum::Error),
+}
+
+async fn read_value(body: &mut Body, service: &Service) -> Result<Bytes, Refusal> {
+    // 1. A large body takes room for all of it before any of it is buffered: so bodies that are
+    //    half read never wait for each other. One that declares no length may be as large as any.
+    //    A small one takes room for the bytes that have come: so a client that declares much and
+    //    sends little keeps no others out.
+    let limit = service.config.max_value_bytes as usize;
+    let declared = body.size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
+    let expected = declared.unwrap_or(limit);
+    let room = &service.room;
+    let (share, first) = if expected <= SMALL_BYTES {
+        (&room.small_bodies, room.small_bodies.try_take(0))
+    } else {
+        (&room.large_bodies, room.large_bodies.take(expected).await)
+    };
+    let mut taken = first.ok_or(Refusal::NoRoom)?;
+    // 2. Read it. Its frames would keep the buffers that they were read into.
+    let mut value = Vec::with_capacity(expected);
+    let mut pace = Pace::new(|| room.is_short(share));
+    while let Some(frame) = pace.next_frame(body).await? {
+        let Ok(data) = frame.into_data() else { continue };
+        let bytes = value.len() + data.len();
+        if bytes > limit {
+            return Err(Refusal::TooLarge);
+        }
+        if bytes > taken.num_permits() {
+            let more = share.try_take(bytes - taken.num_permits()).ok_or(Refusal::NoRoom)?;
+            taken.merge(more);
+        }
+        value.extend_from_slice(&data);
+    }
+    // 3. Give back what was not needed.
+    value.shrink_to_fit();
+    drop(taken.split(taken.num_permits().saturating_sub(value.len())));
+    Ok(with_room(value, taken))
+}
+
+/// Whether a body comes fast enough.
+struct Pace<F> {
+    begun: Instant,
+    received: u32,
+    /// Whether room is short at this moment.
+    is_short: F,
+}
+
+impl<F: Fn() -> bool> Pace<F> {
+    fn new(is_short: F) -> Self {
+        Self { begun: Instant::now(), received: 0, is_short }
+    }
+
+    /// Waits for the next frame; `None` at the end of the body.
+    async fn next_frame(&mut self, body: &mut Body) -> Result<Option<Frame<Bytes>>, Refusal> {
+        let waiting_since = Instant::now();
+        loop {
+            let (stall_timeout, head_start) = if (self.is_short)() {
+                (PATIENCE_WHILE_SHORT, PATIENCE_WHILE_SHORT)
+            } else {
+                (STALL_TIMEOUT, HEAD_START)
+            };
+            let at_lowest_rate = Duration::from_secs(1) * self.received / LOWEST_BYTES_PER_SECOND;
+            let deadline =
+                (waiting_since + stall_timeout).min(self.begun + head_start + at_lowest_rate);
+            let now = Instant::now();
+            tokio::select! {
+                biased;
+                frame = body.frame() => {
+                    let frame = frame.transpose().map_err(Refusal::Broken)?;
+                    let data = frame.as_ref().and_then(Frame::data_ref);
+                    let bytes = data.map_or(0, |data| u32::try_from(data.len()).unwrap_or(u32::MAX));
+                    self.received = self.received.saturating_add(bytes);
+                    return Ok(frame);
+                }
+                () = sleep_until(deadline.min(now + LOOK_INTERVAL)) => {
+                    if Instant::now() >= deadline {
+                        return Err(Refusal::Slow);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The memory for what clients send slowly, and don't read.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+
+use crate::config::Config;
+
+/// The largest body that counts as small, in bytes.
+pub(crate) const SMALL_BYTES: usize = 64 << 10;
+/// How long a large body waits for room.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// The bytes that may be in flight: of bodies, from before they are buffered until their operations
+/// are decided; of answers, until they are sent.
+///
+/// Small bodies have a share of their own, so that large ones, which a client can send half, don't
+/// keep them out.
+#[derive(Debug)]
+pub(crate) struct Room {
+    pub(crate) small_bodies: Share,
+    pub(crate) large_bodies: Share,
+    pub(crate) answers: Share,
+    crowded: AtomicBool,
+}
+
+impl Room {
+    pub(crate) fn new(config: &Config) -> Self {
+        let bytes = config.max_bytes_in_flight as usize;
+        Self {
+            small_bodies: Share::new((bytes / 8).max(SMALL_BYTES)),
+            large_bodies: Share::new((bytes / 2).max(config.max_value_bytes as usize)),
+            answers: Share::new((bytes / 8 * 3).max(SMALL_BYTES)),
+            crowded: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether clients that keep the server waiting are in the way of others: less than a quarter
+    /// of the share is free, or a connection waits for its place among them.
+    pub(crate) fn is_short(&self, share: &Share) -> bool {
+        share.free.available_permits() < share.bytes / 4 || self.is_crowded()
+    }
+
+    /// Whether a connection waits because all others have requests in flight.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether a connection waits because all others have requests in flight.
+    pub(crate) fn set_crowded(&self, crowded: bool) {
+        self.crowded.store(crowded, Ordering::Relaxed);
+    }
+}
+
+/// A number of bytes, of which parts are taken.
+#[derive(Debug)]
+pub(crate) struct Share {
+    free: Arc<Semaphore>,
+    bytes: usize,
+}
+
+impl Share {
+    fn new(bytes: usize) -> Self {
+        Self { free: Arc::new(Semaphore::new(bytes)), bytes }
+    }
+
+    /// Takes this many bytes, if they are free. What is larger than the share takes all of it.
+    pub(crate) fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        self.free.clone().try_acquire_many_owned(self.permits(bytes)).ok()
+    }
+
+    /// Takes this many bytes, and waits until they are free, in order of arrival. `None` if that
+    /// takes too long.
+    pub(crate) async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let taken = self.free.clone().acquire_many_owned(self.permits(bytes));
+        timeout(WAIT, taken).await.ok()?.ok()
+    }
+
+    fn permits(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes.min(self.bytes)).unwrap_or(u32::MAX)
+    }
+}
+
+/// Makes the bytes keep their room until the last copy of them is dropped.
+pub(crate) fn with_room<T>(bytes: T, room: OwnedSemaphorePermit) -> Bytes
+where
+    T: AsRef<[u8]> + Send + 'static,
+{
+    Bytes::from_owner(WithRoom { bytes, _room: room })
+}
+
+struct WithRoom<T> {
+    bytes: T,
+    _room: OwnedSemaphorePermit,
+}
+
+impl<T: AsRef<[u8]>> AsRef<[u8]> for WithRoom<T> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn room_is_free_again_once_the_last_copy_is_dropped() {
+        let room = Room::new(&Config::default());
+        let share = &room.large_bodies;
+        let value = with_room("value", share.try_take(share.bytes).unwrap());
+        let copy = value.slice(1..2);
+        drop(value);
+        assert!(room.is_short(share));
+        assert!(share.try_take(1).is_none());
+        let mut waiting = pin!(share.take(1));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert_eq!(copy, "a");
+        drop(copy);
+        assert!(!room.is_short(share));
+        assert!(waiting.await.is_some());
+    }
+
+    #[test]
+    fn largest_value_has_room() {
+        let config = Config { max_bytes_in_flight: 0, ..Config::default() };
+        let room = Room::new(&config);
+        assert!(room.large_bodies.try_take(config.max_value_bytes as usize).is_some());
+        // A value that is larger than the share was written when the limits were higher.
+        assert!(room.answers.try_take(1 << 30).is_some());
+    }
+
+    #[test]
+    fn large_bodies_leave_room_for_small_ones() {
+        let room = Room::new(&Config::default());
+        let _all = room.large_bodies.try_take(usize::MAX).unwrap();
+        assert!(room.large_bodies.try_take(1).is_none());
+        assert!(room.small_bodies.try_take(SMALL_BYTES).is_some());
+    }
+}

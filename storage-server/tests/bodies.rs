@@ -1,0 +1,179 @@
+//! Bodies that are sent slowly or half, and the room that they and unread answers take.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use testbed::{StorageServer, wait::until_async};
+use tokio::{
+    io::AsyncWriteExt,
+    net::TcpStream,
+    time::{interval, sleep},
+};
+
+use crate::connections::{is_logged, read_answer, read_to_end, sending};
+use crate::programs::storage_server;
+use crate::wire;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const VALUE_BYTES: usize = 1 << 20;
+
+/// Sends the head of a write, and whatever else is in `rest`.
+pub(crate) async fn write(url: &str, resource: &str, length: &str, rest: &[u8]) -> TcpStream {
+    let head = format!(
+        "PUT {resource} HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\n{length}\r\n\r\n"
+    );
+    sending(url, &[head.as_bytes(), rest].concat()).await
+}
+
+/// The connection gets a problem document of this slug, and is closed. Returns after how long.
+pub(crate) async fn is_refused(mut connection: TcpStream, slug: &str) -> Duration {
+    let begun = Instant::now();
+    let answer = wire::answer(&mut connection).await;
+    assert_eq!(answer.problem(), slug);
+    assert_eq!(answer.json()["outcome"], "none");
+    begun.elapsed()
+}
+
+/// Sends bytes in parts, a part at a time.
+pub(crate) async fn send_in_parts(
+    connection: &mut TcpStream,
+    bytes: &[u8],
+    parts: usize,
+    pause: Duration,
+) {
+    let mut pause = interval(pause);
+    for part in bytes.chunks(bytes.len() / parts) {
+        pause.tick().await;
+        connection.write_all(part).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn body_that_comes_too_slowly_is_refused_and_nothing_happens() {
+    let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    let url = server.url();
+    let stalled = async {
+        let half = write(url, "/v1/resources/half", "Content-Length: 1048576", b"x").await;
+        let waited = is_refused(half, "408 slow-body").await;
+        assert!(waited > Duration::from_secs(4), "{waited:?}");
+    };
+    let small = async {
+        let half = write(url, "/v1/resources/half", "Content-Length: 2", b"x").await;
+        is_refused(half, "408 slow-body").await;
+    };
+    let chunked = async {
+        let chunked = "Transfer-Encoding: chunked";
+        let half = write(url, "/v1/resources/half", chunked, b"1\r\nx\r\n").await;
+        is_refused(half, "408 slow-body").await;
+    };
+    let trickling = async {
+        let half = write(url, "/v1/resources/half", "Content-Length: 1048576", b"x").await;
+        let (reader, mut writer) = half.into_split();
+        let trickle = async {
+            let mut pause = interval(Duration::from_secs(1));
+            while writer.write_all(b"x").await.is_ok() {
+                pause.tick().await;
+            }
+        };
+        let begun = Instant::now();
+        tokio::select! {
+            readable = reader.readable() => readable.unwrap(),
+            () = trickle => {}
+            () = sleep(PATIENCE) => panic!("a body that trickles was waited for"),
+        }
+        assert!(begun.elapsed() > Duration::from_secs(9), "{:?}", begun.elapsed());
+    };
+    // The control: a body that takes longer than all of these, but keeps coming.
+    let steady = async {
+        let mut body = write(url, "/v1/resources/steady", "Content-Length: 1048576", b"").await;
+        let value = vec![b'x'; VALUE_BYTES];
+        send_in_parts(&mut body, &value, 16, Duration::from_secs(1)).await;
+        assert_eq!(read_answer(&mut body).await.0, 201);
+    };
+    tokio::join!(stalled, small, chunked, trickling, steady);
+    assert_eq!(wire::request(url, "GET", "/v1/fences/half", &[], "").await.status, 404);
+    is_logged(&server, "refused bodies that came too slowly").await;
+}
+
+/// There is room for one large body.
+pub(crate) const ROOM_FOR_ONE: [&str; 2] = ["--max-bytes-in-flight", "2097152"];
+
+#[tokio::test]
+async fn half_sent_body_makes_room_for_others() {
+    let server = StorageServer::start(&storage_server(), &ROOM_FOR_ONE).await.unwrap();
+    let url = server.url();
+    let value = vec![b'x'; VALUE_BYTES];
+    let half = &value[1..];
+    let half = write(url, "/v1/resources/half", "Content-Length: 1048576", half).await;
+    let headers = [("Fencing-Token", "1")];
+    let begun = Instant::now();
+    let small = wire::request(url, "PUT", "/v1/resources/small", &headers, "x").await;
+    assert_eq!(small.status, 201);
+    let large = wire::request(url, "PUT", "/v1/resources/large", &headers, &value).await;
+    assert_eq!(large.status, 201);
+    // Earlier than without another body.
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    is_refused(half, "408 slow-body").await;
+}
+
+/// The control of the test above: room is bounded, and a body that keeps coming keeps its room.
+#[tokio::test]
+async fn body_without_room_is_refused_and_nothing_happens() {
+    let server = StorageServer::start(&storage_server(), &ROOM_FOR_ONE).await.unwrap();
+    let url = server.url();
+    let value = vec![b'x'; VALUE_BYTES];
+    let steady = async {
+        let mut body = write(url, "/v1/resources/steady", "Content-Length: 1048576", b"").await;
+        send_in_parts(&mut body, &value, 80, Duration::from_millis(125)).await;
+        assert_eq!(read_answer(&mut body).await.0, 201);
+    };
+    let refused = async {
+        sleep(Duration::from_millis(500)).await;
+        let headers = [("Fencing-Token", "1")];
+        let refused = wire::request(url, "PUT", "/v1/resources/other", &headers, &value).await;
+        assert_eq!(refused.problem(), "503 unavailable");
+        assert_eq!(refused.json()["outcome"], "none");
+        assert_eq!(refused.header("retry-after"), Some("1"));
+        // The control: a small body has room.
+        let small = wire::request(url, "PUT", "/v1/resources/small", &headers, "x").await;
+        assert_eq!(small.status, 201);
+    };
+    tokio::join!(steady, refused);
+    assert_eq!(wire::request(url, "GET", "/v1/fences/other", &[], "").await.status, 404);
+    is_logged(&server, "too many bytes are in flight").await;
+}
+
+#[tokio::test]
+async fn unread_answer_makes_room_for_others() {
+    let server = StorageServer::start(&storage_server(), &ROOM_FOR_ONE).await.unwrap();
+    let url = server.url();
+    let value = vec![b'x'; VALUE_BYTES];
+    let headers = [("Fencing-Token", "1")];
+    assert_eq!(wire::request(url, "PUT", "/v1/resources/r", &headers, &value).await.status, 201);
+    let requests = b"GET /v1/resources/r HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(32);
+    let mut unread = sending(url, &requests).await;
+    // Once the system's buffers are full, the next answer keeps its room.
+    let begun = Instant::now();
+    let refused = until_async(PATIENCE, || async {
+        let answer = wire::request(url, "GET", "/v1/resources/r", &[], "").await;
+        if answer.status == 200 {
+            return Ok(false);
+        }
+        assert_eq!(answer.problem(), "503 unavailable");
+        assert_eq!(answer.json()["outcome"], "none");
+        Ok(true)
+    });
+    refused.await.expect("a refused read");
+    // The claim of a fenced read has happened, whether or not there is room for the answer.
+    let answer = wire::request(url, "GET", "/v1/resources/r", &[("Fencing-Token", "2")], "").await;
+    assert_eq!(answer.json()["outcome"], json!("unknown"));
+    let fence = wire::request(url, "GET", "/v1/fences/r", &[], "").await;
+    assert_eq!(fence.json()["token"], 2);
+    let read = until_async(PATIENCE, || async {
+        Ok(wire::request(url, "GET", "/v1/resources/r", &[], "").await.body == value)
+    });
+    read.await.expect("a read that has room");
+    // Earlier than without another answer.
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(read_to_end(&mut unread).await.0 < 32 * VALUE_BYTES);
+}
