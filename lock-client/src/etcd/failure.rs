@@ -89,8 +89,10 @@ impl Failure {
         let Some((code, message)) = grpc_status(body) else {
             let reason =
                 format!("{member}: HTTP {status}, which is no answer of etcd 3.4 or newer");
-            // A proxy before etcd answers so if etcd is down.
-            return Self::Other(match status.is_server_error() {
+            // A proxy before etcd answers so if etcd is down or slow. It may have sent the request on.
+            let is_of_a_proxy =
+                status.is_server_error() || matches!(status.as_u16(), 408 | 429 | 499);
+            return Self::Other(match is_of_a_proxy {
                 true => BackendError::Unavailable(reason.into()),
                 false => BackendError::Rejected(reason.into()),
             });
@@ -191,8 +193,10 @@ mod tests {
         let denied = failure(r#"{"code":7,"message":"etcdserver: permission denied"}"#);
         assert!(matches!(denied, Failure::Other(BackendError::Rejected(_))));
         assert!(!denied.leaves_it_under_way());
-        let of_a_proxy = failure("<html>Bad Gateway</html>");
-        assert!(matches!(of_a_proxy, Failure::Other(BackendError::Unavailable(_))));
+        for of_a_proxy in [StatusCode::BAD_GATEWAY, StatusCode::TOO_MANY_REQUESTS] {
+            let answer = Failure::from_answer(member, of_a_proxy, b"<html>");
+            assert!(answer.leaves_it_under_way(), "{answer:?}");
+        }
         let elsewhere = Failure::from_answer(member, StatusCode::NOT_FOUND, b"Not Found");
         assert!(matches!(elsewhere, Failure::Other(BackendError::Rejected(_))));
     }

@@ -1,6 +1,7 @@
 //! What an owner does: it renews, reissues and releases.
 
 use fence::{Holder, Token};
+use tokio::time::timeout;
 
 use super::{
     attempt::MAY_HAVE_QUEUED,
@@ -111,8 +112,10 @@ impl Etcd {
         keys: &Keys,
         holder: &Holder,
     ) -> Result<bool, BackendError> {
-        // 1. No attempt on a shared lease may succeed later. etcd may have no space for that.
-        let closed = self.close_unanswered().await;
+        // 1. No attempt on a shared lease may succeed later. etcd may have no space for that, or others
+        // may be waiting to do the same.
+        let closing = timeout(self.answer_timeout(), self.close_unanswered());
+        let closed = closing.await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")));
         // 2. Delete what there is, in any case.
         let was_owner = self.delete_place(keys, holder).await?;
         closed.map_err(BackendError::after_a_change)?;

@@ -146,8 +146,13 @@ impl Connection {
     /// Checks that a node exists, by a transaction that changes nothing. It goes through a quorum. So the
     /// leader that has set the session's full time was still the leader. A leader that is elected later
     /// gives it its full time again.
-    pub(super) async fn check(&self, path: &str) -> Result<(), Failure> {
-        self.transact(&[Request::check(path)]).await
+    pub(super) fn check(
+        &self,
+        path: &str,
+    ) -> impl Future<Output = Result<(), Failure>> + Send + use<'_> {
+        // It is sent at once, so that what is sent later is behind it.
+        let answer = self.send(Request::transaction(&[Request::check(path)]));
+        async { messages::transacted(&self.server, &answer.await?) }
     }
 
     /// Reads nodes, one after the other.

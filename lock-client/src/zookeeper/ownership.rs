@@ -66,6 +66,11 @@ impl ZooKeeper {
         // full time again, whatever follows.
         let view = view.map_err(|failure| BackendError::from(failure).after_a_change())?;
         let Some(owner) = view.owner_if(holder, grant) else { return Ok(None) };
+        if owner.session.id != connection.session.id {
+            // An earlier renewal has just moved the lock to a longer session, whose time was not set.
+            self.own_nodes.remember(name, holder, OwnNode::from(owner));
+            return Err(self.unavailable("the lock was moved to another session meanwhile"));
+        }
         if owner.session.timeout_ms < ttl.as_millis() {
             let moved = self.move_to_longer_session(name, &connection, owner, ttl).await;
             moved.map_err(BackendError::after_a_change)?;
@@ -81,8 +86,9 @@ impl ZooKeeper {
     ) -> Result<(Connection, Result<View, Failure>), Failure> {
         let connection = self.ensemble.resume(&own_node.session).await?;
         let path = &own_node.path;
+        let checked = connection.check(path);
         let look = View::read(&connection, nodes, Part::All, Some(path));
-        let (checked, view) = join!(connection.check(path), look);
+        let (checked, view) = join!(checked, look);
         checked.map(|()| (connection, view))
     }
 
