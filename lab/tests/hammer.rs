@@ -11,10 +11,14 @@ use tempfile::TempDir;
 use testbed::{MariaDb, Postgres, Redis, process::Process};
 use tokio::time::{sleep, timeout};
 
-/// Hammers for a second at each isolation level, and returns the exit code, stdout and stderr.
+/// Hammers for a second at each isolation level, unless the arguments say otherwise, and returns the
+/// exit code, stdout and stderr.
 async fn run(url: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
-    command.args(["hammer", "--json", "--seconds", "1", "--database", url]).args(arguments);
+    command.args(["hammer", "--json", "--database", url]).args(arguments);
+    if !arguments.contains(&"--seconds") {
+        command.args(["--seconds", "1"]);
+    }
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let [stdout, stderr] =
         [output.stdout, output.stderr].map(|out| String::from_utf8(out).unwrap());
@@ -33,11 +37,16 @@ fn violations(figures: &[Value], kind: &str) -> u64 {
     figures.iter().map(|figures| figures[kind].as_u64().unwrap()).sum()
 }
 
-/// Checks the figures too, not only the exit code, and that there were writes and refusals.
-fn assert_held(figures: &[Value], isolation_levels: usize) {
+/// Hammers, and checks the figures too, not only the exit code, and that there were writes and
+/// refusals. On a busy machine, nothing may be refused within a second.
+async fn assert_held(url: &str, isolation_levels: usize) {
+    let mut figures = hammer(url, &[]).await;
+    if figures.iter().any(|level| level["refused"] == 0) {
+        figures = hammer(url, &["--seconds", "10"]).await;
+    }
     assert_eq!(figures.len(), isolation_levels);
     for kind in ["stale_writes", "overtaken_reads", "lost_increments"] {
-        assert_eq!(violations(figures, kind), 0, "{kind}");
+        assert_eq!(violations(&figures, kind), 0, "{kind}");
     }
     for level in figures {
         assert!(level["writes"].as_u64().unwrap() > 0, "{level}");
@@ -66,7 +75,7 @@ async fn postgres_holds_and_wrong_ways_are_caught() {
     let server = Postgres::start().await.unwrap();
     let mut database = PgConnection::connect(&server.url()).await.unwrap();
     postgres::install(&mut database).await.unwrap();
-    assert_held(&hammer(&server.url(), &[]).await, 3);
+    assert_held(&server.url(), 3).await;
     assert_caught(&server.url(), "exists", READS).await;
     assert_caught(&server.url(), "select-then-update", READS_AND_INCREMENTS).await;
     assert_caught(&server.url(), "row-token", READS_AND_INCREMENTS).await;
@@ -79,7 +88,7 @@ async fn mariadb_holds_and_wrong_ways_are_caught() {
     let server = MariaDb::start().await.unwrap();
     let mut database = MySqlConnection::connect(&server.url()).await.unwrap();
     mariadb::install(&mut database).await.unwrap();
-    assert_held(&hammer(&server.url(), &[]).await, 3);
+    assert_held(&server.url(), 3).await;
     assert_caught(&server.url(), "exists", READS).await;
     assert_caught(&server.url(), "select-then-update", READS_AND_INCREMENTS).await;
     assert_caught(&server.url(), "row-token", READS_AND_INCREMENTS).await;
@@ -91,7 +100,7 @@ async fn sqlite_holds_and_wrong_ways_are_caught() {
     let url = format!("sqlite:{}", folder.path().join("hammered.db").display());
     let mut database = SqliteConnection::connect(&format!("{url}?mode=rwc")).await.unwrap();
     sqlite::install(&mut database).await.unwrap();
-    assert_held(&hammer(&url, &[]).await, 1);
+    assert_held(&url, 1).await;
     assert_caught(&url, "select-then-update", READS_AND_INCREMENTS).await;
     assert_caught(&url, "row-token", READS_AND_INCREMENTS).await;
 }
@@ -99,7 +108,7 @@ async fn sqlite_holds_and_wrong_ways_are_caught() {
 #[tokio::test]
 async fn redis_holds_and_wrong_ways_are_caught() {
     let server = Redis::start().await.unwrap();
-    assert_held(&hammer(&server.url(), &[]).await, 1);
+    assert_held(&server.url(), 1).await;
     assert_caught(&server.url(), "select-then-update", READS).await;
     assert_caught(&server.url(), "row-token", READS_AND_INCREMENTS).await;
 }
