@@ -122,6 +122,8 @@ async fn row_that_is_deleted_meanwhile_is_made_again(
 #[tokio::test]
 async fn lock_is_granted_by_its_row_only() {
     let (server, client) = locked().await;
+    // The attempt must still wait when the row is gone.
+    let client = client.answer_within(Duration::from_secs(10));
     row_that_is_deleted_meanwhile_is_made_again(&server, &client).await.unwrap();
     break_it(&server, "set present_token = null;\n            select", "select").await;
     row_that_is_deleted_meanwhile_is_made_again(&server, &client).await.unwrap_err();

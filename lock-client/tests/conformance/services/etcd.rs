@@ -7,6 +7,7 @@ use lock_client::{
 };
 use testbed::Etcd;
 
+use super::PATIENCE;
 use crate::lock_service::ttl;
 
 /// An etcd of one member, or of three.
@@ -27,7 +28,7 @@ impl Subject for EtcdMembers {
     const IS_FAIR: bool = true;
 
     fn connect(&self) -> etcd::Etcd {
-        etcd::Etcd::open(&self.0.url()).unwrap()
+        etcd::Etcd::open(&self.0.url()).unwrap().answer_within(PATIENCE)
     }
 
     fn shortest_ttl(&self) -> Ttl {

@@ -11,6 +11,7 @@ use sqlx::{Executor, SqliteConnection};
 use tempfile::TempDir;
 use testbed::PgBouncer;
 
+use super::PATIENCE;
 use crate::{lock_service::ttl, mariadb, postgres, sqlite};
 
 const SHORTEST: u64 = 100;
@@ -39,7 +40,7 @@ impl Subject for Tables {
 
     fn connect(&self) -> Postgres {
         let url = self.bouncer.as_ref().map_or_else(|| self.server.url(), PgBouncer::url);
-        Postgres::open(&url).unwrap()
+        Postgres::open(&url).unwrap().answer_within(PATIENCE)
     }
 
     fn shortest_ttl(&self) -> Ttl {
@@ -76,7 +77,7 @@ impl Subject for Maria {
     const IS_FAIR: bool = true;
 
     fn connect(&self) -> MariaDb {
-        MariaDb::open(&self.0.url()).unwrap()
+        MariaDb::open(&self.0.url()).unwrap().answer_within(PATIENCE)
     }
 
     fn shortest_ttl(&self) -> Ttl {
@@ -120,7 +121,7 @@ impl Subject for File {
     const IS_FAIR: bool = true;
 
     fn connect(&self) -> Sqlite {
-        Sqlite::open(&sqlite::url(&self.folder)).unwrap()
+        Sqlite::open(&sqlite::url(&self.folder)).unwrap().answer_within(PATIENCE)
     }
 
     fn shortest_ttl(&self) -> Ttl {

@@ -1,7 +1,5 @@
 //! ZooKeeper.
 
-use std::time::Duration;
-
 use lock_client::{
     Ttl,
     conformance::{Failure, Subject},
@@ -9,6 +7,7 @@ use lock_client::{
 };
 use testbed::ZooKeeper;
 
+use super::PATIENCE;
 use crate::lock_service::ttl;
 
 /// A ZooKeeper of one member, or of three.
@@ -28,9 +27,8 @@ impl Subject for ZooKeeperMembers {
     type Backend = zookeeper::ZooKeeper;
     const IS_FAIR: bool = true;
 
-    /// A server that has just started is slow.
     fn connect(&self) -> zookeeper::ZooKeeper {
-        zookeeper::ZooKeeper::open(&self.0.url()).unwrap().answer_within(Duration::from_secs(2))
+        zookeeper::ZooKeeper::open(&self.0.url()).unwrap().answer_within(PATIENCE)
     }
 
     fn shortest_ttl(&self) -> Ttl {
