@@ -3,7 +3,6 @@
 mod broken;
 mod claims;
 mod failures;
-mod logs;
 mod notifications;
 mod pgbouncer;
 mod tls;

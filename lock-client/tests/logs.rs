@@ -1,4 +1,5 @@
-//! What is logged of requests.
+//! What is logged of requests. This test is alone in its process, because events are enabled once for
+//! all threads.
 
 use std::{
     io,
@@ -6,12 +7,13 @@ use std::{
 };
 
 use fence::Holder;
-use lock_client::{Order, backend::Backend};
+use lock_client::{
+    Order, Ttl,
+    backend::Backend,
+    postgres::{Postgres, install},
+};
 use sqlx::{Connection, PgConnection};
 use tracing_subscriber::fmt::MakeWriter;
-
-use super::locked;
-use crate::{lock_service::ttl, names::name};
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -44,8 +46,10 @@ impl MakeWriter<'_> for Log {
 /// A holder is the proof of holding a lock.
 #[tokio::test]
 async fn statements_with_holders_are_not_logged() {
-    let (server, client) = locked().await;
+    let server = testbed::Postgres::start().await.unwrap();
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    install(&mut connection).await.unwrap();
+    let client = Postgres::open(&server.url()).unwrap();
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
@@ -53,8 +57,9 @@ async fn statements_with_holders_are_not_logged() {
     let _logging = tracing::subscriber::set_default(subscriber.finish());
 
     let holder = Holder::random();
-    let _ = client.try_acquire(&name("r"), &holder, ttl(60_000), Order::Fair).await.unwrap();
-    client.release(&name("r"), &holder, None).await.unwrap();
+    let (name, ttl) = ("r".parse().unwrap(), Ttl::from_secs(60).unwrap());
+    let _ = client.try_acquire(&name, &holder, ttl, Order::Fair).await.unwrap();
+    client.release(&name, &holder, None).await.unwrap();
     let hex: String = holder.as_str().bytes().map(|byte| format!("{byte:02x}")).collect();
     assert!(!log.text().contains(&hex) && !log.text().contains(holder.as_str()));
 
