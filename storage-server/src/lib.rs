@@ -19,7 +19,8 @@
 //! # A map of the code
 //! A request passes through the modules in this order. `connections` accepts it, and closes the
 //! connections whose clients keep the server waiting. `http` parses it into an operation
-//! (`operation`) and queues that. `committer` takes the queued operations as one batch and applies
+//! (`operation`) and queues that, if its client may do so (`access`) and there is room for its value
+//! (`room`). `committer` takes the queued operations as one batch and applies
 //! each to its resource's row (`row`), where the fencing rule decides. `store` makes the changed
 //! rows durable. Only then does `http` send the answers. Start with `row`, then read
 //! `committer/group_commit`.

@@ -65,6 +65,6 @@ async fn closed_stderr_ends_nothing() {
     let folder = TempDir::with_prefix("fenced-").unwrap();
     let (_process, url) = logging_to("true", folder.path()).await;
     write_stale(&url, 1_000).await;
-    // The control: the server that stays is the one that was started.
+    // The control: it is still the server that was started.
     assert_eq!(wire::request(&url, "GET", "/v1/fences/r", &[], "").await.json()["token"], 34);
 }

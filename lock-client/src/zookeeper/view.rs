@@ -13,7 +13,8 @@ use super::{
 };
 use crate::backend::BackendError;
 
-/// What ZooKeeper shows of a lock. The queue is that of one moment, and the offset was read after it.
+/// What ZooKeeper shows of a lock. The queue was listed first, and the offset was read last. If a node
+/// was listed and is gone when it is read, the look starts again.
 #[derive(Debug)]
 pub(super) struct View {
     /// The owner's place, and those of the waiters, the oldest first, or only those of one holder.
