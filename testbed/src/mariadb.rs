@@ -21,10 +21,12 @@ use crate::{
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const PACKAGE: &str = "the package mariadb-server, 10.5 or newer (brew: mariadb)";
 
-const INSTALL_OPTIONS: [&str; 3] =
-    ["--no-defaults", "--auth-root-authentication-method=normal", "--skip-name-resolve"];
+const INSTALL_OPTIONS: [&str; 4] =
+    ["--no-defaults", "--auth-root-authentication-method=normal", "--skip-name-resolve", LOG_SIZE];
+/// Each server has a log of its own, whose default are 96 MiB.
+const LOG_SIZE: &str = "--innodb-log-file-size=16M";
 
-/// A private MariaDB on a Unix socket, with the default settings.
+/// A private MariaDB on a Unix socket, with the default settings but for the size of its log.
 #[derive(Debug)]
 pub struct MariaDb {
     process: Process,
@@ -98,7 +100,7 @@ impl MariaDb {
         let mut command = Command::new(program("mariadbd")?);
         command.arg("--no-defaults").args(&folders);
         command.arg(format!("--socket={}", socket(&folder).display()));
-        command.arg("--skip-networking").args(options);
+        command.args([LOG_SIZE, "--skip-networking"]).args(options);
         if let Some(clock) = Clock::find(folder.path()) {
             clock.preload(&mut command);
         }

@@ -26,8 +26,15 @@ use crate::{
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const PACKAGE: &str = "the package postgresql, 15 or newer (brew: postgresql@15)";
 
-const INITDB_OPTIONS: [&str; 5] =
-    ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"];
+/// Each server has a log of its own, whose default are 16 MiB.
+const INITDB_OPTIONS: [&str; 6] = [
+    "--username=postgres",
+    "--auth=trust",
+    "--encoding=UTF8",
+    "--no-locale",
+    "--no-sync",
+    "--wal-segsize=4",
+];
 
 /// The port in the name of its socket.
 const PORT: u16 = 5432;

@@ -34,7 +34,8 @@ subjectAltName = IP:127.0.0.1, DNS:localhost
 /// If `openssl` isn't installed, or fails.
 pub(crate) fn make_certificates(folder: &Path) -> anyhow::Result<()> {
     fs::write(folder.join("openssl.cnf"), SETTINGS)?;
-    let key = ["req", "-newkey", "rsa:2048", "-nodes", "-sha256", "-config", "openssl.cnf"];
+    let curve = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+    let key = [&curve[..], &["-nodes", "-sha256", "-config", "openssl.cnf"]].concat();
     let authority =
         ["-x509", "-days", "2", "-extensions", "authority", "-keyout", "ca.key", "-out"];
     openssl(folder, &[&key[..], &authority, &[CA_CERTIFICATE]].concat())?;
