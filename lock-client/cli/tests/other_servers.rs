@@ -72,13 +72,14 @@ async fn http_server_is_named_unless_etcd_is_expected() {
             });
         }
     });
-    for (expected, url) in urls(&address.to_string()) {
+    let asking = urls(&address.to_string()).map(async |(expected, url)| {
         let reason = match expected {
             "etcd" => "HTTP 404 Not Found, which is no answer of etcd".to_owned(),
             _ => format!("{address} is an HTTP server, not {expected}"),
         };
         assert_failed(&status(&url).await, 69, &reason);
-    }
+    });
+    join_all(asking).await;
 }
 
 /// It may be the right server, which hangs.

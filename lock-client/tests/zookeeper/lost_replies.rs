@@ -20,18 +20,28 @@ use super::{
 };
 use crate::names::name;
 
-/// A ZooKeeper behind a proxy, and a client that connects through it and has connected already. The
-/// container of the lock exists. A node that is nobody's keeps it from being deleted, so that an attempt
-/// makes one node only.
-async fn behind_a_proxy() -> (ZooKeeper, Proxy, lock_client::zookeeper::ZooKeeper) {
+/// A ZooKeeper in which the container of the lock exists. A node that is nobody's keeps it from being
+/// deleted, so that an attempt makes one node only.
+async fn with_a_container() -> ZooKeeper {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let direct = client(&zookeeper.url());
     let lock = acquired(&direct, &name("r"), secs(60)).await;
     zookeeper.cli(&["create", "/fenced/queues/r/nobody"]).await.unwrap();
     assert!(release(&direct, &lock).await);
+    zookeeper
+}
+
+/// A proxy before a ZooKeeper, and a client that has connected through it already.
+async fn proxied(zookeeper: &ZooKeeper) -> (Proxy, lock_client::zookeeper::ZooKeeper) {
     let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
     let locks = client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(1));
     locks.status(&name("r")).await.unwrap();
+    (proxy, locks)
+}
+
+async fn behind_a_proxy() -> (ZooKeeper, Proxy, lock_client::zookeeper::ZooKeeper) {
+    let zookeeper = with_a_container().await;
+    let (proxy, locks) = proxied(&zookeeper).await;
     (zookeeper, proxy, locks)
 }
 
@@ -41,11 +51,12 @@ fn unavailable<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
 
 #[tokio::test]
 async fn attempt_without_an_answer_is_repeated_with_the_same_token() {
+    let zookeeper = with_a_container().await;
+    let direct = client(&zookeeper.url());
     for order in [Order::Unordered, Order::Fair] {
         for verdict in [Verdict::Drop, Verdict::DropReply] {
             for (lost, passing) in [(SYNC, 0), (CONNECT, 0), (CREATE, 0), (MULTI_READ, 1)] {
-                let (zookeeper, proxy, locks) = behind_a_proxy().await;
-                let (direct, holder) = (client(&zookeeper.url()), Holder::random());
+                let ((proxy, locks), holder) = (proxied(&zookeeper).await, Holder::random());
                 let has_struck = strike(&proxy, lost, passing, verdict);
                 unavailable(attempt(&locks, &holder, order).await);
                 assert!(has_struck.load(Ordering::SeqCst));
@@ -65,7 +76,8 @@ async fn attempt_without_an_answer_is_repeated_with_the_same_token() {
                 }
                 assert_eq!(direct.status(&name("r")).await.unwrap().queued, 0, "no orphan is left");
                 assert!(release(&locks, &lock).await);
-                acquired(&direct, &name("r"), secs(60)).await;
+                let next = acquired(&direct, &name("r"), secs(60)).await;
+                assert!(release(&direct, &next).await);
             }
         }
     }
