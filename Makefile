@@ -30,7 +30,7 @@ demo: redis-server
 test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 strace python node
 	cargo test --workspace --exclude redlock-model --no-run
 	cargo test --package redlock-model --no-run
-	export RUST_TEST_THREADS=$$((3 * $$(getconf _NPROCESSORS_ONLN))); \
+	export RUST_TEST_THREADS=$$((4 * $$(getconf _NPROCESSORS_ONLN))); \
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
 	if [ "$${free:-0}" -ge $$((RUST_TEST_THREADS * 524288)) ] && \
 			! grep -q ' /dev/shm .*noexec' /proc/mounts; then \
@@ -41,7 +41,7 @@ test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqli
 	$(MAKE) --jobs=2 test-services test-model
 
 test-services:
-	cargo test --workspace --exclude redlock-model
+	cargo test --workspace --exclude redlock-model --no-fail-fast
 
 test-model:
 	@mkdir -p target
