@@ -5,5 +5,5 @@ mod errors;
 mod holding;
 mod lost_replies;
 mod reissue;
-mod service;
+pub(crate) mod service;
 mod shared_leases;

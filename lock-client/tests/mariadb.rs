@@ -28,13 +28,18 @@ async fn connect(server: &testbed::MariaDb) -> MySqlConnection {
     MySqlConnection::connect(&server.url()).await.unwrap()
 }
 
+/// Makes a client with patience for a busy machine.
+pub(crate) fn patient(url: &str) -> MariaDb {
+    MariaDb::open(url).unwrap().answer_within(Duration::from_secs(5))
+}
+
 /// A MariaDB with locks, and a client of it.
 pub(crate) async fn locked() -> (testbed::MariaDb, MariaDb) {
     let server = testbed::MariaDb::start().await.unwrap();
     let mut connection = connect(&server).await;
     install(&mut connection).await.unwrap();
     install(&mut connection).await.unwrap();
-    let client = MariaDb::open(&server.url()).unwrap();
+    let client = patient(&server.url());
     (server, client)
 }
 
@@ -226,7 +231,7 @@ async fn lock_that_is_granted_after_a_wait_has_the_full_ttl() {
 #[tokio::test]
 async fn missing_table_is_rejected_with_a_hint() {
     let server = testbed::MariaDb::start().await.unwrap();
-    let client = MariaDb::open(&server.url()).unwrap();
+    let client = patient(&server.url());
     let missing = async || {
         let error = client.release(&name("r"), &Holder::random(), None).await.unwrap_err();
         assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
@@ -246,7 +251,7 @@ async fn wrong_password_is_rejected() {
     let create = "create user locker@localhost identified by 'right'";
     connect(&server).await.execute(create).await.unwrap();
     let url = server.url().replace("//root@", "//locker:wrong@");
-    let client = MariaDb::open(&url).unwrap();
+    let client = patient(&url);
     let error = client.status(&name("r")).await.unwrap_err();
     assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
     assert!(!format!("{error:?} {client:?}").contains("wrong"));
@@ -260,7 +265,7 @@ async fn encrypted_connections_need_a_trusted_certificate() {
     let proxy = testbed::Proxy::start(server.socket()).await.unwrap();
     let verifying = format!("mariadb://root@{}/test?ssl-mode=VERIFY_IDENTITY", proxy.address());
     let trusting = format!("{verifying}&ssl-ca={}", server.ca_file().display());
-    let client = MariaDb::open(&trusting).unwrap();
+    let client = patient(&trusting);
     granted(&client, "r", &Holder::random(), 10).await.unwrap();
     let reason = rejected(&verifying).await;
     assert!(reason.contains("encrypted connection failed"), "{reason}");
@@ -270,7 +275,7 @@ async fn encrypted_connections_need_a_trusted_certificate() {
     administrator.execute("grant all on *.* to locker@localhost").await.unwrap();
     let [trusting, plain] = [&trusting, &trusting.replace("VERIFY_IDENTITY", "DISABLED")]
         .map(|url| url.replace("//root@", "//locker@"));
-    granted(&MariaDb::open(&trusting).unwrap(), "r2", &Holder::random(), 10).await.unwrap();
+    granted(&patient(&trusting), "r2", &Holder::random(), 10).await.unwrap();
     assert!(rejected(&plain).await.contains("Access denied"));
 }
 
@@ -283,7 +288,7 @@ async fn server_without_tls_is_named() {
 }
 
 async fn rejected(url: &str) -> String {
-    let error = MariaDb::open(url).unwrap().status(&name("r")).await.unwrap_err();
+    let error = patient(url).status(&name("r")).await.unwrap_err();
     assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
     with_causes(&error)
 }
@@ -293,7 +298,7 @@ async fn user_needs_rights_on_the_procedures_only() {
     let (server, _) = locked().await;
     let mut connection = connect(&server).await;
     connection.execute("create user locker@localhost identified by 'right'").await.unwrap();
-    let client = MariaDb::open(&server.url().replace("//root@", "//locker:right@")).unwrap();
+    let client = patient(&server.url().replace("//root@", "//locker:right@"));
     let error = client.status(&name("r")).await.unwrap_err();
     assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
     for procedure in ["acquire", "renew", "reissue", "release", "status"] {

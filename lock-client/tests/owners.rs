@@ -16,8 +16,10 @@ use testbed::{Redis, RedisCluster};
 use tokio::time::timeout;
 
 use crate::{
+    etcd,
     lock_service::{lasting, locks, tried, ttl},
     names::name,
+    zookeeper,
 };
 
 async fn held_names(url: &str, prefix: &str) -> BTreeSet<String> {
@@ -121,24 +123,24 @@ async fn names_on_every_page_are_listed() {
     check_pages(locks, 230).await;
     let (_folder, locks) = crate::sqlite::locked().await;
     check_pages(locks, 230).await;
-    let etcd = testbed::Etcd::start().await.unwrap();
-    check_pages(lock_client::etcd::Etcd::open(&etcd.url()).unwrap(), 1_100).await;
-    let zookeeper = testbed::ZooKeeper::start().await.unwrap();
-    check_pages(lock_client::zookeeper::ZooKeeper::open(&zookeeper.url()).unwrap(), 230).await;
+    let server = testbed::Etcd::start().await.unwrap();
+    check_pages(etcd::service::client(&server.url()), 1_100).await;
+    let server = testbed::ZooKeeper::start().await.unwrap();
+    check_pages(zookeeper::service::client(&server.url()), 230).await;
 }
 
 /// ZooKeeper deletes an empty container later. This one has had no child, so that it stays.
 #[tokio::test]
 async fn queue_without_an_owner_is_not_listed() {
-    let zookeeper = testbed::ZooKeeper::start().await.unwrap();
-    let backend = lock_client::zookeeper::ZooKeeper::open(&zookeeper.url()).unwrap();
+    let server = testbed::ZooKeeper::start().await.unwrap();
+    let backend = zookeeper::service::client(&server.url());
     let locks = Locks::new(backend.clone());
     let names = async || locks.held_names("").try_concat().await.unwrap();
     assert_eq!(names().await, [], "no lock was ever acquired");
     let (holder, queue) = (Holder::random(), "/fenced/queues/b");
     backend.try_acquire(&name("a"), &holder, ttl(600_000), Order::Unordered).await.unwrap();
-    zookeeper.cli(&["create", queue]).await.unwrap();
-    zookeeper.cli(&["create", &format!("{queue}/other")]).await.unwrap();
+    server.cli(&["create", queue]).await.unwrap();
+    server.cli(&["create", &format!("{queue}/other")]).await.unwrap();
     assert_eq!(names().await, [name("a")]);
     // The control: with an owner, it is listed.
     backend.try_acquire(&name("b"), &holder, ttl(600_000), Order::Unordered).await.unwrap();
@@ -147,13 +149,14 @@ async fn queue_without_an_owner_is_not_listed() {
 
 #[tokio::test]
 async fn long_queue_hides_no_later_lock() {
-    let etcd = testbed::Etcd::start().await.unwrap();
-    let locks = lock_client::etcd::Etcd::open(&etcd.url()).unwrap();
+    let server = testbed::Etcd::start().await.unwrap();
+    let locks = etcd::service::client(&server.url());
     let (crowded, later) = (name("a"), name("b"));
-    let waiting = stream::iter(0..520).for_each_concurrent(8, async |_| {
-        locks.try_acquire(&crowded, &Holder::random(), ttl(600_000), Order::Fair).await.unwrap();
-    });
-    waiting.await;
+    locks.try_acquire(&crowded, &Holder::random(), ttl(600_000), Order::Fair).await.unwrap();
+    for _ in 0..5 {
+        let places = (0..104).map(|_| format!("fenced/a/queue/{}", Holder::random().as_str()));
+        server.put_keys(places).await.unwrap();
+    }
     locks.try_acquire(&later, &Holder::random(), ttl(600_000), Order::Fair).await.unwrap();
     let pages: Vec<_> = locks.held_names("").try_collect().await.unwrap();
     assert_eq!(pages, [vec![crowded], vec![later]]);

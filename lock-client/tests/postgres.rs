@@ -15,6 +15,11 @@ use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 use crate::{names::name, sql};
 
+/// Makes a client with patience for a busy machine.
+pub(crate) fn patient(url: &str) -> Postgres {
+    Postgres::open(url).unwrap().answer_within(Duration::from_secs(5))
+}
+
 /// A PostgreSQL with locks, and a client of it.
 pub(crate) async fn locked() -> (testbed::Postgres, Postgres) {
     locked_with(&[], str::to_owned).await
@@ -29,7 +34,7 @@ async fn locked_with(
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     connection.execute(AssertSqlSafe(change(&migrations("lock")))).await.unwrap();
     connection.close().await.unwrap();
-    let client = Postgres::open(&server.url()).unwrap();
+    let client = patient(&server.url());
     (server, client)
 }
 

@@ -9,7 +9,7 @@ mod holding;
 mod lossy_network;
 mod lost_replies;
 mod reissue;
-mod service;
+pub(crate) mod service;
 mod shortened;
 mod strike;
 mod waiting;

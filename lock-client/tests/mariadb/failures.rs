@@ -21,6 +21,7 @@ use crate::{
 async fn paused_database_is_unavailable_in_time() {
     let (server, client) = locked().await;
     granted(&client, "r", &Holder::random(), 10).await.unwrap();
+    let client = client.answer_within(Duration::from_millis(500));
     server.pause().await.unwrap();
     for client in [&client, &MariaDb::open(&server.url()).unwrap()] {
         let (lock, holder, begun) = (name("r"), Holder::random(), Instant::now());

@@ -14,7 +14,7 @@ use lock_client::{
 use sqlx::{Connection, Executor, PgConnection};
 use testbed::{Proxy, wait::until_async};
 
-use super::locked;
+use super::{locked, patient};
 use crate::{
     lock_service::{ttl, unrenewed, with_causes},
     names::name,
@@ -22,6 +22,8 @@ use crate::{
 };
 
 const SOON: Duration = Duration::from_secs(30);
+/// How long a client waits for a database that does not answer.
+const AT_ONCE: Duration = Duration::from_millis(500);
 
 /// The outcome of every kind of request, and the longest time that one took.
 async fn all_requests(client: &Postgres) -> (Vec<Option<BackendError>>, Duration) {
@@ -49,7 +51,7 @@ async fn all_requests(client: &Postgres) -> (Vec<Option<BackendError>>, Duration
 #[tokio::test]
 async fn missing_schema_is_rejected_with_a_hint() {
     let server = testbed::Postgres::start().await.unwrap();
-    let client = Postgres::open(&server.url()).unwrap();
+    let client = patient(&server.url());
     for error in all_requests(&client).await.0 {
         let error = error.unwrap();
         assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
@@ -78,7 +80,7 @@ async fn user_needs_a_right_on_the_schema_and_none_on_the_tables() {
     let (server, _) = locked().await;
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     connection.execute("create role locker login").await.unwrap();
-    let client = Postgres::open(&server.url().replace("//postgres@", "//locker@")).unwrap();
+    let client = patient(&server.url().replace("//postgres@", "//locker@"));
     for error in all_requests(&client).await.0 {
         let error = error.unwrap();
         assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
@@ -113,7 +115,7 @@ async fn wrong_password_is_rejected() {
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     connection.execute("create role locker login password 'right'").await.unwrap();
     let url = server.url().replace("//postgres@", "//locker:wrong@");
-    let client = Postgres::open(&url).unwrap();
+    let client = patient(&url);
     for error in all_requests(&client).await.0 {
         let error = error.unwrap();
         assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
@@ -127,7 +129,8 @@ async fn wrong_password_is_rejected() {
 async fn paused_database_is_unavailable_in_time() {
     let (server, client) = locked().await;
     granted(&client, "r", &Holder::random(), 10).await.unwrap();
-    let unconnected = Postgres::open(&server.url()).unwrap();
+    let client = client.answer_within(AT_ONCE);
+    let unconnected = Postgres::open(&server.url()).unwrap().answer_within(AT_ONCE);
     server.pause().await.unwrap();
     for client in [&client, &unconnected] {
         let (errors, longest) = all_requests(client).await;
@@ -152,7 +155,7 @@ async fn paused_database_is_unavailable_in_time() {
 async fn attempt_that_a_paused_database_carries_out_late_is_undone() {
     let (server, client) = locked().await;
     granted(&client, "r", &Holder::random(), 10).await.unwrap();
-    let locks = Locks::new(client.clone());
+    let locks = Locks::new(client.clone().answer_within(AT_ONCE));
     locks.status(&name("late")).await.unwrap();
     server.pause().await.unwrap();
     locks.acquire(&name("late"), unrenewed(600_000)).await.unwrap_err();
@@ -236,7 +239,8 @@ async fn row_that_another_session_locks_is_unavailable_in_time() {
     until_async(SOON, free).await.unwrap();
     let begun = Instant::now();
     let (lock, other) = (name("r"), Holder::random());
-    let blocked = client.try_acquire(&lock, &other, ttl(10), Order::Unordered).await;
+    let impatient = client.clone().answer_within(AT_ONCE);
+    let blocked = impatient.try_acquire(&lock, &other, ttl(10), Order::Unordered).await;
     assert!(matches!(blocked.unwrap_err(), BackendError::Unavailable(_)));
     assert!(begun.elapsed() < Duration::from_secs(3));
     transaction.rollback().await.unwrap();

@@ -5,14 +5,14 @@ use std::time::Duration;
 use lock_client::{Locks, postgres::Postgres};
 use testbed::PgBouncer;
 
-use super::locked;
+use super::{locked, patient};
 use crate::sql;
 
 #[tokio::test]
 async fn locks_work_behind_pgbouncer() {
     let (server, _) = locked().await;
     let bouncer = PgBouncer::start(&server).await.unwrap();
-    let client = Postgres::open(&bouncer.url()).unwrap();
+    let client = patient(&bouncer.url());
     sql::tokens_grow(&client).await.unwrap();
     sql::same_holder_has_its_grant_again(&client).await.unwrap();
     sql::expired_lock_is_not_renewed(&client).await.unwrap();

@@ -3,15 +3,15 @@
 use fence::Holder;
 use lock_client::{
     backend::{Backend, BackendError},
-    postgres::{Postgres, install},
+    postgres::install,
 };
 use sqlx::{Connection, PgConnection};
 
-use super::locked;
+use super::{locked, patient};
 use crate::{lock_service::with_causes, names::name, sql::granted};
 
 async fn rejected(url: &str) -> String {
-    let client = Postgres::open(url).unwrap();
+    let client = patient(url);
     let error = client.status(&name("r")).await.unwrap_err();
     assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
     with_causes(&error)
@@ -25,7 +25,7 @@ async fn encrypted_connections_need_a_trusted_certificate() {
     let url = format!("postgres://postgres@127.0.0.1:{}/postgres", server.port());
     let verifying = format!("{url}?sslmode=verify-full");
     let trusting = format!("{verifying}&sslrootcert={}", server.ca_file().display());
-    let client = Postgres::open(&trusting).unwrap();
+    let client = patient(&trusting);
     granted(&client, "r", &Holder::random(), 10).await.unwrap();
     let encrypted = "select count(*) from pg_stat_ssl where ssl";
     let encrypted: i64 = sqlx::query_scalar(encrypted).fetch_one(&mut observer).await.unwrap();

@@ -7,9 +7,9 @@
 //!
 //! ```sh
 //! # Repeats one seed:
-//! FENCED_SEED=33 cargo test -p lock-client --all-features --test main redlock::seeded
+//! FENCED_SEED=33 cargo test -p lock-client --all-features --test locks redlock::seeded
 //! # Runs 1000 seeds:
-//! FENCED_RUNS=1000 cargo test -p lock-client --all-features --test main redlock::seeded
+//! FENCED_RUNS=1000 cargo test -p lock-client --all-features --test locks redlock::seeded
 //! ```
 //!
 //! The storage is in memory, and has the rule of the crate `fence`, like every storage.
@@ -77,7 +77,7 @@ async fn real_clients_keep_the_promises_of_the_model() {
         };
         eprintln!(
             "{failure}\nwith seed {seed}. To run it again:\n    \
-             FENCED_SEED={seed} cargo test -p lock-client --all-features --test main \
+             FENCED_SEED={seed} cargo test -p lock-client --all-features --test locks \
              redlock::seeded\n"
         );
         failed.push(seed);

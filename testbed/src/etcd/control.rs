@@ -1,8 +1,12 @@
 //! The program `etcdctl`.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+};
 
 use anyhow::ensure;
+use tokio::io::AsyncWriteExt;
 
 use super::{Etcd, launch::Door};
 use crate::{package::installed, tls};
@@ -14,6 +18,22 @@ impl Etcd {
         endpoints: &str,
         arguments: &[&str],
     ) -> anyhow::Result<String> {
+        output(self.command(endpoints, arguments)?, "").await
+    }
+
+    /// Puts up to 128 keys without a value in one transaction.
+    ///
+    /// # Errors
+    /// If `etcdctl` fails.
+    pub async fn put_keys(&self, keys: impl Iterator<Item = String>) -> anyhow::Result<()> {
+        let puts: String = keys.map(|key| format!("put {key} \"\"\n")).collect();
+        // No conditions, then the operations, and none for the other case.
+        let transaction = format!("\n{puts}\n\n");
+        output(self.command(&self.endpoint(0), &["txn"])?, &transaction).await?;
+        Ok(())
+    }
+
+    fn command(&self, endpoints: &str, arguments: &[&str]) -> anyhow::Result<Command> {
         let mut command = Command::new(program("etcdctl")?);
         command.env("ETCDCTL_API", "3").args(["--endpoints", endpoints]).args(arguments);
         if let Some(user) = &self.user {
@@ -28,7 +48,7 @@ impl Etcd {
                 command.arg(option).arg(self.folder.path().join(file));
             }
         }
-        output(command).await
+        Ok(command)
     }
 }
 
@@ -41,9 +61,14 @@ pub(super) fn program(name: &str) -> anyhow::Result<PathBuf> {
     installed(name, &[], package)
 }
 
-/// Runs a command, and returns what it prints.
-pub(super) async fn output(command: Command) -> anyhow::Result<String> {
-    let output = tokio::process::Command::from(command).kill_on_drop(true).output().await?;
+/// Runs a command with this input, and returns what it prints.
+pub(super) async fn output(command: Command, input: &str) -> anyhow::Result<String> {
+    let mut command = tokio::process::Command::from(command);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = command.kill_on_drop(true).spawn()?;
+    // When this is dropped, the input ends.
+    running.stdin.take().expect("it is piped").write_all(input.as_bytes()).await?;
+    let output = running.wait_with_output().await?;
     let [stdout, stderr] = [output.stdout, output.stderr].map(String::from_utf8);
     let (stdout, stderr) = (stdout?, stderr?);
     ensure!(output.status.success(), "etcdctl failed: {stdout}{stderr}");

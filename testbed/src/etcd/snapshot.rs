@@ -44,7 +44,7 @@ impl Etcd {
             command.args(["--name", &name(number), "--initial-cluster", &initial_cluster(&ports)]);
             command.arg(format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"));
             command.arg("--data-dir").arg(data);
-            output(command).await?;
+            output(command, "").await?;
         }
         self.launch_all().await
     }
