@@ -15,38 +15,48 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test test-services test-model check seeds bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 wrk strace python node
+.PHONY: demo test test-locks test-others test-model check seeds bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 wrk strace python node
 
 demo: redis-server
 	cargo build --workspace
 	target/debug/lab replay
 
-# Tests mostly wait. So several run at once on each core. Those of the model of Redlock compute: they
-# run beside the others, in the time that these leave.
+# Tests mostly wait. So four run at once on each core: those of locks beside all others. The tests of the
+# model of Redlock compute. They run in the time that these leave.
 #
 # Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
 # databases are then made in a fraction of the time. Tests kill processes, not machines, and lose no
 # more there.
 test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 strace python node
-	cargo test --workspace --exclude redlock-model --no-run
+	cargo test $(SERVICES) --no-run
 	cargo test --package redlock-model --no-run
-	export RUST_TEST_THREADS=$$((4 * $$(getconf _NPROCESSORS_ONLN))); \
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
-	if [ "$${free:-0}" -ge $$((RUST_TEST_THREADS * 524288)) ] && \
+	if [ "$${free:-0}" -ge $$((4 * $(CORES) * 524288)) ] && \
 			! grep -q ' /dev/shm .*noexec' /proc/mounts; then \
 		export TMPDIR=$$(mktemp -d /dev/shm/fenced-tests-XXXXXX); \
 		trap 'rm -rf "$$TMPDIR"' EXIT INT TERM; \
 		chmod 755 "$$TMPDIR"; \
 	fi; \
-	$(MAKE) --jobs=2 test-services test-model
+	$(MAKE) --jobs=3 test-locks test-others test-model
 
-test-services:
-	cargo test --workspace --exclude redlock-model --no-fail-fast
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+# Both halves select the same packages, because these decide with which features a library is built.
+SERVICES := --workspace --exclude redlock-model --no-fail-fast
+
+# The names of these targets begin with an l. No others do.
+test-locks: export RUST_TEST_THREADS = $(shell echo $$((5 * $(CORES) / 2)))
+test-locks:
+	cargo test $(SERVICES) --test 'l*'
+
+test-others: export RUST_TEST_THREADS = $(shell echo $$((3 * $(CORES) / 2)))
+test-others:
+	@$(call print_at_end,cargo test $(SERVICES) --lib --bins --examples --test '[!l]*' && \
+		cargo test $(SERVICES) --doc)
 
 test-model:
-	@mkdir -p target
-	@nice -n 19 cargo test --package redlock-model > target/redlock-model.log 2>&1; code=$$?; \
-	cat target/redlock-model.log; exit $$code
+	@$(call print_at_end,nice -n 19 cargo test --package redlock-model)
+
+print_at_end = mkdir -p target; { $(1); } > target/$@.log 2>&1; code=$$?; cat target/$@.log; exit $$code
 
 check:
 	cargo fmt --all --check
@@ -55,7 +65,7 @@ check:
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps
 
 seeds: redis-server
-	FENCED_RUNS=1000 cargo test --package lock-client --test main redlock::seeded
+	FENCED_RUNS=1000 cargo test --package lock-client --test locks redlock::seeded
 
 bench: redis-server etcd zookeeper postgresql mariadb wrk strace python
 	cargo build --package lab --release
