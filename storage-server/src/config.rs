@@ -44,9 +44,9 @@ pub struct Config {
     )]
     pub max_connections: u32,
 
-    /// How many bytes of values the server holds for clients, in bytes: half of them for bodies, an
-    /// eighth for bodies of at most 64 KiB, and the rest for answers. One value has room in any
-    /// case.
+    /// How many bytes the server holds for clients that send slowly or don't read: half of them for
+    /// bodies, a quarter for answers, and the rest for heads, and for bodies and answers of at most
+    /// 64 KiB. One value has room in any case.
     #[arg(
         long,
         env = "FENCED_MAX_BYTES_IN_FLIGHT",

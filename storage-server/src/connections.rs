@@ -59,15 +59,19 @@ const IDLE_PAUSE: Duration = Duration::from_millis(20);
 
 /// How many descriptors are left for files, connections to the database, and the rest.
 const OTHER_DESCRIPTORS: u64 = 64;
-/// How many bytes the system holds for a client that does not read. It doubles this number.
-const SEND_BUFFER_BYTES: usize = 256 << 10;
+/// How many bytes the system holds for a client that does not read. It doubles this number, and tells of
+/// progress once a third of them was read: a client that reads less in the time-outs above counts as one
+/// that reads nothing.
+const SEND_BUFFER_BYTES: usize = 64 << 10;
 
 /// How many bytes the head of a request may have, and how many hyper buffers of a connection.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// How many requests of one HTTP/2 connection may be in flight.
-const MAX_STREAMS: u32 = 128;
-/// How many bytes a client may send on an HTTP/2 connection before they are read.
-const WINDOW_BYTES: u32 = 64 << 10;
+const MAX_STREAMS: u32 = 32;
+/// How many bytes a client may send on an HTTP/2 connection before they are read, and how many of one
+/// request: a body that waits for room must not hold up the others.
+const CONNECTION_WINDOW_BYTES: u32 = 64 << 10;
+const STREAM_WINDOW_BYTES: u32 = 16 << 10;
 
 /// How many connections the server can have: as many as wanted, if the limit on open files allows.
 pub(crate) fn allowed(wanted: u32) -> usize {
@@ -164,8 +168,8 @@ fn http() -> auto::Builder<TokioExecutor> {
     http.http2()
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD_BYTES as u32)
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_send_buf_size(MAX_HEAD_BYTES);
     http
 }
@@ -221,7 +225,7 @@ impl Connections {
 
     fn close_overdue(&mut self) {
         let now = Instant::now();
-        let unread_timeout = if self.room.is_short(&self.room.answers) {
+        let unread_timeout = if self.room.is_short_of_answers() {
             UNREAD_TIMEOUT_WHILE_SHORT
         } else {
             UNREAD_TIMEOUT
@@ -267,6 +271,11 @@ impl Connections {
     }
 }
 
+/// In the extensions of an answer: the client was too slow with the body of its request. hyper then
+/// closes an HTTP/1 connection. An HTTP/2 connection ends once its other requests are answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnfinishedBody;
+
 /// The connection is being closed, so the request did not begin.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection is being closed")]
@@ -282,19 +291,29 @@ async fn serve_connection(
 ) {
     // A TLS handshake has its place here: until its first request, a connection counts as idle.
     let router = TowerToHyperService::new(router);
+    let closing = activity.closing();
     let service = service_fn(move |request: Request<Incoming>| {
         let in_flight = activity.begin();
         let answer = in_flight.is_some().then(|| router.call(request));
         async move {
             let (Some(in_flight), Some(answer)) = (in_flight, answer) else { return Err(Closed) };
-            let Ok(response): Result<_, Infallible> = answer.await;
+            let Ok(mut response): Result<_, Infallible> = answer.await;
+            if response.extensions_mut().remove::<UnfinishedBody>().is_some() {
+                in_flight.close_connection();
+            }
             Ok(response.map(|body| Answer::new(body, in_flight)))
         }
     });
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let shall_end = async {
+        tokio::select! {
+            () = draining.cancelled() => {}
+            () = closing.cancelled() => {}
+        }
+    };
     let ended = tokio::select! {
         ended = &mut connection => ended,
-        () = draining.cancelled() => {
+        () = shall_end => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

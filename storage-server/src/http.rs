@@ -3,6 +3,7 @@
 mod body;
 mod caller;
 mod fences;
+mod head;
 mod health;
 mod host;
 mod list;
@@ -10,13 +11,14 @@ mod problem;
 mod request;
 mod resources;
 mod service;
+mod whole_body;
 
 use std::sync::Arc;
 
 use axum::{
     Router,
     http::{HeaderValue, Method, Uri, header},
-    middleware::from_fn_with_state,
+    middleware::{from_fn, from_fn_with_state},
 };
 use tower_http::set_header::SetResponseHeaderLayer;
 
@@ -54,11 +56,11 @@ pub(crate) fn router(
         .method_not_allowed_fallback(no_such_method);
     let router = match hosts {
         Hosts::Any => router,
-        Hosts::Loopback => {
-            router.layer(from_fn_with_state(service.clone(), host::require_loopback_name))
-        }
+        Hosts::Loopback => router.layer(from_fn(host::require_loopback_name)),
     };
     router
+        .layer(from_fn_with_state(service.clone(), head::take_room))
+        .layer(from_fn_with_state(service.clone(), whole_body::read_rest))
         .layer(SetResponseHeaderLayer::overriding(
             header::CACHE_CONTROL,
             HeaderValue::from_static("no-store"),

@@ -16,21 +16,26 @@ use tokio::{
 
 use crate::config::Config;
 
-/// The largest body that counts as small, in bytes.
+/// The largest head that counts as small, in bytes in memory.
+const SMALL_HEAD_BYTES: usize = 4 << 10;
+/// The largest body or answer that counts as small, in bytes.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
 /// How long a large body waits for room.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// The bytes that may be in flight: of bodies, from before they are buffered until their operations
+/// The bytes that may be in flight: of heads and bodies, from before they are buffered until their operations
 /// are decided; of answers, until they are sent.
 ///
-/// Small bodies have a share of their own, so that large ones, which a client can send half, don't
-/// keep them out.
+/// Small ones have shares of their own, so that large ones don't keep them out: a client may send half
+/// of a body, or read nothing of an answer.
 #[derive(Debug)]
 pub(crate) struct Room {
+    pub(crate) small_heads: Share,
+    large_heads: Share,
     pub(crate) small_bodies: Share,
     pub(crate) large_bodies: Share,
-    pub(crate) answers: Share,
+    small_answers: Share,
+    large_answers: Share,
     crowded: AtomicBool,
 }
 
@@ -38,11 +43,29 @@ impl Room {
     pub(crate) fn new(config: &Config) -> Self {
         let bytes = config.max_bytes_in_flight as usize;
         Self {
+            small_heads: Share::new((bytes / 32).max(SMALL_BYTES)),
+            large_heads: Share::new((bytes / 32).max(SMALL_BYTES)),
             small_bodies: Share::new((bytes / 8).max(SMALL_BYTES)),
             large_bodies: Share::new((bytes / 2).max(config.max_value_bytes as usize)),
-            answers: Share::new((bytes / 8 * 3).max(SMALL_BYTES)),
+            small_answers: Share::new((bytes / 16).max(SMALL_BYTES)),
+            large_answers: Share::new((bytes / 4).max(SMALL_BYTES)),
             crowded: AtomicBool::new(false),
         }
+    }
+
+    /// The share for the head of a request that takes so many bytes.
+    pub(crate) fn heads(&self, bytes: usize) -> &Share {
+        if bytes <= SMALL_HEAD_BYTES { &self.small_heads } else { &self.large_heads }
+    }
+
+    /// The share for an answer of so many bytes.
+    pub(crate) fn answers(&self, bytes: usize) -> &Share {
+        if bytes <= SMALL_BYTES { &self.small_answers } else { &self.large_answers }
+    }
+
+    /// Whether answers that are not read are in the way of others.
+    pub(crate) fn is_short_of_answers(&self) -> bool {
+        self.is_short(&self.small_answers) || self.is_short(&self.large_answers)
     }
 
     /// Whether clients that keep the server waiting are in the way of others: less than a quarter
@@ -141,7 +164,7 @@ mod tests {
         let room = Room::new(&config);
         assert!(room.large_bodies.try_take(config.max_value_bytes as usize).is_some());
         // A value that is larger than the share was written when the limits were higher.
-        assert!(room.answers.try_take(1 << 30).is_some());
+        assert!(room.large_answers.try_take(1 << 30).is_some());
     }
 
     #[test]

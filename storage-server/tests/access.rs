@@ -4,9 +4,11 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::PathBuf,
+    process::Command,
     time::{Duration, Instant},
 };
 
+use hyper::Request;
 use serde_json::json;
 use testbed::{StorageServer, wait::until_async};
 use tokio::time::sleep;
@@ -187,6 +189,27 @@ async fn identity_may_do_only_what_its_scope_allows() {
     assert_eq!(fence.json()["token"], 5, "the control");
 }
 
+/// The hash of a token that a script took from a variable that is not set.
+#[tokio::test]
+async fn empty_token_is_no_token() {
+    let guarded = Guarded::new();
+    guarded.identity("writer", &["--prefix", "", "--allow", "read"]).await;
+    let text = fs::read_to_string(guarded.auth_file()).unwrap();
+    let begin = text.find("token-sha256 = \"").unwrap() + "token-sha256 = \"".len();
+    let of_nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    let text = format!("{}{of_nothing}{}", &text[..begin], &text[begin + 64..]);
+    fs::write(guarded.auth_file(), text).unwrap();
+    let server = guarded.serve().await;
+    let stream = wire::connect(server.url()).await;
+    // HTTP/1 removes the space at the end.
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let get = Request::get(format!("{}/v1/resources", server.url()));
+    let get = get.header("Authorization", "Bearer ").body(()).unwrap();
+    let (answer, _) = client.send_request(get, true).unwrap();
+    assert_eq!(answer.await.unwrap().status(), 401);
+}
+
 /// A client that is still sending when the connection is closed might not see the answer.
 #[tokio::test]
 async fn rejection_of_a_large_value_reaches_the_client() {
@@ -206,6 +229,10 @@ async fn rejection_of_a_large_value_reaches_the_client() {
     assert_eq!(put("unknown", "/v1/resources/orders/1").await.problem(), "401 unauthenticated");
     assert_eq!(put(&writer, "/v1/resources/invoices/1").await.problem(), "403 forbidden");
     assert_eq!(put(&writer, "/v1/resources/orders/1").await.status, 201, "the control");
+    let headers = [("Authorization", format!("Bearer {writer}"))];
+    let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let post = wire::request(server.url(), "POST", "/v1/resources/orders/1", &headers, &value);
+    assert_eq!(post.await.problem(), "405 method-not-allowed");
 }
 
 /// Otherwise clients that may not write could keep out those that may.
@@ -390,6 +417,11 @@ async fn server_does_not_start_with_a_file_that_it_can_not_trust() {
     assert!(error.contains("all users of this machine may write to it"), "{error}");
     fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
     guarded.serve().await;
+    // Reading it would wait for ever.
+    fs::remove_file(&path).unwrap();
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let error = start().await;
+    assert!(error.contains("it is not a regular file"), "{error}");
 }
 
 #[tokio::test]

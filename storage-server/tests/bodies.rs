@@ -116,6 +116,40 @@ async fn half_sent_body_makes_room_for_others() {
     is_refused(half, "408 slow-body").await;
 }
 
+/// A request that needs no body may have one. Its client is told what was decided.
+#[tokio::test]
+async fn claim_with_a_large_body_is_answered() {
+    let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    let (url, body, headers) = (server.url(), vec![b'x'; 8 << 20], [("Fencing-Token", "1")]);
+    for _ in 0..5 {
+        let claimed = wire::request(url, "PUT", "/v1/fences/r", &headers, &body).await;
+        assert_eq!(claimed.status, 200);
+    }
+    let deleted = wire::request(url, "DELETE", "/v1/resources/r", &headers, &body).await;
+    assert_eq!(deleted.status, 204);
+}
+
+/// The client would send it for nothing.
+#[tokio::test]
+async fn body_without_room_is_not_asked_for() {
+    let server = StorageServer::start(&storage_server(), &ROOM_FOR_ONE).await.unwrap();
+    let url = server.url();
+    let value = vec![b'x'; VALUE_BYTES];
+    let length = "Content-Length: 1048576\r\nExpect: 100-continue";
+    let steady = async {
+        let mut body = write(url, "/v1/resources/steady", length, b"").await;
+        assert_eq!(read_answer(&mut body).await.0, 100, "the control");
+        send_in_parts(&mut body, &value, 80, Duration::from_millis(125)).await;
+        assert_eq!(read_answer(&mut body).await.0, 201);
+    };
+    let refused = async {
+        sleep(Duration::from_millis(500)).await;
+        let mut body = write(url, "/v1/resources/other", length, b"").await;
+        assert_eq!(read_answer(&mut body).await.0, 503);
+    };
+    tokio::join!(steady, refused);
+}
+
 /// The control of the test above: room is bounded, and a body that keeps coming keeps its room.
 #[tokio::test]
 async fn body_without_room_is_refused_and_nothing_happens() {

@@ -12,6 +12,7 @@ mod fence_command;
 mod floor;
 mod forget;
 mod hosts;
+mod http2;
 mod lists;
 mod logs;
 mod migrations;

@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::identity::Identity;
@@ -43,8 +44,10 @@ struct Document {
 /// # Errors
 /// If it can't be read, or every user of the machine may write to it.
 pub(super) fn read(path: &Path) -> Result<String, AuthFileError> {
-    let text = File::open(path).and_then(|file| read_text(&file));
-    text.map_err(|error| AuthFileError::new(path, error))
+    // The end of a pipe would be waited for.
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
+    file.and_then(|file| read_text(&file)).map_err(|error| AuthFileError::new(path, error))
 }
 
 /// Parses the file's text.
@@ -83,14 +86,19 @@ pub(crate) fn append(path: &Path, identity: Identity) -> Result<(), AuthFileErro
         };
         let entry = format!("{empty_line}{entry}");
         parse_document(&format!("{text}{entry}")).map_err(io::Error::other)?;
-        file.write_all(entry.as_bytes())?;
-        file.sync_all()
+        let written = file.write_all(entry.as_bytes()).and_then(|()| file.sync_all());
+        // A part of an entry would break the file.
+        written.inspect_err(|_| drop(file.set_len(text.len() as u64)))
     };
     append().map_err(|error| AuthFileError::new(path, error))
 }
 
 fn read_text(file: &File) -> io::Result<String> {
-    if file.metadata()?.permissions().mode() & WRITABLE_BY_OTHERS != 0 {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if metadata.permissions().mode() & WRITABLE_BY_OTHERS != 0 {
         let reason = "all users of this machine may write to it; `chmod o-w` prevents that";
         return Err(io::Error::other(reason));
     }

@@ -61,7 +61,7 @@ impl Serve {
         let listener = TcpListener::bind(&listen)
             .await
             .with_context(|| format!("can't listen on {listen}"))?;
-        if listener.local_addr()?.ip().is_loopback() {
+        if listener.local_addr()?.ip().to_canonical().is_loopback() {
             config.hosts = Hosts::Loopback;
         }
         // Otherwise 128 connections wait at most, and those of a larger burst may be reset.

@@ -5,6 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio_util::sync::CancellationToken;
+
+/// How long a connection with an unread answer stays open for its other requests, so that their clients
+/// learn what was decided.
+const DECISION_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The requests that a connection has in flight. The accept loop reads it to find the connections
 /// whose clients keep the server waiting.
 #[derive(Debug)]
@@ -19,6 +25,8 @@ struct State {
     has_served: bool,
     /// The connection is being closed: a request that comes now must not begin.
     is_closed: bool,
+    /// Is cancelled when the connection shall end once its requests are answered.
+    closing: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -47,6 +55,7 @@ impl Activity {
             idle_since: now,
             has_served: false,
             is_closed: false,
+            closing: CancellationToken::new(),
         })))
     }
 
@@ -62,6 +71,11 @@ impl Activity {
         state.has_served = true;
         state.requests.push(Progress { id, unread_since: None });
         Some(InFlight { activity: self.clone(), id })
+    }
+
+    /// Is cancelled when the connection shall end once its requests are answered.
+    pub(super) fn closing(&self) -> CancellationToken {
+        self.state().closing.clone()
     }
 
     /// Since when there is no request in flight; `None` if there is one.
@@ -88,10 +102,16 @@ impl Activity {
     ) -> Option<Overdue> {
         let mut state = self.state();
         let is_idle = state.requests.is_empty();
-        let mut unread = state.requests.iter().filter_map(|request| request.unread_since);
+        let unread_for = state.requests.iter().filter_map(|request| request.unread_since);
+        let unread_for = unread_for.map(|since| now.duration_since(since)).max();
+        let is_undecided = state.requests.iter().any(|request| request.unread_since.is_none());
         let overdue = if is_idle && now.duration_since(state.idle_since) >= idle_timeout {
             if state.has_served { Overdue::Idle } else { Overdue::Silent }
-        } else if unread.any(|since| now.duration_since(since) >= unread_timeout) {
+        } else if let Some(waited) = unread_for.filter(|waited| *waited >= unread_timeout) {
+            state.is_closed = true;
+            if is_undecided && waited < unread_timeout + DECISION_TIMEOUT {
+                return None;
+            }
             Overdue::Unread
         } else {
             return None;
@@ -113,6 +133,13 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
+    /// Lets no further request begin on the connection, which ends once all are answered.
+    pub(super) fn close_connection(&self) {
+        let mut state = self.activity.state();
+        state.is_closed = true;
+        state.closing.cancel();
+    }
+
     /// Notes that the client has made room for a part of the answer.
     pub(super) fn note_progress(&self) {
         let mut state = self.activity.state();
@@ -172,6 +199,21 @@ mod tests {
         // The control: without the unread one, the same moment is too early.
         drop(unread);
         assert_eq!(overdue_after(&activity, just_before), None);
+    }
+
+    /// Otherwise its client would not learn what was decided.
+    #[test]
+    fn undecided_request_keeps_a_connection_with_an_unread_answer_open_for_a_while() {
+        let activity = Activity::new(Instant::now());
+        let unread = activity.begin().unwrap();
+        unread.note_progress();
+        let undecided = activity.begin().unwrap();
+        assert_eq!(overdue_after(&activity, UNREAD), None);
+        assert!(activity.begin().is_none(), "another one does not begin");
+        assert_eq!(overdue_after(&activity, UNREAD + DECISION_TIMEOUT), Some(Overdue::Unread));
+        // The control: without the undecided one, it ends at once.
+        drop(undecided);
+        assert_eq!(overdue_after(&activity, UNREAD), Some(Overdue::Unread));
     }
 
     /// Otherwise an operation could be queued after its connection was given up.

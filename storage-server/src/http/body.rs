@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use axum::{
-    body::{Body, HttpBody},
-    http::{HeaderMap, header},
-};
+use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
@@ -34,27 +31,13 @@ const MAX_DROPPED_BYTES: usize = 64 << 20;
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads the body of a request. It counts as in flight until the last copy of it is dropped.
-pub(super) async fn read(
-    headers: &HeaderMap,
-    mut body: Body,
-    service: &Service,
-) -> Result<Bytes, Problem> {
-    // 1. Ask no client to send a value that is too large.
+pub(super) async fn read(mut body: Body, service: &Service) -> Result<Bytes, Problem> {
     let limit = service.config.max_value_bytes;
-    let is_too_large = body.size_hint().lower() > u64::from(limit);
-    if is_too_large && asks_first(headers) {
+    // A client that asks first is not asked to send a value that is too large.
+    if body.size_hint().lower() > u64::from(limit) {
         return Err(Problem::value_too_large(limit));
     }
-    // 2. Read the value.
-    let refused = if is_too_large {
-        Refusal::TooLarge
-    } else {
-        match read_value(&mut body, service).await {
-            Ok(value) => return Ok(value),
-            Err(refused) => refused,
-        }
-    };
-    let problem = match refused {
+    read_value(&mut body, service).await.map_err(|refused| match refused {
         Refusal::TooLarge => Problem::value_too_large(limit),
         Refusal::NoRoom => {
             service.refusals.count(Refused::NoRoom);
@@ -62,43 +45,30 @@ pub(super) async fn read(
         }
         Refusal::Slow => {
             service.refusals.count(Refused::SlowBody);
-            return Err(Problem::slow_body());
+            Problem::slow_body()
         }
         Refusal::Broken(error) => {
-            return Err(Problem::malformed_request(format!("the body can't be read: {error}")));
+            Problem::malformed_request(format!("the body can't be read: {error}"))
         }
-    };
-    // 3. Read the rest of a value that is refused, and drop it.
-    discard_rest(body, &service.room).await;
-    Err(problem)
+    })
 }
 
-/// Drops the body of a request that is rejected for its head. It takes no room.
-pub(super) async fn discard(headers: &HeaderMap, body: Body, room: &Room) {
-    // A client that asks first sends no body after a rejection.
-    if !asks_first(headers) {
-        discard_rest(body, room).await;
-    }
-}
-
-/// Reads the rest of a body, and drops it. The server closes a connection whose request it has not
-/// read, and a client that is still sending would not see the answer.
-async fn discard_rest(mut body: Body, room: &Room) {
+/// Reads the rest of a body, and drops it. It takes no room. Returns whether the client has sent, or
+/// given up, all of it.
+pub(super) async fn discard(mut body: Body, room: &Room) -> bool {
     let mut pace = Pace::new(|| room.is_crowded());
     let mut dropped = 0;
     let discard = async {
-        while dropped < MAX_DROPPED_BYTES
-            && let Ok(Some(frame)) = pace.next_frame(&mut body).await
-        {
-            dropped += frame.data_ref().map_or(0, Bytes::len);
+        while dropped < MAX_DROPPED_BYTES {
+            match pace.next_frame(&mut body).await {
+                Ok(Some(frame)) => dropped += frame.data_ref().map_or(0, Bytes::len),
+                Ok(None) | Err(Refusal::Broken(_)) => return true,
+                Err(_) => return false,
+            }
         }
+        false
     };
-    let _ = timeout(DROP_TIMEOUT, discard).await;
-}
-
-/// Whether the client waits for an answer before it sends the body.
-fn asks_first(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::EXPECT)
+    timeout(DROP_TIMEOUT, discard).await.unwrap_or(false)
 }
 
 enum Refusal {
@@ -125,7 +95,7 @@ async fn read_value(body: &mut Body, service: &Service) -> Result<Bytes, Refusal
     let mut taken = first.ok_or(Refusal::NoRoom)?;
     // 2. Read it. Its frames would keep the buffers that they were read into.
     let mut value = Vec::with_capacity(expected);
-    let mut pace = Pace::new(|| room.is_short(share));
+    let mut pace = Pace::new(|| room.is_short(share) || room.is_short(&room.small_heads));
     while let Some(frame) = pace.next_frame(body).await? {
         let Ok(data) = frame.into_data() else { continue };
         let bytes = value.len() + data.len();

@@ -11,7 +11,6 @@ use axum::{
 use fence::{ResourceName, Token};
 
 use super::{
-    body,
     problem::Problem,
     request::{Name, single},
     service::Service,
@@ -24,11 +23,7 @@ pub(super) async fn identify(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
-    let Some(caller) = service.identify(request.headers()) else {
-        let (parts, body) = request.into_parts();
-        body::discard(&parts.headers, body, &service.room).await;
-        return Err(Problem::unauthenticated());
-    };
+    let caller = service.identify(request.headers()).ok_or_else(Problem::unauthenticated)?;
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
 }
@@ -37,7 +32,8 @@ pub(super) async fn identify(
 pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let credentials = single(headers, &header::AUTHORIZATION).ok()??;
     let (scheme, token) = credentials.split_at_checked("Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+    let token = token.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
 }
 
 /// The resource in the path, with which the caller may do what `P` says.

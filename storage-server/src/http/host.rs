@@ -1,15 +1,15 @@
 //! The check of the name in `Host`.
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
 use axum::{
-    extract::{Request, State},
+    extract::Request,
     http::{header, uri::Authority},
     middleware::Next,
     response::Response,
 };
 
-use super::{body, problem::Problem, service::Service};
+use super::problem::Problem;
 
 /// Rejects a request that is not for `localhost` or a loopback address.
 ///
@@ -17,7 +17,6 @@ use super::{body, problem::Problem, service::Service};
 /// this server for the page's own, and lets the page read and write here. Its requests still have the
 /// page's name. A request without any name comes from no browser.
 pub(super) async fn require_loopback_name(
-    State(service): State<Arc<Service>>,
     request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
@@ -27,10 +26,7 @@ pub(super) async fn require_loopback_name(
     let Some(wrong) = names.find(|name| !is_loopback(name)) else {
         return Ok(next.run(request).await);
     };
-    let problem = Problem::wrong_host(&String::from_utf8_lossy(wrong));
-    let (parts, body) = request.into_parts();
-    body::discard(&parts.headers, body, &service.room).await;
-    Err(problem)
+    Err(Problem::wrong_host(&String::from_utf8_lossy(wrong)))
 }
 
 /// Whether a name, which may have a port, is this machine's own.

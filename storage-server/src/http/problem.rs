@@ -15,9 +15,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::kind::{
-    ENCODED_VALUE, FORBIDDEN, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER, MALFORMED_NAME,
-    MALFORMED_REQUEST, MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, SLOW_BODY, STALE_TOKEN,
-    TOKEN_REQUIRED, TOKEN_TOO_HIGH, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE,
+    ENCODED_VALUE, FORBIDDEN, HEAD_TOO_LARGE, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER,
+    MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, SLOW_BODY,
+    STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE,
     VERSION_MISMATCH, WRONG_HOST,
 };
 use crate::{
@@ -156,6 +156,10 @@ impl Problem {
     pub(super) fn no_room(outcome: UnavailableOutcome) -> Self {
         let reason = "too many bytes are in flight".to_owned();
         Self::unavailable(Unavailable { outcome, reason })
+    }
+
+    pub(super) fn head_too_large(limit: usize) -> Self {
+        Self::new(&HEAD_TOO_LARGE, format!("a request may have at most {limit} headers"))
     }
 
     pub(super) fn slow_body() -> Self {

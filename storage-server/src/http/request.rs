@@ -187,17 +187,9 @@ impl<H: FromRequestParts<Arc<Service>> + Send> FromRequest<Arc<Service>> for Wri
     async fn from_request(request: Request, service: &Arc<Service>) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
         let head = H::from_request_parts(&mut parts, service).await;
-        match head.map_err(IntoResponse::into_response) {
-            Ok(head) => {
-                let content = read_content(&parts.headers, body, service).await;
-                let content = content.map_err(IntoResponse::into_response)?;
-                Ok(Self { head, content })
-            }
-            Err(rejection) => {
-                body::discard(&parts.headers, body, &service.room).await;
-                Err(rejection)
-            }
-        }
+        let head = head.map_err(IntoResponse::into_response)?;
+        let content = read_content(&parts.headers, body, service).await;
+        Ok(Self { head, content: content.map_err(IntoResponse::into_response)? })
     }
 }
 
@@ -206,8 +198,7 @@ async fn read_content(
     body: Body,
     service: &Service,
 ) -> Result<Content, Problem> {
-    // The body comes first: a client that is still sending would not see the answer.
-    let bytes = body::read(headers, body, service).await?;
+    let bytes = body::read(body, service).await?;
     let content_type = content_type(headers)?;
     // The value is stored as it is sent, whole and not encoded.
     if headers.contains_key(header::CONTENT_RANGE) {

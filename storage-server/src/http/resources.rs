@@ -110,9 +110,11 @@ async fn read(
     let mut value = value.ok_or_else(|| Problem::no_value(&resource))?;
     // A claim has happened by now.
     let outcome = if claims { UnavailableOutcome::Unknown } else { UnavailableOutcome::None };
-    value.content.bytes = service.answer_with_room(value.content.bytes, outcome)?;
     // The client has this version, so its value is not sent again.
     let is_known = !Condition { if_match: None, if_none_match }.is_met_by(Some(version));
+    if !is_known && method != Method::HEAD {
+        value.content.bytes = service.answer_with_room(value.content.bytes, outcome)?;
+    }
     let mut response = value_response(version, value, &fencing.holder);
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;

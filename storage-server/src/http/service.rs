@@ -102,7 +102,7 @@ impl Service {
         bytes: Bytes,
         outcome: UnavailableOutcome,
     ) -> Result<Bytes, Problem> {
-        let Some(room) = self.room.answers.try_take(bytes.len()) else {
+        let Some(room) = self.room.answers(bytes.len()).try_take(bytes.len()) else {
             self.refusals.count(Refused::NoRoom);
             return Err(Problem::no_room(outcome));
         };

@@ -48,6 +48,9 @@ kinds! {
         "For 5 seconds no byte of the body came, or fewer than 64 KiB each second after the first \
          10 seconds. While room is short, the server waits for 1 second only. The \
          operation did not take effect, and never will: try again.";
+    HEAD_TOO_LARGE = "head-too-large", REQUEST_HEADER_FIELDS_TOO_LARGE,
+        "The request has too many headers",
+        "A request may have at most 100 headers. The operation did not take effect.";
     WRONG_HOST = "wrong-host", MISDIRECTED_REQUEST, "The request is for another host",
         "The server listens only on this machine, and the request's Host is not localhost or a \
          loopback address. A page on the web could let its own name resolve to this machine, and so \
