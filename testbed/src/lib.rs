@@ -12,6 +12,7 @@
 //!   [`Databases`] shares one PostgreSQL. [`PgBouncer`] stands before one.
 //! - [`Proxy`] stands before any of them, and does to messages what its rules say.
 //! - [`process::Process`] is started, read, paused, resumed and killed; all servers are made of it.
+//! - [`Authority`] signs certificates for servers and clients.
 //! - [`Clock`] is the wall clock of one process, and jumps.
 //! - [`wait::until`](wait::until()) waits for a condition.
 
@@ -48,5 +49,6 @@ pub use self::{
     proxy::Proxy,
     redis::{NodeKind, Redis, RedisCluster, RedlockNodes, Replica, Sentinels},
     storage_server::StorageServer,
+    tls::{Authority, Certificate},
     zookeeper::ZooKeeper,
 };

@@ -89,11 +89,19 @@ impl Postgres {
     /// # Errors
     /// If PostgreSQL or `openssl` isn't installed, or PostgreSQL doesn't start.
     pub async fn start_tls() -> anyhow::Result<Self> {
+        Self::start_tls_as(tls::LOOPBACK).await
+    }
+
+    /// Starts one as [`start_tls`](Self::start_tls) does, whose certificate is for other names.
+    ///
+    /// # Errors
+    /// If PostgreSQL or `openssl` isn't installed, or PostgreSQL doesn't start.
+    pub async fn start_tls_as(names: &str) -> anyhow::Result<Self> {
         let [port] = free_ports()?;
         let mut postgres = Self::prepare(Vec::new(), port)?;
         postgres.make_cluster()?;
         let folder = postgres.folder.path();
-        tls::make_certificates(folder)?;
+        tls::make_certificates_for(folder, names)?;
         // PostgreSQL refuses a key that others own or may read.
         let key = folder.join(tls::KEY);
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600))?;

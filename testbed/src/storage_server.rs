@@ -2,11 +2,13 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use anyhow::Context;
+use anyhow::bail;
 use tempfile::TempDir;
 
 use crate::{process::Process, program::Program};
 
+/// A free port.
+const LOOPBACK: &str = "127.0.0.1:0";
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A private storage server on a free port of 127.0.0.1.
@@ -24,9 +26,22 @@ impl StorageServer {
     /// # Errors
     /// If it doesn't start.
     pub async fn start(program: &Program, arguments: &[&str]) -> anyhow::Result<Self> {
+        Self::start_listening(program, LOOPBACK, arguments).await
+    }
+
+    /// Starts the program on this address, such as `0.0.0.0:0`, with a new SQLite database and further
+    /// arguments.
+    ///
+    /// # Errors
+    /// If it doesn't start.
+    pub async fn start_listening(
+        program: &Program,
+        address: &str,
+        arguments: &[&str],
+    ) -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
         let database_url = format!("sqlite:{}", folder.path().join("fenced.db").display());
-        Self::start_in(program, folder, &database_url, arguments).await
+        Self::start_in(program, folder, address, &database_url, arguments).await
     }
 
     /// Starts the program with this database and further arguments.
@@ -38,24 +53,27 @@ impl StorageServer {
         database_url: &str,
         arguments: &[&str],
     ) -> anyhow::Result<Self> {
-        Self::start_in(program, TempDir::with_prefix("fenced-")?, database_url, arguments).await
+        let folder = TempDir::with_prefix("fenced-")?;
+        Self::start_in(program, folder, LOOPBACK, database_url, arguments).await
     }
 
     async fn start_in(
         program: &Program,
         folder: TempDir,
+        address: &str,
         database_url: &str,
         arguments: &[&str],
     ) -> anyhow::Result<Self> {
         let mut command = program.command();
-        command.args(["--listen", "127.0.0.1:0", "--database-url", database_url]).args(arguments);
+        command.args(["--listen", address, "--database-url", database_url]).args(arguments);
         let mut process = Process::spawn("storage-server", &command, folder.path())?;
         let line = process.line(START_TIMEOUT).await?;
         let url = line.strip_prefix("listening on ");
-        let address = url.and_then(|url| url.strip_prefix("http://")?.parse().ok());
-        let address = address.with_context(|| format!("the storage server printed {line:?}"))?;
-        let url = format!("http://{address}");
-        Ok(Self { process, address, url, folder })
+        let address = url.and_then(|url| url.split_once("://")?.1.parse().ok());
+        let (Some(url), Some(address)) = (url, address) else {
+            bail!("the storage server printed {line:?}");
+        };
+        Ok(Self { process, address, url: url.to_owned(), folder })
     }
 
     /// Returns its process, to pause or kill it.
