@@ -8,14 +8,10 @@ pub(crate) mod bearer;
 pub(crate) mod ceiling;
 pub(crate) mod identity;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use fence::Token;
-use tokio::{sync::watch, task::spawn_blocking, time::sleep};
+use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::{
@@ -24,9 +20,7 @@ use self::{
     ceiling::Ceiling,
     identity::{Identity, Permission},
 };
-
-/// How often the auth file is read. A change is in force after two reads.
-const READ_INTERVAL: Duration = Duration::from_secs(2);
+use crate::reread::{read_without_blocking, reread};
 
 /// Who may do what. By default, every client may do everything.
 #[derive(Clone, Debug, Default)]
@@ -58,10 +52,25 @@ impl Access {
     /// If the file is missing or broken, or all users of the machine may write to it.
     pub async fn from_file(path: impl Into<PathBuf>) -> Result<Self, AuthFileError> {
         let path = path.into();
-        let text = read_without_blocking(&path).await?;
+        let read = {
+            let path = path.clone();
+            move || read(&path)
+        };
+        let text = read_without_blocking(read.clone()).await?;
         let identities = parse(&path, &text)?;
         let (sender, known) = watch::channel(Known { identities, fault: None });
-        let task = tokio::spawn(follow(path, text, sender));
+        // All identities are taken over at once, or all stay as they are.
+        let take_over = move |text: Result<String, _>| match text.and_then(|it| parse(&path, &it)) {
+            Ok(identities) => {
+                tracing::info!(identities = identities.len(), "the auth file was read again");
+                sender.send_replace(Known { identities, fault: None });
+            }
+            Err(fault) => {
+                tracing::error!("{fault}. The identities from before stay valid");
+                sender.send_modify(|known| known.fault = Some(fault));
+            }
+        };
+        let task = tokio::spawn(reread(Ok(text), read, take_over));
         Ok(Self(Some(Arc::new(FollowedFile { known, _task: AbortOnDropHandle::new(task) }))))
     }
 
@@ -110,40 +119,4 @@ impl Caller {
     pub(crate) fn name(&self) -> &str {
         self.0.as_ref().map_or("", |identity| &identity.name)
     }
-}
-
-/// Reads the file again and again.
-async fn follow(path: PathBuf, text: String, known: watch::Sender<Known>) {
-    let mut in_force = Ok(text);
-    let mut last_read = in_force.clone();
-    loop {
-        sleep(READ_INTERVAL).await;
-        // 1. Wait until two reads agree: an editor may be writing the file just now.
-        let read = read_without_blocking(&path).await;
-        if read != last_read {
-            last_read = read;
-            continue;
-        }
-        if read == in_force {
-            continue;
-        }
-
-        // 2. Take over all identities at once, or leave all as they are.
-        in_force = read;
-        match in_force.as_ref().map_err(Clone::clone).and_then(|text| parse(&path, text)) {
-            Ok(identities) => {
-                tracing::info!(identities = identities.len(), "the auth file was read again");
-                known.send_replace(Known { identities, fault: None });
-            }
-            Err(fault) => {
-                tracing::error!("{fault}. The identities from before stay valid");
-                known.send_modify(|known| known.fault = Some(fault));
-            }
-        }
-    }
-}
-
-async fn read_without_blocking(path: &Path) -> Result<String, AuthFileError> {
-    let path = path.to_owned();
-    spawn_blocking(move || read(&path)).await.expect("reading a file does not panic")
 }

@@ -37,6 +37,7 @@ mod refusals;
 mod room;
 
 mod access;
+mod reread;
 
 mod operation;
 mod row;
