@@ -19,6 +19,7 @@ mod migrations;
 mod on_both_databases;
 mod plans;
 mod pooler;
+mod postgres_tls;
 mod programs;
 mod readiness;
 mod restore;
