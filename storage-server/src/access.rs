@@ -1,11 +1,12 @@
 //! Who may do what.
 //!
 //! Without an auth file, every client may do everything. With one, a client proves its identity with
-//! a bearer token, and may do what the identity's scopes allow.
+//! a bearer token or a certificate, and may do what the identity's scopes allow.
 
 pub(crate) mod auth_file;
 pub(crate) mod bearer;
 pub(crate) mod ceiling;
+pub(crate) mod certificate;
 pub(crate) mod identity;
 
 use std::{path::PathBuf, sync::Arc};
@@ -18,6 +19,7 @@ use self::{
     auth_file::{AuthFileError, parse, read},
     bearer::TokenHash,
     ceiling::Ceiling,
+    certificate::CertificateNames,
     identity::{Identity, Permission},
 };
 use crate::reread::{read_without_blocking, reread};
@@ -74,15 +76,28 @@ impl Access {
         Ok(Self(Some(Arc::new(FollowedFile { known, _task: AbortOnDropHandle::new(task) }))))
     }
 
-    /// Identifies the client by the bearer token that it sent; `None` if it has to send another one.
-    pub(crate) fn identify(&self, token: Option<&[u8]>) -> Option<Caller> {
+    /// Identifies the client by the bearer token that it sent, or else by the names in its
+    /// certificate; `None` if it has to prove who it is.
+    pub(crate) fn identify(
+        &self,
+        token: Option<&[u8]>,
+        certificate: Option<&CertificateNames>,
+    ) -> Option<Caller> {
         let Some(file) = &self.0 else {
             return Some(Caller(None));
         };
-        let hash = TokenHash::from_token(token?);
         let known = file.known.borrow();
-        let identity = known.identities.iter().find(|identity| identity.token_sha256 == hash)?;
-        Some(Caller(Some(identity.clone())))
+        let mut identities = known.identities.iter();
+        let identity = if let Some(token) = token {
+            let hash = Some(TokenHash::from_token(token));
+            identities.find(|identity| identity.token_sha256 == hash)
+        } else {
+            let names = certificate?;
+            identities.find(|identity| {
+                identity.certificate_san.as_ref().is_some_and(|name| names.contains(name))
+            })
+        };
+        Some(Caller(Some(identity?.clone())))
     }
 
     /// What is wrong with the auth file at this moment.

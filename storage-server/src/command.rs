@@ -7,6 +7,7 @@ mod forget;
 mod migrate;
 mod restore;
 mod serve;
+mod tls;
 
 use std::{ffi::OsString, fmt::Display, io::Write, process::ExitCode};
 
@@ -64,7 +65,7 @@ enum Command {
 /// until SIGTERM or SIGINT.
 ///
 /// The first argument is the program's name, as in [`std::env::args_os`]. Once it listens, the
-/// server prints `listening on http://ADDRESS` on stdout. Its log goes to stderr, unless the
+/// server prints `listening on http://ADDRESS`, or `https`, on stdout. Its log goes to stderr, unless the
 /// process already has a `tracing` subscriber.
 ///
 /// The exit code is 0 after a clean stop and after `--help`, 1 if the server can't start or the

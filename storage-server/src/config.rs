@@ -2,7 +2,10 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::access::{Access, ceiling::Ceiling};
+use crate::{
+    access::{Access, ceiling::Ceiling},
+    tls::Tls,
+};
 
 const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
 const DEFAULT_MAX_BYTES_IN_FLIGHT: u32 = 256 << 20;
@@ -59,6 +62,10 @@ pub struct Config {
     #[arg(skip)]
     pub access: Access,
 
+    /// How connections are encrypted; `None` if they are not.
+    #[arg(skip)]
+    pub tls: Option<Tls>,
+
     /// Which names in `Host` are accepted. The command accepts those of loopback if it listens there.
     #[arg(skip)]
     pub hosts: Hosts,
@@ -74,6 +81,7 @@ impl Default for Config {
             max_connections: DEFAULT_MAX_CONNECTIONS,
             max_bytes_in_flight: DEFAULT_MAX_BYTES_IN_FLIGHT,
             access: Access::default(),
+            tls: None,
             hosts: Hosts::default(),
         }
     }

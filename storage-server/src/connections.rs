@@ -30,15 +30,17 @@ use tokio::{
     task::{AbortHandle, Id, JoinSet},
     time::{MissedTickBehavior, interval, sleep, sleep_until},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{either::Either, sync::CancellationToken};
 
 use self::{
     activity::{Activity, Overdue},
     answer::Answer,
 };
 use crate::{
+    access::certificate::CertificateNames,
     refusals::{Refusals, Refused},
     room::Room,
+    tls::{Encrypted, Tls},
 };
 
 /// How long a connection may have no request in flight. This covers silence from the start, heads
@@ -88,6 +90,7 @@ pub(crate) fn allowed(wanted: u32) -> usize {
 /// If this future is dropped, all connections are closed.
 pub(crate) async fn serve(
     listener: TcpListener,
+    tls: Option<Tls>,
     router: Router,
     max_connections: usize,
     room: Arc<Room>,
@@ -102,6 +105,7 @@ pub(crate) async fn serve(
         longest_idle: Vec::new(),
         max: max_connections,
         http: http(),
+        tls,
         router,
         room,
         refusals,
@@ -183,6 +187,7 @@ struct Connections {
     longest_idle: Vec<(Instant, Id)>,
     max: usize,
     http: auto::Builder<TokioExecutor>,
+    tls: Option<Tls>,
     router: Router,
     room: Arc<Room>,
     refusals: Arc<Refusals>,
@@ -211,6 +216,7 @@ impl Connections {
             stream,
             activity.clone(),
             self.http.clone(),
+            self.tls.clone(),
             self.router.clone(),
             self.refusals.clone(),
             self.draining.clone(),
@@ -281,18 +287,48 @@ pub(crate) struct UnfinishedBody;
 #[error("the connection is being closed")]
 struct Closed;
 
+/// A connection, and the names in the certificate of its client if it has one.
+type Opened = (Either<Encrypted, TcpStream>, Option<CertificateNames>);
+
+async fn open(stream: TcpStream, tls: Option<Tls>) -> io::Result<Opened> {
+    let Some(tls) = tls else { return Ok((Either::Right(stream), None)) };
+    let stream = tls.handshake(stream).await?;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let names = certificate.map(CertificateNames::from_certificate);
+    Ok((Either::Left(stream), names))
+}
+
 async fn serve_connection(
     stream: TcpStream,
     activity: Arc<Activity>,
     http: auto::Builder<TokioExecutor>,
+    tls: Option<Tls>,
     router: Router,
     refusals: Arc<Refusals>,
     draining: CancellationToken,
 ) {
-    // A TLS handshake has its place here: until its first request, a connection counts as idle.
+    // 1. Agree on TLS. Until its first request, a connection counts as idle, and is closed in time.
+    let (stream, names) = tokio::select! {
+        opened = open(stream, tls) => match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                if error.get_ref().is_some_and(|error| error.is::<rustls::Error>()) {
+                    tracing::debug!(%error, "a TLS handshake failed");
+                    refusals.count(Refused::FailedHandshake);
+                }
+                return;
+            }
+        },
+        () = draining.cancelled() => return,
+    };
+
+    // 2. Answer requests.
     let router = TowerToHyperService::new(router);
     let closing = activity.closing();
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if let Some(names) = &names {
+            request.extensions_mut().insert(names.clone());
+        }
         let in_flight = activity.begin();
         let answer = in_flight.is_some().then(|| router.call(request));
         async move {

@@ -17,10 +17,10 @@
 //! ```
 //!
 //! # A map of the code
-//! A request passes through the modules in this order. `connections` accepts it, and closes the
-//! connections whose clients keep the server waiting. `http` parses it into an operation
-//! (`operation`) and queues that, if its client may do so (`access`) and there is room for its value
-//! (`room`). `committer` takes the queued operations as one batch and applies
+//! A request passes through the modules in this order. `connections` accepts it, encrypted if wanted
+//! (`tls`), and closes the connections whose clients keep the server waiting. `http` parses it into
+//! an operation (`operation`) and queues that, if its client may do so (`access`) and there is room
+//! for its value (`room`). `committer` takes the queued operations as one batch and applies
 //! each to its resource's row (`row`), where the fencing rule decides. `store` makes the changed
 //! rows durable. Only then does `http` send the answers. Start with `row`, then read
 //! `committer/group_commit`.
@@ -35,6 +35,7 @@ mod http;
 mod prober;
 mod refusals;
 mod room;
+mod tls;
 
 mod access;
 mod reread;
@@ -65,3 +66,4 @@ pub use store::{
     open::{MissingFile, open_store},
     schema::Migrations,
 };
+pub use tls::{ClientCertificates, Tls, TlsFileError, TlsFiles};

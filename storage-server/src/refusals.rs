@@ -16,6 +16,8 @@ pub(crate) enum Refused {
     Displaced,
     /// A request with too many headers, or too large ones.
     HeadTooLarge,
+    /// A connection on which the client and the server did not agree on TLS.
+    FailedHandshake,
     /// A connection that the system did not let the server accept.
     NotAccepted,
     /// A body that came too slowly.
@@ -25,11 +27,12 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Silent,
         Self::UnreadAnswer,
         Self::Displaced,
         Self::HeadTooLarge,
+        Self::FailedHandshake,
         Self::NotAccepted,
         Self::SlowBody,
         Self::NoRoom,
@@ -41,6 +44,7 @@ impl Refused {
             Self::UnreadAnswer => "closed connections that did not read their answers",
             Self::Displaced => "closed the longest idle connections, to accept others",
             Self::HeadTooLarge => "refused requests whose headers are too many or too large",
+            Self::FailedHandshake => "closed connections whose TLS handshake failed",
             Self::NotAccepted => "could not accept connections: too many files are open",
             Self::SlowBody => "refused bodies that came too slowly",
             Self::NoRoom => "refused bodies and answers: too many bytes are in flight",

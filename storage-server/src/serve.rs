@@ -54,6 +54,7 @@ pub async fn serve(
     if max_connections < config.max_connections as usize {
         tracing::warn!(max_connections, "the limit on open files allows no more connections");
     }
+    let tls = config.tls.clone();
     let router = http::router(queue, store.clone(), config, room.clone(), refusals.clone());
     let draining = CancellationToken::new();
     let drain_timeout = async {
@@ -64,6 +65,7 @@ pub async fn serve(
     };
     let mut served = pin!(connections::serve(
         listener,
+        tls,
         router,
         max_connections,
         room,

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// In this time, a changed file is in force.
-const IN_FORCE: Duration = Duration::from_secs(10);
+pub(crate) const IN_FORCE: Duration = Duration::from_secs(10);
 
 /// Every request that needs an identity.
 const REQUESTS: [(&str, &str); 7] = [
@@ -36,21 +36,21 @@ const REQUESTS: [(&str, &str); 7] = [
 ];
 
 /// An auth file, and a database for a server that uses it.
-struct Guarded {
-    database: Database,
+pub(crate) struct Guarded {
+    pub(crate) database: Database,
 }
 
 impl Guarded {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { database: Database::sqlite() }
     }
 
-    fn auth_file(&self) -> PathBuf {
+    pub(crate) fn auth_file(&self) -> PathBuf {
         self.database.file("auth.toml")
     }
 
     /// Makes an identity, and returns its bearer token.
-    async fn identity(&self, name: &str, arguments: &[&str]) -> String {
+    pub(crate) async fn identity(&self, name: &str, arguments: &[&str]) -> String {
         let path = self.auth_file();
         let new = ["auth", "new", "--auth-file", path.to_str().unwrap(), "--name", name];
         let printed = self.database.run(&[&new[..], arguments].concat()).await.printed();

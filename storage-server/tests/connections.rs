@@ -30,7 +30,7 @@ use crate::wire;
 /// Connections that keep the server waiting are closed within this time.
 const CLOSED_WITHIN: Duration = Duration::from_secs(30);
 /// But not before this time.
-const OPEN_FOR: Duration = Duration::from_secs(10);
+pub(crate) const OPEN_FOR: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";

@@ -25,6 +25,7 @@ mod readiness;
 mod restore;
 mod sqlite_file;
 mod start_and_stop;
+mod tls;
 mod unreadable_rows;
 mod wire;
 mod world;

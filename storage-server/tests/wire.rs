@@ -1,11 +1,11 @@
 //! HTTP as it goes over the wire: requests that no well-behaved client would send, and answers to
 //! the byte.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use serde_json::Value;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     time::timeout,
 };
@@ -77,9 +77,14 @@ pub(crate) async fn connect(url: &str) -> TcpStream {
 }
 
 /// Reads the answer on a connection that the server closes after it.
-pub(crate) async fn answer(connection: &mut TcpStream) -> Answer {
+pub(crate) async fn answer(connection: &mut (impl AsyncRead + Unpin)) -> Answer {
+    try_answer(connection).await.unwrap()
+}
+
+/// Reads the answer, unless the connection breaks.
+pub(crate) async fn try_answer(connection: &mut (impl AsyncRead + Unpin)) -> io::Result<Answer> {
     let mut bytes = Vec::new();
-    timeout(ANSWER_TIMEOUT, connection.read_to_end(&mut bytes)).await.expect("no answer").unwrap();
+    timeout(ANSWER_TIMEOUT, connection.read_to_end(&mut bytes)).await.expect("no answer")?;
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("a whole head");
     let head = std::str::from_utf8(&bytes[..end]).unwrap();
     let mut lines = head.split("\r\n");
@@ -88,5 +93,5 @@ pub(crate) async fn answer(connection: &mut TcpStream) -> Answer {
         let (name, value) = line.split_once(": ").unwrap();
         (name.to_owned(), value.to_owned())
     });
-    Answer { status, headers: headers.collect(), body: bytes[end + 4..].to_vec() }
+    Ok(Answer { status, headers: headers.collect(), body: bytes[end + 4..].to_vec() })
 }

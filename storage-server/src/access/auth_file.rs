@@ -115,16 +115,25 @@ fn parse_document(text: &str) -> Result<Vec<Identity>, String> {
         let line = text.get(..end).unwrap_or_default().matches('\n').count() + 1;
         format!("line {line}: {}", error.message())
     })?;
-    let (mut names, mut hashes) = (HashSet::new(), HashSet::new());
-    for Identity { name, token_sha256, .. } in &document.identities {
+    let (mut names, mut hashes, mut certificates) =
+        (HashSet::new(), HashSet::new(), HashSet::new());
+    for Identity { name, token_sha256, certificate_san, .. } in &document.identities {
         if name.is_empty() || name.chars().any(char::is_control) {
             return Err(format!("{name:?} is not a name"));
         }
         if !names.insert(name) {
             return Err(format!("the name {name:?} is there twice"));
         }
-        if !hashes.insert(String::from(*token_sha256)) {
+        if token_sha256.is_none() && certificate_san.is_none() {
+            return Err(format!("{name:?} has neither token-sha256 nor certificate-san"));
+        }
+        if token_sha256.is_some_and(|hash| !hashes.insert(String::from(hash))) {
             return Err(format!("the token of {name:?} belongs to another identity, too"));
+        }
+        if certificate_san.as_ref().is_some_and(|san| !certificates.insert(san)) {
+            return Err(format!(
+                "the certificate-san of {name:?} belongs to another identity, too"
+            ));
         }
     }
     Ok(document.identities)
@@ -149,6 +158,15 @@ mod tests {
         prefixes = ["public/", "shared/"]
         allow = ["read"]
     "#;
+
+    const SAN: &str = "certificate-san = \"spiffe://example.org/orders\"";
+
+    /// The same identity, with this line in the place of its token.
+    fn without_token(line: &str) -> String {
+        let keeps = |kept: &&str| !kept.contains("token-sha256");
+        let lines: Vec<_> = ONE.lines().filter(keeps).collect();
+        lines.join("\n").replacen("[[identity]]", &format!("[[identity]]\n{line}"), 1)
+    }
 
     fn ceiling(identity: &Identity, permission: Permission, name: &str) -> Option<u64> {
         let token = identity.ceiling(permission, name, Ceiling::Token("7".parse().unwrap()));
@@ -186,6 +204,20 @@ mod tests {
             (ONE.replace("1d", "soon"), "a token ceiling is"),
             (ONE.replace(hash, "12"), "64 hexadecimal digits"),
             (ONE.replace("\"orders\"", "\"\""), "is not a name"),
+            (without_token(""), "\"orders\" has neither token-sha256 nor certificate-san"),
+            (without_token("certificate-san = \"*.example.org\""), "a DNS name or a URI"),
+            (
+                without_token("certificate-san = \"orders\"\ncertificate-san = \"b\""),
+                "duplicate key",
+            ),
+            (
+                format!(
+                    "{0}{1}",
+                    without_token(SAN),
+                    without_token(SAN).replace("\"orders\"", "\"b\"")
+                ),
+                "certificate-san of \"b\" belongs",
+            ),
             (ONE.replace("]]", "]"), "line"),
         ];
         for (text, reason) in cases {
@@ -202,7 +234,8 @@ mod tests {
         let path = folder.path().join("auth.toml");
         let identity = |name: &str, number: u8| Identity {
             name: name.to_owned(),
-            token_sha256: TokenHash::from_token(&[number]),
+            token_sha256: Some(TokenHash::from_token(&[number])),
+            certificate_san: None,
             scopes: parse_document(ONE).unwrap().pop().unwrap().scopes,
         };
         append(&path, identity("a", 1)).unwrap();

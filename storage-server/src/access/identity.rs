@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use fence::Token;
 use serde::{Deserialize, Serialize};
 
-use super::{bearer::TokenHash, ceiling::Ceiling};
+use super::{bearer::TokenHash, ceiling::Ceiling, certificate::CertificateName};
 
 /// A client that the server knows, as an entry of the auth file.
 #[derive(Debug, Deserialize, Serialize)]
@@ -15,7 +15,11 @@ pub(crate) struct Identity {
     /// Its name in logs and errors.
     pub(crate) name: String,
     /// The hash of its bearer token.
-    pub(crate) token_sha256: TokenHash,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token_sha256: Option<TokenHash>,
+    /// A name in its certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) certificate_san: Option<CertificateName>,
     /// What it may do: everything that one of these allows.
     #[serde(rename = "scope")]
     pub(crate) scopes: Vec<Scope>,

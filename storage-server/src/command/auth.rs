@@ -60,7 +60,8 @@ impl New {
         let token = BearerToken::random().context("there are no random numbers")?;
         let identity = Identity {
             name: name.clone(),
-            token_sha256: TokenHash::from_token(token.as_str().as_bytes()),
+            token_sha256: Some(TokenHash::from_token(token.as_str().as_bytes())),
+            certificate_san: None,
             scopes: vec![Scope { prefixes, allow, token_ceiling }],
         };
         auth_file::append(&auth_file, identity)?;

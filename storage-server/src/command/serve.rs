@@ -10,6 +10,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
+use super::tls::TlsArguments;
 use crate::{
     access::Access,
     config::{Config, Hosts},
@@ -37,6 +38,9 @@ pub(super) struct Serve {
     #[arg(long, env = "FENCED_NO_MIGRATE", value_parser = FalseyValueParser::new())]
     no_migrate: bool,
 
+    #[command(flatten)]
+    tls: TlsArguments,
+
     /// The file of identities and what each may do. Without it, every client may do everything.
     #[arg(long, env = "FENCED_AUTH_FILE", value_name = "FILE")]
     auth_file: Option<PathBuf>,
@@ -48,20 +52,22 @@ pub(super) struct Serve {
 impl Serve {
     /// Serves the database until SIGTERM or SIGINT.
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
-        let Self { listen, no_create, no_migrate, auth_file, mut config } = self;
+        let Self { listen, no_create, no_migrate, tls, auth_file, mut config } = self;
         let missing_file = if no_create { MissingFile::Refuse } else { MissingFile::Create };
         let migrations = if no_migrate { Migrations::Check } else { Migrations::Apply };
         allow_open_files();
         let (terminate, interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let mut shutdown = Box::pin(either(terminate, interrupt));
+        config.tls = tls.open(auth_file.is_some()).await?;
         if let Some(path) = auth_file {
             config.access = Access::from_file(path).await?;
         }
         let listener = TcpListener::bind(&listen)
             .await
             .with_context(|| format!("can't listen on {listen}"))?;
-        if listener.local_addr()?.ip().to_canonical().is_loopback() {
+        let address = listener.local_addr()?;
+        if address.ip().to_canonical().is_loopback() {
             config.hosts = Hosts::Loopback;
         }
         // Otherwise 128 connections wait at most, and those of a larger burst may be reset.
@@ -71,7 +77,8 @@ impl Serve {
             () = &mut shutdown => bail!("stopped before the database was open"),
         };
         let mut stdout = std::io::stdout();
-        writeln!(stdout, "listening on http://{}", listener.local_addr()?)?;
+        let scheme = if config.tls.is_some() { "https" } else { "http" };
+        writeln!(stdout, "listening on {scheme}://{address}")?;
         stdout.flush()?;
         serve(listener, store, config, shutdown).await?;
         Ok(())

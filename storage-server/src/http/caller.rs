@@ -23,7 +23,8 @@ pub(super) async fn identify(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
-    let caller = service.identify(request.headers()).ok_or_else(Problem::unauthenticated)?;
+    let caller = service.identify(request.headers(), request.extensions());
+    let caller = caller.ok_or_else(Problem::unauthenticated)?;
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{Json, Router, extract::State, http::HeaderMap, routing::get};
+use axum::{Json, Router, extract::State, http::request::Parts, routing::get};
 use serde::Serialize;
 
 use super::{problem::Problem, service::Service};
@@ -38,11 +38,9 @@ struct Details {
 /// The server is ready if no operation waits for too long, the last commit did not fail, and the
 /// database takes a write. It stays ready with a broken auth file: its clients are served as before,
 /// and all servers may have the same file.
-async fn ready(
-    State(service): State<Arc<Service>>,
-    headers: HeaderMap,
-) -> Result<Json<Ready>, Problem> {
-    let shows_details = service.identify(&headers).is_some_and(|caller| caller.operates());
+async fn ready(State(service): State<Arc<Service>>, head: Parts) -> Result<Json<Ready>, Problem> {
+    let caller = service.identify(&head.headers, &head.extensions);
+    let shows_details = caller.is_some_and(|caller| caller.operates());
     let waited = service.queue.oldest_waited();
     let oldest_operation_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
     let probed = if waited > LONGEST_WAIT {

@@ -79,7 +79,10 @@ impl Problem {
     }
 
     pub(super) fn unauthenticated() -> Self {
-        Self::new(&UNAUTHENTICATED, "the request has no bearer token of a known identity")
+        Self::new(
+            &UNAUTHENTICATED,
+            "the request has no bearer token or client certificate of a known identity",
+        )
     }
 
     pub(super) fn forbidden(caller: &Caller, permission: Permission, name: &str) -> Self {

@@ -2,7 +2,7 @@
 
 use std::{error::Error, sync::Arc};
 
-use axum::http::HeaderMap;
+use axum::http::{Extensions, HeaderMap};
 use bytes::Bytes;
 use fence::{ResourceName, Token};
 
@@ -40,9 +40,9 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Identifies the client that sent these headers; `None` if it has to prove who it is.
-    pub(super) fn identify(&self, headers: &HeaderMap) -> Option<Caller> {
-        self.config.access.identify(bearer_token(headers))
+    /// Identifies the client that sent this head; `None` if it has to prove who it is.
+    pub(super) fn identify(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Caller> {
+        self.config.access.identify(bearer_token(headers), extensions.get())
     }
 
     /// Returns the highest token with which the caller may act on the resource or prefix. If it may

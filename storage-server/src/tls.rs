@@ -1,0 +1,197 @@
+//! TLS: the server's certificate, and the authority of its clients.
+
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
+};
+use tokio::{
+    io::{AsyncReadExt, Join, Take, join},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::watch,
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::reread::{read_without_blocking, reread};
+
+/// How many bytes a client may send until its connection is encrypted. They are held in memory, and a
+/// chain of certificates has room.
+const MAX_HANDSHAKE_BYTES: u64 = 32 << 10;
+/// How many bytes rustls holds for a client that does not read.
+const SEND_BUFFER_BYTES: usize = 16 << 10;
+
+/// The files of TLS, as PEM.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The server's certificate, and those between it and the authority.
+    pub certificate: PathBuf,
+    /// The key of the server's certificate.
+    pub key: PathBuf,
+    /// Whether clients have certificates, too.
+    pub client_certificates: ClientCertificates,
+}
+
+/// Whether clients have certificates.
+#[derive(Clone, Debug)]
+pub enum ClientCertificates {
+    /// They are not asked for any.
+    None,
+    /// They may have one of the authorities in this file.
+    Optional(PathBuf),
+    /// They must have one of the authorities in this file.
+    Required(PathBuf),
+}
+
+/// A file of TLS can't be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the TLS file {} can't be used: {reason}", path.display())]
+pub struct TlsFileError {
+    path: PathBuf,
+    reason: String,
+}
+
+impl TlsFileError {
+    fn new(path: &Path, reason: impl fmt::Display) -> Self {
+        Self { path: path.to_owned(), reason: reason.to_string() }
+    }
+}
+
+/// An encrypted connection.
+pub(crate) type Encrypted = TlsStream<Join<Take<OwnedReadHalf>, OwnedWriteHalf>>;
+
+/// How to encrypt connections.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    config: watch::Receiver<Arc<ServerConfig>>,
+    _task: Arc<AbortOnDropHandle<()>>,
+}
+
+impl Tls {
+    /// Encrypts connections with the certificate in these files.
+    ///
+    /// The files are read again every few seconds. New connections have the new certificate, and
+    /// others go on. While a file is broken, all of the files from before stay in force.
+    ///
+    /// # Errors
+    /// If a file can't be read or has no certificate or key, or if the key is of another certificate.
+    pub async fn from_files(files: TlsFiles) -> Result<Self, TlsFileError> {
+        let read = {
+            let files = files.clone();
+            move || files.read()
+        };
+        let contents = read_without_blocking(read.clone()).await?;
+        let (sender, config) = watch::channel(Arc::new(files.parse(&contents)?));
+        let take_over = move |contents: Result<Contents, _>| match contents
+            .and_then(|contents| files.parse(&contents))
+        {
+            Ok(config) => {
+                tracing::info!("the TLS files were read again");
+                sender.send_replace(Arc::new(config));
+            }
+            Err(fault) => {
+                tracing::error!("{fault}. The certificate from before stays in force");
+            }
+        };
+        let task = tokio::spawn(reread(Ok(contents), read, take_over));
+        Ok(Self { config, _task: Arc::new(AbortOnDropHandle::new(task)) })
+    }
+
+    /// Agrees with a client on how to encrypt its connection.
+    ///
+    /// # Errors
+    /// If they don't agree, or the connection is lost.
+    pub(crate) async fn handshake(&self, stream: TcpStream) -> io::Result<Encrypted> {
+        let acceptor = TlsAcceptor::from(self.config.borrow().clone());
+        let (reader, writer) = stream.into_split();
+        let limited = join(reader.take(MAX_HANDSHAKE_BYTES), writer);
+        let handshake = acceptor.accept_with(limited, |connection| {
+            connection.set_buffer_limit(Some(SEND_BUFFER_BYTES));
+        });
+        let mut encrypted = handshake.await?;
+        encrypted.get_mut().0.reader_mut().set_limit(u64::MAX);
+        Ok(encrypted)
+    }
+}
+
+/// What is in the files.
+#[derive(Clone, PartialEq, Eq)]
+struct Contents {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    /// The authorities of clients; empty if clients have no certificates.
+    authorities: Vec<u8>,
+}
+
+impl TlsFiles {
+    fn read(&self) -> Result<Contents, TlsFileError> {
+        let read = |path: &Path| fs::read(path).map_err(|error| TlsFileError::new(path, error));
+        Ok(Contents {
+            certificate: read(&self.certificate)?,
+            key: read(&self.key)?,
+            authorities: match &self.client_certificates {
+                ClientCertificates::None => Vec::new(),
+                ClientCertificates::Optional(path) | ClientCertificates::Required(path) => {
+                    read(path)?
+                }
+            },
+        })
+    }
+
+    fn parse(&self, contents: &Contents) -> Result<ServerConfig, TlsFileError> {
+        // The provider is named, because a program with two of them has no default.
+        let provider = Arc::new(ring::default_provider());
+        let verifier = |path| {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(path, &contents.authorities)? {
+                roots.add(certificate).map_err(|error| TlsFileError::new(path, error))?;
+            }
+            Ok(WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone()))
+        };
+        let config = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .expect("ring has the ciphers of all versions");
+        let config = match &self.client_certificates {
+            ClientCertificates::None => config.with_no_client_auth(),
+            ClientCertificates::Optional(path) => {
+                let verifier = verifier(path)?.allow_unauthenticated().build();
+                config.with_client_cert_verifier(verifier.expect("there are authorities"))
+            }
+            ClientCertificates::Required(path) => {
+                let verifier = verifier(path)?.build();
+                config.with_client_cert_verifier(verifier.expect("there are authorities"))
+            }
+        };
+        let chain = certificates(&self.certificate, &contents.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|_| {
+            TlsFileError::new(&self.key, "it has no private key as PEM without a passphrase")
+        })?;
+        let mut config = config.with_single_cert(chain, key).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                let certificate = self.certificate.display();
+                let reason = format!("it is not the key of the certificate in {certificate}");
+                TlsFileError::new(&self.key, reason)
+            }
+            error => TlsFileError::new(&self.certificate, error),
+        })?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    match CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>() {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        _ => Err(TlsFileError::new(path, "it has no certificate as PEM")),
+    }
+}
