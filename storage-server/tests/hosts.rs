@@ -44,7 +44,7 @@ async fn requests_under_the_name_of_a_page_are_rejected() {
 async fn status_under_another_name(listen: &str) -> u16 {
     let folder = TempDir::with_prefix("fenced-").unwrap();
     let mut command = storage_server().command();
-    command.args(["--listen", listen, "--database-url", "sqlite:fenced.db"]);
+    command.args(["--listen", listen, "--insecure", "--database-url", "sqlite:fenced.db"]);
     command.current_dir(folder.path());
     let mut process = Process::spawn("storage-server", &command, folder.path()).unwrap();
     let line = process.line(Duration::from_secs(20)).await.unwrap();

@@ -8,6 +8,7 @@ mod connections;
 mod contract;
 mod database;
 mod enforcement;
+mod exposure;
 mod fence_command;
 mod floor;
 mod forget;

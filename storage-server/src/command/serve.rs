@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::{Args, builder::FalseyValueParser};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::{
@@ -45,6 +45,11 @@ pub(super) struct Serve {
     #[arg(long, env = "FENCED_AUTH_FILE", value_name = "FILE")]
     auth_file: Option<PathBuf>,
 
+    /// Listen on an address that other machines reach, although connections are not encrypted or
+    /// every client may do everything.
+    #[arg(long, env = "FENCED_INSECURE", value_parser = FalseyValueParser::new())]
+    insecure: bool,
+
     #[command(flatten)]
     config: Config,
 }
@@ -52,13 +57,14 @@ pub(super) struct Serve {
 impl Serve {
     /// Serves the database until SIGTERM or SIGINT.
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
-        let Self { listen, no_create, no_migrate, tls, auth_file, mut config } = self;
+        let Self { listen, no_create, no_migrate, tls, auth_file, insecure, mut config } = self;
         let missing_file = if no_create { MissingFile::Refuse } else { MissingFile::Create };
         let migrations = if no_migrate { Migrations::Check } else { Migrations::Apply };
         allow_open_files();
         let (terminate, interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let mut shutdown = Box::pin(either(terminate, interrupt));
+        let authenticates = auth_file.is_some() || tls.authenticates();
         config.tls = tls.open(auth_file.is_some()).await?;
         if let Some(path) = auth_file {
             config.access = Access::from_file(path).await?;
@@ -69,6 +75,13 @@ impl Serve {
         let address = listener.local_addr()?;
         if address.ip().to_canonical().is_loopback() {
             config.hosts = Hosts::Loopback;
+        } else if let Some(missing) = missing_protection(config.tls.is_some(), authenticates) {
+            ensure!(
+                insecure,
+                "other machines can reach {address}: give {missing}, or --insecure if something \
+                 else protects the server"
+            );
+            tracing::warn!("other machines can reach {address}, without {missing}");
         }
         // Otherwise 128 connections wait at most, and those of a larger burst may be reset.
         rustix::net::listen(&listener, CONNECTIONS_WAITING)?;
@@ -82,6 +95,16 @@ impl Serve {
         stdout.flush()?;
         serve(listener, store, config, shutdown).await?;
         Ok(())
+    }
+}
+
+/// The options without which others on the network could read and change everything.
+fn missing_protection(encrypts: bool, authenticates: bool) -> Option<&'static str> {
+    match (encrypts, authenticates) {
+        (true, true) => None,
+        (true, false) => Some("--auth-file or --tls-client-ca"),
+        (false, true) => Some("--tls-cert and --tls-key"),
+        (false, false) => Some("--tls-cert, --tls-key and --auth-file"),
     }
 }
 

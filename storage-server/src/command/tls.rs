@@ -25,6 +25,11 @@ pub(super) struct TlsArguments {
 }
 
 impl TlsArguments {
+    /// Whether clients have to prove that they have a certificate.
+    pub(super) fn authenticates(&self) -> bool {
+        self.tls_client_ca.is_some()
+    }
+
     /// Reads the files. With an auth file, clients may have bearer tokens instead of certificates.
     pub(super) async fn open(self, has_auth_file: bool) -> anyhow::Result<Option<Tls>> {
         let (certificate, key) = match (self.tls_cert, self.tls_key) {
