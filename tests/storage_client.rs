@@ -60,6 +60,28 @@ async fn server_that_is_no_storage_server_accepts_nothing() {
     assert!(matches!(deleted, Err(StorageError::Rejected(_))), "{deleted:?}");
 }
 
+/// A proxy may ask for a user and a password.
+#[tokio::test]
+async fn password_in_the_url_is_sent_and_not_printed() {
+    let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = proxy.local_addr().unwrap();
+    let storage = Storage::new(&format!("http://u:p%40ss@{address}/below")).unwrap();
+    assert!(!format!("{storage:?}").contains("p%40ss"));
+    let answer = async {
+        let (mut connection, _) = proxy.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            connection.read_buf(&mut request).await.unwrap();
+        }
+        String::from_utf8(request).unwrap()
+    };
+    let resource = name("r");
+    let (_, request) = tokio::join!(storage.read(&resource), answer);
+    assert!(request.starts_with("GET /below/v1/resources/r HTTP/1.1\r\n"), "{request}");
+    // printf u:p@ss | base64
+    assert!(request.contains("authorization: Basic dTpwQHNz\r\n"), "{request}");
+}
+
 /// A proxy that compresses values makes their entity tags weak.
 #[tokio::test]
 async fn weak_entity_tag_has_the_version_too() {

@@ -52,11 +52,13 @@ mod reentry;
 
 // What the core needs.
 mod background;
+#[cfg(any(feature = "etcd", feature = "storage"))]
+mod causes;
 mod clock;
 mod local_queue;
 mod retry;
 mod service;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "storage", feature = "zookeeper"))]
 mod tls;
 
 pub mod backend;

@@ -15,7 +15,7 @@ mod wire;
 
 pub use self::{
     answer::{Answer, Value},
-    client::Storage,
+    client::{InvalidStorageSetting, Storage},
     error::{FencedError, StorageError, StorageRequestError},
     fenced_resource::FencedResource,
     server_url::InvalidStorageUrl,

@@ -1,72 +1,28 @@
-//! The certificates of encrypted connections, which settings of a URL name.
+//! Encrypted connections: the certificates that a client trusts.
 
-use std::{fmt, fs, sync::Arc};
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod settings;
 
-use percent_encoding::percent_decode_str;
+use std::{fs, path::Path, sync::Arc};
+
 use rustls::{
     ClientConfig, ConfigBuilder, RootCertStore,
     client::WantsClientCert,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    pki_types::{CertificateDer, pem::PemObject},
 };
 
-const AUTHORITY: &str = "tls-ca";
-const CERTIFICATE: &str = "tls-cert";
-const KEY: &str = "tls-key";
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) use self::settings::{InvalidSettings, Settings};
 
-/// The files of certificates that a URL names.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Settings {
-    /// The authority to trust instead of the system's.
-    authority: Option<String>,
-    /// The client's certificate.
-    certificate: Option<String>,
-    /// The client's key.
-    key: Option<String>,
-}
-
-/// The settings can't be used. It displays as the reason.
+/// A file can't be used. It displays as the reason, with the file.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct InvalidSettings(String);
+pub(crate) struct UnusableFile(String);
 
-impl Settings {
-    /// Parses the part of a URL behind its `?`.
-    pub(crate) fn parse(query: &str) -> Result<Self, InvalidSettings> {
-        let mut settings = Self::default();
-        for setting in query.split('&').filter(|setting| !setting.is_empty()) {
-            let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-            let file = match name {
-                AUTHORITY => &mut settings.authority,
-                CERTIFICATE => &mut settings.certificate,
-                KEY => &mut settings.key,
-                _ => return Err(InvalidSettings(format!("`{name}` is no setting here"))),
-            };
-            let decoded = percent_decode_str(value).decode_utf8();
-            let decoded = decoded.map_err(|_| InvalidSettings(format!("{name} is not UTF-8")))?;
-            *file = Some(decoded.into_owned());
-        }
-        Ok(settings)
-    }
-
-    /// Reads the files.
-    pub(crate) fn read(&self) -> Result<ClientConfig, InvalidSettings> {
-        let roots = match &self.authority {
-            Some(file) => authorities(file)?,
-            None => system_authorities(),
-        };
-        let config = trusting(roots);
-        match (&self.certificate, &self.key) {
-            (Some(certificate), Some(file)) => {
-                let chain = certificates(CERTIFICATE, certificate)?;
-                let key = PrivateKeyDer::from_pem_slice(&read(KEY, file)?);
-                let key = key.map_err(|error| unusable(KEY, file, error))?;
-                let config = config.with_client_auth_cert(chain, key);
-                config.map_err(|error| unusable(KEY, file, error))
-            }
-            (None, None) => Ok(config.with_no_client_auth()),
-            _ => Err(InvalidSettings(format!("{CERTIFICATE} and {KEY} belong together"))),
-        }
+impl UnusableFile {
+    fn new(file: impl AsRef<Path>, reason: String) -> Self {
+        Self(format!("{}: {reason}", file.as_ref().display()))
     }
 }
 
@@ -79,38 +35,33 @@ pub(crate) fn trusting(roots: RootCertStore) -> ConfigBuilder<ClientConfig, Want
         .with_root_certificates(roots)
 }
 
-fn authorities(file: &str) -> Result<RootCertStore, InvalidSettings> {
+/// Reads the authorities in a file.
+pub(crate) fn authorities(file: impl AsRef<Path>) -> Result<RootCertStore, UnusableFile> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(AUTHORITY, file)? {
-        roots.add(certificate).map_err(|error| unusable(AUTHORITY, file, error))?;
+    for certificate in certificates(&file)? {
+        let added = roots.add(certificate);
+        added.map_err(|error| UnusableFile::new(&file, error.to_string()))?;
     }
     Ok(roots)
 }
 
-/// Without any, each connection fails with an unknown issuer.
-fn system_authorities() -> RootCertStore {
+/// Reads the system's authorities. Without any, each connection fails with an unknown issuer.
+pub(crate) fn system_authorities() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     roots
 }
 
-fn certificates(
-    setting: &str,
-    file: &str,
-) -> Result<Vec<CertificateDer<'static>>, InvalidSettings> {
-    let pem = read(setting, file)?;
+fn certificates(file: impl AsRef<Path>) -> Result<Vec<CertificateDer<'static>>, UnusableFile> {
+    let pem = read(&file)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        _ => Err(InvalidSettings(format!("{setting}: {file} has no certificate"))),
+        _ => Err(UnusableFile(format!("{} has no certificate", file.as_ref().display()))),
     }
 }
 
-fn read(setting: &str, file: &str) -> Result<Vec<u8>, InvalidSettings> {
-    fs::read(file)
-        .map_err(|error| InvalidSettings(format!("{setting}: can't read {file}: {error}")))
-}
-
-fn unusable(setting: &str, file: &str, error: impl fmt::Display) -> InvalidSettings {
-    InvalidSettings(format!("{setting}: {file}: {error}"))
+fn read(file: impl AsRef<Path>) -> Result<Vec<u8>, UnusableFile> {
+    fs::read(&file)
+        .map_err(|error| UnusableFile(format!("can't read {}: {error}", file.as_ref().display())))
 }

@@ -1,13 +1,14 @@
 //! Why a request to etcd failed, and what that means for a caller.
 
-use std::error::Error;
-
 use hyper::StatusCode;
 use hyper_util::client::legacy;
 use serde_json::Value;
 
 use super::server::Member;
-use crate::backend::BackendError;
+use crate::{
+    backend::BackendError,
+    causes::{has_cause, innermost},
+};
 
 /// A request that failed.
 #[derive(Debug)]
@@ -129,26 +130,6 @@ fn grpc_status(body: &[u8]) -> Option<(u64, String)> {
     let error = answer.get("error").filter(|error| error.is_object()).unwrap_or(&answer);
     let code = error.get("grpc_code").or_else(|| error.get("code"))?.as_u64()?;
     Some((code, error.get("message")?.as_str()?.to_owned()))
-}
-
-/// An error and its causes. The error in an I/O error is no source of it.
-fn causes(error: &legacy::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
-    let first: &(dyn Error + 'static) = error;
-    std::iter::successors(Some(first), |&error| {
-        let inner = error.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
-        match inner {
-            Some(inner) => Some(inner as &(dyn Error + 'static)),
-            None => error.source(),
-        }
-    })
-}
-
-fn innermost(error: &legacy::Error) -> &(dyn Error + 'static) {
-    causes(error).last().expect("it begins with the error itself")
-}
-
-fn has_cause<T: Error + 'static>(error: &legacy::Error) -> bool {
-    causes(error).any(|cause| cause.is::<T>())
 }
 
 #[cfg(test)]

@@ -1,10 +1,20 @@
 //! Single requests to the storage server.
 
-use std::time::Duration;
+use std::{path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fence::{Fence, ResourceName};
-use reqwest::{Client, Method, header::CONTENT_TYPE, redirect::Policy};
+use http_body_util::Full;
+use hyper::{
+    Method, Request as HttpRequest,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue},
+};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use rustls::RootCertStore;
 
 use super::{
     answer::{Answer, Value},
@@ -12,32 +22,65 @@ use super::{
     server_url::{InvalidStorageUrl, ServerUrl},
     wire::Request,
 };
+use crate::tls::{authorities, system_authorities, trusting};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// It is longer than the server itself waits for its database.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A storage server.
 #[derive(Clone, Debug)]
 pub struct Storage {
     pub(super) url: ServerUrl,
-    http: Client,
+    pub(super) http: Arc<HttpClient>,
+    authorization: Option<HeaderValue>,
 }
 
+type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// A setting of the storage's client can't be used. It displays as the reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidStorageSetting(String);
+
 impl Storage {
-    /// Makes a client of the storage server at an `http://` URL. It connects when it is first used.
+    /// Makes a client of the storage server at an `http://` or `https://` URL. It connects when it
+    /// is first used.
+    ///
+    /// With `https://`, the server's certificate must be signed by one that the system trusts. The
+    /// environment variable `SSL_CERT_FILE` may name a file with others.
     ///
     /// # Errors
     /// [`InvalidStorageUrl`] if the URL can't be used.
     pub fn new(url: &str) -> Result<Self, InvalidStorageUrl> {
         let url = ServerUrl::parse(url)?;
-        let http = Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(ANSWER_TIMEOUT)
-            .redirect(Policy::none())
-            .build()
-            .map_err(|error| InvalidStorageUrl::new(error.to_string()))?;
-        Ok(Self { url, http })
+        let roots = match url.is_encrypted() {
+            true => system_authorities(),
+            false => RootCertStore::empty(),
+        };
+        let authorization = url.basic_credentials().and_then(|credentials| secret(&credentials));
+        Ok(Self { url, http: Arc::new(http_client(roots)), authorization })
+    }
+
+    /// Trusts the authorities in this PEM file, instead of the system's.
+    ///
+    /// # Errors
+    /// If the file can't be read, or has no certificate.
+    pub fn trust(self, ca_file: impl AsRef<Path>) -> Result<Self, InvalidStorageSetting> {
+        let roots = authorities(ca_file);
+        let roots = roots.map_err(|error| InvalidStorageSetting(error.to_string()))?;
+        Ok(Self { http: Arc::new(http_client(roots)), ..self })
+    }
+
+    /// Sends this bearer token with each request, which `storage-server auth new` has printed.
+    ///
+    /// # Errors
+    /// If it is empty, or has other characters than visible ASCII.
+    pub fn bearer_token(self, token: &str) -> Result<Self, InvalidStorageSetting> {
+        let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+        let header = is_token.then(|| secret(&format!("Bearer {token}"))).flatten();
+        let authorization = header.ok_or_else(|| {
+            InvalidStorageSetting("a bearer token is a word of visible ASCII characters".into())
+        })?;
+        Ok(Self { authorization: Some(authorization), ..self })
     }
 
     /// Reads a value without claiming. Returns `None` if there is no value.
@@ -47,7 +90,7 @@ impl Storage {
     pub async fn read(&self, resource: &ResourceName) -> Result<Option<Value>, StorageError> {
         let read = async {
             match self.request(Method::GET, "resources", resource).send().await? {
-                Answer::Accepted(reply) => reply.value().await,
+                Answer::Accepted(reply) => reply.value(),
                 Answer::Refused(_) => Err(StorageError::Rejected(StorageRequestError::new(
                     &self.url,
                     resource,
@@ -74,7 +117,7 @@ impl Storage {
     ) -> Result<Answer<Option<Value>>, StorageError> {
         let request = self.request(Method::GET, "resources", resource).fenced(fence);
         match request.send().await? {
-            Answer::Accepted(reply) => reply.value().await.map(Answer::Accepted),
+            Answer::Accepted(reply) => reply.value().map(Answer::Accepted),
             Answer::Refused(refusal) => Ok(Answer::Refused(refusal)),
         }
     }
@@ -94,7 +137,8 @@ impl Storage {
         value: impl Into<Bytes>,
     ) -> Result<Answer<u64>, StorageError> {
         let mut request = self.request(Method::PUT, "resources", resource).fenced(fence);
-        request.http = request.http.header(CONTENT_TYPE, content_type).body(value.into());
+        request.http = request.http.header(CONTENT_TYPE, content_type);
+        request.body = value.into();
         accepted_version(request).await
     }
 
@@ -135,14 +179,35 @@ impl Storage {
         kind: &str,
         resource: &'a ResourceName,
     ) -> Request<'a> {
-        let http = self.http.request(method, self.url.join(kind, resource));
-        Request { server: &self.url, resource, http }
+        let mut http = HttpRequest::builder().method(method).uri(self.url.join(kind, resource));
+        if let Some(authorization) = &self.authorization {
+            http = http.header(AUTHORIZATION, authorization);
+        }
+        Request { storage: self, resource, http, body: Bytes::new() }
     }
+}
+
+fn http_client(roots: RootCertStore) -> HttpClient {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    let connector =
+        HttpsConnectorBuilder::new().with_tls_config(trusting(roots).with_no_client_auth());
+    let connector = connector.https_or_http().enable_http1().wrap_connector(tcp);
+    Client::builder(TokioExecutor::new()).build(connector)
+}
+
+/// A header that is not printed; `None` if it can't be one.
+fn secret(value: &str) -> Option<HeaderValue> {
+    let mut header = HeaderValue::from_str(value).ok()?;
+    header.set_sensitive(true);
+    Some(header)
 }
 
 async fn accepted_version(request: Request<'_>) -> Result<Answer<u64>, StorageError> {
     match request.send().await? {
-        Answer::Accepted(reply) => reply.version().await.map(Answer::Accepted),
+        Answer::Accepted(reply) => reply.version().map(Answer::Accepted),
         Answer::Refused(refusal) => Ok(Answer::Refused(refusal)),
     }
 }

@@ -19,7 +19,8 @@ pub enum StorageError {
     /// was carried out. If it was not, the read makes the storage refuse it.
     #[error("resource `{}`: the storage did not answer, and may have carried out the request", .0.resource)]
     Unknown(#[source] StorageRequestError),
-    /// The request is wrong. Sending it again would not help.
+    /// The request is wrong or not allowed, or the storage's certificate is not trusted. Sending it
+    /// again would not help.
     #[error("resource `{}`: the storage rejected the request", .0.resource)]
     Rejected(#[source] StorageRequestError),
 }
@@ -76,7 +77,8 @@ pub enum FencedError {
     /// Nothing has happened, or only a claim. Try again.
     #[error("resource `{}`: the storage is unavailable, and nothing was changed", .0.resource)]
     Unavailable(#[source] StorageRequestError),
-    /// The request is wrong. Sending it again would not help.
+    /// The request is wrong or not allowed, or the storage's certificate is not trusted. Sending it
+    /// again would not help.
     #[error("resource `{}`: the storage rejected the request", .0.resource)]
     Rejected(#[source] StorageRequestError),
     /// The token had to be reissued, and the lock service did not answer, or refused. Nothing was

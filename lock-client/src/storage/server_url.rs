@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use fence::ResourceName;
-use reqwest::Url;
+use hyper::Uri;
+use percent_encoding::percent_decode_str;
+use url::Url;
 
 /// The URL of a storage server. It displays as host and port, because it may contain a password.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -12,22 +15,35 @@ pub(crate) struct ServerUrl(Url);
 impl ServerUrl {
     pub(super) fn parse(url: &str) -> Result<Self, InvalidStorageUrl> {
         let url = Url::parse(url).map_err(|error| InvalidStorageUrl::new(error.to_string()))?;
-        if url.scheme() == "http" && url.has_host() {
+        if ["http", "https"].contains(&url.scheme()) && url.has_host() {
             Ok(Self(url))
         } else {
-            Err(InvalidStorageUrl::new("it does not begin with http:// and a host"))
+            Err(InvalidStorageUrl::new("it does not begin with http:// or https:// and a host"))
         }
     }
 
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.0.scheme() == "https"
+    }
+
+    /// The user and the password in the URL, as the value of `Authorization`.
+    pub(super) fn basic_credentials(&self) -> Option<String> {
+        let (user, password) = (self.0.username(), self.0.password().unwrap_or_default());
+        let decoded = |text| percent_decode_str(text).collect::<Vec<u8>>();
+        let credentials = [&decoded(user)[..], b":", &decoded(password)].concat();
+        (credentials != b":").then(|| format!("Basic {}", BASE64_STANDARD.encode(credentials)))
+    }
+
     /// The URL of a resource (`kind` is `resources`) or of its fence (`fences`).
-    pub(super) fn join(&self, kind: &str, resource: &ResourceName) -> Url {
+    pub(super) fn join(&self, kind: &str, resource: &ResourceName) -> Uri {
         let mut url = self.0.clone();
+        url.set_username("").and_then(|()| url.set_password(None)).expect("it has a host");
         url.path_segments_mut()
             .expect("a URL with a host has a path")
             .pop_if_empty()
             .extend(["v1", kind])
             .extend(resource.as_str().split('/'));
-        url
+        Uri::try_from(url.as_str()).expect("a URL is a URI")
     }
 }
 

@@ -1,20 +1,34 @@
 //! Requests to the storage server and its responses.
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use fence::{Fence, Refusal, RefusalReason, ResourceName, Token};
-use reqwest::{RequestBuilder, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::{StatusCode, http::request::Builder};
+use hyper_util::client::legacy;
 use serde::Deserialize;
+use tokio::time::timeout;
 
 use super::{
     answer::{Answer, Value},
+    client::Storage,
     error::{StorageError, StorageRequestError},
     server_url::ServerUrl,
 };
+use crate::causes::{causes, has_cause, innermost};
+
+/// It is longer than the server itself waits for its database.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+
+type Response = hyper::Response<Bytes>;
 
 /// A request, and where it goes: errors name both the server and the resource.
 pub(super) struct Request<'a> {
-    pub(super) server: &'a ServerUrl,
+    pub(super) storage: &'a Storage,
     pub(super) resource: &'a ResourceName,
-    pub(super) http: RequestBuilder,
+    pub(super) http: Builder,
+    pub(super) body: Bytes,
 }
 
 /// The server and the resource that a response comes from.
@@ -47,9 +61,23 @@ impl Origin<'_> {
         self.rejected(format!("this is no storage server: {reason}"))
     }
 
-    /// The response was cut off. The URL is removed, because it may contain a password.
-    fn cut_off(self, error: reqwest::Error) -> StorageError {
-        self.unknown(error.without_url())
+    /// There is no answer.
+    fn unanswered(self, error: &legacy::Error) -> StorageError {
+        let reason = innermost(error);
+        if error.is_connect() && has_cause::<rustls::Error>(error) {
+            self.rejected(format!("the encrypted connection failed: {reason}"))
+        } else if error.is_connect() {
+            self.unavailable(reason.to_string())
+        } else {
+            let is_garbled = causes(error).any(|cause| {
+                cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse)
+            });
+            let hint = match is_garbled && !self.server.is_encrypted() {
+                true => " (does this port take https only?)",
+                false => "",
+            };
+            self.unknown(format!("{reason}{hint}"))
+        }
     }
 }
 
@@ -64,25 +92,25 @@ impl<'a> Request<'a> {
         Self { http, ..self }
     }
 
-    /// Sends the request.
+    /// Sends the request, and reads the whole response.
     pub(super) async fn send(self) -> Result<Answer<Reply<'a>>, StorageError> {
-        let origin = Origin { server: self.server, resource: self.resource };
-        let sent = self.http.send().await;
-        let response = sent.map_err(|error| {
-            // The URL may contain a password.
-            let error = error.without_url();
-            if error.is_connect() || error.is_builder() {
-                origin.unavailable(error)
-            } else {
-                origin.unknown(error)
-            }
+        let Self { storage, resource, http, body } = self;
+        let origin = Origin { server: &storage.url, resource };
+        let request = http.body(Full::new(body)).map_err(|error| origin.rejected(error))?;
+        let exchange = async {
+            let sent = storage.http.request(request).await;
+            let (head, body) = sent.map_err(|error| origin.unanswered(&error))?.into_parts();
+            let body = body.collect().await.map_err(|error| origin.unknown(error))?;
+            Ok(Response::from_parts(head, body.to_bytes()))
+        };
+        let response = timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
+            Err(origin.unknown(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())))
         })?;
         let status = response.status();
         if status.is_success() {
             return Ok(Answer::Accepted(Reply { origin, response: Some(response) }));
         }
-        let document = response.bytes().await.unwrap_or_default();
-        match serde_json::from_slice(&document) {
+        match serde_json::from_slice(response.body()) {
             Ok(problem) => decision(origin, status, problem),
             Err(_) if status.is_client_error() => {
                 Err(origin.rejected(format!("{status}, and no problem document")))
@@ -143,14 +171,13 @@ struct Accepted {
 
 impl Reply<'_> {
     /// Reads the reply to a write or a claim.
-    pub(super) async fn version(self) -> Result<u64, StorageError> {
+    pub(super) fn version(self) -> Result<u64, StorageError> {
         let origin = self.origin;
         let Some(response) = self.response else {
             return Err(origin.no_storage_server("there is no such path"));
         };
-        let body = response.bytes().await.map_err(|error| origin.cut_off(error))?;
         // A proxy may have replaced the storage's reply after the storage carried out the write.
-        let accepted: Accepted = serde_json::from_slice(&body)
+        let accepted: Accepted = serde_json::from_slice(response.body())
             .map_err(|_| origin.unknown("a success without a version"))?;
         Ok(accepted.version)
     }
@@ -165,7 +192,7 @@ impl Reply<'_> {
     }
 
     /// Reads the reply to a read.
-    pub(super) async fn value(self) -> Result<Option<Value>, StorageError> {
+    pub(super) fn value(self) -> Result<Option<Value>, StorageError> {
         let origin = self.origin;
         let Some(response) = self.response else {
             return Ok(None);
@@ -179,7 +206,6 @@ impl Reply<'_> {
             .ok_or_else(|| origin.no_storage_server("a value without a version"))?;
         let token = header("fencing-token").and_then(|token| token.parse().ok());
         let content_type = header("content-type").unwrap_or_default().to_owned();
-        let bytes = response.bytes().await.map_err(|error| origin.cut_off(error))?;
-        Ok(Some(Value { bytes, content_type, version, token }))
+        Ok(Some(Value { bytes: response.into_body(), content_type, version, token }))
     }
 }
