@@ -38,6 +38,7 @@ mod stale_holder;
 #[path = "../lock-client/tests/start_cluster.rs"]
 mod start_cluster;
 mod storage_client;
+mod storage_tls;
 mod under_a_lock;
 #[path = "../storage-server/tests/wire.rs"]
 mod wire;

@@ -122,6 +122,19 @@ impl Failure {
     }
 }
 
+/// What the options can do about an error of the storage.
+fn with_hint(error: String) -> String {
+    // Another authority of the same name has signed nothing of this one.
+    let hint = if ["UnknownIssuer", "BadSignature"].iter().any(|fault| error.contains(fault)) {
+        "name the authority of its certificate with --storage-ca-file"
+    } else if error.contains("bearer token") {
+        "give one with --storage-token-file, or set FENCED_STORAGE_TOKEN"
+    } else {
+        return error;
+    };
+    format!("{error}; {hint}")
+}
+
 /// An error and its causes in one line. A cause is left out if the text before has it already.
 pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
@@ -176,14 +189,14 @@ impl From<FencedError> for Failure {
         match error {
             FencedError::Lost { refusal: Some(_), .. } => Self::TokenRejected(text),
             FencedError::Lost { refusal: None, .. } => Self::LeaseLost(text),
-            _ => Self::Unavailable(text),
+            _ => Self::Unavailable(with_hint(text)),
         }
     }
 }
 
 impl From<StorageError> for Failure {
     fn from(error: StorageError) -> Self {
-        Self::Unavailable(with_causes(&error))
+        Self::Unavailable(with_hint(with_causes(&error)))
     }
 }
 

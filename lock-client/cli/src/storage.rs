@@ -1,15 +1,32 @@
-//! The storage server, as an argument.
+//! The storage server, as arguments.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
-use lock_client::storage::Storage;
+use lock_client::storage::{InvalidStorageSetting, Storage};
 
 use crate::failure::Failure;
 
+/// The bearer token. It is no option, because other users of the machine can see the arguments.
+const TOKEN: &str = "FENCED_STORAGE_TOKEN";
+
 #[derive(Args, Debug)]
 pub(crate) struct StorageServer {
-    /// The storage server, such as http://HOST:PORT
+    /// The storage server, such as https://HOST:PORT
     #[arg(long = "storage", env = "FENCED_STORAGE", hide_env_values = true, value_name = "URL")]
     url: Option<String>,
+
+    /// The authority of the storage server's certificate, as PEM. By default, those of the system
+    #[arg(long = "storage-ca-file", env = "FENCED_STORAGE_CA_FILE", value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+
+    /// The file of the bearer token for the storage server. By default, FENCED_STORAGE_TOKEN is the
+    /// token
+    #[arg(long = "storage-token-file", env = "FENCED_STORAGE_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
 }
 
 impl StorageServer {
@@ -18,7 +35,34 @@ impl StorageServer {
         let url = self.url.as_deref().ok_or_else(|| {
             Failure::Usage("no storage is named: set FENCED_STORAGE, or give --storage".into())
         })?;
-        Storage::new(url)
-            .map_err(|error| Failure::Usage(format!("{error}; a URL looks like http://HOST:PORT")))
+        let mut storage = Storage::new(url).map_err(|error| {
+            Failure::Usage(format!("{error}; a URL looks like https://HOST:PORT"))
+        })?;
+        if let Some(file) = &self.ca_file {
+            let invalid = |error| invalid("--storage-ca-file", &error);
+            storage = storage.trust(file).map_err(invalid)?;
+        }
+        if let Some(file) = &self.token_file {
+            let invalid = |error| invalid(&file.display().to_string(), &error);
+            storage = storage.bearer_token(&read(file)?).map_err(invalid)?;
+        } else if let Some(token) = env::var_os(TOKEN) {
+            let invalid = |error| invalid(TOKEN, &error);
+            storage = storage.bearer_token(token.to_string_lossy().trim()).map_err(invalid)?;
+        }
+        Ok(storage)
     }
+}
+
+fn read(token_file: &Path) -> Result<String, Failure> {
+    let token = fs::read_to_string(token_file).map_err(|error| {
+        Failure::Usage(format!(
+            "--storage-token-file: can't read {}: {error}",
+            token_file.display()
+        ))
+    })?;
+    Ok(token.trim().to_owned())
+}
+
+fn invalid(origin: &str, error: &InvalidStorageSetting) -> Failure {
+    Failure::Usage(format!("{origin}: {error}"))
 }

@@ -46,7 +46,10 @@ fn without_settings(mut command: Command, arguments: &[&str]) -> Command {
     {
         command.env_remove(format!("FENCING_{variable}"));
     }
-    command.env_remove("FENCED_LOCKS").env_remove("FENCED_STORAGE").env_remove("RUST_LOG");
+    for variable in ["LOCKS", "STORAGE", "STORAGE_CA_FILE", "STORAGE_TOKEN_FILE", "STORAGE_TOKEN"] {
+        command.env_remove(format!("FENCED_{variable}"));
+    }
+    command.env_remove("RUST_LOG");
     command.args(arguments);
     command
 }
