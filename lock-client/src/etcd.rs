@@ -43,7 +43,7 @@
 //! # Space
 //! An etcd that has reached its quota (alarm `NOSPACE`) stores nothing more, and attempts fail. The
 //! first renewal of a lock fails too, because it moves the lock. Later ones only keep a lease alive, and
-//! succeed. A release deletes the lock. After an attempt without an answer, it is
+//! succeed. A release deletes the lock. After an attempt of the same holder without an answer, it is
 //! [`Unavailable`](crate::backend::BackendError::Unavailable) nevertheless, because the client can't
 //! close the shared lease.
 //!
@@ -61,8 +61,8 @@
 //! a quorum, so is every request. A keep-alive counts only if no election followed it: a leader that
 //! was replaced renews leases that it does not manage any more.
 //!
-//! After an attempt without an answer, the client first closes the shared lease: then this attempt
-//! fails if it arrives later. A fair attempt fails because the release revokes its lease. Only if late
+//! After an attempt without an answer, the holder's next request first closes the shared lease: then
+//! this attempt fails if it arrives later. A fair attempt fails because the release revokes its lease. Only if late
 //! requests of a fair waiter arrive at two members in turn, the lock is held by nobody until its ttl
 //! ends.
 
@@ -70,6 +70,7 @@ mod attempt;
 mod client;
 mod connection;
 mod failure;
+mod gate;
 mod health;
 mod keys;
 mod leases;

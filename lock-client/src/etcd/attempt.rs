@@ -49,9 +49,9 @@ impl Etcd {
         let seconds = whole_seconds(ttl)?;
         let (keys, asked) = (Keys::new(name), Moment::now());
         let attempt = Try { etcd: self, keys, holder, ttl, seconds, order, asked };
-        // No earlier attempt may succeed after this one. Another client may release the lock that this
-        // one acquires, and knows of no earlier attempts.
-        self.close_unanswered().await?;
+        // No earlier attempt of the holder may succeed after this one. Another client may release the
+        // lock that this one acquires, and knows of no earlier attempts.
+        self.close_unanswered(&attempt.place()).await?;
         match order {
             Order::Unordered => attempt.take().await,
             Order::Fair => attempt.take_or_queue().await,
@@ -96,7 +96,8 @@ impl Try<'_> {
             let nobody = Compare::none_exists(self.keys.queue(), self.keys.queue_end());
             let open = Compare::created(keys::closing_key(lease.id), 0);
             let transaction = self.put(vec![nobody, open], lease);
-            let Some(reply) = self.etcd.attempt_on(lease.id, &transaction).await? else { continue };
+            let reply = self.etcd.attempt_on(lease, &self.place(), &transaction).await?;
+            let Some(reply) = reply else { continue };
             let view = View::parse(reply).map_err(BackendError::after_a_change)?;
             if view.owner().is_some() {
                 return Ok((view, lease));

@@ -112,9 +112,10 @@ impl Etcd {
         keys: &Keys,
         holder: &Holder,
     ) -> Result<bool, BackendError> {
-        // 1. No attempt on a shared lease may succeed later. etcd may have no space for that, or others
-        // may be waiting to do the same.
-        let closing = timeout(self.answer_timeout(), self.close_unanswered());
+        // 1. No attempt of the holder on a shared lease may succeed later. etcd may have no space for
+        // that, or others may be waiting to do the same.
+        let place = keys.place(holder);
+        let closing = timeout(self.answer_timeout(), self.close_unanswered(&place));
         let closed = closing.await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")));
         // 2. Delete what there is, in any case.
         let was_owner = self.delete_place(keys, holder).await?;

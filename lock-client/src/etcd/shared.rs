@@ -8,11 +8,12 @@
 //!
 //! An attempt without an answer may arrive when its holder is gone. It would acquire the lock for
 //! nobody, because its lease is alive. So the client closes this lease before it sends the next attempt
-//! or a release: it puts a key, and an attempt succeeds only if there is no such key. The key lives by
-//! the lease itself, so it exists as long as the attempt could succeed.
+//! or a release of the same holder: it puts a key, and an attempt succeeds only if there is no such key.
+//! The key lives by the lease itself, so it exists as long as the attempt could succeed. Other holders
+//! don't wait for that.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     ops::RangeInclusive,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
@@ -23,6 +24,7 @@ use serde::de::IgnoredAny;
 use super::{
     client::Etcd,
     failure::Failure,
+    gate::Gate,
     keys,
     leases::Alive,
     messages::{Put, Text, Txn, TxnReply},
@@ -35,6 +37,9 @@ const EXTRA_SECONDS: RangeInclusive<i64> = 2..=4;
 /// The part of the extra time for which new locks may join a shared lease, in percent. It is less than
 /// the whole, because etcd's clock may run faster.
 const JOINABLE_PERCENT: u32 = 95;
+
+/// How much longer than twice the time of its lease an attempt without an answer is remembered.
+const ELECTIONS: Duration = Duration::from_secs(60);
 
 /// By how much a shared lease lasts longer than the ttl of its locks: by an eighth, within limits.
 fn extra_seconds(ttl_seconds: i64) -> i64 {
@@ -50,10 +55,10 @@ fn joinable_for(extra_seconds: i64) -> Duration {
 #[derive(Clone, Default)]
 pub(super) struct SharedLeases {
     state: Arc<Mutex<State>>,
-    /// Held while a lease is requested, so that attempts at one time wait for it and join it.
-    granting: Arc<tokio::sync::Mutex<()>>,
-    /// Held while leases are closed, so that others wait for that and do not close them again.
-    closing: Arc<tokio::sync::Mutex<()>>,
+    /// Attempts at one time wait for the lease that one of them requests, and join it.
+    granting: Arc<Gate>,
+    /// Others wait while a lease is closed, and do not close it again.
+    closing: Arc<Gate>,
 }
 
 #[derive(Default)]
@@ -63,7 +68,15 @@ struct State {
     /// The shortest ttl in seconds for which etcd has made a lease.
     shortest: Option<i64>,
     /// The leases of attempts without an answer. They are not closed yet.
-    unanswered: BTreeSet<i64>,
+    unanswered: BTreeMap<i64, Unanswered>,
+}
+
+/// The attempts without an answer on one lease.
+struct Unanswered {
+    /// The keys that they put.
+    places: BTreeSet<String>,
+    /// The lease has ended long before.
+    forget_at: Moment,
 }
 
 impl SharedLeases {
@@ -95,8 +108,25 @@ impl SharedLeases {
         self.state().newest.retain(|_, (alive, _)| alive.id != lease);
     }
 
-    fn unanswered(&self) -> BTreeSet<i64> {
-        self.state().unanswered.clone()
+    /// Remembers an attempt without an answer, and forgets those whose leases have ended.
+    fn insert_unanswered(&self, lease: Alive, place: &str) {
+        let mut state = self.state();
+        state.unanswered.retain(|_, unanswered| !unanswered.forget_at.has_passed());
+        let lasts = Duration::from_secs(lease.seconds.unsigned_abs());
+        let new = || Unanswered {
+            places: BTreeSet::new(),
+            // An election gives a lease its full time again.
+            forget_at: Moment::now() + (2 * lasts + ELECTIONS),
+        };
+        let unanswered = state.unanswered.entry(lease.id).or_insert_with(new);
+        unanswered.places.insert(place.to_owned());
+    }
+
+    /// Returns the leases of the attempts without an answer that put this key.
+    fn unanswered(&self, place: &str) -> Vec<i64> {
+        let state = self.state();
+        let of_place = state.unanswered.iter().filter(|(_, it)| it.places.contains(place));
+        of_place.map(|(&lease, _)| lease).collect()
     }
 
     fn remove_unanswered(&self, lease: i64) {
@@ -111,15 +141,16 @@ impl SharedLeases {
 /// An attempt on a shared lease. If it is dropped, the attempt had no answer.
 struct Pending<'a> {
     leases: &'a SharedLeases,
-    lease: i64,
+    lease: Alive,
+    place: &'a str,
     is_answered: bool,
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.leases.forget(self.lease);
-            self.leases.state().unanswered.insert(self.lease);
+            self.leases.forget(self.lease.id);
+            self.leases.insert_unanswered(self.lease, self.place);
         }
     }
 }
@@ -134,50 +165,60 @@ impl Etcd {
         seconds: i64,
         asked: Moment,
     ) -> Result<Alive, BackendError> {
-        let _granting = self.shared.granting.lock().await;
-        if let Some(alive) = self.shared.find(seconds, asked) {
-            return Ok(alive);
-        }
-        // An id without an answer is never used: its lease ends by itself.
-        let (id, lasts) = (keys::shared_lease(), self.shared.next_seconds(seconds));
-        let requested = Moment::now();
-        let granted = self.connection.grant(id, lasts..=lasts).await?;
-        let alive = granted.ok_or(Failure::LeaseExists)?;
-        self.shared.insert(seconds, alive, requested);
-        Ok(alive)
+        let granting = async {
+            if let Some(alive) = self.shared.find(seconds, asked) {
+                return Ok(alive);
+            }
+            // An id without an answer is never used: its lease ends by itself.
+            let (id, lasts) = (keys::shared_lease(), self.shared.next_seconds(seconds));
+            let requested = Moment::now();
+            let granted = self.connection.grant(id, lasts..=lasts).await?;
+            let alive = granted.ok_or(Failure::LeaseExists)?;
+            self.shared.insert(seconds, alive, requested);
+            Ok(alive)
+        };
+        self.shared.granting.run(granting).await
     }
 
-    /// Sends the transaction of an attempt on a shared lease. Returns `None` if the lease does not
-    /// exist, such as after a restore.
+    /// Sends the transaction of an attempt on a shared lease, which puts the key of a holder. Returns
+    /// `None` if the lease does not exist, such as after a restore.
     pub(super) async fn attempt_on(
         &self,
-        lease: i64,
+        lease: Alive,
+        place: &str,
         transaction: &Txn,
     ) -> Result<Option<TxnReply>, BackendError> {
-        let mut pending = Pending { leases: &self.shared, lease, is_answered: false };
+        let mut pending = Pending { leases: &self.shared, lease, place, is_answered: false };
         let reply = self.connection.call("kv/txn", transaction).await;
         pending.is_answered = !reply.as_ref().is_err_and(Failure::leaves_it_under_way);
         match reply {
             Ok(reply) => Ok(Some(reply)),
             Err(Failure::NoLease) => {
-                self.shared.forget(lease);
+                self.shared.forget(lease.id);
                 Ok(None)
             }
             Err(failure) => Err(failure.into()),
         }
     }
 
-    /// Closes the leases of all attempts without an answer, so that none of them succeeds later.
-    pub(super) async fn close_unanswered(&self) -> Result<(), BackendError> {
-        let _closing = self.shared.closing.lock().await;
-        for lease in self.shared.unanswered() {
-            let put = Put { key: Text(keys::closing_key(lease)), value: Text::default(), lease };
-            match self.connection.call::<IgnoredAny>("kv/put", &put).await {
-                Ok(_) | Err(Failure::NoLease) => self.shared.remove_unanswered(lease),
-                Err(failure) => return Err(failure.into()),
-            }
+    /// Closes the leases of all attempts without an answer that put this key, so that none of them
+    /// succeeds later.
+    pub(super) async fn close_unanswered(&self, place: &str) -> Result<(), BackendError> {
+        if self.shared.unanswered(place).is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let closing = async {
+            for lease in self.shared.unanswered(place) {
+                let put =
+                    Put { key: Text(keys::closing_key(lease)), value: Text::default(), lease };
+                match self.connection.call::<IgnoredAny>("kv/put", &put).await {
+                    Ok(_) | Err(Failure::NoLease) => self.shared.remove_unanswered(lease),
+                    Err(failure) => return Err(failure.into()),
+                }
+            }
+            Ok(())
+        };
+        self.shared.closing.run(closing).await
     }
 }
 
@@ -219,11 +260,13 @@ mod tests {
         for is_answered in [true, false] {
             let (shared, asked) = (SharedLeases::default(), Moment::now());
             shared.insert(30, Alive::granted(2, 33), asked);
-            drop(Pending { leases: &shared, lease: 2, is_answered });
+            let lease = Alive::granted(2, 33);
+            drop(Pending { leases: &shared, lease, place: "own", is_answered });
             assert_eq!(shared.find(30, asked).is_some(), is_answered);
-            assert_eq!(shared.unanswered().is_empty(), is_answered);
+            assert_eq!(shared.unanswered("own").is_empty(), is_answered);
+            assert!(shared.unanswered("other").is_empty());
             shared.remove_unanswered(2);
-            assert!(shared.unanswered().is_empty());
+            assert!(shared.unanswered("own").is_empty());
         }
     }
 }

@@ -160,6 +160,27 @@ async fn attempt_that_arrives_after_the_next_one_acquires_nothing() {
     assert_eq!(direct.status(&name("r")).await.unwrap().held, None);
 }
 
+/// The lease is closed only when it matters to its holder. A holder that waited for that would have no
+/// answer if etcd has no space.
+#[tokio::test]
+async fn attempt_without_an_answer_costs_no_other_holder_a_request() {
+    let (_etcd, proxy, locks) = behind_a_proxy().await;
+    let (holder, x) = (Holder::random(), name("x"));
+    for order in [Order::Unordered, Order::Fair] {
+        proxy.lose_request(PUT);
+        unavailable(locks.try_acquire(&x, &holder, secs(60), Order::Unordered).await);
+        let closes = proxy.requests("/v3/kv/put");
+        let other = held(attempt(&locks, &Holder::random(), order).await);
+        assert!(release(&locks, &other).await);
+        // Another lock of the same holder.
+        let own = held(attempt(&locks, &holder, order).await);
+        assert!(release(&locks, &own).await);
+        assert_eq!(proxy.requests("/v3/kv/put"), closes);
+        assert!(!locks.release(&x, &holder, None).await.unwrap());
+        assert_eq!(proxy.requests("/v3/kv/put"), closes + 1, "the control");
+    }
+}
+
 /// Its lease is closed, because another attempt of its client had no answer.
 #[tokio::test]
 async fn attempt_on_a_closed_lease_is_repeated_on_another() {
@@ -172,7 +193,7 @@ async fn attempt_on_a_closed_lease_is_repeated_on_another() {
         let attempt = hold.caught().await.unwrap();
         proxy.lose_reply_to(PUT);
         unavailable(locks.try_acquire(&name("x"), &holder, secs(60), Order::Unordered).await);
-        assert!(!locks.release(&name("y"), &holder, None).await.unwrap());
+        assert!(locks.release(&name("x"), &holder, None).await.unwrap());
         attempt.deliver();
     };
     let (tried, ()) = tokio::join!(attempt(&locks, &holder, Order::Unordered), closes);
