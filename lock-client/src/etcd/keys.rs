@@ -45,13 +45,13 @@ impl Keys {
         place.strip_prefix(&self.queue())?.parse().ok()
     }
 
-    /// The id of a holder's own lease: a waiter's in the queue, or an owner's that has renewed. A
-    /// repeated attempt has the same, so that it leaves no second lease behind.
+    /// The id of a waiter's lease. A repeated attempt has the same, so that it leaves no second lease
+    /// behind.
     pub(super) fn lease(&self, holder: &Holder) -> i64 {
         lease_id(&self.place(holder))
     }
 
-    /// The id of a holder's lease of another duration. A lease's duration never changes.
+    /// The id of the lease of an owner that has renewed for this time. A lease's duration never changes.
     pub(super) fn lease_of(&self, holder: &Holder, seconds: i64) -> i64 {
         lease_id(&format!("{} {seconds}", self.place(holder)))
     }

@@ -25,7 +25,10 @@ impl Etcd {
         ttl: Ttl,
     ) -> Result<Option<Token>, BackendError> {
         let (holder, created) = (&ownership.holder, ownership.grant.as_i64());
-        let (place, mut lease) = (keys.place(holder), keys.lease(holder));
+        let seconds = ttl.as_millis().div_ceil(1000).cast_signed();
+        // The lease of an earlier renewal. The lock may still be on a shared one, or on one of another
+        // duration.
+        let (place, mut lease) = (keys.place(holder), keys.lease_of(holder, seconds));
         let mut alive = self.connection.keep_alive(lease).await?;
         // From here on, the lock may last longer, whatever follows.
         let renewal = async {
@@ -38,23 +41,19 @@ impl Etcd {
                     let kept = alive.ok_or_else(ended)?;
                     kept.confirm(view.header, &self.address())?;
                     // It may live for longer than asked.
-                    let seconds = u128::from(kept.seconds.unsigned_abs());
-                    if seconds * 1000 >= u128::from(ttl.as_millis()) {
+                    if kept.seconds >= seconds {
                         return view.token(owner).map(Some);
                     }
                 }
-                if owner.lease == lease || keys::is_shared(owner.lease) {
-                    let seconds = ttl.as_millis().div_ceil(1000).cast_signed();
-                    if alive.is_some() {
-                        // The lease's duration can't be changed.
-                        lease = keys.lease_of(holder, seconds);
-                    }
-                    let longer = self.connection.open_lease(lease, seconds..=i64::MAX).await?;
+                lease = if owner.lease == lease || keys::is_shared(owner.lease) {
+                    // The lease's duration can't be changed.
+                    let id = keys.lease_of(holder, seconds);
+                    let longer = self.connection.open_lease(id, seconds..=i64::MAX).await?;
                     self.move_key(owner, longer).await?;
+                    id
                 } else {
-                    // An earlier renewal has moved the key.
-                    lease = owner.lease;
-                }
+                    owner.lease
+                };
                 alive = self.connection.keep_alive(lease).await?;
             }
         };
@@ -132,14 +131,13 @@ impl Etcd {
         let reply = self.transact(&Txn { success, ..Txn::default() }).await?;
         let view = View::parse(reply).map_err(BackendError::after_a_change)?;
         let owned = view.owner().filter(|owner| owner.key.0 == place);
-        let own = owned.map(|owner| owner.lease).filter(|&lease| !keys::is_shared(lease));
-        if own.is_none() && owned.is_some_and(|owner| owner.value.0 != MAY_HAVE_QUEUED) {
-            return Ok(true);
-        }
         // 2. Revoke the holder's own leases. A fair attempt that arrives later has no lease, and fails.
-        self.connection.revoke(lease).await.map_err(BackendError::after_a_change)?;
-        if let Some(longer) = own.filter(|&own| own != lease) {
-            self.connection.revoke(longer).await.map_err(BackendError::after_a_change)?;
+        if owned.is_none_or(|owner| owner.value.0 == MAY_HAVE_QUEUED) {
+            self.connection.revoke(lease).await.map_err(BackendError::after_a_change)?;
+        }
+        let own = owned.map(|owner| owner.lease).filter(|&own| !keys::is_shared(own));
+        if let Some(own) = own.filter(|&own| own != lease) {
+            self.connection.revoke(own).await.map_err(BackendError::after_a_change)?;
         }
         Ok(owned.is_some())
     }

@@ -7,7 +7,7 @@ use lock_client::{
     Order, Ttl,
     backend::{Backend, BackendError},
 };
-use testbed::Etcd;
+use testbed::{Etcd, Proxy};
 
 use super::service::{
     acquired, attempt, busy, client, held, own_leases, release, secs, until_free,
@@ -54,6 +54,32 @@ async fn invalid(locks: &lock_client::etcd::Etcd, millis: u64, order: Order) -> 
         Err(BackendError::Invalid(reason)) => reason.to_string(),
         other => panic!("{other:?}"),
     }
+}
+
+/// A waiter has a lease, too. It still exists when the first renewal comes.
+#[tokio::test]
+async fn renewal_takes_two_requests_whether_the_owner_has_waited_or_not() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = client(&proxy.url("etcd"));
+    let mut lock = acquired(&locks, &name("r"), secs(60)).await;
+    for waits in [false, true] {
+        if waits {
+            let waiter = Holder::random();
+            busy(attempt(&locks, &waiter, Order::Fair).await);
+            assert!(release(&locks, &lock).await);
+            lock = held(attempt(&locks, &waiter, Order::Fair).await);
+        }
+        let renew = async || locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap();
+        assert_eq!(renew().await, Some(lock.token));
+        for _ in 0..3 {
+            let requests = proxy.requests("POST /v3/");
+            assert_eq!(renew().await, Some(lock.token));
+            assert_eq!(proxy.requests("POST /v3/"), requests + 2, "keep-alive and read");
+        }
+    }
+    assert!(release(&locks, &lock).await);
+    assert_eq!(own_leases(&etcd).await, 0);
 }
 
 #[tokio::test]
