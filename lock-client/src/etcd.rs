@@ -49,7 +49,8 @@
 //!
 //! # Waiting
 //! Waiters in no order and those in the fair queue exclude each other, because their keys are in one
-//! queue. A fair waiter watches the key before its own, so that a release notifies one of them. A
+//! queue. A fair waiter watches the key before its own, so that a release notifies one of them. If that
+//! was the owner's, its next attempt is one transaction, which succeeds only if its key is the oldest. A
 //! waiter in no order watches the whole queue. A fair waiter that crashed is skipped after 15 seconds,
 //! or when its ttl ends: its key gets a lease of the whole ttl only once it is the owner's. Each waiter
 //! has a connection of its own.
@@ -80,6 +81,7 @@ mod ownership;
 mod server;
 mod shared;
 mod view;
+mod waiters;
 mod wakeups;
 
 pub use self::{

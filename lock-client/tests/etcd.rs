@@ -7,3 +7,4 @@ mod lost_replies;
 mod reissue;
 pub(crate) mod service;
 mod shared_leases;
+mod turns;

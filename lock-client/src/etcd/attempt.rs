@@ -11,6 +11,7 @@ use super::{
     leases::{Alive, whole_seconds},
     messages::{Compare, Operation, Put, Text, Txn},
     view::{Part, View, token},
+    waiters::OwnKey,
 };
 use crate::{
     backend::{Attempt, BackendError, Contention, Ownership},
@@ -69,9 +70,11 @@ impl Try<'_> {
     /// Takes the lock if the queue is empty. Otherwise, queues behind the others, or keeps its place
     /// there.
     async fn take_or_queue(&self) -> Result<Attempt, BackendError> {
-        // A transaction that may put goes to the disk, and this read does not.
-        let mut view = self.etcd.view(&self.keys, Part::All).await?;
-        let mut joined = None;
+        let (mut view, mut joined) = match self.etcd.waiters.remember(&self.place()) {
+            Some(own) => self.take_turn(own).await.map_err(BackendError::after_a_change)?,
+            // A transaction that may put goes to the disk, and this read does not.
+            None => (self.etcd.view(&self.keys, Part::All).await?, None),
+        };
         if view.owner().is_none() {
             let (first, lease) = self.put_first().await?;
             (view, joined) = (first, Some(lease));
@@ -104,6 +107,22 @@ impl Try<'_> {
             }
             self.etcd.shared.forget(lease.id);
         }
+    }
+
+    /// Moves the own key to a shared lease, if it is the oldest. The same transaction shows whether it
+    /// did, and reads the offset. A watch has shown that the owner's key is gone, but only the
+    /// transaction decides. If it arrives late, the key was changed or deleted meanwhile.
+    async fn take_turn(&self, own: OwnKey) -> Result<(View, Option<Alive>), BackendError> {
+        let lease = self.etcd.shared_lease(self.seconds, self.asked).await?;
+        let compare = vec![
+            Compare::changed(self.place(), own.changed),
+            Compare::none_before(self.keys.queue(), self.keys.queue_end(), own.created),
+        ];
+        let reply = self.etcd.transact(&self.put(compare, lease)).await;
+        // The lease may not exist, such as after a restore.
+        let reply = reply.inspect_err(|_| self.etcd.shared.forget(lease.id))?;
+        let joined = reply.succeeded.then_some(lease);
+        Ok((View::parse(reply)?, joined))
     }
 
     /// Puts the own key behind those of the others. It is on a short lease of its own, because only an

@@ -13,6 +13,7 @@ use super::{
     server::{InvalidEtcdUrl, Server},
     shared::SharedLeases,
     view::{Part, View, foreign, token},
+    waiters::Waiters,
     wakeups,
 };
 use crate::{
@@ -32,6 +33,7 @@ const LONGEST_METHOD: u32 = 4;
 pub struct Etcd {
     pub(super) connection: Connection,
     pub(super) shared: SharedLeases,
+    pub(super) waiters: Waiters,
 }
 
 impl fmt::Debug for Etcd {
@@ -67,7 +69,7 @@ impl Etcd {
     pub fn open(url: &str) -> Result<Self, InvalidEtcdUrl> {
         let server = Server::parse(url)?;
         let connection = Connection::new(server, DEFAULT_ANSWER_TIMEOUT);
-        Ok(Self { connection, shared: SharedLeases::default() })
+        Ok(Self { connection, shared: SharedLeases::default(), waiters: Waiters::default() })
     }
 
     /// Waits this long for each answer of etcd, instead of half a second. It suits an etcd that is

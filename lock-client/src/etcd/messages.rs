@@ -76,6 +76,12 @@ impl Compare {
         Self { range_end: Some(Text(end)), ..Self::created(key, 0) }
     }
 
+    /// No key in the range was created before this revision.
+    pub(super) fn none_before(key: String, end: String, revision: i64) -> Self {
+        let all = Self { range_end: Some(Text(end)), ..Self::created(key, revision - 1) };
+        Self { result: "GREATER", ..all }
+    }
+
     /// The key was changed at this revision, and not since.
     pub(super) fn changed(key: String, revision: i64) -> Self {
         let unset = Self::created(key, 0);

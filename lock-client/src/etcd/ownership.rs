@@ -114,6 +114,7 @@ impl Etcd {
         // 1. No attempt of the holder on a shared lease may succeed later. etcd may have no space for
         // that, or others may be waiting to do the same.
         let place = keys.place(holder);
+        self.waiters.forget(&place);
         let closing = timeout(self.answer_timeout(), self.close_unanswered(&place));
         let closed = closing.await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")));
         // 2. Delete what there is, in any case.

@@ -10,6 +10,7 @@ use super::{
     keys::Keys,
     messages::{Streamed, Text, WatchCreate, WatchReply, WatchRequest},
     view::{Part, View},
+    waiters::OwnKey,
 };
 use crate::{
     backend::{BackendError, Wakeups},
@@ -50,7 +51,9 @@ struct Waiter {
 /// What a waiter waits for.
 #[derive(Debug, PartialEq, Eq)]
 enum Awaited {
-    /// One key is deleted.
+    /// The key of the owner is deleted. Then this one of the waiter is the oldest.
+    Turn(String, OwnKey),
+    /// The key of another waiter, or the own one, is deleted.
     Key(String),
     /// Any key of the queue is deleted.
     Queue,
@@ -74,6 +77,7 @@ impl Waiter {
                     self.freed.notify_one();
                     Awaited::Key(view.queue[0].key.0.clone())
                 }
+                Some(1) => Awaited::Turn(view.queue[0].key.0.clone(), OwnKey::from(&view.queue[1])),
                 Some(ahead) => Awaited::Key(view.queue[ahead - 1].key.0.clone()),
                 None => Awaited::Queue,
             };
@@ -101,7 +105,7 @@ impl Waiter {
     /// on for a waiter in no order. Returns whether there was a deletion before the end of the watch.
     async fn notify_of_deletions(&self, awaited: &Awaited, from: i64) -> bool {
         let (key, range_end) = match awaited {
-            Awaited::Key(key) => (key.clone(), None),
+            Awaited::Turn(key, _) | Awaited::Key(key) => (key.clone(), None),
             Awaited::Queue => (self.keys.queue(), Some(Text(self.keys.queue_end()))),
         };
         let create_request =
@@ -113,6 +117,9 @@ impl Waiter {
         let mut was_deleted = false;
         while let Some(Streamed { result }) = messages.next::<Streamed<WatchReply>>().await {
             if !result.events.is_empty() {
+                if let (Some(place), Awaited::Turn(_, own)) = (&self.place, awaited) {
+                    self.etcd.waiters.set_turn(place, *own);
+                }
                 self.freed.notify_one();
                 was_deleted = true;
             }

@@ -1,0 +1,79 @@
+//! What a client remembers of its own holders that acquire in the fair order.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use super::messages::KeyValue;
+use crate::clock::Moment;
+
+/// How many may be remembered before the first look for those that try no more.
+const FIRST_SWEEP: usize = 64;
+/// How long a holder is remembered after its last try. Nothing depends on that except speed.
+const REMEMBERED_FOR: Duration = Duration::from_secs(600);
+
+/// The key of a waiter, as a client has last seen it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OwnKey {
+    pub(super) created: i64,
+    pub(super) changed: i64,
+}
+
+impl From<&KeyValue> for OwnKey {
+    fn from(key: &KeyValue) -> Self {
+        Self { created: key.create_revision, changed: key.mod_revision }
+    }
+}
+
+/// The holders of a client that acquire in the fair order, by their keys. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Waiters(Arc<Mutex<Remembered>>);
+
+#[derive(Default)]
+struct Remembered {
+    waiters: HashMap<String, Waiter>,
+    /// How many there may be before the next sweep.
+    sweep_above: usize,
+}
+
+struct Waiter {
+    /// The own key, since a watch has shown that the owner's is gone.
+    turn: Option<OwnKey>,
+    tried: Moment,
+}
+
+impl Waiters {
+    /// Remembers a holder that tries. If a watch has shown that it is the holder's turn, this returns
+    /// the holder's key, once.
+    pub(super) fn remember(&self, place: &str) -> Option<OwnKey> {
+        let mut remembered = self.remembered();
+        let Remembered { waiters, sweep_above } = &mut *remembered;
+        if waiters.len() > *sweep_above {
+            waiters.retain(|_, waiter| waiter.tried.elapsed() < REMEMBERED_FOR);
+            // So that each is looked at twice, in the mean.
+            *sweep_above = FIRST_SWEEP.max(2 * waiters.len());
+        }
+        let now = Moment::now();
+        let new = || Waiter { turn: None, tried: now };
+        let waiter = waiters.entry(place.to_owned()).or_insert_with(new);
+        waiter.tried = now;
+        waiter.turn.take()
+    }
+
+    /// Remembers that it seems to be the turn of a holder.
+    pub(super) fn set_turn(&self, place: &str, own: OwnKey) {
+        if let Some(waiter) = self.remembered().waiters.get_mut(place) {
+            waiter.turn = Some(own);
+        }
+    }
+
+    pub(super) fn forget(&self, place: &str) {
+        self.remembered().waiters.remove(place);
+    }
+
+    fn remembered(&self) -> MutexGuard<'_, Remembered> {
+        self.0.lock().expect("nothing panics while it holds this")
+    }
+}
