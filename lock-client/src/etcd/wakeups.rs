@@ -22,6 +22,9 @@ use crate::{
 /// The longest pause before a lost watch is made again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long a waiter whose turn it is may try before its subscription reads the queue again.
+const TURN: Duration = Duration::from_millis(100);
+
 /// Subscribes to what a waiter waits for.
 pub(super) async fn subscribe(
     etcd: &Etcd,
@@ -83,6 +86,11 @@ impl Waiter {
             };
             let from = view.header.revision + 1;
             let was_deleted = self.notify_of_deletions(&awaited, from).await;
+            if was_deleted && matches!(awaited, Awaited::Turn(..)) {
+                // The attempt is faster without this read. If it succeeds, the subscription ends. Nobody
+                // else is before the waiter, so nothing is missed meanwhile.
+                sleep(TURN).await;
+            }
             view = loop {
                 if let Ok(view) = self.etcd.view(&self.keys, part(self.place.as_deref())).await {
                     break view;
