@@ -130,9 +130,12 @@ impl Try<'_> {
     async fn put_last(&self) -> Result<View, BackendError> {
         let (id, shortest) = (self.keys.lease(self.holder), self.seconds.min(WAITER_SECONDS));
         let lease = self.etcd.connection.open_lease(id, shortest..=self.seconds).await?;
-        let absent = Compare::created(self.place(), 0);
-        let reply = self.etcd.transact(&self.put(vec![absent], lease)).await?;
-        View::parse(reply).map_err(BackendError::after_a_change)
+        let place = self.place();
+        let absent = Compare::created(place.clone(), 0);
+        let mut queueing = self.etcd.waiters.queueing(&place);
+        let reply = self.etcd.connection.call("kv/txn", &self.put(vec![absent], lease)).await;
+        queueing.is_answered = !reply.as_ref().is_err_and(Failure::leaves_it_under_way);
+        View::parse(reply.map_err(BackendError::from)?).map_err(BackendError::after_a_change)
     }
 
     /// Sets the full time of the lease of a waiter.

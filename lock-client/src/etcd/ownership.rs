@@ -114,7 +114,6 @@ impl Etcd {
         // 1. No attempt of the holder on a shared lease may succeed later. etcd may have no space for
         // that, or others may be waiting to do the same.
         let place = keys.place(holder);
-        self.waiters.forget(&place);
         let closing = timeout(self.answer_timeout(), self.close_unanswered(&place));
         let closed = closing.await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")));
         // 2. Delete what there is, in any case.
@@ -126,16 +125,19 @@ impl Etcd {
     /// Deletes a holder's key and its own leases. Returns whether it was the owner.
     async fn delete_place(&self, keys: &Keys, holder: &Holder) -> Result<bool, BackendError> {
         let (place, lease) = (keys.place(holder), keys.lease(holder));
+        let may_queue_later = self.waiters.forget(&place);
         // 1. Delete the own key. No other holder ever has it, whatever its revision.
         let delete = Operation::Delete(Delete { key: Text(place.clone()) });
         let success = [&View::reads(keys, Part::Owner)[..], &[delete]].concat();
         let reply = self.transact(&Txn { success, ..Txn::default() }).await?;
         let view = View::parse(reply).map_err(BackendError::after_a_change)?;
         let owned = view.owner().filter(|owner| owner.key.0 == place);
-        // 2. Revoke the holder's own leases. A fair attempt that arrives later has no lease, and fails.
-        if owned.is_none_or(|owner| owner.value.0 == MAY_HAVE_QUEUED) {
+        // 2. Revoke the waiter's lease. A request to queue that arrives later has no lease, and fails. If
+        // there is none under way, the lease ends soon by itself.
+        if may_queue_later && owned.is_none_or(|owner| owner.value.0 == MAY_HAVE_QUEUED) {
             self.connection.revoke(lease).await.map_err(BackendError::after_a_change)?;
         }
+        // 3. Revoke the lease of an owner that has renewed.
         let own = owned.map(|owner| owner.lease).filter(|&own| !keys::is_shared(own));
         if let Some(own) = own.filter(|&own| own != lease) {
             self.connection.revoke(own).await.map_err(BackendError::after_a_change)?;

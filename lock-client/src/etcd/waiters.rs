@@ -11,7 +11,7 @@ use crate::clock::Moment;
 
 /// How many may be remembered before the first look for those that try no more.
 const FIRST_SWEEP: usize = 64;
-/// How long a holder is remembered after its last try. Nothing depends on that except speed.
+/// How long a holder is remembered after its last try. The release of others takes a request more.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 
 /// The key of a waiter, as a client has last seen it.
@@ -41,7 +41,26 @@ struct Remembered {
 struct Waiter {
     /// The own key, since a watch has shown that the owner's is gone.
     turn: Option<OwnKey>,
+    /// Whether a request to queue had no answer, and may arrive later.
+    may_queue_later: bool,
     tried: Moment,
+}
+
+/// A request to queue. If it is dropped, the request had no answer.
+pub(super) struct Queueing<'a> {
+    waiters: &'a Waiters,
+    place: &'a str,
+    pub(super) is_answered: bool,
+}
+
+impl Drop for Queueing<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered
+            && let Some(waiter) = self.waiters.remembered().waiters.get_mut(self.place)
+        {
+            waiter.may_queue_later = true;
+        }
+    }
 }
 
 impl Waiters {
@@ -56,7 +75,7 @@ impl Waiters {
             *sweep_above = FIRST_SWEEP.max(2 * waiters.len());
         }
         let now = Moment::now();
-        let new = || Waiter { turn: None, tried: now };
+        let new = || Waiter { turn: None, may_queue_later: false, tried: now };
         let waiter = waiters.entry(place.to_owned()).or_insert_with(new);
         waiter.tried = now;
         waiter.turn.take()
@@ -69,8 +88,14 @@ impl Waiters {
         }
     }
 
-    pub(super) fn forget(&self, place: &str) {
-        self.remembered().waiters.remove(place);
+    pub(super) fn queueing<'a>(&'a self, place: &'a str) -> Queueing<'a> {
+        Queueing { waiters: self, place, is_answered: false }
+    }
+
+    /// Forgets a holder. Returns whether it may be queued later, by a request that had no answer. So may
+    /// one that this client does not remember.
+    pub(super) fn forget(&self, place: &str) -> bool {
+        self.remembered().waiters.remove(place).is_none_or(|waiter| waiter.may_queue_later)
     }
 
     fn remembered(&self) -> MutexGuard<'_, Remembered> {

@@ -147,6 +147,46 @@ async fn late_attempt(
     late
 }
 
+#[tokio::test]
+async fn waiter_that_arrives_after_its_release_is_not_queued() {
+    // The control: without a release, it is.
+    for releases in [false, true] {
+        let (etcd, proxy, locks) = behind_a_proxy().await;
+        let direct = client(&etcd.url());
+        let (_owner, waiter) = (acquired(&direct, &name("r"), secs(60)).await, Holder::random());
+        let late = late_attempt(&proxy, &locks, &waiter, Order::Fair).await;
+        if releases {
+            assert!(!locks.release(&name("r"), &waiter, None).await.unwrap());
+        }
+        let answer = late.deliver().await.unwrap();
+        assert_eq!(answer.contains(r#""succeeded":true"#), !releases, "{answer}");
+        assert_eq!(direct.status(&name("r")).await.unwrap().queued, u64::from(!releases));
+    }
+}
+
+/// Its lease ends by itself, unless it may be queued later.
+#[tokio::test]
+async fn release_of_a_waiter_revokes_its_lease_only_if_it_may_be_queued_later() {
+    let (_etcd, proxy, locks) = behind_a_proxy().await;
+    for (loses, waits) in [(false, true), (false, false), (true, true)] {
+        let owner = acquired(&locks, &name("r"), secs(60)).await;
+        let waiter = Holder::random();
+        if loses {
+            proxy.lose_reply_to(PUT);
+            unavailable(attempt(&locks, &waiter, Order::Fair).await);
+        }
+        busy(attempt(&locks, &waiter, Order::Fair).await);
+        if !waits {
+            assert!(release(&locks, &owner).await);
+            held(attempt(&locks, &waiter, Order::Fair).await);
+        }
+        let requests = proxy.requests("POST /v3/");
+        assert_eq!(locks.release(&name("r"), &waiter, None).await.unwrap(), !waits);
+        assert_eq!(proxy.requests("POST /v3/"), requests + 1 + usize::from(loses));
+        assert_eq!(release(&locks, &owner).await, waits);
+    }
+}
+
 /// The next attempt acquires the lock, so that a release of anybody ends it.
 #[tokio::test]
 async fn attempt_that_arrives_after_the_next_one_acquires_nothing() {
