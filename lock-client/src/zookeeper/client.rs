@@ -229,9 +229,9 @@ impl Backend for ZooKeeper {
         &'a self,
         name: &'a ResourceName,
         holder: &'a Holder,
-        _: Option<Token>,
+        token: Option<Token>,
     ) -> BackendFuture<'a, bool> {
-        Box::pin(self.within(self.release_holder(name, holder)))
+        Box::pin(self.within(self.release_holder(name, holder, token.is_some())))
     }
 
     fn subscribe<'a>(

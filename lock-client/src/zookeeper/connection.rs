@@ -21,7 +21,7 @@ use super::{
     failure::Failure,
     messages::{self, Received, Request, Results},
     server::Server,
-    session::Session,
+    session::{End, Session},
     stream::{self, Reading, Writing},
 };
 
@@ -164,9 +164,10 @@ impl Connection {
     }
 
     /// Ends the session, and deletes its node.
-    pub(super) async fn close_session(&self) -> Result<(), Failure> {
+    pub(super) async fn close_session(&self) -> Result<End, Failure> {
         match self.send(Request::close_session()).await {
-            Ok(_) | Err(Failure::Expired) => Ok(()),
+            Ok(_) => Ok(End::Closed),
+            Err(Failure::Expired) => Ok(End::Expired),
             Err(failure) => Err(failure),
         }
     }

@@ -10,7 +10,7 @@ use super::{
     messages::{Kind, Request},
     nodes::Nodes,
     own_nodes::OwnNode,
-    session::Session,
+    session::{End, Session},
     view::{Part, Place, View, token},
 };
 use crate::{
@@ -149,6 +149,7 @@ impl ZooKeeper {
         &self,
         name: &ResourceName,
         holder: &Holder,
+        was_granted: bool,
     ) -> Result<bool, BackendError> {
         let nodes = self.nodes(name);
         let remembered = self.own_nodes.get(name, holder);
@@ -167,8 +168,8 @@ impl ZooKeeper {
         if let Some((resumed, own_node, _turn)) = resumed {
             match resumed {
                 Ok(connection) => {
-                    connection.close_session().await?;
-                    ended = Some(own_node.session.id);
+                    let end = connection.close_session().await?;
+                    ended = (end == End::Closed).then_some(own_node.session.id);
                 }
                 Err(Failure::Expired) => {}
                 Err(failure) => return Err(failure.into()),
@@ -182,10 +183,13 @@ impl ZooKeeper {
             looked => looked?,
         };
         let ending = async {
-            if seen.place(holder).is_none() {
+            // A leader that was just replaced may show what was before the grant.
+            if seen.place(holder).is_none() || remembered.is_none() && seen.position(holder) != Some(0)
+            {
                 seen = self.view_behind_write(&nodes, Part::All).await?;
             }
-            let was_owner = seen.position(holder) == Some(0);
+            // A session that was closed just now has kept what was granted.
+            let was_owner = seen.position(holder) == Some(0) || was_granted && ended.is_some();
             while let Some(place) = seen.place(holder) {
                 let session = place.session.id;
                 let is_new = ended.take() != Some(session);
@@ -206,18 +210,9 @@ impl ZooKeeper {
     async fn end_session(&self, session: &Session) -> Result<End, Failure> {
         let _turn = self.owner_turn().await;
         match self.ensemble.resume_to_end(session).await {
-            Ok(connection) => connection.close_session().await.map(|()| End::Closed),
+            Ok(connection) => connection.close_session().await,
             Err(Failure::Expired) => Ok(End::Expired),
             Err(failure) => Err(failure),
         }
     }
-}
-
-/// How a session has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// By a request that was confirmed.
-    Closed,
-    /// Earlier, as a member reports that may be wrong.
-    Expired,
 }

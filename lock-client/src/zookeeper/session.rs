@@ -13,6 +13,15 @@ pub(super) struct Session {
     pub(super) timeout_ms: u64,
 }
 
+/// How a session has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// By a request that was confirmed.
+    Closed,
+    /// Earlier, as a member reports that may be wrong.
+    Expired,
+}
+
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")

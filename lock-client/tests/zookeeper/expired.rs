@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lock_client::backend::Backend;
+use lock_client::{Order, backend::Backend};
 use testbed::{Proxy, ZooKeeper, proxy::Verdict};
 
 use super::{
-    service::{acquired, client, release, secs},
+    service::{acquired, attempt, busy, client, release, secs},
     strike::{CONNECT, strike},
 };
 use crate::names::name;
@@ -36,6 +36,28 @@ async fn end_of_a_session_is_not_believed_while_its_node_exists() {
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     assert!(release(&direct, &lock).await);
     assert_eq!(locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap(), None);
+}
+
+/// A leader that was just replaced may show a lock as it was before the grant. Here it is a member of
+/// another ensemble, where the holder waits.
+#[tokio::test]
+async fn released_lock_is_reported_as_released_whatever_an_old_leader_shows() {
+    let (zookeeper, other) = (ZooKeeper::start().await.unwrap(), ZooKeeper::start().await.unwrap());
+    let (proxy, outdated) = (Proxy::start(other.address(0)).await.unwrap(), client(&other.url()));
+    let url = format!("zookeeper://{},{}", proxy.address(), zookeeper.address(0));
+    let locks = client(&url).answer_within(Duration::from_secs(2));
+    // It reads there from now on.
+    locks.status(&name("r")).await.unwrap();
+    strike(&proxy, CONNECT, 0, Verdict::Drop);
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    assert!(proxy.has_struck());
+    let direct = client(&zookeeper.url());
+    assert_eq!(direct.status(&name("r")).await.unwrap().held.unwrap().token, lock.token);
+    acquired(&outdated, &name("r"), secs(60)).await;
+    busy(attempt(&outdated, &lock.ownership.holder, Order::Fair).await);
+    assert!(release(&locks, &lock).await);
+    assert_eq!(direct.status(&name("r")).await.unwrap().held, None);
+    assert!(!release(&locks, &lock).await, "the control: it is released");
 }
 
 /// Nothing distinguishes it from another ensemble at the same address. No client gets the lock's old
