@@ -15,7 +15,7 @@ use testbed::{
 use tokio::time::sleep;
 
 use super::{
-    service::{SOON, acquired, attempt, client, held, release, secs, until_free},
+    service::{SOON, acquired, attempt, busy, client, held, release, secs, until_free},
     strike::{CLOSE_SESSION, CONNECT, CREATE, MULTI, MULTI_READ, SYNC, strike},
 };
 use crate::names::name;
@@ -170,6 +170,40 @@ async fn release_ends_the_longer_session_of_a_late_renewal() {
     assert!(was_released);
     let held = client(&zookeeper.url()).status(&name("r")).await.unwrap().held;
     assert!(held.is_none(), "{held:?}");
+}
+
+/// The renewal has set the time of the session that the lock was on until now. The longer one has had
+/// its time only since the late renewal.
+#[tokio::test]
+async fn renewal_does_not_count_if_a_late_one_moves_the_lock_meanwhile() {
+    let (zookeeper, proxy, locks) = behind_a_proxy().await;
+    let locks = locks.answer_within(Duration::from_secs(3));
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    // With another place in the queue, a look is two messages.
+    busy(attempt(&client(&zookeeper.url()), &Holder::random(), Order::Fair).await);
+    let hold = proxy.hold(&format!("+{}+", lock.ownership.grant));
+    let r = name("r");
+    let renew = |seconds| locks.renew(&r, &lock.ownership, secs(seconds));
+    let (renewed, late) = tokio::join!(
+        renew(90),
+        // Longer than the client waits for an answer.
+        async {
+            let late = hold.caught().await.unwrap();
+            sleep(Duration::from_secs(4)).await;
+            late
+        }
+    );
+    unavailable(renewed);
+    let is_looking = strike(&proxy, MULTI_READ, 1, Verdict::Delay(Duration::from_secs(2)));
+    let (renewed, ()) = tokio::join!(renew(60), async {
+        until(SOON, || Ok(is_looking.load(Ordering::SeqCst))).await.unwrap();
+        late.deliver();
+        let has_moved = async || Ok(zookeeper.ephemeral_nodes().await?.contains('+'));
+        until_async(SOON, has_moved).await.expect("it moves before the look goes on");
+    });
+    unavailable(renewed);
+    assert_eq!(renew(60).await.unwrap(), Some(lock.token), "it renews the longer session");
+    assert!(release(&locks, &lock).await);
 }
 
 #[tokio::test]
