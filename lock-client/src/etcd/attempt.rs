@@ -129,7 +129,8 @@ impl Try<'_> {
     /// owner needs the whole ttl.
     async fn put_last(&self) -> Result<View, BackendError> {
         let (id, shortest) = (self.keys.lease(self.holder), self.seconds.min(WAITER_SECONDS));
-        let lease = self.etcd.connection.open_lease(id, shortest..=self.seconds).await?;
+        let lease =
+            self.etcd.connection.open_lease(id, shortest..=self.seconds, self.seconds).await?;
         let place = self.place();
         let absent = Compare::created(place.clone(), 0);
         let mut queueing = self.etcd.waiters.queueing(&place);

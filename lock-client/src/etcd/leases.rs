@@ -57,24 +57,26 @@ pub(super) fn whole_seconds(ttl: Ttl) -> Result<i64, BackendError> {
 }
 
 impl Connection {
-    /// Makes a lease of the shortest of these times that etcd has. If it exists already, this keeps it
-    /// alive.
+    /// Makes a lease of the shortest of these times that etcd has, for this ttl. If it exists already,
+    /// this keeps it alive.
     pub(super) async fn open_lease(
         &self,
         id: i64,
         seconds: RangeInclusive<i64>,
+        ttl: i64,
     ) -> Result<Alive, BackendError> {
-        match self.grant(id, seconds).await? {
+        match self.grant(id, seconds, ttl).await? {
             Some(alive) => Ok(alive),
             None => self.keep_alive(id).await?.ok_or_else(|| Failure::NoLease.into()),
         }
     }
 
-    /// Makes a lease; `None` if it exists already.
+    /// Makes a lease for a ttl in seconds; `None` if it exists already.
     pub(super) async fn grant(
         &self,
         id: i64,
         seconds: RangeInclusive<i64>,
+        ttl: i64,
     ) -> Result<Option<Alive>, BackendError> {
         let request = LeaseRequest { id, seconds: Some(*seconds.start()) };
         let granted = match self.call::<LeaseReply>("lease/grant", &request).await {
@@ -88,9 +90,8 @@ impl Connection {
         // It has no key yet.
         self.revoke(id).await?;
         let reason = format!(
-            "{}: a ttl of {} s is too short; the shortest of this etcd is {granted} s",
-            self.server(),
-            seconds.end()
+            "{}: a ttl of {ttl} s is too short; the shortest of this etcd is {granted} s",
+            self.server()
         );
         Err(BackendError::Invalid(reason.into()))
     }

@@ -48,7 +48,8 @@ impl Etcd {
                 lease = if owner.lease == lease || keys::is_shared(owner.lease) {
                     // The lease's duration can't be changed.
                     let id = keys.lease_of(holder, seconds);
-                    let longer = self.connection.open_lease(id, seconds..=i64::MAX).await?;
+                    let longer =
+                        self.connection.open_lease(id, seconds..=i64::MAX, seconds).await?;
                     self.move_key(owner, longer).await?;
                     id
                 } else {

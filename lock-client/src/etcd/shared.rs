@@ -172,7 +172,7 @@ impl Etcd {
             // An id without an answer is never used: its lease ends by itself.
             let (id, lasts) = (keys::shared_lease(), self.shared.next_seconds(seconds));
             let requested = Moment::now();
-            let granted = self.connection.grant(id, lasts..=lasts).await?;
+            let granted = self.connection.grant(id, lasts..=lasts, seconds).await?;
             let alive = granted.ok_or(Failure::LeaseExists)?;
             self.shared.insert(seconds, alive, requested);
             Ok(alive)

@@ -7,10 +7,10 @@ use lock_client::{
     Order, Ttl,
     backend::{Backend, BackendError},
 };
-use testbed::{Etcd, Proxy};
+use testbed::{Etcd, Proxy, wait::until_async};
 
 use super::service::{
-    acquired, attempt, busy, client, held, own_leases, release, secs, until_free,
+    SOON, acquired, attempt, busy, client, held, own_leases, release, secs, until_free,
 };
 use crate::names::name;
 
@@ -114,6 +114,26 @@ async fn ttl_below_the_shortest_of_etcd_is_invalid() {
     refused().await;
     acquired(&locks, &name("other"), secs(15)).await;
     refused().await;
+}
+
+/// The client has learned a shorter time, and asks for a shared lease that lasts longer than the ttl.
+#[tokio::test]
+async fn ttl_that_has_become_too_short_is_named_in_the_error() {
+    let (mut first, second) = (
+        Etcd::start().await.unwrap(),
+        Etcd::start_with(&["--election-timeout=10000"]).await.unwrap(),
+    );
+    let locks = client(&format!("etcd://{},{}", first.address(0), second.address(0)));
+    held(locks.try_acquire(&name("r"), &Holder::random(), secs(5), Order::Unordered).await);
+    first.process(0).kill().unwrap();
+    let is_left = async || Ok(locks.status(&name("r")).await.is_ok());
+    until_async(SOON, is_left).await.unwrap();
+    // The first lease has an extra time only if etcd has shown that it is long enough.
+    let reason = invalid(&locks, 5_000, Order::Unordered).await;
+    assert!(
+        reason.contains("a ttl of 5 s is too short; the shortest of this etcd is 15 s"),
+        "{reason}"
+    );
 }
 
 #[tokio::test]
