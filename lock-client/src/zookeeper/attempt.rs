@@ -227,7 +227,7 @@ impl Try<'_> {
         };
         // The look is sent behind the check.
         let (checked, looked) = join!(checked, looked);
-        checked.map_err(|failure| self.lost(failure))?;
+        checked.map_err(|failure| self.lost(failure.after_a_change()))?;
         looked.map_err(unknown)
     }
 

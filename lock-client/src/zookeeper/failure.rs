@@ -58,6 +58,15 @@ const BAD_ARGUMENTS: i32 = -8;
 const RUNTIME_INCONSISTENCY: i32 = -2;
 
 impl Failure {
+    /// Reports the failure of a request that follows a change: a rejection would say that nothing was
+    /// changed.
+    pub(super) fn after_a_change(self) -> Self {
+        match self {
+            Self::Other(error) => Self::Other(error.after_a_change()),
+            failure => failure,
+        }
+    }
+
     /// Reports that there was no answer, or no whole one.
     pub(super) fn unavailable(server: &str, reason: &str) -> Self {
         Self::Other(BackendError::Unavailable(format!("{server}: {reason}").into()))

@@ -89,7 +89,7 @@ impl ZooKeeper {
         let checked = connection.check(path);
         let look = View::read(&connection, nodes, Part::All, Some(path));
         let (checked, view) = join!(checked, look);
-        checked.map(|()| (connection, view))
+        checked.map(|()| (connection, view)).map_err(Failure::after_a_change)
     }
 
     /// Moves an owner to a session that lasts longer, with another node that keeps the grant. A

@@ -57,6 +57,21 @@ async fn nodes_of_a_user_are_no_other_users() {
     timeout(SOON, wakeups.next()).await.expect("the waiter is notified");
 }
 
+/// The connection before the check has set the full time of the session.
+#[tokio::test]
+async fn renewal_whose_check_is_refused_is_not_rejected() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let node = format!("/fenced/queues/r/holder-{}", lock.ownership.holder.as_str());
+    zookeeper.cli(&["setAcl", &node, "digest:other:secret:cdrwa"]).await.unwrap();
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await;
+    assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{renewed:?}");
+    // The control: another client looks first, and has changed nothing.
+    let renewed = client(&zookeeper.url()).renew(&name("r"), &lock.ownership, secs(60)).await;
+    assert!(matches!(renewed, Err(BackendError::Rejected(_))), "{renewed:?}");
+}
+
 #[tokio::test]
 async fn root_must_exist_and_separates_locks() {
     let zookeeper = ZooKeeper::start().await.unwrap();
