@@ -49,7 +49,7 @@
 //! writes once: the end of the session deletes the node. Each client
 //! has one more session and connection, to read locks and to watch them for all of its waiters. A try in
 //! no order looks first, so that it writes nothing while the lock is held. A client makes 16
-//! attempts at once, and 8 renewals and releases beside them: a member allows 60 connections to each
+//! attempts at once, and 8 renewals and 8 releases beside them: a member allows 60 connections to each
 //! address by default (`maxClientCnxns`).
 //!
 //! The owner's node has what another process needs to go on with the session. So a

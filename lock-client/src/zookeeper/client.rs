@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit},
     time::timeout,
     try_join,
 };
@@ -32,19 +32,21 @@ use crate::{
 /// How many answers one method may wait for: an attempt that makes all nodes needs as many. A method
 /// that needs more is repeated.
 const LONGEST_METHOD: u32 = 13;
-/// How many attempts connect sessions at once, and how many renewals and releases do. Each has two
-/// connections at most, and a member allows 60 to each address by default.
+/// How many attempts, renewals and releases connect sessions at once. A release has one connection,
+/// and the others have two at most. A member allows 60 to each address by default.
 const CONNECTING_ATTEMPTS: usize = 16;
-const CONNECTING_OWNERS: usize = 8;
+const CONNECTING_RENEWALS: usize = 8;
+const CONNECTING_RELEASES: usize = 8;
 
 /// Locks in ZooKeeper.
 #[derive(Clone)]
 pub struct ZooKeeper {
     pub(super) ensemble: Ensemble,
     pub(super) own_nodes: Arc<OwnNodes>,
-    /// Attempts that hang delay no renewals.
+    /// Attempts and releases that hang delay no renewals.
     attempts: Arc<Semaphore>,
-    owners: Arc<Semaphore>,
+    renewals: Arc<Semaphore>,
+    releases: Arc<Semaphore>,
 }
 
 impl fmt::Debug for ZooKeeper {
@@ -83,9 +85,10 @@ impl ZooKeeper {
     /// [`InvalidZooKeeperUrl`] if the URL can't be used, or names a file that can't be read.
     pub fn open(url: &str) -> Result<Self, InvalidZooKeeperUrl> {
         let ensemble = Ensemble::new(Server::parse(url)?, DEFAULT_ANSWER_TIMEOUT);
-        let [attempts, owners] = [CONNECTING_ATTEMPTS, CONNECTING_OWNERS].map(Semaphore::new);
-        let (attempts, owners) = (Arc::new(attempts), Arc::new(owners));
-        Ok(Self { ensemble, own_nodes: Arc::default(), attempts, owners })
+        let [attempts, renewals, releases] =
+            [CONNECTING_ATTEMPTS, CONNECTING_RENEWALS, CONNECTING_RELEASES]
+                .map(|limit| Arc::new(Semaphore::new(limit)));
+        Ok(Self { ensemble, own_nodes: Arc::default(), attempts, renewals, releases })
     }
 
     /// Waits this long for each answer of ZooKeeper, instead of half a second. It suits a ZooKeeper that
@@ -108,13 +111,18 @@ impl ZooKeeper {
     }
 
     /// Waits until an attempt may connect its session.
-    pub(super) async fn attempt_turn(&self) -> SemaphorePermit<'_> {
-        self.attempts.acquire().await.expect("nothing closes it")
+    pub(super) async fn attempt_turn(&self) -> OwnedSemaphorePermit {
+        self.attempts.clone().acquire_owned().await.expect("nothing closes it")
     }
 
-    /// Waits until a renewal or a release may connect its session.
-    pub(super) async fn owner_turn(&self) -> SemaphorePermit<'_> {
-        self.owners.acquire().await.expect("nothing closes it")
+    /// Waits until a renewal may connect its session.
+    pub(super) async fn renewal_turn(&self) -> OwnedSemaphorePermit {
+        self.renewals.clone().acquire_owned().await.expect("nothing closes it")
+    }
+
+    /// Waits until a release may connect its session.
+    pub(super) async fn release_turn(&self) -> SemaphorePermit<'_> {
+        self.releases.acquire().await.expect("nothing closes it")
     }
 
     pub(super) fn unavailable(&self, reason: &str) -> BackendError {

@@ -41,7 +41,7 @@ impl ZooKeeper {
                 },
             };
             // 2. Set its full time.
-            let turn = self.owner_turn().await;
+            let turn = self.renewal_turn().await;
             match self.keep_alive(&nodes, &own_node).await {
                 Ok((connection, view)) => {
                     self.own_nodes.remember(name, holder, own_node);
@@ -158,7 +158,7 @@ impl ZooKeeper {
         let looking = self.view(&nodes, Part::All, own_path);
         let resuming = async {
             let Some(own_node) = &remembered else { return None };
-            let turn = self.owner_turn().await;
+            let turn = self.release_turn().await;
             Some((self.ensemble.resume_to_end(&own_node.session).await, own_node, turn))
         };
         let (looked, resumed) = join!(looking, resuming);
@@ -208,7 +208,7 @@ impl ZooKeeper {
     }
 
     async fn end_session(&self, session: &Session) -> Result<End, Failure> {
-        let _turn = self.owner_turn().await;
+        let _turn = self.release_turn().await;
         match self.ensemble.resume_to_end(session).await {
             Ok(connection) => connection.close_session().await,
             Err(Failure::Expired) => Ok(End::Expired),

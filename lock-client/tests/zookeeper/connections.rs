@@ -18,11 +18,14 @@ use testbed::{
     Proxy, ZooKeeper,
     wait::{until, until_async},
 };
-use tokio::time::{sleep, timeout};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use super::{
     service::{SOON, acquired, attempt, client, release, secs, until_free},
-    strike::{CREATE, SYNC, Slow},
+    strike::{CONNECT, CREATE, SYNC, Slow, count},
 };
 use crate::names::name;
 
@@ -44,6 +47,37 @@ async fn lease_goes_on_after_its_connections_were_cut() {
     let reissued = lease.reissue(token).await.unwrap();
     assert!(reissued > token);
     lease.release().await.unwrap();
+}
+
+/// They look first, and are not answered.
+#[tokio::test]
+async fn releases_that_hang_delay_no_renewal() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let locks = client(&proxy.url("zookeeper")).answer_within(SOON);
+    let kept = acquired(&locks, &name("kept"), secs(60)).await;
+    let mut releases = JoinSet::new();
+    let mut others = Vec::new();
+    for number in 0..20 {
+        let name = name(&format!("r{number}"));
+        let lock = acquired(&locks, &name, secs(60)).await;
+        others.push((name, lock));
+    }
+    let connects = count(&proxy, CONNECT);
+    let looks = proxy.hold("/fenced/queues/r");
+    for (name, lock) in others {
+        let locks = locks.clone();
+        let holder = lock.ownership.holder;
+        releases.spawn(async move { locks.release(&name, &holder, Some(lock.token)).await });
+    }
+    let look = looks.caught().await.unwrap();
+    until(SOON, || Ok(connects.load(Ordering::SeqCst) >= 8)).await.unwrap();
+    let kept_name = name("kept");
+    let renewed = locks.renew(&kept_name, &kept.ownership, secs(60));
+    let renewed = timeout(SOON / 2, renewed).await.expect("no release delays it").unwrap();
+    assert_eq!(renewed, Some(kept.token));
+    assert!(releases.try_join_next().is_none(), "the control: no release has ended");
+    look.deliver();
 }
 
 /// The deadline passes while the client is cut off. Only then the lock goes to the next.
