@@ -30,6 +30,9 @@ use crate::{
 /// The longest pause before a lost watch is made again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long a waiter whose turn it is may try before its subscription reads the queue again.
+const TURN: Duration = Duration::from_millis(100);
+
 /// Subscribes to what a waiter waits for.
 pub(super) async fn subscribe(
     client: &ZooKeeper,
@@ -93,6 +96,9 @@ impl Waiter {
             // The attempt shows whose turn it is, and needs no watch for that.
             if has_changed && watched.awaited == Awaited::Turn && self.owner_left(&watched.path) {
                 self.freed.notify_one();
+                // The attempt is faster without the next look. If it succeeds, the subscription ends. The
+                // look shows all that happens meanwhile.
+                sleep(TURN).await;
             }
             let before = watched.awaited;
             if has_changed {
