@@ -12,6 +12,7 @@ use super::{
     messages::{Kind, Request, Watch},
     nodes::Nodes,
     own_nodes::OwnNode,
+    ownership::close_in_background,
     view::{Part, Place, Predecessor, View, token},
 };
 use crate::{
@@ -117,7 +118,7 @@ impl Try<'_> {
         {
             return Ok(Some(busy(remaining, None, *ttl)));
         }
-        let _turn = zookeeper.attempt_turn().await;
+        let turn = zookeeper.attempt_turn().await;
         let has_place = found.has_place;
         let opens_short = *order == Order::Fair && found.own_node.is_none() && !found.is_empty;
         let connection = self.connect(&found, opens_short).await?;
@@ -137,7 +138,16 @@ impl Try<'_> {
             self.queue(&connection).await?
         };
         let outcome = self.outcome(&connection, &view).await?;
-        let Attempt::Busy(contention) = &outcome else { return Ok(Some(outcome)) };
+        let Attempt::Busy(contention) = &outcome else {
+            if let Some(own) = view.place(holder)
+                && own.session.timeout_ms < ttl.as_millis()
+            {
+                let moved = self.move_to_longer_session(own).await;
+                moved.map_err(BackendError::after_a_change)?;
+                close_in_background(connection, turn);
+            }
+            return Ok(Some(outcome));
+        };
         // 6. Another was faster. A waiter that has just queued with a session for an owner leaves again:
         // the session would outlast a crash.
         let lasts = Duration::from_millis(connection.session.timeout_ms);
@@ -248,6 +258,11 @@ impl Try<'_> {
         }
     }
 
+    async fn move_to_longer_session(&self, own: &Place) -> Result<(), BackendError> {
+        let longer = self.zookeeper.ensemble.open_session(self.ttl).await?;
+        Ok(self.zookeeper.move_to_session(self.name, &longer, own).await?)
+    }
+
     /// 5. See whose place is the oldest. The offset was read behind the list that shows it: an owner before
     ///    this one may have raised it until its own place was deleted.
     async fn outcome(&self, connection: &Connection, view: &View) -> Result<Attempt, BackendError> {
@@ -264,10 +279,6 @@ impl Try<'_> {
         if let Some(before) = before {
             let ahead = (*order == Order::Fair).then_some(before.ahead);
             return Ok(busy(before.remaining, ahead, *ttl));
-        }
-        if own.session.timeout_ms < ttl.as_millis() {
-            let moved = zookeeper.move_to_longer_session(name, connection, own, *ttl).await;
-            moved.map_err(BackendError::after_a_change)?;
         }
         let grant = token(own.grant).map_err(BackendError::after_a_change)?;
         let ownership = Ownership { holder: (*holder).clone(), grant };

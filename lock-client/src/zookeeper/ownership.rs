@@ -1,7 +1,7 @@
 //! What an owner does: it renews, reissues and releases.
 
 use fence::{Holder, ResourceName, Token};
-use tokio::join;
+use tokio::{join, sync::OwnedSemaphorePermit};
 
 use super::{
     client::ZooKeeper,
@@ -29,7 +29,8 @@ impl ZooKeeper {
         let (nodes, holder) = (self.nodes(name), &ownership.holder);
         let grant = ownership.grant.as_i64();
         let mut remembered = self.own_nodes.get(name, holder);
-        let (connection, view, _turn) = loop {
+        let mut longer = None;
+        let (connection, view, turn) = loop {
             // 1. Find the session. If another client has acquired the lock, or has moved it to a longer
             // session, the owner's node shows it.
             let is_remembered = remembered.is_some();
@@ -40,8 +41,12 @@ impl ZooKeeper {
                     None => return Ok(None),
                 },
             };
-            // 2. Set its full time.
+            // 2. Set its full time. If it is too short, there must be a longer one, before anything is
+            // changed.
             let turn = self.renewal_turn().await;
+            if own_node.session.timeout_ms < ttl.as_millis() && longer.is_none() {
+                longer = Some(self.ensemble.open_session(ttl).await?);
+            }
             match self.keep_alive(&nodes, &own_node).await {
                 Ok((connection, view)) => {
                     self.own_nodes.remember(name, holder, own_node);
@@ -71,9 +76,10 @@ impl ZooKeeper {
             self.own_nodes.remember(name, holder, OwnNode::from(owner));
             return Err(self.unavailable("the lock was moved to another session meanwhile"));
         }
-        if owner.session.timeout_ms < ttl.as_millis() {
-            let moved = self.move_to_longer_session(name, &connection, owner, ttl).await;
-            moved.map_err(BackendError::after_a_change)?;
+        if let Some(longer) = longer {
+            let moved = self.move_to_session(name, &longer, owner).await;
+            moved.map_err(|failure| BackendError::from(failure).after_a_change())?;
+            close_in_background(connection, turn);
         }
         view.token(owner).map(Some).map_err(BackendError::after_a_change)
     }
@@ -94,22 +100,18 @@ impl ZooKeeper {
 
     /// Moves an owner to a session that lasts longer, with another node that keeps the grant. A
     /// session's own time-out never changes: an elected leader would not know of it.
-    pub(super) async fn move_to_longer_session(
+    pub(super) async fn move_to_session(
         &self,
         name: &ResourceName,
-        connection: &Connection,
+        longer: &Connection,
         owner: &Place,
-        ttl: Ttl,
-    ) -> Result<(), BackendError> {
-        let longer = self.ensemble.open_session(ttl).await?;
+    ) -> Result<(), Failure> {
         let session = longer.session.clone();
         let path = self.nodes(name).longer_place(&owner.holder, owner.grant, session.id);
         let record = session.record();
         let create = Request::create(&path, &record, Kind::Ephemeral, self.access());
         longer.transact(&[Request::delete(&owner.path), create]).await?;
         self.own_nodes.remember(name, &owner.holder, OwnNode { session, path, predecessor: None });
-        // It has no node any more. If this fails, it expires.
-        let _ = connection.close_session().await;
         Ok(())
     }
 
@@ -184,7 +186,8 @@ impl ZooKeeper {
         };
         let ending = async {
             // A leader that was just replaced may show what was before the grant.
-            if seen.place(holder).is_none() || remembered.is_none() && seen.position(holder) != Some(0)
+            if seen.place(holder).is_none()
+                || remembered.is_none() && seen.position(holder) != Some(0)
             {
                 seen = self.view_behind_write(&nodes, Part::All).await?;
             }
@@ -215,4 +218,12 @@ impl ZooKeeper {
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// Ends a session that has no node any more. If this fails, it expires.
+pub(super) fn close_in_background(connection: Connection, turn: OwnedSemaphorePermit) {
+    tokio::spawn(async move {
+        let _ = connection.close_session().await;
+        drop(turn);
+    });
 }

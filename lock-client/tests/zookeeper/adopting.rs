@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use fence::Holder;
-use lock_client::{Locks, Order, Released, RenewError, backend::Backend};
-use testbed::ZooKeeper;
+use lock_client::{
+    Locks, Order, Released, RenewError,
+    backend::{Backend, BackendError},
+};
+use testbed::{ZooKeeper, wait::until_async};
 use tokio::time::{Instant, sleep};
 
-use super::service::{acquired, attempt, busy, client, held, release, secs, until_free};
+use super::service::{SOON, acquired, attempt, busy, client, held, release, secs, until_free};
 use crate::names::name;
 
 #[tokio::test]
@@ -27,6 +30,23 @@ async fn detached_lock_is_adopted_with_its_holder_and_grant_alone() {
     assert!(matches!(gone, Err(RenewError::Lost(_))), "{gone:?}");
 }
 
+#[tokio::test]
+async fn adoption_for_longer_than_any_session_is_invalid_and_changes_nothing() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = Locks::new(client(&zookeeper.url()));
+    let lease = locks.acquire(&name("r"), secs(60)).await.unwrap();
+    let token = lease.token().unwrap();
+    let detached = lease.detach().unwrap();
+    let adopted = locks.adopt(detached.clone(), secs(601)).await;
+    let Err(RenewError::LockService { source: BackendError::Invalid(reason), .. }) = adopted else {
+        panic!("{adopted:?}");
+    };
+    assert!(reason.to_string().contains("a ttl of 601000 ms is too long"), "{reason}");
+    let adopted = locks.adopt(detached, secs(60)).await.unwrap();
+    assert_eq!(adopted.token().unwrap(), token, "the control");
+    adopted.release().await.unwrap();
+}
+
 /// Adopted for longer than its session lasts, for shorter, and for longer again.
 #[tokio::test]
 async fn lock_that_another_client_has_moved_is_still_the_owners() {
@@ -37,8 +57,12 @@ async fn lock_that_another_client_has_moved_is_still_the_owners() {
         let other = client(&zookeeper.url());
         let renewed = other.renew(&name("r"), &lock.ownership, secs(seconds)).await;
         assert_eq!(renewed.unwrap(), Some(lock.token));
-        let renewed = locks.renew(&name("r"), &lock.ownership, secs(2)).await;
-        assert_eq!(renewed.unwrap(), Some(lock.token), "the first client finds its new session");
+        // The other client ends the old session meanwhile.
+        let finds_it = async || {
+            let renewed = locks.renew(&name("r"), &lock.ownership, secs(2)).await;
+            Ok(renewed.is_ok_and(|token| token == Some(lock.token)))
+        };
+        until_async(SOON, finds_it).await.expect("the first client finds its new session");
     }
     // The session of before has expired by then.
     sleep(Duration::from_secs(4)).await;
