@@ -1,7 +1,6 @@
 //! A wall clock for one process, which can jump.
 
 use std::{
-    env,
     fs::{self, File},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
@@ -9,10 +8,11 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 
-/// The library that shifts the clock of a process: the package `clock-jump`, on which this one
-/// depends, so that Cargo builds it for every program that is built with this one.
+use crate::preload::library;
+
+/// The library that shifts the clock of a process: the package `clock-jump`.
 const LIBRARY: &str = "libclock_jump.so";
 /// The file, in the folder of a process with such a clock, that has the milliseconds by which the
 /// clock is ahead of the machine's.
@@ -33,7 +33,7 @@ impl Clock {
         ensure!(cfg!(target_os = "linux"), "only on Linux can a process have a clock of its own");
         let clock = Self { folder: folder.to_owned() };
         // The process may run as a user that can't read the folder of the build.
-        fs::copy(library()?, folder.join(LIBRARY))?;
+        fs::copy(library(LIBRARY)?, folder.join(LIBRARY))?;
         fs::write(clock.offset(), 0_i64.to_ne_bytes())?;
         Ok(clock)
     }
@@ -78,14 +78,4 @@ impl Clock {
     fn offset(&self) -> PathBuf {
         self.folder.join(OFFSET)
     }
-}
-
-/// Returns the path of the library. Cargo builds it into the folder `deps`, which also has the
-/// tests; programs are beside that folder, and examples in another beside it.
-fn library() -> anyhow::Result<PathBuf> {
-    let program = env::current_exe()?;
-    let mut libraries = program.ancestors().map(|folder| folder.join("deps").join(LIBRARY));
-    libraries
-        .find(|library| library.is_file())
-        .with_context(|| format!("{LIBRARY} is not in the folder deps of {}", program.display()))
 }

@@ -13,11 +13,12 @@
 //! - [`Proxy`] stands before any of them, and does to messages what its rules say.
 //! - [`process::Process`] is started, read, paused, resumed and killed; all servers are made of it.
 //! - [`Authority`] signs certificates for servers and clients.
-//! - [`Clock`] is the wall clock of one process, and jumps.
+//! - [`Clock`] is the wall clock of one process, and jumps. [`Disk`] loses what was not synced.
 //! - [`wait::until`](wait::until()) waits for a condition.
 
 mod clock;
 mod databases;
+mod disk;
 mod etcd;
 mod folder;
 mod mariadb;
@@ -26,6 +27,7 @@ mod package;
 mod pgbouncer;
 mod ports;
 pub mod postgres;
+mod preload;
 pub mod process;
 mod program;
 pub mod proxy;
@@ -40,6 +42,7 @@ mod zookeeper;
 pub use self::{
     clock::Clock,
     databases::Databases,
+    disk::{Disk, Unsynced},
     etcd::Etcd,
     mariadb::{MariaDb, MariaDbReplica},
     package::installed,

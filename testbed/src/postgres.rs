@@ -3,7 +3,8 @@
 mod replica;
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::Write,
     os::unix::{
         fs::{PermissionsExt, chown},
         process::CommandExt,
@@ -19,8 +20,16 @@ use tempfile::TempDir;
 
 pub use self::replica::PostgresReplica;
 use crate::{
-    clock::Clock, folder::copy_folder, package::installed, ports::free_ports, process::Process,
-    template::new_data_folder, tls, user::User, wait::until,
+    clock::Clock,
+    disk::{Disk, Unsynced},
+    folder::copy_folder,
+    package::installed,
+    ports::free_ports,
+    process::Process,
+    template::new_data_folder,
+    tls,
+    user::User,
+    wait::until,
 };
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -47,6 +56,7 @@ pub struct Postgres {
     settings: Vec<String>,
     user: Option<User>,
     port: u16,
+    disk: Option<Disk>,
 }
 
 impl Postgres {
@@ -78,6 +88,18 @@ impl Postgres {
         let mut postgres = Self::prepare(Vec::new(), PORT)?;
         Clock::new(postgres.folder.path())?;
         postgres.make_cluster()?;
+        postgres.start_again().await?;
+        Ok(postgres)
+    }
+
+    /// Starts one that can [lose power](Self::lose_power).
+    ///
+    /// # Errors
+    /// If this is not Linux, or PostgreSQL isn't installed or doesn't start.
+    pub async fn start_on_disk() -> anyhow::Result<Self> {
+        let mut postgres = Self::prepare(Vec::new(), PORT)?;
+        postgres.make_cluster()?;
+        postgres.disk = Some(Disk::new(&postgres.data())?);
         postgres.start_again().await?;
         Ok(postgres)
     }
@@ -124,7 +146,7 @@ impl Postgres {
         if let Some(User { uid, gid }) = user {
             chown(folder.path(), Some(uid), Some(gid))?;
         }
-        Ok(Self { process: None, folder, settings, user, port })
+        Ok(Self { process: None, folder, settings, user, port, disk: None })
     }
 
     /// Returns the file of the authority's certificate, if it takes TLS.
@@ -183,6 +205,27 @@ impl Postgres {
         self.start_again().await
     }
 
+    /// Ends it as in a crash, and loses changes that were not synced. Start it again then.
+    ///
+    /// # Errors
+    /// If it doesn't run, or was not started on a disk that loses power.
+    pub async fn lose_power(&mut self, unsynced: Unsynced) -> anyhow::Result<()> {
+        self.crash().await?;
+        let disk = self.disk.as_ref().context("this PostgreSQL can't lose power")?;
+        disk.lose_power(unsynced)
+    }
+
+    /// Changes a setting of the running server, as `name=value`, in a file that is not synced.
+    ///
+    /// # Errors
+    /// If it doesn't run.
+    pub fn reload_with(&self, setting: &str) -> anyhow::Result<()> {
+        let process = self.process.as_ref().context("PostgreSQL does not run")?;
+        let mut file = File::options().append(true).open(self.data().join("postgresql.conf"))?;
+        writeln!(file, "{setting}")?;
+        process.signal(Signal::HUP)
+    }
+
     /// Returns its clock.
     ///
     /// # Errors
@@ -204,6 +247,9 @@ impl Postgres {
         }
         if let Some(clock) = Clock::find(self.folder.path()) {
             clock.preload(&mut command);
+        }
+        if let Some(disk) = &self.disk {
+            disk.preload(&mut command);
         }
         let process = Process::spawn_as(self.user, "postgres", &command, self.folder.path())?;
         self.process = Some(process);

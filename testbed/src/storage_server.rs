@@ -1,11 +1,11 @@
 //! A private storage server.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, process::Command, time::Duration};
 
 use anyhow::bail;
 use tempfile::TempDir;
 
-use crate::{process::Process, program::Program};
+use crate::{disk::Disk, process::Process, program::Program};
 
 /// A free port.
 const LOOPBACK: &str = "127.0.0.1:0";
@@ -41,7 +41,7 @@ impl StorageServer {
     ) -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
         let database_url = format!("sqlite:{}", folder.path().join("fenced.db").display());
-        Self::start_in(program, folder, address, &database_url, arguments).await
+        Self::start_in(folder, program.command(), address, &database_url, arguments).await
     }
 
     /// Starts the program with this database and further arguments.
@@ -54,17 +54,33 @@ impl StorageServer {
         arguments: &[&str],
     ) -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
-        Self::start_in(program, folder, LOOPBACK, database_url, arguments).await
+        Self::start_in(folder, program.command(), LOOPBACK, database_url, arguments).await
+    }
+
+    /// Starts the program with the SQLite database `fenced.db` on a disk that loses power, and
+    /// further arguments.
+    ///
+    /// # Errors
+    /// If it doesn't start.
+    pub async fn start_on_disk(
+        program: &Program,
+        disk: &Disk,
+        arguments: &[&str],
+    ) -> anyhow::Result<Self> {
+        let mut command = program.command();
+        disk.preload(&mut command);
+        let database_url = format!("sqlite:{}", disk.folder().join("fenced.db").display());
+        let folder = TempDir::with_prefix("fenced-")?;
+        Self::start_in(folder, command, LOOPBACK, &database_url, arguments).await
     }
 
     async fn start_in(
-        program: &Program,
         folder: TempDir,
+        mut command: Command,
         address: &str,
         database_url: &str,
         arguments: &[&str],
     ) -> anyhow::Result<Self> {
-        let mut command = program.command();
         command.args(["--listen", address, "--database-url", database_url]).args(arguments);
         let mut process = Process::spawn("storage-server", &command, folder.path())?;
         let line = process.line(START_TIMEOUT).await?;

@@ -1,6 +1,8 @@
-//! The testbed does what it says: its servers keep, lose, refuse and promote, and its proxy strikes
-//! the messages that its rules name, and no others.
+//! The testbed does what it says: its servers keep, lose, refuse and promote, its disks lose what was
+//! not synced, and its proxy strikes the messages that its rules name, and no others.
 
+#[cfg(target_os = "linux")]
+mod disk;
 mod etcd;
 mod proxy;
 mod servers;
