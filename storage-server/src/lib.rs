@@ -63,7 +63,7 @@ pub use store::{
     Change, Decide, Store, Wanted, WantedValue,
     error::{ApplyError, OpenError, ReadError, Unreachable, UnreadableRow},
     list::{Listed, Page},
-    open::{MissingFile, open_store},
+    open::{MissingFile, open_careless_sqlite, open_store},
     schema::Migrations,
 };
 pub use tls::{ClientCertificates, Tls, TlsFileError, TlsFiles};

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use sqlx::sqlite::SqliteSynchronous;
+
 use super::{
     Store, error::OpenError, postgres::PostgresStore, schema::Migrations, sqlite::SqliteStore,
 };
@@ -27,10 +29,25 @@ pub async fn open_store(
 ) -> Result<Arc<dyn Store>, OpenError> {
     match DatabaseKind::from_url(url)? {
         DatabaseKind::Sqlite => {
-            Ok(Arc::new(SqliteStore::open(url, missing_file, migrations).await?))
+            let full = SqliteSynchronous::Full;
+            Ok(Arc::new(SqliteStore::open(url, missing_file, migrations, full).await?))
         }
         DatabaseKind::Postgres => Ok(Arc::new(PostgresStore::connect(url, migrations).await?)),
     }
+}
+
+/// Opens an SQLite file as no server should: with another setting than `synchronous=FULL`. For the
+/// lab, which shows what a power loss does then.
+///
+/// # Errors
+/// As for [`open_store`].
+#[doc(hidden)]
+pub async fn open_careless_sqlite(
+    url: &str,
+    synchronous: SqliteSynchronous,
+) -> Result<Arc<dyn Store>, OpenError> {
+    let (missing_file, migrations) = (MissingFile::Create, Migrations::Apply);
+    Ok(Arc::new(SqliteStore::open(url, missing_file, migrations, synchronous).await?))
 }
 
 /// The databases that are supported.

@@ -68,13 +68,17 @@ pub(super) struct SqliteStore {
 
 impl SqliteStore {
     /// Opens the file, and applies the migrations or checks them.
+    ///
+    /// `synchronous` is how durable a commit is when it is reported. Less than `FULL` loses commits
+    /// when the power fails.
     pub(super) async fn open(
         url: &str,
         missing_file: MissingFile,
         migrations: Migrations,
+        synchronous: SqliteSynchronous,
     ) -> Result<Self, OpenError> {
         let create = missing_file == MissingFile::Create && migrations == Migrations::Apply;
-        let options = options(url)?.create_if_missing(create);
+        let options = options(url)?.synchronous(synchronous).create_if_missing(create);
         let connect_error = |source| OpenError::Connect { database: url.to_owned(), source };
         let is_new = !options.get_filename().exists();
         check_integrity(options.get_filename(), url).await?;
@@ -114,12 +118,11 @@ impl SqliteStore {
     }
 }
 
-/// How every connection is opened.
+/// How every connection is opened, except for how durable its commits are.
 fn options(url: &str) -> Result<SqliteConnectOptions, OpenError> {
     Ok(SqliteConnectOptions::from_str(url)
         .map_err(OpenError::InvalidUrl)?
         .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
         // On macOS, a plain sync leaves the data in the disk's own cache.
         .pragma("fullfsync", "on")
         .pragma("checkpoint_fullfsync", "on")
