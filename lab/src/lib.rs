@@ -7,6 +7,7 @@
 //!   [`timeline`] prints the record, the [`picture`] draws it, and [`replay`] is the command that
 //!   does all this.
 //! - A [`hammer`] strikes a database with many clients at once.
+//! - A [`power_loss`] shows which acknowledged writes survive it.
 //! - A [`bench`](mod@bench) measures.
 //! - [`programs`] finds the programs that these run.
 
@@ -15,6 +16,7 @@ pub mod client;
 pub mod hammer;
 mod output;
 pub mod picture;
+pub mod power_loss;
 pub mod programs;
 pub mod record;
 pub mod replay;

@@ -3,7 +3,14 @@
 use std::{future::pending, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use lab::{bench, client::Client, hammer::Hammer, programs::Guest, replay::Replay};
+use lab::{
+    bench,
+    client::Client,
+    hammer::Hammer,
+    power_loss::{CarelessServer, PowerLoss},
+    programs::Guest,
+    replay::Replay,
+};
 use mimalloc::MiMalloc;
 use tokio::{
     runtime::Builder,
@@ -34,6 +41,12 @@ enum Command {
     /// It works on tables and resources of its own, and removes them. Exits with 0 if the fence
     /// held, or if the wrong way of `--variant` was caught; 1 if not, and 2 if it could not be run.
     Hammer(Hammer),
+    /// Loses power under the storage server, with its settings and with careless ones
+    ///
+    /// Shows how many acknowledged writes survive on SQLite and on PostgreSQL. Needs Linux and
+    /// PostgreSQL. Exits with 0 if none was lost with the server's settings and some with each careless
+    /// one, 1 if not, and 2 if it could not be run.
+    PowerLoss(PowerLoss),
     /// Measures
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -43,6 +56,9 @@ enum Command {
     /// Serves a store that does nothing, for a bench to measure the HTTP around it
     #[command(hide = true)]
     ServeNothing,
+    /// Serves an SQLite file with a careless setting, for a power loss
+    #[command(hide = true)]
+    ServeCarelessly(CarelessServer),
     /// Holds many leases, for a bench to measure the process
     #[command(hide = true)]
     HoldLeases(bench::HoldLeases),
@@ -72,9 +88,11 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Replay(replay) => unless_interrupted(replay.run()).await,
         // It removes its tables before it ends, also when it is interrupted.
         Command::Hammer(hammer) => hammer.run(ending_signal()).await,
+        Command::PowerLoss(losses) => unless_interrupted(losses.run()).await,
         Command::Bench(bench) => unless_interrupted(bench.run()).await,
         Command::Client(client) => unless_interrupted(client.run()).await,
         Command::HoldLeases(leases) => unless_interrupted(leases.run()).await,
+        Command::ServeCarelessly(server) => unless_interrupted(server.run()).await,
         Command::ServeNothing => unless_interrupted(bench::serve_nothing()).await,
     }
 }

@@ -76,7 +76,7 @@ impl Disk {
     }
 }
 
-/// Copies each block that was not synced, or not, by chance. Files and folders that were never
+/// Copies about half of the blocks that were not synced, by chance. Files and folders that were never
 /// synced are lost, and what was deleted is still there.
 fn keep_half(folder: &Path, synced: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(synced)? {

@@ -57,21 +57,21 @@ impl StorageServer {
         Self::start_in(folder, program.command(), LOOPBACK, database_url, arguments).await
     }
 
-    /// Starts the program with the SQLite database `fenced.db` on a disk that loses power, and
-    /// further arguments.
+    /// Starts the program with this SQLite database on a disk that loses power, and further
+    /// arguments.
     ///
     /// # Errors
     /// If it doesn't start.
     pub async fn start_on_disk(
         program: &Program,
         disk: &Disk,
+        database_url: &str,
         arguments: &[&str],
     ) -> anyhow::Result<Self> {
         let mut command = program.command();
         disk.preload(&mut command);
-        let database_url = format!("sqlite:{}", disk.folder().join("fenced.db").display());
         let folder = TempDir::with_prefix("fenced-")?;
-        Self::start_in(folder, command, LOOPBACK, &database_url, arguments).await
+        Self::start_in(folder, command, LOOPBACK, database_url, arguments).await
     }
 
     async fn start_in(
