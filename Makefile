@@ -15,7 +15,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test test-locks test-others test-model check seeds bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 wrk strace python node
+.PHONY: demo test test-locks test-others test-model check seeds bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus wrk strace python node
 
 demo: redis-server
 	cargo build --workspace
@@ -27,7 +27,7 @@ demo: redis-server
 # Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
 # databases are then made in a fraction of the time. Tests kill processes, not machines, and lose no
 # more there.
-test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 strace python node
+test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus strace python node
 	cargo test $(SERVICES) --no-run
 	cargo test --package redlock-model --no-run
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
@@ -165,6 +165,18 @@ mariadb:
 
 sqlite3:
 	@command -v sqlite3 > /dev/null || { $(call install,sqlite3,sqlite); }
+
+# The tests need promtool. The package would start a service: its unit is masked, and stays so. The
+# packages that it recommends would start more.
+prometheus:
+	@command -v promtool > /dev/null || { \
+		if command -v apt-get > /dev/null && command -v systemctl > /dev/null; then \
+			echo "about to mask prometheus.service, so that installing prometheus starts no service"; \
+			run=; if [ "$$(id -u)" != 0 ]; then run=sudo; fi; \
+			$$run systemctl mask prometheus.service || exit 1; \
+		fi; \
+		$(call install,--no-install-recommends prometheus,prometheus); \
+	}
 
 wrk:
 	@command -v wrk > /dev/null || { $(call install,wrk,wrk); }

@@ -36,7 +36,7 @@ use self::{
     oldest::Oldest,
     queue::Queue,
 };
-use crate::{config::Enforcement, store::Store};
+use crate::{config::Enforcement, metrics::CommitMetrics, store::Store};
 
 /// The running committer.
 #[derive(Debug)]
@@ -47,8 +47,12 @@ pub(crate) struct Committer {
 
 impl Committer {
     /// Starts a committer, and returns its queue.
-    pub(crate) fn start(store: Arc<dyn Store>, enforcement: Enforcement) -> (Queue, Self) {
-        let group_commit = Arc::new(GroupCommit::new(store, enforcement));
+    pub(crate) fn start(
+        store: Arc<dyn Store>,
+        enforcement: Enforcement,
+        metrics: CommitMetrics,
+    ) -> (Queue, Self) {
+        let group_commit = Arc::new(GroupCommit::new(store, enforcement, metrics));
         let close = CancellationToken::new();
         let (jobs, queued) = mpsc::unbounded_channel();
         let (blocked_lane, blocked_jobs) = BlockedLane::new();

@@ -1,6 +1,9 @@
 //! How the server treats requests.
 
+use std::sync::Arc;
+
 use clap::{Args, ValueEnum};
+use tokio::net::TcpListener;
 
 use crate::{
     access::{Access, ceiling::Ceiling},
@@ -69,6 +72,11 @@ pub struct Config {
     /// Which names in `Host` are accepted. The command accepts those of loopback if it listens there.
     #[arg(skip)]
     pub hosts: Hosts,
+
+    /// Where `/metrics` is served, to every client. Without it, `/metrics` is beside everything else,
+    /// and with an auth file only for operators.
+    #[arg(skip)]
+    pub metrics_listener: Option<Arc<TcpListener>>,
 }
 
 impl Default for Config {
@@ -83,6 +91,7 @@ impl Default for Config {
             access: Access::default(),
             tls: None,
             hosts: Hosts::default(),
+            metrics_listener: None,
         }
     }
 }

@@ -24,6 +24,7 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
+use prometheus_client::metrics::gauge::Gauge;
 use rustix::process::{Resource, getrlimit};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -89,10 +90,11 @@ pub(crate) fn allowed(wanted: u32) -> usize {
 /// # Cancellation safety
 /// If this future is dropped, all connections are closed.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    listener: Arc<TcpListener>,
     tls: Option<Tls>,
     router: Router,
     max_connections: usize,
+    open_connections: Gauge,
     room: Arc<Room>,
     refusals: Arc<Refusals>,
     draining: CancellationToken,
@@ -103,6 +105,7 @@ pub(crate) async fn serve(
         serving: JoinSet::new(),
         open: HashMap::new(),
         longest_idle: Vec::new(),
+        gauge: open_connections,
         max: max_connections,
         http: http(),
         tls,
@@ -185,6 +188,8 @@ struct Connections {
     /// Idle connections, the longest idle last, with the moment since which they are. A connection
     /// that became idle after this list was made is not in it, and is idle for less long.
     longest_idle: Vec<(Instant, Id)>,
+    /// How many there are, for the metrics.
+    gauge: Gauge,
     max: usize,
     http: auto::Builder<TokioExecutor>,
     tls: Option<Tls>,
@@ -223,10 +228,12 @@ impl Connections {
         );
         let task = self.serving.spawn(serving);
         self.open.insert(task.id(), Connection { activity, task });
+        self.gauge.inc();
     }
 
     fn forget(&mut self, id: Id) {
         self.open.remove(&id);
+        self.gauge.dec();
     }
 
     fn close_overdue(&mut self) {

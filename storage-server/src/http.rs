@@ -7,13 +7,15 @@ mod head;
 mod health;
 mod host;
 mod list;
+mod metrics;
+mod observe;
 mod problem;
 mod request;
 mod resources;
 mod service;
 mod whole_body;
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Router,
@@ -26,34 +28,58 @@ use self::{problem::Problem, service::Service};
 use crate::{
     committer::queue::Queue,
     config::{Config, Hosts},
+    metrics::Metrics,
     prober::Prober,
     refusals::Refusals,
     room::Room,
     store::Store,
 };
 
-/// Makes the router of the whole interface.
-pub(crate) fn router(
+/// The routers of the server's addresses.
+pub(crate) struct Routers {
+    /// The whole interface.
+    pub(crate) main: Router,
+    /// Only `/metrics`, for every client.
+    pub(crate) metrics: Router,
+}
+
+/// Makes the routers.
+pub(crate) fn routers(
     queue: Queue,
     store: Arc<dyn Store>,
     config: Config,
     room: Arc<Room>,
     refusals: Arc<Refusals>,
-) -> Router {
+    metrics: Arc<Metrics>,
+) -> Routers {
     let hosts = config.hosts;
+    let metrics_listener = config.metrics_listener.clone();
+    problem::slugs().for_each(|slug| metrics.begin_refusals(slug));
     let prober = Prober::start(store.clone());
-    let service = Arc::new(Service { queue, prober, store, config, room, refusals });
-    let for_known_clients = Router::new()
-        .merge(resources::routes())
-        .merge(list::routes())
-        .merge(fences::routes())
-        .route_layer(from_fn_with_state(service.clone(), caller::identify));
-    let router = Router::new()
-        .merge(for_known_clients)
+    let service = Arc::new(Service { queue, prober, store, config, room, refusals, metrics });
+    let mut for_known_clients =
+        Router::new().merge(resources::routes()).merge(list::routes()).merge(fences::routes());
+    if metrics_listener.is_none() {
+        for_known_clients = for_known_clients.merge(metrics::routes_for_operators());
+    }
+    let main = for_known_clients
+        .route_layer(from_fn_with_state(service.clone(), caller::identify))
         .merge(health::routes())
-        .merge(problem::pages::routes())
-        .fallback(no_such_page)
-        .method_not_allowed_fallback(no_such_method);
+        .merge(problem::pages::routes());
+    let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
+    let metrics_hosts = match metrics_listener.map(|listener| listener.local_addr()) {
+        Some(Ok(address)) if is_loopback(address) => Hosts::Loopback,
+        _ => Hosts::Any,
+    };
+    Routers {
+        main: finish(main, hosts, &service),
+        metrics: finish(metrics::routes_for_all(), metrics_hosts, &service),
+    }
+}
+
+/// Adds what all requests of an address have in common.
+fn finish(router: Router<Arc<Service>>, hosts: Hosts, service: &Arc<Service>) -> Router {
+    let router = router.fallback(no_such_page).method_not_allowed_fallback(no_such_method);
     let router = match hosts {
         Hosts::Any => router,
         Hosts::Loopback => router.layer(from_fn(host::require_loopback_name)),
@@ -70,7 +96,8 @@ pub(crate) fn router(
             header::X_CONTENT_TYPE_OPTIONS,
             HeaderValue::from_static("nosniff"),
         ))
-        .with_state(service)
+        .layer(from_fn_with_state(service.clone(), observe::observe))
+        .with_state(service.clone())
 }
 
 async fn no_such_page(uri: Uri) -> Problem {

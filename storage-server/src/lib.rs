@@ -22,7 +22,7 @@
 //! an operation (`operation`) and queues that, if its client may do so (`access`) and there is room
 //! for its value (`room`). `committer` takes the queued operations as one batch and applies
 //! each to its resource's row (`row`), where the fencing rule decides. `store` makes the changed
-//! rows durable. Only then does `http` send the answers. Start with `row`, then read
+//! rows durable. Only then does `http` send the answers. `metrics` counts all of it. Start with `row`, then read
 //! `committer/group_commit`.
 
 mod command;
@@ -32,6 +32,7 @@ mod serve;
 
 mod connections;
 mod http;
+mod metrics;
 mod prober;
 mod refusals;
 mod room;

@@ -5,6 +5,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use prometheus_client::metrics::counter::Counter;
+
 /// Why the server refused something, apart from the fencing rule and malformed requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
@@ -27,7 +29,7 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Silent,
         Self::UnreadAnswer,
         Self::Displaced,
@@ -37,6 +39,20 @@ impl Refused {
         Self::SlowBody,
         Self::NoRoom,
     ];
+
+    /// Its name in the metrics.
+    pub(crate) fn slug(self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::UnreadAnswer => "unread-answer",
+            Self::Displaced => "displaced",
+            Self::HeadTooLarge => "head-too-large",
+            Self::FailedHandshake => "failed-handshake",
+            Self::NotAccepted => "not-accepted",
+            Self::SlowBody => "slow-body",
+            Self::NoRoom => "no-room",
+        }
+    }
 
     fn description(self) -> &'static str {
         match self {
@@ -52,26 +68,29 @@ impl Refused {
     }
 }
 
-/// The numbers of refusals since they were last logged. An attack makes many of them, so they don't
-/// get a line each.
+/// The numbers of refusals. An attack makes many of them, so they don't get a line each.
 #[derive(Debug)]
-pub(crate) struct Refusals([AtomicU64; Refused::ALL.len()]);
-
-impl Default for Refusals {
-    fn default() -> Self {
-        Self(array::from_fn(|_| AtomicU64::new(0)))
-    }
+pub(crate) struct Refusals {
+    counts: [Counter; Refused::ALL.len()],
+    /// How many of them the log has.
+    logged: [AtomicU64; Refused::ALL.len()],
 }
 
 impl Refusals {
+    /// Counts each reason with its own counter.
+    pub(crate) fn new(counter: impl Fn(Refused) -> Counter) -> Self {
+        Self { counts: Refused::ALL.map(counter), logged: array::from_fn(|_| AtomicU64::new(0)) }
+    }
+
     pub(crate) fn count(&self, refused: Refused) {
-        self.0[refused as usize].fetch_add(1, Ordering::Relaxed);
+        self.counts[refused as usize].inc();
     }
 
     /// Logs a line for each reason that there was since the last call.
     pub(crate) fn log(&self) {
         for refused in Refused::ALL {
-            let count = self.0[refused as usize].swap(0, Ordering::Relaxed);
+            let total = self.counts[refused as usize].get();
+            let count = total - self.logged[refused as usize].swap(total, Ordering::Relaxed);
             if count > 0 {
                 tracing::warn!(count, "{}", refused.description());
             }

@@ -109,6 +109,16 @@ impl Share {
         timeout(WAIT, taken).await.ok()?.ok()
     }
 
+    /// How many bytes are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.bytes - self.free.available_permits()
+    }
+
+    /// How many bytes there are.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     fn permits(&self, bytes: usize) -> u32 {
         u32::try_from(bytes.min(self.bytes)).unwrap_or(u32::MAX)
     }

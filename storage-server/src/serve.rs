@@ -2,15 +2,21 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::{
     net::TcpListener,
     task::JoinError,
     time::{sleep, timeout},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    committer::Committer, config::Config, connections, http, refusals::Refusals, room::Room,
+    committer::Committer,
+    config::Config,
+    connections,
+    http::{self, Routers},
+    metrics::{Metrics, gauge_value},
+    room::Room,
     store::Store,
 };
 
@@ -26,6 +32,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long sending the last answers may take.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How many connections the address of the metrics may have.
+const MAX_METRICS_CONNECTIONS: usize = 16;
 
 /// Why the server stopped serving.
 #[derive(Debug, thiserror::Error)]
@@ -47,16 +56,41 @@ pub async fn serve(
     config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
-    let (queue, mut committer) = Committer::start(store.clone(), config.enforcement);
+    let metrics = Arc::new(Metrics::default());
+    let (queue, mut committer) =
+        Committer::start(store.clone(), config.enforcement, metrics.commits.clone());
     let room = Arc::new(Room::new(&config));
-    let refusals = Arc::new(Refusals::default());
+    let refusals = Arc::new(metrics.cut_offs());
     let max_connections = connections::allowed(config.max_connections);
     if max_connections < config.max_connections as usize {
         tracing::warn!(max_connections, "the limit on open files allows no more connections");
     }
     let tls = config.tls.clone();
-    let router = http::router(queue, store.clone(), config, room.clone(), refusals.clone());
+    metrics.max_connections.set(gauge_value(max_connections));
     let draining = CancellationToken::new();
+    let metrics_listener = config.metrics_listener.clone();
+    let open_connections = metrics.connections.clone();
+    let Routers { main, metrics } = http::routers(
+        queue,
+        store.clone(),
+        config.clone(),
+        room.clone(),
+        refusals.clone(),
+        metrics,
+    );
+    // Clients that keep this address busy must not be in the way of those of the other one.
+    let _metrics = metrics_listener.map(|listener| {
+        AbortOnDropHandle::new(tokio::spawn(connections::serve(
+            listener,
+            None,
+            metrics,
+            MAX_METRICS_CONNECTIONS,
+            Gauge::default(),
+            Arc::new(Room::new(&config)),
+            Arc::new(Metrics::default().cut_offs()),
+            draining.clone(),
+        )))
+    });
     let drain_timeout = async {
         shutdown.await;
         tracing::info!("draining");
@@ -64,10 +98,11 @@ pub async fn serve(
         sleep(DRAIN_TIMEOUT).await;
     };
     let mut served = pin!(connections::serve(
-        listener,
+        Arc::new(listener),
         tls,
-        router,
+        main,
         max_connections,
+        open_connections,
         room,
         refusals,
         draining.clone()

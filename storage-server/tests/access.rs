@@ -57,12 +57,12 @@ impl Guarded {
         printed.trim_end().to_owned()
     }
 
-    async fn serve(&self) -> StorageServer {
+    pub(crate) async fn serve(&self) -> StorageServer {
         self.database.serve(&["--auth-file", self.auth_file().to_str().unwrap()]).await
     }
 }
 
-async fn ask(
+pub(crate) async fn ask(
     server: &StorageServer,
     bearer: &str,
     method: &str,

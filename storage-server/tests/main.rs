@@ -16,6 +16,7 @@ mod hosts;
 mod http2;
 mod lists;
 mod logs;
+mod metrics;
 mod migrations;
 mod on_both_databases;
 mod plans;

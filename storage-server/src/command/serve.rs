@@ -1,6 +1,6 @@
 //! Serving, which is what the command does without a subcommand.
 
-use std::{io::Write, path::PathBuf};
+use std::{io::Write, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, builder::FalseyValueParser};
@@ -50,6 +50,11 @@ pub(super) struct Serve {
     #[arg(long, env = "FENCED_INSECURE", value_parser = FalseyValueParser::new())]
     insecure: bool,
 
+    /// Another address for /metrics, which needs no identity there. Without it, /metrics is at the
+    /// address of --listen, and with an auth file only for operators.
+    #[arg(long, env = "FENCED_METRICS_LISTEN", value_name = "ADDRESS")]
+    metrics_listen: Option<String>,
+
     #[command(flatten)]
     config: Config,
 }
@@ -57,7 +62,16 @@ pub(super) struct Serve {
 impl Serve {
     /// Serves the database until SIGTERM or SIGINT.
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
-        let Self { listen, no_create, no_migrate, tls, auth_file, insecure, mut config } = self;
+        let Self {
+            listen,
+            no_create,
+            no_migrate,
+            tls,
+            auth_file,
+            insecure,
+            metrics_listen,
+            mut config,
+        } = self;
         let missing_file = if no_create { MissingFile::Refuse } else { MissingFile::Create };
         let migrations = if no_migrate { Migrations::Check } else { Migrations::Apply };
         allow_open_files();
@@ -69,9 +83,7 @@ impl Serve {
         if let Some(path) = auth_file {
             config.access = Access::from_file(path).await?;
         }
-        let listener = TcpListener::bind(&listen)
-            .await
-            .with_context(|| format!("can't listen on {listen}"))?;
+        let listener = bind(&listen).await?;
         let address = listener.local_addr()?;
         if address.ip().to_canonical().is_loopback() {
             config.hosts = Hosts::Loopback;
@@ -82,6 +94,11 @@ impl Serve {
                  else protects the server"
             );
             tracing::warn!("other machines can reach {address}, without {missing}");
+        }
+        if let Some(address) = metrics_listen {
+            let listener = bind(&address).await?;
+            tracing::info!("metrics are on http://{}/metrics", listener.local_addr()?);
+            config.metrics_listener = Some(Arc::new(listener));
         }
         // Otherwise 128 connections wait at most, and those of a larger burst may be reset.
         rustix::net::listen(&listener, CONNECTIONS_WAITING)?;
@@ -106,6 +123,10 @@ fn missing_protection(encrypts: bool, authenticates: bool) -> Option<&'static st
         (false, true) => Some("--tls-cert and --tls-key"),
         (false, false) => Some("--tls-cert, --tls-key and --auth-file"),
     }
+}
+
+async fn bind(address: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("can't listen on {address}"))
 }
 
 /// Raises the limit on open files as far as the system allows: every connection is one.

@@ -1,6 +1,6 @@
 //! The commit of one batch: load, decide, make durable, answer.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use fence::ResourceName;
 
@@ -13,6 +13,7 @@ use super::{
 use crate::{
     causes::with_causes,
     config::Enforcement,
+    metrics::CommitMetrics,
     row::Row,
     store::{
         Change, Store, Wanted, WantedValue,
@@ -26,12 +27,17 @@ pub(super) struct GroupCommit {
     enforcement: Enforcement,
     guesses: Guesses,
     last_failure: LastFailure,
+    metrics: CommitMetrics,
 }
 
 impl GroupCommit {
-    pub(super) fn new(store: Arc<dyn Store>, enforcement: Enforcement) -> Self {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        enforcement: Enforcement,
+        metrics: CommitMetrics,
+    ) -> Self {
         let (guesses, last_failure) = (Guesses::default(), LastFailure::default());
-        Self { store, enforcement, guesses, last_failure }
+        Self { store, enforcement, guesses, last_failure, metrics }
     }
 
     /// Shows whether the last commit failed.
@@ -42,6 +48,7 @@ impl GroupCommit {
     /// Decides the batch, answers all jobs that it can, and returns the others.
     pub(super) async fn commit(&self, batch: Vec<Job>) -> Undecided {
         let mut undecided = Undecided::default();
+        self.metrics.note_batch(batch.len());
 
         // 1. Group the jobs by resource, in order of arrival: all jobs on one resource become one
         //    change of its row.
@@ -99,7 +106,10 @@ impl GroupCommit {
             let folded = folded.insert(self.fold(resource.clone(), jobs, before.clone()));
             folded.after().clone()
         });
-        let fate = match self.store.apply_under_lock(wanted, decide).await {
+        let begun = Instant::now();
+        let applied = self.store.apply_under_lock(wanted, decide).await;
+        self.metrics.note_commit(begun.elapsed());
+        let fate = match applied {
             Ok(true) => {
                 self.last_failure.forget();
                 Fate::Applied
@@ -200,7 +210,10 @@ impl GroupCommit {
             if changes.is_empty() {
                 continue;
             }
-            match self.store.apply(&changes).await {
+            let begun = Instant::now();
+            let applied = self.store.apply(&changes).await;
+            self.metrics.note_commit(begun.elapsed());
+            match applied {
                 Ok(applied) => {
                     self.last_failure.forget();
                     for (index, applied) in part.into_iter().zip(applied) {

@@ -33,6 +33,11 @@ impl Queue {
         Self { jobs, places: Arc::new(Semaphore::new(MAX_QUEUED)), oldest, last_failure }
     }
 
+    /// How many operations wait for their decision.
+    pub(crate) fn depth(&self) -> usize {
+        MAX_QUEUED - self.places.available_permits()
+    }
+
     /// How long the oldest operation has waited for its decision; zero if there is none.
     pub(crate) fn oldest_waited(&self) -> Duration {
         self.oldest.iter().map(Oldest::waited).max().unwrap_or_default()

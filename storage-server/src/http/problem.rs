@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::kind::{
-    ENCODED_VALUE, FORBIDDEN, HEAD_TOO_LARGE, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER,
+    ENCODED_VALUE, FORBIDDEN, HEAD_TOO_LARGE, HOLDER_CONFLICT, KINDS, Kind, MALFORMED_HOLDER,
     MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, SLOW_BODY,
     STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE,
     VERSION_MISMATCH, WRONG_HOST,
@@ -24,6 +24,15 @@ use crate::{
     access::{Caller, identity::Permission},
     committer::job::{Unavailable, UnavailableOutcome},
 };
+
+/// Which problem a response is, as an extension of the response.
+#[derive(Clone, Copy)]
+pub(super) struct Slug(pub(super) &'static str);
+
+/// The slugs of all problems.
+pub(super) fn slugs() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|kind| kind.slug)
+}
 
 /// The response to a request that failed.
 #[derive(Debug)]
@@ -201,6 +210,7 @@ impl IntoResponse for Problem {
             members,
         };
         let mut response = (kind.status, Json(document)).into_response();
+        response.extensions_mut().insert(Slug(kind.slug));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if kind.status == StatusCode::UNAUTHORIZED {

@@ -15,6 +15,7 @@ use crate::{
         queue::Queue,
     },
     config::{Config, Enforcement},
+    metrics::Metrics,
     operation::{Decided, Operation, Outcome},
     prober::Prober,
     refusals::{Refusals, Refused},
@@ -37,6 +38,8 @@ pub(super) struct Service {
     pub(super) room: Arc<Room>,
     /// Where refusals are counted.
     pub(super) refusals: Arc<Refusals>,
+    /// Where requests are counted.
+    pub(super) metrics: Arc<Metrics>,
 }
 
 impl Service {

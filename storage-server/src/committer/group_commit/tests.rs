@@ -8,6 +8,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::*;
 use crate::{
+    metrics::Metrics,
     operation::{Action, Decided, Operation, Outcome},
     store::{
         Decide,
@@ -111,7 +112,10 @@ fn committer(
 ) -> (Arc<Scripted>, GroupCommit) {
     let results = Mutex::new(results.into_iter().collect());
     let store = Arc::new(Scripted { results, ..Scripted::default() });
-    (store.clone(), GroupCommit::new(store, Enforcement::Enforce))
+    (
+        store.clone(),
+        GroupCommit::new(store, Enforcement::Enforce, Metrics::default().commits.clone()),
+    )
 }
 
 fn outcome(decision: &mut Decision) -> Result<Outcome, UnavailableOutcome> {

@@ -1,0 +1,48 @@
+//! `/metrics`.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Router,
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+
+use super::{problem::Problem, service::Service};
+use crate::{
+    access::{Caller, identity::Permission},
+    metrics::{CONTENT_TYPE, Sample},
+};
+
+pub(super) fn routes_for_all() -> Router<Arc<Service>> {
+    Router::new().route("/metrics", get(show))
+}
+
+pub(super) fn routes_for_operators() -> Router<Arc<Service>> {
+    Router::new().route("/metrics", get(show_to_operators))
+}
+
+async fn show_to_operators(
+    State(service): State<Arc<Service>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Problem> {
+    if !caller.operates() {
+        return Err(Problem::forbidden(&caller, Permission::Operate, "/metrics"));
+    }
+    Ok(show(State(service)).await)
+}
+
+async fn show(State(service): State<Arc<Service>>) -> Response {
+    let is_database_up =
+        service.queue.recent_failure().is_none() && service.prober.probe().await.is_ok();
+    let text = service.metrics.encode(&Sample {
+        queued_operations: service.queue.depth(),
+        oldest_operation: service.queue.oldest_waited(),
+        room: &service.room,
+        is_database_up,
+        is_auth_file_valid: service.config.access.fault().is_none(),
+    });
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
+}
