@@ -130,6 +130,11 @@ impl Caller {
         self.0.as_ref().is_none_or(|identity| identity.operates())
     }
 
+    /// The name of the identity, if the server has an auth file.
+    pub(crate) fn identity_name(&self) -> Option<String> {
+        self.0.as_ref().map(|identity| identity.name.clone())
+    }
+
     /// The name of the identity; empty if the server has no auth file.
     pub(crate) fn name(&self) -> &str {
         self.0.as_ref().map_or("", |identity| &identity.name)

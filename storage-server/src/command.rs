@@ -79,7 +79,7 @@ pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
     };
-    let mut log = Log::to_stderr();
+    let mut log = Log::to_stderr(arguments.serve.log_format);
     let ended = tokio::select! {
         ended = run_command(arguments) => ended,
         never = log.report_dropped() => match never {},

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, builder::FalseyValueParser};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -61,6 +61,10 @@ pub struct Config {
     )]
     pub max_bytes_in_flight: u32,
 
+    /// Log a line for each request.
+    #[arg(long, env = "FENCED_ACCESS_LOG", value_parser = FalseyValueParser::new())]
+    pub access_log: bool,
+
     /// Who may do what. The command reads this from the auth file.
     #[arg(skip)]
     pub access: Access,
@@ -88,6 +92,7 @@ impl Default for Config {
             max_value_bytes: DEFAULT_MAX_VALUE_BYTES,
             max_connections: DEFAULT_MAX_CONNECTIONS,
             max_bytes_in_flight: DEFAULT_MAX_BYTES_IN_FLIGHT,
+            access_log: false,
             access: Access::default(),
             tls: None,
             hosts: Hosts::default(),

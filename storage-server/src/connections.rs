@@ -9,12 +9,13 @@ use std::{
     collections::HashMap,
     convert::Infallible,
     io,
+    net::{IpAddr, SocketAddr},
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use axum::{Router, extract::Request};
+use axum::{Router, extract::Request, http::Extensions};
 use hyper::{
     body::Incoming,
     service::{Service, service_fn},
@@ -121,8 +122,8 @@ pub(crate) async fn serve(
     // A connection that waits for room.
     let mut waiting = None;
     loop {
-        if let Some(stream) = waiting.take_if(|_| connections.make_room()) {
-            connections.start(stream);
+        if let Some((stream, client)) = waiting.take_if(|_| connections.make_room()) {
+            connections.start(stream, client);
         }
         tokio::select! {
             () = draining.cancelled() => break,
@@ -133,7 +134,7 @@ pub(crate) async fn serve(
             _ = log.tick() => connections.refusals.log(),
             () = sleep(IDLE_PAUSE), if waiting.is_some() => {}
             accepted = accept(&listener, accept_after), if waiting.is_none() => match accepted {
-                Ok(stream) => waiting = Some(stream),
+                Ok(accepted) => waiting = Some(accepted),
                 Err(error) if concerns_one_connection(&error) => {}
                 Err(error) => {
                     tracing::debug!(%error, "a connection was not accepted");
@@ -149,12 +150,23 @@ pub(crate) async fn serve(
     connections.refusals.log();
 }
 
-async fn accept(listener: &TcpListener, after: Instant) -> io::Result<TcpStream> {
+/// The address of the client that sent a request, as an extension of the request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientAddress(IpAddr);
+
+impl ClientAddress {
+    /// The address in a request's extensions.
+    pub(crate) fn of(extensions: &Extensions) -> IpAddr {
+        extensions.get::<Self>().expect("each request comes on a connection").0
+    }
+}
+
+async fn accept(listener: &TcpListener, after: Instant) -> io::Result<(TcpStream, SocketAddr)> {
     sleep_until(after.into()).await;
-    let (stream, _) = listener.accept().await?;
+    let (stream, client) = listener.accept().await?;
     // Otherwise small answers wait for acknowledgements. A failure here only makes them slower.
     let _ = stream.set_nodelay(true);
-    Ok(stream)
+    Ok((stream, client))
 }
 
 /// Whether the client gave its connection up. Any other error concerns the server.
@@ -215,10 +227,11 @@ impl Connections {
         has_room
     }
 
-    fn start(&mut self, stream: TcpStream) {
+    fn start(&mut self, stream: TcpStream, client: SocketAddr) {
         let activity = Activity::new(Instant::now());
         let serving = serve_connection(
             stream,
+            ClientAddress(client.ip().to_canonical()),
             activity.clone(),
             self.http.clone(),
             self.tls.clone(),
@@ -307,6 +320,7 @@ async fn open(stream: TcpStream, tls: Option<Tls>) -> io::Result<Opened> {
 
 async fn serve_connection(
     stream: TcpStream,
+    client: ClientAddress,
     activity: Arc<Activity>,
     http: auto::Builder<TokioExecutor>,
     tls: Option<Tls>,
@@ -333,6 +347,7 @@ async fn serve_connection(
     let router = TowerToHyperService::new(router);
     let closing = activity.closing();
     let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(client);
         if let Some(names) = &names {
             request.extensions_mut().insert(names.clone());
         }

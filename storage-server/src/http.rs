@@ -11,6 +11,7 @@ mod metrics;
 mod observe;
 mod problem;
 mod request;
+mod request_id;
 mod resources;
 mod service;
 mod whole_body;

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use clap::ValueEnum;
 use tokio::time::sleep;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
@@ -15,12 +16,22 @@ const MAX_WAITING: usize = 4096;
 /// How often to report dropped lines.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
+/// How each line of the log looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Text for people.
+    Text,
+    /// A JSON object.
+    Json,
+}
+
 /// The log on stderr. A thread of its own writes it: a pipe that nobody reads holds up only this
 /// thread, and a closed one loses the lines.
 #[derive(Debug)]
 pub(crate) struct Log {
     writer: NonBlocking,
     dropped: ErrorCounter,
+    format: LogFormat,
     /// When it is dropped, the last lines are written.
     _thread: WorkerGuard,
 }
@@ -28,7 +39,7 @@ pub(crate) struct Log {
 impl Log {
     /// Starts the log. A program that runs the server as a part of itself may have a subscriber
     /// already: then that one takes the log.
-    pub(crate) fn to_stderr() -> Self {
+    pub(crate) fn to_stderr(format: LogFormat) -> Self {
         let (writer, thread) = NonBlockingBuilder::default()
             .lossy(true)
             .buffered_lines_limit(MAX_WAITING)
@@ -42,14 +53,24 @@ impl Log {
                     .with_default_directive(tracing::Level::INFO.into())
                     .from_env_lossy(),
             );
-        let _ = subscriber.try_init();
+        let _ = match format {
+            LogFormat::Text => subscriber.try_init(),
+            LogFormat::Json => {
+                subscriber.json().flatten_event(true).with_span_list(false).try_init()
+            }
+        };
         let dropped = writer.error_counter();
-        Self { writer, dropped, _thread: thread }
+        Self { writer, dropped, format, _thread: thread }
     }
 
     /// Writes a message for the user.
     pub(crate) fn message(&mut self, message: &str) {
-        let _ = writeln!(self.writer, "storage-server: {message}");
+        match self.format {
+            LogFormat::Text => {
+                let _ = writeln!(self.writer, "storage-server: {message}");
+            }
+            LogFormat::Json => tracing::error!("{message}"),
+        }
     }
 
     /// Reports how many lines were dropped, again and again.

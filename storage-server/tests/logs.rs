@@ -9,16 +9,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::programs::STORAGE_SERVER;
 use crate::wire;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Starts a server that logs each stale write. This script of the shell reads its stderr.
-async fn logging_to(reader: &str, folder: &Path) -> (Process, String) {
+async fn logging_to(reader: &str, folder: &Path, arguments: &[&str]) -> (Process, String) {
     let mut command = std::process::Command::new("sh");
     // The shell becomes the server, so that the server ends with the test.
     let piped = format!("mkfifo err; {{ {reader}; }} < err & exec \"$@\" 2> err");
     command.args(["-c", &piped, "sh", STORAGE_SERVER, "--listen", "127.0.0.1:0"]);
     command.args(["--enforcement", "report", "--database-url", "sqlite:fenced.db"]);
-    command.current_dir(folder);
+    command.args(arguments).current_dir(folder);
     let mut process = Process::spawn("storage-server", &command, folder).unwrap();
     let line = process.line(PATIENCE).await.unwrap();
     let url = line.strip_prefix("listening on ").unwrap().to_owned();
@@ -44,9 +44,18 @@ async fn write_stale(url: &str, count: usize) {
 
 #[tokio::test]
 async fn log_that_nobody_reads_stops_nothing_and_says_what_it_dropped() {
+    stops_nothing_and_says_what_it_dropped(&[], "accepted what would be refused").await;
+}
+
+#[tokio::test]
+async fn access_log_that_nobody_reads_stops_nothing_and_says_what_it_dropped() {
+    stops_nothing_and_says_what_it_dropped(&["--access-log"], "access: ").await;
+}
+
+async fn stops_nothing_and_says_what_it_dropped(arguments: &[&str], line_of_a_request: &str) {
     let folder = TempDir::with_prefix("fenced-").unwrap();
     let reader = "while [ -e err ] && [ ! -e read ]; do sleep 0.02; done; exec cat";
-    let (mut process, url) = logging_to(reader, folder.path()).await;
+    let (mut process, url) = logging_to(reader, folder.path(), arguments).await;
     write_stale(&url, 12_000).await;
     fs::write(folder.path().join("read"), "").unwrap();
     let mut logged = 0;
@@ -55,7 +64,7 @@ async fn log_that_nobody_reads_stops_nothing_and_says_what_it_dropped() {
         if line.contains("lines of this log were dropped") {
             break;
         }
-        logged += usize::from(line.contains("accepted what would be refused"));
+        logged += usize::from(line.contains(line_of_a_request));
     }
     assert!((1..12_000).contains(&logged), "{logged}");
 }
@@ -63,7 +72,7 @@ async fn log_that_nobody_reads_stops_nothing_and_says_what_it_dropped() {
 #[tokio::test]
 async fn closed_stderr_ends_nothing() {
     let folder = TempDir::with_prefix("fenced-").unwrap();
-    let (_process, url) = logging_to("true", folder.path()).await;
+    let (_process, url) = logging_to("true", folder.path(), &["--access-log"]).await;
     write_stale(&url, 1_000).await;
     // The control: it is still the server that was started.
     assert_eq!(wire::request(&url, "GET", "/v1/fences/r", &[], "").await.json()["token"], 34);

@@ -1,6 +1,7 @@
 //! The storage server, from outside: real servers, each private to one test.
 
 mod access;
+mod access_log;
 mod bad_input;
 mod bodies;
 mod ceiling;

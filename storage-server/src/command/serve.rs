@@ -14,6 +14,7 @@ use super::tls::TlsArguments;
 use crate::{
     access::Access,
     config::{Config, Hosts},
+    logs::LogFormat,
     serve::serve,
     store::{
         open::{MissingFile, open_store},
@@ -55,6 +56,10 @@ pub(super) struct Serve {
     #[arg(long, env = "FENCED_METRICS_LISTEN", value_name = "ADDRESS")]
     metrics_listen: Option<String>,
 
+    /// How the log looks on stderr.
+    #[arg(long, env = "FENCED_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
+    pub(super) log_format: LogFormat,
+
     #[command(flatten)]
     config: Config,
 }
@@ -71,6 +76,7 @@ impl Serve {
             insecure,
             metrics_listen,
             mut config,
+            ..
         } = self;
         let missing_file = if no_create { MissingFile::Refuse } else { MissingFile::Create };
         let migrations = if no_migrate { Migrations::Check } else { Migrations::Apply };

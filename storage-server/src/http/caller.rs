@@ -25,8 +25,10 @@ pub(super) async fn identify(
 ) -> Result<Response, Problem> {
     let caller = service.identify(request.headers(), request.extensions());
     let caller = caller.ok_or_else(Problem::unauthenticated)?;
-    request.extensions_mut().insert(caller);
-    Ok(next.run(request).await)
+    request.extensions_mut().insert(caller.clone());
+    let mut response = next.run(request).await;
+    response.extensions_mut().insert(caller);
+    Ok(response)
 }
 
 /// The bearer token that a request was sent with (RFC 6750).

@@ -1,59 +1,120 @@
-//! What is noted of each request.
+//! What is noted of each request: its id, its place in the metrics, its line in the access log.
 
-use std::{sync::Arc, time::Instant};
+use std::{net::IpAddr, sync::Arc, time::Instant};
 
 use axum::{
+    body::HttpBody,
     extract::{MatchedPath, Request, State},
     http::{Method, StatusCode},
     middleware::Next,
     response::Response,
 };
+use tracing::{Instrument, Span};
 
-use super::{problem::Slug, service::Service};
+use super::{
+    problem::Slug,
+    request_id::{RequestId, X_REQUEST_ID, trace_id},
+    service::Service,
+};
+use crate::{access::Caller, connections::ClientAddress};
 
-/// Counts the request in the metrics.
+/// Counts the request in the metrics, and writes its line of the access log. All lines that are logged
+/// for it have its id, and so has the answer.
 pub(super) async fn observe(
     State(service): State<Arc<Service>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let mut observed = Observed::new(service, &request);
-    let response = next.run(request).await;
-    observed.status = Some(response.status());
-    observed.problem = response.extensions().get().map(|Slug(slug)| *slug);
+    let id = RequestId::from_headers(request.headers());
+    let trace_id = trace_id(request.headers());
+    let span = tracing::error_span!("request", request_id = %id, trace_id);
+    let mut observed = Observed::new(service, &request, span.clone());
+    let mut response = next.run(request).instrument(span).await;
+    observed.note(&response);
+    response.headers_mut().insert(X_REQUEST_ID.clone(), id.header());
     response
 }
 
 /// A request, which is noted when this is dropped: also if its client gives it up.
 struct Observed {
     service: Arc<Service>,
+    span: Span,
     begun: Instant,
     method: &'static str,
     route: String,
+    /// `None` without an access log.
+    logged: Option<Logged>,
     /// `None` until there is an answer.
     status: Option<StatusCode>,
     problem: Option<&'static str>,
 }
 
+/// What only the access log has.
+struct Logged {
+    path: String,
+    client: IpAddr,
+    /// The bytes of the body, if the client has declared them.
+    bytes_in: Option<u64>,
+    bytes_out: Option<u64>,
+    identity: Option<String>,
+}
+
 impl Observed {
-    fn new(service: Arc<Service>, request: &Request) -> Self {
-        let path = request.extensions().get().map_or("other", MatchedPath::as_str);
+    fn new(service: Arc<Service>, request: &Request, span: Span) -> Self {
+        let matched = request.extensions().get().map_or("other", MatchedPath::as_str);
+        let logged = service.config.access_log.then(|| Logged {
+            path: request.uri().path().to_owned(),
+            client: ClientAddress::of(request.extensions()),
+            bytes_in: request.body().size_hint().exact(),
+            bytes_out: None,
+            identity: None,
+        });
         Self {
             service,
+            span,
             begun: Instant::now(),
             method: known_method(request.method()),
-            route: path.replace("{*", "{"),
+            route: matched.replace("{*", "{"),
+            logged,
             status: None,
             problem: None,
+        }
+    }
+
+    fn note(&mut self, response: &Response) {
+        self.status = Some(response.status());
+        self.problem = response.extensions().get().map(|Slug(slug)| *slug);
+        if let Some(logged) = &mut self.logged {
+            logged.bytes_out = response.body().size_hint().exact();
+            logged.identity = response.extensions().get().and_then(Caller::identity_name);
         }
     }
 }
 
 impl Drop for Observed {
     fn drop(&mut self) {
-        let Self { service, begun, method, route, status, problem } = self;
+        let Self { service, span, begun, method, route, logged, status, problem } = self;
+        let duration = begun.elapsed();
         let status = status.as_ref().map_or("abandoned", StatusCode::as_str);
-        service.metrics.note_request(method, route, status, *problem, begun.elapsed());
+        service.metrics.note_request(method, route, status, *problem, duration);
+        if let Some(Logged { path, client, bytes_in, bytes_out, identity }) = logged {
+            let duration_ms = duration.as_micros() as f64 / 1000.0;
+            span.in_scope(|| {
+                tracing::info!(
+                    target: "access",
+                    %client,
+                    identity,
+                    method,
+                    path,
+                    route,
+                    status,
+                    problem,
+                    bytes_in,
+                    bytes_out,
+                    duration_ms,
+                );
+            });
+        }
     }
 }
 
