@@ -100,3 +100,18 @@ async fn weak_entity_tag_has_the_version_too() {
     let (value, ()) = tokio::join!(storage.read(&resource), answer);
     assert_eq!(value.unwrap().unwrap().version, 7);
 }
+
+#[tokio::test]
+async fn request_beyond_the_limit_has_not_happened() {
+    let limit = ["--requests-per-second", "1"];
+    let server = StorageServer::start(&storage_server(), &limit).await.unwrap();
+    let storage = Storage::new(server.url()).unwrap();
+    for number in 1..1_000 {
+        match storage.claim(&name("r"), &new_fence(number)).await {
+            Ok(Answer::Accepted(_)) => {}
+            Err(StorageError::Unavailable(_)) => return,
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("no request was refused");
+}

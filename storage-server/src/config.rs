@@ -1,6 +1,6 @@
 //! How the server treats requests.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use clap::{Args, ValueEnum, builder::FalseyValueParser};
 use tokio::net::TcpListener;
@@ -61,6 +61,11 @@ pub struct Config {
     )]
     pub max_bytes_in_flight: u32,
 
+    /// How many requests each identity may send in a second. Without an identity, the client's address
+    /// counts.
+    #[arg(long, env = "FENCED_REQUESTS_PER_SECOND", value_name = "NUMBER")]
+    pub requests_per_second: Option<NonZeroU32>,
+
     /// Log a line for each request.
     #[arg(long, env = "FENCED_ACCESS_LOG", value_parser = FalseyValueParser::new())]
     pub access_log: bool,
@@ -92,6 +97,7 @@ impl Default for Config {
             max_value_bytes: DEFAULT_MAX_VALUE_BYTES,
             max_connections: DEFAULT_MAX_CONNECTIONS,
             max_bytes_in_flight: DEFAULT_MAX_BYTES_IN_FLIGHT,
+            requests_per_second: None,
             access_log: false,
             access: Access::default(),
             tls: None,

@@ -152,13 +152,11 @@ pub(crate) async fn serve(
 
 /// The address of the client that sent a request, as an extension of the request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientAddress(IpAddr);
+struct ClientAddress(IpAddr);
 
-impl ClientAddress {
-    /// The address in a request's extensions.
-    pub(crate) fn of(extensions: &Extensions) -> IpAddr {
-        extensions.get::<Self>().expect("each request comes on a connection").0
-    }
+/// The address of the client that sent a request with these extensions.
+pub(crate) fn client_address(extensions: &Extensions) -> IpAddr {
+    extensions.get::<ClientAddress>().expect("each request comes on a connection").0
 }
 
 async fn accept(listener: &TcpListener, after: Instant) -> io::Result<(TcpStream, SocketAddr)> {

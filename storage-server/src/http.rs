@@ -31,6 +31,7 @@ use crate::{
     config::{Config, Hosts},
     metrics::Metrics,
     prober::Prober,
+    rate_limit::RateLimit,
     refusals::Refusals,
     room::Room,
     store::Store,
@@ -57,7 +58,9 @@ pub(crate) fn routers(
     let metrics_listener = config.metrics_listener.clone();
     problem::slugs().for_each(|slug| metrics.begin_refusals(slug));
     let prober = Prober::start(store.clone());
-    let service = Arc::new(Service { queue, prober, store, config, room, refusals, metrics });
+    let rate_limit = config.requests_per_second.map(RateLimit::new);
+    let service =
+        Arc::new(Service { queue, prober, store, config, room, rate_limit, refusals, metrics });
     let mut for_known_clients =
         Router::new().merge(resources::routes()).merge(list::routes()).merge(fences::routes());
     if metrics_listener.is_none() {

@@ -24,6 +24,7 @@ mod plans;
 mod pooler;
 mod postgres_tls;
 mod programs;
+mod rate_limit;
 mod readiness;
 mod restore;
 mod sqlite_file;

@@ -1,6 +1,6 @@
 //! The client that sent a request, and what it may do.
 
-use std::{marker::PhantomData, sync::Arc};
+use std::{marker::PhantomData, sync::Arc, time::Instant};
 
 use axum::{
     extract::{FromRequestParts, Request, State},
@@ -15,15 +15,29 @@ use super::{
     request::{Name, single},
     service::Service,
 };
-use crate::access::{Caller, identity::Permission};
+use crate::{
+    access::{Caller, identity::Permission},
+    connections::client_address,
+    rate_limit::Client,
+};
 
-/// Identifies the client, and rejects it if the server must know it and doesn't.
+/// Identifies the client. Rejects it if it sends requests too often, or if the server must know it and
+/// doesn't.
 pub(super) async fn identify(
     State(service): State<Arc<Service>>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
     let caller = service.identify(request.headers(), request.extensions());
+    if let Some(rate_limit) = &service.rate_limit {
+        let client = match caller.as_ref().and_then(Caller::identity_name) {
+            Some(name) => Client::Identity(name),
+            None => Client::from_address(client_address(request.extensions())),
+        };
+        if !rate_limit.admit(client, Instant::now()) {
+            return Err(Problem::too_many_requests());
+        }
+    }
     let caller = caller.ok_or_else(Problem::unauthenticated)?;
     request.extensions_mut().insert(caller.clone());
     let mut response = next.run(request).await;

@@ -16,7 +16,7 @@ use super::{
     request_id::{RequestId, X_REQUEST_ID, trace_id},
     service::Service,
 };
-use crate::{access::Caller, connections::ClientAddress};
+use crate::{access::Caller, connections::client_address};
 
 /// Counts the request in the metrics, and writes its line of the access log. All lines that are logged
 /// for it have its id, and so has the answer.
@@ -64,7 +64,7 @@ impl Observed {
         let matched = request.extensions().get().map_or("other", MatchedPath::as_str);
         let logged = service.config.access_log.then(|| Logged {
             path: request.uri().path().to_owned(),
-            client: ClientAddress::of(request.extensions()),
+            client: client_address(request.extensions()),
             bytes_in: request.body().size_hint().exact(),
             bytes_out: None,
             identity: None,

@@ -17,8 +17,8 @@ use serde_json::{Map, Value};
 use self::kind::{
     ENCODED_VALUE, FORBIDDEN, HEAD_TOO_LARGE, HOLDER_CONFLICT, KINDS, Kind, MALFORMED_HOLDER,
     MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, SLOW_BODY,
-    STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE,
-    VERSION_MISMATCH, WRONG_HOST,
+    STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH, TOO_MANY_REQUESTS, UNAUTHENTICATED, UNAVAILABLE,
+    VALUE_TOO_LARGE, VERSION_MISMATCH, WRONG_HOST,
 };
 use crate::{
     access::{Caller, identity::Permission},
@@ -92,6 +92,11 @@ impl Problem {
             &UNAUTHENTICATED,
             "the request has no bearer token or client certificate of a known identity",
         )
+    }
+
+    pub(super) fn too_many_requests() -> Self {
+        Self::new(&TOO_MANY_REQUESTS, "the client has sent too many requests within a second")
+            .with("outcome", "none")
     }
 
     pub(super) fn forbidden(caller: &Caller, permission: Permission, name: &str) -> Self {
@@ -216,7 +221,7 @@ impl IntoResponse for Problem {
         if kind.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if kind.status == StatusCode::SERVICE_UNAVAILABLE {
+        if [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&kind.status) {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

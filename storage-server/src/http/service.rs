@@ -18,6 +18,7 @@ use crate::{
     metrics::Metrics,
     operation::{Decided, Operation, Outcome},
     prober::Prober,
+    rate_limit::RateLimit,
     refusals::{Refusals, Refused},
     room::{Room, with_room},
     row::Row,
@@ -36,6 +37,8 @@ pub(super) struct Service {
     pub(super) config: Config,
     /// The memory for bodies and answers.
     pub(super) room: Arc<Room>,
+    /// How often each client may send requests, if that is limited.
+    pub(super) rate_limit: Option<RateLimit>,
     /// Where refusals are counted.
     pub(super) refusals: Arc<Refusals>,
     /// Where requests are counted.

@@ -89,6 +89,10 @@ kinds! {
     TOKEN_REQUIRED = "token-required", PRECONDITION_REQUIRED, "A fencing token is required",
         "Writes, deletes and claims need the header Fencing-Token, with the token that came with \
          the lock. Without it, the server could not recognise a late writer.";
+    TOO_MANY_REQUESTS = "too-many-requests", TOO_MANY_REQUESTS, "There are too many requests",
+        "The server limits how many requests each identity may send in a second \
+         (--requests-per-second). Without an identity, the client's address counts. The operation did \
+         not take effect, and never will: try again after the time in the header Retry-After.";
     UNAVAILABLE = "unavailable", SERVICE_UNAVAILABLE, "The server can't decide now",
         "The database can't be reached, the resource stays locked there, too many operations are \
          queued, or too many bytes are in flight. If outcome is none, the operation did not take \

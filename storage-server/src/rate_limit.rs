@@ -1,0 +1,126 @@
+//! How often each client may send requests.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    num::NonZeroU32,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+/// The time whose requests may come at once.
+const BURST: Duration = Duration::from_secs(1);
+
+/// A limit on the requests of each client, as the generic cell rate algorithm (ITU-T I.371).
+#[derive(Debug)]
+pub(crate) struct RateLimit {
+    /// The time that one request takes up.
+    interval: Duration,
+    clients: Mutex<Clients>,
+}
+
+#[derive(Debug)]
+struct Clients {
+    /// Until when the requests of a client take up time.
+    busy_until: HashMap<Client, Instant>,
+    /// When to forget the clients whose requests take up no time any more.
+    forget_at: Instant,
+}
+
+/// Whose requests are counted together.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Client {
+    Identity(String),
+    Address(IpAddr),
+}
+
+impl Client {
+    /// A client without an identity. A network of IPv6 counts as one client: whoever has one has all of
+    /// its addresses.
+    pub(crate) fn from_address(address: IpAddr) -> Self {
+        Self::Address(match address {
+            IpAddr::V4(_) => address,
+            IpAddr::V6(address) => {
+                let network = u128::from(address) >> 64 << 64;
+                IpAddr::V6(network.into())
+            }
+        })
+    }
+}
+
+impl RateLimit {
+    pub(crate) fn new(requests_per_second: NonZeroU32) -> Self {
+        Self {
+            interval: BURST / requests_per_second.get(),
+            clients: Mutex::new(Clients { busy_until: HashMap::new(), forget_at: Instant::now() }),
+        }
+    }
+
+    /// Counts a request, unless the client has sent too many. Returns whether it was counted.
+    pub(crate) fn admit(&self, client: Client, now: Instant) -> bool {
+        let mut clients = self.clients.lock().expect("no panic while it is held");
+        if now >= clients.forget_at {
+            clients.busy_until.retain(|_, until| *until > now);
+            clients.forget_at = now + BURST;
+        }
+        let until = clients.busy_until.entry(client).or_insert(now);
+        let with_this = (*until).max(now) + self.interval;
+        let is_admitted = with_this <= now + BURST;
+        if is_admitted {
+            *until = with_this;
+        }
+        is_admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn orders() -> Client {
+        Client::Identity("orders".to_owned())
+    }
+
+    #[test]
+    fn client_may_send_as_many_as_the_limit_each_second() {
+        let begun = Instant::now();
+        for limit in [1, 2, 3, 7, 1_000, u32::MAX] {
+            let requests = limit.min(1_000);
+            let rate_limit = RateLimit::new(NonZeroU32::new(limit).unwrap());
+            for second in 0..3 {
+                let now = begun + second * BURST;
+                assert!((0..requests).all(|_| rate_limit.admit(orders(), now)), "{limit}");
+                assert_eq!(rate_limit.admit(orders(), now), limit > 1_000);
+            }
+        }
+    }
+
+    #[test]
+    fn clients_do_not_use_up_the_limit_of_others() {
+        let now = Instant::now();
+        let rate_limit = RateLimit::new(NonZeroU32::MIN);
+        let address = |text: &str| Client::from_address(text.parse().unwrap());
+        assert!(rate_limit.admit(orders(), now));
+        assert!(!rate_limit.admit(orders(), now + BURST / 2));
+        assert!(rate_limit.admit(Client::Identity("invoices".to_owned()), now));
+        for (first, same, other) in [
+            ("192.0.2.1", "192.0.2.1", "192.0.2.2"),
+            ("2001:db8::1", "2001:db8::ffff:1", "2001:db8:0:1::1"),
+        ] {
+            assert!(rate_limit.admit(address(first), now));
+            assert!(!rate_limit.admit(address(same), now));
+            assert!(rate_limit.admit(address(other), now));
+        }
+    }
+
+    #[test]
+    fn clients_that_are_silent_are_forgotten() {
+        let now = Instant::now();
+        let rate_limit = RateLimit::new(NonZeroU32::MIN);
+        for number in 0..1_000_u32 {
+            rate_limit.admit(Client::from_address(IpAddr::V4(number.into())), now);
+        }
+        rate_limit.admit(orders(), now + 2 * BURST);
+        assert_eq!(rate_limit.clients.lock().unwrap().busy_until.len(), 1);
+    }
+}

@@ -1,0 +1,65 @@
+//! The limit on the requests of each client.
+
+use testbed::StorageServer;
+
+use crate::{
+    access::{Guarded, ask},
+    database::{Database, get},
+    wire::Answer,
+};
+
+/// One request in a second, which no test can send too slowly by being slow itself.
+const ONE: [&str; 2] = ["--requests-per-second", "1"];
+
+/// Sends requests until one is refused: two within a second are enough.
+async fn refusal(server: &StorageServer, bearer: &str) -> Answer {
+    for _ in 0..1_000 {
+        let answer = ask(server, bearer, "GET", "/v1/fences/r", None).await;
+        if answer.status == 429 {
+            return answer;
+        }
+    }
+    panic!("no request was refused");
+}
+
+#[tokio::test]
+async fn requests_beyond_the_limit_are_refused() {
+    let database = Database::sqlite();
+    let server = database.serve(&ONE).await;
+    let refused = refusal(&server, "").await;
+    assert_eq!(refused.problem(), "429 too-many-requests");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(refused.json()["outcome"], "none");
+    for _ in 0..20 {
+        for path in ["/livez", "/readyz", "/problems"] {
+            assert_eq!(get(&server, path).await.status, 200, "{path}");
+        }
+    }
+    // It is a limit for a second, not for ever.
+    let again = async || Ok(get(&server, "/v1/fences/r").await.status == 404);
+    testbed::wait::until_async(crate::logs::PATIENCE, again).await.unwrap();
+
+    // The control: without the option, there is no limit.
+    let server = database.serve(&[]).await;
+    for _ in 0..50 {
+        assert_eq!(get(&server, "/v1/fences/r").await.status, 404);
+    }
+}
+
+#[tokio::test]
+async fn each_identity_has_the_limit_for_itself() {
+    let guarded = Guarded::new();
+    let read = ["--prefix", "", "--allow", "read"];
+    let (busy, calm) =
+        (guarded.identity("busy", &read).await, guarded.identity("calm", &read).await);
+    let file = guarded.auth_file();
+    let arguments = [&ONE[..], &["--auth-file", file.to_str().unwrap()]].concat();
+    let server = guarded.database.serve(&arguments).await;
+    assert_eq!(ask(&server, &calm, "GET", "/v1/fences/r", None).await.status, 404);
+    // Clients without an identity, which all have the same address, use up nothing of the others.
+    refusal(&server, "unknown").await;
+    refusal(&server, &busy).await;
+    let calm_again =
+        async || Ok(ask(&server, &calm, "GET", "/v1/fences/r", None).await.status == 404);
+    testbed::wait::until_async(crate::logs::PATIENCE, calm_again).await.unwrap();
+}
