@@ -19,12 +19,11 @@
 //! # A map of the code
 //! A request passes through the modules in this order. `connections` accepts it, encrypted if wanted
 //! (`tls`), and closes the connections whose clients keep the server waiting. `http` parses it into
-//! an operation (`operation`) and queues that, if its client may do so (`access`), not too often
+//! an operation (`operation`) and queues that, if its client may do so (`access`) and not too often
 //! (`rate_limit`), and there is room for its value (`room`). `committer` takes the queued operations
-//! as one batch and applies
-//! each to its resource's row (`row`), where the fencing rule decides. `store` makes the changed
-//! rows durable. Only then does `http` send the answers. `metrics` counts all of it. Start with `row`, then read
-//! `committer/group_commit`.
+//! as one batch and applies each to its resource's row (`row`), where the fencing rule decides.
+//! `store` makes the changed rows durable. Only then does `http` send the answers. `metrics` counts
+//! all of it. Start with `row`, then read `committer/group_commit`.
 
 mod command;
 mod config;

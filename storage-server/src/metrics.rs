@@ -218,11 +218,7 @@ impl Metrics {
         let gauges = &self.sampled;
         gauges.queued_operations.set(gauge_value(queued_operations));
         gauges.oldest_operation.set(oldest_operation.as_secs_f64());
-        for (part, share) in [
-            ("small-bodies", &room.small_bodies),
-            ("large-bodies", &room.large_bodies),
-            ("answers", &room.answers),
-        ] {
+        for (part, share) in room.shares() {
             let labels = PartLabels { part };
             gauges.bytes_in_flight.get_or_create(&labels).set(gauge_value(share.taken()));
             gauges.max_bytes_in_flight.get_or_create(&labels).set(gauge_value(share.bytes()));

@@ -63,6 +63,18 @@ impl Room {
         if bytes <= SMALL_BYTES { &self.small_answers } else { &self.large_answers }
     }
 
+    /// All shares, with their names in the metrics.
+    pub(crate) fn shares(&self) -> [(&'static str, &Share); 6] {
+        [
+            ("small-heads", &self.small_heads),
+            ("large-heads", &self.large_heads),
+            ("small-bodies", &self.small_bodies),
+            ("large-bodies", &self.large_bodies),
+            ("small-answers", &self.small_answers),
+            ("large-answers", &self.large_answers),
+        ]
+    }
+
     /// Whether answers that are not read are in the way of others.
     pub(crate) fn is_short_of_answers(&self) -> bool {
         self.is_short(&self.small_answers) || self.is_short(&self.large_answers)
