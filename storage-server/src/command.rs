@@ -2,20 +2,23 @@
 
 mod auth;
 mod backup;
+mod check;
+mod config_file;
 mod fence;
 mod forget;
+mod in_force;
 mod migrate;
 mod restore;
 mod serve;
 mod tls;
 
-use std::{ffi::OsString, fmt::Display, io::Write, process::ExitCode};
+use std::{ffi::OsString, fmt::Display, io::Write, path::PathBuf, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::{
-    auth::AuthCommand, backup::Backup, fence::FenceCommand, forget::Forget, migrate::migrate,
-    restore::Restore, serve::Serve,
+    auth::AuthCommand, backup::Backup, fence::FenceCommand, forget::Forget, in_force::in_force,
+    migrate::migrate, restore::Restore, serve::Serve,
 };
 use crate::{causes::with_causes, logs::Log};
 
@@ -35,6 +38,11 @@ struct Arguments {
         value_name = "URL"
     )]
     database_url: String,
+
+    /// The file of options, in TOML: a key is an option without its dashes. Flags and the environment
+    /// win over it.
+    #[arg(long, global = true, env = "FENCED_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
 
     #[command(flatten)]
     serve: Serve,
@@ -59,6 +67,8 @@ enum Command {
     Restore(Restore),
     /// Delete all resources whose names begin with a prefix, fences included.
     Forget(Forget),
+    /// Print the options that are in force as a config file, without secrets.
+    Config,
 }
 
 /// Runs the command `storage-server`, and returns its exit code. Without a subcommand, it serves
@@ -69,10 +79,10 @@ enum Command {
 /// process already has a `tracing` subscriber.
 ///
 /// The exit code is 0 after a clean stop and after `--help`, 1 if the server can't start or the
-/// command fails, and 2 if the arguments are wrong.
+/// command fails, and 2 if an argument, a variable of the environment or the config file is wrong.
 pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
+    let matches = match parse(arguments.into_iter().map(Into::into).collect()) {
+        Ok(matches) => matches,
         Err(error) => {
             // A closed stdout or stderr leaves nothing to report to.
             let _ = error.print();
@@ -81,7 +91,7 @@ pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone
     };
     let mut log = Log::to_stderr(arguments.serve.log_format);
     let ended = tokio::select! {
-        ended = run_command(arguments) => ended,
+        ended = run_command(matches) => ended,
         never = log.report_dropped() => match never {},
     };
     match ended {
@@ -93,8 +103,21 @@ pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone
     }
 }
 
-async fn run_command(arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments { database_url, serve, command } = arguments;
+/// Parses the arguments, after those of the config file that they or the environment name.
+fn parse(mut arguments: Vec<OsString>) -> Result<ArgMatches, clap::Error> {
+    let command = Arguments::command();
+    // An argument may need another one of the file. A mistake is found below.
+    let early = command.clone().ignore_errors(true).try_get_matches_from(&arguments)?;
+    if let Some(path) = early.get_one::<PathBuf>("config") {
+        let program = 1.min(arguments.len());
+        arguments.splice(program..program, config_file::read(path, &command)?);
+    }
+    command.args_override_self(true).try_get_matches_from(arguments)
+}
+
+async fn run_command(matches: ArgMatches) -> anyhow::Result<()> {
+    let Arguments { database_url, config: _, serve, command } =
+        Arguments::from_arg_matches(&matches)?;
     match command {
         None => serve.run(&database_url).await,
         Some(Command::Migrate) => migrate(&database_url).await,
@@ -103,7 +126,13 @@ async fn run_command(arguments: Arguments) -> anyhow::Result<()> {
         Some(Command::Backup(backup)) => backup.run(&database_url).await,
         Some(Command::Restore(restore)) => restore.run(&database_url).await,
         Some(Command::Forget(forget)) => forget.run(&database_url).await,
+        Some(Command::Config) => print_text(&in_force(&Arguments::command(), &matches)?),
     }
+}
+
+/// Prints text that is the command's whole purpose.
+fn print_text(text: &str) -> anyhow::Result<()> {
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
 /// Prints a line. A change that was made stays made, even if nobody reads of it.

@@ -50,6 +50,7 @@ mod committer;
 mod store;
 
 mod causes;
+mod toml_error;
 
 pub use access::{
     Access,

@@ -5,6 +5,7 @@ mod access_log;
 mod bad_input;
 mod bodies;
 mod ceiling;
+mod config_file;
 mod connections;
 mod contract;
 mod database;

@@ -13,6 +13,7 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::identity::Identity;
+use crate::toml_error::line_and_message;
 
 const MAX_BYTES: u64 = 1 << 20;
 /// The permission of users other than the owner and its group to write to a file.
@@ -110,11 +111,8 @@ fn read_text(file: &File) -> io::Result<String> {
 }
 
 fn parse_document(text: &str) -> Result<Vec<Identity>, String> {
-    let document: Document = toml::from_str(text).map_err(|error| {
-        let end = error.span().map_or(0, |span| span.start);
-        let line = text.get(..end).unwrap_or_default().matches('\n').count() + 1;
-        format!("line {line}: {}", error.message())
-    })?;
+    let document: Document =
+        toml::from_str(text).map_err(|error| line_and_message(text, &error))?;
     let (mut names, mut hashes, mut certificates) =
         (HashSet::new(), HashSet::new(), HashSet::new());
     for Identity { name, token_sha256, certificate_san, .. } in &document.identities {

@@ -10,7 +10,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-use super::tls::TlsArguments;
+use super::{check::check, tls::TlsArguments};
 use crate::{
     access::Access,
     config::{Config, Hosts},
@@ -60,6 +60,11 @@ pub(super) struct Serve {
     #[arg(long, env = "FENCED_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub(super) log_format: LogFormat,
 
+    /// Check the configuration, the files that it names and the database, and exit. Nothing is
+    /// started or changed.
+    #[arg(long)]
+    check: bool,
+
     #[command(flatten)]
     config: Config,
 }
@@ -75,6 +80,7 @@ impl Serve {
             auth_file,
             insecure,
             metrics_listen,
+            check: checks,
             mut config,
             ..
         } = self;
@@ -88,6 +94,10 @@ impl Serve {
         config.tls = tls.open(auth_file.is_some()).await?;
         if let Some(path) = auth_file {
             config.access = Access::from_file(path).await?;
+        }
+        // What reads a file of the configuration belongs before this.
+        if checks {
+            return check(&listen, database_url, missing_file, migrations).await;
         }
         let listener = bind(&listen).await?;
         let address = listener.local_addr()?;

@@ -1,0 +1,78 @@
+//! `config`: the options that are in force.
+
+use anyhow::Context;
+use clap::{Arg, ArgMatches, Command};
+use toml::{Table, Value};
+use url::Url;
+
+use super::config_file::settings;
+
+const MASK: &str = "***";
+
+/// Writes the options in force as a config file. Secrets are masked.
+///
+/// # Errors
+/// If a value is not UTF-8, which TOML can't have.
+pub(super) fn in_force(command: &Command, matches: &ArgMatches) -> anyhow::Result<String> {
+    let mut table = Table::new();
+    for (key, option) in settings(command) {
+        if let Some(value) = value(option, matches).with_context(|| format!("--{key}"))? {
+            table.insert(key.to_owned(), value);
+        }
+    }
+    Ok(table.to_string())
+}
+
+fn value(option: &Arg, matches: &ArgMatches) -> anyhow::Result<Option<Value>> {
+    let id = option.get_id().as_str();
+    if !option.get_action().takes_values() {
+        return Ok(Some(Value::Boolean(matches.get_flag(id))));
+    }
+    let Some(raw) = matches.get_raw(id).and_then(Iterator::last) else { return Ok(None) };
+    let text = raw.to_str().context("the value is not UTF-8")?;
+    // What is a secret in the environment of the help is one here.
+    let text = if option.is_hide_env_values_set() { masked(text) } else { text.to_owned() };
+    let number = text.parse().ok().filter(|number: &i64| number.to_string() == text);
+    Ok(Some(number.map_or(Value::String(text), Value::Integer)))
+}
+
+/// Masks the password of a URL, or the whole text if it is none.
+fn masked(text: &str) -> String {
+    let Ok(mut url) = Url::parse(text) else { return MASK.to_owned() };
+    let is_password = |key: &str| key == "password";
+    let in_query = url.query_pairs().any(|(key, _)| is_password(&key));
+    if url.password().is_none() && !in_query {
+        return text.to_owned();
+    }
+    if url.password().is_some() {
+        url.set_password(Some(MASK)).expect("a URL with a password can have another");
+    }
+    if in_query {
+        let pairs: Vec<_> = url.query_pairs().into_owned().collect();
+        let masked = pairs
+            .iter()
+            .map(|(key, value)| (key, if is_password(key) { MASK } else { value.as_str() }));
+        url.query_pairs_mut().clear().extend_pairs(masked);
+    }
+    url.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_masked() {
+        for (url, shown) in [
+            ("postgres://u:p%40ss@h/d?sslmode=require", "postgres://u:***@h/d?sslmode=require"),
+            ("postgres://u@h/d?password=p&user=v", "postgres://u@h/d?password=***&user=v"),
+            ("postgres://u:p@h/d?password=p", "postgres://u:***@h/d?password=***"),
+            ("postgres://u@h:5433/d", "postgres://u@h:5433/d"),
+            ("postgres://u:p@h:no-port/d", MASK),
+            ("sqlite:a folder/fenced.db", "sqlite:a folder/fenced.db"),
+            ("p", MASK),
+        ] {
+            assert_eq!(masked(url), shown, "{url}");
+        }
+    }
+}
