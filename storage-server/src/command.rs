@@ -3,10 +3,12 @@
 mod auth;
 mod backup;
 mod check;
+mod completions;
 mod config_file;
 mod fence;
 mod forget;
 mod in_force;
+mod man;
 mod migrate;
 mod restore;
 mod serve;
@@ -17,8 +19,8 @@ use std::{ffi::OsString, fmt::Display, io::Write, path::PathBuf, process::ExitCo
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::{
-    auth::AuthCommand, backup::Backup, fence::FenceCommand, forget::Forget, in_force::in_force,
-    migrate::migrate, restore::Restore, serve::Serve,
+    auth::AuthCommand, backup::Backup, completions::Completions, fence::FenceCommand,
+    forget::Forget, in_force::in_force, man::Man, migrate::migrate, restore::Restore, serve::Serve,
 };
 use crate::{causes::with_causes, logs::Log};
 
@@ -69,6 +71,10 @@ enum Command {
     Forget(Forget),
     /// Print the options that are in force as a config file, without secrets.
     Config,
+    /// Print a script that completes this command in a shell.
+    Completions(Completions),
+    /// Print the manual page.
+    Man(Man),
 }
 
 /// Runs the command `storage-server`, and returns its exit code. Without a subcommand, it serves
@@ -127,6 +133,8 @@ async fn run_command(matches: ArgMatches) -> anyhow::Result<()> {
         Some(Command::Restore(restore)) => restore.run(&database_url).await,
         Some(Command::Forget(forget)) => forget.run(&database_url).await,
         Some(Command::Config) => print_text(&in_force(&Arguments::command(), &matches)?),
+        Some(Command::Completions(completions)) => completions.run(Arguments::command()),
+        Some(Command::Man(man)) => man.run(Arguments::command()),
     }
 }
 

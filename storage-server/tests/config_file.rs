@@ -216,3 +216,30 @@ async fn check_tries_postgres() {
     let error = folder.check(&["--database-url", &url]).await.failed();
     assert!(error.contains("can't open"), "{error}");
 }
+
+#[tokio::test]
+async fn manual_and_completions_know_the_options() {
+    let folder = Folder::with_config("");
+    let page = folder.run(&[], &["man"]).await.printed();
+    assert!(
+        page.contains(".TH storage-server 1") && page.contains("max\\-value\\-bytes"),
+        "{page}"
+    );
+    let page = folder.run(&[], &["man", "fence", "set"]).await.printed();
+    assert!(page.contains(".TH storage-server-fence-set 1"), "{page}");
+    let error = folder.run(&[], &["man", "fence", "unset"]).await.failed();
+    assert!(error.contains("there is no command fence unset"), "{error}");
+
+    for shell in ["bash", "zsh", "fish"] {
+        let script = folder.run(&[], &["completions", shell]).await.printed();
+        assert!(script.contains("max-value-bytes"), "{shell}: {script}");
+    }
+    // In bash itself: what comes after a subcommand is completed, too.
+    let script = folder.run(&[], &["completions", "bash"]).await.printed();
+    fs::write(folder.path("completions"), script).unwrap();
+    let complete = "source completions; COMP_WORDS=(storage-server fence set --fo) COMP_CWORD=3; \
+                    _storage__server storage-server --fo set; echo \"${COMPREPLY[@]}\"";
+    let mut bash = Command::new("bash");
+    let completed = bash.args(["-c", complete]).current_dir(folder.0.path()).output().unwrap();
+    assert_eq!(String::from_utf8(completed.stdout).unwrap(), "--force\n");
+}
