@@ -102,6 +102,11 @@ impl Proxy {
         format!("{scheme}://{}", self.address)
     }
 
+    /// Carries new connections to another server. Those that are open stay where they are.
+    pub fn switch_to(&self, upstream: impl Into<Upstream>) {
+        self.traffic.switch_to(upstream.into());
+    }
+
     /// Adds a rule, which sees all messages from now on.
     pub fn add(&self, rule: impl Rule + 'static) {
         self.traffic.add(Box::new(rule));

@@ -29,7 +29,7 @@ struct Connection {
 /// Connects a client to the server, and carries messages until the connection ends.
 pub(super) async fn carry(client: TcpStream, traffic: Arc<Traffic>) {
     // The client of a server that is down sees its connection end.
-    if let Ok((replies, to_server)) = traffic.upstream.connect(traffic.framing).await {
+    if let Ok((replies, to_server)) = traffic.upstream().connect(traffic.framing).await {
         let (from_client, to_client) = client.into_split();
         let connection = Connection {
             requests: Messages::new(from_client, traffic.framing),

@@ -19,7 +19,7 @@ use super::{
 
 #[derive(Debug)]
 pub(super) struct Traffic {
-    pub(super) upstream: Upstream,
+    upstream: RwLock<Upstream>,
     pub(super) framing: Framing,
     /// Read during each step of a connection, so that none is under way when it is written.
     pub(super) is_cut: RwLock<bool>,
@@ -38,7 +38,17 @@ struct State {
 impl Traffic {
     pub(super) fn new(upstream: Upstream, framing: Framing) -> Self {
         let (is_cut, late, state) = Default::default();
+        let upstream = RwLock::new(upstream);
         Self { upstream, framing, is_cut, late, state }
+    }
+
+    /// The server that new connections are made to.
+    pub(super) fn upstream(&self) -> Upstream {
+        self.upstream.read().expect("no writer panics").clone()
+    }
+
+    pub(super) fn switch_to(&self, upstream: Upstream) {
+        *self.upstream.write().expect("no writer panics") = upstream;
     }
 
     pub(super) fn add(&self, rule: Box<dyn Rule>) {
@@ -68,7 +78,7 @@ impl Traffic {
 
     /// Gives a request to the rule that holds it. The receiver is notified when it is delivered.
     pub(super) fn hold(&self, rule: usize, request: Vec<u8>) -> oneshot::Receiver<()> {
-        let (held, delivered) = HeldRequest::new(request, self.upstream.clone(), self.framing);
+        let (held, delivered) = HeldRequest::new(request, self.upstream(), self.framing);
         self.state().rules[rule].on_held(held);
         delivered
     }
@@ -87,7 +97,7 @@ impl Traffic {
             moment.await;
             sleep(after).await;
             // A server that is down doesn't execute it.
-            let _ = traffic.upstream.execute(request, traffic.framing).await;
+            let _ = traffic.upstream().execute(request, traffic.framing).await;
             traffic.late.send_modify(|late| *late -= 1);
         });
     }
