@@ -15,7 +15,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test test-locks test-others test-model check seeds bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus wrk strace python node
+.PHONY: demo test test-locks test-others test-model check seeds bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus wrk strace systemd python node
 
 demo: redis-server
 	cargo build --workspace
@@ -27,7 +27,7 @@ demo: redis-server
 # Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
 # databases are then made in a fraction of the time. Tests kill processes, not machines, and lose no
 # more there.
-test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus strace python node
+test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus strace systemd python node
 	cargo test $(SERVICES) --no-run
 	cargo test --package redlock-model --no-run
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
@@ -184,6 +184,12 @@ wrk:
 # There is none for other systems. `lab bench locks` measures less there, and says so.
 strace:
 	@test "$$(uname)" != Linux || command -v strace > /dev/null || { $(call install,strace,strace); }
+
+# For the units and the passed socket, which other systems don't have. No service is started.
+systemd:
+	@test "$$(uname)" != Linux || command -v systemd-socket-activate > /dev/null || { \
+		$(call install,systemd,systemd); \
+	}
 
 # The drivers of other languages, for tests/languages and tests/own_locks, the packages in
 # fence/python and fence/node, and `lab bench locks`. The file `installed` is made last, so that what

@@ -12,6 +12,7 @@ mod man;
 mod migrate;
 mod restore;
 mod serve;
+mod systemd;
 mod tls;
 
 use std::{ffi::OsString, fmt::Display, io::Write, path::PathBuf, process::ExitCode};

@@ -31,6 +31,8 @@ mod restore;
 mod sqlite_file;
 mod start_and_stop;
 mod tls;
+#[cfg(target_os = "linux")]
+mod unit;
 mod unreadable_rows;
 mod wire;
 mod world;

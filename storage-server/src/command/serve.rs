@@ -10,7 +10,11 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-use super::{check::check, tls::TlsArguments};
+use super::{
+    check::check,
+    systemd::{notify_ready, notify_stopping, passed_listener},
+    tls::TlsArguments,
+};
 use crate::{
     access::Access,
     config::{Config, Hosts},
@@ -27,7 +31,7 @@ const CONNECTIONS_WAITING: i32 = 4096;
 
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// The address to listen on; port 0 takes a free port.
+    /// The address to listen on; port 0 takes a free port. A socket that systemd passes is used instead.
     #[arg(long, env = "FENCED_LISTEN", default_value = "127.0.0.1:8034", value_name = "ADDRESS")]
     listen: String,
 
@@ -99,7 +103,10 @@ impl Serve {
         if checks {
             return check(&listen, database_url, missing_file, migrations).await;
         }
-        let listener = bind(&listen).await?;
+        let listener = match passed_listener()? {
+            Some(listener) => listener,
+            None => bind(&listen).await?,
+        };
         let address = listener.local_addr()?;
         if address.ip().to_canonical().is_loopback() {
             config.hosts = Hosts::Loopback;
@@ -126,6 +133,11 @@ impl Serve {
         let scheme = if config.tls.is_some() { "https" } else { "http" };
         writeln!(stdout, "listening on {scheme}://{address}")?;
         stdout.flush()?;
+        notify_ready();
+        let shutdown = async {
+            shutdown.await;
+            notify_stopping();
+        };
         serve(listener, store, config, shutdown).await?;
         Ok(())
     }
