@@ -15,7 +15,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{Router, extract::Request, http::Extensions};
+use axum::{
+    Router,
+    extract::Request,
+    http::{Extensions, HeaderValue, Version, header},
+};
 use hyper::{
     body::Incoming,
     service::{Service, service_fn},
@@ -61,6 +65,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait for an idle connection, if all have requests in flight.
 const IDLE_PAUSE: Duration = Duration::from_millis(20);
 
+/// While the server drains, how long it still accepts connections, and how long each of them may still
+/// begin its last request. A client may just be sending it, and a closed connection would lose it.
+const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How many descriptors are left for files, connections to the database, and the rest.
 const OTHER_DESCRIPTORS: u64 = 64;
 /// How many bytes the system holds for a client that does not read. It doubles this number, and tells of
@@ -86,7 +94,7 @@ pub(crate) fn allowed(wanted: u32) -> usize {
 }
 
 /// Accepts connections and serves the router on them, until `draining` is cancelled. Then it
-/// accepts no more, and returns once all requests in flight are answered.
+/// soon accepts no more, and returns once all requests in flight are answered.
 ///
 /// # Cancellation safety
 /// If this future is dropped, all connections are closed.
@@ -119,6 +127,8 @@ pub(crate) async fn serve(
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut log = interval(LOG_INTERVAL);
     let mut accept_after = Instant::now();
+    // A load balancer may not know yet that the server drains.
+    let mut last_request = pin!(last_request(&draining));
     // A connection that waits for room.
     let mut waiting = None;
     loop {
@@ -126,7 +136,7 @@ pub(crate) async fn serve(
             connections.start(stream, client);
         }
         tokio::select! {
-            () = draining.cancelled() => break,
+            () = &mut last_request => break,
             Some(ended) = connections.serving.join_next_with_id() => {
                 connections.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
             }
@@ -145,7 +155,10 @@ pub(crate) async fn serve(
             },
         }
     }
-    drop((listener, waiting));
+    drop(listener);
+    if let Some(stream) = waiting {
+        connections.start(stream);
+    }
     while connections.serving.join_next().await.is_some() {}
     connections.refusals.log();
 }
@@ -300,6 +313,12 @@ impl Connections {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnfinishedBody;
 
+/// Waits until no client may send another request.
+async fn last_request(draining: &CancellationToken) {
+    draining.cancelled().await;
+    sleep(LAST_REQUEST_TIMEOUT).await;
+}
+
 /// The connection is being closed, so the request did not begin.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection is being closed")]
@@ -338,17 +357,21 @@ async fn serve_connection(
                 return;
             }
         },
-        () = draining.cancelled() => return,
+        () = last_request(&draining) => return,
     };
 
     // 2. Answer requests.
     let router = TowerToHyperService::new(router);
     let closing = activity.closing();
+    // A child has a mutex of its own, for which no other connection waits.
+    let is_draining = draining.child_token();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(client);
         if let Some(names) = &names {
             request.extensions_mut().insert(names.clone());
         }
+        let is_draining = is_draining.clone();
+        let version = request.version();
         let in_flight = activity.begin();
         let answer = in_flight.is_some().then(|| router.call(request));
         async move {
@@ -357,13 +380,17 @@ async fn serve_connection(
             if response.extensions_mut().remove::<UnfinishedBody>().is_some() {
                 in_flight.close_connection();
             }
+            if is_draining.is_cancelled() && version < Version::HTTP_2 {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+            }
             Ok(response.map(|body| Answer::new(body, in_flight)))
         }
     });
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
     let shall_end = async {
         tokio::select! {
-            () = draining.cancelled() => {}
+            () = last_request(&draining) => {}
             () = closing.cancelled() => {}
         }
     };

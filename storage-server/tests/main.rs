@@ -27,6 +27,8 @@ mod postgres_tls;
 mod programs;
 mod rate_limit;
 mod readiness;
+#[cfg(target_os = "linux")]
+mod restart;
 mod restore;
 mod sqlite_file;
 mod start_and_stop;
