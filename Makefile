@@ -6,6 +6,8 @@
 # Each says what it is about to install, and installs only what is missing. Further:
 #
 #   make check   formatting, lints and documentation, with warnings as errors
+#   make package builds both commands with manual pages and completions into target/package, as the
+#                image does
 #   make seeds   runs real clients of Redlock against a network that fails by a seed, 1000 times
 #   make bench   measures the storage server, the fence in PostgreSQL and MariaDB, the locks of each
 #                lock service, and those on a majority of several Redis nodes
@@ -15,7 +17,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test test-locks test-others test-model check seeds bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus wrk strace systemd python node
+.PHONY: demo test test-locks test-others test-model check package seeds bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus wrk strace systemd python node
 
 demo: redis-server
 	cargo build --workspace
@@ -63,6 +65,9 @@ check:
 	cargo clippy --workspace --all-targets -- --deny warnings
 	cargo clippy --package lock-client --no-default-features -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps
+
+package:
+	ops/build target/package
 
 seeds: redis-server
 	FENCED_RUNS=1000 cargo test --package lock-client --test locks redlock::seeded

@@ -16,6 +16,8 @@ mod floor;
 mod forget;
 mod hosts;
 mod http2;
+#[cfg(target_os = "linux")]
+mod image;
 mod lists;
 mod logs;
 mod metrics;

@@ -1,0 +1,20 @@
+# The storage server and lock-client. compose.yaml runs it; ops/README.md says how.
+FROM rust:1.94-slim-bookworm AS build
+WORKDIR /src
+COPY . .
+RUN ops/build /out
+
+FROM debian:bookworm-slim
+COPY --from=build /out/ /usr/local/
+COPY ops/run /usr/local/bin/run-storage-server
+COPY ops/image.toml /etc/storage-server/server.toml
+# A new volume takes the owner of the folder.
+RUN useradd --system --uid 8034 --user-group --no-create-home storage-server \
+    && install --directory --owner storage-server --group storage-server --mode 0700 \
+        /var/lib/storage-server
+USER 8034:8034
+WORKDIR /var/lib/storage-server
+VOLUME /var/lib/storage-server
+EXPOSE 8034
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["run-storage-server"]
