@@ -23,7 +23,10 @@ use self::{
     auth::AuthCommand, backup::Backup, completions::Completions, fence::FenceCommand,
     forget::Forget, in_force::in_force, man::Man, migrate::migrate, restore::Restore, serve::Serve,
 };
-use crate::{causes::with_causes, logs::Log};
+use crate::{
+    causes::with_causes,
+    logs::{Log, LogFormat},
+};
 
 /// An HTTP service that persists the highest fencing token per resource and rejects stale writes.
 ///
@@ -96,7 +99,8 @@ pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
     };
-    let mut log = Log::to_stderr(arguments.serve.log_format);
+    let log_format = matches.get_one::<LogFormat>("log_format").copied();
+    let mut log = Log::to_stderr(log_format.expect("it has a default"));
     let ended = tokio::select! {
         ended = run_command(matches) => ended,
         never = log.report_dropped() => match never {},

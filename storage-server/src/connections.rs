@@ -156,8 +156,8 @@ pub(crate) async fn serve(
         }
     }
     drop(listener);
-    if let Some(stream) = waiting {
-        connections.start(stream);
+    if let Some((stream, client)) = waiting {
+        connections.start(stream, client);
     }
     while connections.serving.join_next().await.is_some() {}
     connections.refusals.log();
