@@ -93,14 +93,19 @@ pub(crate) fn allowed(wanted: u32) -> usize {
     wanted.min(usize::try_from(descriptors).unwrap_or(usize::MAX))
 }
 
+/// Where connections come from, and how they are encrypted.
+pub(crate) struct Entrance {
+    pub(crate) listener: Arc<TcpListener>,
+    pub(crate) tls: Option<Tls>,
+}
+
 /// Accepts connections and serves the router on them, until `draining` is cancelled. Then it
 /// soon accepts no more, and returns once all requests in flight are answered.
 ///
 /// # Cancellation safety
 /// If this future is dropped, all connections are closed.
 pub(crate) async fn serve(
-    listener: Arc<TcpListener>,
-    tls: Option<Tls>,
+    Entrance { listener, tls }: Entrance,
     router: Router,
     max_connections: usize,
     open_connections: Gauge,
@@ -241,8 +246,7 @@ impl Connections {
     fn start(&mut self, stream: TcpStream, client: SocketAddr) {
         let activity = Activity::new(Instant::now());
         let serving = serve_connection(
-            stream,
-            ClientAddress(client.ip().to_canonical()),
+            (stream, ClientAddress(client.ip().to_canonical())),
             activity.clone(),
             self.http.clone(),
             self.tls.clone(),
@@ -336,8 +340,7 @@ async fn open(stream: TcpStream, tls: Option<Tls>) -> io::Result<Opened> {
 }
 
 async fn serve_connection(
-    stream: TcpStream,
-    client: ClientAddress,
+    (stream, client): (TcpStream, ClientAddress),
     activity: Arc<Activity>,
     http: auto::Builder<TokioExecutor>,
     tls: Option<Tls>,

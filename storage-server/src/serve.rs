@@ -13,7 +13,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use crate::{
     committer::Committer,
     config::Config,
-    connections,
+    connections::{self, Entrance},
     http::{self, Routers},
     metrics::{Metrics, gauge_value},
     room::Room,
@@ -81,8 +81,7 @@ pub async fn serve(
     // Clients that keep this address busy must not be in the way of those of the other one.
     let _metrics = metrics_listener.map(|listener| {
         AbortOnDropHandle::new(tokio::spawn(connections::serve(
-            listener,
-            None,
+            Entrance { listener, tls: None },
             metrics,
             MAX_METRICS_CONNECTIONS,
             Gauge::default(),
@@ -98,8 +97,7 @@ pub async fn serve(
         sleep(DRAIN_TIMEOUT).await;
     };
     let mut served = pin!(connections::serve(
-        Arc::new(listener),
-        tls,
+        Entrance { listener: Arc::new(listener), tls },
         main,
         max_connections,
         open_connections,

@@ -15,7 +15,7 @@ use tokio::{io::AsyncWriteExt, time::sleep};
 
 use crate::{
     bodies::{ROOM_FOR_ONE, VALUE_BYTES, send_in_parts},
-    connections::{read_answer, sending},
+    connections::{is_logged, read_answer, sending},
     database::Database,
     wire::{self, Answer},
     world::World,
@@ -379,7 +379,7 @@ async fn changed_file_is_in_force_within_ten_seconds() {
     assert_eq!(ask(&server, &first, "GET", "/readyz", None).await.status, 200);
     assert!(is_known(&server, &first).await && is_known(&server, &second).await);
     assert!(!is_known(&server, &third).await);
-    assert!(server.log().unwrap().contains("colour"), "{}", server.log().unwrap());
+    is_logged(&server, "colour").await;
 
     // A missing file changes as little.
     fs::remove_file(guarded.auth_file()).unwrap();

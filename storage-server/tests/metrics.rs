@@ -20,7 +20,7 @@ use testbed::{
 
 use crate::{
     access::{Guarded, ask},
-    connections::sending,
+    connections::{is_logged, sending},
     database::{Database, get, offer},
     wire,
 };
@@ -185,6 +185,7 @@ async fn metrics_of_their_own_address_need_no_identity() {
     let file = guarded.auth_file();
     let arguments = ["--auth-file", file.to_str().unwrap(), "--metrics-listen", "127.0.0.1:0"];
     let server = guarded.database.serve(&arguments).await;
+    is_logged(&server, "/metrics").await;
     let log = server.log().unwrap();
     let url = log.split("metrics are on ").nth(1).and_then(|rest| rest.split("/metrics").next());
     let url = url.expect("the log has the address");
