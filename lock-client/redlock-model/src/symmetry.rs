@@ -79,16 +79,7 @@ impl Hasher for Mixer {
     }
 
     fn write_u8(&mut self, byte: u8) {
-        self.write_u64(byte.into());
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0.rotate_left(29) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
-    }
-
-    // The number of an enum's variant.
-    fn write_isize(&mut self, number: isize) {
-        self.write_u64(number as u64);
+        self.0 = (self.0.rotate_left(29) ^ u64::from(byte)).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
 
     fn finish(&self) -> u64 {

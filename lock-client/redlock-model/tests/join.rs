@@ -29,7 +29,7 @@ fn with_join(join: JoinRule) -> Config {
     Config { protocol: Protocol { join, ..Protocol::AS_BUILT }, ..JOINS }
 }
 
-/// 491 127 states; 6 s on one core.
+/// 491 155 states; 6 s on one core.
 #[test]
 fn tokens_are_unique_and_grow_with_leases_that_join_nodes() {
     assert_holds(JOINS, 490_000, &[TwoLeases, Reissued, RenewedWithNewToken, Regained]);

@@ -30,7 +30,7 @@ const IGNORES_REFUSED_SEAL: Protocol =
 const RETURNS_THE_HIGHEST: Protocol =
     Protocol { renewal: RenewalRule::ReturnsTheHighest, ..Protocol::AS_BUILT };
 
-/// 875 474 states; 8 s on one core. `make model` has rounds of many steps, too.
+/// 875 518 states; 8 s on one core. `make model` has rounds of many steps, too.
 #[test]
 fn reissued_tokens_are_unique_and_grow() {
     assert_holds(REISSUES, 870_000, &[TwoLeases, Reissued, RenewedWithNewToken]);
