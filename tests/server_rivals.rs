@@ -7,7 +7,10 @@ use lock_client::storage::{Answer, Storage};
 use rustix::process::Signal;
 use sqlx::{Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
-use testbed::{Postgres, StorageServer, wait::until};
+use testbed::{
+    Postgres, StorageServer,
+    wait::{until, until_async},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     task::JoinSet,
@@ -258,8 +261,12 @@ async fn abandoned_writes_are_not_made() {
         let headers = [("Fencing-Token", "1")];
         async move { wire::request(&url, "PUT", "/v1/resources/waiting", &headers, "x").await }
     });
-    // It must be in a batch, or the first two of the others may share one: nothing shows that.
-    sleep(Duration::from_millis(500)).await;
+    // It is in a batch before the others come: two of them could share one with it.
+    let in_a_batch = async || {
+        let metrics = wire::request(server.url(), "GET", "/metrics", &[], "").await.text();
+        Ok(metrics.lines().any(|line| line == "storage_server_batch_operations_count 1"))
+    };
+    until_async(Duration::from_secs(20), in_a_batch).await.unwrap();
     for number in 0..5 {
         let mut connection = wire::connect(server.url()).await;
         let put = format!(
