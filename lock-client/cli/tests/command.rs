@@ -110,13 +110,22 @@ impl Run {
         script: &str,
         variables: &[(&str, &str)],
     ) -> Self {
+        Self::start_at(&redis.url(), options, script, variables)
+    }
+
+    /// The same, on the lock service at a URL.
+    pub(crate) fn start_at(
+        url: &str,
+        options: &[&str],
+        script: &str,
+        variables: &[(&str, &str)],
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let status = folder.path().join("status");
         let mut shell = without_terminal("sh");
         shell.args(["-c", r#"exec "$@" 3>> "$0""#]).arg(&status);
         shell.arg(LOCK_CLIENT);
-        let url = redis.url();
-        let run = [&["run", "r", "--locks", &url, "--status-fd", "3"], options].concat();
+        let run = [&["run", "r", "--locks", url, "--status-fd", "3"], options].concat();
         let mut command = without_settings(shell, &run);
         command.args(["--", "sh", "-c", script]).envs(variables.iter().copied());
         let process = Process::spawn("run", &command, folder.path()).unwrap();

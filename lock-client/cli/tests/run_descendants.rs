@@ -5,7 +5,7 @@ use std::{fs, path::Path, time::Duration};
 
 use rustix::process::{Signal, kill_process_group};
 use testbed::{
-    Redis,
+    Proxy, Redis,
     process::{Process, lives},
     wait::{until, until_async},
 };
@@ -38,11 +38,15 @@ struct Work {
 
 impl Work {
     fn start(redis: &Redis, options: &[&str], script: &str, worker: &str) -> Self {
+        Self::start_at(&redis.url(), options, script, worker)
+    }
+
+    fn start_at(url: &str, options: &[&str], script: &str, worker: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let work = folder.path().join("work");
         fs::write(&work, "").unwrap();
         let variables = [("WORK", work.to_str().unwrap()), ("WORKER", worker)];
-        let run = Run::start_with(redis, options, script, &variables);
+        let run = Run::start_at(url, options, script, &variables);
         Self { run, folder }
     }
 
@@ -191,19 +195,19 @@ async fn lost_lease_ends_what_the_command_has_started() {
     }
 }
 
-/// Returns whether the worker is dead when the ttl ends in a Redis that hangs.
+/// Cuts `run` off from Redis, and returns whether the worker is dead when Redis frees the lock.
 async fn worker_is_dead_when_the_ttl_ends(options: &[&str]) -> bool {
-    let mut redis = Redis::start().await.unwrap();
-    let options = [&["--ttl", "3s", "--kill-after", "1s"], options].concat();
-    let mut work = Work::start(&redis, &options, IN_FOREGROUND, STUBBORN);
+    let redis = Redis::start().await.unwrap();
+    let proxy = Proxy::start(redis.socket()).await.unwrap();
+    let options = [&["--ttl", "8s", "--kill-after", "1s"], options].concat();
+    let mut work = Work::start_at(&proxy.url("redis"), &options, IN_FOREGROUND, STUBBORN);
     let worker = work.run.pid().await;
     work.run.event("started").await;
-    redis.process().pause().await.unwrap();
-    let end = work.run.event("acquired").await["deadline_ms"].as_u64().unwrap();
-    until(PATIENCE, || Ok(unix_millis() >= end || !lives(worker))).await.unwrap();
+    proxy.cut();
+    assert!(held(&redis).await && lives(worker));
+    until_async(PATIENCE, async || Ok(!held(&redis).await || !lives(worker))).await.unwrap();
     let dead = !lives(worker);
     work.end();
-    redis.process().resume().unwrap();
     assert_eq!(work.run.exit_code().await, 79);
     dead
 }
