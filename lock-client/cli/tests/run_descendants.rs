@@ -12,7 +12,7 @@ use testbed::{
 use tokio::time::sleep;
 
 use crate::{
-    command::{PATIENCE, Run, locks, unix_millis, without_terminal},
+    command::{PATIENCE, Run, locks, without_terminal},
     names::name,
     programs::LOCK_CLIENT,
 };

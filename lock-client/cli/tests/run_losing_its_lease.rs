@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_client::Ttl;
 use rustix::process::{Pid, Signal, kill_process};
 use testbed::{
-    Redis,
+    Proxy, Redis,
     process::{Process, lives},
     wait::{until, until_async},
 };
@@ -21,6 +21,8 @@ use crate::{
 const LOCK: &str = "fenced:{r}:lock";
 /// A short lease, so that its loss is noticed soon.
 const SHORT: [&str; 4] = ["--ttl", "3s", "--kill-after", "1s"];
+/// A lease that ends in time on a busy machine, too.
+const LONGER: [&str; 4] = ["--ttl", "6s", "--kill-after", "1s"];
 /// Ignores SIGTERM.
 const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
 /// Cleans up and exits with 0 when it gets SIGTERM.
@@ -159,23 +161,23 @@ async fn single_signal_is_sent_and_the_command_continues() {
     assert!(run.process().line(PATIENCE).await.is_err(), "and no other signal");
 }
 
-/// Returns whether the command is dead when the ttl ends in a Redis that hangs.
+/// Cuts `run` off from Redis, and returns whether the command is dead when Redis frees the lock.
 async fn is_dead_when_the_ttl_ends(on_lost: &str, script: &str) -> bool {
-    let mut redis = Redis::start().await.unwrap();
-    let mut run = Run::start(&redis, &[&SHORT[..], &["--on-lost", on_lost]].concat(), script);
+    let redis = Redis::start().await.unwrap();
+    let proxy = Proxy::start(redis.socket()).await.unwrap();
+    let options = [&LONGER[..], &["--on-lost", on_lost]].concat();
+    let mut run = Run::start_at(&proxy.url("redis"), &options, script, &[]);
     let child = run.pid().await;
-    // The next renewal is a second away: Redis is paused before it.
-    let end = renewed(&redis).await;
-    redis.process().pause().await.unwrap();
-    let over = || Ok(unix_millis() >= end || !lives(child));
-    until(PATIENCE, over).await.unwrap();
+    renewed(&redis).await;
+    proxy.cut();
+    let held = async || locks(&redis).status(&name("r")).await.unwrap().held.is_some();
+    assert!(held().await && lives(child));
+    until_async(PATIENCE, async || Ok(!held().await || !lives(child))).await.unwrap();
     let dead = !lives(child);
     if dead {
-        assert!(unix_millis() < end, "the command died before the end of the ttl");
         assert_eq!(run.exit_code().await, 79);
         assert_eq!(run.event("lost").await["reason"], "not-renewed");
     }
-    redis.process().resume().unwrap();
     dead
 }
 
@@ -190,8 +192,9 @@ async fn command_is_dead_before_the_ttl_ends_in_a_redis_that_hangs() {
 #[tokio::test]
 async fn command_is_ended_in_time_if_redis_is_killed() {
     let mut redis = Redis::start().await.unwrap();
-    let mut run = Run::start(&redis, &SHORT, STUBBORN);
+    let mut run = Run::start(&redis, &LONGER, STUBBORN);
     let child = run.pid().await;
+    // The next renewal is two seconds away: Redis is killed before it.
     let end = renewed(&redis).await;
     redis.process().kill().unwrap();
     until(PATIENCE, || Ok(!lives(child))).await.unwrap();
