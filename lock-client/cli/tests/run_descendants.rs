@@ -9,7 +9,7 @@ use testbed::{
     process::{Process, lives},
     wait::{until, until_async},
 };
-use tokio::time::sleep;
+use tokio::{join, time::sleep};
 
 use crate::{
     command::{PATIENCE, Run, locks, without_terminal},
@@ -182,7 +182,7 @@ async fn what_is_started_after_a_signal_of_the_whole_group_is_ended_too() {
 #[tokio::test]
 async fn lost_lease_ends_what_the_command_has_started() {
     let redis = Redis::start().await.unwrap();
-    let short = ["--ttl", "3s", "--kill-after", "1s"];
+    let short = ["--ttl", "6s", "--kill-after", "1s"];
     for script in [IN_FOREGROUND, r#"sh -c "$WORKER" & trap '' TERM; wait"#, IN_BACKGROUND] {
         let mut work = Work::start(&redis, &short, script, WORKER);
         work.run.pid().await;
@@ -199,7 +199,7 @@ async fn lost_lease_ends_what_the_command_has_started() {
 async fn worker_is_dead_when_the_ttl_ends(options: &[&str]) -> bool {
     let redis = Redis::start().await.unwrap();
     let proxy = Proxy::start(redis.socket()).await.unwrap();
-    let options = [&["--ttl", "8s", "--kill-after", "1s"], options].concat();
+    let options = [&["--ttl", "15s", "--kill-after", "1s"], options].concat();
     let mut work = Work::start_at(&proxy.url("redis"), &options, IN_FOREGROUND, STUBBORN);
     let worker = work.run.pid().await;
     work.run.event("started").await;
@@ -214,8 +214,11 @@ async fn worker_is_dead_when_the_ttl_ends(options: &[&str]) -> bool {
 
 #[tokio::test]
 async fn what_the_command_has_started_is_dead_before_the_ttl_ends() {
-    assert!(worker_is_dead_when_the_ttl_ends(&[]).await);
-    assert!(!worker_is_dead_when_the_ttl_ends(&["--close"]).await, "the control");
+    let close = ["--close"];
+    let (dead, with_close) =
+        join!(worker_is_dead_when_the_ttl_ends(&[]), worker_is_dead_when_the_ttl_ends(&close));
+    assert!(dead);
+    assert!(!with_close, "the control");
 }
 
 /// Each process starts the next one and ends: it forks while it is being killed.

@@ -20,9 +20,9 @@ use super::{events::Reason, on_lost::OnLost};
 const MAX_PAUSE: Duration = Duration::from_millis(200);
 /// The shortest pause: the resolution of a timer.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
-/// How long before the deadline SIGKILL is sent, at most: it takes time to arrive and to end the
-/// child.
-const MAX_MARGIN: Duration = Duration::from_millis(100);
+/// How long before the deadline SIGKILL is sent, at most. On a busy machine it takes time to send
+/// it, and to end the child.
+const MAX_MARGIN: Duration = Duration::from_millis(500);
 /// The margin is at most this part of the ttl.
 const MARGIN_OF_TTL: u32 = 50;
 
