@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::{
-    lock_service::{locks, tried, ttl, unrenewed},
+    lock_service::{impatient_locks, locks, tried, ttl, unrenewed},
     names::{name, token},
 };
 use fence::Holder;
@@ -226,7 +226,7 @@ async fn same_holder_receives_the_same_grant_again_and_the_full_ttl() {
 #[tokio::test]
 async fn redis_that_is_down_is_a_clear_error_in_time() {
     let mut redis = Redis::start().await.unwrap();
-    let locks = locks(&redis.url());
+    let locks = impatient_locks(&redis.url());
     redis.process().kill().unwrap();
     let begun = Instant::now();
     let tried = locks.acquire(&name("r"), tried(10_000)).await;

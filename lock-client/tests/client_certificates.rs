@@ -5,7 +5,7 @@ use std::{net::TcpListener, time::Duration};
 use testbed::{Redis, Sentinels, wait::until_async};
 
 use crate::{
-    lock_service::{lasting, locks, tried, waiting, with_causes},
+    lock_service::{impatient_locks, lasting, locks, tried, waiting, with_causes},
     names::name,
 };
 
@@ -22,8 +22,7 @@ fn certificates(redis: &Redis) -> String {
 #[tokio::test]
 async fn client_with_a_certificate_may_lock() {
     let redis = Redis::start_mutual_tls(&[]).await.unwrap();
-    let locks_of = |url: &str| locks(url);
-    let locks = locks_of(&format!("{}?{}", redis.url(), certificates(&redis)));
+    let locks = locks(&format!("{}?{}", redis.url(), certificates(&redis)));
     let lease = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
     let waiter = waiting(&redis, &locks, lasting().wait(SOON)).await;
     lease.release().await.unwrap();
@@ -37,7 +36,8 @@ async fn client_with_a_certificate_may_lock() {
     for (url, reason) in [(trusted, "CertificateRequired"), (foreign, "UnknownCA")] {
         // On a busy machine the handshake may also time out.
         let refused_for_its_certificate = async || {
-            let refused = locks_of(&url).acquire(&name("r"), tried(60_000)).await.unwrap_err();
+            let refused =
+                impatient_locks(&url).acquire(&name("r"), tried(60_000)).await.unwrap_err();
             Ok(with_causes(&refused).contains(reason))
         };
         until_async(SOON, refused_for_its_certificate).await.expect(reason);

@@ -10,7 +10,14 @@ use crate::names::name;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A client that waits longer for answers than by default: a busy machine delays them.
 pub(crate) fn locks(url: &str) -> Locks {
+    let redis = lock_client::redis::Redis::open(url).unwrap();
+    Locks::new(redis.answer_within(Duration::from_secs(5)))
+}
+
+/// A client with the default time-outs, for a Redis that is silent on purpose.
+pub(crate) fn impatient_locks(url: &str) -> Locks {
     Locks::new(lock_client::redis::Redis::open(url).unwrap())
 }
 

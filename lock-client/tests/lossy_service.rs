@@ -9,7 +9,7 @@ use testbed::{
 };
 
 use crate::{
-    lock_service::{locks, redis_before, until_listening},
+    lock_service::{impatient_locks, redis_before, until_listening},
     names::name,
 };
 
@@ -43,7 +43,7 @@ impl Service {
     pub(crate) async fn start() -> Self {
         let redis = redis_before(33).await;
         let proxy = Proxy::start(redis.socket()).await.unwrap();
-        let (near, far) = (locks(&redis.url()), locks(&proxy.url("redis")));
+        let (near, far) = (impatient_locks(&redis.url()), impatient_locks(&proxy.url("redis")));
         // It connects with this, so that each step is one request.
         far.status(&name("r")).await.unwrap();
         Self { redis, proxy, near, far }

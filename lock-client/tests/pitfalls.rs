@@ -13,7 +13,9 @@ use tokio::{
 };
 
 use crate::{
-    lock_service::{lasting, locks, redis_before, scripts_run, ttl, unrenewed, waiting},
+    lock_service::{
+        impatient_locks, lasting, locks, redis_before, scripts_run, ttl, unrenewed, waiting,
+    },
     names::{name, token},
 };
 use testbed::{Proxy, proxy::LateRequest};
@@ -61,7 +63,7 @@ async fn waiter_of_a_redis_that_dies_ends_with_a_clear_error() {
     ] {
         waiters.spawn(async move {
             let mut redis = redis_before(33).await;
-            let locks = locks(&redis.url());
+            let locks = impatient_locks(&redis.url());
             let _other = locks.acquire(&name("r"), lasting()).await.unwrap();
             let first = waiting(&redis, &locks, terms).await;
             // Other waiters of its process wait behind it.

@@ -7,7 +7,7 @@ use testbed::{Proxy, Redis, proxy::Latency};
 use tokio::time::timeout;
 
 use crate::{
-    lock_service::{lasting, locks, tried, unrenewed, until_free, waiting},
+    lock_service::{impatient_locks, lasting, locks, tried, unrenewed, until_free, waiting},
     names::name,
 };
 
@@ -33,7 +33,7 @@ async fn redis_that_is_far_away_is_used_if_it_is_given_time() {
     let redis = Redis::start().await.unwrap();
     let proxy = Proxy::start(redis.socket()).await.unwrap();
     proxy.add(Latency(Duration::from_millis(600)));
-    let impatient = locks(&proxy.url("redis")).acquire(&name("r"), tried(60_000)).await;
+    let impatient = impatient_locks(&proxy.url("redis")).acquire(&name("r"), tried(60_000)).await;
     assert!(matches!(impatient, Err(AcquireError::Unavailable { .. })), "{impatient:?}");
 
     let far = lock_client::redis::Redis::open(&proxy.url("redis")).unwrap();

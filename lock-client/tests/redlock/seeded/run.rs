@@ -105,7 +105,8 @@ async fn acquire_afterwards(
         let is_short = left == -2 || (0..=LONGEST_TTL.as_millis() as i64).contains(&left);
         ensure!(is_short, "a node keeps the lock for {left} ms");
     }
-    let locks = Locks::from(lock_client::redlock::Redlock::open(nodes.urls())?);
+    let redlock = lock_client::redlock::Redlock::open(nodes.urls())?;
+    let locks = Locks::from(redlock.answer_within(Duration::from_secs(5)));
     let asked = witness.now();
     let longest = ttl(LONGEST_TTL.as_millis() as u64);
     let terms = Terms::new(longest).wait(PATIENCE).without_renewal();
