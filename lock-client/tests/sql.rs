@@ -138,7 +138,7 @@ pub(crate) async fn one_of_many_holds(backend: &(impl Backend + Clone)) -> anyho
 
 pub(crate) async fn expired_lock_is_not_renewed(backend: &impl Backend) -> anyhow::Result<()> {
     let (lock, holder) = (name("expired"), Holder::random());
-    let (token, ownership) = granted(backend, "expired", &holder, 600).await?;
+    let (token, ownership) = granted(backend, "expired", &holder, 60_000).await?;
     ensure!(backend.renew(&lock, &ownership, ttl(300)).await? == Some(token));
     let other = Ownership { holder: Holder::random(), ..ownership.clone() };
     let earlier = Ownership { grant: Token::new(1)?, ..ownership.clone() };

@@ -14,10 +14,13 @@ use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
 
 use super::{
     Checked, Subject, Violation,
-    try_lock::{acquire_free, acquire_when_free, failed, long, new_name, release, try_once},
+    try_lock::{PATIENCE, acquire_free, acquire_when_free, failed, long, new_name, release},
     violation,
 };
-use crate::{Moment, Order, backend::Backend};
+use crate::{
+    Moment, Order,
+    backend::{Attempt, Backend, BackendError},
+};
 
 const CLIENTS: usize = 8;
 const ROUNDS: usize = 10;
@@ -125,26 +128,33 @@ pub(super) async fn names_differ_byte_for_byte(subject: &mut impl Subject) -> Ch
 /// A lease whose deadline counts from a later moment outlives its lock.
 pub(super) async fn deadline_counts_from_before_the_request(subject: &mut impl Subject) -> Checked {
     const PROMISE: &str = "the deadline counts from before the request";
-    let (backend, name) = (subject.connect(), new_name("asked"));
+    let backend = subject.connect();
     // The first request connects.
-    let status = backend.status(&name).await;
+    let status = backend.status(&new_name("asked")).await;
     status.map_err(|error| failed(PROMISE, &error))?;
     let disturbed = |error| violation(PROMISE, format!("the service was not paused: {error}"));
-    subject.pause().await.map_err(disturbed)?;
-    let holder = Holder::random();
-    let trying = try_once(&backend, &name, &holder, long(), Order::Unordered);
-    let resuming = async {
-        // The try is sent by now, because it was polled first.
-        tokio::time::sleep(backend.answer_timeout() / 4).await;
-        let before = Moment::now();
-        (before, subject.resume().await)
-    };
-    let (tried, (resumed, outcome)) = tokio::join!(biased; trying, resuming);
-    outcome.map_err(disturbed)?;
-    let held = tried.map_err(|error| failed(PROMISE, &error))?;
-    let held = held.ok_or_else(|| violation(PROMISE, "the lock is not free"))?;
-    match held.asked < resumed {
-        true => Ok(()),
-        false => Err(violation(PROMISE, "the request was sent earlier than it says")),
+    let begun = Moment::now();
+    loop {
+        subject.pause().await.map_err(disturbed)?;
+        let (name, holder) = (new_name("asked"), Holder::random());
+        let trying = backend.try_acquire(&name, &holder, long(), Order::Unordered);
+        let resuming = async {
+            // The try is sent by now, because it was polled first.
+            tokio::time::sleep(backend.answer_timeout() / 4).await;
+            let before = Moment::now();
+            (before, subject.resume().await)
+        };
+        let (tried, (resumed, outcome)) = tokio::join!(biased; trying, resuming);
+        outcome.map_err(disturbed)?;
+        match tried {
+            Ok(Attempt::Granted { asked, .. }) if asked < resumed => return Ok(()),
+            Ok(Attempt::Granted { .. }) => {
+                return Err(violation(PROMISE, "the request was sent earlier than it says"));
+            }
+            Ok(Attempt::Busy(_)) => return Err(violation(PROMISE, "the lock is not free")),
+            // A slow answer proves nothing.
+            Err(BackendError::Unavailable(_)) if begun.elapsed() < PATIENCE => {}
+            Err(error) => return Err(failed(PROMISE, &error)),
+        }
     }
 }

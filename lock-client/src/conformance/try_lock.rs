@@ -25,7 +25,6 @@ pub(super) const LONG: Duration = Duration::from_secs(300);
 pub(super) struct Held {
     pub(super) token: Token,
     pub(super) ownership: Ownership,
-    pub(super) asked: Moment,
 }
 
 /// Makes a name that no other check uses.
@@ -53,8 +52,8 @@ pub(super) async fn try_once(
     let begun = Moment::now();
     loop {
         match backend.try_acquire(name, holder, ttl, order).await {
-            Ok(Attempt::Granted { token, ownership, asked }) => {
-                return Ok(Some(Held { token, ownership, asked }));
+            Ok(Attempt::Granted { token, ownership, .. }) => {
+                return Ok(Some(Held { token, ownership }));
             }
             Ok(Attempt::Busy(_)) => return Ok(None),
             Err(BackendError::Unavailable(_)) if begun.elapsed() < PATIENCE => {

@@ -141,7 +141,7 @@ async fn session_does_not_change_what_a_claim_checks() {
         insert into mysql.time_zone_transition values
             (@zone, unix_timestamp() - 100000000, 0), (@zone, unix_timestamp() - 1200, 1)";
     administrator.execute(sqlx::raw_sql(overlap)).await.unwrap();
-    let (_, owner) = granted(&client, "r", &Holder::random(), 1_500).await.unwrap();
+    let (_, owner) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
     let mut sessions = Vec::new();
     for preparation in [
         "set time_zone = 'Test/Overlap'".to_owned(),

@@ -52,7 +52,7 @@ async fn only_the_present_owner_claims() {
     let (server, client) = locked().await;
     let mut connection = connect(&server).await;
     connection.execute(AssertSqlSafe(migrations("fence"))).await.unwrap();
-    let (_, owner) = granted(&client, "r", &Holder::random(), 500).await.unwrap();
+    let (_, owner) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
     let mut transaction = connection.begin().await.unwrap();
     claim(&mut transaction, &owner).await.unwrap();
     // The claim does not keep the owner from renewing.

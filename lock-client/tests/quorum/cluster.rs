@@ -36,7 +36,7 @@ async fn lease_goes_on_when_the_leader_is_killed<S: Service>() {
 async fn paused_member_is_left_by_requests_and_watches<S: Service>() {
     let mut service = S::start_cluster().await;
     let follower = follower(&service).await;
-    let locks = S::open(&url_from(&service, follower));
+    let locks = S::client(&url_from(&service, follower));
     let elsewhere = S::client(&url_from(&service, (follower + 1) % 3));
     let owner = acquired(&elsewhere, &name("r"), secs(60)).await;
     let waiter = Holder::random();
@@ -56,7 +56,7 @@ async fn client_whose_first_member_is_paused_acquires<S: Service>() {
     let mut service = S::start_cluster().await;
     let follower = follower(&service).await;
     service.process(follower).pause().await.unwrap();
-    let locks = Locks::new(S::open(&url_from(&service, follower)));
+    let locks = Locks::new(S::client(&url_from(&service, follower)));
     let lease = locks.acquire(&name("r"), Terms::new(secs(60)).no_wait()).await.unwrap();
     lease.release().await.unwrap();
     service.process(follower).resume().unwrap();
@@ -75,7 +75,8 @@ async fn lost_quorum_is_unavailable_until_it_is_back<S: Service>() {
     let mut service = S::start_cluster().await;
     // The surviving member is asked first. It refuses once it has no leader.
     let locks = S::open(&url_from(&service, 2));
-    let lock = acquired(&locks, &name("kept"), secs(60)).await;
+    let lock = acquired(&S::client(&service.url()), &name("kept"), secs(60)).await;
+    until_async(SOON, async || Ok(locks.status(&name("kept")).await.is_ok())).await.unwrap();
     for number in [0, 1] {
         service.process(number).kill().unwrap();
     }

@@ -21,10 +21,10 @@ use crate::{
 async fn lease_survives_the_failure_of_a_minority_but_not_of_a_majority() {
     let mut cluster = cluster_of(3).await;
     let locks = locks_of(&cluster);
-    let lease = locks.acquire(&name("r"), tried(3_000)).await.unwrap();
+    let lease = locks.acquire(&name("r"), tried(6_000)).await.unwrap();
     locks.wait_for_background().await;
     cluster.nodes_mut()[0].process().kill().unwrap();
-    tokio::time::timeout(Duration::from_millis(4_500), lease.lost()).await.unwrap_err();
+    tokio::time::timeout(Duration::from_secs(9), lease.lost()).await.unwrap_err();
     assert!(lease.token().is_ok(), "the two other nodes renewed it");
     cluster.nodes_mut()[1].process().kill().unwrap();
     tokio::time::timeout(Duration::from_secs(10), lease.lost()).await.unwrap();
@@ -159,10 +159,11 @@ async fn lease_is_adopted_by_another_client() {
 #[tokio::test]
 async fn another_client_acquires_the_lock_when_it_has_expired() {
     let cluster = cluster_of(3).await;
-    let first = locks_of(&cluster).acquire(&name("r"), unrenewed(300)).await.unwrap();
+    let locks = locks_of(&cluster);
+    assert_eq!(locks.status(&name("r")).await.unwrap().held, None);
+    let first = locks_of(&cluster).acquire(&name("r"), unrenewed(5_000)).await.unwrap();
     let issued = first.token().unwrap();
     first.detach();
-    let locks = locks_of(&cluster);
     let busy = locks.acquire(&name("r"), tried(1_000)).await;
     assert!(matches!(busy, Err(AcquireError::Contended { .. })), "{busy:?}");
     let second = locks.acquire(&name("r"), ttl(10_000)).await.unwrap();

@@ -25,7 +25,7 @@ use tokio::{
 
 use super::{
     service::{SOON, acquired, attempt, client, release, secs, until_free},
-    strike::{CONNECT, CREATE, SYNC, Slow, count},
+    strike::{CLOSE_SESSION, CREATE, SYNC, Slow, count, delay},
 };
 use crate::names::name;
 
@@ -49,7 +49,7 @@ async fn lease_goes_on_after_its_connections_were_cut() {
     lease.release().await.unwrap();
 }
 
-/// They look first, and are not answered.
+/// They end the sessions of their locks last, and are not answered.
 #[tokio::test]
 async fn releases_that_hang_delay_no_renewal() {
     let zookeeper = ZooKeeper::start().await.unwrap();
@@ -58,26 +58,25 @@ async fn releases_that_hang_delay_no_renewal() {
     let kept = acquired(&locks, &name("kept"), secs(60)).await;
     let mut releases = JoinSet::new();
     let mut others = Vec::new();
+    // More than may ask at once.
     for number in 0..20 {
         let name = name(&format!("r{number}"));
         let lock = acquired(&locks, &name, secs(60)).await;
         others.push((name, lock));
     }
-    let connects = count(&proxy, CONNECT);
-    let looks = proxy.hold("/fenced/queues/r");
+    let ends = count(&proxy, CLOSE_SESSION);
+    delay(&proxy, CLOSE_SESSION, 2 * SOON);
     for (name, lock) in others {
         let locks = locks.clone();
         let holder = lock.ownership.holder;
         releases.spawn(async move { locks.release(&name, &holder, Some(lock.token)).await });
     }
-    let look = looks.caught().await.unwrap();
-    until(SOON, || Ok(connects.load(Ordering::SeqCst) >= 8)).await.unwrap();
+    until(SOON, || Ok(ends.load(Ordering::SeqCst) >= 8)).await.unwrap();
     let kept_name = name("kept");
     let renewed = locks.renew(&kept_name, &kept.ownership, secs(60));
     let renewed = timeout(SOON / 2, renewed).await.expect("no release delays it").unwrap();
     assert_eq!(renewed, Some(kept.token));
     assert!(releases.try_join_next().is_none(), "the control: no release has ended");
-    look.deliver();
 }
 
 /// The deadline passes while the client is cut off. Only then the lock goes to the next.

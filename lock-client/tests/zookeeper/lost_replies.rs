@@ -34,7 +34,7 @@ async fn with_a_container() -> ZooKeeper {
 /// A proxy before a ZooKeeper, and a client that has connected through it already.
 async fn proxied(zookeeper: &ZooKeeper) -> (Proxy, lock_client::zookeeper::ZooKeeper) {
     let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
-    let locks = client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(1));
+    let locks = client(&proxy.url("zookeeper"));
     locks.status(&name("r")).await.unwrap();
     (proxy, locks)
 }
@@ -118,6 +118,7 @@ async fn attempt_that_arrives_after_its_release_acquires_nothing() {
     // The control: without a release, it acquires.
     for releases in [false, true] {
         let (zookeeper, proxy, locks) = behind_a_proxy().await;
+        let locks = locks.answer_within(Duration::from_secs(1));
         let (direct, holder) = (client(&zookeeper.url()), Holder::random());
         let hold = proxy.hold("/holder-");
         let (tried, late) = tokio::join!(attempt(&locks, &holder, Order::Unordered), async {

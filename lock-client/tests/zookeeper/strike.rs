@@ -60,6 +60,25 @@ impl Rule for Strike {
     }
 }
 
+/// Delays all requests of a kind.
+#[derive(Debug)]
+struct Late {
+    kind: i32,
+    delay: Duration,
+}
+
+/// Delays all requests of a kind from now on, and with each what follows on its connection.
+pub(super) fn delay(proxy: &Proxy, kind: i32, delay: Duration) {
+    proxy.add(Late { kind, delay });
+}
+
+impl Rule for Late {
+    fn on_request(&mut self, request: &[u8]) -> Verdict {
+        let is_late = kinds(request).contains(&self.kind);
+        if is_late { Verdict::Delay(self.delay) } else { Verdict::Pass }
+    }
+}
+
 /// Counts the requests of a kind.
 #[derive(Debug)]
 struct Count {

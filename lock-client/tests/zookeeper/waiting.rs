@@ -74,10 +74,11 @@ async fn try_of_a_waiter_reads_one_place_until_that_is_gone() {
 /// Each message reads 256 places.
 #[tokio::test]
 async fn queue_that_needs_several_messages_is_read_whole() {
+    const WAITERS: u64 = 270;
     let zookeeper = ZooKeeper::start().await.unwrap();
     let locks = client(&zookeeper.url());
     let owner = acquired(&locks, &name("r"), secs(60)).await;
-    let waiters: Vec<_> = (0..600).map(|_| Holder::random()).collect();
+    let waiters: Vec<_> = (0..WAITERS).map(|_| Holder::random()).collect();
     let (first, others) = waiters.split_first().unwrap();
     busy(attempt(&locks, first, Order::Fair).await);
     let attempts = others.iter().map(|waiter| attempt(&locks, waiter, Order::Fair));
@@ -85,8 +86,8 @@ async fn queue_that_needs_several_messages_is_read_whole() {
         busy(attempt);
     }
     let status = locks.status(&name("r")).await.unwrap();
-    assert_eq!((status.held.unwrap().token, status.queued), (owner.token, 600));
-    assert_eq!(busy(attempt(&locks, &Holder::random(), Order::Fair).await).ahead, Some(600));
+    assert_eq!((status.held.unwrap().token, status.queued), (owner.token, WAITERS));
+    assert_eq!(busy(attempt(&locks, &Holder::random(), Order::Fair).await).ahead, Some(WAITERS));
     assert!(release(&locks, &owner).await);
     assert!(held(attempt(&locks, first, Order::Fair).await).token > owner.token);
 }

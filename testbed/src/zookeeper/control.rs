@@ -11,12 +11,14 @@ use tokio::{
 
 use super::{ZooKeeper, launch::java};
 
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a member that may be paused has for an answer.
+const MODE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl ZooKeeper {
     /// Returns the mode of a member, such as `leader`; `None` if it does not serve clients.
     pub(super) async fn mode(&self, number: usize) -> Option<String> {
-        let report = self.report(number, "srvr").await.ok()?;
+        let report = timeout(MODE_TIMEOUT, self.report(number, "srvr")).await.ok()?.ok()?;
         report.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
     }
 

@@ -15,7 +15,9 @@ struct Report {
 }
 
 async fn examine(urls: &[String]) -> Report {
-    let output = lock_client(&["doctor", "--json", "--locks", &urls.join(" ")]).await;
+    let output =
+        lock_client(&["doctor", "--json", "--answer-timeout", "5s", "--locks", &urls.join(" ")])
+            .await;
     let parsed = serde_json::from_slice(&output.stdout);
     let document = parsed.unwrap_or_else(|error| panic!("{error}: {output:?}"));
     Report { document, code: output.status.code().unwrap() }

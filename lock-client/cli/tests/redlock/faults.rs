@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The longest ttl of the clusters here, and the ttl of the lease.
-const TTL: &str = "2s";
+const TTL: &str = "4s";
 
 /// A `lock-client run` of the lock `r`. Its command holds the lock until its stdin has a line, and
 /// then enters the lock again.
@@ -97,7 +97,7 @@ async fn lease_survives_nodes_that_hang_one_after_the_other() {
     let hanging = async {
         for node in 0..3 {
             nodes.0[node].process().pause().await.unwrap();
-            sleep(Duration::from_millis(3_500)).await;
+            sleep(Duration::from_millis(5_500)).await;
             nodes.0[node].process().resume().unwrap();
         }
         run.until_everywhere(&nodes).await;

@@ -10,6 +10,7 @@ use lock_client::{
 };
 use testbed::{NodeKind, Redis, RedisCluster, RedlockNodes, Sentinels};
 
+use super::PATIENCE;
 use crate::{lock_service::ttl, start_cluster::start_cluster};
 
 const SHORTEST: u64 = 100;
@@ -30,7 +31,7 @@ impl Subject for OneRedis {
     const IS_FAIR: bool = true;
 
     fn connect(&self) -> Backend {
-        Backend::open(&self.0.url()).unwrap()
+        Backend::open(&self.0.url()).unwrap().answer_within(PATIENCE)
     }
 
     fn shortest_ttl(&self) -> Ttl {
@@ -83,7 +84,7 @@ impl Subject for Primary {
     const IS_FAIR: bool = true;
 
     fn connect(&self) -> Backend {
-        Backend::open(&self.0.url()).unwrap()
+        Backend::open(&self.0.url()).unwrap().answer_within(PATIENCE)
     }
 
     fn shortest_ttl(&self) -> Ttl {
@@ -124,7 +125,7 @@ impl Subject for Cluster {
     const IS_FAIR: bool = true;
 
     fn connect(&self) -> Backend {
-        Backend::open(&self.0.url()).unwrap()
+        Backend::open(&self.0.url()).unwrap().answer_within(PATIENCE)
     }
 
     fn shortest_ttl(&self) -> Ttl {
@@ -180,7 +181,7 @@ impl Subject for Nodes {
     const UNDOES_BY_ITSELF: bool = true;
 
     fn connect(&self) -> Redlock {
-        Redlock::open(self.0.urls()).unwrap()
+        Redlock::open(self.0.urls()).unwrap().answer_within(PATIENCE)
     }
 
     fn shortest_ttl(&self) -> Ttl {
