@@ -92,8 +92,8 @@ pub async fn serve(
     });
     let drain_timeout = async {
         shutdown.await;
-        tracing::info!("draining");
         draining.cancel();
+        tracing::info!("draining");
         sleep(DRAIN_TIMEOUT).await;
     };
     let mut served = pin!(connections::serve(
