@@ -184,7 +184,6 @@ impl Subject for InRedis {
 #[tokio::test]
 async fn redis_conforms() {
     let server = Redis::start().await.unwrap();
-    let client = redis::Client::open(server.url()).unwrap();
-    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let connection = testbed::redis::connect(server.url()).await.unwrap();
     conformance::check(&mut InRedis(connection)).await.unwrap();
 }

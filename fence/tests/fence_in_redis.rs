@@ -16,8 +16,7 @@ const BALANCE: &str = "{alice}:balance";
 /// A Redis in which the fence of alice is at token 34, of holder a.
 async fn claimed() -> (Redis, MultiplexedConnection) {
     let server = Redis::start().await.unwrap();
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = testbed::redis::connect(server.url()).await.unwrap();
     run(&mut connection, &[FENCE], &["34", "a"]).await.unwrap();
     (server, connection)
 }

@@ -109,7 +109,7 @@ impl Server {
         let url = env::var("FENCED_LOCKS")?;
         Ok(Self {
             locks: Locks::new(Redis::open(&url)?),
-            redis: redis::Client::open(url)?.get_multiplexed_async_connection().await?,
+            redis: testbed::redis::connect(url).await?,
             session: "session-of-alice".parse()?,
             writes,
         })

@@ -7,7 +7,7 @@ mod seeded;
 
 use std::time::Duration;
 
-use redis::{AsyncConnectionConfig, Client, RedisResult, aio::MultiplexedConnection};
+use redis::{Client, RedisResult, aio::MultiplexedConnection};
 use testbed::{
     Proxy, Redis,
     proxy::{Framing, Rule, Verdict},
@@ -24,9 +24,7 @@ async fn start() -> (Redis, Proxy) {
 }
 
 async fn connect(proxy: &Proxy) -> RedisResult<MultiplexedConnection> {
-    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
-    let client = Client::open(proxy.url("redis"))?;
-    client.get_multiplexed_async_connection_with_config(&patient).await
+    testbed::redis::connect(proxy.url("redis")).await
 }
 
 async fn increment(connection: &mut MultiplexedConnection, key: &str) -> RedisResult<u64> {

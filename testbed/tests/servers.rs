@@ -40,8 +40,7 @@ async fn port_stays_the_same_through_a_restart_and_differs_between_servers() {
     assert_ne!(first.address(), second.address());
     first.restart().await.unwrap();
     assert_eq!(first.address(), Some(address));
-    let client = redis::Client::open(first.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = testbed::redis::connect(first.url()).await.unwrap();
     let run_id = first.info("run_id").await.unwrap();
     let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await.unwrap();
     assert!(info.contains(&run_id), "the port and the socket are of one process");
@@ -71,8 +70,7 @@ async fn password_is_required() {
     {
         redis.set("key", "34").await.unwrap();
         let connect = async |url: String| {
-            let client = redis::Client::open(url).unwrap();
-            let mut connection = client.get_multiplexed_async_connection().await?;
+            let mut connection = testbed::redis::connect(url).await?;
             redis::cmd("GET").arg("key").query_async::<String>(&mut connection).await
         };
         assert_eq!(connect(redis.url_as("default", "secret")).await.unwrap(), "34");
@@ -101,9 +99,8 @@ async fn tls_port_refuses_plain_text_and_has_a_certificate_of_its_own_authority(
     assert!(!distrusted.status.success(), "another authority's: {distrusted:?}");
 
     let url = format!("redis://{}", redis.address().unwrap());
-    let client = redis::Client::open(url).unwrap();
     let plain = async {
-        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut connection = testbed::redis::connect(url).await?;
         redis::cmd("PING").exec_async(&mut connection).await
     };
     plain.await.unwrap_err();
@@ -113,7 +110,9 @@ async fn tls_port_refuses_plain_text_and_has_a_certificate_of_its_own_authority(
 /// Sets the key, waits for a replica to acknowledge it, and returns how many have.
 async fn acknowledgements_of(primary: &Redis, value: &str, wait: Duration) -> u64 {
     let client = redis::Client::open(primary.url()).unwrap();
-    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(2 * SOON));
+    let patient = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(2 * SOON))
+        .set_response_timeout(Some(2 * SOON));
     let connection = client.get_multiplexed_async_connection_with_config(&patient).await;
     let mut connection = connection.unwrap();
     let wait = wait.as_millis().to_string();

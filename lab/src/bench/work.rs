@@ -28,8 +28,7 @@ pub(super) struct Work {
 
 impl Meter {
     pub(super) async fn connect(redis: &Redis) -> anyhow::Result<Self> {
-        let client = redis::Client::open(redis.url())?;
-        Ok(Self { connection: client.get_multiplexed_async_connection().await? })
+        Ok(Self { connection: testbed::redis::connect(redis.url()).await? })
     }
 
     /// Returns the work since Redis started.

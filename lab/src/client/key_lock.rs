@@ -26,7 +26,7 @@ impl KeyLock {
         lock: &ResourceName,
         owner: &str,
     ) -> anyhow::Result<Self> {
-        let redis = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+        let redis = testbed::redis::connect(url).await?;
         Ok(Self { redis, key: key(lock), owner: owner.to_owned() })
     }
 

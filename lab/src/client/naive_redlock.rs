@@ -9,7 +9,7 @@ use anyhow::Context;
 use fence::{Holder, ResourceName};
 use futures_util::future::join_all;
 use redis::{
-    AsyncCommands, Client, ExistenceCheck, Script, SetExpiry, SetOptions,
+    AsyncCommands, AsyncConnectionConfig, Client, ExistenceCheck, Script, SetExpiry, SetOptions,
     aio::MultiplexedConnection,
 };
 use rslock::LockManager;
@@ -20,6 +20,9 @@ use super::{
     setup::RedlockKind,
 };
 use crate::record::EventKind;
+
+/// How long a node has to answer. In one scenario, replies are lost.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) struct NaiveRedlock {
     nodes: Vec<String>,
@@ -102,7 +105,11 @@ impl NaiveRedlock {
         value: &str,
         ttl_ms: u64,
     ) -> anyhow::Result<Option<MultiplexedConnection>> {
-        let mut node = Client::open(url)?.get_multiplexed_async_connection().await?;
+        let limits = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ANSWER_TIMEOUT))
+            .set_response_timeout(Some(ANSWER_TIMEOUT));
+        let client = Client::open(url)?;
+        let mut node = client.get_multiplexed_async_connection_with_config(&limits).await?;
         let if_free = SetOptions::default()
             .conditional_set(ExistenceCheck::NX)
             .with_expiration(SetExpiry::PX(ttl_ms));

@@ -32,7 +32,9 @@ impl Sale {
         guard: SaleGuard,
         buyer: &str,
     ) -> anyhow::Result<Self> {
-        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        let patient = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
         let client = redis::Client::open(url)?;
         let redis = client.get_multiplexed_async_connection_with_config(&patient).await?;
         let (resource, buyer) = (sale.clone(), buyer.to_owned());

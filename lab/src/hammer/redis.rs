@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use ::redis::{AsyncCommands, RedisError, Script, aio::MultiplexedConnection};
+use ::redis::{
+    AsyncCommands, ConnectionInfo, IntoConnectionInfo, RedisError, Script,
+    aio::MultiplexedConnection,
+};
 use anyhow::{Context, ensure};
 use async_trait::async_trait;
 use fence::{ClaimError, ResourceName, redis::Fenced};
@@ -34,7 +37,7 @@ const ROW_TOKEN: &str = r"
 
 /// A value is the number of its state, the increments and the token.
 pub(super) struct Redis {
-    client: ::redis::Client,
+    info: ConnectionInfo,
     variant: Option<Variant>,
     states: Arc<AtomicU64>,
 }
@@ -45,14 +48,14 @@ impl Redis {
             variant != Some(Variant::Exists),
             "Redis has no subqueries; the nearest variant is 'select-then-update'"
         );
-        let client = ::redis::Client::open(url).context("the database URL is not a Redis URL")?;
-        let redis = Self { client, variant, states: Arc::new(AtomicU64::new(1)) };
+        let info = url.into_connection_info().context("the database URL is not a Redis URL")?;
+        let redis = Self { info, variant, states: Arc::new(AtomicU64::new(1)) };
         redis.connection().await?;
         Ok(redis)
     }
 
     async fn connection(&self) -> anyhow::Result<MultiplexedConnection> {
-        let connection = self.client.get_multiplexed_async_connection().await;
+        let connection = testbed::redis::connect(self.info.clone()).await;
         connection.context("can't connect to Redis")
     }
 }

@@ -3,10 +3,7 @@
 use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, bail};
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, FromRedisValue, IntoConnectionInfo,
-    aio::MultiplexedConnection,
-};
+use redis::{ConnectionInfo, FromRedisValue, IntoConnectionInfo, aio::MultiplexedConnection};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -17,8 +14,6 @@ use super::{
 use crate::{clock::Clock, process::Process, tls};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long an answer may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How often other ports are tried if another process takes a free one first.
 const PORT_ATTEMPTS: usize = 20;
@@ -266,11 +261,7 @@ impl Redis {
         if let Some(password) = &self.password {
             settings = settings.set_password(password);
         }
-        let client = Client::open(info.set_redis_settings(settings))?;
-        let patient = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(Some(PATIENCE));
-        Ok(client.get_multiplexed_async_connection_with_config(&patient).await?)
+        Ok(super::connect(info.set_redis_settings(settings)).await?)
     }
 }
 

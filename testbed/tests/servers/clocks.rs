@@ -56,8 +56,7 @@ async fn clock_of_one_node_jumps_and_its_keys_are_gone_at_once() {
 
 /// Sets keys for half a minute, reads each back at once, and returns how many had expired.
 async fn count_expired(redis: &Redis, keys: usize) -> usize {
-    let client = redis::Client::open(redis.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = testbed::redis::connect(redis.url()).await.unwrap();
     let mut expired = 0;
     for number in 0..keys {
         let mut set_and_get = redis::pipe();

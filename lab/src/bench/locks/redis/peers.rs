@@ -24,7 +24,7 @@ impl Peers {
         let apart = (0..clients_apart).map(|_| Fenced::open(&url));
         Ok(Self {
             // The same kind of connection as ours and rslock's.
-            ping: redis::Client::open(&*url)?.get_multiplexed_async_connection().await?,
+            ping: testbed::redis::connect(&*url).await?,
             fenced: Fenced::open(&url)?,
             fenced_apart: apart.collect::<anyhow::Result<_>>()?,
             rslock: RsLock::open(slice::from_ref(&url))?,
