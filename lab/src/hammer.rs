@@ -13,7 +13,7 @@ use std::{
     process::ExitCode,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -21,7 +21,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use fence::{Holder, ResourceName};
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 
 use self::{
     client::{Client, RESOURCES, Tally},
@@ -30,6 +30,9 @@ use self::{
     report::{Figures, Report},
 };
 use crate::output::Output;
+
+/// How long the clients may take to end their transactions after an interruption.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Which database to hammer at, and how.
 #[derive(Args, Debug)]
@@ -75,12 +78,9 @@ impl Hammer {
         let mut figures = Vec::new();
         let mut first_token = 1;
         for isolation in database.isolation_levels() {
-            let hammered = tokio::select! {
-                // Signals are caught first, before any table is created.
-                biased;
-                interruption = &mut interrupted => Err(interruption),
-                hammered = self.hammer(&*database, isolation, &resources, first_token) => hammered,
-            };
+            let hammered = self
+                .hammer_unless(interrupted.as_mut(), &*database, isolation, &resources, first_token)
+                .await;
             let cleared = database.clear(&resources).await;
             let (hammered, next_token) = hammered?;
             cleared?;
@@ -109,24 +109,52 @@ impl Hammer {
         }
     }
 
-    /// Hammers at one isolation level. Returns the figures and the next token.
+    /// Hammers at one isolation level. If it is interrupted, the clients end their transactions
+    /// first: a transaction that is cut off may still commit, after its fences were removed.
+    async fn hammer_unless(
+        &self,
+        interrupted: impl Future<Output = anyhow::Error>,
+        database: &dyn Database,
+        isolation: &'static str,
+        resources: &[ResourceName],
+        first_token: u64,
+    ) -> anyhow::Result<(Figures, u64)> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut hammered =
+            pin!(self.hammer(database, isolation, resources, first_token, stop.clone()));
+        tokio::select! {
+            // Signals are caught first, before any table is created.
+            biased;
+            interruption = interrupted => {
+                stop.store(true, Ordering::Relaxed);
+                let _ = timeout(STOP_TIMEOUT, hammered).await;
+                Err(interruption)
+            }
+            hammered = &mut hammered => hammered,
+        }
+    }
+
+    /// Hammers at one isolation level, until the time is over or it must stop. Returns the figures
+    /// and the next token.
     async fn hammer(
         &self,
         database: &dyn Database,
         isolation: &'static str,
         resources: &[ResourceName],
         first_token: u64,
+        stop: Arc<AtomicBool>,
     ) -> anyhow::Result<(Figures, u64)> {
         database.prepare(resources).await?;
         let next_token = Arc::new(AtomicU64::new(first_token));
-        let until = Instant::now() + Duration::from_secs(self.seconds);
-        let mut clients = JoinSet::new();
+        let mut ready = Vec::new();
         for _ in 0..self.clients {
             let connection = database.connect(isolation).await?;
             let (resources, next_token) = (resources.to_vec(), next_token.clone());
-            let client = Client { connection, resources, next_token, tally: Tally::default() };
-            clients.spawn(client.contend(until));
+            ready.push(Client { connection, resources, next_token, tally: Tally::default() });
         }
+        let until = Instant::now() + Duration::from_secs(self.seconds);
+        let mut clients: JoinSet<_> =
+            ready.into_iter().map(|client| client.contend(until, stop.clone())).collect();
 
         let mut figures = Figures { isolation, ..Figures::default() };
         let mut histories = vec![History::default(); resources.len()];

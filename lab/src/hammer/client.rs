@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -39,9 +39,13 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Increments resources until the time is over, each time with a new token.
-    pub(super) async fn contend(mut self, until: Instant) -> anyhow::Result<Tally> {
-        while Instant::now() < until {
+    /// Increments resources until the time is over or it must stop, each time with a new token.
+    pub(super) async fn contend(
+        mut self,
+        until: Instant,
+        stop: Arc<AtomicBool>,
+    ) -> anyhow::Result<Tally> {
+        while Instant::now() < until && !stop.load(Ordering::Relaxed) {
             let number = rand::random_range(0..RESOURCES);
             let token = Token::new(self.next_token.fetch_add(1, Ordering::Relaxed))?;
             let fence = Fence { token, holder: Holder::random() };
