@@ -22,6 +22,8 @@ use serde_json::{Value, json};
 
 /// The worlds without the fence and with it.
 const TWINS: [&str; 2] = ["unfenced", "fenced"];
+/// Leases last long enough for a busy machine.
+const REPLAY: [&str; 3] = ["replay", "--ttl-factor", "4"];
 /// The width of output that no terminal shows.
 const WIDTH: usize = 80;
 
@@ -42,7 +44,8 @@ async fn printed(arguments: &[&str]) -> String {
 
 /// The record of a run that showed what the scenario claims. Its timeline is not too wide.
 async fn replayed(name: &str) -> Value {
-    let printed: Value = serde_json::from_str(&printed(&["replay", name, "--json"]).await).unwrap();
+    let printed: Value =
+        serde_json::from_str(&printed(&[&REPLAY[..], &[name, "--json"]].concat()).await).unwrap();
     let record: RunRecord = serde_json::from_value(printed.clone()).unwrap();
     assert_eq!(serde_json::to_value(&record).unwrap(), printed, "no event loses a detail");
     let scenario = scenario::find(name).unwrap();
@@ -155,7 +158,8 @@ async fn storage_that_never_saw_34_accepts_33_and_loses_nothing() {
 #[tokio::test]
 async fn record_of_a_run_is_printed_as_json() {
     let record: Value =
-        serde_json::from_str(&printed(&["replay", "get-then-del", "--json"]).await).unwrap();
+        serde_json::from_str(&printed(&[&REPLAY[..], &["get-then-del", "--json"]].concat()).await)
+            .unwrap();
     assert_eq!((&record["scenario"], &record["holds"]), (&json!("get-then-del"), &json!(true)));
     assert_eq!(record["outcome"]["get-then-del"], locks::deleted());
     assert_eq!(record["outcome"]["one-script"], locks::kept());

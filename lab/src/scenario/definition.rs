@@ -22,12 +22,13 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Replays the scenario in all its worlds.
+    /// Replays the scenario in all its worlds. Leases that will expire last this many times as
+    /// long as on an idle machine.
     ///
     /// # Errors
     /// If a server or a client fails.
-    pub async fn replay(&self, recorder: Recorder) -> anyhow::Result<RunRecord> {
-        let mut scene = Scene::new(&self.worlds[0], recorder);
+    pub async fn replay(&self, recorder: Recorder, ttl_factor: u32) -> anyhow::Result<RunRecord> {
+        let mut scene = Scene::new(&self.worlds[0], recorder, ttl_factor);
         let mut outcomes = Outcomes::default();
         let mut holds = true;
         for world in self.worlds {
@@ -70,7 +71,7 @@ mod tests {
             lanes: &[],
             story: |_| Box::pin(async { Ok(Outcome::default().with("updates_lost", 0)) }),
         };
-        let record = LOSES_NOTHING.replay(Recorder::start(|_| {})).await.unwrap();
+        let record = LOSES_NOTHING.replay(Recorder::start(|_| {}), 1).await.unwrap();
         assert_eq!(record.outcome.len(), 2);
         assert!(!record.holds);
     }

@@ -34,7 +34,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     // Client 1 writes with token 33 while its lease is valid, but the network holds the write back.
     let through_network = network.setup(Offer::TokenAndHolder);
     let mut client_1 = scene.client(Actor::Client1, INVOICE, lock.setup(), through_network)?;
-    let token_33 = client_1.acquire_token(33, SHORT_TTL).await?;
+    let token_33 = client_1.acquire_token(33, scene.ttl(SHORT_TTL)).await?;
     client_1.read().await?;
     client_1.check_lease().await?;
     let hold = network.hold_write();

@@ -89,7 +89,9 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     let mut client_1 = scene.client(Actor::Client1, SALE, sale.lock_setup(), sale.store_setup())?;
     let token = match guard {
         SaleGuard::Watch => None,
-        SaleGuard::Lock | SaleGuard::Fence => client_1.acquire_token(33, SHORT_TTL).await?,
+        SaleGuard::Lock | SaleGuard::Fence => {
+            client_1.acquire_token(33, scene.ttl(SHORT_TTL)).await?
+        }
     };
     client_1.send(&Command::ReadStock)?;
     client_1.expect(|kind| *kind == EventKind::StockRead { left: ITEMS }).await?;

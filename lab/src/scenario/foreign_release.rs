@@ -52,7 +52,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
 
     // Client 1 is paused past its lease, just before it gives the lock back.
     let mut client_1 = client(Actor::Client1)?;
-    client_1.acquire(SHORT_TTL).await?;
+    client_1.acquire(scene.ttl(SHORT_TTL)).await?;
     client_1.work().await?;
     client_1.pause().await?;
     client_1.send(&give_back)?;

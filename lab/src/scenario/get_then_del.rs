@@ -55,7 +55,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
 
     // Client 1 is paused past its lease: between GET and DEL, or before the script that does both.
     let mut client_1 = client(Actor::Client1)?;
-    client_1.acquire(SHORT_TTL).await?;
+    client_1.acquire(scene.ttl(SHORT_TTL)).await?;
     client_1.work().await?;
     let next = match danger {
         Danger::Strikes => {

@@ -49,7 +49,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
 
     // Client 1 is paused just before it writes with token 33.
     let mut client_1 = client(Actor::Client1)?;
-    let token_33 = client_1.acquire_token(33, SHORT_TTL).await?;
+    let token_33 = client_1.acquire_token(33, scene.ttl(SHORT_TTL)).await?;
     client_1.read().await?;
     client_1.check_lease().await?;
     client_1.pause().await?;

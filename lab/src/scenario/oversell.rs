@@ -53,7 +53,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
 
     // Client 1 has read 10, and is paused before it writes that 5 are left.
     let mut client_1 = client(Actor::Client1)?;
-    let token_33 = client_1.acquire_token(33, SHORT_TTL).await?;
+    let token_33 = client_1.acquire_token(33, scene.ttl(SHORT_TTL)).await?;
     client_1.read().await?;
     client_1.check_lease().await?;
     client_1.pause().await?;

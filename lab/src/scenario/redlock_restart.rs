@@ -105,7 +105,7 @@ const fn one_after_the_other(version: u64) -> [(&'static str, Expected); 5] {
 
 async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     let world = scene.world.name;
-    let ttl = if world == NODE_ADMIT { MAX_TTL } else { LONG_TTL };
+    let ttl = if world == NODE_ADMIT { scene.ttl(MAX_TTL) } else { LONG_TTL };
     let storage = Storage::start(scene).await?;
     let mut nodes = Nodes::start(INVOICE, &KINDS, scene).await?;
     let (lock, offer) = match world {

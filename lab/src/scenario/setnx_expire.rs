@@ -16,8 +16,6 @@ use crate::{
 
 const SEAT: &str = "seat-12";
 const TTL: Duration = Duration::from_millis(1_500);
-/// How long client 2 waits: well past the time when client 1's lock should expire.
-const WAIT: Duration = TTL.saturating_mul(2);
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "setnx-expire",
@@ -56,16 +54,18 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
     };
     let client = |actor| scene.client(actor, SEAT, lock.setup(), StoreSetup::None);
 
-    // Client 1 takes the lock, and dies.
+    let ttl = scene.ttl(TTL);
+
+    // Client 1 takes the lock, and dies. Client 2 is there by then, to wait for the lock in time.
+    let mut client_2 = client(Actor::Client2)?;
     let mut client_1 = client(Actor::Client1)?;
-    client_1.send(&take(Terms::new(TTL)))?;
+    client_1.send(&take(Terms::new(ttl)))?;
     client_1.finish_try().await?;
     client_1.kill()?;
     let expires = lock.check_expiry().await?;
 
     // Client 2 waits for longer than the ttl.
-    let mut client_2 = client(Actor::Client2)?;
-    client_2.send(&take(Terms::new(TTL).wait(WAIT)))?;
+    client_2.send(&take(Terms::new(ttl).wait(ttl + TTL)))?;
     client_2.expect_waiting().await?;
     if let EventKind::Acquired { .. } = client_2.finish_try().await?.kind {
         client_2.work().await?;

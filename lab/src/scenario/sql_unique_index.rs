@@ -1,7 +1,5 @@
 //! A lock in a table, as it is often written: a row that can be inserted once.
 
-use std::time::Duration;
-
 use super::{
     definition::Scenario,
     stage::{
@@ -23,8 +21,6 @@ use crate::{
 };
 
 const SEAT: &str = "seat-12";
-/// How long client 2 waits: well past the time when client 1's lock should expire.
-const WAIT: Duration = SHORT_TTL.saturating_mul(3);
 const UNIQUE_INDEX: &str = "unique-index";
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -77,13 +73,14 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
 
     // Client 1 acquires the lock, and reads.
     let mut client_1 = client(Actor::Client1)?;
-    let token = client_1.acquire(SHORT_TTL).await?;
+    let token = client_1.acquire(scene.ttl(SHORT_TTL)).await?;
     client_1.read().await?;
     let mut client_2 = client(Actor::Client2)?;
     if scene.world.name == UNIQUE_INDEX {
         // It dies. Client 2 waits for longer than the ttl, in vain.
         client_1.kill()?;
-        client_2.try_acquire(Terms::new(LONG_TTL).wait(WAIT)).await?;
+        let wait = scene.ttl(SHORT_TTL) + SHORT_TTL * 2;
+        client_2.try_acquire(Terms::new(LONG_TTL).wait(wait)).await?;
     } else {
         // It is paused past its lease, just before it writes.
         client_1.pause().await?;

@@ -35,7 +35,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
 
     // Client 1 acquires the lock with token 33, and is about to write.
     let mut client_1 = client(Actor::Client1)?;
-    let token_33 = client_1.acquire_token(33, SHORT_TTL).await?;
+    let token_33 = client_1.acquire_token(33, scene.ttl(SHORT_TTL)).await?;
     client_1.read().await?;
     client_1.check_lease().await?;
 

@@ -20,9 +20,13 @@ use crate::{
 };
 
 const SEAT: &str = "seat-12";
-const SESSION_MS: u64 = 6_000;
-/// Long enough for a renewal to fail, and short enough for the session.
-const SHORT_CUT: Duration = Duration::from_millis(1_500);
+/// A session that will expire.
+const SHORT_SESSION_MS: u64 = 6_000;
+/// A session that will not.
+const LONG_SESSION_MS: u64 = 20_000;
+/// Long enough for a renewal to fail, which is tried after a third of the session, and short enough
+/// for the session.
+const SHORT_CUT: Duration = Duration::from_secs(7);
 const WORK_MS: u64 = 10_000;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -37,7 +41,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             danger: Danger::Strikes,
             checks: Checks::Nothing,
             end: &[
-                ("cut_off_ms", Expected::AtLeast(SESSION_MS / 2)),
+                ("cut_off_ms", Expected::AtLeast(SHORT_SESSION_MS / 2)),
                 ("at_work_at_once", Expected::Number(2)),
                 ("released_its_own", Expected::Number(0)),
             ],
@@ -48,7 +52,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             danger: Danger::Averted,
             checks: Checks::Nothing,
             end: &[
-                ("cut_off_ms", Expected::AtMost(SESSION_MS)),
+                ("cut_off_ms", Expected::AtMost(LONG_SESSION_MS)),
                 ("at_work_at_once", Expected::Number(1)),
                 ("released_its_own", Expected::Number(1)),
             ],
@@ -67,7 +71,11 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
 
     // Client 1 acquires the lock, and starts to work. Its lease renews itself.
     let mut client_1 = client(Actor::Client1, lock.setup_that_can_be_cut())?;
-    let session = Terms::new(Duration::from_millis(SESSION_MS));
+    let session_ms = match scene.world.danger {
+        Danger::Strikes => SHORT_SESSION_MS,
+        Danger::Averted => LONG_SESSION_MS,
+    };
+    let session = Terms::new(Duration::from_millis(session_ms));
     client_1.send(&Command::Acquire(session.renewal(Renewal::Automatic)))?;
     client_1.finish_acquire().await?;
     client_1.send(&Command::Work { for_ms: WORK_MS })?;

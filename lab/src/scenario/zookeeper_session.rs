@@ -67,7 +67,7 @@ async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {
 
     // Client 1 acquires the lock, and is about to write.
     let mut client_1 = client(Actor::Client1)?;
-    client_1.acquire_read_and_check(SESSION).await?;
+    client_1.acquire_read_and_check(scene.ttl(SESSION)).await?;
 
     // It is paused. The command to write is on its stdin: the write is all that it does next.
     client_1.pause().await?;

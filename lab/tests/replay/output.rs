@@ -14,7 +14,7 @@ use rustix::{
 };
 use tempfile::TempDir;
 
-use super::{assert_fits, lab, printed};
+use super::{REPLAY, assert_fits, lab, printed};
 
 const LAB: &str = env!("CARGO_BIN_EXE_lab");
 /// The exit code if the reader of stdout is gone.
@@ -22,7 +22,7 @@ const READER_GONE: Option<i32> = Some(141);
 
 #[tokio::test]
 async fn demo_explains_its_words_and_shows_the_value_changing() {
-    let text = printed(&["replay"]).await;
+    let text = printed(&REPLAY).await;
     assert_fits(&text);
     let position = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part:?} is in {text}"));
     let story = position("seconds client 1");
@@ -66,7 +66,7 @@ async fn last_line_of_the_demo_is_a_command_that_works_as_printed() {
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
-    let demo = shell("'./my lab' replay".to_owned()).await;
+    let demo = shell(format!("'./my lab' {}", REPLAY.join(" "))).await;
     let list = shell(demo.lines().last().unwrap().to_owned()).await;
     for scenario in &lab::scenario::ALL {
         assert!(list.contains(scenario.name), "{} is in {list}", scenario.name);
@@ -93,7 +93,7 @@ async fn timeline_is_as_wide_as_its_terminal() {
     tcsetwinsize(&terminal, size).unwrap();
     // The terminal is closed here as soon as the command has it.
     let mut replay =
-        Command::new(LAB).args(["replay", "never-saw-34"]).stdout(terminal).spawn().unwrap();
+        Command::new(LAB).args(REPLAY).arg("never-saw-34").stdout(terminal).spawn().unwrap();
     let reading = tokio::task::spawn_blocking(move || {
         let mut text = Vec::new();
         // When the other end is closed, Linux reports that as an error.
@@ -113,7 +113,7 @@ async fn timeline_is_as_wide_as_its_terminal() {
 async fn replay_whose_reader_is_gone_ends_quietly_and_leaves_nothing() {
     let folder = TempDir::new().unwrap();
     let mut replay = Command::new(LAB)
-        .arg("replay")
+        .args(REPLAY)
         .env("TMPDIR", folder.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

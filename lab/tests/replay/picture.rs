@@ -11,7 +11,7 @@ use roxmltree::{Document, Node};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{lab, replayed};
+use super::{REPLAY, lab, replayed};
 
 const STORED: &str = include_str!("../../../docs/token-33-34.svg");
 const MOST_BYTES: usize = 60_000;
@@ -131,7 +131,8 @@ async fn run_is_drawn_into_a_file_beside_its_record() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run.svg");
     let file = path.to_str().unwrap();
-    let output = lab(&["replay", "redlock-lost-reply", "--json", "--svg", file]).await;
+    let output =
+        lab(&[&REPLAY[..], &["redlock-lost-reply", "--json", "--svg", file]].concat()).await;
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let record: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(record["scenario"], "redlock-lost-reply");
@@ -145,7 +146,7 @@ async fn run_is_drawn_into_a_file_beside_its_record() {
 async fn file_that_cannot_be_written_is_an_error_before_the_run() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("none/run.svg");
-    let output = lab(&["replay", "--svg", path.to_str().unwrap()]).await;
+    let output = lab(&[&REPLAY[..], &["--svg", path.to_str().unwrap()]].concat()).await;
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains(path.to_str().unwrap()) && error.contains("no folder"), "{error}");

@@ -15,7 +15,7 @@ use crate::{
     record::{Actor, Event, EventKind, Recorder},
 };
 
-const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A client that does one command after the other. Each event that it reports is recorded, and so
 /// is the decision of the storage that the event shows.

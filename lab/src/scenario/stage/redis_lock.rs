@@ -18,7 +18,7 @@ pub(crate) const SHORT_TTL: Duration = Duration::from_secs(1);
 /// The ttl of a lease that will last.
 pub(crate) const LONG_TTL: Duration = Duration::from_secs(20);
 /// How long to wait until a lease has expired.
-pub(super) const EXPIRES_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const EXPIRES_WITHIN: Duration = Duration::from_secs(20);
 
 /// The token before the first one, unless a scenario says otherwise: the next tokens are 33 and 34.
 pub(super) const LAST_TOKEN: u64 = 32;

@@ -1,5 +1,7 @@
 //! The world that a scenario is replayed in, and its record.
 
+use std::time::Duration;
+
 use fence::Token;
 use testbed::Databases;
 
@@ -13,12 +15,19 @@ use crate::{
 pub(crate) struct Scene {
     pub(crate) world: &'static World,
     pub(crate) recorder: Recorder,
+    ttl_factor: u32,
     databases: Databases,
 }
 
 impl Scene {
-    pub(crate) fn new(world: &'static World, recorder: Recorder) -> Self {
-        Self { world, recorder, databases: Databases::default() }
+    pub(crate) fn new(world: &'static World, recorder: Recorder, ttl_factor: u32) -> Self {
+        Self { world, recorder, ttl_factor, databases: Databases::default() }
+    }
+
+    /// The ttl of a lease that will expire, but not before its client is paused. On a busy machine
+    /// that takes longer.
+    pub(crate) fn ttl(&self, on_an_idle_machine: Duration) -> Duration {
+        on_an_idle_machine * self.ttl_factor
     }
 
     /// Goes on in another world.
