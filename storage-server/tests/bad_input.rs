@@ -223,7 +223,7 @@ async fn a_thousand_requests_at_once_on_one_resource_are_all_decided() {
 #[tokio::test]
 async fn a_value_that_is_too_large_is_answered_while_it_is_sent() {
     let server = World::on_sqlite(&[]).await.server;
-    let length = 32 << 20;
+    let length = 8 << 20;
     let head = format!(
         "PUT /v1/resources/r HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\n\
          Content-Length: {length}\r\nConnection: close\r\n\r\n"

@@ -20,10 +20,11 @@ use testbed::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    sync::Barrier,
     time::{interval, sleep, timeout},
 };
 
-use crate::bodies::{VALUE_BYTES, is_refused, send_in_parts, write};
+use crate::bodies::{VALUE_BYTES, is_refused, repeat_until_steady, send_in_parts, write};
 use crate::programs::{STORAGE_SERVER, storage_server};
 use crate::wire;
 
@@ -44,11 +45,13 @@ pub(crate) async fn sending(url: &str, bytes: &[u8]) -> TcpStream {
     connection
 }
 
-/// Sends the head of a write of two bytes, and waits until the server asks for them.
-async fn half_write(url: &str) -> TcpStream {
-    let head = b"PUT /v1/resources/r HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\n\
-        Content-Length: 2\r\nExpect: 100-continue\r\n\r\n";
-    let mut connection = sending(url, head).await;
+/// Sends the head of a write of this many bytes, and waits until the server asks for them.
+async fn half_write(url: &str, bytes: usize) -> TcpStream {
+    let head = format!(
+        "PUT /v1/resources/r HTTP/1.1\r\nHost: localhost\r\nFencing-Token: 1\r\n\
+         Content-Length: {bytes}\r\nExpect: 100-continue\r\n\r\n"
+    );
+    let mut connection = sending(url, head.as_bytes()).await;
     assert_eq!(read_answer(&mut connection).await.0, 100);
     connection
 }
@@ -237,12 +240,16 @@ async fn silent_connections_make_room_for_others() {
     let line = process.line(PATIENCE).await.unwrap();
     let url = line.strip_prefix("listening on ").unwrap();
 
-    // A request in flight is no silence.
-    let mut in_flight = half_write(url).await;
+    // A request in flight is no silence. Its body keeps coming.
+    const SILENT: usize = 600;
+    const STEP: usize = 20;
+    let part = vec![b'x'; 32 << 10];
+    let mut in_flight = half_write(url, SILENT / STEP * part.len() + 2).await;
     let mut silent = Vec::new();
-    for token in 0..600 {
+    for token in 0..SILENT {
         silent.push(wire::connect(url).await);
-        if token % 20 == 0 {
+        if token % STEP == 0 {
+            in_flight.write_all(&part).await.unwrap();
             let token = (token + 1).to_string();
             let headers = [("Fencing-Token", token.as_str())];
             let answer = wire::request(url, "PUT", "/v1/resources/other", &headers, "x").await;
@@ -266,8 +273,8 @@ const TWO_CONNECTIONS: [&str; 2] = ["--max-connections", "2"];
 #[tokio::test]
 async fn half_sent_bodies_make_room_for_other_connections() {
     let server = StorageServer::start(&storage_server(), &TWO_CONNECTIONS).await.unwrap();
-    let first = half_write(server.url()).await;
-    let second = half_write(server.url()).await;
+    let first = half_write(server.url(), 2).await;
+    let second = half_write(server.url(), 2).await;
     let begun = Instant::now();
     assert_eq!(wire::request(server.url(), "GET", "/livez", &[], "").await.status, 200);
     // Earlier than if nobody had waited.
@@ -280,9 +287,9 @@ async fn half_sent_bodies_make_room_for_other_connections() {
 async fn half_sent_bodies_of_rejected_requests_make_room_for_other_connections() {
     let server = StorageServer::start(&storage_server(), &TWO_CONNECTIONS).await.unwrap();
     // More than the system takes before the server reads.
-    let half = vec![b'x'; 16 << 20];
+    let half = vec![b'x'; 8 << 20];
     let rejected =
-        async || write(server.url(), "/v1/resources/%ff", "Content-Length: 33554432", &half).await;
+        async || write(server.url(), "/v1/resources/%ff", "Content-Length: 16777216", &half).await;
     let mut first = rejected().await;
     let mut second = rejected().await;
     let begun = Instant::now();
@@ -297,28 +304,39 @@ async fn half_sent_bodies_of_rejected_requests_make_room_for_other_connections()
 /// The control of the three tests above: there is a limit, and clients that go on make no room.
 #[tokio::test]
 async fn connections_with_requests_in_flight_make_no_room() {
+    repeat_until_steady(connection_beside_two_with_requests_in_flight).await;
+}
+
+/// Returns whether the clients with requests in flight were steady.
+async fn connection_beside_two_with_requests_in_flight() -> bool {
     let server = StorageServer::start(&storage_server(), &TWO_CONNECTIONS).await.unwrap();
     let url = server.url();
     let value = vec![b'x'; VALUE_BYTES];
+    let in_flight = Barrier::new(3);
     let steady = async |resource| {
         let length = format!("Content-Length: {VALUE_BYTES}\r\nExpect: 100-continue");
         let mut body = write(url, resource, &length, b"").await;
         assert_eq!(read_answer(&mut body).await.0, 100);
+        in_flight.wait().await;
         let (last, most) = value.split_last().unwrap();
-        send_in_parts(&mut body, most, 40, Duration::from_millis(125)).await;
+        if !send_in_parts(&mut body, most, 40, Duration::from_millis(125)).await {
+            return None;
+        }
         let in_flight_until = Instant::now();
         body.write_all(&[*last]).await.unwrap();
         assert_eq!(read_answer(&mut body).await.0, 201);
-        in_flight_until
+        Some(in_flight_until)
     };
     let third = async {
-        sleep(Duration::from_millis(500)).await;
+        in_flight.wait().await;
         assert_eq!(wire::request(url, "GET", "/livez", &[], "").await.status, 200);
         Instant::now()
     };
     let (first, second, third) =
         tokio::join!(steady("/v1/resources/a"), steady("/v1/resources/b"), third);
+    let (Some(first), Some(second)) = (first, second) else { return false };
     assert!(third > first.min(second), "a third connection was served beside two others");
+    true
 }
 
 /// The limit on open files is lowered under a running server: no accept succeeds.
@@ -381,10 +399,12 @@ async fn drain_answers_requests_in_flight_and_closes_the_other_connections() {
     let mut silent = wire::connect(server.url()).await;
     let mut idle = sending(server.url(), LIVEZ).await;
     assert_eq!(read_answer(&mut idle).await.0, 200);
-    let mut in_flight = half_write(server.url()).await;
+    // Its body keeps coming.
+    let mut in_flight = half_write(server.url(), 4).await;
     server.process().signal(Signal::TERM).unwrap();
     for connection in [&mut silent, &mut idle] {
         assert_eq!(read_to_end(connection).await.0, 0);
+        in_flight.write_all(b"x").await.unwrap();
     }
     let address = server.address();
     let refuses = || async { Ok(TcpStream::connect(address).await.is_err()) };

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{on_both_databases::on_both_databases, world::World};
+use crate::{on_both_databases::on_both_databases, readiness::until_ready, world::World};
 
 const HOLDER: &str = "0123456789abcdef0123456789abcdef";
 
@@ -254,6 +254,7 @@ async fn writes_without_a_token_are_refused(world: World) {
 }
 
 async fn server_is_alive_and_ready(world: World) {
+    until_ready(world.server.url(), 200).await;
     for path in ["/livez", "/readyz"] {
         let answer = world.ask("GET", path, &[]).await;
         assert_eq!(answer.status, 200, "{path}");

@@ -4,7 +4,10 @@ use std::{fs, path::Path, time::Duration};
 
 use tempfile::TempDir;
 use testbed::process::Process;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::timeout,
+};
 
 use crate::programs::STORAGE_SERVER;
 use crate::wire;
@@ -36,9 +39,13 @@ async fn write_stale(url: &str, count: usize) {
     let requests = format!("{}\r\n", put(33)).repeat(count - 1) + &put(33) + close;
     let (mut answers, mut sender) = connection.split();
     let sent = sender.write_all(requests.as_bytes());
-    let mut received = String::new();
-    let all = async { tokio::try_join!(sent, answers.read_to_string(&mut received)) };
-    tokio::time::timeout(3 * PATIENCE, all).await.expect("the server answers").unwrap();
+    let mut received = Vec::new();
+    let all_answers = async {
+        while timeout(PATIENCE, answers.read_buf(&mut received)).await.expect("an answer")? > 0 {}
+        Ok(())
+    };
+    tokio::try_join!(sent, all_answers).unwrap();
+    let received = String::from_utf8(received).unwrap();
     assert_eq!(received.matches("HTTP/1.1 200").count(), count);
 }
 

@@ -17,11 +17,13 @@ use testbed::{
     process::Process,
     wait::{until, until_async},
 };
+use tokio::time::timeout;
 
 use crate::{
     access::{Guarded, ask},
     connections::{is_logged, sending},
     database::{Database, get, offer},
+    readiness::until_ready,
     wire,
 };
 
@@ -65,7 +67,17 @@ async fn requests_are_counted_without_their_names() {
     let before = scrape(server.url()).await;
     assert_eq!(value(&before, "storage_server_refusals_total{reason=\"stale-token\"}"), 0.0);
     traffic(&server).await;
-    let text = scrape(server.url()).await;
+    until_ready(server.url(), 200).await;
+    // A connection counts until the server has seen its end.
+    let without_others = async {
+        loop {
+            let text = scrape(server.url()).await;
+            if value(&text, "storage_server_connections") == 1.0 {
+                break text;
+            }
+        }
+    };
+    let text = timeout(PATIENCE, without_others).await.expect("one connection");
     let name = "route=\"/v1/resources/{name}\"";
     for (series, expected) in [
         (format!("requests_total{{method=\"PUT\",{name},status=\"201\"}}"), 1.0),
@@ -152,7 +164,7 @@ async fn database_that_takes_no_writes_is_down() {
     let server = database.serve(&[]).await;
     let mut rival = SqliteConnection::connect(&database.url).await.unwrap();
     let up = async || value(&scrape(server.url()).await, "storage_server_database_up");
-    assert_eq!(up().await, 1.0);
+    until_async(PATIENCE, async || Ok(up().await == 1.0)).await.unwrap();
     sqlx::query("begin immediate").execute(&mut rival).await.unwrap();
     until_async(PATIENCE, async || Ok(up().await == 0.0)).await.unwrap();
     rival.close().await.unwrap();
@@ -189,7 +201,8 @@ async fn metrics_of_their_own_address_need_no_identity() {
     let log = server.log().unwrap();
     let url = log.split("metrics are on ").nth(1).and_then(|rest| rest.split("/metrics").next());
     let url = url.expect("the log has the address");
-    assert_eq!(value(&scrape(url).await, "storage_server_database_up"), 1.0);
+    let up = async || Ok(value(&scrape(url).await, "storage_server_database_up") == 1.0);
+    until_async(PATIENCE, up).await.unwrap();
     // Nothing else is there, and the metrics are nowhere else.
     for path in ["/v1/resources", "/livez"] {
         let answer = wire::request(url, "GET", path, &[], "").await;

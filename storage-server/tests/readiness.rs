@@ -15,7 +15,7 @@ async fn ready(url: &str) -> Answer {
     wire::request(url, "GET", "/readyz", &[], "").await
 }
 
-async fn until_ready(url: &str, status: u16) {
+pub(crate) async fn until_ready(url: &str, status: u16) {
     until_async(PATIENCE, async || Ok(ready(url).await.status == status)).await.unwrap();
 }
 
@@ -32,7 +32,7 @@ async fn set(connection: &mut PgConnection, change: &'static str) {
 async fn server_and_admin(postgres: &Postgres) -> (StorageServer, PgConnection) {
     let server = StorageServer::start_on(&storage_server(), &postgres.url(), &[]).await.unwrap();
     assert_eq!(put(server.url(), "1", "one").await.status, 201);
-    assert_eq!(ready(server.url()).await.status, 200);
+    until_ready(server.url(), 200).await;
     (server, PgConnection::connect(&postgres.url()).await.unwrap())
 }
 

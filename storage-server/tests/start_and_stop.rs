@@ -10,6 +10,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::database::{Database, offer};
 use crate::programs::{STORAGE_SERVER, storage_server};
+use crate::readiness::until_ready;
 use crate::wire;
 
 /// Why a server with these arguments does not start.
@@ -156,7 +157,7 @@ async fn servers_that_start_at_once_on_a_new_database_all_start() {
     let (a, b, c) = tokio::join!(start(), start(), start());
     for server in [a, b, c] {
         let server = server.unwrap();
-        assert_eq!(wire::request(server.url(), "GET", "/readyz", &[], "").await.status, 200);
+        until_ready(server.url(), 200).await;
     }
 }
 
