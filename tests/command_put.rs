@@ -99,7 +99,7 @@ async fn expired_lease_is_79_and_nothing_is_written() {
     let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let url = redis.url();
     let to = ["--locks", &url, "--storage", storage.url()];
-    let held = ["put", "r", "x", "--ttl", "1s", "--hold", "1500ms"];
+    let held = ["put", "r", "x", "--ttl", "4s", "--hold", "4500ms"];
     let lost = lock_client(&[&held[..], &to].concat()).await;
     assert_failed(&lost, 79, LOST);
     assert_eq!(names(&events(&lost)), ["acquired", "read", "holding", "lease-lost"]);

@@ -26,6 +26,8 @@ use crate::{
 };
 
 const RESOURCES: u64 = 8;
+/// Many more than the server writes at once while they are blocked.
+const OTHERS: usize = 40;
 
 #[tokio::test]
 async fn stopped_server_does_not_stop_the_other() {
@@ -73,12 +75,17 @@ async fn open_transaction(postgres: &Postgres, statement: &'static str) -> PgCon
     connection
 }
 
+/// A connection that sees who waits. It is opened before anything is blocked: the server gives up
+/// after 5 s.
+async fn observer(postgres: &Postgres) -> PgConnection {
+    PgConnection::connect(&postgres.url()).await.unwrap()
+}
+
 /// Waits until a statement of the storage server waits for another client's lock.
-async fn until_the_server_waits_for_a_lock(postgres: &Postgres) {
-    let mut observer = PgConnection::connect(&postgres.url()).await.unwrap();
+async fn until_the_server_waits_for_a_lock(observer: &mut PgConnection) {
     let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
     let seen = async {
-        while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut observer).await.unwrap() == 0 {}
+        while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut *observer).await.unwrap() == 0 {}
     };
     timeout(Duration::from_secs(10), seen).await.expect("nobody waits");
 }
@@ -88,6 +95,13 @@ async fn others_continue_while_one_is_blocked(statement: &'static str) {
     let world = World::on_postgres(&[]).await;
     let url = world.server.url().to_owned();
     world.put("/v1/resources/blocked", &[("Fencing-Token", "1")], "x").await;
+    let mut observer = observer(world.postgres.as_ref().unwrap()).await;
+    let mut connected = Vec::new();
+    for _ in 0..OTHERS {
+        let storage = Storage::new(&url).unwrap();
+        storage.read(&name("r")).await.unwrap();
+        connected.push(storage);
+    }
     let somebody = open_transaction(world.postgres.as_ref().unwrap(), statement).await;
 
     let blocked = |path: &'static str| {
@@ -97,10 +111,9 @@ async fn others_continue_while_one_is_blocked(statement: &'static str) {
         })
     };
     let (old, new) = (blocked("/v1/resources/blocked"), blocked("/v1/resources/new"));
-    until_the_server_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
+    until_the_server_waits_for_a_lock(&mut observer).await;
     let mut others = JoinSet::new();
-    for other in 0..200 {
-        let storage = Storage::new(&url).unwrap();
+    for (other, storage) in connected.into_iter().enumerate() {
         others.spawn(async move {
             storage.write(&name(&format!("r/{other}")), &new_fence(1), "text/plain", "x").await
         });
@@ -135,18 +148,19 @@ async fn others_continue_while_many_rows_are_locked() {
         let storage = storage.clone();
         async move { storage.write(&name(&resource), &new_fence(token), "text/plain", "x").await }
     };
-    for number in 0..100 {
+    for number in 0..OTHERS {
         let written = write(format!("locked/{number}"), 1).await.unwrap();
         assert!(matches!(written, Answer::Accepted(_)));
     }
     let lock = "select from storage.resource for update";
+    let mut observer = observer(world.postgres.as_ref().unwrap()).await;
     let somebody = open_transaction(world.postgres.as_ref().unwrap(), lock).await;
     let mut blocked = JoinSet::new();
-    for number in 0..100 {
+    for number in 0..OTHERS {
         blocked.spawn(write(format!("locked/{number}"), 2));
     }
-    until_the_server_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
-    let free: JoinSet<_> = (0..100).map(|number| write(format!("free/{number}"), 1)).collect();
+    until_the_server_waits_for_a_lock(&mut observer).await;
+    let free: JoinSet<_> = (0..OTHERS).map(|number| write(format!("free/{number}"), 1)).collect();
     for answer in free.join_all().await {
         assert!(matches!(answer.unwrap(), Answer::Accepted(_)));
     }
@@ -299,6 +313,7 @@ async fn sigterm_answers_what_is_queued_and_takes_nothing_new() {
     let mut world = World::on_postgres(&[]).await;
     world.put("/v1/resources/r", &[("Fencing-Token", "1")], "one").await;
     let lock = "select from storage.resource where resource = 'r' for update";
+    let mut observer = observer(world.postgres.as_ref().unwrap()).await;
     let somebody = open_transaction(world.postgres.as_ref().unwrap(), lock).await;
     let url = world.server.url().to_owned();
     let queued = tokio::spawn({
@@ -307,7 +322,7 @@ async fn sigterm_answers_what_is_queued_and_takes_nothing_new() {
             wire::request(&url, "PUT", "/v1/resources/r", &[("Fencing-Token", "2")], "two").await
         }
     });
-    until_the_server_waits_for_a_lock(world.postgres.as_ref().unwrap()).await;
+    until_the_server_waits_for_a_lock(&mut observer).await;
 
     world.server.process().signal(Signal::TERM).unwrap();
     let address = url.strip_prefix("http://").unwrap();

@@ -33,7 +33,7 @@ async fn stale_holder_never_gets_its_successors_token() {
     let (storage, locks) = (Storage::new(server.url()).unwrap(), locks(&redis.url()));
 
     // It is past its deadline, and knows.
-    let stale = locks.acquire(&name("r"), unrenewed(100)).await.unwrap();
+    let stale = locks.acquire(&name("r"), unrenewed(3_000)).await.unwrap();
     let next = locks.acquire(&name("r"), unrenewed(60_000).wait(PATIENCE)).await.unwrap();
     assert_eq!((next.token(), counter(&redis).await), (Ok(token(34)), 34));
     assert!(stale.token().is_err() && stale.fence().is_err());

@@ -148,7 +148,7 @@ async fn with_cancels_the_body_when_the_lease_is_lost() {
         let _: i64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
         std::future::pending::<Result<(), ()>>().await
     };
-    let lost = timeout(SOON, locks.with(&name("r"), ttl(600), body)).await.unwrap();
+    let lost = timeout(SOON, locks.with(&name("r"), ttl(3_000), body)).await.unwrap();
     assert!(matches!(lost, Err(WithError::Lost(_))));
     assert!(dropped.load(Ordering::SeqCst), "the body has ended by then");
 }

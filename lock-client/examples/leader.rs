@@ -16,7 +16,7 @@ use lock_client::{AcquireError, Lease, Locks, Lost, Terms, Ttl, WithError, redis
 use tokio::time::sleep;
 
 /// How long the service is without a leader after the leader has crashed.
-const TTL: Duration = Duration::from_secs(3);
+const TTL: Duration = Duration::from_secs(10);
 const STEP: Duration = Duration::from_millis(200);
 
 #[tokio::main]

@@ -47,10 +47,10 @@ async fn locks_expire_when_the_clock_jumps_ahead(locks: &Locks, clock: &Clock) {
 
 /// The clock jumps back, and locks last for longer than their leases. Nobody else is let in.
 async fn locks_last_when_the_clock_jumps_back(locks: &Locks, clock: &Clock) {
-    let lease = locks.acquire(&name("back"), unrenewed(500)).await.unwrap();
+    let lease = locks.acquire(&name("back"), unrenewed(3_000)).await.unwrap();
     clock.jump_back(MINUTE).unwrap();
     // The control: a lock that was acquired later, for as long, is free by now.
-    let _control = locks.acquire(&name("control"), unrenewed(500)).await.unwrap();
+    let _control = locks.acquire(&name("control"), unrenewed(3_000)).await.unwrap();
     let is_free = async || Ok(locks.status(&name("control")).await?.held.is_none());
     until_async(SOON, is_free).await.unwrap();
     assert!(lease.token().is_err(), "the lease ended at its deadline");

@@ -69,11 +69,11 @@ async fn sqlite_when_the_clock_jumps_back() {
     let folder = create().await;
     let clock = Clock::new(folder.path()).unwrap();
     clock.jump(MINUTE).unwrap();
-    run(&clock, &folder, &["acquire", "back", "--ttl", "500ms"]).await;
+    run(&clock, &folder, &["acquire", "back", "--ttl", "3s"]).await;
     // This process has the clock as it is after the jump.
     let locks = locks(&folder);
     // The control: a lock that was acquired later, for as long, is free by now.
-    let _control = locks.acquire(&name("control"), unrenewed(500)).await.unwrap();
+    let _control = locks.acquire(&name("control"), unrenewed(3_000)).await.unwrap();
     let is_free = async || Ok(locks.status(&name("control")).await?.held.is_none());
     until_async(SOON, is_free).await.unwrap();
     let refused = locks.acquire(&name("back"), lasting()).await;
