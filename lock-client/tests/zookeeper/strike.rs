@@ -120,12 +120,12 @@ impl Rule for Slow {
 }
 
 /// Returns the kinds of the requests that were sent at once: each is its length, its number and its
-/// kind.
+/// kind. The last one may not have arrived in full.
 fn kinds(mut requests: &[u8]) -> Vec<i32> {
     let mut kinds = Vec::new();
     while let Some((length, rest)) = requests.split_first_chunk() {
         let length = usize::try_from(i32::from_be_bytes(*length)).unwrap();
-        let request = &rest[..length];
+        let Some(request) = rest.get(..length) else { break };
         kinds.push(i32::from_be_bytes(request[4..8].try_into().unwrap()));
         requests = &rest[length..];
     }
