@@ -211,7 +211,7 @@ async fn same_holder_receives_the_same_grant_again_and_the_full_ttl() {
     let redis = Redis::start().await.unwrap();
     let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
     let (name, holder) = (name("r"), fence::Holder::random());
-    let first = backend.try_acquire(&name, &holder, ttl(1_000), Order::Unordered).await.unwrap();
+    let first = backend.try_acquire(&name, &holder, ttl(30_000), Order::Unordered).await.unwrap();
     let again = backend.try_acquire(&name, &holder, ttl(60_000), Order::Unordered).await.unwrap();
 
     let granted = |attempt| match attempt {

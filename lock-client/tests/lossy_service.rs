@@ -77,7 +77,8 @@ impl Service {
 
     /// Waits until this many waiters are in the queue.
     pub(crate) async fn queued(&self, count: u64) {
-        let queued = async || Ok(self.near.status(&name("r")).await?.queued == count);
+        let status = async || self.near.status(&name("r")).await;
+        let queued = async || Ok(status().await.is_ok_and(|it| it.queued == count));
         until_async(PATIENCE, queued).await.unwrap();
     }
 

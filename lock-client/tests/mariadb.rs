@@ -19,7 +19,7 @@ use tokio::{join, time::sleep};
 use crate::{
     lock_service::{ttl, with_causes},
     names::name,
-    sql::{self, busy, granted},
+    sql::{self, granted},
 };
 
 const PROCEDURES: &str = include_str!("../migrations/mariadb/0002_procedures.sql");
@@ -213,19 +213,24 @@ async fn names_of_no_lock_are_refused() {
 #[tokio::test]
 async fn lock_that_is_granted_after_a_wait_has_the_full_ttl() {
     let (server, client) = locked().await;
-    let client = client.answer_within(Duration::from_secs(3));
+    let client = client.answer_within(Duration::from_secs(30));
     granted(&client, "r", &Holder::random(), 10).await.unwrap();
     let free = async || Ok(client.status(&name("r")).await?.held.is_none());
     until_async(Duration::from_secs(30), free).await.unwrap();
     let mut connection = connect(&server).await;
     let mut other = connection.begin().await.unwrap();
     other.execute("select * from fenced_lock for update").await.unwrap();
-    let (waiting, holder) = (client.clone(), Holder::random());
-    let waiting = tokio::spawn(async move { granted(&waiting, "r", &holder, 1_000).await });
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let waiting = tokio::spawn(async move {
+        granted(&client, "r", &Holder::random(), 60_000).await.unwrap();
+    });
+    until_a_transaction_waits(&server).await.unwrap();
+    let now = "select cast(floor(unix_timestamp(sysdate(6)) * 1000) as signed)";
+    let before = sqlx::query_scalar::<_, i64>(now).fetch_one(&mut *other).await.unwrap();
     other.rollback().await.unwrap();
-    waiting.await.unwrap().unwrap();
-    busy(&client, "r", &Holder::random(), Order::Unordered).await.unwrap();
+    waiting.await.unwrap();
+    let expiry = "select expires_at_ms from fenced_lock where name = 'r'";
+    let expiry = sqlx::query_scalar::<_, i64>(expiry).fetch_one(&mut connection).await.unwrap();
+    assert!(expiry >= before + 60_000, "{expiry} is too soon after {before}");
 }
 
 #[tokio::test]

@@ -7,10 +7,10 @@ use lock_client::{
     Order,
     backend::{Attempt, Backend},
 };
-use testbed::Redis;
+use testbed::{Redis, wait::until_async};
 use tokio::{
     sync::mpsc,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
@@ -158,7 +158,8 @@ async fn fair_waiters_that_idle_try_rarely() {
     let waiting = locks(&redis.url());
     let (sender, _acquired) = mpsc::unbounded_channel();
     let mut waiters = 0;
-    for (count, most) in [(20_usize, 60), (500, 150)] {
+    for (count, most_per_second) in [(20_usize, 12.0), (500, 30.0)] {
+        let start = scripts_run(&redis).await;
         for number in waiters..count {
             waiter(&waiting, number, fair(), sender.clone());
         }
@@ -166,11 +167,14 @@ async fn fair_waiters_that_idle_try_rarely() {
         until_queued(&redis, count as u64).await;
         until_listening(&redis, count).await;
         // Those that have just come try once more.
-        sleep(Duration::from_secs(1)).await;
+        let have_tried = async || Ok(scripts_run(&redis).await >= start + 2 * count as u64);
+        until_async(SOON, have_tried).await.unwrap();
+        let begun = Instant::now();
         let before = scripts_run(&redis).await;
         sleep(Duration::from_secs(5)).await;
         let tries = scripts_run(&redis).await - before;
-        assert!((10..most).contains(&tries), "{count} waiters tried {tries} times");
+        let most = (most_per_second * begun.elapsed().as_secs_f64()) as u64;
+        assert!((10..most).contains(&tries), "{count} waiters tried {tries} times, not {most}");
     }
     lease.release().await.unwrap();
 }

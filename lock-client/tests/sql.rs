@@ -73,7 +73,8 @@ pub(crate) async fn busy(
 }
 
 async fn until_expired(backend: &impl Backend, lock: &str) -> anyhow::Result<()> {
-    let expired = async || Ok(backend.status(&name(lock)).await?.held.is_none());
+    let status = async || backend.status(&name(lock)).await;
+    let expired = async || Ok(status().await.is_ok_and(|status| status.held.is_none()));
     until_async(SOON, expired).await
 }
 
@@ -98,7 +99,7 @@ pub(crate) async fn tokens_grow(backend: &impl Backend) -> anyhow::Result<()> {
 
 pub(crate) async fn same_holder_has_its_grant_again(backend: &impl Backend) -> anyhow::Result<()> {
     let holder = Holder::random();
-    let first = granted(backend, "same", &holder, 2_000).await?;
+    let first = granted(backend, "same", &holder, 30_000).await?;
     let waits = Holder::random();
     busy(backend, "same", &waits, Order::Fair).await?;
     let second = granted(backend, "same", &holder, 600_000).await?;

@@ -125,6 +125,12 @@ async fn fair_waiters_acquire_in_the_order_of_their_arrival_with_growing_tokens(
     until_listening(&redis, 0).await;
 }
 
+/// Prevents the next request from removing a waiter that has sent nothing for too long.
+async fn keep_alive(redis: &Redis, waiter: &Holder) {
+    let alive_until = ["ZADD", "fenced:{r}:queue:alive", "9999999999999", waiter.as_str()];
+    redis.command::<u64>(&alive_until).await.unwrap();
+}
+
 #[tokio::test]
 async fn only_the_next_in_the_queue_is_woken() {
     let redis = Redis::start().await.unwrap();
@@ -147,6 +153,9 @@ async fn only_the_next_in_the_queue_is_woken() {
     };
     let (_, unordered) = subscribe(Order::Unordered).await;
     let (backend, in_queue) = subscribe(Order::Fair).await;
+    for (_, holder) in &in_queue {
+        keep_alive(&redis, holder).await;
+    }
     lease.release().await.unwrap();
     timeout(SOON, in_queue[0].0.next()).await.expect("the first of the queue is woken");
     // Messages arrive in order: the release's other messages have arrived when the next waiter's
@@ -175,9 +184,12 @@ async fn nobody_gets_past_the_queue() {
     };
     assert!(matches!(fair_try(&first).await, backend::Attempt::Busy { .. }));
     assert!(matches!(fair_try(&second).await, backend::Attempt::Busy { .. }));
+    keep_alive(&redis, &first).await;
     lease.release().await.unwrap();
+    keep_alive(&redis, &first).await;
     let barging = locks(&redis.url()).acquire(&name("r"), tried(1_000)).await;
     assert!(matches!(barging, Err(AcquireError::Contended { .. })), "{barging:?}");
+    keep_alive(&redis, &first).await;
     assert!(matches!(fair_try(&second).await, backend::Attempt::Busy { .. }));
     assert!(matches!(fair_try(&first).await, backend::Attempt::Granted { .. }));
 }

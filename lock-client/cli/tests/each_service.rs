@@ -153,7 +153,7 @@ impl On<'_> {
     async fn broken_lock_ends_its_command(&self) {
         let folder = tempfile::tempdir().unwrap();
         let mut run = without_terminal(LOCK_CLIENT);
-        run.args(["run", "left", "--ttl", "3s", "--locks", &self.0.url, "--", "sleep", "600"]);
+        run.args(["run", "left", "--ttl", "15s", "--locks", &self.0.url, "--", "sleep", "600"]);
         let mut run = Process::spawn("run", &run, folder.path()).unwrap();
         self.until_held("left").await;
         let token = self.status("left").await["token"].as_u64().unwrap();

@@ -74,7 +74,7 @@ async fn handle_passes_a_lock_from_one_process_to_the_next() {
 async fn handle_of_a_lost_lock_is_79_and_touches_nothing() {
     let redis = Redis::start().await.unwrap();
     let url = redis.url();
-    let handle = acquire(&redis, &["--ttl", "300ms"]).await.to_string();
+    let handle = acquire(&redis, &["--ttl", "3s"]).await.to_string();
     // The negative control of renewal: without one, the lock expires.
     until_async(PATIENCE, || async { Ok(!held(&redis).await) }).await.unwrap();
     for command in ["renew", "release"] {

@@ -1,7 +1,5 @@
 //! `lock-client watch`: a line on every change of a lock's state.
 
-use std::time::Duration;
-
 use lock_client::{Terms, Ttl};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -67,7 +65,7 @@ async fn watch_prints_each_grant_and_release() {
     assert_eq!(watch.state().await, (None, 33, 0));
 
     // A lock that expires.
-    let short = Terms::new(Ttl::new(Duration::from_secs(2)).unwrap()).without_renewal();
+    let short = Terms::new(Ttl::from_secs(5).unwrap()).without_renewal();
     let lease = locks.acquire(&name("r"), short).await.unwrap();
     assert_eq!(watch.state().await, (Some(34), 34, 0));
     assert_eq!(watch.state().await, (None, 34, 0));

@@ -84,7 +84,7 @@ async fn renewal_of_a_lock_keeps_no_other_on_its_lease() {
     assert!(is_held(&locks, &name("a")).await);
     assert!(!is_held(&locks, &name("b")).await);
     // A renewal of one lock does not prolong the other.
-    let (ttl, kept, left) = (secs(2), name("c"), name("d"));
+    let (ttl, kept, left) = (secs(5), name("c"), name("d"));
     let lock = acquired(&locks, &kept, ttl).await;
     acquired(&locks, &left, ttl).await;
     let expired = async || {

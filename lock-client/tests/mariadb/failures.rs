@@ -84,7 +84,7 @@ async fn renewals_do_not_wait_behind_tries() {
         .execute("select * from fenced_lock where name = 'blocked' for update")
         .await
         .unwrap();
-    let client = client.answer_within(Duration::from_secs(4));
+    let client = client.answer_within(Duration::from_secs(20));
     let is_waiting = async || is_waiting_for_a_row(&server).await;
     sql::renewals_do_not_wait_behind_tries(&client, is_waiting).await.unwrap();
 }

@@ -1,14 +1,12 @@
 //! Three members: one is killed or paused, or the quorum is lost.
 
-use std::time::Duration;
-
 use fence::Holder;
 use lock_client::{
     Locks, Order, Terms,
     backend::{Backend, BackendError},
 };
-use testbed::wait::until_async;
-use tokio::time::{sleep, timeout};
+use testbed::wait::{until, until_async};
+use tokio::time::timeout;
 
 use super::service::{SOON, Service, acquired, attempt, busy, follower, release, secs, url_from};
 use crate::names::name;
@@ -17,14 +15,13 @@ async fn lease_goes_on_when_the_leader_is_killed<S: Service>() {
     let mut service = S::start_cluster().await;
     let leader = service.leader_among(&[0, 1, 2]).await.unwrap();
     let locks = Locks::new(S::open(&url_from(&service, leader)));
-    let ttl = secs(5);
-    let lease = locks.acquire(&name("r"), ttl).await.unwrap();
+    let lease = locks.acquire(&name("r"), secs(15)).await.unwrap();
     let token = lease.token().unwrap();
     service.process(leader).kill().unwrap();
     let others: Vec<_> = (0..3).filter(|&number| number != leader).collect();
     service.leader_among(&others).await.unwrap();
-    // An elected leader gives each lease its full time once more. Without renewals, it ends then.
-    sleep(ttl.as_duration() * 2 + Duration::from_secs(1)).await;
+    let left = lease.remaining();
+    until(SOON, || Ok(lease.remaining() > left)).await.expect("it is renewed");
     assert_eq!(lease.token().unwrap(), token);
     let other = S::client(&service.url());
     busy(attempt(&other, &Holder::random(), Order::Unordered).await);

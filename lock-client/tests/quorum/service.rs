@@ -162,6 +162,7 @@ pub(crate) async fn release(backend: &impl Backend, held: &Held) -> bool {
 
 /// Waits until `r` is free.
 pub(crate) async fn until_free(backend: &impl Backend) {
-    let is_free = async || Ok(backend.status(&name("r")).await?.held.is_none());
+    let status = async || backend.status(&name("r")).await;
+    let is_free = async || Ok(status().await.is_ok_and(|status| status.held.is_none()));
     until_async(SOON, is_free).await.unwrap();
 }

@@ -70,7 +70,7 @@ struct SlowRecord;
 impl Rule for SlowRecord {
     fn on_request(&mut self, request: &[u8]) -> Verdict {
         match String::from_utf8_lossy(request).contains("HGETALL") {
-            true => Verdict::DelayReply(Duration::from_millis(700)),
+            true => Verdict::DelayReply(Duration::from_millis(4_200)),
             false => Verdict::Pass,
         }
     }
@@ -87,6 +87,8 @@ async fn wrong_ttl_costs_no_connection() {
         proxy.add(SlowRecord);
     }
     let redlock = Redlock::open(proxies.iter().map(|proxy| proxy.url("redis"))).unwrap();
+    // The record takes longer than an answer, and not as long as a connection.
+    let redlock = redlock.answer_within(Duration::from_secs(3));
     let acquire = async |ms| {
         redlock.try_acquire(&name("r"), &Holder::random(), ttl(ms), Order::Unordered).await
     };

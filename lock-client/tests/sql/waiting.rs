@@ -88,8 +88,8 @@ pub(crate) async fn queue_is_not_overtaken(backend: &impl Backend) -> anyhow::Re
 pub(crate) async fn dead_head_is_skipped(backend: &(impl Backend + Clone)) -> anyhow::Result<()> {
     let (holder, dead) = (Holder::random(), Holder::random());
     granted(backend, "dead", &holder, 600_000).await?;
-    busy(backend, "dead", &dead, Order::Fair).await?;
     let died = Instant::now();
+    busy(backend, "dead", &dead, Order::Fair).await?;
     let locks = Locks::new(backend.clone());
     let (lock, terms) = (name("dead"), Terms::new(ttl(60_000)).fair());
     let mut waiting = Box::pin(locks.acquire(&lock, terms));
@@ -105,7 +105,7 @@ pub(crate) async fn dead_head_is_skipped(backend: &(impl Backend + Clone)) -> an
     .await?;
     backend.release(&lock, &holder, None).await?;
     let lease =
-        timeout(Duration::from_secs(6), waiting).await.context("it waits for the dead")??;
+        timeout(Duration::from_secs(12), waiting).await.context("it waits for the dead")??;
     ensure!(died.elapsed() > Duration::from_millis(2_900), "it was skipped while it lived");
     lease.release().await?;
     Ok(())

@@ -17,16 +17,16 @@ use crate::names::name;
 async fn detached_lock_is_adopted_with_its_holder_and_grant_alone() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let [first, second] = [(); 2].map(|()| Locks::new(client(&zookeeper.url())));
-    let lease = first.acquire(&name("r"), secs(2)).await.unwrap();
+    let lease = first.acquire(&name("r"), secs(6)).await.unwrap();
     let token = lease.token().unwrap();
     let detached = lease.detach().unwrap();
     drop(first);
-    let adopted = second.adopt(detached.clone(), secs(2)).await.unwrap();
+    let adopted = second.adopt(detached.clone(), secs(6)).await.unwrap();
     assert_eq!(adopted.token().unwrap(), token);
-    sleep(Duration::from_secs(4)).await;
+    sleep(Duration::from_secs(9)).await;
     assert_eq!(adopted.token().unwrap(), token, "it renews the session of the first");
     assert_eq!(adopted.release().await.unwrap(), Released::Released);
-    let gone = second.adopt(detached, secs(2)).await;
+    let gone = second.adopt(detached, secs(6)).await;
     assert!(matches!(gone, Err(RenewError::Lost(_))), "{gone:?}");
 }
 
@@ -52,27 +52,28 @@ async fn adoption_for_longer_than_any_session_is_invalid_and_changes_nothing() {
 async fn lock_that_another_client_has_moved_is_still_the_owners() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let locks = client(&zookeeper.url());
-    let lock = acquired(&locks, &name("r"), secs(2)).await;
-    for seconds in [5, 2, 7] {
+    let lock = acquired(&locks, &name("r"), secs(6)).await;
+    for seconds in [9, 6, 30] {
         let other = client(&zookeeper.url());
         let renewed = other.renew(&name("r"), &lock.ownership, secs(seconds)).await;
         assert_eq!(renewed.unwrap(), Some(lock.token));
         // The other client ends the old session meanwhile.
         let finds_it = async || {
-            let renewed = locks.renew(&name("r"), &lock.ownership, secs(2)).await;
+            let renewed = locks.renew(&name("r"), &lock.ownership, secs(6)).await;
             Ok(renewed.is_ok_and(|token| token == Some(lock.token)))
         };
         until_async(SOON, finds_it).await.expect("the first client finds its new session");
     }
-    // The session of before has expired by then.
-    sleep(Duration::from_secs(4)).await;
-    let renewed = locks.renew(&name("r"), &lock.ownership, secs(2)).await.unwrap();
+    // The sessions of before have ended by then.
+    let only_the_last_is_left = async || Ok(zookeeper.sessions(0).await?.len() == 2);
+    until_async(SOON, only_the_last_is_left).await.expect("the owner's, and the client's");
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(6)).await.unwrap();
     assert_eq!(renewed, Some(lock.token));
     let other = client(&zookeeper.url());
     let reissued = other.reissue(&name("r"), &lock.ownership, lock.token).await.unwrap();
     assert!(reissued > Some(lock.token));
     assert!(release(&other, &lock).await);
-    assert!(locks.renew(&name("r"), &lock.ownership, secs(2)).await.unwrap().is_none());
+    assert!(locks.renew(&name("r"), &lock.ownership, secs(6)).await.unwrap().is_none());
 }
 
 /// A detached lock ends with its ttl, although the client that detached it lives.

@@ -34,14 +34,14 @@ async fn lease_goes_on_after_its_connections_were_cut() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
     let locks = Locks::new(client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(1)));
-    let lease = locks.acquire(&name("r"), secs(6)).await.unwrap();
+    let lease = locks.acquire(&name("r"), secs(12)).await.unwrap();
     let token = lease.token().unwrap();
     for _ in 0..2 {
         proxy.cut();
         sleep(Duration::from_secs(3)).await;
+        let left = lease.remaining();
         proxy.mend();
-        // Renewed, or it would end within this time.
-        sleep(Duration::from_secs(6)).await;
+        until(SOON, || Ok(lease.remaining() > left)).await.expect("it is renewed");
         assert_eq!(lease.token().unwrap(), token);
     }
     let reissued = lease.reissue(token).await.unwrap();

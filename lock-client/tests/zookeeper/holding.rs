@@ -39,16 +39,17 @@ async fn repeated_attempt_of_the_holder_returns_the_same_grant_and_sets_the_full
 async fn lock_lasts_as_long_as_it_is_renewed() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let locks = client(&zookeeper.url());
-    let lock = acquired(&locks, &name("r"), secs(2)).await;
+    let ttl = secs(6);
+    let lock = acquired(&locks, &name("r"), ttl).await;
     let mut renewed = Moment::now();
-    for _ in 0..5 {
-        tokio::time::sleep(Duration::from_millis(700)).await;
+    for _ in 0..4 {
+        tokio::time::sleep(Duration::from_millis(1_800)).await;
         renewed = Moment::now();
-        let token = locks.renew(&name("r"), &lock.ownership, secs(2)).await.unwrap();
+        let token = locks.renew(&name("r"), &lock.ownership, ttl).await.unwrap();
         assert_eq!(token, Some(lock.token));
     }
     until_free(&locks).await;
-    assert!(renewed.elapsed() >= Duration::from_secs(2), "{:?}", renewed.elapsed());
+    assert!(renewed.elapsed() >= ttl.as_duration(), "{:?}", renewed.elapsed());
 }
 
 #[tokio::test]

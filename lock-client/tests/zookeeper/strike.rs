@@ -120,14 +120,15 @@ impl Rule for Slow {
 }
 
 /// Returns the kinds of the requests that were sent at once: each is its length, its number and its
-/// kind.
+/// kind. The last one may be cut off. Its rest comes alone, and counts as some kind that nobody uses.
 fn kinds(mut requests: &[u8]) -> Vec<i32> {
     let mut kinds = Vec::new();
     while let Some((length, rest)) = requests.split_first_chunk() {
-        let length = usize::try_from(i32::from_be_bytes(*length)).unwrap();
-        let request = &rest[..length];
-        kinds.push(i32::from_be_bytes(request[4..8].try_into().unwrap()));
-        requests = &rest[length..];
+        let Some(kind) = rest.get(4..8) else { break };
+        kinds.push(i32::from_be_bytes(kind.try_into().unwrap()));
+        let length = usize::try_from(i32::from_be_bytes(*length));
+        let Some(following) = length.ok().and_then(|length| rest.get(length..)) else { break };
+        requests = following;
     }
     kinds
 }

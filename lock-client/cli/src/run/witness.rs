@@ -40,8 +40,9 @@ pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";
 /// The first argument of a witness. It is in no help and no completion.
 const WITNESS: &str = "__witness";
 
-/// How long to wait for an answer. A witness that is stopped does not answer.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// How long to wait for an answer. A witness that is stopped does not answer, and one on a busy
+/// machine answers late.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The length of an answer: the number of its question, and the received signals, one bit each.
 const ANSWER: usize = 1 + size_of::<u64>();

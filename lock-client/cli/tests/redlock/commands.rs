@@ -148,7 +148,7 @@ async fn wrong_nodes_are_rejected_with_the_reason() {
 async fn command_is_ended_when_the_majority_is_gone() {
     let mut cluster = cluster_of(3).await;
     let mut run = Command::new(LOCK_CLIENT);
-    run.args(["run", "r", "--ttl", "1s", "--", "sleep", "60"]);
+    run.args(["run", "r", "--ttl", "5s", "--", "sleep", "60"]);
     run.env("FENCED_LOCKS", cluster.urls().join(" "));
     let running = tokio::spawn(output(run));
     crate::cluster::until_equal(cluster.nodes(), LOCK).await;

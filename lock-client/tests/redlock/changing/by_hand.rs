@@ -3,10 +3,15 @@
 //! Node 1 is replaced by node 3. It does not answer the operator, but it runs, and clients reach
 //! it.
 
+use std::time::Duration;
+
 use testbed::{Redis, RedlockNodes};
 
-use super::{HIGH, TTL, client, nodes, token, token_without};
+use super::{HIGH, client, nodes_for, token, token_without};
 use crate::{lock_service::unrenewed, names::name, redlock::cluster::COUNTER};
+
+/// The longest ttl, in which all steps of a replacement are done.
+const MAX_TTL: u64 = 10_000;
 
 /// The steps of a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +26,11 @@ enum Step {
 /// Writes the vote that follows from a node's record.
 const VOTE: &str = "local known = redis.call('HMGET', KEYS[1], 'change', 'run_id')
     redis.call('HSET', KEYS[1], 'vote', known[1] .. ' ' .. known[2])";
+
+/// Starts four nodes, the first three of them as a cluster.
+async fn four_nodes() -> RedlockNodes {
+    nodes_for(Duration::from_millis(MAX_TTL), 4, 3).await
+}
 
 /// Replaces node 1 by node 3. Leaves out one of the steps, or none.
 async fn replace(nodes: &RedlockNodes, left_out: Option<Step>) {
@@ -62,7 +72,7 @@ async fn replace(nodes: &RedlockNodes, left_out: Option<Step>) {
     let member = if has(Step::Close) { three } else { one };
     let admitted = [
         ["cluster", &cluster[0]],
-        ["max_ttl_ms", "1000"],
+        ["max_ttl_ms", &MAX_TTL.to_string()],
         ["address", &address(member)],
         ["run_id", &run_id],
     ];
@@ -76,7 +86,7 @@ async fn counter(node: &Redis) -> u64 {
 /// The tokens before and after a replacement: the first without node 0, the second without node 2.
 /// Then the token of a client that names the old members, if there is a majority of them.
 async fn tokens(left_out: Option<Step>) -> [Result<u64, String>; 3] {
-    let nodes = nodes(4, 3).await;
+    let nodes = four_nodes().await;
     let (old, new) = (client(&nodes, &[0, 1, 2]), client(&nodes, &[0, 3, 2]));
     let before = token_without(&nodes.nodes()[0], &old).await;
     if left_out == Some(Step::Copy) || left_out == Some(Step::SameProcess) {
@@ -97,7 +107,7 @@ async fn tokens_grow_if_no_step_is_left_out() {
 /// Both clients find a majority that votes for them.
 #[tokio::test]
 async fn if_the_old_epoch_is_not_closed_a_token_is_issued_twice() {
-    let nodes = nodes(4, 3).await;
+    let nodes = four_nodes().await;
     let (old, new) = (client(&nodes, &[0, 1, 2]), client(&nodes, &[0, 3, 2]));
     replace(&nodes, Some(Step::Close)).await;
     let tokens = [
@@ -117,11 +127,11 @@ async fn if_no_counters_are_copied_a_token_is_issued_twice() {
 
 /// Returns whether a second client acquires the lock while the first holds it on nodes 1 and 2.
 async fn is_shared(left_out: Option<Step>) -> bool {
-    let nodes = nodes(4, 3).await;
+    let nodes = four_nodes().await;
     let zero = &nodes.nodes()[0];
     let (old, new) = (client(&nodes, &[0, 1, 2]), client(&nodes, &[0, 3, 2]));
     zero.command::<()>(&["RENAME", "fenced:node", "aside"]).await.unwrap();
-    let lease = old.acquire(&name("r"), unrenewed(TTL)).await.unwrap();
+    let lease = old.acquire(&name("r"), unrenewed(MAX_TTL)).await.unwrap();
     zero.command::<()>(&["RENAME", "aside", "fenced:node"]).await.unwrap();
     replace(&nodes, left_out).await;
     let second = token(&new).await;

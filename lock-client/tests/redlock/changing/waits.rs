@@ -1,12 +1,12 @@
 //! The waits of several operators for one node.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lock_client::redlock::operator::{Admission, OperatorError, PendingAdmission, WatchEvent};
 use testbed::Redis;
 use tokio::time::timeout;
 
-use super::{MAX_TTL, PATIENCE, TTL, client, decide, nodes, operator};
+use super::{MAX_TTL, PATIENCE, client, decide, nodes, nodes_for, operator};
 use crate::{lock_service::unrenewed, names::name};
 
 async fn request<'a>(
@@ -45,14 +45,16 @@ async fn node_that_another_operator_admitted_waits_again_after_it_lost_its_data(
 /// The control: the mark alone shows that the node has lost its data since.
 #[tokio::test]
 async fn node_whose_mark_is_put_back_votes_before_its_earlier_locks_have_expired() {
-    let mut nodes = nodes(3, 3).await;
+    let max_ttl_ms = 10_000;
+    let mut nodes = nodes_for(Duration::from_millis(max_ttl_ms), 3, 3).await;
     nodes.nodes_mut()[0].restart().await.unwrap();
     let (url, node) = (nodes.nodes()[0].url(), &nodes.nodes()[0]);
     let operators = [operator(&nodes, &[0, 1, 2]), operator(&nodes, &[0, 1, 2])];
     let (first, second) = (request(&operators[0], &url).await, request(&operators[1], &url).await);
     let mark: String = node.command(&["HGET", "fenced:node", "mark"]).await.unwrap();
     first.finish().await.unwrap();
-    let lease = client(&nodes, &[0, 1, 2]).acquire(&name("r"), unrenewed(TTL)).await.unwrap();
+    let locks = client(&nodes, &[0, 1, 2]);
+    let lease = locks.acquire(&name("r"), unrenewed(max_ttl_ms)).await.unwrap();
     node.command::<()>(&["FLUSHALL"]).await.unwrap();
     node.command::<()>(&["HSET", "fenced:node", "mark", &mark]).await.unwrap();
     second.finish().await.unwrap();
