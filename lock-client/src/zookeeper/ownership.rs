@@ -77,9 +77,14 @@ impl ZooKeeper {
             return Err(self.unavailable("the lock was moved to another session meanwhile"));
         }
         if let Some(longer) = longer {
-            let moved = self.move_to_session(name, &longer, owner).await;
-            moved.map_err(|failure| BackendError::from(failure).after_a_change())?;
-            close_in_background(connection, turn);
+            if owner.session.timeout_ms < ttl.as_millis() {
+                let moved = self.move_to_session(name, &longer, owner).await;
+                moved.map_err(|failure| BackendError::from(failure).after_a_change())?;
+                close_in_background(connection, turn);
+            } else {
+                // An earlier renewal, without an answer, has moved the lock already.
+                close_in_background(longer, turn);
+            }
         }
         view.token(owner).map(Some).map_err(BackendError::after_a_change)
     }
