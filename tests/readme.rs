@@ -50,6 +50,23 @@ fn tables_of_guarantees_name_tests_and_scenarios_that_exist() {
     assert!(!exists("token_grows_for_ever") && !exists("token-34-33"), "the control");
 }
 
+#[test]
+fn scenarios_of_the_readme_exist() {
+    let readme = fs::read_to_string(format!("{ROOT}/README.md")).unwrap();
+    let (_, section) = readme.split_once("### See it").unwrap();
+    let (section, _) = section.split_once("\n### ").unwrap();
+    let scenarios = sources("lab/src/scenario");
+    let count = scenarios.matches("\n    name: \"").count();
+    assert!(section.contains(&format!("# {count} scenarios\n")), "there are {count}");
+    let (_, text) = section.rsplit_once("```").unwrap();
+    let code = text.split('`').skip(1).step_by(2);
+    let names: Vec<_> = code.filter(|code| !code.contains('/')).collect();
+    assert!(names.len() >= 7, "{names:?}");
+    for name in names {
+        assert!(scenarios.contains(&format!("name: \"{name}\"")), "there is no {name}");
+    }
+}
+
 /// All Rust files of a folder.
 fn sources(folder: impl AsRef<Path>) -> String {
     let entries = Path::new(ROOT).join(folder).read_dir().unwrap();

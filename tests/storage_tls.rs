@@ -1,11 +1,11 @@
 //! The lock client and a storage server that faces a network: TLS, and bearer tokens.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, time::Duration};
 
 use fence::ResourceName;
-use lock_client::storage::{Storage, StorageError};
+use lock_client::storage::{Answer, Storage, StorageError};
 use tempfile::TempDir;
-use testbed::{Authority, Certificate, Redis, StorageServer};
+use testbed::{Authority, Certificate, Redis, StorageServer, wait::until_async};
 
 use crate::{
     command::{assert_failed, command, lock_client, output},
@@ -14,6 +14,8 @@ use crate::{
     names::name,
     programs::storage_server,
 };
+
+const SOON: Duration = Duration::from_secs(30);
 
 /// A storage server with TLS and one identity, which may do everything with the prefix `orders/`.
 struct Guarded {
@@ -107,6 +109,119 @@ async fn command_uses_a_storage_that_is_encrypted_and_guarded() {
     for (option, reason) in wrong {
         assert_failed(&run(&[&get, &storage, option]).await, 64, reason);
     }
+}
+
+/// Starts a server that lets in clients with a certificate, by its names in the auth file if there is
+/// one.
+async fn serving(server: &Authority, clients: &Authority, more: &[&str]) -> StorageServer {
+    let Certificate { certificate, key } = server.sign_for_loopback().unwrap();
+    let ca_file = clients.ca_file();
+    let files = [&certificate, &key, &ca_file].map(|file| file.to_str().unwrap());
+    let options = ["--tls-cert", "--tls-key", "--tls-client-ca"];
+    let tls = options.into_iter().zip(files).flat_map(|(option, file)| [option, file]);
+    let arguments: Vec<_> = tls.chain(more.iter().copied()).collect();
+    StorageServer::start(&storage_server(), &arguments).await.unwrap()
+}
+
+#[tokio::test]
+async fn command_shows_its_certificate_to_the_storage() {
+    let redis = Redis::start().await.unwrap();
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let auth_file = folder.path().join("auth.toml");
+    let identity = "[[identity]]\nname = \"orders\"\ncertificate-san = \"orders.example\"\n\n\
+                    [[identity.scope]]\nprefixes = [\"orders/\"]\n\
+                    allow = [\"read\", \"write\", \"claim\"]\n";
+    fs::write(&auth_file, identity).unwrap();
+    let [authority, clients, other] = [(); 3].map(|()| Authority::new().unwrap());
+    let server = serving(&authority, &clients, &["--auth-file", auth_file.to_str().unwrap()]).await;
+    let own = clients.sign("DNS:orders.example").unwrap();
+    let unknown = clients.sign("DNS:invoices.example").unwrap();
+    let foreign = other.sign("DNS:orders.example").unwrap();
+    let ca_file = authority.ca_file();
+    let storage = ["--storage", server.url(), "--storage-ca-file", ca_file.to_str().unwrap()];
+    let shown = |certificate: &Certificate| {
+        [
+            ("--storage-cert-file", &certificate.certificate),
+            ("--storage-key-file", &certificate.key),
+        ]
+        .into_iter()
+        .flat_map(|(option, file)| [option.to_owned(), file.to_str().unwrap().to_owned()])
+        .collect::<Vec<_>>()
+    };
+    let run = async |arguments: &[&str], certificate: &[String]| {
+        let certificate = certificate.iter().map(String::as_str);
+        let arguments: Vec<_> =
+            arguments.iter().chain(&storage).copied().chain(certificate).collect();
+        lock_client(&arguments).await
+    };
+
+    let put = ["put", "orders/1", "paid", "--locks", &redis.url()];
+    let put = run(&put, &shown(&own)).await;
+    assert_eq!(put.status.code(), Some(0), "{put:?}");
+    let get = ["get", "orders/1"];
+    assert_eq!(run(&get, &shown(&own)).await.stdout, b"paid");
+    // The files may be named in the environment.
+    let mut from_environment = command(&[&get[..], &storage].concat());
+    from_environment.env("FENCED_STORAGE_CERT_FILE", &own.certificate);
+    from_environment.env("FENCED_STORAGE_KEY_FILE", &own.key);
+    assert_eq!(output(from_environment).await.stdout, b"paid");
+
+    // The controls: no certificate, one of no identity, one of another authority, another resource.
+    let unnamed = "no bearer token or client certificate of a known";
+    assert_failed(&run(&get, &[]).await, 69, unnamed);
+    assert_failed(&run(&get, &[]).await, 69, "or show a certificate with --storage-cert-file");
+    assert_failed(&run(&get, &shown(&unknown)).await, 69, unnamed);
+    assert_failed(&run(&get, &shown(&foreign)).await, 69, "UnknownCA");
+    let invoice = run(&["get", "invoices/1"], &shown(&own)).await;
+    assert_failed(&invoice, 69, "orders may not read \"invoices/1\"");
+
+    // Files that can't be used.
+    let empty = folder.path().join("empty.pem");
+    fs::write(&empty, "\n").unwrap();
+    let missing = folder.path().join("missing.pem");
+    let with = |certificate: &PathBuf, key: &PathBuf| {
+        shown(&Certificate { certificate: certificate.clone(), key: key.clone() })
+    };
+    let wrong = [
+        (with(&own.certificate, &foreign.key), "it is not the key of the certificate"),
+        (with(&own.certificate, &missing), "missing.pem: No such file"),
+        (with(&missing, &own.key), "missing.pem: No such file"),
+        (with(&own.certificate, &empty), "empty.pem: it has no key"),
+        (with(&empty, &own.key), "empty.pem has no certificate"),
+        (shown(&own)[..2].to_vec(), "--storage-cert-file and --storage-key-file belong together"),
+        (shown(&own)[2..].to_vec(), "--storage-cert-file and --storage-key-file belong together"),
+    ];
+    for (files, reason) in wrong {
+        assert_failed(&run(&get, &files).await, 64, reason);
+    }
+}
+
+/// In TLS 1.3, the server refuses a certificate after the client may have sent its request.
+#[tokio::test]
+async fn refused_certificate_proves_that_nothing_was_written() {
+    let [authority, other] = [(); 2].map(|()| Authority::new().unwrap());
+    let server = serving(&authority, &authority, &[]).await;
+    let storage = Storage::new(server.url()).unwrap().trust(authority.ca_file()).unwrap();
+    let with = |certificate: Certificate| {
+        storage.clone().client_certificate(certificate.certificate, certificate.key).unwrap()
+    };
+    let foreign = with(other.sign("DNS:a.example").unwrap());
+    for (storage, alert) in [(&storage, "CertificateRequired"), (&foreign, "UnknownCA")] {
+        // The connection may be reset before the alert is read.
+        let is_rejected = async || {
+            let claimed = storage.claim(&name("r"), &new_fence(34)).await;
+            let error = claimed.expect_err("it has no known certificate");
+            Ok(matches!(&error, StorageError::Rejected(_) if with_causes(&error).contains(alert)))
+        };
+        until_async(SOON, is_rejected).await.expect(alert);
+    }
+    // The control. The order of the settings does not matter.
+    let Certificate { certificate, key } = authority.sign("DNS:a.example").unwrap();
+    let known = Storage::new(server.url()).unwrap().client_certificate(certificate, key).unwrap();
+    let known = known.trust(authority.ca_file()).unwrap();
+    let claimed = known.claim(&name("r"), &new_fence(34)).await.unwrap();
+    assert!(matches!(claimed, Answer::Accepted(_)), "{claimed:?}");
+    assert!(!format!("{known:?}").contains("PRIVATE"));
 }
 
 #[tokio::test]

@@ -2,7 +2,10 @@
 
 #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "sqlite"))]
 use std::time::SystemTime;
-use std::{ops::Add, time::Duration};
+use std::{
+    ops::{Add, Sub},
+    time::Duration,
+};
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::sleep;
@@ -68,5 +71,13 @@ impl Add<Duration> for Moment {
 
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(duration))
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Self;
+
+    fn sub(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(duration))
     }
 }

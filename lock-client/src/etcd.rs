@@ -43,9 +43,10 @@
 //! # Space
 //! An etcd that has reached its quota (alarm `NOSPACE`) stores nothing more, and attempts fail. The
 //! first renewal of a lock fails too, because it moves the lock. Later ones only keep a lease alive, and
-//! succeed. A release deletes the lock. After an attempt of the same holder without an answer, it is
-//! [`Unavailable`](crate::backend::BackendError::Unavailable) nevertheless, because the client can't
-//! close the shared lease.
+//! succeed. A release deletes the lock. An attempt without an answer that has acquired the lock is found
+//! by the next one. The lease's deadline then counts from what is left of its time. If the request may
+//! still arrive, a release is [`Unavailable`](crate::backend::BackendError::Unavailable), because the
+//! client can't close the shared lease.
 //!
 //! # Waiting
 //! Waiters in no order and those in the fair queue exclude each other, because their keys are in one

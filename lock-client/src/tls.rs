@@ -7,9 +7,10 @@ use std::{fs, path::Path, sync::Arc};
 
 use rustls::{
     ClientConfig, ConfigBuilder, RootCertStore,
-    client::WantsClientCert,
+    client::{ResolvesClientCert, WantsClientCert},
     crypto::ring,
-    pki_types::{CertificateDer, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
+    sign::{CertifiedKey, SingleCertAndKey},
 };
 
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
@@ -27,12 +28,36 @@ impl UnusableFile {
 }
 
 /// Begins the settings of a client that trusts these authorities.
-pub(crate) fn trusting(roots: RootCertStore) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+pub(crate) fn trusting(
+    roots: impl Into<Arc<RootCertStore>>,
+) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     // The provider is named, because a program with two of them has no default.
     ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring has the ciphers of all versions")
         .with_root_certificates(roots)
+}
+
+/// The certificate that a client shows to servers which ask for one, and those between it and the
+/// authority.
+pub(crate) type Identity = Arc<dyn ResolvesClientCert>;
+
+/// Reads the key of a client's certificate.
+pub(crate) fn identity(
+    chain: Vec<CertificateDer<'static>>,
+    key_file: impl AsRef<Path>,
+) -> Result<Identity, UnusableFile> {
+    let unusable = |reason: &str| UnusableFile::new(&key_file, reason.to_owned());
+    let key = PrivateKeyDer::from_pem_slice(&read(&key_file)?).map_err(|error| match error {
+        pem::Error::NoItemsFound => unusable("it has no key"),
+        error => unusable(&error.to_string()),
+    })?;
+    let certified = CertifiedKey::from_der(chain, key, &ring::default_provider());
+    let certified = certified.map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => unusable("it is not the key of the certificate"),
+        error => unusable(&error.to_string()),
+    })?;
+    Ok(Arc::new(SingleCertAndKey::from(certified)))
 }
 
 /// Reads the authorities in a file.
@@ -52,7 +77,9 @@ pub(crate) fn system_authorities() -> RootCertStore {
     roots
 }
 
-fn certificates(file: impl AsRef<Path>) -> Result<Vec<CertificateDer<'static>>, UnusableFile> {
+pub(crate) fn certificates(
+    file: impl AsRef<Path>,
+) -> Result<Vec<CertificateDer<'static>>, UnusableFile> {
     let pem = read(&file)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match certificates {

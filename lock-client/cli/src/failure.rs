@@ -128,7 +128,10 @@ fn with_hint(error: String) -> String {
     let hint = if ["UnknownIssuer", "BadSignature"].iter().any(|fault| error.contains(fault)) {
         "name the authority of its certificate with --storage-ca-file"
     } else if error.contains("bearer token") {
-        "give one with --storage-token-file, or set FENCED_STORAGE_TOKEN"
+        "give one with --storage-token-file, or set FENCED_STORAGE_TOKEN; or show a certificate with \
+         --storage-cert-file and --storage-key-file"
+    } else if error.contains("CertificateRequired") {
+        "show one with --storage-cert-file and --storage-key-file"
     } else {
         return error;
     };

@@ -23,6 +23,14 @@ pub(crate) struct StorageServer {
     #[arg(long = "storage-ca-file", env = "FENCED_STORAGE_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
+    /// The certificate that the client shows to the storage server, as PEM
+    #[arg(long = "storage-cert-file", env = "FENCED_STORAGE_CERT_FILE", value_name = "FILE")]
+    cert_file: Option<PathBuf>,
+
+    /// The key of that certificate, as PEM
+    #[arg(long = "storage-key-file", env = "FENCED_STORAGE_KEY_FILE", value_name = "FILE")]
+    key_file: Option<PathBuf>,
+
     /// The file of the bearer token for the storage server. By default, FENCED_STORAGE_TOKEN is the
     /// token
     #[arg(long = "storage-token-file", env = "FENCED_STORAGE_TOKEN_FILE", value_name = "FILE")]
@@ -41,6 +49,17 @@ impl StorageServer {
         if let Some(file) = &self.ca_file {
             let invalid = |error| invalid("--storage-ca-file", &error);
             storage = storage.trust(file).map_err(invalid)?;
+        }
+        match (&self.cert_file, &self.key_file) {
+            (Some(certificate), Some(key)) => {
+                let invalid = |error| invalid("--storage-cert-file, --storage-key-file", &error);
+                storage = storage.client_certificate(certificate, key).map_err(invalid)?;
+            }
+            (None, None) => {}
+            _ => {
+                let reason = "--storage-cert-file and --storage-key-file belong together";
+                return Err(Failure::Usage(reason.into()));
+            }
         }
         if let Some(file) = &self.token_file {
             let invalid = |error| invalid(&file.display().to_string(), &error);

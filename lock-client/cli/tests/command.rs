@@ -46,8 +46,9 @@ fn without_settings(mut command: Command, arguments: &[&str]) -> Command {
     {
         command.env_remove(format!("FENCING_{variable}"));
     }
-    for variable in ["LOCKS", "STORAGE", "STORAGE_CA_FILE", "STORAGE_TOKEN_FILE", "STORAGE_TOKEN"] {
-        command.env_remove(format!("FENCED_{variable}"));
+    command.env_remove("FENCED_LOCKS").env_remove("FENCED_STORAGE");
+    for setting in ["CA_FILE", "CERT_FILE", "KEY_FILE", "TOKEN_FILE", "TOKEN"] {
+        command.env_remove(format!("FENCED_STORAGE_{setting}"));
     }
     command.env_remove("RUST_LOG");
     command.args(arguments);

@@ -52,7 +52,9 @@ impl Etcd {
         let attempt = Try { etcd: self, keys, holder, ttl, seconds, order, asked };
         // No earlier attempt of the holder may succeed after this one. Another client may release the
         // lock that this one acquires, and knows of no earlier attempts.
-        self.close_unanswered(&attempt.place()).await?;
+        if let Err(error) = self.close_unanswered(&attempt.place()).await {
+            return attempt.find_acquired().await?.ok_or(error);
+        }
         match order {
             Order::Unordered => attempt.take().await,
             Order::Fair => attempt.take_or_queue().await,
@@ -85,6 +87,27 @@ impl Try<'_> {
             None => view = self.put_last().await?,
         }
         self.outcome(view, joined).await.map_err(BackendError::after_a_change)
+    }
+
+    /// Finds the lock that an attempt without an answer has acquired. An etcd without space shows it,
+    /// though it can't give the lock its full time.
+    async fn find_acquired(&self) -> Result<Option<Attempt>, BackendError> {
+        let Self { etcd, holder, ttl, asked, .. } = self;
+        let view = etcd.view(&self.keys, Part::Owner).await?;
+        let place = self.place();
+        let Some(owner) = view.owner().filter(|owner| owner.key.0 == place) else {
+            return Ok(None);
+        };
+        if etcd.shared.unanswered(&place) != [owner.lease] {
+            return Ok(None);
+        }
+        let looked = Moment::now();
+        let left = Duration::from_secs(etcd.connection.seconds_left(owner.lease).await?);
+        let grant = token(owner.create_revision)?;
+        let ownership = Ownership { holder: (*holder).clone(), grant };
+        // As if asked so early that the ttl ends with the lease.
+        let asked = (*asked).min(looked + left - ttl.as_duration());
+        Ok(Some(Attempt::Granted { token: view.token(owner)?, ownership, asked }))
     }
 
     /// Puts the own key on a shared lease, if nobody else is in the queue. The same transaction shows

@@ -118,13 +118,23 @@ impl Etcd {
         let closing = timeout(self.answer_timeout(), self.close_unanswered(&place));
         let closed = closing.await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")));
         // 2. Delete what there is, in any case.
-        let was_owner = self.delete_place(keys, holder).await?;
-        closed.map_err(BackendError::after_a_change)?;
-        Ok(was_owner)
+        let deleted = self.delete_place(keys, holder).await?;
+        // 3. An attempt whose key was deleted does not arrive later.
+        if let Some(lease) = deleted {
+            self.shared.forget_unanswered(lease, &place);
+        }
+        if !self.shared.unanswered(&place).is_empty() {
+            closed.map_err(BackendError::after_a_change)?;
+        }
+        Ok(deleted.is_some())
     }
 
-    /// Deletes a holder's key and its own leases. Returns whether it was the owner.
-    async fn delete_place(&self, keys: &Keys, holder: &Holder) -> Result<bool, BackendError> {
+    /// Deletes a holder's key and its own leases. Returns the key's lease if it was the owner's.
+    async fn delete_place(
+        &self,
+        keys: &Keys,
+        holder: &Holder,
+    ) -> Result<Option<i64>, BackendError> {
         let (place, lease) = (keys.place(holder), keys.lease(holder));
         let may_queue_later = self.waiters.forget(&place);
         // 1. Delete the own key. No other holder ever has it, whatever its revision.
@@ -139,10 +149,10 @@ impl Etcd {
             self.connection.revoke(lease).await.map_err(BackendError::after_a_change)?;
         }
         // 3. Revoke the lease of an owner that has renewed.
-        let own = owned.map(|owner| owner.lease).filter(|&own| !keys::is_shared(own));
-        if let Some(own) = own.filter(|&own| own != lease) {
+        let owned = owned.map(|owner| owner.lease);
+        if let Some(own) = owned.filter(|&own| !keys::is_shared(own) && own != lease) {
             self.connection.revoke(own).await.map_err(BackendError::after_a_change)?;
         }
-        Ok(owned.is_some())
+        Ok(owned)
     }
 }

@@ -123,7 +123,7 @@ impl SharedLeases {
     }
 
     /// Returns the leases of the attempts without an answer that put this key.
-    fn unanswered(&self, place: &str) -> Vec<i64> {
+    pub(super) fn unanswered(&self, place: &str) -> Vec<i64> {
         let state = self.state();
         let of_place = state.unanswered.iter().filter(|(_, it)| it.places.contains(place));
         of_place.map(|(&lease, _)| lease).collect()
@@ -131,6 +131,13 @@ impl SharedLeases {
 
     fn remove_unanswered(&self, lease: i64) {
         self.state().unanswered.remove(&lease);
+    }
+
+    /// Forgets an attempt on this lease that has put this key, and so does not arrive later.
+    pub(super) fn forget_unanswered(&self, lease: i64, place: &str) {
+        if let Some(unanswered) = self.state().unanswered.get_mut(&lease) {
+            unanswered.places.remove(place);
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -46,6 +46,12 @@ struct Waiter {
     tried: Moment,
 }
 
+impl Waiter {
+    fn new() -> Self {
+        Self { turn: None, may_queue_later: false, tried: Moment::now() }
+    }
+}
+
 /// A request to queue. If it is dropped, the request had no answer.
 pub(super) struct Queueing<'a> {
     waiters: &'a Waiters,
@@ -55,10 +61,11 @@ pub(super) struct Queueing<'a> {
 
 impl Drop for Queueing<'_> {
     fn drop(&mut self) {
-        if !self.is_answered
-            && let Some(waiter) = self.waiters.remembered().waiters.get_mut(self.place)
-        {
-            waiter.may_queue_later = true;
+        if !self.is_answered {
+            // A release may have forgotten the holder meanwhile.
+            let mut remembered = self.waiters.remembered();
+            let waiter = remembered.waiters.entry(self.place.to_owned());
+            waiter.or_insert_with(Waiter::new).may_queue_later = true;
         }
     }
 }
@@ -74,10 +81,8 @@ impl Waiters {
             // So that each is looked at twice, in the mean.
             *sweep_above = FIRST_SWEEP.max(2 * waiters.len());
         }
-        let now = Moment::now();
-        let new = || Waiter { turn: None, may_queue_later: false, tried: now };
-        let waiter = waiters.entry(place.to_owned()).or_insert_with(new);
-        waiter.tried = now;
+        let waiter = waiters.entry(place.to_owned()).or_insert_with(Waiter::new);
+        waiter.tried = Moment::now();
         waiter.turn.take()
     }
 
@@ -100,5 +105,24 @@ impl Waiters {
 
     fn remembered(&self) -> MutexGuard<'_, Remembered> {
         self.0.lock().expect("nothing panics while it holds this")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holder_that_was_forgotten_may_be_queued_by_an_earlier_request() {
+        for is_answered in [true, false] {
+            let waiters = Waiters::default();
+            waiters.remember("own");
+            let mut queueing = waiters.queueing("own");
+            assert!(!waiters.forget("own"));
+            queueing.is_answered = is_answered;
+            drop(queueing);
+            waiters.remember("own");
+            assert_eq!(waiters.forget("own"), !is_answered);
+        }
     }
 }

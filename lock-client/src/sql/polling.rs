@@ -19,3 +19,14 @@ pub(crate) async fn poll(freed: Arc<Notify>, must_try: impl Fn() -> bool) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiter_that_polls_tries_once_a_second_or_more_often() {
+        let longest = pauses(LONGEST_PAUSE).take(1_000).max();
+        assert!(longest < Some(Duration::from_secs(1)), "{longest:?}");
+    }
+}

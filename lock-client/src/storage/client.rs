@@ -1,6 +1,6 @@
 //! Single requests to the storage server.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fence::{Fence, ResourceName};
@@ -22,16 +22,26 @@ use super::{
     server_url::{InvalidStorageUrl, ServerUrl},
     wire::Request,
 };
-use crate::tls::{authorities, system_authorities, trusting};
+use crate::tls::{
+    Identity, UnusableFile, authorities, certificates, identity, system_authorities, trusting,
+};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A storage server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Storage {
     pub(super) url: ServerUrl,
     pub(super) http: Arc<HttpClient>,
+    authorities: Arc<RootCertStore>,
+    identity: Option<Identity>,
     authorization: Option<HeaderValue>,
+}
+
+impl fmt::Debug for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Storage").field("server", &self.url).finish_non_exhaustive()
+    }
 }
 
 type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
@@ -40,6 +50,12 @@ type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidStorageSetting(String);
+
+impl From<UnusableFile> for InvalidStorageSetting {
+    fn from(file: UnusableFile) -> Self {
+        Self(file.to_string())
+    }
+}
 
 impl Storage {
     /// Makes a client of the storage server at an `http://` or `https://` URL. It connects when it
@@ -52,12 +68,13 @@ impl Storage {
     /// [`InvalidStorageUrl`] if the URL can't be used.
     pub fn new(url: &str) -> Result<Self, InvalidStorageUrl> {
         let url = ServerUrl::parse(url)?;
-        let roots = match url.is_encrypted() {
+        let authorities = Arc::new(match url.is_encrypted() {
             true => system_authorities(),
             false => RootCertStore::empty(),
-        };
+        });
         let authorization = url.basic_credentials().and_then(|credentials| secret(&credentials));
-        Ok(Self { url, http: Arc::new(http_client(roots)), authorization })
+        let http = http_client(&authorities, None);
+        Ok(Self { url, http, authorities, identity: None, authorization })
     }
 
     /// Trusts the authorities in this PEM file, instead of the system's.
@@ -65,9 +82,23 @@ impl Storage {
     /// # Errors
     /// If the file can't be read, or has no certificate.
     pub fn trust(self, ca_file: impl AsRef<Path>) -> Result<Self, InvalidStorageSetting> {
-        let roots = authorities(ca_file);
-        let roots = roots.map_err(|error| InvalidStorageSetting(error.to_string()))?;
-        Ok(Self { http: Arc::new(http_client(roots)), ..self })
+        let authorities = Arc::new(authorities(ca_file)?);
+        Ok(Self { http: http_client(&authorities, self.identity.clone()), authorities, ..self })
+    }
+
+    /// Shows the certificate in this PEM file to a server that asks for one. The certificates between
+    /// it and the server's authority for clients may follow in the file. The key is PEM, too, and has no
+    /// passphrase.
+    ///
+    /// # Errors
+    /// If a file can't be read, or the key is not the certificate's.
+    pub fn client_certificate(
+        self,
+        certificate_file: impl AsRef<Path>,
+        key_file: impl AsRef<Path>,
+    ) -> Result<Self, InvalidStorageSetting> {
+        let identity = Some(identity(certificates(certificate_file)?, key_file)?);
+        Ok(Self { http: http_client(&self.authorities, identity.clone()), identity, ..self })
     }
 
     /// Sends this bearer token with each request, which `storage-server auth new` has printed.
@@ -187,15 +218,19 @@ impl Storage {
     }
 }
 
-fn http_client(roots: RootCertStore) -> HttpClient {
+fn http_client(authorities: &Arc<RootCertStore>, identity: Option<Identity>) -> Arc<HttpClient> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    let connector =
-        HttpsConnectorBuilder::new().with_tls_config(trusting(roots).with_no_client_auth());
+    let tls = trusting(authorities.clone());
+    let tls = match identity {
+        Some(identity) => tls.with_client_cert_resolver(identity),
+        None => tls.with_no_client_auth(),
+    };
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls);
     let connector = connector.https_or_http().enable_http1().wrap_connector(tcp);
-    Client::builder(TokioExecutor::new()).build(connector)
+    Arc::new(Client::builder(TokioExecutor::new()).build(connector))
 }
 
 /// A header that is not printed; `None` if it can't be one.

@@ -7,6 +7,7 @@ use fence::{Fence, Refusal, RefusalReason, ResourceName, Token};
 use http_body_util::{BodyExt, Full};
 use hyper::{StatusCode, http::request::Builder};
 use hyper_util::client::legacy;
+use rustls::AlertDescription;
 use serde::Deserialize;
 use tokio::time::timeout;
 
@@ -64,7 +65,12 @@ impl Origin<'_> {
     /// There is no answer.
     fn unanswered(self, error: &legacy::Error) -> StorageError {
         let reason = innermost(error);
-        if error.is_connect() && has_cause::<rustls::Error>(error) {
+        // The server reads no request of a client whose certificate it refuses. It may tell the client
+        // after the client has sent one.
+        let is_refused = causes(error).any(|cause| {
+            cause.downcast_ref::<rustls::Error>().is_some_and(is_about_the_certificate)
+        });
+        if is_refused || error.is_connect() && has_cause::<rustls::Error>(error) {
             self.rejected(format!("the encrypted connection failed: {reason}"))
         } else if error.is_connect() {
             self.unavailable(reason.to_string())
@@ -79,6 +85,24 @@ impl Origin<'_> {
             self.unknown(format!("{reason}{hint}"))
         }
     }
+}
+
+/// Whether the server has refused the client's certificate, or asks for one.
+fn is_about_the_certificate(error: &rustls::Error) -> bool {
+    matches!(
+        error,
+        rustls::Error::AlertReceived(
+            AlertDescription::AccessDenied
+                | AlertDescription::BadCertificate
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateRequired
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::DecryptError
+                | AlertDescription::UnknownCA
+                | AlertDescription::UnsupportedCertificate
+        )
+    )
 }
 
 impl<'a> Request<'a> {

@@ -1,12 +1,9 @@
 //! The settings of a URL that name the certificates of encrypted connections.
 
 use percent_encoding::percent_decode_str;
-use rustls::{
-    ClientConfig,
-    pki_types::{PrivateKeyDer, pem::PemObject},
-};
+use rustls::ClientConfig;
 
-use super::{UnusableFile, authorities, certificates, read, system_authorities, trusting};
+use super::{UnusableFile, authorities, certificates, identity, system_authorities, trusting};
 
 const AUTHORITY: &str = "tls-ca";
 const CERTIFICATE: &str = "tls-cert";
@@ -57,12 +54,8 @@ impl Settings {
         match (&self.certificate, &self.key) {
             (Some(certificate), Some(file)) => {
                 let chain = certificates(certificate).map_err(of_setting(CERTIFICATE))?;
-                let pem = read(file).map_err(of_setting(KEY))?;
-                let unusable = |error| of_setting(KEY)(UnusableFile::new(file, error));
-                let key = PrivateKeyDer::from_pem_slice(&pem);
-                let key = key.map_err(|error| unusable(error.to_string()))?;
-                let config = config.with_client_auth_cert(chain, key);
-                config.map_err(|error| unusable(error.to_string()))
+                let identity = identity(chain, file).map_err(of_setting(KEY))?;
+                Ok(config.with_client_cert_resolver(identity))
             }
             (None, None) => Ok(config.with_no_client_auth()),
             _ => Err(InvalidSettings(format!("{CERTIFICATE} and {KEY} belong together"))),

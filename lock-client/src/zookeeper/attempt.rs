@@ -119,7 +119,7 @@ impl Try<'_> {
             return Ok(Some(busy(remaining, None, *ttl)));
         }
         let turn = zookeeper.attempt_turn().await;
-        let has_place = found.has_place;
+        let (has_place, resumes) = (found.has_place, found.own_node.is_some());
         let opens_short = *order == Order::Fair && found.own_node.is_none() && !found.is_empty;
         let connection = self.connect(&found, opens_short).await?;
         // A release ends the session, because it is remembered before there is a node.
@@ -135,7 +135,9 @@ impl Try<'_> {
                 }
             }
         } else {
-            self.queue(&connection).await?
+            // To go on with the session has set its full time.
+            let queued = self.queue(&connection).await;
+            queued.map_err(|error| if resumes { error.after_a_change() } else { error })?
         };
         let outcome = self.outcome(&connection, &view).await?;
         let Attempt::Busy(contention) = &outcome else {
@@ -154,7 +156,7 @@ impl Try<'_> {
         if contention.ahead.is_some() && (has_place || opens_short || lasts <= WAITER_TTL) {
             return Ok(Some(outcome));
         }
-        connection.close_session().await?;
+        connection.close_session().await.map_err(Failure::after_a_change)?;
         zookeeper.own_nodes.forget(name, holder);
         Ok((*order == Order::Unordered).then_some(outcome))
     }

@@ -189,7 +189,9 @@ impl Ensemble {
             }
             self.fail_over_from(number);
         }
-        Err(shortened.or(expired).or(refused).or(failed).expect("a URL has a member"))
+        // A member that failed may have set the full time of the session. So nothing is refused.
+        let unusable = if session.is_some() { failed.or(refused) } else { refused.or(failed) };
+        Err(shortened.or(expired).or(unusable).expect("a URL has a member"))
     }
 
     /// Connects to a member, and limits the time of its answer.

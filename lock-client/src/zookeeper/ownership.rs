@@ -77,9 +77,14 @@ impl ZooKeeper {
             return Err(self.unavailable("the lock was moved to another session meanwhile"));
         }
         if let Some(longer) = longer {
-            let moved = self.move_to_session(name, &longer, owner).await;
-            moved.map_err(|failure| BackendError::from(failure).after_a_change())?;
-            close_in_background(connection, turn);
+            if owner.session.timeout_ms < ttl.as_millis() {
+                let moved = self.move_to_session(name, &longer, owner).await;
+                moved.map_err(|failure| BackendError::from(failure).after_a_change())?;
+                close_in_background(connection, turn);
+            } else {
+                // An earlier renewal, without an answer, has moved the lock already.
+                close_in_background(longer, turn);
+            }
         }
         view.token(owner).map(Some).map_err(BackendError::after_a_change)
     }
@@ -91,10 +96,7 @@ impl ZooKeeper {
         own_node: &OwnNode,
     ) -> Result<(Connection, Result<View, Failure>), Failure> {
         let connection = self.ensemble.resume(&own_node.session).await?;
-        let path = &own_node.path;
-        let checked = connection.check(path);
-        let look = View::read(&connection, nodes, Part::All, Some(path));
-        let (checked, view) = join!(checked, look);
+        let (checked, view) = look_behind_check(&connection, nodes, &own_node.path).await;
         checked.map(|()| (connection, view)).map_err(Failure::after_a_change)
     }
 
@@ -163,14 +165,25 @@ impl ZooKeeper {
             let turn = self.release_turn().await;
             Some((self.ensemble.resume_to_end(&own_node.session).await, own_node, turn))
         };
-        let (looked, resumed) = join!(looking, resuming);
+        let (mut looked, resumed) = join!(looking, resuming);
         // 2. End the remembered session, also if the look failed: it would block the lock until its ttl
         // ends. Its end deletes its node. An attempt that arrives later fails.
         let mut ended = None;
         if let Some((resumed, own_node, _turn)) = resumed {
             match resumed {
                 Ok(connection) => {
-                    let end = connection.close_session().await?;
+                    // A leader that was just replaced may show what was before the grant.
+                    let is_hidden = |seen: &View| seen.position(holder) != Some(0);
+                    if was_granted && looked.as_ref().is_ok_and(is_hidden) {
+                        let path = &own_node.path;
+                        looked = match look_behind_check(&connection, &nodes, path).await {
+                            // A check that fails goes through a quorum, too.
+                            (Ok(()) | Err(Failure::NoNode), look) => look,
+                            (Err(failure), _) => Err(failure),
+                        };
+                    }
+                    // To go on with the session has set its full time.
+                    let end = connection.close_session().await.map_err(Failure::after_a_change)?;
                     ended = (end == End::Closed).then_some(own_node.session.id);
                 }
                 Err(Failure::Expired) => {}
@@ -185,27 +198,35 @@ impl ZooKeeper {
             looked => looked?,
         };
         let ending = async {
-            // A leader that was just replaced may show what was before the grant.
-            if seen.place(holder).is_none()
-                || remembered.is_none() && seen.position(holder) != Some(0)
-            {
+            // A leader that was just replaced may show what was before the grant, or a lock that has
+            // ended since. It can't end a session.
+            let is_proven = seen.place(holder).is_some_and(|place| match remembered {
+                Some(_) => ended == Some(place.session.id),
+                None => seen.position(holder) == Some(0),
+            });
+            if !is_proven {
                 seen = self.view_behind_write(&nodes, Part::All).await?;
             }
-            // A session that was closed just now has kept what was granted.
-            let was_owner = seen.position(holder) == Some(0) || was_granted && ended.is_some();
+            let was_owner = seen.position(holder) == Some(0);
+            let mut has_ended = ended.is_some();
             while let Some(place) = seen.place(holder) {
                 let session = place.session.id;
                 let is_new = ended.take() != Some(session);
-                seen = match is_new && self.end_session(&place.session).await? == End::Expired {
-                    false => self.view(&nodes, Part::Holder(holder), None).await?,
+                let end = match is_new {
+                    true => self.end_session(&place.session).await?,
+                    false => End::Closed,
+                };
+                has_ended |= end == End::Closed;
+                seen = match end {
+                    End::Closed => self.view(&nodes, Part::Holder(holder), None).await?,
                     // Only the end of its node proves the end of a session.
-                    true => self.view_behind_write(&nodes, Part::Holder(holder)).await?,
+                    End::Expired => self.view_behind_write(&nodes, Part::Holder(holder)).await?,
                 };
                 if is_new && seen.place(holder).is_some_and(|left| left.session.id == session) {
                     return Err(self.unavailable("a session has ended, and its node has not"));
                 }
             }
-            Ok(was_owner)
+            Ok(was_owner && has_ended)
         };
         ending.await.map_err(BackendError::after_a_change)
     }
@@ -218,6 +239,16 @@ impl ZooKeeper {
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// Checks that a node exists, and looks behind the check.
+async fn look_behind_check(
+    connection: &Connection,
+    nodes: &Nodes,
+    path: &str,
+) -> (Result<(), Failure>, Result<View, Failure>) {
+    let checked = connection.check(path);
+    join!(checked, View::read(connection, nodes, Part::All, Some(path)))
 }
 
 /// Ends a session that has no node any more. If this fails, it expires.

@@ -8,7 +8,7 @@ use lock_client::{
 };
 use testbed::{Etcd, Proxy, wait::until_async};
 
-use super::service::{SOON, acquired, attempt, client, release, secs};
+use super::service::{SOON, acquired, attempt, client, held, release, secs};
 use crate::{lock_service::with_causes, names::name};
 
 async fn error(url: &str) -> BackendError {
@@ -202,6 +202,34 @@ async fn etcd_without_space_lets_locks_be_released() {
         let undone = locks.release(&other_name, &other_holder, None).await;
         assert_eq!(matches!(undone, Err(BackendError::Unavailable(_))), is_lost, "{undone:?}");
         assert_eq!(undone.is_ok(), !is_lost, "{undone:?}");
+    }
+}
+
+/// It can't store that the attempt's lease is closed, but shows what the attempt has stored.
+#[tokio::test]
+async fn etcd_without_space_shows_what_an_attempt_without_an_answer_has_acquired() {
+    for order in [Order::Unordered, Order::Fair] {
+        for repeats in [false, true] {
+            let etcd = Etcd::start_with(&["--quota-backend-bytes=1000000"]).await.unwrap();
+            let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+            let (locks, direct) = (client(&proxy.url("etcd")), client(&etcd.url()));
+            let holder = Holder::random();
+            proxy.lose_reply_to("request_put");
+            let lost = attempt(&locks, &holder, order).await;
+            assert!(matches!(lost, Err(BackendError::Unavailable(_))), "{lost:?}");
+            fill(&etcd).await;
+            let stored = direct.status(&name("r")).await.unwrap().held.unwrap();
+            let mut token = None;
+            if repeats {
+                let lock = held(attempt(&locks, &holder, order).await);
+                assert_eq!((lock.token, &lock.ownership), (stored.token, &stored.ownership));
+                let ends = lock.asked + secs(60).as_duration();
+                assert!(ends.remaining() <= stored.remaining.unwrap());
+                token = Some(lock.token);
+            }
+            assert!(locks.release(&name("r"), &holder, token).await.unwrap());
+            assert_eq!(direct.status(&name("r")).await.unwrap().held, None);
+        }
     }
 }
 

@@ -72,6 +72,23 @@ async fn renewal_whose_check_is_refused_is_not_rejected() {
     assert!(matches!(renewed, Err(BackendError::Rejected(_))), "{renewed:?}");
 }
 
+/// The second attempt goes on with the session of the first one, which sets its full time.
+#[tokio::test]
+async fn repeated_attempt_whose_node_is_refused_is_not_rejected() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    // An empty container would be deleted.
+    zookeeper.cli(&["create", "/fenced/queues/r/nobody"]).await.unwrap();
+    zookeeper.cli(&["setAcl", "/fenced/queues/r", "world:anyone:r"]).await.unwrap();
+    assert!(release(&locks, &lock).await);
+    let holder = Holder::random();
+    let tried = attempt(&locks, &holder, Order::Unordered).await;
+    assert!(matches!(tried, Err(BackendError::Rejected(_))), "the control: {tried:?}");
+    let tried = attempt(&locks, &holder, Order::Unordered).await;
+    assert!(matches!(tried, Err(BackendError::Unavailable(_))), "{tried:?}");
+}
+
 #[tokio::test]
 async fn root_must_exist_and_separates_locks() {
     let zookeeper = ZooKeeper::start().await.unwrap();

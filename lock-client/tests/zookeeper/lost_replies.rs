@@ -45,6 +45,15 @@ async fn behind_a_proxy() -> (ZooKeeper, Proxy, lock_client::zookeeper::ZooKeepe
     (zookeeper, proxy, locks)
 }
 
+/// The path of the only node of a holder, which contains its session if the lock was moved.
+async fn own_node(zookeeper: &ZooKeeper) -> String {
+    let nodes = zookeeper.ephemeral_nodes().await.unwrap();
+    let mut nodes = nodes.lines().filter(|line| line.contains("/holder-"));
+    let (node, next) = (nodes.next().unwrap().to_owned(), nodes.next());
+    assert_eq!(next, None);
+    node
+}
+
 fn unavailable<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
     assert!(matches!(answer, Err(BackendError::Unavailable(_))), "{answer:?}");
 }
@@ -93,8 +102,10 @@ async fn renewal_reissue_and_release_without_an_answer_are_repeated() {
         let passing = usize::from(seconds == 90);
         strike(&proxy, lost, passing, Verdict::DropReply);
         unavailable(locks.renew(&name("r"), &lock.ownership, secs(seconds)).await);
+        let node = own_node(&zookeeper).await;
         let renewed = locks.renew(&name("r"), &lock.ownership, secs(seconds)).await;
         assert_eq!(renewed.unwrap(), Some(lock.token), "{lost}");
+        assert_eq!(own_node(&zookeeper).await, node, "it stays where the lost request moved it");
     }
     strike(&proxy, MULTI, 0, Verdict::DropReply);
     unavailable(locks.reissue(&name("r"), &lock.ownership, lock.token).await);

@@ -71,6 +71,21 @@ async fn lock_of_another_at_the_same_change_is_not_released() {
     assert!(release(&locks, &next).await, "the control");
 }
 
+/// So it is after a restore from a backup that has the session, and not the node.
+#[tokio::test]
+async fn end_of_a_session_without_a_node_releases_nothing() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let (locks, direct) = (client(&zookeeper.url()), client(&zookeeper.url()));
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let node = format!("/fenced/queues/r/holder-{}", lock.ownership.holder.as_str());
+    zookeeper.cli(&["delete", &node]).await.unwrap();
+    let next = acquired(&direct, &name("r"), secs(60)).await;
+    assert!(!release(&locks, &lock).await);
+    let held = direct.status(&name("r")).await.unwrap().held.unwrap();
+    assert_eq!(held.ownership, next.ownership);
+    assert!(release(&direct, &next).await, "the control");
+}
+
 /// The backup was taken when another still held the lock, and the present owner waited.
 #[tokio::test]
 async fn owner_that_a_restore_made_a_waiter_again_does_not_own() {

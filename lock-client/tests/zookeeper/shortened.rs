@@ -130,6 +130,15 @@ async fn renewal_continues_at_a_member_that_keeps_the_time() {
     busy(attempt(&elsewhere, &Holder::random(), Order::Unordered).await);
     let alone = first.renew(&name("r"), &lock.ownership, secs(30)).await;
     assert!(invalid(alone).contains("2000 ms"), "the control: the short member alone");
+    // Without an answer of the other member, nobody knows.
+    let proxy = Proxy::start(zookeeper.address(other)).await.unwrap();
+    let url = format!("zookeeper://{},{}", zookeeper.address(short), proxy.address());
+    let locks = client(&url);
+    strike(&proxy, CONNECT, 0, Verdict::Drop);
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(30)).await;
+    assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{renewed:?}");
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(30)).await;
+    assert_eq!(renewed.unwrap(), Some(lock.token));
 }
 
 #[tokio::test]
