@@ -49,12 +49,15 @@ pub trait Store: Send + Sync + 'static {
     /// The changes are of distinct resources, in the byte order of their names.
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError>;
 
-    /// Loads one resource and changes it as `decide` says, under its row's lock, and returns
-    /// whether the change was made. [`apply`](Self::apply) leaves a change out whenever a rival is
-    /// faster; here, rivals wait until the change is durable.
-    async fn apply_under_lock(
+    /// Loads resources and changes them as `decide` says, all or none of them, and returns whether
+    /// the changes were made. All rows are locked from before they are loaded until the changes are
+    /// durable, those that stay as they are included. [`apply`](Self::apply) leaves a change out
+    /// whenever a rival is faster; here, rivals wait.
+    ///
+    /// The resources are distinct, and in the byte order of their names.
+    async fn apply_under_locks(
         &self,
-        wanted: Wanted<'_>,
+        wanted: &[Wanted<'_>],
         decide: Decide<'_>,
     ) -> Result<bool, ApplyError>;
 
@@ -76,8 +79,8 @@ pub trait Store: Send + Sync + 'static {
     async fn close(&self);
 }
 
-/// Makes a resource's new row from its current one.
-pub type Decide<'a> = Box<dyn FnOnce(&Row) -> Row + Send + 'a>;
+/// Makes the new rows of resources from their current ones.
+pub type Decide<'a> = Box<dyn FnOnce(&[Row]) -> Vec<Row> + Send + 'a>;
 
 /// A resource to load.
 #[derive(Clone, Copy, Debug)]
@@ -106,4 +109,16 @@ pub struct Change<'a> {
     pub before: &'a Row,
     /// Its new row.
     pub after: &'a Row,
+}
+
+/// The changes of the rows that do not stay as they are.
+fn changes_between<'a>(
+    wanted: &[Wanted<'a>],
+    before: &'a [Row],
+    after: &'a [Row],
+) -> Vec<Change<'a>> {
+    let rows = wanted.iter().zip(before.iter().zip(after));
+    rows.filter(|(_, (before, after))| before != after)
+        .map(|(wanted, (before, after))| Change { resource: wanted.resource, before, after })
+        .collect()
 }

@@ -101,13 +101,13 @@ impl GroupCommit {
         let wanted = Wanted { resource: &resource, value: wanted_value(&jobs) };
         let mut jobs = Some(jobs);
         let mut folded = None;
-        let decide = Box::new(|before: &Row| {
+        let decide = Box::new(|before: &[Row]| {
             let jobs = jobs.take().expect("a store decides once");
-            let folded = folded.insert(self.fold(resource.clone(), jobs, before.clone()));
-            folded.after().clone()
+            let folded = folded.insert(self.fold(resource.clone(), jobs, before[0].clone()));
+            vec![folded.after().clone()]
         });
         let begun = Instant::now();
-        let applied = self.store.apply_under_lock(wanted, decide).await;
+        let applied = self.store.apply_under_locks(&[wanted], decide).await;
         self.metrics.note_commit(begun.elapsed());
         let fate = match applied {
             Ok(true) => {

@@ -26,7 +26,7 @@ use self::{
     },
 };
 use super::{
-    Change, Decide, Store, Wanted,
+    Change, Decide, Store, Wanted, changes_between,
     error::{
         ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
     },
@@ -173,29 +173,29 @@ impl Store for PostgresStore {
             .or_else(|error| lost_race(error).map(|LostRace| vec![false; changes.len()]))
     }
 
-    /// A transaction that locks the row before it loads it, until it has changed it. If this server
-    /// is paused in between, PostgreSQL itself soon ends the transaction.
-    async fn apply_under_lock(
+    /// A transaction that locks the rows before it loads them, until it has changed them. If this
+    /// server is paused in between, PostgreSQL itself soon ends the transaction.
+    async fn apply_under_locks(
         &self,
-        wanted: Wanted<'_>,
+        wanted: &[Wanted<'_>],
         decide: Decide<'_>,
     ) -> Result<bool, ApplyError> {
         let mut connection = self.committing.take().await.map_err(ApplyError::Unchanged)?;
         let deadline = Instant::now() + ANSWER_TIMEOUT;
-        let loaded = timeout_at(deadline, lock_and_load(&mut connection, wanted)).await;
-        let before = match loaded {
-            Ok(Ok(Ok(row))) => row,
-            Ok(Ok(Err(unreadable))) => {
+        let changing = change_under_locks(&mut connection, wanted, decide);
+        let changed = match timeout_at(deadline, changing).await {
+            Ok(Ok(Changed::Unreadable(unreadable))) => {
                 connection.close_on_drop();
                 return Err(unreadable.into());
             }
+            Ok(Ok(changed)) => changed,
             Ok(Err(error)) => {
                 connection.close_on_drop();
                 if is_read_only(&error) {
                     self.replaced_at.replace_all();
                 }
                 return match lost_race(error) {
-                    // No statement has been sent yet that could change anything.
+                    // Without a commit, nothing is changed.
                     Err(ApplyError::Unknown(error)) => Err(ApplyError::Unchanged(error)),
                     other => other.map(|LostRace| false),
                 };
@@ -205,20 +205,21 @@ impl Store for PostgresStore {
                 return Err(ApplyError::Unchanged(no_answer()));
             }
         };
-        let after = decide(&before);
-        let change = Change { resource: wanted.resource, before: &before, after: &after };
-        let answered = timeout_at(deadline, async {
-            let applied =
-                before == after || apply_changes(&mut connection, &[change]).await? == [true];
-            connection.execute("commit").await?;
-            Ok(applied)
-        });
-        let answered = answered.await;
-        if !matches!(answered, Ok(Ok(_))) {
+        // Without a change, no row that was only locked is inserted either.
+        let end = if matches!(changed, Changed::All) { "commit" } else { "rollback" };
+        let ended = timeout_at(deadline, connection.execute(end)).await;
+        if !matches!(ended, Ok(Ok(_))) {
             connection.close_on_drop();
         }
-        self.keep_or_close(&self.committing, connection, answered)
-            .or_else(|error| lost_race(error).map(|LostRace| false))
+        let ended = self.keep_or_close(&self.committing, connection, ended);
+        match changed {
+            Changed::All => match ended {
+                Ok(_) => Ok(true),
+                Err(error) => lost_race(error).map(|LostRace| false),
+            },
+            Changed::Nothing => Ok(true),
+            Changed::NotAll | Changed::Unreadable(_) => Ok(false),
+        }
     }
 
     async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {
@@ -244,6 +245,36 @@ impl Store for PostgresStore {
 
     /// PostgreSQL needs no cleanup.
     async fn close(&self) {}
+}
+
+/// What a transaction has changed that is not committed yet.
+enum Changed {
+    All,
+    /// No row was to be changed.
+    Nothing,
+    /// A row was no longer as it was loaded.
+    NotAll,
+    Unreadable(UnreadableRow),
+}
+
+/// Begins a transaction that locks and loads the rows, and changes them as `decide` says.
+async fn change_under_locks(
+    connection: &mut PgConnection,
+    wanted: &[Wanted<'_>],
+    decide: Decide<'_>,
+) -> Result<Changed, sqlx::Error> {
+    let loaded = lock_and_load(connection, wanted).await?;
+    let before = match loaded.into_iter().collect::<Result<Vec<_>, _>>() {
+        Ok(rows) => rows,
+        Err(unreadable) => return Ok(Changed::Unreadable(unreadable)),
+    };
+    let after = decide(&before);
+    let changes = changes_between(wanted, &before, &after);
+    if changes.is_empty() {
+        return Ok(Changed::Nothing);
+    }
+    let applied = apply_changes(connection, &changes).await?;
+    Ok(if applied.contains(&false) { Changed::NotAll } else { Changed::All })
 }
 
 /// A rival's transaction was faster, and nothing was changed.

@@ -10,13 +10,13 @@ use std::{str::FromStr, time::Duration};
 use async_trait::async_trait;
 use fence::ResourceName;
 use sqlx::{
-    ConnectOptions, Sqlite, SqliteConnection,
+    ConnectOptions, Connection, Sqlite, SqliteConnection,
     migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 use tokio::{
     sync::Mutex,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, error::Elapsed, timeout, timeout_at},
 };
 
 use self::{
@@ -25,7 +25,7 @@ use self::{
     statements::{apply_changes, list_rows, load_rows, probe},
 };
 use super::{
-    Change, Decide, Store, Wanted,
+    Change, Decide, Store, Wanted, changes_between,
     error::{
         ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
     },
@@ -184,20 +184,34 @@ impl Store for SqliteStore {
         Ok(applied)
     }
 
-    /// SQLite's writers wait for each other, so no writer is always too late.
-    async fn apply_under_lock(
+    /// A transaction that is the file's only writer from its beginning.
+    async fn apply_under_locks(
         &self,
-        wanted: Wanted<'_>,
+        wanted: &[Wanted<'_>],
         decide: Decide<'_>,
     ) -> Result<bool, ApplyError> {
-        let mut rows = self
-            .load(&[wanted])
-            .await
-            .map_err(|Unreachable(error)| ApplyError::Unchanged(error))?;
-        let before = rows.pop().expect("one row is wanted")?;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let waited = timeout_at(deadline, self.writer.lock()).await;
+        let mut writer = waited.map_err(|_| ApplyError::Unchanged(no_answer()))?;
+        self.file.check().map_err(|error| ApplyError::Unchanged(error.into()))?;
+        let begun = timeout_at(deadline, writer.begin_with("begin immediate")).await;
+        let mut transaction = before_commit(begun)?;
+        let loaded = timeout_at(deadline, load_rows(&mut transaction, wanted)).await;
+        let before = before_commit(loaded)?.into_iter().collect::<Result<Vec<_>, _>>()?;
         let after = decide(&before);
-        let change = Change { resource: wanted.resource, before: &before, after: &after };
-        Ok(before == after || self.apply(&[change]).await? == [true])
+        let changes = changes_between(wanted, &before, &after);
+        if changes.is_empty() {
+            return Ok(true);
+        }
+        let applied = timeout_at(deadline, apply_changes(&mut transaction, &changes)).await;
+        if before_commit(applied)?.contains(&false) {
+            return Ok(false);
+        }
+        let committed = timeout_at(deadline, transaction.commit()).await;
+        committed.unwrap_or_else(|_| Err(no_answer())).map_err(apply_error)?;
+        // A file that was deleted meanwhile has taken the changes with it.
+        self.file.check().map_err(|error| ApplyError::Unknown(error.into()))?;
+        Ok(true)
     }
 
     /// SQLite has no locks on rows.
@@ -253,6 +267,11 @@ impl SqliteStore {
             }
         }
     }
+}
+
+/// The answer of a statement in a transaction that was not committed.
+fn before_commit<T>(answered: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, ApplyError> {
+    answered.unwrap_or_else(|_| Err(no_answer())).map_err(ApplyError::Unchanged)
 }
 
 /// What a failed statement left behind, by SQLite's primary result code.

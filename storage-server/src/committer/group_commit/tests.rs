@@ -56,15 +56,19 @@ impl Store for Scripted {
         result.map(|applied| vec![applied; changes.len()])
     }
 
-    async fn apply_under_lock(
+    async fn apply_under_locks(
         &self,
-        wanted: Wanted<'_>,
+        wanted: &[Wanted<'_>],
         decide: Decide<'_>,
     ) -> Result<bool, ApplyError> {
-        let before = self.load(&[wanted]).await.unwrap().pop().expect("one row is wanted")?;
+        let before = self.load(wanted).await.unwrap().into_iter().collect::<Result<Vec<_>, _>>()?;
         let after = decide(&before);
-        let change = Change { resource: wanted.resource, before: &before, after: &after };
-        Ok(self.apply(&[change]).await? == [true])
+        let changes: Vec<_> = wanted
+            .iter()
+            .zip(before.iter().zip(&after))
+            .map(|(wanted, (before, after))| Change { resource: wanted.resource, before, after })
+            .collect();
+        Ok(self.apply(&changes).await?.iter().all(|applied| *applied))
     }
 
     async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {

@@ -41,24 +41,45 @@ pub(super) async fn load_rows(
     Ok(decode_rows(wanted, &rows))
 }
 
-/// Begins a transaction, and loads a row under its lock.
+/// Begins a transaction, and loads rows under their locks.
 ///
-/// If this server is paused before it commits, PostgreSQL ends the transaction and frees the row.
+/// If this server is paused before it commits, PostgreSQL ends the transaction and frees the rows.
 pub(super) async fn lock_and_load(
     connection: &mut PgConnection,
-    wanted: Wanted<'_>,
-) -> Result<Result<Row, UnreadableRow>, sqlx::Error> {
+    wanted: &[Wanted<'_>],
+) -> Result<Vec<Result<Row, UnreadableRow>>, sqlx::Error> {
     let begin = "
         begin;
         set local lock_timeout = '100ms';
         set local idle_in_transaction_session_timeout = '500ms'";
     connection.execute(begin).await?;
-    sqlx::query("select from storage.resource where resource = $1 for no key update")
-        .bind(wanted.resource.as_str())
-        .execute(&mut *connection)
-        .await?;
-    let mut rows = load_rows(connection, &[wanted]).await?;
-    Ok(rows.pop().expect("one row is wanted"))
+    lock_rows(connection, wanted).await?;
+    load_rows(connection, wanted).await
+}
+
+/// Locks rows in the byte order of their names, so that servers don't deadlock.
+///
+/// A row that doesn't exist can't be locked, and a rival could insert it after it was loaded. So it
+/// is inserted as the row of a resource that was never used. One that exists is only locked: its
+/// update is left out.
+async fn lock_rows(
+    connection: &mut PgConnection,
+    wanted: &[Wanted<'_>],
+) -> Result<(), sqlx::Error> {
+    let resources: Vec<_> = wanted.iter().map(|wanted| wanted.resource.as_str()).collect();
+    sqlx::query(
+        r#"
+        insert into storage.resource (resource, holder, version)
+        select resource, '', 0
+        from unnest($1::text[]) with ordinality as w (resource, ordinal)
+        order by ordinal
+        on conflict (resource) do update set holder = excluded.holder where false
+        "#,
+    )
+    .bind(resources)
+    .execute(connection)
+    .await
+    .map(drop)
 }
 
 /// The changes of a batch, as a table.
