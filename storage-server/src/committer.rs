@@ -10,6 +10,9 @@
 //! operations are loaded and decided again. A resource moves to the blocked lane if another
 //! transaction locks its row, or if rivals are always faster. There it delays no other resource,
 //! and its operations are decided under the row's lock.
+//!
+//! A transaction on several resources goes through the transaction lane. There, the rows of all
+//! transactions of a batch are locked, also those that are only compared, until the batch is durable.
 
 mod batch_lane;
 mod blocked_lane;
@@ -20,6 +23,7 @@ mod guesses;
 pub(crate) mod job;
 mod oldest;
 pub(crate) mod queue;
+mod transaction_lane;
 
 use std::sync::Arc;
 
@@ -35,6 +39,7 @@ use self::{
     group_commit::GroupCommit,
     oldest::Oldest,
     queue::Queue,
+    transaction_lane::commit_transactions,
 };
 use crate::{config::Enforcement, metrics::CommitMetrics, store::Store};
 
@@ -58,11 +63,18 @@ impl Committer {
         let (blocked_lane, blocked_jobs) = BlockedLane::new();
         let mut lanes = JoinSet::new();
         let last_failure = group_commit.last_failure();
-        let oldest = [Oldest::default(), Oldest::default()];
-        let [of_batches, of_blocked] = oldest.clone();
+        let (transactions, queued_transactions) = mpsc::unbounded_channel();
+        let oldest = [Oldest::default(), Oldest::default(), Oldest::default()];
+        let [of_batches, of_blocked, of_transactions] = oldest.clone();
         lanes.spawn(commit_blocked(group_commit.clone(), blocked_jobs, of_blocked));
+        lanes.spawn(commit_transactions(
+            group_commit.clone(),
+            queued_transactions,
+            close.clone(),
+            of_transactions,
+        ));
         lanes.spawn(commit_batches(group_commit, queued, close.clone(), blocked_lane, of_batches));
-        (Queue::new(jobs, oldest, last_failure), Self { close, lanes })
+        (Queue::new(jobs, transactions, oldest, last_failure), Self { close, lanes })
     }
 
     /// Closes the queue, and waits until all queued operations are answered.

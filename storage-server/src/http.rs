@@ -14,6 +14,7 @@ mod request;
 mod request_id;
 mod resources;
 mod service;
+mod transactions;
 mod whole_body;
 
 use std::{net::SocketAddr, sync::Arc};
@@ -61,8 +62,11 @@ pub(crate) fn routers(
     let rate_limit = config.requests_per_second.map(RateLimit::new);
     let service =
         Arc::new(Service { queue, prober, store, config, room, rate_limit, refusals, metrics });
-    let mut for_known_clients =
-        Router::new().merge(resources::routes()).merge(list::routes()).merge(fences::routes());
+    let mut for_known_clients = Router::new()
+        .merge(resources::routes())
+        .merge(list::routes())
+        .merge(fences::routes())
+        .merge(transactions::routes());
     if metrics_listener.is_none() {
         for_known_clients = for_known_clients.merge(metrics::routes_for_operators());
     }

@@ -21,7 +21,8 @@
 //! (`tls`), and closes the connections whose clients keep the server waiting. `http` parses it into
 //! an operation (`operation`) and queues that, if its client may do so (`access`) and not too often
 //! (`rate_limit`), and there is room for its value (`room`). `committer` takes the queued operations
-//! as one batch and applies each to its resource's row (`row`), where the fencing rule decides.
+//! as one batch and applies each to its resource's row (`row`), where the fencing rule decides. A
+//! `transaction` has several operations, which take effect together or not at all.
 //! `store` makes the changed rows durable. Only then does `http` send the answers. `metrics` counts
 //! all of it. Start with `row`, then read `committer/group_commit`.
 
@@ -44,6 +45,7 @@ mod reread;
 
 mod operation;
 mod row;
+mod transaction;
 
 mod committer;
 

@@ -99,7 +99,7 @@ impl Row {
     }
 
     /// The version of the value; `None` if there is no value.
-    fn value_version(&self) -> Option<u64> {
+    pub(crate) fn value_version(&self) -> Option<u64> {
         (self.value != StoredValue::Absent).then_some(self.version)
     }
 

@@ -35,6 +35,7 @@ mod restore;
 mod sqlite_file;
 mod start_and_stop;
 mod tls;
+mod transactions;
 #[cfg(target_os = "linux")]
 mod unit;
 mod unreadable_rows;

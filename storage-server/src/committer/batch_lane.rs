@@ -12,10 +12,10 @@ use super::{
     oldest::Oldest,
 };
 
-const MAX_BATCH_OPERATIONS: usize = 256;
-const MAX_BATCH_BYTES: usize = 16 << 20;
+pub(super) const MAX_BATCH_OPERATIONS: usize = 256;
+pub(super) const MAX_BATCH_BYTES: usize = 16 << 20;
 /// How long a job may wait before it is in a batch.
-const LONGEST_WAIT: Duration = Duration::from_secs(15);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
 /// Commits the queued jobs, batch after batch, until `close` is cancelled and the queue is empty.
 pub(super) async fn commit_batches(

@@ -8,7 +8,7 @@ use super::job::{Job, Unavailable, UnavailableOutcome};
 use crate::{config::Enforcement, operation::Decided, row::Row, store::Change};
 
 /// How long an operation is retried while rivals or other people's locks are in the way.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long an operation is retried in batches, where a rival may always be faster. After that, it
 /// moves to the blocked lane, where the row's lock keeps rivals away.
 const CONTENDED_PATIENCE: Duration = Duration::from_millis(50);

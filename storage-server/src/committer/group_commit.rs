@@ -1,5 +1,7 @@
 //! The commit of one batch: load, decide, make durable, answer.
 
+mod transactions;
+
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use fence::ResourceName;
@@ -116,7 +118,7 @@ impl GroupCommit {
             }
             Ok(false) => Fate::Contended,
             Err(ApplyError::Blocked) => Fate::Blocked,
-            Err(error) => self.unavailable(&error, 1),
+            Err(error) => Fate::Unavailable(self.unavailable(&error, 1)),
         };
         let mut undecided = Undecided::default();
         self.guesses.update([(&resource, None)].into_iter());
@@ -225,7 +227,7 @@ impl GroupCommit {
                 }
                 Err(ApplyError::Blocked) => {}
                 Err(error) => {
-                    let fate = self.unavailable(&error, changes.len());
+                    let fate = Fate::Unavailable(self.unavailable(&error, changes.len()));
                     for index in part {
                         fates[index] = fate.clone();
                     }
@@ -255,7 +257,7 @@ impl GroupCommit {
         vec![part, second]
     }
 
-    fn unavailable(&self, error: &ApplyError, resources: usize) -> Fate {
+    fn unavailable(&self, error: &ApplyError, resources: usize) -> Unavailable {
         let reason = with_causes(error);
         let database = self.store.database();
         tracing::error!(database, resources, "a batch was not committed: {reason}");
@@ -268,7 +270,7 @@ impl GroupCommit {
         if !error.concerns_one_row() {
             self.last_failure.note(&reason);
         }
-        Fate::Unavailable(Unavailable { outcome, reason })
+        Unavailable { outcome, reason }
     }
 }
 

@@ -2,13 +2,17 @@
 
 use std::{
     collections::BTreeMap,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use fence::ResourceName;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::operation::{Action, Decided, Operation};
+use crate::{
+    operation::{Action, Decided, Operation},
+    transaction::{DecidedTransaction, Transaction},
+};
 
 /// The assumed size of a value that will be read, before its real size is known.
 const ASSUMED_VALUE_BYTES: usize = 256 << 10;
@@ -19,28 +23,18 @@ pub(super) type JobsByResource = BTreeMap<ResourceName, Vec<Job>>;
 
 /// A queued operation.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) operation: Operation,
-    reply: oneshot::Sender<Result<Decided, Unavailable>>,
+pub(super) struct Job<O = Operation, D = Decided> {
+    pub(super) operation: O,
+    reply: oneshot::Sender<Result<D, Unavailable>>,
     queued: Instant,
-    /// The job's place in the queue, which is free again once the job is dropped.
-    _place: OwnedSemaphorePermit,
+    /// The job's places in the queue, which are free again once the job is dropped.
+    _places: OwnedSemaphorePermit,
 }
 
+/// A queued transaction.
+pub(super) type TransactionJob = Job<Arc<Transaction>, DecidedTransaction>;
+
 impl Job {
-    pub(super) fn new(
-        operation: Operation,
-        reply: oneshot::Sender<Result<Decided, Unavailable>>,
-        place: OwnedSemaphorePermit,
-    ) -> Self {
-        Self { operation, reply, queued: Instant::now(), _place: place }
-    }
-
-    pub(super) fn answer(self, decision: Result<Decided, Unavailable>) {
-        // If the client has disconnected, its handler no longer waits for the answer.
-        let _ = self.reply.send(decision);
-    }
-
     pub(super) fn is_read(&self) -> bool {
         matches!(self.operation.action, Action::Read)
     }
@@ -48,6 +42,21 @@ impl Job {
     /// The size of the value that the operation writes, or may read.
     pub(super) fn bytes(&self) -> usize {
         if self.is_read() { ASSUMED_VALUE_BYTES } else { self.operation.value_bytes() }
+    }
+}
+
+impl<O, D> Job<O, D> {
+    pub(super) fn new(
+        operation: O,
+        reply: oneshot::Sender<Result<D, Unavailable>>,
+        places: OwnedSemaphorePermit,
+    ) -> Self {
+        Self { operation, reply, queued: Instant::now(), _places: places }
+    }
+
+    pub(super) fn answer(self, decision: Result<D, Unavailable>) {
+        // If the client has disconnected, its handler no longer waits for the answer.
+        let _ = self.reply.send(decision);
     }
 
     /// Whether nobody waits for the answer any more: the client has disconnected.

@@ -13,7 +13,7 @@ pub(super) struct Oldest(Arc<Mutex<Option<Instant>>>);
 
 impl Oldest {
     /// Notes the jobs that the lane is about to decide.
-    pub(super) fn note<'a>(&self, jobs: impl Iterator<Item = &'a Job>) {
+    pub(super) fn note<'a, O: 'a, D: 'a>(&self, jobs: impl Iterator<Item = &'a Job<O, D>>) {
         *self.0.lock().expect("no panic while it is held") = jobs.map(Job::queued).min();
     }
 

@@ -6,10 +6,13 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
     failure::LastFailure,
-    job::{Job, Unavailable, UnavailableOutcome},
+    job::{Job, TransactionJob, Unavailable, UnavailableOutcome},
     oldest::Oldest,
 };
-use crate::operation::{Decided, Operation};
+use crate::{
+    operation::{Decided, Operation},
+    transaction::{DecidedTransaction, Transaction},
+};
 
 /// How many operations may wait for their decision at once; further ones fail as unavailable.
 const MAX_QUEUED: usize = 4096;
@@ -18,19 +21,22 @@ const MAX_QUEUED: usize = 4096;
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     jobs: mpsc::UnboundedSender<Job>,
+    transactions: mpsc::UnboundedSender<TransactionJob>,
     places: Arc<Semaphore>,
     /// The oldest operation of each lane.
-    oldest: [Oldest; 2],
+    oldest: [Oldest; 3],
     last_failure: LastFailure,
 }
 
 impl Queue {
     pub(super) fn new(
         jobs: mpsc::UnboundedSender<Job>,
-        oldest: [Oldest; 2],
+        transactions: mpsc::UnboundedSender<TransactionJob>,
+        oldest: [Oldest; 3],
         last_failure: LastFailure,
     ) -> Self {
-        Self { jobs, places: Arc::new(Semaphore::new(MAX_QUEUED)), oldest, last_failure }
+        let places = Arc::new(Semaphore::new(MAX_QUEUED));
+        Self { jobs, transactions, places, oldest, last_failure }
     }
 
     /// How many operations wait for their decision.
@@ -58,14 +64,39 @@ impl Queue {
     /// If this future is dropped, an operation that is not in a batch yet does not take effect. One
     /// that is may take effect.
     pub(crate) async fn submit(&self, operation: Operation) -> Result<Decided, Unavailable> {
+        self.decide(&self.jobs, operation, 1).await
+    }
+
+    /// Queues a transaction and waits for its decision, which is durable by then. It counts as
+    /// many operations as it has writes.
+    ///
+    /// # Errors
+    /// As for [`submit`](Self::submit).
+    ///
+    /// # Cancellation safety
+    /// As for [`submit`](Self::submit). It takes effect as a whole or not at all.
+    pub(crate) async fn submit_transaction(
+        &self,
+        transaction: Arc<Transaction>,
+    ) -> Result<DecidedTransaction, Unavailable> {
+        let operations = transaction.writes.len();
+        self.decide(&self.transactions, transaction, operations).await
+    }
+
+    async fn decide<O, D>(
+        &self,
+        jobs: &mpsc::UnboundedSender<Job<O, D>>,
+        operation: O,
+        operations: usize,
+    ) -> Result<D, Unavailable> {
         let unavailable =
             |outcome, reason: &str| Unavailable { outcome, reason: reason.to_owned() };
-        let Ok(place) = self.places.clone().try_acquire_owned() else {
+        let places = u32::try_from(operations).unwrap_or(u32::MAX);
+        let Ok(places) = self.places.clone().try_acquire_many_owned(places) else {
             return Err(unavailable(UnavailableOutcome::None, "too many operations are queued"));
         };
         let (reply, decision) = oneshot::channel();
-        self.jobs
-            .send(Job::new(operation, reply, place))
+        jobs.send(Job::new(operation, reply, places))
             .map_err(|_| unavailable(UnavailableOutcome::None, "the server is shutting down"))?;
         decision.await.unwrap_or_else(|_| {
             Err(unavailable(UnavailableOutcome::Unknown, "the committer has stopped"))
@@ -83,7 +114,8 @@ mod tests {
     #[tokio::test]
     async fn full_queue_is_unavailable_and_nothing_has_happened() {
         let (jobs, _queued) = mpsc::unbounded_channel();
-        let mut queue = Queue::new(jobs, Default::default(), Default::default());
+        let (transactions, _queued) = mpsc::unbounded_channel();
+        let mut queue = Queue::new(jobs, transactions, Default::default(), Default::default());
         queue.places = Arc::new(Semaphore::new(0));
         let unavailable = queue.submit(operation(Action::Claim)).await.unwrap_err();
         assert_eq!(unavailable.outcome, UnavailableOutcome::None);

@@ -124,6 +124,7 @@ fn known_method(method: &Method) -> &'static str {
         Method::GET => "GET",
         Method::HEAD => "HEAD",
         Method::PUT => "PUT",
+        Method::POST => "POST",
         Method::DELETE => "DELETE",
         _ => "other",
     }

@@ -15,10 +15,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::kind::{
-    ENCODED_VALUE, FORBIDDEN, HEAD_TOO_LARGE, HOLDER_CONFLICT, KINDS, Kind, MALFORMED_HOLDER,
-    MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_TOKEN, METHOD_NOT_ALLOWED, NOT_FOUND, SLOW_BODY,
-    STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH, TOO_MANY_REQUESTS, UNAUTHENTICATED, UNAVAILABLE,
-    VALUE_TOO_LARGE, VERSION_MISMATCH, WRONG_HOST,
+    CONDITION_NOT_MET, ENCODED_VALUE, FORBIDDEN, HEAD_TOO_LARGE, HOLDER_CONFLICT, KINDS, Kind,
+    MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_TOKEN, METHOD_NOT_ALLOWED,
+    NOT_FOUND, NOT_JSON, SLOW_BODY, STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH, TOO_MANY_REQUESTS,
+    TRANSACTION_REFUSED, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH,
+    WRONG_HOST,
 };
 use crate::{
     access::{Caller, identity::Permission},
@@ -145,12 +146,25 @@ impl Problem {
             .with("version", version)
     }
 
+    pub(super) fn transaction_refused(resource: &ResourceName, refusal: Refusal) -> Self {
+        let detail = format!("the token for {:?} was refused", resource.as_str());
+        Self::new(&TRANSACTION_REFUSED, format!("{detail}: {}", refusal.reason.slug()))
+    }
+
+    pub(super) fn condition_not_met(resource: &ResourceName) -> Self {
+        Self::new(&CONDITION_NOT_MET, format!("{:?} has another version", resource.as_str()))
+    }
+
+    pub(super) fn not_json() -> Self {
+        Self::new(&NOT_JSON, "the Content-Type of a transaction must be application/json")
+    }
+
     pub(super) fn encoded_value() -> Self {
-        Self::new(&ENCODED_VALUE, "a value with a Content-Encoding is not accepted")
+        Self::new(&ENCODED_VALUE, "a body with a Content-Encoding is not accepted")
     }
 
     pub(super) fn value_too_large(limit: u32) -> Self {
-        Self::new(&VALUE_TOO_LARGE, format!("a value may have at most {limit} bytes"))
+        Self::new(&VALUE_TOO_LARGE, format!("the body may have at most {limit} bytes"))
             .with("limit", limit)
     }
 
@@ -191,6 +205,12 @@ impl Problem {
     pub(super) fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
         self.members.insert(member.to_owned(), value.into());
         self
+    }
+
+    /// Adds a member that is more than a text or a number.
+    pub(super) fn with_json(self, member: &str, value: &impl Serialize) -> Self {
+        let value = serde_json::to_value(value).expect("names, numbers and text are JSON");
+        self.with(member, value)
     }
 }
 

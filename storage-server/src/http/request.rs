@@ -204,24 +204,37 @@ async fn read_content(
     if headers.contains_key(header::CONTENT_RANGE) {
         return Err(Problem::malformed_request("a part of a value can't be written"));
     }
-    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
-    if !encodings.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
-        return Err(Problem::encoded_value());
-    }
+    require_no_encoding(headers)?;
     Ok(Content { content_type, bytes })
 }
 
+/// Rejects a body with a `Content-Encoding`.
+pub(super) fn require_no_encoding(headers: &HeaderMap) -> Result<(), Problem> {
+    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    if encodings.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        Ok(())
+    } else {
+        Err(Problem::encoded_value())
+    }
+}
+
 fn content_type(headers: &HeaderMap) -> Result<String, Problem> {
-    match single(headers, &header::CONTENT_TYPE) {
-        Ok(None | Some(b"")) => Ok("application/octet-stream".to_owned()),
-        Ok(Some(text)) if text.len() > MAX_CONTENT_TYPE_BYTES => Err(Problem::malformed_request(
-            format!("Content-Type may have at most {MAX_CONTENT_TYPE_BYTES} bytes"),
-        )),
-        Ok(Some(text)) if Content::allows_type(text) => {
-            Ok(String::from_utf8_lossy(text).into_owned())
-        }
-        _ => {
-            Err(Problem::malformed_request("Content-Type was sent more than once, or is not ASCII"))
-        }
+    let text = single(headers, &header::CONTENT_TYPE)
+        .map_err(|Repeated| Problem::malformed_request("Content-Type was sent more than once"))?;
+    parse_content_type(text.unwrap_or_default())
+}
+
+/// The type of a value. The empty one is the default.
+pub(super) fn parse_content_type(text: &[u8]) -> Result<String, Problem> {
+    if text.is_empty() {
+        Ok("application/octet-stream".to_owned())
+    } else if text.len() > MAX_CONTENT_TYPE_BYTES {
+        Err(Problem::malformed_request(format!(
+            "Content-Type may have at most {MAX_CONTENT_TYPE_BYTES} bytes"
+        )))
+    } else if Content::allows_type(text) {
+        Ok(String::from_utf8_lossy(text).into_owned())
+    } else {
+        Err(Problem::malformed_request("Content-Type is not ASCII"))
     }
 }

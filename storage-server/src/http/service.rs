@@ -4,7 +4,7 @@ use std::{error::Error, sync::Arc};
 
 use axum::http::{Extensions, HeaderMap};
 use bytes::Bytes;
-use fence::{ResourceName, Token};
+use fence::{Refusal, ResourceName, Token};
 
 use super::{caller::bearer_token, problem::Problem};
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
     room::{Room, with_room},
     row::Row,
     store::{Store, Wanted, WantedValue},
+    transaction::{DecidedTransaction, Transaction},
 };
 
 /// The state that all handlers share.
@@ -76,6 +77,28 @@ impl Service {
             }
             _ => {}
         }
+        self.report(&resource, action, overruled);
+        Ok(outcome)
+    }
+
+    /// Queues a transaction and waits for its decision. Logs the writes that would have been
+    /// rejected if the server enforced.
+    pub(super) async fn decide_transaction(
+        &self,
+        transaction: Arc<Transaction>,
+    ) -> Result<DecidedTransaction, Problem> {
+        let decided = self.queue.submit_transaction(transaction.clone()).await;
+        let decided = decided.map_err(Problem::unavailable)?;
+        if !decided.is_rejection() {
+            for (write, decided) in transaction.writes.iter().zip(&decided.writes) {
+                self.report(&write.resource, write.action.name(), decided.overruled);
+            }
+        }
+        Ok(decided)
+    }
+
+    /// Logs a refusal that did not count, in the mode that reports them.
+    fn report(&self, resource: &ResourceName, action: &str, overruled: Option<Refusal>) {
         if self.config.enforcement == Enforcement::Report
             && let Some(refusal) = overruled
         {
@@ -88,7 +111,6 @@ impl Service {
                 "accepted what would be refused"
             );
         }
-        Ok(outcome)
     }
 
     /// Loads a resource's row without a claim.

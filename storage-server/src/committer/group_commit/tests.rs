@@ -8,6 +8,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::*;
 use crate::{
+    committer::job::TransactionJob,
     metrics::Metrics,
     operation::{Action, Decided, Operation, Outcome},
     store::{
@@ -15,6 +16,7 @@ use crate::{
         error::{ReadError, Unreachable},
         list::{Listed, Page},
     },
+    transaction::{DecidedTransaction, Transaction},
 };
 
 /// A store whose `apply` returns scripted results, and records the resources of each call.
@@ -66,6 +68,7 @@ impl Store for Scripted {
         let changes: Vec<_> = wanted
             .iter()
             .zip(before.iter().zip(&after))
+            .filter(|(_, (before, after))| before != after)
             .map(|(wanted, (before, after))| Change { resource: wanted.resource, before, after })
             .collect();
         Ok(self.apply(&changes).await?.iter().all(|applied| *applied))
@@ -239,4 +242,84 @@ async fn unreadable_row_fails_alone_and_is_never_written() {
     committer.commit_alone("unreadable".parse().unwrap(), vec![job]).await;
     assert_eq!(outcome(&mut decision), Err(UnavailableOutcome::None));
     assert_eq!(*store.applied.lock().unwrap(), [["a", "z"]]);
+}
+
+type TransactionDecision = oneshot::Receiver<Result<DecidedTransaction, Unavailable>>;
+
+fn transaction<const N: usize>(claims: [(&str, u64); N]) -> (TransactionJob, TransactionDecision) {
+    let writes = claims.map(|(resource, token)| claim(resource, token).0.operation).into();
+    let transaction = Transaction { conditions: Vec::new(), writes, body: Default::default() };
+    let (reply, decision) = oneshot::channel();
+    let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+    (Job::new(Arc::new(transaction), reply, place), decision)
+}
+
+/// Whether the transaction took effect.
+fn is_accepted(decision: &mut TransactionDecision) -> Result<bool, UnavailableOutcome> {
+    let decided = decision.try_recv().expect("the job was answered");
+    decided.map(|decided| !decided.is_rejection()).map_err(|unavailable| unavailable.outcome)
+}
+
+#[tokio::test]
+async fn transactions_of_one_batch_become_one_change_of_each_row() {
+    let (store, committer) = committer([]);
+    let (jobs, mut decisions): (Vec<_>, Vec<_>) = [
+        transaction([("b", 1), ("a", 1)]),
+        transaction([("b", 3), ("c", 1)]),
+        transaction([("b", 2), ("d", 1)]),
+    ]
+    .into_iter()
+    .unzip();
+    assert!(committer.commit_transactions(jobs).await.is_empty());
+    assert_eq!(*store.applied.lock().unwrap(), [["a", "b", "c"]], "in byte order, and without d");
+    let accepted = decisions.iter_mut().map(is_accepted);
+    assert_eq!(accepted.collect::<Vec<_>>(), [Ok(true), Ok(true), Ok(false)]);
+}
+
+#[tokio::test]
+async fn unknown_outcome_of_a_transaction_is_never_reported_as_a_rejection() {
+    let lost = || sqlx::Error::Protocol("lost".to_owned());
+    let cases = [
+        (ApplyError::Unknown(lost()), UnavailableOutcome::Unknown),
+        (ApplyError::Unchanged(lost()), UnavailableOutcome::None),
+    ];
+    for (error, expected) in cases {
+        let (_, committer) = committer([Err(error)]);
+        let (accepted, mut accepted_decision) = transaction([("a", 2), ("b", 2)]);
+        let (rejected, mut rejected_decision) = transaction([("b", 1), ("c", 1)]);
+        assert!(committer.commit_transactions(vec![accepted, rejected]).await.is_empty());
+        assert_eq!(is_accepted(&mut accepted_decision), Err(expected));
+        assert_eq!(is_accepted(&mut rejected_decision), Err(UnavailableOutcome::None));
+    }
+}
+
+#[tokio::test]
+async fn transaction_on_an_unreadable_row_fails_alone() {
+    let (_, committer) = committer([]);
+    let (jobs, mut decisions): (Vec<_>, Vec<_>) = [
+        transaction([("a", 1), ("b", 1)]),
+        transaction([("c", 1), ("unreadable", 1)]),
+        transaction([("d", 1), ("e", 1)]),
+    ]
+    .into_iter()
+    .unzip();
+    assert!(committer.commit_transactions(jobs).await.is_empty());
+    let accepted = decisions.iter_mut().map(is_accepted);
+    let none = UnavailableOutcome::None;
+    assert_eq!(accepted.collect::<Vec<_>>(), [Ok(true), Err(none), Ok(true)]);
+}
+
+#[tokio::test]
+async fn contended_and_blocked_transactions_are_kept_undecided() {
+    // Both; each of them; and again.
+    let blocked = || Err(ApplyError::Blocked);
+    let (_, committer) = committer([blocked(), Ok(false), blocked()]);
+    let (one, mut one_decision) = transaction([("a", 1), ("b", 1)]);
+    let (other, mut other_decision) = transaction([("c", 1), ("d", 1)]);
+    let undecided = committer.commit_transactions(vec![one, other]).await;
+    assert_eq!(undecided.len(), 2);
+    assert!(one_decision.try_recv().is_err() && other_decision.try_recv().is_err());
+    assert!(committer.retry_transactions(undecided).await.is_empty());
+    assert_eq!(is_accepted(&mut one_decision), Ok(true));
+    assert_eq!(is_accepted(&mut other_decision), Ok(true));
 }

@@ -81,6 +81,20 @@ kinds! {
     VERSION_MISMATCH = "version-mismatch", PRECONDITION_FAILED, "The version is another",
         "If-Match or If-None-Match was not met by the value's version, so the value was not \
          changed. The token was accepted, and has claimed the resource.";
+    TRANSACTION_REFUSED = "transaction-refused", CONFLICT,
+        "A token of the transaction was refused",
+        "At least one write has a stale token, or one that belongs to another holder. Nothing was \
+         changed, and no fence has advanced. The member writes has the decision on each write, and \
+         conditions on each condition. Don't send the transaction again. Discard what you have read, \
+         and start again by acquiring the locks whose tokens were refused.";
+    CONDITION_NOT_MET = "condition-not-met", PRECONDITION_FAILED,
+        "A condition of the transaction was not met",
+        "A resource has another version than the transaction requires. All tokens would have been \
+         accepted, but nothing was changed, and no fence has advanced. The member conditions has the \
+         version of each resource. Read the resources again, and send a new transaction.";
+    NOT_JSON = "not-json", UNSUPPORTED_MEDIA_TYPE, "The body is not declared as JSON",
+        "A transaction needs the header 'Content-Type: application/json'. A browser asks the server \
+         before it sends such a request for a page of another origin.";
     VALUE_TOO_LARGE = "value-too-large", PAYLOAD_TOO_LARGE, "The value is too large",
         "The body has more bytes than the server's limit (--max-value-bytes).";
     ENCODED_VALUE = "encoded-value", UNSUPPORTED_MEDIA_TYPE, "The value is encoded",
