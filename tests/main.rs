@@ -39,6 +39,7 @@ mod stale_holder;
 mod start_cluster;
 mod storage_client;
 mod storage_tls;
+mod transactions;
 mod under_a_lock;
 #[path = "../storage-server/tests/wire.rs"]
 mod wire;

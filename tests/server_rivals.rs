@@ -68,7 +68,7 @@ async fn stopped_server_does_not_stop_the_other() {
 }
 
 /// Starts a transaction of another client with this statement, and leaves it open.
-async fn open_transaction(postgres: &Postgres, statement: &'static str) -> PgConnection {
+pub(crate) async fn open_transaction(postgres: &Postgres, statement: &'static str) -> PgConnection {
     let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
     sqlx::query("begin").execute(&mut connection).await.unwrap();
     sqlx::query(statement).execute(&mut connection).await.unwrap();
@@ -77,12 +77,12 @@ async fn open_transaction(postgres: &Postgres, statement: &'static str) -> PgCon
 
 /// A connection that sees who waits. It is opened before anything is blocked: the server gives up
 /// after 5 s.
-async fn observer(postgres: &Postgres) -> PgConnection {
+pub(crate) async fn observer(postgres: &Postgres) -> PgConnection {
     PgConnection::connect(&postgres.url()).await.unwrap()
 }
 
 /// Waits until a statement of the storage server waits for another client's lock.
-async fn until_the_server_waits_for_a_lock(observer: &mut PgConnection) {
+pub(crate) async fn until_the_server_waits_for_a_lock(observer: &mut PgConnection) {
     let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
     let seen = async {
         while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut *observer).await.unwrap() == 0 {}
