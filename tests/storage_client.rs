@@ -82,6 +82,15 @@ async fn password_in_the_url_is_sent_and_not_printed() {
     assert!(request.contains("authorization: Basic dTpwQHNz\r\n"), "{request}");
 }
 
+/// The HTTP client would leave it out.
+#[test]
+fn password_that_is_not_utf8_is_no_part_of_a_usable_url() {
+    for url in ["http://u:%ff@localhost", "http://%ff@localhost"] {
+        let error = Storage::new(url).unwrap_err().to_string();
+        assert!(error.ends_with("its user or its password is not UTF-8"), "{error}");
+    }
+}
+
 /// A proxy that compresses values makes their entity tags weak.
 #[tokio::test]
 async fn weak_entity_tag_has_the_version_too() {

@@ -4,31 +4,34 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fence::{Fence, Refusal, RefusalReason, ResourceName, Token};
-use http_body_util::{BodyExt, Full};
-use hyper::{StatusCode, http::request::Builder};
-use hyper_util::client::legacy;
+use reqwest::{RequestBuilder, StatusCode, header::HeaderMap};
 use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::{
     answer::{Answer, Value},
-    client::Storage,
     error::{StorageError, StorageRequestError},
     server_url::ServerUrl,
 };
-use crate::causes::{causes, has_cause, innermost};
+#[cfg(feature = "storage-tls")]
+use crate::causes::has_cause;
+use crate::causes::{causes, innermost};
 
 /// It is longer than the server itself waits for its database.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
-type Response = hyper::Response<Bytes>;
+/// A whole response.
+struct Response {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
 
 /// A request, and where it goes: errors name both the server and the resource.
 pub(super) struct Request<'a> {
-    pub(super) storage: &'a Storage,
+    pub(super) server: &'a ServerUrl,
     pub(super) resource: &'a ResourceName,
-    pub(super) http: Builder,
-    pub(super) body: Bytes,
+    pub(super) http: RequestBuilder,
 }
 
 /// The server and the resource that a response comes from.
@@ -62,10 +65,14 @@ impl Origin<'_> {
     }
 
     /// There is no answer.
-    fn unanswered(self, error: &legacy::Error) -> StorageError {
+    fn unanswered(self, error: &reqwest::Error) -> StorageError {
         let reason = innermost(error);
+        #[cfg(feature = "storage-tls")]
         if error.is_connect() && has_cause::<rustls::Error>(error) {
-            self.rejected(format!("the encrypted connection failed: {reason}"))
+            return self.rejected(format!("the encrypted connection failed: {reason}"));
+        }
+        if error.is_builder() {
+            self.rejected(reason.to_string())
         } else if error.is_connect() {
             self.unavailable(reason.to_string())
         } else {
@@ -94,23 +101,22 @@ impl<'a> Request<'a> {
 
     /// Sends the request, and reads the whole response.
     pub(super) async fn send(self) -> Result<Answer<Reply<'a>>, StorageError> {
-        let Self { storage, resource, http, body } = self;
-        let origin = Origin { server: &storage.url, resource };
-        let request = http.body(Full::new(body)).map_err(|error| origin.rejected(error))?;
+        let Self { server, resource, http } = self;
+        let origin = Origin { server, resource };
         let exchange = async {
-            let sent = storage.http.request(request).await;
-            let (head, body) = sent.map_err(|error| origin.unanswered(&error))?.into_parts();
-            let body = body.collect().await.map_err(|error| origin.unknown(error))?;
-            Ok(Response::from_parts(head, body.to_bytes()))
+            let response = http.send().await?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            Ok(Response { status, headers, body: response.bytes().await? })
         };
-        let response = timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
-            Err(origin.unknown(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())))
+        let response = timeout(ANSWER_TIMEOUT, exchange).await.map_err(|_| {
+            origin.unknown(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))
         })?;
-        let status = response.status();
+        let response = response.map_err(|error| origin.unanswered(&error))?;
+        let status = response.status;
         if status.is_success() {
             return Ok(Answer::Accepted(Reply { origin, response: Some(response) }));
         }
-        match serde_json::from_slice(response.body()) {
+        match serde_json::from_slice(&response.body) {
             Ok(problem) => decision(origin, status, problem),
             Err(_) if status.is_client_error() => {
                 Err(origin.rejected(format!("{status}, and no problem document")))
@@ -179,14 +185,14 @@ impl Reply<'_> {
             return Err(origin.no_storage_server("there is no such path"));
         };
         // A proxy may have replaced the storage's reply after the storage carried out the write.
-        let accepted: Accepted = serde_json::from_slice(response.body())
+        let accepted: Accepted = serde_json::from_slice(&response.body)
             .map_err(|_| origin.unknown("a success without a version"))?;
         Ok(accepted.version)
     }
 
     /// Reads the reply to a delete.
     pub(super) fn deleted(self) -> Result<(), StorageError> {
-        match self.response.map(|response| response.status()) {
+        match self.response.map(|response| response.status) {
             Some(StatusCode::NO_CONTENT) => Ok(()),
             Some(status) => Err(self.origin.unknown(format!("{status} for a delete"))),
             None => Err(self.origin.no_storage_server("there is no such path")),
@@ -199,8 +205,7 @@ impl Reply<'_> {
         let Some(response) = self.response else {
             return Ok(None);
         };
-        let header =
-            |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let header = |name: &str| response.headers.get(name).and_then(|value| value.to_str().ok());
         let version = header("etag")
             // A proxy that compresses the value makes the tag a weak one.
             .map(|tag| tag.strip_prefix("W/").unwrap_or(tag))
@@ -208,6 +213,6 @@ impl Reply<'_> {
             .ok_or_else(|| origin.no_storage_server("a value without a version"))?;
         let token = header("fencing-token").and_then(|token| token.parse().ok());
         let content_type = header("content-type").unwrap_or_default().to_owned();
-        Ok(Some(Value { bytes: response.into_body(), content_type, version, token }))
+        Ok(Some(Value { bytes: response.body, content_type, version, token }))
     }
 }
