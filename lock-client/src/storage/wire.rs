@@ -116,12 +116,16 @@ impl<'a> Request<'a> {
         if status.is_success() {
             return Ok(Answer::Accepted(Reply { origin, response: Some(response) }));
         }
-        match serde_json::from_slice(&response.body) {
-            Ok(problem) => decision(origin, status, problem),
-            Err(_) if status.is_client_error() => {
-                Err(origin.rejected(format!("{status}, and no problem document")))
+        match serde_json::from_slice::<Problem>(&response.body) {
+            Ok(problem) if problem.r#type.starts_with("/problems/") => {
+                decision(origin, status, problem)
             }
-            Err(_) => Err(origin.unknown(format!("{status}, and no problem document"))),
+            // The storage answers so if it can't read the head of a request.
+            _ if status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+                Err(origin.rejected(status.to_string()))
+            }
+            // A proxy may answer by itself after it has forwarded the request.
+            _ => Err(origin.unknown(format!("{status}, and no answer of a storage server"))),
         }
     }
 }
