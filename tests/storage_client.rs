@@ -129,6 +129,13 @@ async fn rejection_by_a_proxy_is_an_unknown_outcome() {
     }
 }
 
+#[tokio::test]
+async fn write_that_came_too_slowly_has_not_happened() {
+    let slow = r#"{"type":"/problems/slow-body","detail":"too slow","outcome":"none"}"#;
+    let error = write_answered_by("408 Request Timeout", slow).await;
+    assert!(matches!(error, StorageError::Unavailable(_)), "{error:?}");
+}
+
 /// The HTTP client would leave it out.
 #[test]
 fn password_that_is_not_utf8_is_no_part_of_a_usable_url() {

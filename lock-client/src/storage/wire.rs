@@ -160,9 +160,7 @@ fn decision(
         ("/problems/not-found", _) if problem.resource.is_some() => {
             Ok(Answer::Accepted(Reply { origin, response: None }))
         }
-        ("/problems/unavailable" | "/problems/too-many-requests", Some("none")) => {
-            Err(origin.unavailable(problem.detail))
-        }
+        (_, Some("none")) => Err(origin.unavailable(problem.detail)),
         _ if status.is_client_error() => Err(origin.rejected(problem.detail)),
         _ => Err(origin.unknown(problem.detail)),
     }
