@@ -136,6 +136,14 @@ async fn write_that_came_too_slowly_has_not_happened() {
     assert!(matches!(error, StorageError::Unavailable(_)), "{error:?}");
 }
 
+#[test]
+fn host_that_http_does_not_allow_is_no_part_of_a_usable_url() {
+    for host in ["{host}", "a\"b", "a`b"] {
+        let error = Storage::new(&format!("http://{host}:8034")).unwrap_err().to_string();
+        assert!(error.contains("its host"), "{error}");
+    }
+}
+
 /// The HTTP client would leave it out.
 #[test]
 fn password_that_is_not_utf8_is_no_part_of_a_usable_url() {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use fence::ResourceName;
+use hyper::Uri;
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 
@@ -21,6 +22,9 @@ impl ServerUrl {
         }
         if url.is_encrypted() && !cfg!(feature = "storage-tls") {
             return Err(InvalidStorageUrl::new("https:// needs the feature `storage-tls`"));
+        }
+        if Uri::try_from(url.0.as_str()).is_err() {
+            return Err(InvalidStorageUrl::new("its host has characters that HTTP does not allow"));
         }
         // The HTTP client sends the user and the password. It leaves out other ones.
         let (user, password) = (url.0.username(), url.0.password().unwrap_or_default());
