@@ -25,6 +25,9 @@ use crate::tls::{authorities, system_authorities, trusting};
 
 /// It includes the handshake of an encrypted connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a connection may be idle. The server closes its end after 20 s: a request that is sent
+/// just then would have an unknown outcome.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A storage server.
 #[derive(Clone, Debug)]
@@ -199,7 +202,8 @@ fn encrypting_client(roots: RootCertStore) -> Client {
 fn client(builder: ClientBuilder) -> Client {
     let builder = builder.redirect(redirect::Policy::none()).retry(retry::never()).no_proxy();
     let builder = builder.no_gzip().no_brotli().no_deflate().no_zstd();
-    let builder = builder.http1_only().connect_timeout(CONNECT_TIMEOUT);
+    let builder = builder.http1_only();
+    let builder = builder.connect_timeout(CONNECT_TIMEOUT).pool_idle_timeout(IDLE_TIMEOUT);
     builder.build().expect("the settings fit")
 }
 
