@@ -10,7 +10,7 @@ use rustls::{
     RootCertStore, ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::WebPkiClientVerifier,
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
 };
 use tokio::{
     io::{AsyncReadExt, Join, Take, join},
@@ -190,6 +190,11 @@ impl TlsFiles {
 }
 
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+        if !matches!(self.client_certificates, ClientCertificates::None) {
+            // A resumed session has the certificate of the first one, which may have expired since.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
     match CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>() {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         _ => Err(TlsFileError::new(path, "it has no certificate as PEM")),

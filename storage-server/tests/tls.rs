@@ -15,8 +15,9 @@ use http_body_util::Full;
 use hyper::{Request, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    version::{TLS12, TLS13},
 };
 use testbed::{Authority, Certificate, StorageServer, wait::until_async};
 use tokio::{
@@ -49,13 +50,21 @@ struct Client(Arc<ClientConfig>);
 
 impl Client {
     fn new(authorities: &[&Authority], own: Option<&Certificate>) -> Self {
+        Self::with_versions(rustls::DEFAULT_VERSIONS, authorities, own)
+    }
+
+    fn with_versions(
+        versions: &[&'static SupportedProtocolVersion],
+        authorities: &[&Authority],
+        own: Option<&Certificate>,
+    ) -> Self {
         let mut roots = RootCertStore::empty();
         for authority in authorities {
             roots.add(CertificateDer::from_pem_file(authority.ca_file()).unwrap()).unwrap();
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .unwrap()
             .with_root_certificates(roots);
         Self(Arc::new(match own {
@@ -281,6 +290,30 @@ async fn server_does_not_start_with_files_that_do_not_fit() {
     let database = Database::sqlite();
     let authority = Authority::new().unwrap();
     let [one, two] = [(); 2].map(|()| authority.sign_for_loopback().unwrap());
+/// A resumed session brings its certificate along, which may have expired since.
+#[tokio::test]
+async fn client_certificate_is_shown_on_each_connection() {
+    let authority = Authority::new().unwrap();
+    let certificate = authority.sign_for_loopback().unwrap();
+    let own = authority.sign("DNS:client.example").unwrap();
+    let ca_file = authority.ca_file();
+    let clients = ["--tls-client-ca", ca_file.to_str().unwrap()];
+    let guarded = [&options(&certificate)[..], &clients].concat();
+    for (arguments, expected) in [
+        (&guarded[..], HandshakeKind::Full),
+        // The control: there are sessions to resume without these certificates.
+        (&options(&certificate), HandshakeKind::Resumed),
+    ] {
+        let server = StorageServer::start(&storage_server(), arguments).await.unwrap();
+        for version in [&TLS12, &TLS13] {
+            let client = Client::with_versions(&[version], &[&authority], Some(&own));
+            assert_eq!(client.get(&server, "/livez").await.unwrap().status, 200);
+            let connection = client.connect(&server).await.unwrap();
+            assert_eq!(connection.get_ref().1.handshake_kind(), Some(expected), "{version:?}");
+        }
+    }
+}
+
     let (empty, missing) = (database.file("empty.pem"), database.file("missing.pem"));
     fs::write(&empty, "").unwrap();
     let [certificate, key, other_key, empty, missing] =
