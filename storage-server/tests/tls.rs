@@ -261,6 +261,11 @@ async fn names_in_a_certificate_are_an_identity() {
         (&orders, "b/1", &bearer, 404),
         (&orders, "orders/1", &bearer, 403),
         (&orders, "orders/1", "Authorization: Bearer unknown\r\n", 401),
+        // Neither does another kind of credentials fall back to the certificate, which may be that
+        // of a gateway.
+        (&orders, "orders/1", "Authorization: Bearer \r\n", 401),
+        (&orders, "orders/1", "Authorization: Basic dTpw\r\n", 401),
+        (&orders, "b/1", &bearer.repeat(2), 401),
     ] {
         assert_eq!(status(client, name, headers).await, expected, "{name} {headers}");
     }

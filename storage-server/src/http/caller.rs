@@ -12,11 +12,11 @@ use fence::{ResourceName, Token};
 
 use super::{
     problem::Problem,
-    request::{Name, single},
+    request::{Name, Repeated, single},
     service::Service,
 };
 use crate::{
-    access::{Caller, identity::Permission},
+    access::{Caller, Credentials, identity::Permission},
     connections::client_address,
     rate_limit::Client,
 };
@@ -46,11 +46,20 @@ pub(super) async fn identify(
 }
 
 /// The bearer token that a request was sent with (RFC 6750).
-pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
-    let credentials = single(headers, &header::AUTHORIZATION).ok()??;
-    let (scheme, token) = credentials.split_at_checked("Bearer ".len())?;
-    let token = token.trim_ascii();
-    (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
+pub(super) fn credentials(headers: &HeaderMap) -> Credentials<'_> {
+    let credentials = match single(headers, &header::AUTHORIZATION) {
+        Ok(Some(credentials)) => credentials,
+        Ok(None) => return Credentials::None,
+        Err(Repeated) => return Credentials::Unusable,
+    };
+    match credentials.split_at_checked("Bearer ".len()) {
+        Some((scheme, token))
+            if scheme.eq_ignore_ascii_case(b"Bearer ") && !token.trim_ascii().is_empty() =>
+        {
+            Credentials::BearerToken(token.trim_ascii())
+        }
+        _ => Credentials::Unusable,
+    }
 }
 
 /// The resource in the path, with which the caller may do what `P` says.
