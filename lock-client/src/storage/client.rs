@@ -78,8 +78,15 @@ impl Storage {
     /// Sends this bearer token with each request, which `storage-server auth new` has printed.
     ///
     /// # Errors
-    /// If it is empty, or has other characters than visible ASCII.
+    /// If it is empty, or has other characters than visible ASCII. If the storage is on another
+    /// machine, and its URL is not `https://`: everybody in between could read the token.
     pub fn bearer_token(self, token: &str) -> Result<Self, InvalidStorageSetting> {
+        if !self.url.is_confidential() {
+            return Err(InvalidStorageSetting(format!(
+                "a bearer token is sent to another machine only encrypted: {} needs https://",
+                self.url
+            )));
+        }
         let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
         let header = is_token.then(|| HeaderValue::try_from(format!("Bearer {token}")).ok());
         let mut header = header.flatten().ok_or_else(|| {

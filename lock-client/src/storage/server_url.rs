@@ -1,6 +1,6 @@
 //! The URL of a storage server.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 use fence::ResourceName;
 use hyper::Uri;
@@ -36,6 +36,14 @@ impl ServerUrl {
 
     pub(super) fn is_encrypted(&self) -> bool {
         self.0.scheme() == "https"
+    }
+
+    /// Whether what is sent leaves neither this machine nor encryption.
+    pub(super) fn is_confidential(&self) -> bool {
+        let host = self.0.host_str().unwrap_or_default();
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        let is_loopback = address.is_ok_and(|address| address.to_canonical().is_loopback());
+        self.is_encrypted() || is_loopback || host == "localhost"
     }
 
     /// The URL of a resource (`kind` is `resources`) or of its fence (`fences`).
