@@ -80,10 +80,10 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// How many requests of one HTTP/2 connection may be in flight.
 const MAX_STREAMS: u32 = 32;
-/// How many bytes a client may send on an HTTP/2 connection before they are read, and how many of one
-/// request: a body that waits for room must not hold up the others.
-const CONNECTION_WINDOW_BYTES: u32 = 64 << 10;
+/// How many bytes of one request a client may send on an HTTP/2 connection before they are read, and how
+/// many of all: bodies that wait for room must not hold up the others.
 const STREAM_WINDOW_BYTES: u32 = 16 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * STREAM_WINDOW_BYTES;
 
 /// How many connections the server can have: as many as wanted, if the limit on open files allows.
 pub(crate) fn allowed(wanted: u32) -> usize {
