@@ -6,7 +6,7 @@ use axum::{
     extract::{FromRequestParts, Request, State},
     http::{HeaderMap, header, request::Parts},
     middleware::Next,
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use fence::{ResourceName, Token};
 
@@ -27,22 +27,30 @@ pub(super) async fn identify(
     State(service): State<Arc<Service>>,
     mut request: Request,
     next: Next,
-) -> Result<Response, Problem> {
+) -> Response {
     let caller = service.identify(request.headers(), request.extensions());
+    let mut is_admitted = true;
     if let Some(rate_limit) = &service.rate_limit {
         let client = match caller.as_ref().and_then(Caller::identity_name) {
             Some(name) => Client::Identity(name),
             None => Client::from_address(client_address(request.extensions())),
         };
-        if !rate_limit.admit(client, Instant::now()) {
-            return Err(Problem::too_many_requests());
-        }
+        is_admitted = rate_limit.admit(client, Instant::now());
     }
-    let caller = caller.ok_or_else(Problem::unauthenticated)?;
-    request.extensions_mut().insert(caller.clone());
-    let mut response = next.run(request).await;
+    let Some(caller) = caller else {
+        let problem =
+            if is_admitted { Problem::unauthenticated() } else { Problem::too_many_requests() };
+        return problem.into_response();
+    };
+    let mut response = if is_admitted {
+        request.extensions_mut().insert(caller.clone());
+        next.run(request).await
+    } else {
+        Problem::too_many_requests().into_response()
+    };
+    // The access log has it.
     response.extensions_mut().insert(caller);
-    Ok(response)
+    response
 }
 
 /// The bearer token that a request was sent with (RFC 6750).
