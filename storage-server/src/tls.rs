@@ -118,7 +118,13 @@ impl Tls {
         let handshake = acceptor.accept_with(limited, |connection| {
             connection.set_buffer_limit(Some(SEND_BUFFER_BYTES));
         });
-        let mut encrypted = handshake.await?;
+        let mut encrypted =
+            handshake.into_fallible().await.map_err(|(error, stream)| {
+                match stream.reader().limit() {
+                    0 => io::Error::other(rustls::Error::General("it is too long".to_owned())),
+                    _ => error,
+                }
+            })?;
         encrypted.get_mut().0.reader_mut().set_limit(u64::MAX);
         Ok(encrypted)
     }
@@ -184,17 +190,17 @@ impl TlsFiles {
             }
             error => TlsFileError::new(&self.certificate, error),
         })?;
+        if !matches!(self.client_certificates, ClientCertificates::None) {
+            // A resumed session has the certificate of the first one, which may have expired since.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
 }
 
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
-        if !matches!(self.client_certificates, ClientCertificates::None) {
-            // A resumed session has the certificate of the first one, which may have expired since.
-            config.session_storage = Arc::new(NoServerSessionStorage {});
-            config.send_tls13_tickets = 0;
-        }
     match CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>() {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         _ => Err(TlsFileError::new(path, "it has no certificate as PEM")),

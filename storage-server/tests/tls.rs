@@ -290,11 +290,6 @@ async fn without_an_auth_file_clients_must_have_a_certificate() {
     assert_eq!(known.unwrap().status, 200);
 }
 
-#[tokio::test]
-async fn server_does_not_start_with_files_that_do_not_fit() {
-    let database = Database::sqlite();
-    let authority = Authority::new().unwrap();
-    let [one, two] = [(); 2].map(|()| authority.sign_for_loopback().unwrap());
 /// A resumed session brings its certificate along, which may have expired since.
 #[tokio::test]
 async fn client_certificate_is_shown_on_each_connection() {
@@ -319,6 +314,11 @@ async fn client_certificate_is_shown_on_each_connection() {
     }
 }
 
+#[tokio::test]
+async fn server_does_not_start_with_files_that_do_not_fit() {
+    let database = Database::sqlite();
+    let authority = Authority::new().unwrap();
+    let [one, two] = [(); 2].map(|()| authority.sign_for_loopback().unwrap());
     let (empty, missing) = (database.file("empty.pem"), database.file("missing.pem"));
     fs::write(&empty, "").unwrap();
     let [certificate, key, other_key, empty, missing] =
@@ -368,6 +368,7 @@ async fn half_handshakes_hold_up_nobody_and_are_closed() {
     let _ = long.write_all(&record.repeat(4)).await;
     let (_, open_for) = read_to_end(&mut long).await;
     assert!(open_for < OPEN_FOR, "it was closed after {open_for:?}");
+    is_logged(&server, "closed connections whose TLS handshake failed").await;
     for connection in &mut half {
         read_to_end(connection).await;
     }
