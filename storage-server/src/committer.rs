@@ -51,6 +51,7 @@ impl Committer {
         store: Arc<dyn Store>,
         enforcement: Enforcement,
         metrics: CommitMetrics,
+        max_value_bytes: usize,
     ) -> (Queue, Self) {
         let group_commit = Arc::new(GroupCommit::new(store, enforcement, metrics));
         let close = CancellationToken::new();
@@ -61,7 +62,14 @@ impl Committer {
         let oldest = [Oldest::default(), Oldest::default()];
         let [of_batches, of_blocked] = oldest.clone();
         lanes.spawn(commit_blocked(group_commit.clone(), blocked_jobs, of_blocked));
-        lanes.spawn(commit_batches(group_commit, queued, close.clone(), blocked_lane, of_batches));
+        lanes.spawn(commit_batches(
+            group_commit,
+            queued,
+            close.clone(),
+            blocked_lane,
+            of_batches,
+            max_value_bytes,
+        ));
         (Queue::new(jobs, oldest, last_failure), Self { close, lanes })
     }
 

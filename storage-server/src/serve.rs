@@ -57,8 +57,12 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
     let metrics = Arc::new(Metrics::default());
-    let (queue, mut committer) =
-        Committer::start(store.clone(), config.enforcement, metrics.commits.clone());
+    let (queue, mut committer) = Committer::start(
+        store.clone(),
+        config.enforcement,
+        metrics.commits.clone(),
+        config.max_value_bytes as usize,
+    );
     let room = Arc::new(Room::new(&config));
     let refusals = Arc::new(metrics.cut_offs());
     let max_connections = connections::allowed(config.max_connections);

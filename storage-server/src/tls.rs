@@ -10,7 +10,7 @@ use rustls::{
     RootCertStore, ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::WebPkiClientVerifier,
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
 };
 use tokio::{
     io::{AsyncReadExt, Join, Take, join},
@@ -118,7 +118,13 @@ impl Tls {
         let handshake = acceptor.accept_with(limited, |connection| {
             connection.set_buffer_limit(Some(SEND_BUFFER_BYTES));
         });
-        let mut encrypted = handshake.await?;
+        let mut encrypted =
+            handshake.into_fallible().await.map_err(|(error, stream)| {
+                match stream.reader().limit() {
+                    0 => io::Error::other(rustls::Error::General("it is too long".to_owned())),
+                    _ => error,
+                }
+            })?;
         encrypted.get_mut().0.reader_mut().set_limit(u64::MAX);
         Ok(encrypted)
     }
@@ -184,6 +190,11 @@ impl TlsFiles {
             }
             error => TlsFileError::new(&self.certificate, error),
         })?;
+        if !matches!(self.client_certificates, ClientCertificates::None) {
+            // A resumed session has the certificate of the first one, which may have expired since.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }

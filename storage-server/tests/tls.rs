@@ -15,8 +15,9 @@ use http_body_util::Full;
 use hyper::{Request, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    version::{TLS12, TLS13},
 };
 use testbed::{Authority, Certificate, StorageServer, wait::until_async};
 use tokio::{
@@ -49,13 +50,21 @@ struct Client(Arc<ClientConfig>);
 
 impl Client {
     fn new(authorities: &[&Authority], own: Option<&Certificate>) -> Self {
+        Self::with_versions(rustls::DEFAULT_VERSIONS, authorities, own)
+    }
+
+    fn with_versions(
+        versions: &[&'static SupportedProtocolVersion],
+        authorities: &[&Authority],
+        own: Option<&Certificate>,
+    ) -> Self {
         let mut roots = RootCertStore::empty();
         for authority in authorities {
             roots.add(CertificateDer::from_pem_file(authority.ca_file()).unwrap()).unwrap();
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .unwrap()
             .with_root_certificates(roots);
         Self(Arc::new(match own {
@@ -252,6 +261,11 @@ async fn names_in_a_certificate_are_an_identity() {
         (&orders, "b/1", &bearer, 404),
         (&orders, "orders/1", &bearer, 403),
         (&orders, "orders/1", "Authorization: Bearer unknown\r\n", 401),
+        // Neither does another kind of credentials fall back to the certificate, which may be that
+        // of a gateway.
+        (&orders, "orders/1", "Authorization: Bearer \r\n", 401),
+        (&orders, "orders/1", "Authorization: Basic dTpw\r\n", 401),
+        (&orders, "b/1", &bearer.repeat(2), 401),
     ] {
         assert_eq!(status(client, name, headers).await, expected, "{name} {headers}");
     }
@@ -274,6 +288,30 @@ async fn without_an_auth_file_clients_must_have_a_certificate() {
     let own = authority.sign("DNS:client.example").unwrap();
     let known = Client::new(&[&authority], Some(&own)).get(&server, "/v1/resources").await;
     assert_eq!(known.unwrap().status, 200);
+}
+
+/// A resumed session brings its certificate along, which may have expired since.
+#[tokio::test]
+async fn client_certificate_is_shown_on_each_connection() {
+    let authority = Authority::new().unwrap();
+    let certificate = authority.sign_for_loopback().unwrap();
+    let own = authority.sign("DNS:client.example").unwrap();
+    let ca_file = authority.ca_file();
+    let clients = ["--tls-client-ca", ca_file.to_str().unwrap()];
+    let guarded = [&options(&certificate)[..], &clients].concat();
+    for (arguments, expected) in [
+        (&guarded[..], HandshakeKind::Full),
+        // The control: there are sessions to resume without these certificates.
+        (&options(&certificate), HandshakeKind::Resumed),
+    ] {
+        let server = StorageServer::start(&storage_server(), arguments).await.unwrap();
+        for version in [&TLS12, &TLS13] {
+            let client = Client::with_versions(&[version], &[&authority], Some(&own));
+            assert_eq!(client.get(&server, "/livez").await.unwrap().status, 200);
+            let connection = client.connect(&server).await.unwrap();
+            assert_eq!(connection.get_ref().1.handshake_kind(), Some(expected), "{version:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -330,6 +368,7 @@ async fn half_handshakes_hold_up_nobody_and_are_closed() {
     let _ = long.write_all(&record.repeat(4)).await;
     let (_, open_for) = read_to_end(&mut long).await;
     assert!(open_for < OPEN_FOR, "it was closed after {open_for:?}");
+    is_logged(&server, "closed connections whose TLS handshake failed").await;
     for connection in &mut half {
         read_to_end(connection).await;
     }

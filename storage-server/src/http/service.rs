@@ -6,7 +6,7 @@ use axum::http::{Extensions, HeaderMap};
 use bytes::Bytes;
 use fence::{ResourceName, Token};
 
-use super::{caller::bearer_token, problem::Problem};
+use super::{caller::credentials, problem::Problem};
 use crate::{
     access::{Caller, identity::Permission},
     causes::with_causes,
@@ -48,7 +48,7 @@ pub(super) struct Service {
 impl Service {
     /// Identifies the client that sent this head; `None` if it has to prove who it is.
     pub(super) fn identify(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Caller> {
-        self.config.access.identify(bearer_token(headers), extensions.get())
+        self.config.access.identify(credentials(headers), extensions.get())
     }
 
     /// Returns the highest token with which the caller may act on the resource or prefix. If it may

@@ -62,13 +62,15 @@ kinds! {
          another client has been let in since: discard what you have read, and start again by \
          acquiring the lock. If not, get a higher token for your lock (reissue) and claim with it.";
     STALE_TOKEN = "stale-token", PRECONDITION_FAILED, "The token is stale",
-        "A higher token was already accepted for this resource: the lock was granted to another \
-         client after your token was issued. Nothing was changed. Don't send the request again. \
-         Discard what you have read, and start again by acquiring the lock.";
+        "A higher token was already accepted for this resource, or an operator has raised its fence. \
+         Nothing was changed. Don't send the request again. If you have claimed this resource before, \
+         another client has been let in since: discard what you have read, and start again by \
+         acquiring the lock. If not, get a token above highest_token for your lock (reissue) and \
+         claim with it.";
     UNAUTHENTICATED = "unauthenticated", UNAUTHORIZED, "The client is unknown",
-        "The server has an auth file, and the request has no bearer token of an identity in it. Send \
-         the header 'Authorization: Bearer TOKEN' once, with the token that 'storage-server auth new' \
-         has printed.";
+        "The server has an auth file, and the request has no bearer token or client certificate of an \
+         identity in it. Send the header 'Authorization: Bearer TOKEN' once, with the token that \
+         'storage-server auth new' has printed. With this header, a certificate does not count.";
     FORBIDDEN = "forbidden", FORBIDDEN, "The client may not do this",
         "The server knows the client's identity, and none of its scopes has both the permission and a \
          prefix of the name. The answer says nothing about the resource. A fenced read needs the \
