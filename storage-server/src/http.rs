@@ -27,6 +27,7 @@ use tower_http::set_header::SetResponseHeaderLayer;
 
 use self::{problem::Problem, service::Service};
 use crate::{
+    audit::Audit,
     committer::queue::Queue,
     config::{Config, Hosts},
     metrics::Metrics,
@@ -59,8 +60,18 @@ pub(crate) fn routers(
     problem::slugs().for_each(|slug| metrics.begin_refusals(slug));
     let prober = Prober::start(store.clone());
     let rate_limit = config.requests_per_second.map(RateLimit::new);
-    let service =
-        Arc::new(Service { queue, prober, store, config, room, rate_limit, refusals, metrics });
+    let audit = Audit::start(config.audit_log.clone());
+    let service = Arc::new(Service {
+        queue,
+        prober,
+        store,
+        config,
+        room,
+        rate_limit,
+        refusals,
+        metrics,
+        audit,
+    });
     let mut for_known_clients =
         Router::new().merge(resources::routes()).merge(list::routes()).merge(fences::routes());
     if metrics_listener.is_none() {

@@ -11,6 +11,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
+    audit::file::AuditLog,
     committer::Committer,
     config::Config,
     connections::{self, Entrance},
@@ -56,7 +57,8 @@ pub async fn serve(
     config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
-    let metrics = Arc::new(Metrics::default());
+    let lost_lines = config.audit_log.as_ref().map(AuditLog::lost_lines).unwrap_or_default();
+    let metrics = Arc::new(Metrics::new(lost_lines));
     let (queue, mut committer) =
         Committer::start(store.clone(), config.enforcement, metrics.commits.clone());
     let room = Arc::new(Room::new(&config));

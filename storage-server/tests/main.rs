@@ -2,6 +2,7 @@
 
 mod access;
 mod access_log;
+mod audit_log;
 mod bad_input;
 mod bodies;
 mod ceiling;

@@ -8,6 +8,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
+use super::audited::Change;
 use crate::access::{
     auth_file,
     bearer::{BearerToken, TokenHash},
@@ -46,6 +47,11 @@ pub(super) struct New {
 }
 
 impl AuthCommand {
+    pub(super) fn changes(&self) -> Change {
+        let Self::New(New { name, .. }) = self;
+        Change { command: "auth new", target: Some(name.clone()), token: None }
+    }
+
     pub(super) fn run(self) -> anyhow::Result<()> {
         match self {
             Self::New(new) => new.run(),

@@ -1,6 +1,10 @@
 //! Serving, which is what the command does without a subcommand.
 
-use std::{io::Write, path::PathBuf, sync::Arc};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, builder::FalseyValueParser};
@@ -17,6 +21,7 @@ use super::{
 };
 use crate::{
     access::Access,
+    audit::{self, file::AuditLog},
     config::{Config, Hosts},
     logs::LogFormat,
     serve::serve,
@@ -75,7 +80,11 @@ pub(super) struct Serve {
 
 impl Serve {
     /// Serves the database until SIGTERM or SIGINT.
-    pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
+    pub(super) async fn run(
+        self,
+        database_url: &str,
+        audit_log: Option<&Path>,
+    ) -> anyhow::Result<()> {
         let Self {
             listen,
             no_create,
@@ -101,8 +110,10 @@ impl Serve {
         }
         // What reads a file of the configuration belongs before this.
         if checks {
+            audit_log.map(audit::file::check).transpose()?;
             return check(&listen, database_url, missing_file, migrations).await;
         }
+        config.audit_log = audit_log.map(AuditLog::open).transpose()?;
         let listener = match passed_listener()? {
             Some(listener) => listener,
             None => bind(&listen).await?,

@@ -6,7 +6,7 @@ use axum::{
     extract::{FromRequestParts, Request, State},
     http::{HeaderMap, header, request::Parts},
     middleware::Next,
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use fence::{ResourceName, Token};
 
@@ -35,7 +35,11 @@ pub(super) async fn identify(
             None => Client::from_address(client_address(request.extensions())),
         };
         if !rate_limit.admit(client, Instant::now()) {
-            return Err(Problem::too_many_requests());
+            let mut response = Problem::too_many_requests().into_response();
+            if let Some(caller) = caller {
+                response.extensions_mut().insert(caller);
+            }
+            return Ok(response);
         }
     }
     let caller = caller.ok_or_else(Problem::unauthenticated)?;

@@ -30,7 +30,14 @@ impl<S: Sync> FromRequestParts<S> for Name {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let encoded = parts.uri.path().splitn(4, '/').nth(3).unwrap_or_default();
+        Self::from_path(parts.uri.path())
+    }
+}
+
+impl Name {
+    /// Parses the name in a path.
+    pub(super) fn from_path(path: &str) -> Result<Self, Problem> {
+        let encoded = path.splitn(4, '/').nth(3).unwrap_or_default();
         let mut escapes = encoded.split('%').skip(1).map(str::as_bytes);
         if !escapes.all(
             |escape| matches!(escape, [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit()),

@@ -9,6 +9,7 @@ use fence::{ResourceName, Token};
 use super::{caller::bearer_token, problem::Problem};
 use crate::{
     access::{Caller, identity::Permission},
+    audit::Audit,
     causes::with_causes,
     committer::{
         job::{Unavailable, UnavailableOutcome},
@@ -43,6 +44,8 @@ pub(super) struct Service {
     pub(super) refusals: Arc<Refusals>,
     /// Where requests are counted.
     pub(super) metrics: Arc<Metrics>,
+    /// Where refusals and the actions of operators are recorded.
+    pub(super) audit: Audit,
 }
 
 impl Service {
