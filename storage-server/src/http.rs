@@ -9,6 +9,7 @@ mod host;
 mod list;
 mod metrics;
 mod observe;
+mod openapi;
 mod problem;
 mod request;
 mod request_id;
@@ -72,15 +73,13 @@ pub(crate) fn routers(
         metrics,
         audit,
     });
-    let mut for_known_clients =
-        Router::new().merge(resources::routes()).merge(list::routes()).merge(fences::routes());
+    let mut for_known_clients = for_known_clients();
     if metrics_listener.is_none() {
         for_known_clients = for_known_clients.merge(metrics::routes_for_operators());
     }
     let main = for_known_clients
         .route_layer(from_fn_with_state(service.clone(), caller::identify))
-        .merge(health::routes())
-        .merge(problem::pages::routes());
+        .merge(for_all_clients());
     let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
     let metrics_hosts = match metrics_listener.map(|listener| listener.local_addr()) {
         Some(Ok(address)) if is_loopback(address) => Hosts::Loopback,
@@ -90,6 +89,15 @@ pub(crate) fn routers(
         main: finish(main, hosts, &service),
         metrics: finish(metrics::routes_for_all(), metrics_hosts, &service),
     }
+}
+
+/// The routes whose clients must be known if the server has an auth file.
+fn for_known_clients() -> Router<Arc<Service>> {
+    Router::new().merge(resources::routes()).merge(list::routes()).merge(fences::routes())
+}
+
+fn for_all_clients() -> Router<Arc<Service>> {
+    Router::new().merge(health::routes()).merge(problem::pages::routes()).merge(openapi::routes())
 }
 
 /// Adds what all requests of an address have in common.

@@ -24,6 +24,7 @@ mod logs;
 mod metrics;
 mod migrations;
 mod on_both_databases;
+mod openapi;
 mod plans;
 mod pooler;
 mod postgres_tls;
