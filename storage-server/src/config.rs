@@ -91,6 +91,10 @@ pub struct Config {
     /// and with an auth file only for operators.
     #[arg(skip)]
     pub metrics_listener: Option<Arc<TcpListener>>,
+
+    /// How connections to `metrics_listener` are encrypted; `None` if they are not.
+    #[arg(skip)]
+    pub metrics_tls: Option<Tls>,
 }
 
 impl Default for Config {
@@ -109,6 +113,7 @@ impl Default for Config {
             tls: None,
             hosts: Hosts::default(),
             metrics_listener: None,
+            metrics_tls: None,
         }
     }
 }

@@ -24,6 +24,7 @@ use axum::{
     http::{HeaderValue, Method, Uri, header},
     middleware::{from_fn, from_fn_with_state},
 };
+use tokio_util::sync::CancellationToken;
 use tower_http::set_header::SetResponseHeaderLayer;
 
 use self::{problem::Problem, service::Service};
@@ -55,6 +56,7 @@ pub(crate) fn routers(
     room: Arc<Room>,
     refusals: Arc<Refusals>,
     metrics: Arc<Metrics>,
+    draining: CancellationToken,
 ) -> Routers {
     let hosts = config.hosts;
     let metrics_listener = config.metrics_listener.clone();
@@ -72,6 +74,7 @@ pub(crate) fn routers(
         refusals,
         metrics,
         audit,
+        draining,
     });
     let mut for_known_clients = for_known_clients();
     if metrics_listener.is_none() {

@@ -79,11 +79,13 @@ pub async fn serve(
         room.clone(),
         refusals.clone(),
         metrics,
+        draining.clone(),
     );
     // Clients that keep this address busy must not be in the way of those of the other one.
+    let metrics_tls = config.metrics_tls.clone();
     let _metrics = metrics_listener.map(|listener| {
         AbortOnDropHandle::new(tokio::spawn(connections::serve(
-            Entrance { listener, tls: None },
+            Entrance { listener, tls: metrics_tls },
             metrics,
             MAX_METRICS_CONNECTIONS,
             Gauge::default(),

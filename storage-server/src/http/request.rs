@@ -102,15 +102,8 @@ impl FromRequestParts<Arc<Service>> for RequiredFencing {
         service: &Arc<Service>,
     ) -> Result<Self, Problem> {
         let fencing = Fencing::from_request_parts(parts, service).await?;
-        if fencing.token.is_none() {
-            match service.config.enforcement {
-                Enforcement::Enforce => return Err(Problem::token_required()),
-                Enforcement::Report => {
-                    let (method, path) = (&parts.method, parts.uri.path());
-                    tracing::warn!(%method, path, "accepted a request that has no token");
-                }
-                Enforcement::Off => {}
-            }
+        if fencing.token.is_none() && service.config.enforcement == Enforcement::Enforce {
+            return Err(Problem::token_required());
         }
         Ok(Self(fencing))
     }

@@ -5,6 +5,7 @@ use std::{error::Error, sync::Arc};
 use axum::http::{Extensions, HeaderMap};
 use bytes::Bytes;
 use fence::{ResourceName, Token};
+use tokio_util::sync::CancellationToken;
 
 use super::{caller::bearer_token, problem::Problem};
 use crate::{
@@ -46,6 +47,8 @@ pub(super) struct Service {
     pub(super) metrics: Arc<Metrics>,
     /// Where refusals and the actions of operators are recorded.
     pub(super) audit: Audit,
+    /// Cancelled once the server has been told to stop.
+    pub(super) draining: CancellationToken,
 }
 
 impl Service {
@@ -70,6 +73,7 @@ impl Service {
     /// an operation that would have been rejected if the server enforced.
     pub(super) async fn decide(&self, operation: Operation) -> Result<Outcome, Problem> {
         let (resource, action) = (operation.resource.clone(), operation.action.name());
+        let has_token = operation.offered.is_some();
         let Decided { outcome, overruled } =
             self.queue.submit(operation).await.map_err(Problem::unavailable)?;
         match outcome {
@@ -79,17 +83,20 @@ impl Service {
             }
             _ => {}
         }
-        if self.config.enforcement == Enforcement::Report
-            && let Some(refusal) = overruled
-        {
-            tracing::warn!(
-                %resource,
-                action,
-                token = %refusal.token,
-                highest_token = %refusal.highest_token,
-                reason = refusal.reason.slug(),
-                "accepted what would be refused"
-            );
+        if self.config.enforcement == Enforcement::Report {
+            if !has_token {
+                tracing::warn!(%resource, action, "accepted a request that has no token");
+            }
+            if let Some(refusal) = overruled {
+                tracing::warn!(
+                    %resource,
+                    action,
+                    token = %refusal.token,
+                    highest_token = %refusal.highest_token,
+                    reason = refusal.reason.slug(),
+                    "accepted what would be refused"
+                );
+            }
         }
         Ok(outcome)
     }

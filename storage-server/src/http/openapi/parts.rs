@@ -95,9 +95,11 @@ pub(super) fn schemas() -> impl Iterator<Item = (String, RefOr<Schema>)> {
 pub(super) fn with_readiness_details(object: ObjectBuilder) -> ObjectBuilder {
     let waited = "How long the oldest operation without a decision has waited. For operators only.";
     let auth_file = "What is wrong with the auth file. For operators only.";
+    let tls_files = "What is wrong with the files of TLS. For operators only.";
     object
         .property("oldest_operation_ms", version().description(Some(waited)))
         .property("auth_file", text().description(Some(auth_file)))
+        .property("tls_files", text().description(Some(tls_files)))
 }
 
 /// A header of an answer.
