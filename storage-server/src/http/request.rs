@@ -160,7 +160,7 @@ fn versions(
             return Ok(Some(Versions::Any));
         }
         let versions = versions.get_or_insert_with(Vec::new);
-        for tag in line.split(',').map(str::trim).filter(|tag| !tag.is_empty()) {
+        for tag in split_tags(line).map(str::trim).filter(|tag| !tag.is_empty()) {
             let (strong, quoted) = match tag.strip_prefix("W/") {
                 Some(quoted) => (false, quoted),
                 None => (true, tag),
@@ -173,6 +173,15 @@ fn versions(
         }
     }
     Ok(versions.map(Versions::Listed))
+}
+
+/// Splits a list of entity tags. A tag may have commas itself.
+fn split_tags(list: &str) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    list.split(move |character| {
+        is_quoted ^= character == '"';
+        character == ',' && !is_quoted
+    })
 }
 
 /// A request that writes: what the head says, and the value.
@@ -222,6 +231,32 @@ fn content_type(headers: &HeaderMap) -> Result<String, Problem> {
         }
         _ => {
             Err(Problem::malformed_request("Content-Type was sent more than once, or is not ASCII"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn entity_tags_may_have_commas() {
+        let versions = |list: &str| {
+            let headers = [(header::IF_MATCH, HeaderValue::from_str(list).unwrap())];
+            super::versions(&HeaderMap::from_iter(headers), &header::IF_MATCH, Comparison::Strong)
+        };
+        for (list, listed) in [
+            (r#""3", "4""#, vec![3, 4]),
+            (r#""3,4","5""#, vec![5]),
+            (r#"W/"a,b" , "6""#, vec![6]),
+            (r#"",""#, vec![]),
+        ] {
+            assert_eq!(versions(list).unwrap(), Some(Versions::Listed(listed)), "{list}");
+        }
+        for malformed in [r#""3,4"#, r#"3,4"#, r#""3" "4""#, r#""3"4","5""#] {
+            assert!(versions(malformed).is_err(), "{malformed}");
         }
     }
 }
