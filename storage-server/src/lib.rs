@@ -23,7 +23,7 @@
 //! (`rate_limit`), and there is room for its value (`room`). `committer` takes the queued operations
 //! as one batch and applies each to its resource's row (`row`), where the fencing rule decides.
 //! `store` makes the changed rows durable. Only then does `http` send the answers. `metrics` counts
-//! all of it. Start with `row`, then read `committer/group_commit`.
+//! all of it, and `audit` records what was refused. Start with `row`, then read `committer/group_commit`.
 
 mod command;
 mod config;
@@ -40,6 +40,7 @@ mod room;
 mod tls;
 
 mod access;
+mod audit;
 mod reread;
 
 mod operation;
@@ -57,6 +58,7 @@ pub use access::{
     auth_file::AuthFileError,
     ceiling::{Ceiling, InvalidCeiling},
 };
+pub use audit::file::{AuditLog, AuditLogError};
 pub use command::run;
 pub use config::{Config, Enforcement, Hosts};
 pub use operation::{Content, Value};

@@ -73,8 +73,17 @@ pub(crate) type Encrypted = TlsStream<Join<Take<OwnedReadHalf>, OwnedWriteHalf>>
 /// How to encrypt connections.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    config: watch::Receiver<Arc<ServerConfig>>,
+    current: watch::Receiver<Current>,
     _task: Arc<AbortOnDropHandle<()>>,
+}
+
+/// What the files say.
+#[derive(Debug)]
+struct Current {
+    /// Of the last files that were not broken.
+    config: Arc<ServerConfig>,
+    /// What is wrong with the files now.
+    fault: Option<TlsFileError>,
 }
 
 impl Tls {
@@ -91,20 +100,27 @@ impl Tls {
             move || files.read()
         };
         let contents = read_without_blocking(read.clone()).await?;
-        let (sender, config) = watch::channel(Arc::new(files.parse(&contents)?));
+        let config = Arc::new(files.parse(&contents)?);
+        let (sender, current) = watch::channel(Current { config, fault: None });
         let take_over = move |contents: Result<Contents, _>| match contents
             .and_then(|contents| files.parse(&contents))
         {
             Ok(config) => {
                 tracing::info!("the TLS files were read again");
-                sender.send_replace(Arc::new(config));
+                sender.send_replace(Current { config: Arc::new(config), fault: None });
             }
             Err(fault) => {
                 tracing::error!("{fault}. The certificate from before stays in force");
+                sender.send_modify(|current| current.fault = Some(fault));
             }
         };
         let task = tokio::spawn(reread(Ok(contents), read, take_over));
-        Ok(Self { config, _task: Arc::new(AbortOnDropHandle::new(task)) })
+        Ok(Self { current, _task: Arc::new(AbortOnDropHandle::new(task)) })
+    }
+
+    /// What is wrong with the files at this moment.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.current.borrow().fault.as_ref().map(TlsFileError::to_string)
     }
 
     /// Agrees with a client on how to encrypt its connection.
@@ -112,7 +128,7 @@ impl Tls {
     /// # Errors
     /// If they don't agree, or the connection is lost.
     pub(crate) async fn handshake(&self, stream: TcpStream) -> io::Result<Encrypted> {
-        let acceptor = TlsAcceptor::from(self.config.borrow().clone());
+        let acceptor = TlsAcceptor::from(self.current.borrow().config.clone());
         let (reader, writer) = stream.into_split();
         let limited = join(reader.take(MAX_HANDSHAKE_BYTES), writer);
         let handshake = acceptor.accept_with(limited, |connection| {

@@ -5,10 +5,12 @@ use std::{error::Error, sync::Arc};
 use axum::http::{Extensions, HeaderMap};
 use bytes::Bytes;
 use fence::{ResourceName, Token};
+use tokio_util::sync::CancellationToken;
 
 use super::{caller::credentials, problem::Problem};
 use crate::{
     access::{Caller, identity::Permission},
+    audit::Audit,
     causes::with_causes,
     committer::{
         job::{Unavailable, UnavailableOutcome},
@@ -43,6 +45,10 @@ pub(super) struct Service {
     pub(super) refusals: Arc<Refusals>,
     /// Where requests are counted.
     pub(super) metrics: Arc<Metrics>,
+    /// Where refusals and the actions of operators are recorded.
+    pub(super) audit: Audit,
+    /// Cancelled once the server has been told to stop.
+    pub(super) draining: CancellationToken,
 }
 
 impl Service {
@@ -67,6 +73,7 @@ impl Service {
     /// an operation that would have been rejected if the server enforced.
     pub(super) async fn decide(&self, operation: Operation) -> Result<Outcome, Problem> {
         let (resource, action) = (operation.resource.clone(), operation.action.name());
+        let has_token = operation.offered.is_some();
         let Decided { outcome, overruled } =
             self.queue.submit(operation).await.map_err(Problem::unavailable)?;
         match outcome {
@@ -76,17 +83,20 @@ impl Service {
             }
             _ => {}
         }
-        if self.config.enforcement == Enforcement::Report
-            && let Some(refusal) = overruled
-        {
-            tracing::warn!(
-                %resource,
-                action,
-                token = %refusal.token,
-                highest_token = %refusal.highest_token,
-                reason = refusal.reason.slug(),
-                "accepted what would be refused"
-            );
+        if self.config.enforcement == Enforcement::Report {
+            if !has_token {
+                tracing::warn!(%resource, action, "accepted a request that has no token");
+            }
+            if let Some(refusal) = overruled {
+                tracing::warn!(
+                    %resource,
+                    action,
+                    token = %refusal.token,
+                    highest_token = %refusal.highest_token,
+                    reason = refusal.reason.slug(),
+                    "accepted what would be refused"
+                );
+            }
         }
         Ok(outcome)
     }
