@@ -9,6 +9,9 @@
 #   make package builds both commands with manual pages and completions into target/package, as the
 #                image does
 #   make seeds   runs real clients of Redlock against a network that fails by a seed, 1000 times
+#   make schemathesis  sends some thousand generated requests to a storage server, and compares its
+#                answers with its OpenAPI document
+#   make slow-clients  lets slow clients attack a storage server, and measures what they cost others
 #   make bench   measures the storage server, the fence in PostgreSQL and MariaDB, the locks of each
 #                lock service, and those on a majority of several Redis nodes
 #   make model   checks all states of a larger model of Fenced Redlock than the tests do; the limits
@@ -17,7 +20,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test test-locks test-others test-model check package seeds bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus wrk strace systemd python node
+.PHONY: demo test test-locks test-others test-model check package seeds schemathesis slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus wrk strace systemd python node
 
 demo: redis-server
 	cargo build --workspace
@@ -71,6 +74,21 @@ package:
 
 seeds: redis-server
 	FENCED_RUNS=1000 cargo test --package lock-client --test locks redlock::seeded
+
+schemathesis: python
+	@target/python/bin/python -c 'import schemathesis' 2> /dev/null || { \
+		echo "about to install schemathesis into target/python"; \
+		target/python/bin/pip install --quiet --disable-pip-version-check 'schemathesis>=4.3,<5'; \
+	}
+	cargo build --workspace
+	storage-server/tests/with_server.sh target/debug/storage-server sh -c ' \
+		exec target/python/bin/schemathesis --config-file storage-server/tests/schemathesis.toml \
+			run "$$URL/openapi.json" --max-examples 100 --seed 33'
+
+slow-clients: slowhttptest
+	cargo build --workspace
+	storage-server/tests/with_server.sh target/debug/storage-server storage-server/tests/slow_clients.sh
+	cargo run --package storage-server --example hostile_clients --release
 
 bench: redis-server etcd zookeeper postgresql mariadb wrk strace python
 	cargo build --package lab --release
@@ -182,6 +200,9 @@ prometheus:
 		fi; \
 		$(call install,--no-install-recommends prometheus,prometheus); \
 	}
+
+slowhttptest:
+	@command -v slowhttptest > /dev/null || { $(call install,slowhttptest,slowhttptest); }
 
 wrk:
 	@command -v wrk > /dev/null || { $(call install,wrk,wrk); }

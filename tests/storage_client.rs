@@ -82,6 +82,77 @@ async fn password_in_the_url_is_sent_and_not_printed() {
     assert!(request.contains("authorization: Basic dTpwQHNz\r\n"), "{request}");
 }
 
+/// Answers each request with these bytes, and then closes the connection.
+async fn answer_each(listener: TcpListener, answer: String) {
+    loop {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let mut request = [0; 1 << 16];
+        let _ = connection.read(&mut request).await.unwrap();
+        connection.write_all(answer.as_bytes()).await.unwrap();
+    }
+}
+
+/// Sends a write to a server that answers so.
+async fn write_answered_by(status: &str, body: &str) -> StorageError {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let storage = Storage::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n");
+    let (resource, fence) = (name("r"), new_fence(33));
+    tokio::select! {
+        () = answer_each(listener, format!("{head}\r\n{body}")) => unreachable!(),
+        written = storage.write(&resource, &fence, "text/plain", "value") => written.unwrap_err(),
+    }
+}
+
+/// It may have forwarded the write before.
+#[tokio::test]
+async fn rejection_by_a_proxy_is_an_unknown_outcome() {
+    let foreign = r#"{"type":"about:blank","title":"Timeout","status":408,"detail":"too slow"}"#;
+    for status in ["400 Bad Request", "403 Forbidden", "404 Not Found", "408 Timeout", "499 Gone"] {
+        for body in ["", "<html></html>", "{}", foreign] {
+            let error = write_answered_by(status, body).await;
+            assert!(matches!(error, StorageError::Unknown(_)), "{status} {body}: {error:?}");
+        }
+    }
+
+    // The controls: the storage itself, which has decided.
+    let own = |slug| format!(r#"{{"type":"/problems/{slug}","detail":"no"}}"#);
+    for (status, body) in [
+        ("403 Forbidden", own("forbidden")),
+        ("400 Bad Request", own("malformed-request")),
+        // It is also the answer to a head that the storage can't read.
+        ("431 Too Large", String::new()),
+    ] {
+        let error = write_answered_by(status, &body).await;
+        assert!(matches!(error, StorageError::Rejected(_)), "{status} {body}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn write_that_came_too_slowly_has_not_happened() {
+    let slow = r#"{"type":"/problems/slow-body","detail":"too slow","outcome":"none"}"#;
+    let error = write_answered_by("408 Request Timeout", slow).await;
+    assert!(matches!(error, StorageError::Unavailable(_)), "{error:?}");
+}
+
+#[test]
+fn host_that_http_does_not_allow_is_no_part_of_a_usable_url() {
+    for host in ["{host}", "a\"b", "a`b"] {
+        let error = Storage::new(&format!("http://{host}:8034")).unwrap_err().to_string();
+        assert!(error.contains("its host"), "{error}");
+    }
+}
+
+/// The HTTP client would leave it out.
+#[test]
+fn password_that_is_not_utf8_is_no_part_of_a_usable_url() {
+    for url in ["http://u:%ff@localhost", "http://%ff@localhost"] {
+        let error = Storage::new(url).unwrap_err().to_string();
+        assert!(error.ends_with("its user or its password is not UTF-8"), "{error}");
+    }
+}
+
 /// A proxy that compresses values makes their entity tags weak.
 #[tokio::test]
 async fn weak_entity_tag_has_the_version_too() {

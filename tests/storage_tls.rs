@@ -249,3 +249,17 @@ async fn client_reports_what_the_storage_does_not_allow() {
         assert!(known.clone().bearer_token(token).is_err(), "{token:?}");
     }
 }
+
+#[test]
+fn bearer_token_is_sent_in_clear_to_this_machine_only() {
+    let accepts_token = |url: &str| Storage::new(url).unwrap().bearer_token("secret");
+    for host in ["storage.example", "10.0.0.7", "[2001:db8::7]", "localhost.example"] {
+        let error = accepts_token(&format!("http://{host}:8034")).unwrap_err().to_string();
+        assert!(error.contains("https://"), "{error}");
+        // The control.
+        accepts_token(&format!("https://{host}:8034")).unwrap();
+    }
+    for host in ["localhost", "127.0.0.1", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]"] {
+        accepts_token(&format!("http://{host}:8034")).unwrap();
+    }
+}

@@ -14,6 +14,7 @@
 pub mod bench;
 pub mod client;
 pub mod hammer;
+mod http_client;
 mod output;
 pub mod picture;
 pub mod power_loss;

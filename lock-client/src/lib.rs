@@ -30,6 +30,7 @@
 //! - `zookeeper`: locks in ZooKeeper, 3.6 or newer.
 //! - `postgres`, `mariadb`, `sqlite`: locks in a table of PostgreSQL, MariaDB or SQLite.
 //! - `storage`: the client of the storage server, which checks tokens.
+//! - `storage-tls`: encrypted connections to the storage server.
 //! - `conformance`: the suite that every lock service must pass, also one of your own.
 //!
 //! # The code
@@ -58,7 +59,7 @@ mod clock;
 mod local_queue;
 mod retry;
 mod service;
-#[cfg(any(feature = "etcd", feature = "storage", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "storage-tls", feature = "zookeeper"))]
 mod tls;
 
 pub mod backend;

@@ -80,7 +80,7 @@ impl Access {
     /// certificate; `None` if it has to prove who it is.
     pub(crate) fn identify(
         &self,
-        token: Option<&[u8]>,
+        credentials: Credentials<'_>,
         certificate: Option<&CertificateNames>,
     ) -> Option<Caller> {
         let Some(file) = &self.0 else {
@@ -88,14 +88,18 @@ impl Access {
         };
         let known = file.known.borrow();
         let mut identities = known.identities.iter();
-        let identity = if let Some(token) = token {
-            let hash = Some(TokenHash::from_token(token));
-            identities.find(|identity| identity.token_sha256 == hash)
-        } else {
-            let names = certificate?;
-            identities.find(|identity| {
-                identity.certificate_san.as_ref().is_some_and(|name| names.contains(name))
-            })
+        let identity = match credentials {
+            Credentials::BearerToken(token) => {
+                let hash = Some(TokenHash::from_token(token));
+                identities.find(|identity| identity.token_sha256 == hash)
+            }
+            Credentials::None => {
+                let names = certificate?;
+                identities.find(|identity| {
+                    identity.certificate_san.as_ref().is_some_and(|name| names.contains(name))
+                })
+            }
+            Credentials::Unusable => None,
         };
         Some(Caller(Some(identity?.clone())))
     }
@@ -104,6 +108,16 @@ impl Access {
     pub(crate) fn fault(&self) -> Option<String> {
         self.0.as_ref()?.known.borrow().fault.as_ref().map(AuthFileError::to_string)
     }
+}
+
+/// What a request says of its client.
+pub(crate) enum Credentials<'a> {
+    /// Nothing.
+    None,
+    /// A bearer token, which may be wrong.
+    BearerToken(&'a [u8]),
+    /// Something else, or several tokens. A gateway's own certificate must not stand in for it.
+    Unusable,
 }
 
 /// The client that sent a request: a known identity, or anyone if the server has no auth file.

@@ -1,5 +1,6 @@
 //! The command: its arguments, its log and its exit code. Each subcommand is one file.
 
+mod audited;
 mod auth;
 mod backup;
 mod check;
@@ -20,8 +21,17 @@ use std::{ffi::OsString, fmt::Display, io::Write, path::PathBuf, process::ExitCo
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::{
-    auth::AuthCommand, backup::Backup, completions::Completions, fence::FenceCommand,
-    forget::Forget, in_force::in_force, man::Man, migrate::migrate, restore::Restore, serve::Serve,
+    audited::{Change, audited},
+    auth::AuthCommand,
+    backup::Backup,
+    completions::Completions,
+    fence::FenceCommand,
+    forget::Forget,
+    in_force::in_force,
+    man::Man,
+    migrate::migrate,
+    restore::Restore,
+    serve::Serve,
 };
 use crate::{
     causes::with_causes,
@@ -49,6 +59,11 @@ struct Arguments {
     /// win over it.
     #[arg(long, global = true, env = "FENCED_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// The file for refusals and for the actions of operators. Without it, the server's log on stderr
+    /// has them.
+    #[arg(long, global = true, env = "FENCED_AUDIT_LOG", value_name = "FILE")]
+    audit_log: Option<PathBuf>,
 
     #[command(flatten)]
     serve: Serve,
@@ -79,6 +94,20 @@ enum Command {
     Completions(Completions),
     /// Print the manual page.
     Man(Man),
+}
+
+impl Command {
+    /// What it changes of that which keeps late writers out; `None` if nothing.
+    fn changes(&self) -> Option<Change> {
+        match self {
+            Self::Auth(auth) => Some(auth.changes()),
+            Self::Fence(fence) => fence.changes(),
+            Self::Restore(restore) => Some(restore.changes()),
+            Self::Forget(forget) => forget.changes(),
+            Self::Migrate | Self::Backup(_) | Self::Config => None,
+            Self::Completions(_) | Self::Man(_) => None,
+        }
+    }
 }
 
 /// Runs the command `storage-server`, and returns its exit code. Without a subcommand, it serves
@@ -127,19 +156,34 @@ fn parse(mut arguments: Vec<OsString>) -> Result<ArgMatches, clap::Error> {
 }
 
 async fn run_command(matches: ArgMatches) -> anyhow::Result<()> {
-    let Arguments { database_url, config: _, serve, command } =
+    let Arguments { database_url, config: _, audit_log, serve, command } =
         Arguments::from_arg_matches(&matches)?;
+    let Some(command) = command else {
+        return serve.run(&database_url, audit_log.as_deref()).await;
+    };
+    match (audit_log, command.changes()) {
+        (Some(path), Some(change)) => {
+            audited(&path, &change, run_subcommand(command, &database_url, &matches)).await
+        }
+        _ => run_subcommand(command, &database_url, &matches).await,
+    }
+}
+
+async fn run_subcommand(
+    command: Command,
+    database_url: &str,
+    matches: &ArgMatches,
+) -> anyhow::Result<()> {
     match command {
-        None => serve.run(&database_url).await,
-        Some(Command::Migrate) => migrate(&database_url).await,
-        Some(Command::Auth(auth)) => auth.run(),
-        Some(Command::Fence(fence)) => fence.run(&database_url).await,
-        Some(Command::Backup(backup)) => backup.run(&database_url).await,
-        Some(Command::Restore(restore)) => restore.run(&database_url).await,
-        Some(Command::Forget(forget)) => forget.run(&database_url).await,
-        Some(Command::Config) => print_text(&in_force(&Arguments::command(), &matches)?),
-        Some(Command::Completions(completions)) => completions.run(Arguments::command()),
-        Some(Command::Man(man)) => man.run(Arguments::command()),
+        Command::Migrate => migrate(database_url).await,
+        Command::Auth(auth) => auth.run(),
+        Command::Fence(fence) => fence.run(database_url).await,
+        Command::Backup(backup) => backup.run(database_url).await,
+        Command::Restore(restore) => restore.run(database_url).await,
+        Command::Forget(forget) => forget.run(database_url).await,
+        Command::Config => print_text(&in_force(&Arguments::command(), matches)?),
+        Command::Completions(completions) => completions.run(Arguments::command()),
+        Command::Man(man) => man.run(Arguments::command()),
     }
 }
 

@@ -56,6 +56,7 @@ impl Committer {
         store: Arc<dyn Store>,
         enforcement: Enforcement,
         metrics: CommitMetrics,
+        max_value_bytes: usize,
     ) -> (Queue, Self) {
         let group_commit = Arc::new(GroupCommit::new(store, enforcement, metrics));
         let close = CancellationToken::new();
@@ -73,7 +74,14 @@ impl Committer {
             close.clone(),
             of_transactions,
         ));
-        lanes.spawn(commit_batches(group_commit, queued, close.clone(), blocked_lane, of_batches));
+        lanes.spawn(commit_batches(
+            group_commit,
+            queued,
+            close.clone(),
+            blocked_lane,
+            of_batches,
+            max_value_bytes,
+        ));
         (Queue::new(jobs, transactions, oldest, last_failure), Self { close, lanes })
     }
 

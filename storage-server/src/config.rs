@@ -7,6 +7,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     access::{Access, ceiling::Ceiling},
+    audit::file::AuditLog,
     tls::Tls,
 };
 
@@ -74,6 +75,10 @@ pub struct Config {
     #[arg(skip)]
     pub access: Access,
 
+    /// Where refusals and the actions of operators are recorded; `None` if in the server's own log.
+    #[arg(skip)]
+    pub audit_log: Option<AuditLog>,
+
     /// How connections are encrypted; `None` if they are not.
     #[arg(skip)]
     pub tls: Option<Tls>,
@@ -86,6 +91,10 @@ pub struct Config {
     /// and with an auth file only for operators.
     #[arg(skip)]
     pub metrics_listener: Option<Arc<TcpListener>>,
+
+    /// How connections to `metrics_listener` are encrypted; `None` if they are not.
+    #[arg(skip)]
+    pub metrics_tls: Option<Tls>,
 }
 
 impl Default for Config {
@@ -100,9 +109,11 @@ impl Default for Config {
             requests_per_second: None,
             access_log: false,
             access: Access::default(),
+            audit_log: None,
             tls: None,
             hosts: Hosts::default(),
             metrics_listener: None,
+            metrics_tls: None,
         }
     }
 }

@@ -80,10 +80,10 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// How many requests of one HTTP/2 connection may be in flight.
 const MAX_STREAMS: u32 = 32;
-/// How many bytes a client may send on an HTTP/2 connection before they are read, and how many of one
-/// request: a body that waits for room must not hold up the others.
-const CONNECTION_WINDOW_BYTES: u32 = 64 << 10;
+/// How many bytes of one request a client may send on an HTTP/2 connection before they are read, and how
+/// many of all: bodies that wait for room must not hold up the others.
 const STREAM_WINDOW_BYTES: u32 = 16 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * STREAM_WINDOW_BYTES;
 
 /// How many connections the server can have: as many as wanted, if the limit on open files allows.
 pub(crate) fn allowed(wanted: u32) -> usize {
@@ -323,10 +323,17 @@ async fn last_request(draining: &CancellationToken) {
     sleep(LAST_REQUEST_TIMEOUT).await;
 }
 
-/// The connection is being closed, so the request did not begin.
+/// The connection is being closed, so the request did not begin. On HTTP/2, hyper looks for the reason
+/// in the source, and the client may send the request again.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection is being closed")]
-struct Closed;
+struct Closed(#[source] h2::Error);
+
+impl Closed {
+    fn new() -> Self {
+        Self(h2::Reason::REFUSED_STREAM.into())
+    }
+}
 
 /// A connection, and the names in the certificate of its client if it has one.
 type Opened = (Either<Encrypted, TcpStream>, Option<CertificateNames>);
@@ -378,7 +385,9 @@ async fn serve_connection(
         let in_flight = activity.begin();
         let answer = in_flight.is_some().then(|| router.call(request));
         async move {
-            let (Some(in_flight), Some(answer)) = (in_flight, answer) else { return Err(Closed) };
+            let (Some(in_flight), Some(answer)) = (in_flight, answer) else {
+                return Err(Closed::new());
+            };
             let Ok(mut response): Result<_, Infallible> = answer.await;
             if response.extensions_mut().remove::<UnfinishedBody>().is_some() {
                 in_flight.close_connection();
@@ -409,5 +418,36 @@ async fn serve_connection(
     let error = error.as_ref().and_then(|error| error.downcast_ref::<hyper::Error>());
     if error.is_some_and(hyper::Error::is_parse_too_large) {
         refusals.count(Refused::HeadTooLarge);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use hyper::Response;
+    use tokio::io::duplex;
+
+    use super::*;
+
+    /// Otherwise its client would have to take the outcome for unknown.
+    #[tokio::test]
+    async fn request_that_does_not_begin_is_refused_on_http2() {
+        let (client, server) = duplex(1 << 16);
+        let serving = async {
+            let refuse = |_: Request<Incoming>| async { Err::<Response<Body>, _>(Closed::new()) };
+            http().serve_connection(TokioIo::new(server), service_fn(refuse)).await
+        };
+        let asking = async {
+            let (client, connection) = h2::client::handshake(client).await.unwrap();
+            tokio::spawn(connection);
+            let request = Request::get("http://localhost/").body(()).unwrap();
+            let mut client = client.ready().await.unwrap();
+            let (answer, _) = client.send_request(request, true).unwrap();
+            answer.await.unwrap_err().reason()
+        };
+        tokio::select! {
+            ended = serving => panic!("{ended:?}"),
+            reason = asking => assert_eq!(reason, Some(h2::Reason::REFUSED_STREAM)),
+        }
     }
 }

@@ -9,6 +9,7 @@ mod host;
 mod list;
 mod metrics;
 mod observe;
+mod openapi;
 mod problem;
 mod request;
 mod request_id;
@@ -24,10 +25,12 @@ use axum::{
     http::{HeaderValue, Method, Uri, header},
     middleware::{from_fn, from_fn_with_state},
 };
+use tokio_util::sync::CancellationToken;
 use tower_http::set_header::SetResponseHeaderLayer;
 
 use self::{problem::Problem, service::Service};
 use crate::{
+    audit::Audit,
     committer::queue::Queue,
     config::{Config, Hosts},
     metrics::Metrics,
@@ -54,26 +57,33 @@ pub(crate) fn routers(
     room: Arc<Room>,
     refusals: Arc<Refusals>,
     metrics: Arc<Metrics>,
+    draining: CancellationToken,
 ) -> Routers {
     let hosts = config.hosts;
     let metrics_listener = config.metrics_listener.clone();
     problem::slugs().for_each(|slug| metrics.begin_refusals(slug));
     let prober = Prober::start(store.clone());
     let rate_limit = config.requests_per_second.map(RateLimit::new);
-    let service =
-        Arc::new(Service { queue, prober, store, config, room, rate_limit, refusals, metrics });
-    let mut for_known_clients = Router::new()
-        .merge(resources::routes())
-        .merge(list::routes())
-        .merge(fences::routes())
-        .merge(transactions::routes());
+    let audit = Audit::start(config.audit_log.clone());
+    let service = Arc::new(Service {
+        queue,
+        prober,
+        store,
+        config,
+        room,
+        rate_limit,
+        refusals,
+        metrics,
+        audit,
+        draining,
+    });
+    let mut for_known_clients = for_known_clients();
     if metrics_listener.is_none() {
         for_known_clients = for_known_clients.merge(metrics::routes_for_operators());
     }
     let main = for_known_clients
         .route_layer(from_fn_with_state(service.clone(), caller::identify))
-        .merge(health::routes())
-        .merge(problem::pages::routes());
+        .merge(for_all_clients());
     let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
     let metrics_hosts = match metrics_listener.map(|listener| listener.local_addr()) {
         Some(Ok(address)) if is_loopback(address) => Hosts::Loopback,
@@ -83,6 +93,19 @@ pub(crate) fn routers(
         main: finish(main, hosts, &service),
         metrics: finish(metrics::routes_for_all(), metrics_hosts, &service),
     }
+}
+
+/// The routes whose clients must be known if the server has an auth file.
+fn for_known_clients() -> Router<Arc<Service>> {
+    Router::new()
+        .merge(resources::routes())
+        .merge(list::routes())
+        .merge(fences::routes())
+        .merge(transactions::routes())
+}
+
+fn for_all_clients() -> Router<Arc<Service>> {
+    Router::new().merge(health::routes()).merge(problem::pages::routes()).merge(openapi::routes())
 }
 
 /// Adds what all requests of an address have in common.

@@ -24,7 +24,7 @@
 //! as one batch and applies each to its resource's row (`row`), where the fencing rule decides. A
 //! `transaction` has several operations, which take effect together or not at all.
 //! `store` makes the changed rows durable. Only then does `http` send the answers. `metrics` counts
-//! all of it. Start with `row`, then read `committer/group_commit`.
+//! all of it, and `audit` records what was refused. Start with `row`, then read `committer/group_commit`.
 
 mod command;
 mod config;
@@ -41,6 +41,7 @@ mod room;
 mod tls;
 
 mod access;
+mod audit;
 mod reread;
 
 mod operation;
@@ -59,6 +60,7 @@ pub use access::{
     auth_file::AuthFileError,
     ceiling::{Ceiling, InvalidCeiling},
 };
+pub use audit::file::{AuditLog, AuditLogError};
 pub use command::run;
 pub use config::{Config, Enforcement, Hosts};
 pub use operation::{Content, Value};

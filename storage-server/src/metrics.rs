@@ -89,6 +89,13 @@ pub(crate) struct Sample<'a> {
 
 impl Default for Metrics {
     fn default() -> Self {
+        Self::new(Counter::default())
+    }
+}
+
+impl Metrics {
+    /// Makes all metrics. The lost lines of the audit log are counted elsewhere.
+    pub(crate) fn new(audit_lines_lost: Counter) -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("storage_server"),
             requests: Family::default(),
@@ -104,11 +111,14 @@ impl Default for Metrics {
             sampled: SampledGauges::default(),
         };
         metrics.register();
+        metrics.registry.register(
+            "audit_lines_lost",
+            "Lines that the audit log does not have",
+            audit_lines_lost,
+        );
         metrics
     }
-}
 
-impl Metrics {
     fn register(&mut self) {
         let Self { registry, commits, sampled, .. } = self;
         let seconds = Unit::Seconds;

@@ -28,7 +28,7 @@ struct Clients {
 }
 
 /// Whose requests are counted together.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Client {
     Identity(String),
     Address(IpAddr),

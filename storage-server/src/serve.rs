@@ -11,6 +11,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
+    audit::file::AuditLog,
     committer::Committer,
     config::Config,
     connections::{self, Entrance},
@@ -56,9 +57,14 @@ pub async fn serve(
     config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
-    let metrics = Arc::new(Metrics::default());
-    let (queue, mut committer) =
-        Committer::start(store.clone(), config.enforcement, metrics.commits.clone());
+    let lost_lines = config.audit_log.as_ref().map(AuditLog::lost_lines).unwrap_or_default();
+    let metrics = Arc::new(Metrics::new(lost_lines));
+    let (queue, mut committer) = Committer::start(
+        store.clone(),
+        config.enforcement,
+        metrics.commits.clone(),
+        config.max_value_bytes as usize,
+    );
     let room = Arc::new(Room::new(&config));
     let refusals = Arc::new(metrics.cut_offs());
     let max_connections = connections::allowed(config.max_connections);
@@ -77,11 +83,13 @@ pub async fn serve(
         room.clone(),
         refusals.clone(),
         metrics,
+        draining.clone(),
     );
     // Clients that keep this address busy must not be in the way of those of the other one.
+    let metrics_tls = config.metrics_tls.clone();
     let _metrics = metrics_listener.map(|listener| {
         AbortOnDropHandle::new(tokio::spawn(connections::serve(
-            Entrance { listener, tls: None },
+            Entrance { listener, tls: metrics_tls },
             metrics,
             MAX_METRICS_CONNECTIONS,
             Gauge::default(),

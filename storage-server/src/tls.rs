@@ -10,7 +10,7 @@ use rustls::{
     RootCertStore, ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::WebPkiClientVerifier,
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
 };
 use tokio::{
     io::{AsyncReadExt, Join, Take, join},
@@ -73,8 +73,17 @@ pub(crate) type Encrypted = TlsStream<Join<Take<OwnedReadHalf>, OwnedWriteHalf>>
 /// How to encrypt connections.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    config: watch::Receiver<Arc<ServerConfig>>,
+    current: watch::Receiver<Current>,
     _task: Arc<AbortOnDropHandle<()>>,
+}
+
+/// What the files say.
+#[derive(Debug)]
+struct Current {
+    /// Of the last files that were not broken.
+    config: Arc<ServerConfig>,
+    /// What is wrong with the files now.
+    fault: Option<TlsFileError>,
 }
 
 impl Tls {
@@ -91,20 +100,27 @@ impl Tls {
             move || files.read()
         };
         let contents = read_without_blocking(read.clone()).await?;
-        let (sender, config) = watch::channel(Arc::new(files.parse(&contents)?));
+        let config = Arc::new(files.parse(&contents)?);
+        let (sender, current) = watch::channel(Current { config, fault: None });
         let take_over = move |contents: Result<Contents, _>| match contents
             .and_then(|contents| files.parse(&contents))
         {
             Ok(config) => {
                 tracing::info!("the TLS files were read again");
-                sender.send_replace(Arc::new(config));
+                sender.send_replace(Current { config: Arc::new(config), fault: None });
             }
             Err(fault) => {
                 tracing::error!("{fault}. The certificate from before stays in force");
+                sender.send_modify(|current| current.fault = Some(fault));
             }
         };
         let task = tokio::spawn(reread(Ok(contents), read, take_over));
-        Ok(Self { config, _task: Arc::new(AbortOnDropHandle::new(task)) })
+        Ok(Self { current, _task: Arc::new(AbortOnDropHandle::new(task)) })
+    }
+
+    /// What is wrong with the files at this moment.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.current.borrow().fault.as_ref().map(TlsFileError::to_string)
     }
 
     /// Agrees with a client on how to encrypt its connection.
@@ -112,13 +128,19 @@ impl Tls {
     /// # Errors
     /// If they don't agree, or the connection is lost.
     pub(crate) async fn handshake(&self, stream: TcpStream) -> io::Result<Encrypted> {
-        let acceptor = TlsAcceptor::from(self.config.borrow().clone());
+        let acceptor = TlsAcceptor::from(self.current.borrow().config.clone());
         let (reader, writer) = stream.into_split();
         let limited = join(reader.take(MAX_HANDSHAKE_BYTES), writer);
         let handshake = acceptor.accept_with(limited, |connection| {
             connection.set_buffer_limit(Some(SEND_BUFFER_BYTES));
         });
-        let mut encrypted = handshake.await?;
+        let mut encrypted =
+            handshake.into_fallible().await.map_err(|(error, stream)| {
+                match stream.reader().limit() {
+                    0 => io::Error::other(rustls::Error::General("it is too long".to_owned())),
+                    _ => error,
+                }
+            })?;
         encrypted.get_mut().0.reader_mut().set_limit(u64::MAX);
         Ok(encrypted)
     }
@@ -184,6 +206,11 @@ impl TlsFiles {
             }
             error => TlsFileError::new(&self.certificate, error),
         })?;
+        if !matches!(self.client_certificates, ClientCertificates::None) {
+            // A resumed session has the certificate of the first one, which may have expired since.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }

@@ -7,6 +7,7 @@ use crate::{
     access::Guarded,
     database::{Database, get},
     logs::PATIENCE,
+    rate_limit,
     wire::{self, Answer},
 };
 
@@ -162,4 +163,17 @@ async fn text_is_the_default_format() {
     let failed = database.run(&["--log-format", "json", "--listen", "nowhere"]).await.failed();
     let last: Value = serde_json::from_str(failed.lines().last().unwrap()).unwrap();
     assert!(last["message"].as_str().unwrap().starts_with("can't listen on nowhere"), "{last}");
+}
+
+#[tokio::test]
+async fn line_of_a_request_beyond_the_limit_has_its_identity() {
+    let guarded = Guarded::new();
+    let bearer = guarded.identity("busy", &["--prefix", "", "--allow", "read"]).await;
+    let file = guarded.auth_file();
+    let limit = ["--requests-per-second", "1", "--access-log", "--log-format", "json"];
+    let arguments = [&limit[..], &["--auth-file", file.to_str().unwrap()]].concat();
+    let server = guarded.database.serve(&arguments).await;
+    let refused = rate_limit::refusal(&server, &bearer).await;
+    let line = line(&server, refused.header("x-request-id").unwrap()).await;
+    assert_eq!((&line["status"], &line["identity"]), (&json!("429"), &json!("busy")), "{line}");
 }

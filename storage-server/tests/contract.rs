@@ -210,6 +210,9 @@ async fn known_version_is_not_sent_again(world: World) {
         assert_eq!(read.header("etag"), Some("\"1\""));
         assert_eq!(read.header("fencing-token"), Some("33"));
         assert_eq!(read.header("x-content-type-options"), Some("nosniff"));
+        // A value that is a page must not act as one of the server's own.
+        let policy = read.header("content-security-policy");
+        assert_eq!(policy, Some("default-src 'none'; sandbox"));
         assert_eq!(read.body.is_empty(), status == 304, "{read:?}");
     }
     let fence = world.ask("GET", "/v1/fences/r", &[]).await;

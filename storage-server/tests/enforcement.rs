@@ -58,3 +58,16 @@ async fn accepts_everything(world: &World) {
     assert_eq!(fence().await, 35);
     assert_eq!(put("0", "").await.problem(), "400 malformed-token", "malformed stays malformed");
 }
+
+/// A request that is rejected for another reason changes nothing, so nothing was accepted.
+#[tokio::test]
+async fn missing_token_is_logged_only_once_the_request_was_decided() {
+    let arguments = ["--enforcement", "report", "--max-value-bytes", "3"];
+    let world = World::on_sqlite(&arguments).await;
+    assert_eq!(world.put("/v1/resources/large", &[], "four").await.status, 413);
+    assert_eq!(world.put("/v1/resources/broken", &[("If-Match", "x")], "one").await.status, 400);
+    assert_eq!(world.put("/v1/resources/small", &[], "one").await.status, 201);
+    is_logged(&world.server, "has no token resource=small action=\"write\"").await;
+    let log = world.server.log().unwrap();
+    assert_eq!(log.matches("has no token").count(), 1, "{log}");
+}

@@ -31,6 +31,9 @@ async fn server_without_tls_or_authentication_listens_on_loopback_only() {
         let error = guarded.database.run(&arguments).await.failed();
         assert!(error.contains("other machines can reach 0.0.0.0:"), "{options:?}: {error}");
         assert!(error.contains(reason), "{options:?}: {error}");
+        // A check says the same.
+        let error = guarded.database.run(&[&arguments[..], &["--check"]].concat()).await.failed();
+        assert!(error.contains(reason), "{options:?}: {error}");
     }
 
     // The controls.
@@ -48,4 +51,21 @@ async fn server_without_tls_or_authentication_listens_on_loopback_only() {
             assert!(!has_warned().unwrap(), "{options:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn metrics_without_tls_are_on_loopback_only() {
+    let guarded = Guarded::new();
+    let arguments = ["--listen", "127.0.0.1:0", "--metrics-listen", ALL_ADDRESSES];
+    for further in [&[][..], &["--check"]] {
+        let error = guarded.database.run(&[&arguments[..], further].concat()).await.failed();
+        assert!(error.contains("other machines can reach 0.0.0.0:"), "{error}");
+        assert!(error.contains("give --tls-cert and --tls-key, or --insecure"), "{error}");
+    }
+    // The control.
+    let insecure = ["--metrics-listen", ALL_ADDRESSES, "--insecure"];
+    let server = guarded.database.serve(&insecure).await;
+    let has_warned = || Ok(server.log()?.contains("without --tls-cert and --tls-key"));
+    until(PATIENCE, has_warned).await.unwrap();
+    guarded.database.run(&[&insecure[..], &["--check"]].concat()).await.printed();
 }

@@ -7,11 +7,17 @@ use h2::{Reason, SendStream, client::SendRequest};
 use hyper::{Request, Response, StatusCode};
 use testbed::StorageServer;
 use tokio::{
+    io::AsyncWriteExt,
     join,
     time::{interval, timeout},
 };
 
-use crate::{bodies::ROOM_FOR_ONE, connections::is_logged, programs::storage_server, wire};
+use crate::{
+    bodies::{self, ROOM_FOR_ONE},
+    connections::is_logged,
+    programs::storage_server,
+    wire,
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -139,4 +145,44 @@ async fn connection_whose_bodies_never_come_makes_way_for_others() {
     let holding = async { join!(hold(&mut first), hold(&mut second)) };
     let ended = timeout(PATIENCE * 2, async { join!(holding, other) }).await;
     ended.expect("both connections are closed");
+}
+
+/// Four of them would fill a smaller window of the connection.
+#[tokio::test]
+async fn bodies_that_wait_for_room_hold_up_no_other_request_of_their_connection() {
+    let room = ["--max-value-bytes", "16777216", "--max-bytes-in-flight", "4194304"];
+    let server = StorageServer::start(&storage_server(), &room).await.unwrap();
+    let url = server.url();
+    // A body that keeps coming takes all room.
+    let length = "Content-Length: 16777216";
+    let mut first = bodies::write(url, "/v1/resources/first", length, &[b'x'; 1 << 16]).await;
+    let hold = async {
+        let mut pause = interval(Duration::from_millis(100));
+        while first.write_all(&[b'x'; 1 << 16]).await.is_ok() {
+            pause.tick().await;
+        }
+        panic!("the body that keeps coming was cut off");
+    };
+    let mut client = connect(url).await;
+    let others = async {
+        let mut waiting = Vec::new();
+        for _ in 0..8 {
+            let large = put(url, "large").header("Content-Length", "1048576");
+            let (answered, mut body) = begin(&mut client, large).await;
+            body.send_data(vec![b'x'; 1 << 16].into(), false).unwrap();
+            waiting.push((answered, body));
+        }
+        let small = put(url, "small").header("Content-Length", "5");
+        let (answered, mut body) = begin(&mut client, small).await;
+        body.send_data("value".into(), true).unwrap();
+        tokio::select! {
+            biased;
+            _ = &mut waiting[0].0 => panic!("it was held up until the others were answered"),
+            small = answer(answered) => assert_eq!(small.status(), StatusCode::CREATED),
+        }
+    };
+    tokio::select! {
+        () = hold => {}
+        () = others => {}
+    }
 }

@@ -59,6 +59,24 @@ async fn image_needs_nothing_but_its_volume() {
     assert!(error.contains("can't open sqlite:"), "{error}");
 }
 
+/// As compose.yaml says.
+#[tokio::test]
+async fn image_makes_and_uses_an_auth_file_in_its_volume() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let new = ["auth", "new", "--auth-file", "auth.toml", "--name", "me", "--prefix", ""];
+    let mut process = image_runs(folder.path(), &[&new[..], &["--allow", "list"]].concat());
+    let token = process.line(PATIENCE).await.unwrap();
+    let arguments = ["--listen", "127.0.0.1:0", "--auth-file", "auth.toml"];
+    let mut process = image_runs(folder.path(), &arguments);
+    let line = process.line(PATIENCE).await.unwrap();
+    let url = line.strip_prefix("listening on ").unwrap();
+    let authorization = format!("Bearer {token}");
+    let headers = [("Authorization", authorization.as_str())];
+    assert_eq!(wire::request(url, "GET", "/v1/resources", &headers, "").await.status, 200);
+    // A page on the web has no token.
+    assert_eq!(wire::request(url, "GET", "/v1/resources", &[], "").await.status, 401);
+}
+
 /// The image's own address is open to the container's network.
 #[tokio::test]
 async fn image_takes_its_options_from_its_config_file() {

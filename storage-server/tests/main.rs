@@ -2,6 +2,7 @@
 
 mod access;
 mod access_log;
+mod audit_log;
 mod bad_input;
 mod bodies;
 mod ceiling;
@@ -23,6 +24,7 @@ mod logs;
 mod metrics;
 mod migrations;
 mod on_both_databases;
+mod openapi;
 mod plans;
 mod pooler;
 mod postgres_tls;

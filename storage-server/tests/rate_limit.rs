@@ -12,7 +12,7 @@ use crate::{
 const ONE: [&str; 2] = ["--requests-per-second", "1"];
 
 /// Sends requests until one is refused: two within a second are enough.
-async fn refusal(server: &StorageServer, bearer: &str) -> Answer {
+pub(crate) async fn refusal(server: &StorageServer, bearer: &str) -> Answer {
     for _ in 0..1_000 {
         let answer = ask(server, bearer, "GET", "/v1/fences/r", None).await;
         if answer.status == 429 {

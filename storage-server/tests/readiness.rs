@@ -2,9 +2,14 @@
 
 use std::{process::Command, time::Duration};
 
+use rustix::process::Signal;
 use sqlx::{Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use testbed::{Postgres, StorageServer, process::Process, wait::until_async};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 use crate::programs::{STORAGE_SERVER, storage_server};
 use crate::wire::{self, Answer};
@@ -146,4 +151,33 @@ async fn server_with_a_full_disk_is_not_ready() {
     // The next write that succeeds shows that the disk has room again.
     assert_eq!(put(url, "1", "x").await.status, 201);
     assert_eq!(ready(url).await.status, 200);
+}
+
+/// A load balancer must send its requests elsewhere, as long as the server still answers.
+#[tokio::test]
+async fn draining_server_is_not_ready() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let url = format!("sqlite:{}", folder.path().join("fenced.db").display());
+    // It answers new requests for a second only. A test that is too slow begins anew.
+    for _ in 0..20 {
+        let mut server = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();
+        assert_eq!(ready(server.url()).await.status, 200, "the control");
+        server.process().signal(Signal::TERM).unwrap();
+        while let Ok(mut connection) = TcpStream::connect(server.address()).await {
+            let request = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+            if connection.write_all(request).await.is_err() {
+                break;
+            }
+            let mut answer = Vec::new();
+            if connection.read_to_end(&mut answer).await.is_err() || answer.is_empty() {
+                break;
+            }
+            let answer = String::from_utf8(answer).unwrap();
+            if answer.starts_with("HTTP/1.1 503") {
+                assert!(answer.contains("the server is draining"), "{answer}");
+                return;
+            }
+        }
+    }
+    panic!("no server said that it drains");
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    net::{Ipv4Addr, SocketAddr},
     path::Path,
     sync::{
         Arc,
@@ -15,9 +16,11 @@ use http_body_util::Full;
 use hyper::{Request, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    version::{TLS12, TLS13},
 };
+use serde_json::Value;
 use testbed::{Authority, Certificate, StorageServer, wait::until_async};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -49,13 +52,21 @@ struct Client(Arc<ClientConfig>);
 
 impl Client {
     fn new(authorities: &[&Authority], own: Option<&Certificate>) -> Self {
+        Self::with_versions(rustls::DEFAULT_VERSIONS, authorities, own)
+    }
+
+    fn with_versions(
+        versions: &[&'static SupportedProtocolVersion],
+        authorities: &[&Authority],
+        own: Option<&Certificate>,
+    ) -> Self {
         let mut roots = RootCertStore::empty();
         for authority in authorities {
             roots.add(CertificateDer::from_pem_file(authority.ca_file()).unwrap()).unwrap();
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .unwrap()
             .with_root_certificates(roots);
         Self(Arc::new(match own {
@@ -76,7 +87,11 @@ impl Client {
     }
 
     async fn connect(&self, server: &StorageServer) -> io::Result<TlsStream<TcpStream>> {
-        let stream = TcpStream::connect(server.address()).await?;
+        self.connect_to(server.address()).await
+    }
+
+    async fn connect_to(&self, address: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(address).await?;
         let name = ServerName::try_from("localhost").unwrap();
         let handshake = TlsConnector::from(self.0.clone()).connect(name, stream);
         timeout(PATIENCE, handshake).await.expect("the handshake was not answered")
@@ -204,11 +219,11 @@ async fn changed_certificate_is_in_force_while_no_request_fails() {
     is_rejected(&Client::new(&[&old], None), &server, "UnknownIssuer").await;
 }
 
-/// An identity with a name in a certificate.
+/// An identity with a name in a certificate, as an entry of the auth file.
 fn identity(name: &str, san: &str, prefix: &str) -> String {
     format!(
         "[[identity]]\nname = \"{name}\"\ncertificate-san = \"{san}\"\n\n\
-         [[identity.scope]]\nprefixes = [\"{prefix}\"]\nallow = [\"read\"]\n\n"
+         [[identity.scope]]\nprefixes = [\"{prefix}\"]\nallow = [\"read\"]"
     )
 }
 
@@ -216,11 +231,15 @@ fn identity(name: &str, san: &str, prefix: &str) -> String {
 async fn names_in_a_certificate_are_an_identity() {
     let guarded = Guarded::new();
     let bearer = guarded.identity("bearer", &["--prefix", "b/", "--allow", "read"]).await;
-    let identities = fs::read_to_string(guarded.auth_file()).unwrap()
-        + "\n"
-        + &identity("dns", "orders.example", "orders/")
-        + &identity("uri", "spiffe://example/invoices", "invoices/");
-    fs::write(guarded.auth_file(), identities).unwrap();
+    for (name, san, prefix) in
+        [("dns", "orders.example", "orders/"), ("uri", "spiffe://example/invoices", "invoices/")]
+    {
+        let arguments = ["--certificate-san", san, "--prefix", prefix, "--allow", "read"];
+        let printed = guarded.identity(name, &arguments).await;
+        // It has no secret.
+        assert_eq!(printed, identity(name, san, prefix));
+        assert!(fs::read_to_string(guarded.auth_file()).unwrap().contains(&printed));
+    }
     let [authority, other] = [(); 2].map(|()| Authority::new().unwrap());
     let certificate = authority.sign_for_loopback().unwrap();
     let (auth_file, ca_file) = (guarded.auth_file(), authority.ca_file());
@@ -252,6 +271,11 @@ async fn names_in_a_certificate_are_an_identity() {
         (&orders, "b/1", &bearer, 404),
         (&orders, "orders/1", &bearer, 403),
         (&orders, "orders/1", "Authorization: Bearer unknown\r\n", 401),
+        // Neither does another kind of credentials fall back to the certificate, which may be that
+        // of a gateway.
+        (&orders, "orders/1", "Authorization: Bearer \r\n", 401),
+        (&orders, "orders/1", "Authorization: Basic dTpw\r\n", 401),
+        (&orders, "b/1", &bearer.repeat(2), 401),
     ] {
         assert_eq!(status(client, name, headers).await, expected, "{name} {headers}");
     }
@@ -274,6 +298,30 @@ async fn without_an_auth_file_clients_must_have_a_certificate() {
     let own = authority.sign("DNS:client.example").unwrap();
     let known = Client::new(&[&authority], Some(&own)).get(&server, "/v1/resources").await;
     assert_eq!(known.unwrap().status, 200);
+}
+
+/// A resumed session brings its certificate along, which may have expired since.
+#[tokio::test]
+async fn client_certificate_is_shown_on_each_connection() {
+    let authority = Authority::new().unwrap();
+    let certificate = authority.sign_for_loopback().unwrap();
+    let own = authority.sign("DNS:client.example").unwrap();
+    let ca_file = authority.ca_file();
+    let clients = ["--tls-client-ca", ca_file.to_str().unwrap()];
+    let guarded = [&options(&certificate)[..], &clients].concat();
+    for (arguments, expected) in [
+        (&guarded[..], HandshakeKind::Full),
+        // The control: there are sessions to resume without these certificates.
+        (&options(&certificate), HandshakeKind::Resumed),
+    ] {
+        let server = StorageServer::start(&storage_server(), arguments).await.unwrap();
+        for version in [&TLS12, &TLS13] {
+            let client = Client::with_versions(&[version], &[&authority], Some(&own));
+            assert_eq!(client.get(&server, "/livez").await.unwrap().status, 200);
+            let connection = client.connect(&server).await.unwrap();
+            assert_eq!(connection.get_ref().1.handshake_kind(), Some(expected), "{version:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -330,9 +378,60 @@ async fn half_handshakes_hold_up_nobody_and_are_closed() {
     let _ = long.write_all(&record.repeat(4)).await;
     let (_, open_for) = read_to_end(&mut long).await;
     assert!(open_for < OPEN_FOR, "it was closed after {open_for:?}");
+    is_logged(&server, "closed connections whose TLS handshake failed").await;
     for connection in &mut half {
         read_to_end(connection).await;
     }
     assert!(begun.elapsed() > OPEN_FOR);
     is_logged(&server, "closed connections that sent no whole request").await;
+}
+
+/// The clients are served as before, so it stays ready.
+#[tokio::test]
+async fn broken_certificate_is_said_by_readyz() {
+    let database = Database::sqlite();
+    let authority = Authority::new().unwrap();
+    let certificate = authority.sign_for_loopback().unwrap();
+    let server = database.serve(&options(&certificate)).await;
+    let client = Client::new(&[&authority], None);
+    let ready = async || client.get(&server, "/readyz").await.unwrap();
+    assert_eq!(ready().await.json()["tls_files"], Value::Null);
+    let good = fs::read(&certificate.certificate).unwrap();
+    fs::write(&certificate.certificate, "broken").unwrap();
+    let says_it = async || Ok(ready().await.json()["tls_files"].is_string());
+    until_async(PATIENCE, says_it).await.unwrap();
+    let broken = ready().await;
+    assert_eq!(broken.status, 200);
+    let fault = broken.json()["tls_files"].as_str().unwrap().to_owned();
+    assert!(fault.ends_with("can't be used: it has no certificate as PEM"), "{fault}");
+    fs::write(&certificate.certificate, good).unwrap();
+    until_async(PATIENCE, async || Ok(!says_it().await?)).await.unwrap();
+}
+
+#[tokio::test]
+async fn metrics_that_other_machines_reach_are_encrypted() {
+    let database = Database::sqlite();
+    let authority = Authority::new().unwrap();
+    let certificate = authority.sign_for_loopback().unwrap();
+    let client = Client::new(&[&authority], None);
+    for (address, scheme) in [("127.0.0.1:0", "http"), ("0.0.0.0:0", "https")] {
+        let arguments = [&options(&certificate)[..], &["--metrics-listen", address]].concat();
+        let server = database.serve(&arguments).await;
+        is_logged(&server, "/metrics").await;
+        let log = server.log().unwrap();
+        let url = log.split("metrics are on ").nth(1).unwrap().split("/metrics").next().unwrap();
+        let (logged, address) = url.split_once("://").unwrap();
+        assert_eq!(logged, scheme);
+        let port = address.rsplit(':').next().unwrap().parse().unwrap();
+        let mut connection = client.connect_to((Ipv4Addr::LOCALHOST, port).into()).await;
+        match (scheme, &mut connection) {
+            ("https", Ok(connection)) => {
+                let request = b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+                connection.write_all(request).await.unwrap();
+                assert_eq!(wire::try_answer(connection).await.unwrap().status, 200);
+            }
+            ("http", Err(_)) => {}
+            _ => panic!("{scheme}: {connection:?}"),
+        }
+    }
 }

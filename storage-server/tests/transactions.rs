@@ -415,12 +415,19 @@ async fn report_accepts_and_logs_the_writes_that_it_would_refuse() {
     assert_eq!(text(&world, "a").await, "late");
     assert_eq!(fence(&world, "a").await, 34, "the fence never falls");
     is_logged(&world.server, "accepted what would be refused").await;
-    is_logged(&world.server, "has no token").await;
+    is_logged(&world.server, "has no token resource=b action=\"write\"").await;
     let mismatch = json!({
-        "conditions": [{"resource": "a", "version": 1}], "writes": [write("b", 1, "x")],
+        "conditions": [{"resource": "a", "version": 1}],
+        "writes": [{"resource": "b", "value": {"text": "x"}}],
     });
     let answer = transact(&world.server, &mismatch).await;
     assert_eq!(answer.problem(), "412 condition-not-met", "conditions hold in every mode");
+    // A rejected transaction accepts no write. Its warning would come before this one.
+    let claimed = world.ask("PUT", "/v1/fences/c", &[]).await;
+    assert_eq!(claimed.status, 200);
+    is_logged(&world.server, "has no token resource=c action=\"claim\"").await;
+    let log = world.server.log().unwrap();
+    assert_eq!(log.matches("has no token").count(), 2, "{log}");
 }
 
 #[tokio::test]

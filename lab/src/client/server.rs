@@ -7,7 +7,10 @@ use lock_client::{
 };
 
 use super::{lock::Lock, report::Reports, setup::Offer};
-use crate::record::{Content, EventKind};
+use crate::{
+    http_client::http_client,
+    record::{Content, EventKind},
+};
 
 pub(super) struct Server {
     storage: Storage,
@@ -117,7 +120,7 @@ impl Server {
     /// Writes without a token. Only a storage that checks nothing accepts this.
     async fn write_unfenced(&self, value: String, reports: &mut Reports) -> anyhow::Result<()> {
         let url = format!("{}/v1/resources/{}", self.url, self.resource);
-        let request = reqwest::Client::new().put(url).header("Content-Type", "text/plain");
+        let request = http_client().put(url).header("Content-Type", "text/plain");
         request.body(value.clone()).send().await?.error_for_status()?;
         let content = Content { value: Some(value), ..Content::default() };
         reports.add(EventKind::Written { content, overwrites_unseen: 0 });

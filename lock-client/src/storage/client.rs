@@ -1,19 +1,17 @@
 //! Single requests to the storage server.
 
-use std::{fmt, path::Path, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
+#[cfg(feature = "storage-tls")]
+use std::{path::Path, sync::Arc};
 
 use bytes::Bytes;
 use fence::{Fence, ResourceName};
-use http_body_util::Full;
-use hyper::{
-    Method, Request as HttpRequest,
-    header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue},
+use reqwest::{
+    Client, ClientBuilder, Method,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
+    redirect, retry,
 };
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+#[cfg(feature = "storage-tls")]
 use rustls::RootCertStore;
 
 use super::{
@@ -22,20 +20,28 @@ use super::{
     server_url::{InvalidStorageUrl, ServerUrl},
     wire::Request,
 };
+#[cfg(feature = "storage-tls")]
 use crate::tls::{
     Identity, UnusableFile, authorities, certificates, identity, system_authorities, trusting,
 };
 
+/// It includes the handshake of an encrypted connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a connection may be idle. The server closes its end after 20 s: a request that is sent
+/// just then would have an unknown outcome.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A storage server.
 #[derive(Clone)]
 pub struct Storage {
     pub(super) url: ServerUrl,
-    pub(super) http: Arc<HttpClient>,
+    http: Client,
+    #[cfg(feature = "storage-tls")]
     authorities: Arc<RootCertStore>,
+    #[cfg(feature = "storage-tls")]
     identity: Option<Identity>,
-    authorization: Option<HeaderValue>,
+    /// The bearer token, if there is one.
+    authorization: HeaderMap,
 }
 
 impl fmt::Debug for Storage {
@@ -44,13 +50,12 @@ impl fmt::Debug for Storage {
     }
 }
 
-type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
-
 /// A setting of the storage's client can't be used. It displays as the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidStorageSetting(String);
 
+#[cfg(feature = "storage-tls")]
 impl From<UnusableFile> for InvalidStorageSetting {
     fn from(file: UnusableFile) -> Self {
         Self(file.to_string())
@@ -61,29 +66,39 @@ impl Storage {
     /// Makes a client of the storage server at an `http://` or `https://` URL. It connects when it
     /// is first used.
     ///
-    /// With `https://`, the server's certificate must be signed by one that the system trusts. The
-    /// environment variable `SSL_CERT_FILE` may name a file with others.
+    /// `https://` needs the feature `storage-tls`. The server's certificate must be signed by one
+    /// that the system trusts. The environment variable `SSL_CERT_FILE` may name a file with others.
     ///
     /// # Errors
     /// [`InvalidStorageUrl`] if the URL can't be used.
     pub fn new(url: &str) -> Result<Self, InvalidStorageUrl> {
         let url = ServerUrl::parse(url)?;
-        let authorities = Arc::new(match url.is_encrypted() {
-            true => system_authorities(),
-            false => RootCertStore::empty(),
-        });
-        let authorization = url.basic_credentials().and_then(|credentials| secret(&credentials));
-        let http = http_client(&authorities, None);
-        Ok(Self { url, http, authorities, identity: None, authorization })
+        let authorization = HeaderMap::new();
+        #[cfg(feature = "storage-tls")]
+        {
+            let authorities = Arc::new(match url.is_encrypted() {
+                true => system_authorities(),
+                false => RootCertStore::empty(),
+            });
+            let http = encrypting_client(&authorities, None);
+            Ok(Self { url, http, authorities, identity: None, authorization })
+        }
+        #[cfg(not(feature = "storage-tls"))]
+        Ok(Self { url, http: client(Client::builder()), authorization })
     }
 
     /// Trusts the authorities in this PEM file, instead of the system's.
     ///
     /// # Errors
     /// If the file can't be read, or has no certificate.
+    #[cfg(feature = "storage-tls")]
     pub fn trust(self, ca_file: impl AsRef<Path>) -> Result<Self, InvalidStorageSetting> {
         let authorities = Arc::new(authorities(ca_file)?);
-        Ok(Self { http: http_client(&authorities, self.identity.clone()), authorities, ..self })
+        Ok(Self {
+            http: encrypting_client(&authorities, self.identity.clone()),
+            authorities,
+            ..self
+        })
     }
 
     /// Shows the certificate in this PEM file to a server that asks for one. The certificates between
@@ -92,26 +107,35 @@ impl Storage {
     ///
     /// # Errors
     /// If a file can't be read, or the key is not the certificate's.
+    #[cfg(feature = "storage-tls")]
     pub fn client_certificate(
         self,
         certificate_file: impl AsRef<Path>,
         key_file: impl AsRef<Path>,
     ) -> Result<Self, InvalidStorageSetting> {
         let identity = Some(identity(certificates(certificate_file)?, key_file)?);
-        Ok(Self { http: http_client(&self.authorities, identity.clone()), identity, ..self })
+        Ok(Self { http: encrypting_client(&self.authorities, identity.clone()), identity, ..self })
     }
 
     /// Sends this bearer token with each request, which `storage-server auth new` has printed.
     ///
     /// # Errors
-    /// If it is empty, or has other characters than visible ASCII.
+    /// If it is empty, or has other characters than visible ASCII. If the storage is on another
+    /// machine, and its URL is not `https://`: everybody in between could read the token.
     pub fn bearer_token(self, token: &str) -> Result<Self, InvalidStorageSetting> {
+        if !self.url.is_confidential() {
+            return Err(InvalidStorageSetting(format!(
+                "a bearer token is sent to another machine only encrypted: {} needs https://",
+                self.url
+            )));
+        }
         let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
-        let header = is_token.then(|| secret(&format!("Bearer {token}"))).flatten();
-        let authorization = header.ok_or_else(|| {
+        let header = is_token.then(|| HeaderValue::try_from(format!("Bearer {token}")).ok());
+        let mut header = header.flatten().ok_or_else(|| {
             InvalidStorageSetting("a bearer token is a word of visible ASCII characters".into())
         })?;
-        Ok(Self { authorization: Some(authorization), ..self })
+        header.set_sensitive(true);
+        Ok(Self { authorization: HeaderMap::from_iter([(AUTHORIZATION, header)]), ..self })
     }
 
     /// Reads a value without claiming. Returns `None` if there is no value.
@@ -168,8 +192,7 @@ impl Storage {
         value: impl Into<Bytes>,
     ) -> Result<Answer<u64>, StorageError> {
         let mut request = self.request(Method::PUT, "resources", resource).fenced(fence);
-        request.http = request.http.header(CONTENT_TYPE, content_type);
-        request.body = value.into();
+        request.http = request.http.header(CONTENT_TYPE, content_type).body(value.into());
         accepted_version(request).await
     }
 
@@ -210,34 +233,31 @@ impl Storage {
         kind: &str,
         resource: &'a ResourceName,
     ) -> Request<'a> {
-        let mut http = HttpRequest::builder().method(method).uri(self.url.join(kind, resource));
-        if let Some(authorization) = &self.authorization {
-            http = http.header(AUTHORIZATION, authorization);
-        }
-        Request { storage: self, resource, http, body: Bytes::new() }
+        let http = self.http.request(method, self.url.join(kind, resource));
+        // These replace the user and the password of the URL.
+        let http = http.headers(self.authorization.clone());
+        Request { server: &self.url, resource, http }
     }
 }
 
-fn http_client(authorities: &Arc<RootCertStore>, identity: Option<Identity>) -> Arc<HttpClient> {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    let tls = trusting(authorities.clone());
-    let tls = match identity {
-        Some(identity) => tls.with_client_cert_resolver(identity),
-        None => tls.with_no_client_auth(),
+#[cfg(feature = "storage-tls")]
+fn encrypting_client(authorities: &Arc<RootCertStore>, identity: Option<Identity>) -> Client {
+    let config = trusting(authorities.clone());
+    let config = match identity {
+        Some(identity) => config.with_client_cert_resolver(identity),
+        None => config.with_no_client_auth(),
     };
-    let connector = HttpsConnectorBuilder::new().with_tls_config(tls);
-    let connector = connector.https_or_http().enable_http1().wrap_connector(tcp);
-    Arc::new(Client::builder(TokioExecutor::new()).build(connector))
+    client(Client::builder().tls_backend_preconfigured(config))
 }
 
-/// A header that is not printed; `None` if it can't be one.
-fn secret(value: &str) -> Option<HeaderValue> {
-    let mut header = HeaderValue::from_str(value).ok()?;
-    header.set_sensitive(true);
-    Some(header)
+/// Makes a client that sends each request once, to the server itself, and returns its answer as it
+/// is. Other crates of the program may enable more features of `reqwest`.
+fn client(builder: ClientBuilder) -> Client {
+    let builder = builder.redirect(redirect::Policy::none()).retry(retry::never()).no_proxy();
+    let builder = builder.no_gzip().no_brotli().no_deflate().no_zstd();
+    let builder = builder.http1_only();
+    let builder = builder.connect_timeout(CONNECT_TIMEOUT).pool_idle_timeout(IDLE_TIMEOUT);
+    builder.build().expect("the settings fit")
 }
 
 async fn accepted_version(request: Request<'_>) -> Result<Answer<u64>, StorageError> {

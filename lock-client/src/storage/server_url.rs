@@ -1,12 +1,11 @@
 //! The URL of a storage server.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
-use base64::{Engine, prelude::BASE64_STANDARD};
 use fence::ResourceName;
 use hyper::Uri;
 use percent_encoding::percent_decode_str;
-use url::Url;
+use reqwest::Url;
 
 /// The URL of a storage server. It displays as host and port, because it may contain a password.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -15,35 +14,47 @@ pub(crate) struct ServerUrl(Url);
 impl ServerUrl {
     pub(super) fn parse(url: &str) -> Result<Self, InvalidStorageUrl> {
         let url = Url::parse(url).map_err(|error| InvalidStorageUrl::new(error.to_string()))?;
-        if ["http", "https"].contains(&url.scheme()) && url.has_host() {
-            Ok(Self(url))
-        } else {
-            Err(InvalidStorageUrl::new("it does not begin with http:// or https:// and a host"))
+        let url = Self(url);
+        if !["http", "https"].contains(&url.0.scheme()) || !url.0.has_host() {
+            return Err(InvalidStorageUrl::new(
+                "it does not begin with http:// or https:// and a host",
+            ));
         }
+        if url.is_encrypted() && !cfg!(feature = "storage-tls") {
+            return Err(InvalidStorageUrl::new("https:// needs the feature `storage-tls`"));
+        }
+        if Uri::try_from(url.0.as_str()).is_err() {
+            return Err(InvalidStorageUrl::new("its host has characters that HTTP does not allow"));
+        }
+        // The HTTP client sends the user and the password. It leaves out other ones.
+        let (user, password) = (url.0.username(), url.0.password().unwrap_or_default());
+        if [user, password].iter().any(|text| percent_decode_str(text).decode_utf8().is_err()) {
+            return Err(InvalidStorageUrl::new("its user or its password is not UTF-8"));
+        }
+        Ok(url)
     }
 
     pub(super) fn is_encrypted(&self) -> bool {
         self.0.scheme() == "https"
     }
 
-    /// The user and the password in the URL, as the value of `Authorization`.
-    pub(super) fn basic_credentials(&self) -> Option<String> {
-        let (user, password) = (self.0.username(), self.0.password().unwrap_or_default());
-        let decoded = |text| percent_decode_str(text).collect::<Vec<u8>>();
-        let credentials = [&decoded(user)[..], b":", &decoded(password)].concat();
-        (credentials != b":").then(|| format!("Basic {}", BASE64_STANDARD.encode(credentials)))
+    /// Whether what is sent leaves neither this machine nor encryption.
+    pub(super) fn is_confidential(&self) -> bool {
+        let host = self.0.host_str().unwrap_or_default();
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        let is_loopback = address.is_ok_and(|address| address.to_canonical().is_loopback());
+        self.is_encrypted() || is_loopback || host == "localhost"
     }
 
     /// The URL of a resource (`kind` is `resources`) or of its fence (`fences`).
-    pub(super) fn join(&self, kind: &str, resource: &ResourceName) -> Uri {
+    pub(super) fn join(&self, kind: &str, resource: &ResourceName) -> Url {
         let mut url = self.0.clone();
-        url.set_username("").and_then(|()| url.set_password(None)).expect("it has a host");
         url.path_segments_mut()
             .expect("a URL with a host has a path")
             .pop_if_empty()
             .extend(["v1", kind])
             .extend(resource.as_str().split('/'));
-        Uri::try_from(url.as_str()).expect("a URL is a URI")
+        url
     }
 }
 

@@ -4,32 +4,36 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fence::{Fence, Refusal, RefusalReason, ResourceName, Token};
-use http_body_util::{BodyExt, Full};
-use hyper::{StatusCode, http::request::Builder};
-use hyper_util::client::legacy;
+use reqwest::{RequestBuilder, StatusCode, header::HeaderMap};
+#[cfg(feature = "storage-tls")]
 use rustls::AlertDescription;
 use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::{
     answer::{Answer, Value},
-    client::Storage,
     error::{StorageError, StorageRequestError},
     server_url::ServerUrl,
 };
-use crate::causes::{causes, has_cause, innermost};
+#[cfg(feature = "storage-tls")]
+use crate::causes::has_cause;
+use crate::causes::{causes, innermost};
 
 /// It is longer than the server itself waits for its database.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
-type Response = hyper::Response<Bytes>;
+/// A whole response.
+struct Response {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
 
 /// A request, and where it goes: errors name both the server and the resource.
 pub(super) struct Request<'a> {
-    pub(super) storage: &'a Storage,
+    pub(super) server: &'a ServerUrl,
     pub(super) resource: &'a ResourceName,
-    pub(super) http: Builder,
-    pub(super) body: Bytes,
+    pub(super) http: RequestBuilder,
 }
 
 /// The server and the resource that a response comes from.
@@ -63,15 +67,15 @@ impl Origin<'_> {
     }
 
     /// There is no answer.
-    fn unanswered(self, error: &legacy::Error) -> StorageError {
+    fn unanswered(self, error: &reqwest::Error) -> StorageError {
         let reason = innermost(error);
-        // The server reads no request of a client whose certificate it refuses. It may tell the client
-        // after the client has sent one.
-        let is_refused = causes(error).any(|cause| {
-            cause.downcast_ref::<rustls::Error>().is_some_and(is_about_the_certificate)
-        });
-        if is_refused || error.is_connect() && has_cause::<rustls::Error>(error) {
-            self.rejected(format!("the encrypted connection failed: {reason}"))
+        #[cfg(feature = "storage-tls")]
+        if refuses_the_certificate(error) || error.is_connect() && has_cause::<rustls::Error>(error)
+        {
+            return self.rejected(format!("the encrypted connection failed: {reason}"));
+        }
+        if error.is_builder() {
+            self.rejected(reason.to_string())
         } else if error.is_connect() {
             self.unavailable(reason.to_string())
         } else {
@@ -87,22 +91,26 @@ impl Origin<'_> {
     }
 }
 
-/// Whether the server has refused the client's certificate, or asks for one.
-fn is_about_the_certificate(error: &rustls::Error) -> bool {
-    matches!(
-        error,
-        rustls::Error::AlertReceived(
-            AlertDescription::AccessDenied
-                | AlertDescription::BadCertificate
-                | AlertDescription::CertificateExpired
-                | AlertDescription::CertificateRequired
-                | AlertDescription::CertificateRevoked
-                | AlertDescription::CertificateUnknown
-                | AlertDescription::DecryptError
-                | AlertDescription::UnknownCA
-                | AlertDescription::UnsupportedCertificate
+/// Whether the server has refused the client's certificate, or asks for one. It may do so after the
+/// client has sent a request, which it does not read.
+#[cfg(feature = "storage-tls")]
+fn refuses_the_certificate(error: &reqwest::Error) -> bool {
+    causes(error).filter_map(|cause| cause.downcast_ref::<rustls::Error>()).any(|error| {
+        matches!(
+            error,
+            rustls::Error::AlertReceived(
+                AlertDescription::AccessDenied
+                    | AlertDescription::BadCertificate
+                    | AlertDescription::CertificateExpired
+                    | AlertDescription::CertificateRequired
+                    | AlertDescription::CertificateRevoked
+                    | AlertDescription::CertificateUnknown
+                    | AlertDescription::DecryptError
+                    | AlertDescription::UnknownCA
+                    | AlertDescription::UnsupportedCertificate
+            )
         )
-    )
+    })
 }
 
 impl<'a> Request<'a> {
@@ -118,28 +126,31 @@ impl<'a> Request<'a> {
 
     /// Sends the request, and reads the whole response.
     pub(super) async fn send(self) -> Result<Answer<Reply<'a>>, StorageError> {
-        let Self { storage, resource, http, body } = self;
-        let origin = Origin { server: &storage.url, resource };
-        let request = http.body(Full::new(body)).map_err(|error| origin.rejected(error))?;
+        let Self { server, resource, http } = self;
+        let origin = Origin { server, resource };
         let exchange = async {
-            let sent = storage.http.request(request).await;
-            let (head, body) = sent.map_err(|error| origin.unanswered(&error))?.into_parts();
-            let body = body.collect().await.map_err(|error| origin.unknown(error))?;
-            Ok(Response::from_parts(head, body.to_bytes()))
+            let response = http.send().await?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            Ok(Response { status, headers, body: response.bytes().await? })
         };
-        let response = timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
-            Err(origin.unknown(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())))
+        let response = timeout(ANSWER_TIMEOUT, exchange).await.map_err(|_| {
+            origin.unknown(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))
         })?;
-        let status = response.status();
+        let response = response.map_err(|error| origin.unanswered(&error))?;
+        let status = response.status;
         if status.is_success() {
             return Ok(Answer::Accepted(Reply { origin, response: Some(response) }));
         }
-        match serde_json::from_slice(response.body()) {
-            Ok(problem) => decision(origin, status, problem),
-            Err(_) if status.is_client_error() => {
-                Err(origin.rejected(format!("{status}, and no problem document")))
+        match serde_json::from_slice::<Problem>(&response.body) {
+            Ok(problem) if problem.r#type.starts_with("/problems/") => {
+                decision(origin, status, problem)
             }
-            Err(_) => Err(origin.unknown(format!("{status}, and no problem document"))),
+            // The storage answers so if it can't read the head of a request.
+            _ if status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+                Err(origin.rejected(status.to_string()))
+            }
+            // A proxy may answer by itself after it has forwarded the request.
+            _ => Err(origin.unknown(format!("{status}, and no answer of a storage server"))),
         }
     }
 }
@@ -174,9 +185,7 @@ fn decision(
         ("/problems/not-found", _) if problem.resource.is_some() => {
             Ok(Answer::Accepted(Reply { origin, response: None }))
         }
-        ("/problems/unavailable" | "/problems/too-many-requests", Some("none")) => {
-            Err(origin.unavailable(problem.detail))
-        }
+        (_, Some("none")) => Err(origin.unavailable(problem.detail)),
         _ if status.is_client_error() => Err(origin.rejected(problem.detail)),
         _ => Err(origin.unknown(problem.detail)),
     }
@@ -203,14 +212,14 @@ impl Reply<'_> {
             return Err(origin.no_storage_server("there is no such path"));
         };
         // A proxy may have replaced the storage's reply after the storage carried out the write.
-        let accepted: Accepted = serde_json::from_slice(response.body())
+        let accepted: Accepted = serde_json::from_slice(&response.body)
             .map_err(|_| origin.unknown("a success without a version"))?;
         Ok(accepted.version)
     }
 
     /// Reads the reply to a delete.
     pub(super) fn deleted(self) -> Result<(), StorageError> {
-        match self.response.map(|response| response.status()) {
+        match self.response.map(|response| response.status) {
             Some(StatusCode::NO_CONTENT) => Ok(()),
             Some(status) => Err(self.origin.unknown(format!("{status} for a delete"))),
             None => Err(self.origin.no_storage_server("there is no such path")),
@@ -223,8 +232,7 @@ impl Reply<'_> {
         let Some(response) = self.response else {
             return Ok(None);
         };
-        let header =
-            |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let header = |name: &str| response.headers.get(name).and_then(|value| value.to_str().ok());
         let version = header("etag")
             // A proxy that compresses the value makes the tag a weak one.
             .map(|tag| tag.strip_prefix("W/").unwrap_or(tag))
@@ -232,6 +240,6 @@ impl Reply<'_> {
             .ok_or_else(|| origin.no_storage_server("a value without a version"))?;
         let token = header("fencing-token").and_then(|token| token.parse().ok());
         let content_type = header("content-type").unwrap_or_default().to_owned();
-        Ok(Some(Value { bytes: response.into_body(), content_type, version, token }))
+        Ok(Some(Value { bytes: response.body, content_type, version, token }))
     }
 }

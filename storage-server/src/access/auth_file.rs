@@ -65,14 +65,14 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<Arc<Identity>>, AuthF
     Ok(identities.into_iter().map(Arc::new).collect())
 }
 
-/// Adds an identity at the end of the file, which is created if it is missing.
+/// Adds an identity at the end of the file, which is created if it is missing. Returns its entry.
 ///
 /// The file is written in place, so that its owner and permissions stay as they are.
 ///
 /// # Errors
 /// If the file is broken, already has the name, or can't be written.
-pub(crate) fn append(path: &Path, identity: Identity) -> Result<(), AuthFileError> {
-    let append = || -> io::Result<()> {
+pub(crate) fn append(path: &Path, identity: Identity) -> Result<String, AuthFileError> {
+    let append = || -> io::Result<String> {
         let mut options = OpenOptions::new();
         let mut file = options.read(true).append(true).create(true).mode(0o600).open(path)?;
         // Two commands could otherwise add the same name.
@@ -89,7 +89,8 @@ pub(crate) fn append(path: &Path, identity: Identity) -> Result<(), AuthFileErro
         parse_document(&format!("{text}{entry}")).map_err(io::Error::other)?;
         let written = file.write_all(entry.as_bytes()).and_then(|()| file.sync_all());
         // A part of an entry would break the file.
-        written.inspect_err(|_| drop(file.set_len(text.len() as u64)))
+        written.inspect_err(|_| drop(file.set_len(text.len() as u64)))?;
+        Ok(entry)
     };
     append().map_err(|error| AuthFileError::new(path, error))
 }

@@ -1,6 +1,6 @@
 //! The names of clients in their certificates, which an authority has signed.
 
-use std::sync::Arc;
+use std::{str::FromStr, sync::Arc};
 
 use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,14 @@ use webpki::EndEntityCert;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(try_from = "String")]
 pub(crate) struct CertificateName(String);
+
+impl FromStr for CertificateName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.to_owned().try_into()
+    }
+}
 
 impl TryFrom<String> for CertificateName {
     type Error = &'static str;

@@ -8,16 +8,19 @@ use std::{
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
+use super::{audited::Change, print};
 use crate::access::{
     auth_file,
     bearer::{BearerToken, TokenHash},
     ceiling::Ceiling,
+    certificate::CertificateName,
     identity::{Identity, Permission, Scope},
 };
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuthCommand {
-    /// Make an identity, add it to the auth file, and print its bearer token.
+    /// Make an identity, add it to the auth file, and print its bearer token, or its entry if it has
+    /// a certificate.
     New(New),
 }
 
@@ -35,6 +38,11 @@ pub(super) struct New {
     #[arg(long = "prefix", required = true, value_name = "PREFIX")]
     prefixes: Vec<String>,
 
+    /// A name in the client's certificate: a DNS name or a URI. The identity then has no bearer token,
+    /// and its entry is printed instead.
+    #[arg(long, value_name = "NAME")]
+    certificate_san: Option<CertificateName>,
+
     /// What the identity may do with these resources, separated by commas.
     #[arg(long, required = true, value_delimiter = ',', value_name = "PERMISSIONS")]
     allow: Vec<Permission>,
@@ -46,6 +54,11 @@ pub(super) struct New {
 }
 
 impl AuthCommand {
+    pub(super) fn changes(&self) -> Change {
+        let Self::New(New { name, .. }) = self;
+        Change { command: "auth new", target: Some(name.clone()), token: None }
+    }
+
     pub(super) fn run(self) -> anyhow::Result<()> {
         match self {
             Self::New(new) => new.run(),
@@ -56,13 +69,19 @@ impl AuthCommand {
 impl New {
     /// Prints nothing else than the bearer token on stdout, so that it can go into a file.
     fn run(self) -> anyhow::Result<()> {
-        let Self { auth_file, name, prefixes, allow, token_ceiling } = self;
+        let Self { auth_file, name, prefixes, certificate_san, allow, token_ceiling } = self;
+        let scopes = vec![Scope { prefixes, allow, token_ceiling }];
+        if certificate_san.is_some() {
+            let identity = Identity { name, token_sha256: None, certificate_san, scopes };
+            print(auth_file::append(&auth_file, identity)?.trim());
+            return Ok(());
+        }
         let token = BearerToken::random().context("there are no random numbers")?;
         let identity = Identity {
             name: name.clone(),
             token_sha256: Some(TokenHash::from_token(token.as_str().as_bytes())),
             certificate_san: None,
-            scopes: vec![Scope { prefixes, allow, token_ceiling }],
+            scopes,
         };
         auth_file::append(&auth_file, identity)?;
         writeln!(io::stdout(), "{}", token.as_str()).with_context(|| {

@@ -1,7 +1,6 @@
 //! `--check`: whether the server could start.
 
 use anyhow::Context;
-use tokio::net::lookup_host;
 
 use super::{print, restore::folder_of};
 use crate::store::{
@@ -11,16 +10,13 @@ use crate::store::{
     sqlite::integrity::path,
 };
 
-/// Tries the address and the database, and starts and changes nothing. What the server would create
+/// Tries the database, and starts and changes nothing. What the server would create
 /// at its start may be missing.
 pub(super) async fn check(
-    listen: &str,
     database_url: &str,
     missing_file: MissingFile,
     migrations: Migrations,
 ) -> anyhow::Result<()> {
-    let _addresses =
-        lookup_host(listen).await.with_context(|| format!("can't listen on {listen}"))?;
     let migrates = migrations == Migrations::Apply;
     let creates = migrates && missing_file == MissingFile::Create;
     match open_store(database_url, MissingFile::Refuse, Migrations::Check).await {

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use clap::{Args, builder::NonEmptyStringValueParser};
 
-use super::print;
+use super::{audited::Change, print};
 use crate::store::maintenance::{Counted, delete_all, names_with_prefix, open_maintenance};
 
 #[derive(Debug, Args)]
@@ -18,6 +18,11 @@ pub(super) struct Forget {
 }
 
 impl Forget {
+    pub(super) fn changes(&self) -> Option<Change> {
+        let target = Some(self.prefix.clone());
+        self.yes.then_some(Change { command: "forget", target, token: None })
+    }
+
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
         let Self { prefix, yes } = self;
         let mut database = open_maintenance(database_url).await?;

@@ -12,7 +12,7 @@ use fence::Token;
 use sqlx::{Connection, SqliteConnection};
 use tempfile::{NamedTempFile, TempDir};
 
-use super::print;
+use super::{audited::Change, print};
 use crate::store::{
     open::DatabaseKind,
     sqlite::{
@@ -39,6 +39,11 @@ pub(super) struct Restore {
 }
 
 impl Restore {
+    pub(super) fn changes(&self) -> Change {
+        let target = Some(self.file.display().to_string());
+        Change { command: "restore", target, token: self.raise_above }
+    }
+
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
         let Self { file: backup, force, raise_above } = self;
         if DatabaseKind::from_url(database_url)? == DatabaseKind::Postgres {

@@ -1,12 +1,17 @@
 //! Serving, which is what the command does without a subcommand.
 
-use std::{io::Write, path::PathBuf, sync::Arc};
+use std::{
+    io::Write,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, builder::FalseyValueParser};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, lookup_host},
     signal::unix::{Signal, SignalKind, signal},
 };
 
@@ -17,6 +22,7 @@ use super::{
 };
 use crate::{
     access::Access,
+    audit::{self, file::AuditLog},
     config::{Config, Hosts},
     logs::LogFormat,
     serve::serve,
@@ -24,6 +30,7 @@ use crate::{
         open::{MissingFile, open_store},
         schema::Migrations,
     },
+    tls::Tls,
 };
 
 /// How many connections may wait until they are accepted. The system may allow fewer.
@@ -51,12 +58,13 @@ pub(super) struct Serve {
     auth_file: Option<PathBuf>,
 
     /// Listen on an address that other machines reach, although connections are not encrypted or
-    /// every client may do everything.
+    /// every client may do everything. This goes for --metrics-listen, too.
     #[arg(long, env = "FENCED_INSECURE", value_parser = FalseyValueParser::new())]
     insecure: bool,
 
-    /// Another address for /metrics, which needs no identity there. Without it, /metrics is at the
-    /// address of --listen, and with an auth file only for operators.
+    /// Another address for /metrics, which needs no identity there. If other machines reach it, it has
+    /// the TLS of --listen. Without this option, /metrics is at the address of --listen, and with an
+    /// auth file only for operators.
     #[arg(long, env = "FENCED_METRICS_LISTEN", value_name = "ADDRESS")]
     metrics_listen: Option<String>,
 
@@ -75,7 +83,11 @@ pub(super) struct Serve {
 
 impl Serve {
     /// Serves the database until SIGTERM or SIGINT.
-    pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
+    pub(super) async fn run(
+        self,
+        database_url: &str,
+        audit_log: Option<&Path>,
+    ) -> anyhow::Result<()> {
         let Self {
             listen,
             no_create,
@@ -96,31 +108,39 @@ impl Serve {
         let mut shutdown = Box::pin(either(terminate, interrupt));
         let authenticates = auth_file.is_some() || tls.authenticates();
         config.tls = tls.open(auth_file.is_some()).await?;
+        let missing = missing_protection(config.tls.is_some(), authenticates);
+        // Metrics need no identity, wherever they are.
+        let metrics_missing = config.tls.is_none().then_some("--tls-cert and --tls-key");
         if let Some(path) = auth_file {
             config.access = Access::from_file(path).await?;
         }
         // What reads a file of the configuration belongs before this.
         if checks {
-            return check(&listen, database_url, missing_file, migrations).await;
+            audit_log.map(audit::file::check).transpose()?;
+            check_address(&listen, missing, insecure).await?;
+            if let Some(address) = metrics_listen {
+                check_address(&address, metrics_missing, insecure).await?;
+            }
+            return check(database_url, missing_file, migrations).await;
         }
+        config.audit_log = audit_log.map(AuditLog::open).transpose()?;
         let listener = match passed_listener()? {
             Some(listener) => listener,
             None => bind(&listen).await?,
         };
         let address = listener.local_addr()?;
-        if address.ip().to_canonical().is_loopback() {
+        if is_loopback(address) {
             config.hosts = Hosts::Loopback;
-        } else if let Some(missing) = missing_protection(config.tls.is_some(), authenticates) {
-            ensure!(
-                insecure,
-                "other machines can reach {address}: give {missing}, or --insecure if something \
-                 else protects the server"
-            );
-            tracing::warn!("other machines can reach {address}, without {missing}");
         }
+        refuse_unprotected(address, missing, insecure)?;
         if let Some(address) = metrics_listen {
             let listener = bind(&address).await?;
-            tracing::info!("metrics are on http://{}/metrics", listener.local_addr()?);
+            let address = listener.local_addr()?;
+            refuse_unprotected(address, metrics_missing, insecure)?;
+            // On this machine, nobody else reads them on their way.
+            config.metrics_tls = config.tls.clone().filter(|_| !is_loopback(address));
+            let scheme = scheme(config.metrics_tls.as_ref());
+            tracing::info!("metrics are on {scheme}://{address}/metrics");
             config.metrics_listener = Some(Arc::new(listener));
         }
         // Otherwise 128 connections wait at most, and those of a larger burst may be reset.
@@ -130,7 +150,7 @@ impl Serve {
             () = &mut shutdown => bail!("stopped before the database was open"),
         };
         let mut stdout = std::io::stdout();
-        let scheme = if config.tls.is_some() { "https" } else { "http" };
+        let scheme = scheme(config.tls.as_ref());
         writeln!(stdout, "listening on {scheme}://{address}")?;
         stdout.flush()?;
         notify_ready();
@@ -153,8 +173,46 @@ fn missing_protection(encrypts: bool, authenticates: bool) -> Option<&'static st
     }
 }
 
+fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+fn scheme(tls: Option<&Tls>) -> &'static str {
+    if tls.is_some() { "https" } else { "http" }
+}
+
+/// Refuses an address that other machines reach without protection, unless the operator has said that
+/// something else protects it.
+fn refuse_unprotected(
+    address: SocketAddr,
+    missing: Option<&str>,
+    insecure: bool,
+) -> anyhow::Result<()> {
+    let Some(missing) = missing.filter(|_| !is_loopback(address)) else { return Ok(()) };
+    ensure!(
+        insecure,
+        "other machines can reach {address}: give {missing}, or --insecure if something else \
+         protects the server"
+    );
+    tracing::warn!("other machines can reach {address}, without {missing}");
+    Ok(())
+}
+
+/// Checks whether the server would listen on an address, if its port is free.
+async fn check_address(address: &str, missing: Option<&str>, insecure: bool) -> anyhow::Result<()> {
+    let found = lookup_host(address).await.with_context(|| cannot_listen(address))?;
+    for found in found {
+        refuse_unprotected(found, missing, insecure)?;
+    }
+    Ok(())
+}
+
+fn cannot_listen(address: &str) -> String {
+    format!("can't listen on {address}")
+}
+
 async fn bind(address: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("can't listen on {address}"))
+    TcpListener::bind(address).await.with_context(|| cannot_listen(address))
 }
 
 /// Raises the limit on open files as far as the system allows: every connection is one.

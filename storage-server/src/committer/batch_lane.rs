@@ -14,6 +14,9 @@ use super::{
 
 pub(super) const MAX_BATCH_OPERATIONS: usize = 256;
 pub(super) const MAX_BATCH_BYTES: usize = 16 << 20;
+/// A value that will be read is assumed to have this part of the largest size. So all values that a
+/// batch loads have at most this many times the bytes of a batch, or one has the largest size.
+const ASSUMED_PART: usize = 4;
 /// How long a job may wait before it is in a batch.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
@@ -24,6 +27,7 @@ pub(super) async fn commit_batches(
     close: CancellationToken,
     blocked_lane: BlockedLane,
     oldest: Oldest,
+    max_value_bytes: usize,
 ) {
     let mut waiting = VecDeque::new();
     let mut arrived = Vec::new();
@@ -62,7 +66,7 @@ pub(super) async fn commit_batches(
 
         // 3. Leave jobs on blocked resources out of the batch. A locked row would hold up the whole
         //    statement, and so every other job of the batch.
-        let (blocked, batch) = blocked_lane.split(take_batch(&mut waiting));
+        let (blocked, batch) = blocked_lane.split(take_batch(&mut waiting, max_value_bytes));
 
         // 4. Decide the batch, make it durable, and answer what can be answered.
         oldest.note(batch.iter().chain(&waiting));
@@ -85,13 +89,42 @@ pub(super) async fn commit_batches(
 }
 
 /// Takes the oldest jobs, as many as fit in one batch. A single job always fits.
-fn take_batch(waiting: &mut VecDeque<Job>) -> Vec<Job> {
+fn take_batch(waiting: &mut VecDeque<Job>, max_value_bytes: usize) -> Vec<Job> {
     let mut bytes = 0;
     let fitting = waiting.iter().take(MAX_BATCH_OPERATIONS).take_while(|job| {
         let is_first = bytes == 0;
-        bytes += job.bytes();
+        bytes += job.bytes(max_value_bytes / ASSUMED_PART);
         is_first || bytes <= MAX_BATCH_BYTES
     });
     let fitting = fitting.count();
     waiting.drain(..fitting).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use fence::Token;
+    use tokio::sync::{Semaphore, oneshot};
+
+    use super::*;
+    use crate::operation::{Action, Operation};
+
+    #[tokio::test]
+    async fn values_that_a_batch_loads_are_few_if_they_may_be_large() {
+        for (max_value_bytes, expected) in
+            [(64 << 10, MAX_BATCH_OPERATIONS), (1 << 20, 64), (64 << 20, 1), (256 << 20, 1)]
+        {
+            let places = Arc::new(Semaphore::new(1000));
+            let read = || {
+                let place = places.clone().try_acquire_owned().unwrap();
+                let (resource, ceiling) = ("r".parse().unwrap(), Token::MAX);
+                let action = Action::Read;
+                let operation = Operation { resource, offered: None, ceiling, action };
+                Job::new(operation, oneshot::channel().0, place)
+            };
+            let mut waiting: VecDeque<_> = (0..1000).map(|_| read()).collect();
+            let batch = take_batch(&mut waiting, max_value_bytes);
+            assert_eq!(batch.len(), expected, "{max_value_bytes}");
+            assert_eq!(waiting.len(), 1000 - expected);
+        }
+    }
 }

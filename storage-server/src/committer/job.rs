@@ -14,9 +14,6 @@ use crate::{
     transaction::{DecidedTransaction, Transaction},
 };
 
-/// The assumed size of a value that will be read, before its real size is known.
-const ASSUMED_VALUE_BYTES: usize = 256 << 10;
-
 /// Jobs by resource, in the byte order of the names. The jobs of one resource are in order of
 /// arrival.
 pub(super) type JobsByResource = BTreeMap<ResourceName, Vec<Job>>;
@@ -39,9 +36,9 @@ impl Job {
         matches!(self.operation.action, Action::Read)
     }
 
-    /// The size of the value that the operation writes, or may read.
-    pub(super) fn bytes(&self) -> usize {
-        if self.is_read() { ASSUMED_VALUE_BYTES } else { self.operation.value_bytes() }
+    /// The size of the value that the operation writes, or the assumed size of one that it reads.
+    pub(super) fn bytes(&self, assumed_value_bytes: usize) -> usize {
+        if self.is_read() { assumed_value_bytes } else { self.operation.value_bytes() }
     }
 }
 

@@ -110,6 +110,8 @@ impl Activity {
         } else if let Some(waited) = unread_for.filter(|waited| *waited >= unread_timeout) {
             state.is_closed = true;
             if is_undecided && waited < unread_timeout + DECISION_TIMEOUT {
+                // It may be read by then, and the connection would stay open without a use.
+                state.closing.cancel();
                 return None;
             }
             Overdue::Unread
@@ -210,6 +212,7 @@ mod tests {
         let undecided = activity.begin().unwrap();
         assert_eq!(overdue_after(&activity, UNREAD), None);
         assert!(activity.begin().is_none(), "another one does not begin");
+        assert!(activity.closing().is_cancelled(), "the client is told so");
         assert_eq!(overdue_after(&activity, UNREAD + DECISION_TIMEOUT), Some(Overdue::Unread));
         // The control: without the undecided one, it ends at once.
         drop(undecided);

@@ -6,17 +6,17 @@ use axum::{
     extract::{FromRequestParts, Request, State},
     http::{HeaderMap, header, request::Parts},
     middleware::Next,
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use fence::{ResourceName, Token};
 
 use super::{
     problem::Problem,
-    request::{Name, single},
+    request::{Name, Repeated, single},
     service::Service,
 };
 use crate::{
-    access::{Caller, identity::Permission},
+    access::{Caller, Credentials, identity::Permission},
     connections::client_address,
     rate_limit::Client,
 };
@@ -27,30 +27,47 @@ pub(super) async fn identify(
     State(service): State<Arc<Service>>,
     mut request: Request,
     next: Next,
-) -> Result<Response, Problem> {
+) -> Response {
     let caller = service.identify(request.headers(), request.extensions());
+    let mut is_admitted = true;
     if let Some(rate_limit) = &service.rate_limit {
         let client = match caller.as_ref().and_then(Caller::identity_name) {
             Some(name) => Client::Identity(name),
             None => Client::from_address(client_address(request.extensions())),
         };
-        if !rate_limit.admit(client, Instant::now()) {
-            return Err(Problem::too_many_requests());
-        }
+        is_admitted = rate_limit.admit(client, Instant::now());
     }
-    let caller = caller.ok_or_else(Problem::unauthenticated)?;
-    request.extensions_mut().insert(caller.clone());
-    let mut response = next.run(request).await;
+    let Some(caller) = caller else {
+        let problem =
+            if is_admitted { Problem::unauthenticated() } else { Problem::too_many_requests() };
+        return problem.into_response();
+    };
+    let mut response = if is_admitted {
+        request.extensions_mut().insert(caller.clone());
+        next.run(request).await
+    } else {
+        Problem::too_many_requests().into_response()
+    };
+    // The access log has it.
     response.extensions_mut().insert(caller);
-    Ok(response)
+    response
 }
 
 /// The bearer token that a request was sent with (RFC 6750).
-pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
-    let credentials = single(headers, &header::AUTHORIZATION).ok()??;
-    let (scheme, token) = credentials.split_at_checked("Bearer ".len())?;
-    let token = token.trim_ascii();
-    (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
+pub(super) fn credentials(headers: &HeaderMap) -> Credentials<'_> {
+    let credentials = match single(headers, &header::AUTHORIZATION) {
+        Ok(Some(credentials)) => credentials,
+        Ok(None) => return Credentials::None,
+        Err(Repeated) => return Credentials::Unusable,
+    };
+    match credentials.split_at_checked("Bearer ".len()) {
+        Some((scheme, token))
+            if scheme.eq_ignore_ascii_case(b"Bearer ") && !token.trim_ascii().is_empty() =>
+        {
+            Credentials::BearerToken(token.trim_ascii())
+        }
+        _ => Credentials::Unusable,
+    }
 }
 
 /// The resource in the path, with which the caller may do what `P` says.

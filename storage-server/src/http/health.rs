@@ -6,6 +6,7 @@ use axum::{Json, Router, extract::State, http::request::Parts, routing::get};
 use serde::Serialize;
 
 use super::{problem::Problem, service::Service};
+use crate::tls::Tls;
 
 /// An operation that has waited for longer shows that the server can't write.
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
@@ -33,17 +34,26 @@ struct Details {
     /// What is wrong with the auth file, whose identities from before stay valid.
     #[serde(skip_serializing_if = "Option::is_none")]
     auth_file: Option<String>,
+    /// What is wrong with the files of TLS, of which those from before stay in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls_files: Option<String>,
 }
 
-/// The server is ready if no operation waits for too long, the last commit did not fail, and the
-/// database takes a write. It stays ready with a broken auth file: its clients are served as before,
-/// and all servers may have the same file.
+/// The server is ready if it is not draining, no operation waits for too long, the last commit did not
+/// fail, and the database takes a write. It stays ready with a broken auth file or certificate: its
+/// clients are served as before, and all servers may have the same files.
 async fn ready(State(service): State<Arc<Service>>, head: Parts) -> Result<Json<Ready>, Problem> {
     let caller = service.identify(&head.headers, &head.extensions);
     let shows_details = caller.is_some_and(|caller| caller.operates());
     let waited = service.queue.oldest_waited();
-    let oldest_operation_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-    let probed = if waited > LONGEST_WAIT {
+    let details = shows_details.then(|| Details {
+        oldest_operation_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
+        auth_file: service.config.access.fault(),
+        tls_files: service.config.tls.as_ref().and_then(Tls::fault),
+    });
+    let probed = if service.draining.is_cancelled() {
+        Err("the server is draining".to_owned())
+    } else if waited > LONGEST_WAIT {
         Err("the operations that were queued first have waited for too long".to_owned())
     } else if let Some(reason) = service.queue.recent_failure() {
         Err(reason)
@@ -51,14 +61,16 @@ async fn ready(State(service): State<Arc<Service>>, head: Parts) -> Result<Json<
         service.prober.probe().await
     };
     match probed {
-        Ok(()) => {
-            let auth_file = service.config.access.fault();
-            let details = shows_details.then_some(Details { oldest_operation_ms, auth_file });
-            Ok(Json(Ready { status: "ready", details }))
-        }
-        Err(reason) if shows_details => {
-            Err(Problem::not_ready(reason).with("oldest_operation_ms", oldest_operation_ms))
-        }
-        Err(_) => Err(Problem::not_ready("the reason is shown to operators".to_owned())),
+        Ok(()) => Ok(Json(Ready { status: "ready", details })),
+        Err(reason) => Err(match details {
+            None => Problem::not_ready("the reason is shown to operators".to_owned()),
+            Some(Details { oldest_operation_ms, auth_file, tls_files }) => {
+                let faults = [("auth_file", auth_file), ("tls_files", tls_files)];
+                let faults = faults.into_iter().filter_map(|(name, it)| Some((name, it?)));
+                let problem = Problem::not_ready(reason);
+                let problem = problem.with("oldest_operation_ms", oldest_operation_ms);
+                faults.fold(problem, |problem, (name, fault)| problem.with(name, fault))
+            }
+        }),
     }
 }

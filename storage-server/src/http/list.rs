@@ -19,8 +19,8 @@ use crate::{
     store::list::{Listed, Page},
 };
 
-const DEFAULT_LIMIT: u32 = 100;
-const MAX_LIMIT: u32 = 1000;
+pub(super) const DEFAULT_LIMIT: u32 = 100;
+pub(super) const MAX_LIMIT: u32 = 1000;
 
 pub(super) fn routes() -> Router<Arc<Service>> {
     Router::new().route("/v1/resources", get(list))

@@ -10,7 +10,7 @@ use axum::{
     routing::get,
 };
 
-use super::{problem::Problem, service::Service};
+use super::{observe::Operation, problem::Problem, service::Service};
 use crate::{
     access::{Caller, identity::Permission},
     metrics::{CONTENT_TYPE, Sample},
@@ -31,7 +31,9 @@ async fn show_to_operators(
     if !caller.operates() {
         return Err(Problem::forbidden(&caller, Permission::Operate, "/metrics"));
     }
-    Ok(show(State(service)).await)
+    let mut response = show(State(service)).await;
+    response.extensions_mut().insert(Operation);
+    Ok(response)
 }
 
 async fn show(State(service): State<Arc<Service>>) -> Response {

@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc, time::Instant};
 use axum::{
     body::HttpBody,
     extract::{MatchedPath, Request, State},
-    http::{Method, StatusCode},
+    http::{Method, StatusCode, Uri},
     middleware::Next,
     response::Response,
 };
@@ -13,10 +13,15 @@ use tracing::{Instrument, Span};
 
 use super::{
     problem::Slug,
+    request::Name,
     request_id::{RequestId, X_REQUEST_ID, trace_id},
     service::Service,
 };
-use crate::{access::Caller, connections::client_address};
+use crate::{
+    access::Caller,
+    audit::{Audited, Event},
+    connections::client_address,
+};
 
 /// Counts the request in the metrics, and writes its line of the access log. All lines that are logged
 /// for it have its id, and so has the answer.
@@ -29,11 +34,17 @@ pub(super) async fn observe(
     let trace_id = trace_id(request.headers());
     let span = tracing::error_span!("request", request_id = %id, trace_id);
     let mut observed = Observed::new(service, &request, span.clone());
+    let (client, uri) = (client_address(request.extensions()), request.uri().clone());
     let mut response = next.run(request).instrument(span).await;
     observed.note(&response);
+    observed.audit(&response, client, &uri, &id);
     response.headers_mut().insert(X_REQUEST_ID.clone(), id.header());
     response
 }
+
+/// In the extensions of an answer: only operators may do what was requested, and it was done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Operation;
 
 /// A request, which is noted when this is dropped: also if its client gives it up.
 struct Observed {
@@ -88,6 +99,36 @@ impl Observed {
             logged.bytes_out = response.body().size_hint().exact();
             logged.identity = response.extensions().get().and_then(Caller::identity_name);
         }
+    }
+}
+
+impl Observed {
+    /// Records a request that was refused, or that only operators may send. An answer that there is
+    /// nothing refuses nothing; and after an error of the server, the request may have taken effect.
+    fn audit(&self, response: &Response, client: IpAddr, uri: &Uri, id: &RequestId) {
+        let (status, extensions) = (response.status(), response.extensions());
+        let identity = extensions.get().and_then(Caller::identity_name);
+        let event = if status.is_client_error() && status != StatusCode::NOT_FOUND {
+            Event::Refusal
+        } else if extensions.get::<Operation>().is_some() && identity.is_some() {
+            Event::Operation
+        } else {
+            return;
+        };
+        let has_name = self.route.ends_with("{name}");
+        let name = has_name.then(|| Name::from_path(uri.path()).ok()).flatten();
+        let _in_span = self.span.enter();
+        self.service.audit.record(&Audited {
+            event,
+            identity,
+            client,
+            method: self.method,
+            route: &self.route,
+            resource: name.as_ref().map(|Name(name)| name.as_str()),
+            status: status.as_u16(),
+            problem: self.problem,
+            request_id: id.as_str(),
+        });
     }
 }
 

@@ -1,6 +1,6 @@
 //! Errors as problem documents (RFC 9457).
 
-mod kind;
+pub(super) mod kind;
 pub(super) mod pages;
 
 use axum::{

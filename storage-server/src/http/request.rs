@@ -30,7 +30,14 @@ impl<S: Sync> FromRequestParts<S> for Name {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let encoded = parts.uri.path().splitn(4, '/').nth(3).unwrap_or_default();
+        Self::from_path(parts.uri.path())
+    }
+}
+
+impl Name {
+    /// Parses the name in a path.
+    pub(super) fn from_path(path: &str) -> Result<Self, Problem> {
+        let encoded = path.splitn(4, '/').nth(3).unwrap_or_default();
         let mut escapes = encoded.split('%').skip(1).map(str::as_bytes);
         if !escapes.all(
             |escape| matches!(escape, [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit()),
@@ -95,15 +102,8 @@ impl FromRequestParts<Arc<Service>> for RequiredFencing {
         service: &Arc<Service>,
     ) -> Result<Self, Problem> {
         let fencing = Fencing::from_request_parts(parts, service).await?;
-        if fencing.token.is_none() {
-            match service.config.enforcement {
-                Enforcement::Enforce => return Err(Problem::token_required()),
-                Enforcement::Report => {
-                    let (method, path) = (&parts.method, parts.uri.path());
-                    tracing::warn!(%method, path, "accepted a request that has no token");
-                }
-                Enforcement::Off => {}
-            }
+        if fencing.token.is_none() && service.config.enforcement == Enforcement::Enforce {
+            return Err(Problem::token_required());
         }
         Ok(Self(fencing))
     }
@@ -160,7 +160,7 @@ fn versions(
             return Ok(Some(Versions::Any));
         }
         let versions = versions.get_or_insert_with(Vec::new);
-        for tag in line.split(',').map(str::trim).filter(|tag| !tag.is_empty()) {
+        for tag in split_tags(line).map(str::trim).filter(|tag| !tag.is_empty()) {
             let (strong, quoted) = match tag.strip_prefix("W/") {
                 Some(quoted) => (false, quoted),
                 None => (true, tag),
@@ -173,6 +173,15 @@ fn versions(
         }
     }
     Ok(versions.map(Versions::Listed))
+}
+
+/// Splits a list of entity tags. A tag may have commas itself.
+fn split_tags(list: &str) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    list.split(move |character| {
+        is_quoted ^= character == '"';
+        character == ',' && !is_quoted
+    })
 }
 
 /// A request that writes: what the head says, and the value.
@@ -236,5 +245,31 @@ pub(super) fn parse_content_type(text: &[u8]) -> Result<String, Problem> {
         Ok(String::from_utf8_lossy(text).into_owned())
     } else {
         Err(Problem::malformed_request("Content-Type is not ASCII"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn entity_tags_may_have_commas() {
+        let versions = |list: &str| {
+            let headers = [(header::IF_MATCH, HeaderValue::from_str(list).unwrap())];
+            super::versions(&HeaderMap::from_iter(headers), &header::IF_MATCH, Comparison::Strong)
+        };
+        for (list, listed) in [
+            (r#""3", "4""#, vec![3, 4]),
+            (r#""3,4","5""#, vec![5]),
+            (r#"W/"a,b" , "6""#, vec![6]),
+            (r#"",""#, vec![]),
+        ] {
+            assert_eq!(versions(list).unwrap(), Some(Versions::Listed(listed)), "{list}");
+        }
+        for malformed in [r#""3,4"#, r#"3,4"#, r#""3" "4""#, r#""3"4","5""#] {
+            assert!(versions(malformed).is_err(), "{malformed}");
+        }
     }
 }

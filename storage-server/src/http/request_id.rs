@@ -27,6 +27,10 @@ impl RequestId {
         })
     }
 
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
     pub(super) fn header(&self) -> HeaderValue {
         HeaderValue::from_str(&self.0).expect("it is visible ASCII")
     }

@@ -27,6 +27,10 @@ use crate::{
     store::WantedValue,
 };
 
+/// A value may be a page that somebody else has written. In a browser, it must not act with the reader's
+/// certificate.
+const VALUE_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'; sandbox");
+
 pub(super) fn routes() -> Router<Arc<Service>> {
     let methods = get(read).put(write).delete(delete);
     // A path without a name has the same handlers, which report that the name is malformed.
@@ -133,6 +137,7 @@ fn value_response(version: u64, value: Value, reader: &Holder) -> Response {
             .expect("requests with other characters are rejected, and such rows are unreadable")
     };
     headers.insert(header::CONTENT_TYPE, ascii(content.content_type));
+    headers.insert(header::CONTENT_SECURITY_POLICY, VALUE_POLICY);
     headers.insert(header::ETAG, ascii(format!("\"{version}\"")));
     if let Some(written_with) = written_with {
         headers.insert(FENCING_TOKEN.clone(), HeaderValue::from(written_with.token.as_u64()));

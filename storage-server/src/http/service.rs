@@ -5,10 +5,12 @@ use std::{error::Error, sync::Arc};
 use axum::http::{Extensions, HeaderMap};
 use bytes::Bytes;
 use fence::{Refusal, ResourceName, Token};
+use tokio_util::sync::CancellationToken;
 
-use super::{caller::bearer_token, problem::Problem};
+use super::{caller::credentials, problem::Problem};
 use crate::{
     access::{Caller, identity::Permission},
+    audit::Audit,
     causes::with_causes,
     committer::{
         job::{Unavailable, UnavailableOutcome},
@@ -44,12 +46,16 @@ pub(super) struct Service {
     pub(super) refusals: Arc<Refusals>,
     /// Where requests are counted.
     pub(super) metrics: Arc<Metrics>,
+    /// Where refusals and the actions of operators are recorded.
+    pub(super) audit: Audit,
+    /// Cancelled once the server has been told to stop.
+    pub(super) draining: CancellationToken,
 }
 
 impl Service {
     /// Identifies the client that sent this head; `None` if it has to prove who it is.
     pub(super) fn identify(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Caller> {
-        self.config.access.identify(bearer_token(headers), extensions.get())
+        self.config.access.identify(credentials(headers), extensions.get())
     }
 
     /// Returns the highest token with which the caller may act on the resource or prefix. If it may
@@ -68,6 +74,7 @@ impl Service {
     /// an operation that would have been rejected if the server enforced.
     pub(super) async fn decide(&self, operation: Operation) -> Result<Outcome, Problem> {
         let (resource, action) = (operation.resource.clone(), operation.action.name());
+        let token = operation.offered.as_ref().map(|offered| offered.token);
         let Decided { outcome, overruled } =
             self.queue.submit(operation).await.map_err(Problem::unavailable)?;
         match outcome {
@@ -77,7 +84,7 @@ impl Service {
             }
             _ => {}
         }
-        self.report(&resource, action, overruled);
+        self.report(&resource, action, token, overruled);
         Ok(outcome)
     }
 
@@ -91,17 +98,28 @@ impl Service {
         let decided = decided.map_err(Problem::unavailable)?;
         if !decided.is_rejection() {
             for (write, decided) in transaction.writes.iter().zip(&decided.writes) {
-                self.report(&write.resource, write.action.name(), decided.overruled);
+                let token = write.offered.as_ref().map(|offered| offered.token);
+                self.report(&write.resource, write.action.name(), token, decided.overruled);
             }
         }
         Ok(decided)
     }
 
-    /// Logs a refusal that did not count, in the mode that reports them.
-    fn report(&self, resource: &ResourceName, action: &str, overruled: Option<Refusal>) {
-        if self.config.enforcement == Enforcement::Report
-            && let Some(refusal) = overruled
-        {
+    /// Logs what was accepted and would have been rejected, in the mode that reports it.
+    fn report(
+        &self,
+        resource: &ResourceName,
+        action: &str,
+        token: Option<Token>,
+        overruled: Option<Refusal>,
+    ) {
+        if self.config.enforcement != Enforcement::Report {
+            return;
+        }
+        if token.is_none() {
+            tracing::warn!(%resource, action, "accepted a request that has no token");
+        }
+        if let Some(refusal) = overruled {
             tracing::warn!(
                 %resource,
                 action,

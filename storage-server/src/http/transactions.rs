@@ -172,14 +172,8 @@ impl RequestedWrite {
         let token = token.map_err(|error| of_resource(Problem::malformed_token(error)))?;
         let holder = Holder::try_from(self.holder);
         let holder = holder.map_err(|error| of_resource(Problem::malformed_holder(error)))?;
-        if token.is_none() {
-            match service.config.enforcement {
-                Enforcement::Enforce => return Err(of_resource(Problem::token_required())),
-                Enforcement::Report => {
-                    tracing::warn!(%resource, "accepted a write of a transaction that has no token");
-                }
-                Enforcement::Off => {}
-            }
+        if token.is_none() && service.config.enforcement == Enforcement::Enforce {
+            return Err(of_resource(Problem::token_required()));
         }
         let condition = Condition::default();
         let action = match self.value {

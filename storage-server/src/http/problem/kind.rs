@@ -4,127 +4,139 @@ use axum::http::StatusCode;
 
 /// A problem type: what all problems of this type have in common.
 #[derive(Debug)]
-pub(super) struct Kind {
-    pub(super) slug: &'static str,
-    pub(super) status: StatusCode,
-    pub(super) title: &'static str,
-    pub(super) explanation: &'static str,
+pub(in crate::http) struct Kind {
+    pub(in crate::http) slug: &'static str,
+    pub(in crate::http) status: StatusCode,
+    pub(in crate::http) title: &'static str,
+    pub(in crate::http) explanation: &'static str,
+    /// The members of its documents beside those that all problems have.
+    pub(in crate::http) members: &'static [Member],
+}
+
+/// A member of problem documents of certain types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::http) enum Member {
+    Resource,
+    /// The resource, if the problem has one.
+    OptionalResource,
+    Token,
+    HighestToken,
+    Ceiling,
+    Version,
+    Limit,
+    Identity,
+    Permission,
+    Outcome,
+    /// The decisions on all conditions and writes of a transaction.
+    Decisions,
+    /// In the answers of `/readyz` to operators.
+    ReadinessDetails,
 }
 
 macro_rules! kinds {
-    ($($name:ident = $slug:literal, $status:ident, $title:literal, $explanation:literal;)*) => {
-        $(pub(super) static $name: Kind = Kind {
+    ($($name:ident = $slug:literal, $status:ident, [$($member:ident),*], $title:literal,
+        $explanation:literal;)*) => {
+        $(pub(in crate::http) static $name: Kind = Kind {
             slug: $slug,
             status: StatusCode::$status,
             title: $title,
             explanation: $explanation,
+            members: &[$(Member::$member),*],
         };)*
         /// All problem types.
-        pub(super) static KINDS: &[&Kind] = &[$(&$name),*];
+        pub(in crate::http) static KINDS: &[&Kind] = &[$(&$name),*];
     };
 }
 
 kinds! {
-    MALFORMED_TOKEN = "malformed-token", BAD_REQUEST, "The fencing token is malformed",
+    MALFORMED_TOKEN = "malformed-token", BAD_REQUEST, [], "The fencing token is malformed",
         "The header Fencing-Token was sent more than once, or its value is not a token: a whole \
          number from 1 to 999999999999999 in plain digits, without a sign, spaces, decimals or \
          leading zeros. Send the token exactly as you got it with the lock.";
-    MALFORMED_HOLDER = "malformed-holder", BAD_REQUEST, "The holder is malformed",
+    MALFORMED_HOLDER = "malformed-holder", BAD_REQUEST, [], "The holder is malformed",
         "The header Fencing-Holder was sent more than once, or its value is not a holder: up to 128 \
          characters of visible ASCII, without spaces.";
-    MALFORMED_NAME = "malformed-name", BAD_REQUEST, "The resource's name is malformed",
+    MALFORMED_NAME = "malformed-name", BAD_REQUEST, [], "The resource's name is malformed",
         "A name is 1 to 512 bytes of UTF-8 without control characters. No segment between slashes \
          may be empty, '.' or '..', because clients and proxies rewrite such paths to another \
          resource. Slashes may be sent as they are; percent-encode all other reserved characters.";
-    MALFORMED_REQUEST = "malformed-request", BAD_REQUEST, "The request is malformed",
+    MALFORMED_REQUEST = "malformed-request", BAD_REQUEST, [], "The request is malformed",
         "A header, the query or the body can't be parsed. The detail says which.";
-    NOT_FOUND = "not-found", NOT_FOUND, "There is nothing here",
+    NOT_FOUND = "not-found", NOT_FOUND, [OptionalResource], "There is nothing here",
         "The resource has no value or no fence, or the server does not serve this path. A fenced \
          read has claimed the resource even if it has no value.";
-    METHOD_NOT_ALLOWED = "method-not-allowed", METHOD_NOT_ALLOWED, "The method is not allowed here",
+    METHOD_NOT_ALLOWED = "method-not-allowed", METHOD_NOT_ALLOWED, [], "The method is not allowed here",
         "The path exists, but does not support this method. The header Allow lists the methods \
          that it supports.";
-    SLOW_BODY = "slow-body", REQUEST_TIMEOUT, "The body came too slowly",
+    SLOW_BODY = "slow-body", REQUEST_TIMEOUT, [Outcome], "The body came too slowly",
         "For 5 seconds no byte of the body came, or fewer than 64 KiB each second after the first \
          10 seconds. While room is short, the server waits for 1 second only. The \
          operation did not take effect, and never will: try again.";
-    HEAD_TOO_LARGE = "head-too-large", REQUEST_HEADER_FIELDS_TOO_LARGE,
+    HEAD_TOO_LARGE = "head-too-large", REQUEST_HEADER_FIELDS_TOO_LARGE, [],
         "The request has too many headers",
         "A request may have at most 100 headers. The operation did not take effect.";
-    WRONG_HOST = "wrong-host", MISDIRECTED_REQUEST, "The request is for another host",
+    WRONG_HOST = "wrong-host", MISDIRECTED_REQUEST, [], "The request is for another host",
         "The server listens only on this machine, and the request's Host is not localhost or a \
          loopback address. A page on the web could let its own name resolve to this machine, and so \
          have a browser send its requests here. A proxy in front of the server must send \
          'Host: localhost'.";
-    HOLDER_CONFLICT = "holder-conflict", CONFLICT, "The token belongs to another holder",
+    HOLDER_CONFLICT = "holder-conflict", CONFLICT, [Resource, Token, HighestToken], "The token belongs to another holder",
         "The same token was already accepted from another holder: the lock's counter went backwards \
          and issued the token twice. Nothing was changed. If you have claimed this resource before, \
          another client has been let in since: discard what you have read, and start again by \
          acquiring the lock. If not, get a higher token for your lock (reissue) and claim with it.";
-    STALE_TOKEN = "stale-token", PRECONDITION_FAILED, "The token is stale",
-        "A higher token was already accepted for this resource: the lock was granted to another \
-         client after your token was issued. Nothing was changed. Don't send the request again. \
-         Discard what you have read, and start again by acquiring the lock.";
-    UNAUTHENTICATED = "unauthenticated", UNAUTHORIZED, "The client is unknown",
-        "The server has an auth file, and the request has no bearer token of an identity in it. Send \
-         the header 'Authorization: Bearer TOKEN' once, with the token that 'storage-server auth new' \
-         has printed.";
-    FORBIDDEN = "forbidden", FORBIDDEN, "The client may not do this",
+    STALE_TOKEN = "stale-token", PRECONDITION_FAILED, [Resource, Token, HighestToken], "The token is stale",
+        "A higher token was already accepted for this resource, or an operator has raised its fence. \
+         Nothing was changed. Don't send the request again. If you have claimed this resource before, \
+         another client has been let in since: discard what you have read, and start again by \
+         acquiring the lock. If not, get a token above highest_token for your lock (reissue) and \
+         claim with it.";
+    UNAUTHENTICATED = "unauthenticated", UNAUTHORIZED, [], "The client is unknown",
+        "The server has an auth file, and the request has no bearer token or client certificate of an \
+         identity in it. Send the header 'Authorization: Bearer TOKEN' once, with the token that \
+         'storage-server auth new' has printed. With this header, a certificate does not count.";
+    FORBIDDEN = "forbidden", FORBIDDEN, [Identity, Permission], "The client may not do this",
         "The server knows the client's identity, and none of its scopes has both the permission and a \
          prefix of the name. The answer says nothing about the resource. A fenced read needs the \
          permissions read and claim. A list needs a parameter 'prefix' within the scope.";
-    TOKEN_TOO_HIGH = "token-too-high", FORBIDDEN, "The fencing token is too high",
+    TOKEN_TOO_HIGH = "token-too-high", FORBIDDEN, [Resource, Token, Ceiling], "The fencing token is too high",
         "The token is so far above the resource's fence that it would lock out the lock's other \
          clients. Nothing was changed. The member ceiling is the highest token that you may send for \
          this resource now. If your lock service really issues such tokens, ask the server's \
          operator to raise the ceiling (token-ceiling).";
-    VERSION_MISMATCH = "version-mismatch", PRECONDITION_FAILED, "The version is another",
+    VERSION_MISMATCH = "version-mismatch", PRECONDITION_FAILED, [Resource, Version], "The version is another",
         "If-Match or If-None-Match was not met by the value's version, so the value was not \
          changed. The token was accepted, and has claimed the resource.";
-    TRANSACTION_REFUSED = "transaction-refused", CONFLICT,
+    TRANSACTION_REFUSED = "transaction-refused", CONFLICT, [Decisions],
         "A token of the transaction was refused",
         "At least one write has a stale token, or one that belongs to another holder. Nothing was \
          changed, and no fence has advanced. The member writes has the decision on each write, and \
          conditions on each condition. Don't send the transaction again. Discard what you have read, \
          and start again by acquiring the locks whose tokens were refused.";
-    CONDITION_NOT_MET = "condition-not-met", PRECONDITION_FAILED,
+    CONDITION_NOT_MET = "condition-not-met", PRECONDITION_FAILED, [Decisions],
         "A condition of the transaction was not met",
         "A resource has another version than the transaction requires. All tokens would have been \
          accepted, but nothing was changed, and no fence has advanced. The member conditions has the \
          version of each resource. Read the resources again, and send a new transaction.";
-    NOT_JSON = "not-json", UNSUPPORTED_MEDIA_TYPE, "The body is not declared as JSON",
+    NOT_JSON = "not-json", UNSUPPORTED_MEDIA_TYPE, [], "The body is not declared as JSON",
         "A transaction needs the header 'Content-Type: application/json'. A browser asks the server \
          before it sends such a request for a page of another origin.";
-    VALUE_TOO_LARGE = "value-too-large", PAYLOAD_TOO_LARGE, "The value is too large",
+    VALUE_TOO_LARGE = "value-too-large", PAYLOAD_TOO_LARGE, [Limit], "The value is too large",
         "The body has more bytes than the server's limit (--max-value-bytes).";
-    ENCODED_VALUE = "encoded-value", UNSUPPORTED_MEDIA_TYPE, "The value is encoded",
+    ENCODED_VALUE = "encoded-value", UNSUPPORTED_MEDIA_TYPE, [], "The value is encoded",
         "Values are stored and served as they are sent, and a Content-Encoding is not kept. Send \
          the value without one.";
-    TOKEN_REQUIRED = "token-required", PRECONDITION_REQUIRED, "A fencing token is required",
+    TOKEN_REQUIRED = "token-required", PRECONDITION_REQUIRED, [], "A fencing token is required",
         "Writes, deletes and claims need the header Fencing-Token, with the token that came with \
          the lock. Without it, the server could not recognise a late writer.";
-    TOO_MANY_REQUESTS = "too-many-requests", TOO_MANY_REQUESTS, "There are too many requests",
+    TOO_MANY_REQUESTS = "too-many-requests", TOO_MANY_REQUESTS, [Outcome], "There are too many requests",
         "The server limits how many requests each identity may send in a second \
          (--requests-per-second). Without an identity, the client's address counts. The operation did \
          not take effect, and never will: try again after the time in the header Retry-After.";
-    UNAVAILABLE = "unavailable", SERVICE_UNAVAILABLE, "The server can't decide now",
+    UNAVAILABLE = "unavailable", SERVICE_UNAVAILABLE, [Outcome, ReadinessDetails], "The server can't decide now",
         "The database can't be reached, the resource stays locked there, too many operations are \
          queued, or too many bytes are in flight. If outcome is none, the operation did not take \
          effect and never will: try again. If outcome is unknown, the operation may have taken \
          effect, or still may. Before anything else, get a higher token and make a fenced read with \
          it. The read shows whether the operation took effect, and prevents it from doing so later.";
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn readme_lists_every_problem_type() {
-        let readme = include_str!("../../../README.md");
-        for Kind { slug, status, .. } in KINDS {
-            let row = readme.lines().find(|line| line.contains(&format!("`{slug}`")));
-            assert!(row.is_some_and(|row| row.contains(status.as_str())), "{status} {slug}");
-        }
-    }
 }

@@ -24,7 +24,7 @@ async fn show(Path(slug): Path<String>) -> Result<Html<String>, Problem> {
         .iter()
         .find(|kind| kind.slug == slug)
         .ok_or_else(|| Problem::no_such_page(&format!("/problems/{slug}")))?;
-    let Kind { slug, status, title, explanation } = kind;
+    let Kind { slug, status, title, explanation, .. } = kind;
     Ok(html(title, &format!("<p><code>{slug}</code>, status {status}</p>\n<p>{explanation}</p>")))
 }
 

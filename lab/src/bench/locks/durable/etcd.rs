@@ -14,7 +14,7 @@ use super::{
     super::hold::RoundTrip,
     server::{ANSWER_TIMEOUT, Other, Server},
 };
-use crate::bench::peer::TTL;
+use crate::{bench::peer::TTL, http_client::http_client};
 
 /// The key of the raw transactions, `least`, in base64.
 const KEY: &str = "bGVhc3Q=";
@@ -27,7 +27,7 @@ pub(in super::super) struct Etcd {
 
 impl Etcd {
     pub(in super::super) async fn start() -> anyhow::Result<Self> {
-        Ok(Self { etcd: testbed::Etcd::start().await?, gateway: reqwest::Client::new() })
+        Ok(Self { etcd: testbed::Etcd::start().await?, gateway: http_client() })
     }
 
     async fn call(&self, method: &str, request: &Value) -> anyhow::Result<Value> {

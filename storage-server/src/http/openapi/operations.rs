@@ -1,0 +1,324 @@
+//! The operations of the OpenAPI document.
+
+use std::collections::BTreeMap;
+
+use axum::http::StatusCode;
+use utoipa::openapi::{
+    Content, ObjectBuilder, Paths, Ref, RefOr, Required, Response, ResponseBuilder, Schema,
+    path::{HttpMethod, OperationBuilder, Parameter},
+    request_body::RequestBodyBuilder,
+    security::SecurityRequirement,
+};
+
+use super::{BEARER, CERTIFICATE, parts, problems};
+use crate::{
+    http::problem::kind::{
+        ENCODED_VALUE, FORBIDDEN, HEAD_TOO_LARGE, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER,
+        MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_TOKEN, NOT_FOUND, SLOW_BODY, STALE_TOKEN,
+        TOKEN_REQUIRED, TOKEN_TOO_HIGH, TOO_MANY_REQUESTS, UNAUTHENTICATED, UNAVAILABLE,
+        VALUE_TOO_LARGE, VERSION_MISMATCH, WRONG_HOST,
+    },
+    metrics,
+};
+
+/// The problems of a malformed head.
+const MALFORMED: [&Kind; 3] = [&MALFORMED_TOKEN, &MALFORMED_HOLDER, &MALFORMED_NAME];
+/// The problems of a token that is not accepted.
+const NOT_ACCEPTED: [&Kind; 3] = [&TOKEN_TOO_HIGH, &HOLDER_CONFLICT, &STALE_TOKEN];
+
+pub(super) fn paths() -> Paths {
+    let mut paths = Paths::new();
+    for described in [
+        read(),
+        head(),
+        write(),
+        delete(),
+        list(),
+        show_fence(),
+        claim(),
+        alive(),
+        ready(),
+        show_metrics(),
+        list_problems(),
+        show_problem(),
+        show_document(),
+        show_page(),
+    ] {
+        let Described { method, path, operation, .. } = described.finish();
+        paths.add_path_operation(path, vec![method], operation.build());
+    }
+    paths
+}
+
+fn read() -> Described {
+    Described::new(HttpMethod::Get, "/v1/resources/{name}", "readValue", "Read a value")
+        .about("With Fencing-Token, this is a fenced read: it claims first, in the same step.")
+        .parameters([
+            parts::name(),
+            parts::optional_token("Claim with this token, and then read."),
+            parts::holder(),
+            parts::if_match("Is only checked for its form."),
+            parts::if_none_match("Don't send the value if it has one of these versions: 304."),
+        ])
+        .answers(StatusCode::OK, value())
+        .answers(StatusCode::NOT_MODIFIED, known_value())
+        .problems(&MALFORMED)
+        .problems(&[&MALFORMED_REQUEST, &NOT_FOUND])
+        .problems(&NOT_ACCEPTED)
+        .for_known_clients()
+}
+
+fn head() -> Described {
+    Described::new(
+        HttpMethod::Head,
+        "/v1/resources/{name}",
+        "readHeaders",
+        "Read a value's headers",
+    )
+    .about("This never claims.")
+    .parameters([
+        parts::name(),
+        parts::optional_token("Is only checked for its form."),
+        parts::holder(),
+        parts::if_match("Is only checked for its form."),
+        parts::if_none_match("As for GET."),
+    ])
+    .answers(StatusCode::OK, ResponseBuilder::new().description("There is a value."))
+    .answers(StatusCode::NOT_MODIFIED, known_value())
+    .problems(&MALFORMED)
+    .problems(&[&MALFORMED_REQUEST, &NOT_FOUND])
+    .for_known_clients()
+}
+
+fn write() -> Described {
+    let value = Content::builder().build();
+    let body = RequestBodyBuilder::new()
+        .description(Some("The value: any bytes. They are stored with their Content-Type."))
+        .required(Some(Required::False))
+        .content("*/*", value);
+    let mut write =
+        Described::new(HttpMethod::Put, "/v1/resources/{name}", "writeValue", "Write a value")
+            .about("The token claims, whether a condition is met or not.")
+            .parameters([parts::name(), parts::required_token(), parts::holder()])
+            .parameters(conditions())
+            .answers(StatusCode::OK, json("It replaced a value.", "Accepted"))
+            .answers(StatusCode::CREATED, json("It is the first value.", "Accepted"))
+            .problems(&MALFORMED)
+            .problems(&[&MALFORMED_REQUEST, &TOKEN_REQUIRED, &VERSION_MISMATCH])
+            .problems(&[&SLOW_BODY, &VALUE_TOO_LARGE, &ENCODED_VALUE])
+            .problems(&NOT_ACCEPTED)
+            .for_known_clients();
+    write.operation = write.operation.request_body(Some(body.build()));
+    write
+}
+
+fn delete() -> Described {
+    let deleted = "There is no value now. The fence stays.";
+    Described::new(HttpMethod::Delete, "/v1/resources/{name}", "deleteValue", "Delete a value")
+        .about("The token claims, whether a condition is met or not.")
+        .parameters([parts::name(), parts::required_token(), parts::holder()])
+        .parameters(conditions())
+        .answers(StatusCode::NO_CONTENT, ResponseBuilder::new().description(deleted))
+        .problems(&MALFORMED)
+        .problems(&[&MALFORMED_REQUEST, &TOKEN_REQUIRED, &VERSION_MISMATCH])
+        .problems(&NOT_ACCEPTED)
+        .for_known_clients()
+}
+
+fn list() -> Described {
+    Described::new(HttpMethod::Get, "/v1/resources", "listResources", "List resources with a value")
+        .about("They come in the byte order of their names.")
+        .parameters(parts::list_parameters())
+        .answers(StatusCode::OK, json("A page of the list.", "List"))
+        .problems(&[&MALFORMED_REQUEST])
+        .for_known_clients()
+}
+
+fn show_fence() -> Described {
+    Described::new(HttpMethod::Get, "/v1/fences/{name}", "readFence", "Read a fence")
+        .parameters([
+            parts::name(),
+            parts::optional_token("Is only checked for its form."),
+            parts::holder(),
+        ])
+        .answers(StatusCode::OK, json("The fence.", "Fence"))
+        .problems(&MALFORMED)
+        .problems(&[&NOT_FOUND])
+        .for_known_clients()
+}
+
+fn claim() -> Described {
+    Described::new(HttpMethod::Put, "/v1/fences/{name}", "claim", "Claim a resource")
+        .about("This advances the fence without writing.")
+        .parameters([parts::name(), parts::required_token(), parts::holder()])
+        .answers(StatusCode::OK, json("The claim was accepted.", "Accepted"))
+        .problems(&MALFORMED)
+        .problems(&[&TOKEN_REQUIRED])
+        .problems(&NOT_ACCEPTED)
+        .for_known_clients()
+}
+
+fn alive() -> Described {
+    Described::new(HttpMethod::Get, "/livez", "isAlive", "See that the server runs")
+        .answers(StatusCode::OK, plain("It runs.", "text/plain; charset=utf-8"))
+}
+
+fn ready() -> Described {
+    Described::new(HttpMethod::Get, "/readyz", "isReady", "See whether the server can write")
+        .about("With an auth file, only operators see more than the status.")
+        .answers(StatusCode::OK, json("The database takes writes.", "Ready"))
+        .identifies()
+}
+
+fn show_metrics() -> Described {
+    Described::new(HttpMethod::Get, "/metrics", "readMetrics", "Read the metrics for Prometheus")
+        .about("With an auth file, for operators only. With --metrics-listen, they are not here.")
+        .answers(StatusCode::OK, plain("The metrics.", metrics::CONTENT_TYPE))
+        .problems(&[&NOT_FOUND])
+        .for_known_clients()
+}
+
+fn list_problems() -> Described {
+    Described::new(HttpMethod::Get, "/problems", "listProblems", "List the problem types")
+        .answers(StatusCode::OK, plain("A page.", "text/html; charset=utf-8"))
+}
+
+fn show_problem() -> Described {
+    Described::new(HttpMethod::Get, "/problems/{slug}", "readProblem", "Explain a problem type")
+        .parameters([parts::slug()])
+        .answers(StatusCode::OK, plain("A page.", "text/html; charset=utf-8"))
+        .problems(&[&NOT_FOUND])
+}
+
+fn show_document() -> Described {
+    let any = ObjectBuilder::new();
+    let answer = ResponseBuilder::new()
+        .description("OpenAPI 3.1.")
+        .content("application/json", Content::new(Some(any)));
+    Described::new(HttpMethod::Get, "/openapi.json", "readDocument", "Read this document")
+        .answers(StatusCode::OK, answer)
+}
+
+fn show_page() -> Described {
+    let policy = "No script, and no other site.";
+    let policy = parts::holds(parts::text(), policy);
+    let answer = plain("A page.", "text/html; charset=utf-8");
+    Described::new(HttpMethod::Get, "/docs", "readPage", "Read this document as a page")
+        .answers(StatusCode::OK, answer.header("content-security-policy", policy))
+}
+
+fn conditions() -> [Parameter; 2] {
+    [
+        parts::if_match("Only if there is a value, and its version is one of these."),
+        parts::if_none_match("Only if there is no value, or its version is none of these."),
+    ]
+}
+
+fn value() -> ResponseBuilder {
+    ResponseBuilder::new()
+        .description("The value, with the Content-Type that it was written with.")
+        .content("*/*", Content::builder().build())
+}
+
+fn known_value() -> ResponseBuilder {
+    ResponseBuilder::new().description("The client has this version of the value.")
+}
+
+fn json(description: &str, schema: &str) -> ResponseBuilder {
+    let schema: RefOr<Schema> = Ref::from_schema_name(schema).into();
+    ResponseBuilder::new()
+        .description(description)
+        .content("application/json", Content::new(Some(schema)))
+}
+
+fn plain(description: &str, content_type: &str) -> ResponseBuilder {
+    ResponseBuilder::new()
+        .description(description)
+        .content(content_type, Content::new(Some(parts::text())))
+}
+
+/// An operation that is being described.
+struct Described {
+    method: HttpMethod,
+    path: &'static str,
+    operation: OperationBuilder,
+    responses: BTreeMap<u16, Response>,
+    problems: BTreeMap<u16, Vec<&'static Kind>>,
+}
+
+impl Described {
+    fn new(method: HttpMethod, path: &'static str, id: &str, summary: &str) -> Self {
+        let operation = OperationBuilder::new().operation_id(Some(id)).summary(Some(summary));
+        let described =
+            Self { method, path, operation, responses: BTreeMap::new(), problems: BTreeMap::new() };
+        // Every request needs room for its head.
+        described.problems(&[&WRONG_HOST, &HEAD_TOO_LARGE, &UNAVAILABLE])
+    }
+
+    fn about(mut self, description: &str) -> Self {
+        self.operation = self.operation.description(Some(description));
+        self
+    }
+
+    fn parameters(mut self, parameters: impl IntoIterator<Item = Parameter>) -> Self {
+        for parameter in parameters {
+            self.operation = self.operation.parameter(parameter);
+        }
+        self
+    }
+
+    fn answers(mut self, status: StatusCode, response: ResponseBuilder) -> Self {
+        self.responses.insert(status.as_u16(), response.build());
+        self
+    }
+
+    fn problems(mut self, kinds: &[&'static Kind]) -> Self {
+        for kind in kinds {
+            self.problems.entry(kind.status.as_u16()).or_default().push(kind);
+        }
+        self
+    }
+
+    /// The client may prove its identity.
+    fn identifies(mut self) -> Self {
+        let nothing: [&str; 0] = [];
+        for requirement in [
+            SecurityRequirement::default(),
+            SecurityRequirement::new(BEARER, nothing),
+            SecurityRequirement::new(CERTIFICATE, nothing),
+        ] {
+            self.operation = self.operation.security(requirement);
+        }
+        self
+    }
+
+    /// The server may need the client's identity, and limit its requests.
+    fn for_known_clients(self) -> Self {
+        self.identifies().problems(&[&UNAUTHENTICATED, &FORBIDDEN, &TOO_MANY_REQUESTS])
+    }
+
+    /// Adds what all operations have in common.
+    fn finish(mut self) -> Self {
+        let is_head = self.method == HttpMethod::Head;
+        for (status, kinds) in &self.problems {
+            let mut response = problems::response(kinds);
+            if is_head {
+                response.content.clear();
+            }
+            self.responses.insert(*status, response);
+        }
+        let has_value_headers = self.path == "/v1/resources/{name}"
+            && matches!(self.method, HttpMethod::Get | HttpMethod::Head);
+        for (status, mut response) in std::mem::take(&mut self.responses) {
+            response
+                .headers
+                .extend(parts::common_headers().map(|(name, it)| (name.to_owned(), it)));
+            if has_value_headers && [200, 304].contains(&status) {
+                let headers = parts::value_headers();
+                response.headers.extend(headers.map(|(name, it)| (name.to_owned(), it)));
+            }
+            self.operation = self.operation.response(status.to_string(), response);
+        }
+        self.parameters(parts::common_parameters())
+    }
+}
