@@ -14,6 +14,7 @@ use crate::{
 const README: &str = include_str!("../README.md");
 /// What a header can't have, whichever of ours it is.
 const MALFORMED: &str = "a b";
+const JSON: (&str, &str) = ("Content-Type", "application/json");
 /// The headers of an answer that are those of HTTP itself.
 const OF_HTTP: [&str; 5] = ["connection", "content-length", "content-type", "date", "allow"];
 /// The answers to a server that is busy or slow, which have tests of their own.
@@ -68,6 +69,7 @@ impl Document {
         let is_of = |of: &Value| match of.as_str().unwrap() {
             "null" => value.is_null(),
             "string" => value.is_string(),
+            "boolean" => value.is_boolean(),
             "integer" => value.as_u64().is_some_and(|number| {
                 number >= schema["minimum"].as_u64().unwrap_or(0)
                     && number <= schema["maximum"].as_u64().unwrap_or(u64::MAX)
@@ -99,6 +101,14 @@ impl Operation<'_> {
     /// The path of one resource or problem.
     fn example(&self) -> String {
         self.path.replace("{name}", "r").replace("{slug}", "stale-token")
+    }
+
+    /// The headers and the body of a well-formed request, beside what its parameters describe.
+    fn example_body(&self) -> (Vec<(&'static str, &'static str)>, &'static str) {
+        match self.described["requestBody"]["required"] == true {
+            true => (vec![JSON], r#"{"writes":[{"resource":"r","token":1,"value":null}]}"#),
+            false => (vec![], ""),
+        }
     }
 
     fn parameters(&self, place: &str) -> BTreeMap<&str, bool> {
@@ -224,12 +234,13 @@ async fn headers_of_requests_are_those_that_the_server_parses() {
         for header in &headers {
             // Without the header itself, all that is required has a value that is well formed.
             let others = required.iter().filter(|name| *name != header);
-            let mut sent: Vec<_> = others.map(|name| (*name, "1")).collect();
-            let without = wire::request(server.url(), &method, &path, &sent, "").await;
+            let (mut sent, body) = operation.example_body();
+            sent.extend(others.map(|name| (*name, "1")));
+            let without = wire::request(server.url(), &method, &path, &sent, body).await;
             let is_required = without.status == 428;
             assert_eq!(is_required, required.contains(header), "{method} {path} {header}");
             sent.push((header, MALFORMED));
-            let answer = wire::request(server.url(), &method, &path, &sent, "").await;
+            let answer = wire::request(server.url(), &method, &path, &sent, body).await;
             let is_parsed = answer.status == 400;
             assert_eq!(is_parsed, parameters.contains_key(header), "{method} {path} {header}");
             parsed.extend(is_parsed.then_some(*header));
@@ -286,7 +297,7 @@ async fn every_answer_is_as_described() {
         guarded.identity("nobody", &["--prefix", "x/", "--allow", "read"]).await,
     );
     let file = guarded.auth_file();
-    let arguments = ["--max-value-bytes", "20", "--auth-file", file.to_str().unwrap()];
+    let arguments = ["--max-value-bytes", "300", "--auth-file", file.to_str().unwrap()];
     let server = guarded.database.serve(&arguments).await;
     let document = Document::of(&server).await;
     let mut compared = Compared { document: &document, seen: BTreeSet::new() };
@@ -299,10 +310,22 @@ async fn every_answer_is_as_described() {
 
     // 1. What can happen to each resource, in this order.
     let (value, fence) = ("/v1/resources/{name}", "/v1/fences/{name}");
+    let transaction = "/v1/transactions";
     let token = |token| vec![("Fencing-Token", token)];
     let with = |name, value| vec![("Fencing-Token", "35"), (name, value)];
     let too_high = "999999999999999";
     let encoded = with("Content-Encoding", "gzip");
+    let large = "x".repeat(301);
+    let together = r#"{
+        "conditions": [{"resource": "s", "version": null}],
+        "writes": [{"resource": "s", "token": 1, "value": {"text": "x"}},
+            {"resource": "t", "token": 1, "value": null}]
+    }"#;
+    let writes = |write: &str| format!(r#"{{"writes": [{{"resource": "r", {write}}}]}}"#);
+    let stale = writes(r#""token": 34, "value": null"#);
+    let token_too_high = writes(&format!(r#""token": {too_high}, "value": null"#));
+    let malformed_token = writes(r#""token": 0, "value": null"#);
+    let no_token = writes(r#""value": null"#);
     let requests = [
         (value, "GET", token("34"), "", 404),
         (value, "HEAD", vec![], "", 404),
@@ -329,7 +352,7 @@ async fn every_answer_is_as_described() {
         (value, "DELETE", token("x"), "", 400),
         (value, "GET", token("x"), "", 400),
         (value, "HEAD", token("x"), "", 400),
-        (value, "PUT", token("35"), "more than twenty bytes", 413),
+        (value, "PUT", token("35"), &large, 413),
         (value, "PUT", encoded, "x", 415),
         (value, "PUT", vec![], "x", 428),
         (value, "DELETE", vec![], "", 428),
@@ -341,6 +364,15 @@ async fn every_answer_is_as_described() {
         (fence, "PUT", token("x"), "", 400),
         (fence, "GET", token("x"), "", 400),
         (fence, "PUT", vec![], "", 428),
+        (transaction, "POST", vec![JSON], together, 200),
+        (transaction, "POST", vec![JSON], together, 412),
+        (transaction, "POST", vec![JSON], &stale, 409),
+        (transaction, "POST", vec![JSON], &token_too_high, 403),
+        (transaction, "POST", vec![JSON], "{}", 400),
+        (transaction, "POST", vec![JSON], &malformed_token, 400),
+        (transaction, "POST", vec![JSON], &large, 413),
+        (transaction, "POST", vec![], together, 415),
+        (transaction, "POST", vec![JSON], &no_token, 428),
         ("/v1/resources", "GET", vec![], "", 200),
         ("/v1/resources?limit=0", "GET", vec![], "", 400),
         (value, "DELETE", token("36"), "", 204),
@@ -368,11 +400,12 @@ async fn every_answer_is_as_described() {
     let many = vec![("X-Many", "1"); 101];
     for operation in document.operations() {
         let (method, path) = (operation.method(), operation.example());
+        let (headers, body) = operation.example_body();
         if operation.needs_identity() {
-            let unknown = ask("unknown", &method, &path, &[], "").await;
+            let unknown = ask("unknown", &method, &path, &headers, body).await;
             assert_eq!(unknown.status, 401, "{method} {path}");
             compared.check(operation, &unknown);
-            let refused = ask(&nobody, &method, &path, &[], "").await;
+            let refused = ask(&nobody, &method, &path, &headers, body).await;
             assert_eq!(refused.status, 403, "{method} {path}");
             compared.check(operation, &refused);
         }

@@ -6,6 +6,7 @@ mod operations;
 mod page;
 mod parts;
 mod problems;
+mod transactions;
 
 use std::sync::{Arc, LazyLock};
 
@@ -55,6 +56,7 @@ fn components() -> Components {
     let mut components = Components::new();
     components.schemas.extend(problems::schemas());
     components.schemas.extend(parts::schemas());
+    components.schemas.extend(transactions::schemas());
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
         "The bearer token of an identity in the server's auth file. A server without an auth file \
          serves every client.",

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// How many conditions and writes a transaction may have.
-const MAX_ITEMS: usize = 64;
+pub(super) const MAX_ITEMS: usize = 64;
 /// How much of an error of the parser is shown. It may quote a whole value.
 const MAX_ERROR_CHARS: usize = 200;
 

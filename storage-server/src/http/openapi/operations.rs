@@ -13,10 +13,11 @@ use utoipa::openapi::{
 use super::{BEARER, CERTIFICATE, parts, problems};
 use crate::{
     http::problem::kind::{
-        ENCODED_VALUE, FORBIDDEN, HEAD_TOO_LARGE, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER,
-        MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_TOKEN, NOT_FOUND, SLOW_BODY, STALE_TOKEN,
-        TOKEN_REQUIRED, TOKEN_TOO_HIGH, TOO_MANY_REQUESTS, UNAUTHENTICATED, UNAVAILABLE,
-        VALUE_TOO_LARGE, VERSION_MISMATCH, WRONG_HOST,
+        CONDITION_NOT_MET, ENCODED_VALUE, FORBIDDEN, HEAD_TOO_LARGE, HOLDER_CONFLICT, Kind,
+        MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_TOKEN, NOT_FOUND, NOT_JSON,
+        SLOW_BODY, STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH, TOO_MANY_REQUESTS,
+        TRANSACTION_REFUSED, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH,
+        WRONG_HOST,
     },
     metrics,
 };
@@ -36,6 +37,7 @@ pub(super) fn paths() -> Paths {
         list(),
         show_fence(),
         claim(),
+        commit(),
         alive(),
         ready(),
         show_metrics(),
@@ -156,6 +158,29 @@ fn claim() -> Described {
         .problems(&[&TOKEN_REQUIRED])
         .problems(&NOT_ACCEPTED)
         .for_known_clients()
+}
+
+fn commit() -> Described {
+    let transaction = Content::new(Some(Ref::from_schema_name("Transaction")));
+    let body = RequestBodyBuilder::new()
+        .description(Some("The conditions and the writes, each of which has its own token."))
+        .required(Some(Required::True))
+        .content("application/json", transaction);
+    let mut commit = Described::new(
+        HttpMethod::Post,
+        "/v1/transactions",
+        "commitTransaction",
+        "Write several resources at once, all or none",
+    )
+    .about("Unless the answer is 200, nothing was changed, and no fence has advanced.")
+    .answers(StatusCode::OK, json("All of it was accepted, and is durable.", "Decided"))
+    .problems(&MALFORMED)
+    .problems(&[&MALFORMED_REQUEST, &TOKEN_REQUIRED, &TOKEN_TOO_HIGH])
+    .problems(&[&TRANSACTION_REFUSED, &CONDITION_NOT_MET])
+    .problems(&[&SLOW_BODY, &VALUE_TOO_LARGE, &NOT_JSON, &ENCODED_VALUE])
+    .for_known_clients();
+    commit.operation = commit.operation.request_body(Some(body.build()));
+    commit
 }
 
 fn alive() -> Described {

@@ -68,17 +68,15 @@ fn render_operation(page: &mut String, method: &str, path: &str, operation: &Val
     }
     let body = escaped(&operation["requestBody"]["description"]);
     if !body.is_empty() {
-        let _ = writeln!(page, "<tr><td>body<td><td>{body}");
+        let schemas = links(&operation["requestBody"]["content"]);
+        let _ = writeln!(page, "<tr><td>body<td><td>{body} {schemas}");
     }
     *page += "</table>\n<table>\n<tr><th>status<th><th>schema<th>headers\n";
     for (status, response) in members(&operation["responses"]) {
         let description = escaped(&response["description"]);
-        let schemas: Vec<_> = members(&response["content"])
-            .flat_map(|(_, content)| references(&content["schema"]))
-            .map(|name| format!("<a href=\"#{name}\">{name}</a>"))
-            .collect();
+        let schemas = links(&response["content"]);
         let headers: Vec<_> = members(&response["headers"]).map(|(name, _)| escape(name)).collect();
-        let (schemas, headers) = (schemas.join(", "), headers.join(", "));
+        let headers = headers.join(", ");
         let _ = writeln!(page, "<tr><td>{status}<td>{description}<td>{schemas}<td>{headers}");
     }
     *page += "</table>\n</section>\n";
@@ -99,6 +97,13 @@ fn render_schema(page: &mut String, name: &str, schema: &Value) {
         let _ = writeln!(page, "<tr><td><code>{member}</code><td>{optional}{about} {limits}");
     }
     *page += "</table>\n</section>\n";
+}
+
+/// Links to the schemas of a body.
+fn links(content: &Value) -> String {
+    let names = members(content).flat_map(|(_, content)| references(&content["schema"]));
+    let links: Vec<_> = names.map(|name| format!("<a href=\"#{name}\">{name}</a>")).collect();
+    links.join(", ")
 }
 
 /// The names of the schemas that a schema refers to.

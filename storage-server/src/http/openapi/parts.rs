@@ -26,9 +26,24 @@ const NAME: &str = concat!(
 const NAME_BYTES: usize = 512;
 const NO_CONTROL_CHARACTERS: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
 const HOLDER: &str = "^[!-~]{0,128}$";
+const CONTENT_TYPE: &str = "^[ -~]{0,256}$";
 
 pub(super) fn text() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String)
+}
+
+/// The name of a resource.
+pub(super) fn name_text() -> ObjectBuilder {
+    text().pattern(Some(NAME)).min_length(Some(1)).max_length(Some(NAME_BYTES))
+}
+
+pub(super) fn holder_text() -> ObjectBuilder {
+    text().pattern(Some(HOLDER))
+}
+
+/// The type of a value. The empty one is the default.
+pub(super) fn type_text() -> ObjectBuilder {
+    text().pattern(Some(CONTENT_TYPE))
 }
 
 pub(super) fn token() -> ObjectBuilder {
@@ -40,12 +55,14 @@ pub(super) fn version() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0))
 }
 
-fn nullable(of: Type, schema: ObjectBuilder) -> ObjectBuilder {
+pub(super) fn nullable(of: Type, schema: ObjectBuilder) -> ObjectBuilder {
     schema.schema_type(SchemaType::from_iter([of, Type::Null]))
 }
 
 /// An object with all of these members, and no others.
-fn object(members: impl IntoIterator<Item = (&'static str, RefOr<Schema>)>) -> ObjectBuilder {
+pub(super) fn object(
+    members: impl IntoIterator<Item = (&'static str, RefOr<Schema>)>,
+) -> ObjectBuilder {
     let object =
         ObjectBuilder::new().additional_properties(Some(AdditionalProperties::FreeForm(false)));
     members
@@ -150,9 +167,8 @@ fn in_head(name: &str, schema: ObjectBuilder, about: &str) -> Parameter {
 }
 
 pub(super) fn name() -> Parameter {
-    let schema = text().pattern(Some(NAME)).min_length(Some(1)).max_length(Some(NAME_BYTES));
     let about = "The resource's name: up to 512 bytes of UTF-8. Slashes may stay as they are.";
-    parameter("name", ParameterIn::Path, schema, about)
+    parameter("name", ParameterIn::Path, name_text(), about)
 }
 
 pub(super) fn slug() -> Parameter {
@@ -172,7 +188,7 @@ pub(super) fn optional_token(about: &str) -> Parameter {
 
 pub(super) fn holder() -> Parameter {
     let about = "The random identity of the grant's owner. Without it, the holder is empty.";
-    in_head("Fencing-Holder", text().pattern(Some(HOLDER)), about)
+    in_head("Fencing-Holder", holder_text(), about)
 }
 
 pub(super) fn if_match(about: &str) -> Parameter {

@@ -84,6 +84,10 @@ fn with_member(document: ObjectBuilder, member: Member) -> ObjectBuilder {
                 document.property(name, schema).required(name)
             });
         }
+        Member::OptionalDecisions => {
+            return parts::decisions()
+                .fold(document, |document, (name, schema)| document.property(name, schema));
+        }
         Member::ReadinessDetails => return parts::with_readiness_details(document),
     };
     document.property(name, schema).required(name)

@@ -29,6 +29,8 @@ pub(in crate::http) enum Member {
     Outcome,
     /// The decisions on all conditions and writes of a transaction.
     Decisions,
+    /// The same, if the problem is that of a transaction.
+    OptionalDecisions,
     /// In the answers of `/readyz` to operators.
     ReadinessDetails,
 }
@@ -49,18 +51,18 @@ macro_rules! kinds {
 }
 
 kinds! {
-    MALFORMED_TOKEN = "malformed-token", BAD_REQUEST, [], "The fencing token is malformed",
+    MALFORMED_TOKEN = "malformed-token", BAD_REQUEST, [OptionalResource], "The fencing token is malformed",
         "The header Fencing-Token was sent more than once, or its value is not a token: a whole \
          number from 1 to 999999999999999 in plain digits, without a sign, spaces, decimals or \
          leading zeros. Send the token exactly as you got it with the lock.";
-    MALFORMED_HOLDER = "malformed-holder", BAD_REQUEST, [], "The holder is malformed",
+    MALFORMED_HOLDER = "malformed-holder", BAD_REQUEST, [OptionalResource], "The holder is malformed",
         "The header Fencing-Holder was sent more than once, or its value is not a holder: up to 128 \
          characters of visible ASCII, without spaces.";
     MALFORMED_NAME = "malformed-name", BAD_REQUEST, [], "The resource's name is malformed",
         "A name is 1 to 512 bytes of UTF-8 without control characters. No segment between slashes \
          may be empty, '.' or '..', because clients and proxies rewrite such paths to another \
          resource. Slashes may be sent as they are; percent-encode all other reserved characters.";
-    MALFORMED_REQUEST = "malformed-request", BAD_REQUEST, [], "The request is malformed",
+    MALFORMED_REQUEST = "malformed-request", BAD_REQUEST, [OptionalResource], "The request is malformed",
         "A header, the query or the body can't be parsed. The detail says which.";
     NOT_FOUND = "not-found", NOT_FOUND, [OptionalResource], "There is nothing here",
         "The resource has no value or no fence, or the server does not serve this path. A fenced \
@@ -99,7 +101,7 @@ kinds! {
         "The server knows the client's identity, and none of its scopes has both the permission and a \
          prefix of the name. The answer says nothing about the resource. A fenced read needs the \
          permissions read and claim. A list needs a parameter 'prefix' within the scope.";
-    TOKEN_TOO_HIGH = "token-too-high", FORBIDDEN, [Resource, Token, Ceiling], "The fencing token is too high",
+    TOKEN_TOO_HIGH = "token-too-high", FORBIDDEN, [Resource, Token, Ceiling, OptionalDecisions], "The fencing token is too high",
         "The token is so far above the resource's fence that it would lock out the lock's other \
          clients. Nothing was changed. The member ceiling is the highest token that you may send for \
          this resource now. If your lock service really issues such tokens, ask the server's \
@@ -126,7 +128,7 @@ kinds! {
     ENCODED_VALUE = "encoded-value", UNSUPPORTED_MEDIA_TYPE, [], "The value is encoded",
         "Values are stored and served as they are sent, and a Content-Encoding is not kept. Send \
          the value without one.";
-    TOKEN_REQUIRED = "token-required", PRECONDITION_REQUIRED, [], "A fencing token is required",
+    TOKEN_REQUIRED = "token-required", PRECONDITION_REQUIRED, [OptionalResource], "A fencing token is required",
         "Writes, deletes and claims need the header Fencing-Token, with the token that came with \
          the lock. Without it, the server could not recognise a late writer.";
     TOO_MANY_REQUESTS = "too-many-requests", TOO_MANY_REQUESTS, [Outcome], "There are too many requests",
