@@ -21,7 +21,8 @@
 //! (`tls`), and closes the connections whose clients keep the server waiting. `http` parses it into
 //! an operation (`operation`) and queues that, if its client may do so (`access`) and not too often
 //! (`rate_limit`), and there is room for its value (`room`). `committer` takes the queued operations
-//! as one batch and applies each to its resource's row (`row`), where the fencing rule decides.
+//! as one batch and applies each to its resource's row (`row`), where the fencing rule decides. The row
+//! has the answers to writes that may be sent again (`sequence`).
 //! `store` makes the changed rows durable. Only then does `http` send the answers. `metrics` counts
 //! all of it. Start with `row`, then read `committer/group_commit`.
 
@@ -44,6 +45,7 @@ mod reread;
 
 mod operation;
 mod row;
+mod sequence;
 
 mod committer;
 
@@ -61,6 +63,7 @@ pub use command::run;
 pub use config::{Config, Enforcement, Hosts};
 pub use operation::{Content, Value};
 pub use row::{Row, StoredValue};
+pub use sequence::{Answers, InvalidAnswers};
 pub use serve::{ServeError, serve};
 pub use store::{
     Change, Decide, Store, Wanted, WantedValue,

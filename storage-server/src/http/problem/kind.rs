@@ -32,6 +32,9 @@ kinds! {
     MALFORMED_HOLDER = "malformed-holder", BAD_REQUEST, "The holder is malformed",
         "The header Fencing-Holder was sent more than once, or its value is not a holder: up to 128 \
          characters of visible ASCII, without spaces.";
+    MALFORMED_SEQUENCE = "malformed-sequence", BAD_REQUEST, "The sequence number is malformed",
+        "The header Fencing-Sequence was sent more than once, or its value is not a whole number from \
+         1 to 999999999999999 in plain digits, without a sign, spaces, decimals or leading zeros.";
     MALFORMED_NAME = "malformed-name", BAD_REQUEST, "The resource's name is malformed",
         "A name is 1 to 512 bytes of UTF-8 without control characters. No segment between slashes \
          may be empty, '.' or '..', because clients and proxies rewrite such paths to another \
@@ -61,9 +64,15 @@ kinds! {
          and issued the token twice. Nothing was changed. If you have claimed this resource before, \
          another client has been let in since: discard what you have read, and start again by \
          acquiring the lock. If not, get a higher token for your lock (reissue) and claim with it.";
+    SEQUENCE_TOO_OLD = "sequence-too-old", CONFLICT, "The sequence number is too old",
+        "A write with a higher number (Fencing-Sequence) was already answered under this token and \
+         holder, and the server has no answer to this one. It did not take effect now, and never will. \
+         If outcome is none, no earlier try has taken effect either. If outcome is unknown, the server \
+         has forgotten the answer: get a higher token for your lock, and make a fenced read with it.";
     STALE_TOKEN = "stale-token", PRECONDITION_FAILED, "The token is stale",
         "A higher token was already accepted for this resource: the lock was granted to another \
-         client after your token was issued. Nothing was changed. Don't send the request again. \
+         client after your token was issued. Nothing was changed. If this was a repeated write \
+         (Fencing-Sequence), its first try may have taken effect all the same. Don't send the request again. \
          Discard what you have read, and start again by acquiring the lock.";
     UNAUTHENTICATED = "unauthenticated", UNAUTHORIZED, "The client is unknown",
         "The server has an auth file, and the request has no bearer token of an identity in it. Send \
@@ -81,6 +90,10 @@ kinds! {
     VERSION_MISMATCH = "version-mismatch", PRECONDITION_FAILED, "The version is another",
         "If-Match or If-None-Match was not met by the value's version, so the value was not \
          changed. The token was accepted, and has claimed the resource.";
+    SEQUENCE_REUSED = "sequence-reused", UNPROCESSABLE_ENTITY, "The sequence number is taken",
+        "The number (Fencing-Sequence) was sent with another method, value, content type or condition \
+         under this token and holder. Nothing was changed. A repeated write must be the same to the \
+         byte, and each other write needs a higher number.";
     VALUE_TOO_LARGE = "value-too-large", PAYLOAD_TOO_LARGE, "The value is too large",
         "The body has more bytes than the server's limit (--max-value-bytes).";
     ENCODED_VALUE = "encoded-value", UNSUPPORTED_MEDIA_TYPE, "The value is encoded",
