@@ -10,7 +10,7 @@ use crate::programs::storage_server;
 use crate::services::Service;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use testbed::{Redis, StorageServer, process::Process};
+use testbed::{Proxy, Redis, StorageServer, process::Process};
 
 #[tokio::test]
 async fn put_writes_under_a_lock_and_prints_each_step() {
@@ -152,6 +152,39 @@ async fn token_that_is_rejected_after_the_read_is_80() {
     assert_eq!(refused, expected);
     client.write_line("").unwrap();
     assert_eq!(client.exit(within).await.unwrap().code(), Some(80));
+}
+
+/// The storage makes the write, and its reply is lost.
+#[tokio::test]
+async fn put_whose_reply_is_lost_writes_once() {
+    let redis = Redis::start().await.unwrap();
+    let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    let proxy = Proxy::start(storage.address()).await.unwrap();
+    proxy.lose_reply_to("the value");
+    let (locks, through) = (redis.url(), proxy.url("http"));
+    let put = ["put", "r", "the value", "--locks", &locks, "--storage", &through];
+    let put = lock_client(&put).await;
+    assert_eq!(put.status.code(), Some(0), "{put:?}");
+    assert!(proxy.has_struck());
+    assert_eq!(proxy.requests("the value"), 2, "it was sent again");
+    let steps = events(&put);
+    assert_eq!(names(&steps), ["acquired", "read", "lease-checked", "written", "released"]);
+    assert_eq!(steps[3]["version"], 1);
+    let value = crate::wire::request(storage.url(), "GET", "/v1/resources/r", &[], "").await;
+    assert_eq!(value.header("etag"), Some("\"1\""));
+
+    // The control: without a number, the same write is made twice.
+    let token = (steps[3]["token"].as_u64().unwrap() + 1).to_string();
+    let again = async |number: &[(&str, &str)]| {
+        let headers = [&[("Fencing-Token", token.as_str())], number].concat();
+        for _ in 0..2 {
+            crate::wire::request(storage.url(), "PUT", "/v1/resources/r", &headers, "x").await;
+        }
+        let fence = crate::wire::request(storage.url(), "GET", "/v1/fences/r", &[], "").await;
+        fence.json()["version"].clone()
+    };
+    assert_eq!(again(&[("Fencing-Sequence", "1")]).await, 2);
+    assert_eq!(again(&[]).await, 4);
 }
 
 #[tokio::test]

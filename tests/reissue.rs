@@ -104,7 +104,8 @@ impl Claimed {
         Self::on(redis_before(33).await).await
     }
 
-    /// Writes, and loses the connection before the request arrives: it arrives late.
+    /// Writes, and gives up before the request arrives: it arrives late. Without that, the write would
+    /// be sent again.
     async fn write_late(&self, value: &'static str) -> LateRequest {
         self.change_late(value, self.resource.write(TEXT, value)).await
     }
@@ -115,9 +116,10 @@ impl Claimed {
         change: impl Future<Output = Result<T, FencedError>>,
     ) -> LateRequest {
         let held = self.proxy.hold(mark);
-        let (outcome, late) = tokio::join!(change, async { held.caught().await.unwrap().cut() });
-        assert_unknown(outcome);
-        late
+        tokio::select! {
+            outcome = change => panic!("no answer: {outcome:?}"),
+            caught = held.caught() => caught.unwrap().cut(),
+        }
     }
 }
 

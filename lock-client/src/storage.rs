@@ -1,7 +1,8 @@
 //! A client of the storage server, which checks tokens.
 //!
 //! [`FencedResource`] is a resource that is used under a lease. It handles refusals and unknown
-//! outcomes correctly. [`Storage`] sends single requests. There, a refusal is not an error but an
+//! outcomes correctly. [`Repeatable`] is a single change that is sent until its outcome is known, and
+//! [`Storage`] sends each request once. There, a refusal is not an error but an
 //! [`Answer`]: the storage has decided, and nothing was changed. An error says whether anything may
 //! have happened. After [`StorageError::Unknown`], a write may still be carried out.
 
@@ -10,6 +11,7 @@ pub(crate) mod claim;
 mod client;
 mod error;
 mod fenced_resource;
+mod repeatable;
 pub(crate) mod server_url;
 mod wire;
 
@@ -18,5 +20,6 @@ pub use self::{
     client::{InvalidStorageSetting, Storage},
     error::{FencedError, StorageError, StorageRequestError},
     fenced_resource::FencedResource,
+    repeatable::Repeatable,
     server_url::InvalidStorageUrl,
 };

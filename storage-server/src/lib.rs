@@ -21,8 +21,9 @@
 //! (`tls`), and closes the connections whose clients keep the server waiting. `http` parses it into
 //! an operation (`operation`) and queues that, if its client may do so (`access`) and not too often
 //! (`rate_limit`), and there is room for its value (`room`). `committer` takes the queued operations
-//! as one batch and applies each to its resource's row (`row`), where the fencing rule decides. A
-//! `transaction` has several operations, which take effect together or not at all.
+//! as one batch and applies each to its resource's row (`row`), where the fencing rule decides. The row
+//! has the answers to writes that may be sent again (`sequence`). A `transaction` has several
+//! operations, which take effect together or not at all.
 //! `store` makes the changed rows durable. Only then does `http` send the answers. `metrics` counts
 //! all of it, and `audit` records what was refused. Start with `row`, then read `committer/group_commit`.
 
@@ -46,6 +47,7 @@ mod reread;
 
 mod operation;
 mod row;
+mod sequence;
 mod transaction;
 
 mod committer;
@@ -65,6 +67,7 @@ pub use command::run;
 pub use config::{Config, Enforcement, Hosts};
 pub use operation::{Content, Value};
 pub use row::{Row, StoredValue};
+pub use sequence::{Answers, InvalidAnswers};
 pub use serve::{ServeError, serve};
 pub use store::{
     Change, Decide, Store, Wanted, WantedValue,

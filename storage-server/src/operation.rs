@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use fence::{Fence, Refusal, ResourceName, Token};
 
+use crate::sequence::{Numbered, Sequence};
+
 /// A request to act on a resource under a token.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
@@ -12,6 +14,8 @@ pub(crate) struct Operation {
     pub(crate) offered: Option<Fence>,
     /// The highest token that the client may offer, unless the fence is about as high.
     pub(crate) ceiling: Token,
+    /// The number of a write or delete that may be sent again. It counts only if the offer is accepted.
+    pub(crate) numbered: Option<Numbered>,
     /// The action to take if the offer is accepted.
     pub(crate) action: Action,
 }
@@ -164,6 +168,20 @@ pub(crate) enum Outcome {
         token: Token,
         /// The highest token that the client may offer for this resource now.
         ceiling: Token,
+    },
+    /// The write's number was used for another request, and nothing changed.
+    SequenceReused {
+        /// The number.
+        sequence: Sequence,
+    },
+    /// The write's number is lower than the highest one and has no answer, so nothing changed.
+    SequenceTooOld {
+        /// The number.
+        sequence: Sequence,
+        /// The highest number that was used.
+        highest: Sequence,
+        /// Whether the number may have been used earlier.
+        may_be_forgotten: bool,
     },
 }
 

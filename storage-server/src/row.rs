@@ -5,6 +5,7 @@ use fence::{Decision, Fence, Holder, Refusal, RefusalReason, Token, decide};
 use crate::{
     config::Enforcement,
     operation::{Action, Decided, Operation, Outcome, Value},
+    sequence::{Answers, Known},
 };
 
 /// How far a token may be above the fence, whatever the ceiling is: a lock whose fence is above the
@@ -25,6 +26,8 @@ pub struct Row {
     pub version: u64,
     /// The value.
     pub value: StoredValue,
+    /// The answers to the last writes that may be sent again.
+    pub answers: Answers,
 }
 
 /// A resource's value, as far as it has been loaded.
@@ -58,7 +61,12 @@ impl Row {
         {
             return Decided { outcome: Outcome::Refused(refusal), overruled: None };
         }
-        Decided { outcome: self.act(operation), overruled: refusal }
+        let outcome = match refusal {
+            None => self.act_once(operation),
+            // The fence is another's, and so are the answers.
+            Some(_) => self.act(operation),
+        };
+        Decided { outcome, overruled: refusal }
     }
 
     /// The highest token that the rule knows: the fence's, or a higher floor. `None` if there is
@@ -112,6 +120,7 @@ impl Row {
         let reason = match self.decide(offered) {
             Decision::Advance => {
                 self.fence = Some(offered.clone());
+                self.answers = Answers::default();
                 return Ok(());
             }
             Decision::Accept => return Ok(()),
@@ -120,6 +129,21 @@ impl Row {
         };
         let highest_token = self.highest_token().expect("only a fence or a floor rejects an offer");
         Err(Refusal { reason, token: offered.token, highest_token })
+    }
+
+    /// Acts, unless the operation is a write that was answered before.
+    fn act_once(&mut self, operation: &Operation) -> Outcome {
+        let (Some(fence), Some(numbered)) = (&operation.offered, operation.numbered) else {
+            return self.act(operation);
+        };
+        match self.answers.look_up(fence, numbered) {
+            Known::Answered(outcome) => outcome,
+            Known::New => {
+                let outcome = self.act(operation);
+                self.answers.keep(fence, numbered, &outcome);
+                outcome
+            }
+        }
     }
 
     fn act(&mut self, operation: &Operation) -> Outcome {
@@ -207,6 +231,7 @@ mod tests {
                 resource: "r".parse().unwrap(),
                 offered,
                 ceiling: Token::new(ceiling).unwrap(),
+                numbered: None,
                 action,
             });
         vec(operation, 0..24)
@@ -294,6 +319,7 @@ mod tests {
             resource: "r".parse().unwrap(),
             offered: Some(Fence { token: Token::new(token).unwrap(), holder: Holder::default() }),
             ceiling: Token::MIN,
+            numbered: None,
             action: Action::Claim,
         };
         let decide = |token| {
@@ -328,7 +354,10 @@ mod tests {
                         prop_assert_eq!(version, before.version + 1);
                         prop_assert_eq!(row.version, version);
                     }
-                    Outcome::Refused(_) | Outcome::TokenTooHigh { .. } => {
+                    Outcome::Refused(_)
+                    | Outcome::TokenTooHigh { .. }
+                    | Outcome::SequenceReused { .. }
+                    | Outcome::SequenceTooOld { .. } => {
                         prop_assert_eq!(&row, &before);
                     }
                     Outcome::Claimed { version }

@@ -169,6 +169,7 @@ mod tests {
                     holder: Default::default(),
                 }),
                 ceiling: Token::MAX,
+                numbered: None,
                 action: match value {
                     Some(byte) => Action::Write {
                         content: Content {

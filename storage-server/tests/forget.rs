@@ -50,7 +50,8 @@ async fn row_that_was_deleted_after_a_guess_is_not_changed(database: Database) {
         let fence = Fence { token: Token::new(34).unwrap(), holder: Holder::default() };
         let content = Content { content_type: "text/plain".to_owned(), bytes: "x".into() };
         let value = Value { content, written_with: Some(fence.clone()) };
-        Row { fence: Some(fence), floor: None, version, value: StoredValue::Present(value) }
+        let value = StoredValue::Present(value);
+        Row { fence: Some(fence), version, value, ..Row::default() }
     };
     let (unused, first, second) = (Row::default(), written(1), written(2));
     let create = Change { resource: &old, before: &unused, after: &first };

@@ -34,6 +34,7 @@ mod readiness;
 #[cfg(target_os = "linux")]
 mod restart;
 mod restore;
+mod sequence;
 mod sqlite_file;
 mod start_and_stop;
 mod tls;

@@ -144,8 +144,9 @@ impl Put {
         let remaining_ms = millis(lease.remaining());
         steps.print(&Event::LeaseChecked { token, remaining_ms }).await?;
 
-        // 5. Write.
-        match storage.write(&self.resource, &fence, "text/plain", self.value.clone()).await {
+        // 5. Write. Without an answer, the write is sent again, until the lease's deadline.
+        let write = storage.repeatable(lease);
+        match write.write(&self.resource, &fence, "text/plain", self.value.clone()).await {
             Ok(Answer::Accepted(version)) => {
                 warn(steps.print(&Event::Written { token, version, value: &self.value }).await);
                 Ok(())

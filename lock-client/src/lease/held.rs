@@ -1,7 +1,10 @@
 //! The state of a lease: valid until a deadline, then lost or released for good.
 
 #[cfg(feature = "storage")]
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
 use std::{sync::Mutex, time::Duration};
 
 use fence::{Fence, ResourceName, Token};
@@ -50,6 +53,9 @@ pub(crate) struct Held {
     /// The lease's claims, by storage and resource.
     #[cfg(feature = "storage")]
     claims: Mutex<HashMap<(ServerUrl, ResourceName), SharedClaim>>,
+    /// The last number of a write.
+    #[cfg(feature = "storage")]
+    sequence: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +82,8 @@ impl Held {
             exchange: tokio::sync::Mutex::default(),
             #[cfg(feature = "storage")]
             claims: Mutex::default(),
+            #[cfg(feature = "storage")]
+            sequence: AtomicU64::new(0),
         }
     }
 
@@ -92,7 +100,7 @@ impl Held {
         Ok(Fence { token: self.token()?, holder: self.ownership.holder.clone() })
     }
 
-    pub(super) fn remaining(&self) -> Duration {
+    pub(crate) fn remaining(&self) -> Duration {
         match *self.state.borrow() {
             State::Valid { deadline, .. } => deadline.remaining(),
             State::Lost | State::Released => Duration::ZERO,
@@ -243,6 +251,12 @@ impl Held {
         if released {
             observe::released(&self.span, self.began.elapsed());
         }
+    }
+
+    /// The next number of a write.
+    #[cfg(feature = "storage")]
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// The lease's claim on a resource in a storage.

@@ -18,6 +18,6 @@ pub(crate) enum Claim {
     /// have a higher token by now for another resource: with that one, a write would get past a
     /// client that was let in meanwhile.
     Accepted(Token),
-    /// A write with this token was sent. It may still be carried out.
+    /// A write with this token was sent, and has no answer. It may still be carried out.
     Unknown(Token),
 }

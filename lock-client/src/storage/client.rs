@@ -191,9 +191,7 @@ impl Storage {
         content_type: &str,
         value: impl Into<Bytes>,
     ) -> Result<Answer<u64>, StorageError> {
-        let mut request = self.request(Method::PUT, "resources", resource).fenced(fence);
-        request.http = request.http.header(CONTENT_TYPE, content_type).body(value.into());
-        accepted_version(request).await
+        self.put(resource, fence, None, content_type, value.into()).await
     }
 
     /// Deletes a value, if there is one.
@@ -208,11 +206,7 @@ impl Storage {
         resource: &ResourceName,
         fence: &Fence,
     ) -> Result<Answer<()>, StorageError> {
-        let request = self.request(Method::DELETE, "resources", resource).fenced(fence);
-        match request.send().await? {
-            Answer::Accepted(reply) => reply.deleted().map(Answer::Accepted),
-            Answer::Refused(refusal) => Ok(Answer::Refused(refusal)),
-        }
+        self.remove(resource, fence, None).await
     }
 
     /// Claims a resource without reading or writing it, and returns its version.
@@ -225,6 +219,35 @@ impl Storage {
         fence: &Fence,
     ) -> Result<Answer<u64>, StorageError> {
         accepted_version(self.request(Method::PUT, "fences", resource).fenced(fence)).await
+    }
+
+    /// Sends a write once. Only one with a number may be sent again.
+    pub(super) async fn put(
+        &self,
+        resource: &ResourceName,
+        fence: &Fence,
+        number: Option<u64>,
+        content_type: &str,
+        value: Bytes,
+    ) -> Result<Answer<u64>, StorageError> {
+        let request = self.request(Method::PUT, "resources", resource).fenced(fence);
+        let mut request = request.numbered(number);
+        request.http = request.http.header(CONTENT_TYPE, content_type).body(value);
+        accepted_version(request).await
+    }
+
+    /// Sends a delete once. Only one with a number may be sent again.
+    pub(super) async fn remove(
+        &self,
+        resource: &ResourceName,
+        fence: &Fence,
+        number: Option<u64>,
+    ) -> Result<Answer<()>, StorageError> {
+        let request = self.request(Method::DELETE, "resources", resource).fenced(fence);
+        match request.numbered(number).send().await? {
+            Answer::Accepted(reply) => reply.deleted().map(Answer::Accepted),
+            Answer::Refused(refusal) => Ok(Answer::Refused(refusal)),
+        }
     }
 
     fn request<'a>(

@@ -10,6 +10,7 @@ use super::{
     claim::{Claim, SharedClaim},
     client::Storage,
     error::{FencedError, StorageError, StorageRequestError},
+    repeatable::Repeatable,
 };
 use crate::{
     error::Lost,
@@ -27,9 +28,10 @@ use crate::{
 /// - **After it**, a refusal means that another client was let in. What was read is void, the lease
 ///   is lost, and the work must start again with an acquire. A resource is used with the token that
 ///   it was claimed with, even if the lease has a higher one by now for another resource.
-/// - **It never sends a write twice.** A write with unknown outcome may still be carried out. So
-///   the lease takes a higher token and makes a fenced read with it before anything else. The read
-///   shows whether the write was carried out. If it was not, the read makes the storage refuse it.
+/// - **It sends a write again only under its number**, which the storage carries out once. If the
+///   outcome stays unknown, the write may still be carried out. So the lease takes a higher token and
+///   makes a fenced read with it before anything else. The read shows whether the write was carried
+///   out. If it was not, the read makes the storage refuse it.
 ///
 /// All values made of one lease and its clones share their claims. Operations on one resource run
 /// one after the other. A `FencedResource` does not keep the lease: the lock is released with the
@@ -86,9 +88,9 @@ impl FencedResource {
         content_type: &str,
         value: impl Into<Bytes>,
     ) -> Result<u64, FencedError> {
-        let value = value.into();
         let write = async |fence: Fence| {
-            self.storage.write(&self.resource, &fence, content_type, value).await
+            let write = Repeatable::new(&self.storage, &self.held);
+            write.write(&self.resource, &fence, content_type, value).await
         };
         self.changing(write).await
     }
@@ -102,7 +104,10 @@ impl FencedResource {
     /// If this future is dropped, the delete may still be carried out. Read, as after
     /// [`FencedError::Unknown`].
     pub async fn delete(&self) -> Result<(), FencedError> {
-        let delete = async |fence: Fence| self.storage.delete(&self.resource, &fence).await;
+        let delete = async |fence: Fence| {
+            let delete = Repeatable::new(&self.storage, &self.held);
+            delete.delete(&self.resource, &fence).await
+        };
         self.changing(delete).await
     }
 
@@ -134,7 +139,7 @@ impl FencedResource {
         }
     }
 
-    /// Sends a change, once.
+    /// Makes a change, once.
     async fn changing<T>(
         &self,
         send: impl AsyncFnOnce(Fence) -> Result<Answer<T>, StorageError>,

@@ -124,6 +124,13 @@ impl<'a> Request<'a> {
         Self { http, ..self }
     }
 
+    pub(super) fn numbered(self, number: Option<u64>) -> Self {
+        match number {
+            Some(number) => Self { http: self.http.header("Fencing-Sequence", number), ..self },
+            None => self,
+        }
+    }
+
     /// Sends the request, and reads the whole response.
     pub(super) async fn send(self) -> Result<Answer<Reply<'a>>, StorageError> {
         let Self { server, resource, http } = self;

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use fence::{Fence, Holder, ResourceName, Token};
 
 use super::{audited::Change, print};
-use crate::store::maintenance::{Maintenance, StoredRow, ValueFence, open_maintenance};
+use crate::store::maintenance::{Maintenance, StoredRow, open_maintenance};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum FenceCommand {
@@ -83,6 +83,15 @@ async fn show(database: &mut dyn Maintenance, resource: &ResourceName) -> anyhow
     if let Some(Err(reason)) = stored.as_ref().map(StoredRow::value_fence) {
         print(format_args!("the fence of its value is unreadable: {reason}"));
     }
+    match stored.as_ref().map(StoredRow::answers) {
+        Some(Ok(answers)) if !answers.is_empty() => {
+            print(format_args!("answers to numbered writes: {}", answers.len()));
+        }
+        Some(Err(reason)) => {
+            print(format_args!("the answers to its last numbered writes are unreadable: {reason}"));
+        }
+        _ => {}
+    }
     if let Some(floor) = database.floor().await? {
         print(format_args!("floor: tokens up to {floor} are rejected unless the fence is as high"));
     }
@@ -98,16 +107,19 @@ impl Set {
         if !force {
             refuse_to_weaken(&resource, stored.as_ref(), &fence)?;
         }
-        let value_fence = match stored.as_ref().map(StoredRow::value_fence) {
-            Some(Err(_)) => ValueFence::Forget,
-            _ => ValueFence::Keep,
-        };
-        let set = database.set_fence(&resource, stored.as_ref(), &fence, value_fence).await?;
+        let forget = stored.as_ref().map(StoredRow::unreadable).unwrap_or_default();
+        let set = database.set_fence(&resource, stored.as_ref(), &fence, forget).await?;
         ensure!(set, "the fence of {resource} has changed meanwhile: nothing was changed");
         print(format_args!("{resource}: {before}"));
         print(format_args!("now: {}", describe_fence(&fence)));
-        if value_fence == ValueFence::Forget {
+        if forget.value_fence {
             print("the fence of its value was unreadable, and was removed");
+        }
+        if forget.answers {
+            print(
+                "the answers to its last numbered writes were unreadable, and were removed: a write \
+                 that is repeated under the same token and holder takes effect again",
+            );
         }
         if let Some(floor) = database.floor().await?.filter(|floor| *floor > token) {
             print(format_args!("the floor is higher: tokens up to {floor} are rejected"));

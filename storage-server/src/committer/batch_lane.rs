@@ -118,7 +118,8 @@ mod tests {
                 let place = places.clone().try_acquire_owned().unwrap();
                 let (resource, ceiling) = ("r".parse().unwrap(), Token::MAX);
                 let action = Action::Read;
-                let operation = Operation { resource, offered: None, ceiling, action };
+                let operation =
+                    Operation { resource, offered: None, ceiling, numbered: None, action };
                 Job::new(operation, oneshot::channel().0, place)
             };
             let mut waiting: VecDeque<_> = (0..1000).map(|_| read()).collect();

@@ -4,9 +4,12 @@ use std::{collections::HashMap, mem, sync::Mutex};
 
 use fence::{Fence, ResourceName, Token};
 
-use crate::row::{Row, StoredValue};
+use crate::{
+    row::{Row, StoredValue},
+    sequence::Answers,
+};
 
-/// How many guesses are in one generation. With names and holders of 32 bytes, a guess takes about
+/// How many guesses without answers are in one generation. With names and holders of 32 bytes, a guess takes about
 /// 200 bytes.
 const GENERATION: usize = if cfg!(test) { 100 } else { 500_000 };
 
@@ -21,6 +24,7 @@ pub(super) struct Guesses(Mutex<Generations>);
 #[derive(Debug, Default)]
 struct Generations {
     young: HashMap<ResourceName, Guess>,
+    young_weight: usize,
     old: HashMap<ResourceName, Guess>,
     /// See [`Store::connection_epoch`](crate::store::Store::connection_epoch).
     epoch: u64,
@@ -33,19 +37,39 @@ struct Guess {
     floor: Option<Token>,
     version: u64,
     has_value: bool,
+    answers: Answers,
+}
+
+impl Guess {
+    /// How much memory it takes, as a multiple of a guess without answers.
+    fn weight(&self) -> usize {
+        1 + self.answers.len() / 4
+    }
 }
 
 impl From<&Row> for Guess {
     fn from(row: &Row) -> Self {
         let has_value = row.value != StoredValue::Absent;
-        Self { fence: row.fence.clone(), floor: row.floor, version: row.version, has_value }
+        Self {
+            fence: row.fence.clone(),
+            floor: row.floor,
+            version: row.version,
+            has_value,
+            answers: row.answers.clone(),
+        }
     }
 }
 
 impl From<&Guess> for Row {
     fn from(guess: &Guess) -> Self {
         let value = if guess.has_value { StoredValue::NotLoaded } else { StoredValue::Absent };
-        Self { fence: guess.fence.clone(), floor: guess.floor, version: guess.version, value }
+        Self {
+            fence: guess.fence.clone(),
+            floor: guess.floor,
+            version: guess.version,
+            value,
+            answers: guess.answers.clone(),
+        }
     }
 }
 
@@ -69,20 +93,31 @@ impl Guesses {
         &self,
         rows: impl Iterator<Item = (&'a ResourceName, Option<&'a Row>)>,
     ) {
-        let mut guesses = self.0.lock().expect("no panic while it is held");
+        let mut guard = self.0.lock().expect("no panic while it is held");
+        let guesses = &mut *guard;
         for (resource, row) in rows {
             match row {
-                Some(row) => match guesses.young.get_mut(resource) {
-                    Some(guess) => *guess = row.into(),
-                    None => drop(guesses.young.insert(resource.clone(), row.into())),
-                },
+                Some(row) => {
+                    let new = Guess::from(row);
+                    guesses.young_weight += new.weight();
+                    match guesses.young.get_mut(resource) {
+                        Some(guess) => {
+                            guesses.young_weight -= guess.weight();
+                            *guess = new;
+                        }
+                        None => drop(guesses.young.insert(resource.clone(), new)),
+                    }
+                }
                 None => {
-                    guesses.young.remove(resource);
+                    if let Some(guess) = guesses.young.remove(resource) {
+                        guesses.young_weight -= guess.weight();
+                    }
                     guesses.old.remove(resource);
                 }
             }
         }
-        if guesses.young.len() >= GENERATION {
+        if guesses.young_weight >= GENERATION {
+            guesses.young_weight = 0;
             guesses.old = mem::take(&mut guesses.young);
         }
     }
@@ -106,6 +141,22 @@ mod tests {
         assert_eq!(guesses.get(&name(0)), Some(row.clone()));
         assert_eq!(guesses.get(&name(3 * GENERATION - 1)), Some(row), "the last one");
         assert_eq!(guesses.get(&name(1)), None, "the control");
+    }
+
+    #[test]
+    fn rows_with_many_answers_keep_fewer_guesses() {
+        let keeps_first = |row: Row| {
+            let guesses = Guesses::default();
+            for number in 0..GENERATION {
+                guesses.update([(&name(number), Some(&row))].into_iter());
+            }
+            guesses.get(&name(0)).is_some()
+        };
+        let hash = "0".repeat(32);
+        let answers: String = (1..17).map(|n| format!(" {n}:deleted:{n}:{hash}")).collect();
+        let answers = format!("{hash}{answers}").parse().unwrap();
+        assert!(!keeps_first(Row { answers, ..Row::default() }));
+        assert!(keeps_first(Row::default()), "the control");
     }
 
     #[test]

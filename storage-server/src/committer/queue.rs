@@ -123,6 +123,12 @@ mod tests {
     }
 
     fn operation(action: Action) -> Operation {
-        Operation { resource: "r".parse().unwrap(), offered: None, ceiling: Token::MAX, action }
+        Operation {
+            resource: "r".parse().unwrap(),
+            offered: None,
+            ceiling: Token::MAX,
+            numbered: None,
+            action,
+        }
     }
 }

@@ -16,14 +16,15 @@ use serde_json::{Map, Value};
 
 use self::kind::{
     CONDITION_NOT_MET, ENCODED_VALUE, FORBIDDEN, HEAD_TOO_LARGE, HOLDER_CONFLICT, KINDS, Kind,
-    MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_TOKEN, METHOD_NOT_ALLOWED,
-    NOT_FOUND, NOT_JSON, SLOW_BODY, STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH, TOO_MANY_REQUESTS,
-    TRANSACTION_REFUSED, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH,
-    WRONG_HOST,
+    MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_SEQUENCE, MALFORMED_TOKEN,
+    METHOD_NOT_ALLOWED, NOT_FOUND, NOT_JSON, SEQUENCE_REUSED, SEQUENCE_TOO_OLD, SLOW_BODY,
+    STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH, TOO_MANY_REQUESTS, TRANSACTION_REFUSED,
+    UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH, WRONG_HOST,
 };
 use crate::{
     access::{Caller, identity::Permission},
     committer::job::{Unavailable, UnavailableOutcome},
+    sequence::Sequence,
 };
 
 /// Which problem a response is, as an extension of the response.
@@ -66,6 +67,18 @@ impl Problem {
 
     pub(super) fn repeated_holder() -> Self {
         Self::new(&MALFORMED_HOLDER, "Fencing-Holder was sent more than once")
+    }
+
+    pub(super) fn malformed_sequence() -> Self {
+        Self::new(
+            &MALFORMED_SEQUENCE,
+            "a sequence number is a whole number from 1 to 999999999999999, in digits without a \
+             leading zero",
+        )
+    }
+
+    pub(super) fn repeated_sequence() -> Self {
+        Self::new(&MALFORMED_SEQUENCE, "Fencing-Sequence was sent more than once")
     }
 
     pub(super) fn malformed_path() -> Self {
@@ -146,6 +159,28 @@ impl Problem {
             .with("version", version)
     }
 
+    pub(super) fn sequence_reused(resource: &ResourceName, sequence: Sequence) -> Self {
+        Self::new(&SEQUENCE_REUSED, format!("another request had the sequence number {sequence}"))
+            .with("resource", resource.as_str())
+            .with("sequence", sequence.as_u64())
+    }
+
+    pub(super) fn sequence_too_old(
+        resource: &ResourceName,
+        sequence: Sequence,
+        highest: Sequence,
+        outcome: UnavailableOutcome,
+    ) -> Self {
+        Self::new(
+            &SEQUENCE_TOO_OLD,
+            format!("the sequence number {sequence} is below the highest, which is {highest}"),
+        )
+        .with("resource", resource.as_str())
+        .with("sequence", sequence.as_u64())
+        .with("highest_sequence", highest.as_u64())
+        .with("outcome", outcome_text(outcome))
+    }
+
     pub(super) fn transaction_refused(resource: &ResourceName, refusal: Refusal) -> Self {
         let detail = format!("the token for {:?} was refused", resource.as_str());
         Self::new(&TRANSACTION_REFUSED, format!("{detail}: {}", refusal.reason.slug()))
@@ -173,11 +208,8 @@ impl Problem {
     }
 
     pub(super) fn unavailable(unavailable: Unavailable) -> Self {
-        let outcome = match unavailable.outcome {
-            UnavailableOutcome::None => "none",
-            UnavailableOutcome::Unknown => "unknown",
-        };
-        Self::new(&UNAVAILABLE, unavailable.reason).with("outcome", outcome)
+        Self::new(&UNAVAILABLE, unavailable.reason)
+            .with("outcome", outcome_text(unavailable.outcome))
     }
 
     pub(super) fn not_ready(reason: String) -> Self {
@@ -211,6 +243,13 @@ impl Problem {
     pub(super) fn with_json(self, member: &str, value: &impl Serialize) -> Self {
         let value = serde_json::to_value(value).expect("names, numbers and text are JSON");
         self.with(member, value)
+    }
+}
+
+fn outcome_text(outcome: UnavailableOutcome) -> &'static str {
+    match outcome {
+        UnavailableOutcome::None => "none",
+        UnavailableOutcome::Unknown => "unknown",
     }
 }
 

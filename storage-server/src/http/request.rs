@@ -15,6 +15,7 @@ use super::{body, problem::Problem, service::Service};
 use crate::{
     config::Enforcement,
     operation::{Action, Condition, Content, Operation, Versions},
+    sequence::{Numbered, Sequence},
 };
 
 /// The longest `Content-Type` that is kept with a value.
@@ -22,6 +23,7 @@ const MAX_CONTENT_TYPE_BYTES: usize = 256;
 
 pub(super) static FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 pub(super) static FENCING_HOLDER: HeaderName = HeaderName::from_static("fencing-holder");
+static FENCING_SEQUENCE: HeaderName = HeaderName::from_static("fencing-sequence");
 
 /// The resource's name, after `/v1/resources/` or `/v1/fences/` in the path.
 pub(super) struct Name(pub(super) ResourceName);
@@ -68,7 +70,25 @@ impl Fencing {
         ceiling: Token,
         action: Action,
     ) -> Operation {
-        Operation { resource: resource.clone(), offered: self.offered(), ceiling, action }
+        Operation {
+            resource: resource.clone(),
+            offered: self.offered(),
+            ceiling,
+            numbered: None,
+            action,
+        }
+    }
+
+    /// The write or delete that the client requests, which may have a number.
+    pub(super) fn write(
+        &self,
+        resource: &ResourceName,
+        ceiling: Token,
+        FencingSequence(sequence): FencingSequence,
+        action: Action,
+    ) -> Operation {
+        let numbered = sequence.map(|sequence| Numbered::new(sequence, &action));
+        Operation { numbered, ..self.operation(resource, ceiling, action) }
     }
 }
 
@@ -106,6 +126,22 @@ impl FromRequestParts<Arc<Service>> for RequiredFencing {
             return Err(Problem::token_required());
         }
         Ok(Self(fencing))
+    }
+}
+
+/// The number of a write that may be sent again, if it has one.
+pub(super) struct FencingSequence(pub(super) Option<Sequence>);
+
+impl<S: Sync> FromRequestParts<S> for FencingSequence {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let sequence = single(&parts.headers, &FENCING_SEQUENCE)
+            .map_err(|Repeated| Problem::repeated_sequence())?
+            .map(|sequence| str::from_utf8(sequence).ok()?.parse().ok())
+            .map(|sequence| sequence.ok_or_else(Problem::malformed_sequence))
+            .transpose()?;
+        Ok(Self(sequence))
     }
 }
 

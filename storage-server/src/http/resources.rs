@@ -16,7 +16,10 @@ use serde::Serialize;
 use super::{
     caller::{Read, Target, Write},
     problem::Problem,
-    request::{Conditional, FENCING_HOLDER, FENCING_TOKEN, Fencing, RequiredFencing, Written},
+    request::{
+        Conditional, FENCING_HOLDER, FENCING_TOKEN, Fencing, FencingSequence, RequiredFencing,
+        Written,
+    },
     service::Service,
 };
 use crate::{
@@ -56,13 +59,17 @@ impl<'a> Accepted<'a> {
     }
 }
 
+/// The head of a write or a delete.
+type WriteHead = (Target<Write>, RequiredFencing, FencingSequence, Conditional);
+
 async fn write(
     State(service): State<Arc<Service>>,
-    Written { head, content }: Written<(Target<Write>, RequiredFencing, Conditional)>,
+    Written { head, content }: Written<WriteHead>,
 ) -> Result<Response, Problem> {
-    let (Target { resource, ceiling, .. }, RequiredFencing(fencing), Conditional(condition)) = head;
+    let (Target { resource, ceiling, .. }, RequiredFencing(fencing), sequence, condition) = head;
+    let Conditional(condition) = condition;
     let action = Action::Write { content, condition };
-    let outcome = service.decide(fencing.operation(&resource, ceiling, action)).await?;
+    let outcome = service.decide(fencing.write(&resource, ceiling, sequence, action)).await?;
     match outcome {
         Outcome::Written { version, created } => {
             let status = if created { StatusCode::CREATED } else { StatusCode::OK };
@@ -75,12 +82,11 @@ async fn write(
 
 async fn delete(
     State(service): State<Arc<Service>>,
-    Target { resource, ceiling, .. }: Target<Write>,
-    RequiredFencing(fencing): RequiredFencing,
-    Conditional(condition): Conditional,
+    (Target { resource, ceiling, .. }, RequiredFencing(fencing), sequence, condition): WriteHead,
 ) -> Result<StatusCode, Problem> {
+    let Conditional(condition) = condition;
     let action = Action::Delete { condition };
-    match service.decide(fencing.operation(&resource, ceiling, action)).await? {
+    match service.decide(fencing.write(&resource, ceiling, sequence, action)).await? {
         Outcome::Deleted { .. } => Ok(StatusCode::NO_CONTENT),
         Outcome::VersionMismatch { version } => Err(Problem::version_mismatch(&resource, version)),
         other => unreachable!("{other:?} is not the outcome of a delete"),

@@ -82,6 +82,16 @@ impl Service {
             Outcome::TokenTooHigh { token, ceiling } => {
                 return Err(Problem::token_too_high(&resource, token, ceiling));
             }
+            Outcome::SequenceReused { sequence } => {
+                return Err(Problem::sequence_reused(&resource, sequence));
+            }
+            Outcome::SequenceTooOld { sequence, highest, may_be_forgotten } => {
+                let outcome = match may_be_forgotten {
+                    true => UnavailableOutcome::Unknown,
+                    false => UnavailableOutcome::None,
+                };
+                return Err(Problem::sequence_too_old(&resource, sequence, highest, outcome));
+            }
             _ => {}
         }
         self.report(&resource, action, token, overruled);

@@ -12,13 +12,14 @@ use super::{Change, Wanted, error::UnreadableRow, list::Listed};
 use crate::{
     operation::{Content, Value},
     row::{Row, StoredValue},
+    sequence::{Answers, InvalidAnswers},
 };
 
 /// The columns of a changed row, and those that identify its state before.
 ///
-/// Each change raises the token or the version, so these two identify that state, unless changes
-/// were lost by a failover or a restored backup. Then the same token may have come with another
-/// holder, and the same version with or without a value. The floor belongs to it, too: it may have
+/// Each change raises the token or the version, or adds an answer. So these identify that state,
+/// unless changes were lost by a failover or a restored backup. Then the same token may have come with
+/// another holder, and the same version with or without a value. The floor belongs to it, too: it may have
 /// been raised since the row was loaded. No decision depends on anything else.
 #[derive(Debug)]
 pub(super) struct ChangedRow<'a> {
@@ -27,6 +28,7 @@ pub(super) struct ChangedRow<'a> {
     pub(super) expected_holder: &'a str,
     pub(super) expected_version: i64,
     pub(super) expected_value: bool,
+    pub(super) expected_answers: Option<String>,
     pub(super) token: Option<i64>,
     pub(super) holder: &'a str,
     pub(super) version: i64,
@@ -36,6 +38,7 @@ pub(super) struct ChangedRow<'a> {
     pub(super) bytes: Option<&'a [u8]>,
     pub(super) value_token: Option<i64>,
     pub(super) value_holder: Option<&'a str>,
+    pub(super) answers: Option<String>,
 }
 
 impl<'a> From<&Change<'a>> for ChangedRow<'a> {
@@ -54,6 +57,7 @@ impl<'a> From<&Change<'a>> for ChangedRow<'a> {
             expected_holder,
             expected_version: version_column(before.version),
             expected_value: before.value != StoredValue::Absent,
+            expected_answers: answers_column(&before.answers),
             token,
             holder,
             version: version_column(after.version),
@@ -62,6 +66,7 @@ impl<'a> From<&Change<'a>> for ChangedRow<'a> {
             bytes: value.map(|value| &*value.content.bytes),
             value_token: written_with.and_then(|(token, _)| token),
             value_holder: written_with.map(|(_, holder)| holder),
+            answers: answers_column(&after.answers),
         }
     }
 }
@@ -92,6 +97,7 @@ pub(super) struct LoadedRow {
     bytes: Option<Vec<u8>>,
     value_token: Option<i64>,
     value_holder: Option<String>,
+    answers: Option<String>,
 }
 
 /// A write replaces the value without reading it.
@@ -144,6 +150,9 @@ impl TryFrom<LoadedRow> for Row {
                 .map_err(|error| error.to_string())?,
             version: loaded.version.map_or(Ok(0), version_from_column)?,
             value,
+            answers: answers_from_column(loaded.answers.as_deref()).map_err(|error| {
+                with_fence_repair(format!("its answers are malformed: {error}"))
+            })?,
         })
     }
 }
@@ -200,6 +209,14 @@ fn version_from_column(version: i64) -> Result<u64, String> {
     readable.ok_or_else(|| {
         format!("its version is {version}: set its version in the database, below 2^62")
     })
+}
+
+fn answers_column(answers: &Answers) -> Option<String> {
+    (!answers.is_empty()).then(|| answers.to_string())
+}
+
+pub(super) fn answers_from_column(answers: Option<&str>) -> Result<Answers, InvalidAnswers> {
+    answers.map_or_else(|| Ok(Answers::default()), str::parse)
 }
 
 fn fence_columns(fence: Option<&Fence>) -> (Option<i64>, &str) {

@@ -9,9 +9,14 @@ use async_trait::async_trait;
 use fence::{Fence, ResourceName, Token};
 
 use super::{
-    columns::fence_from_columns, error::OpenError, list::end_of_prefix, open::DatabaseKind,
-    postgres::maintenance::PostgresMaintenance, sqlite::maintenance::SqliteMaintenance,
+    columns::{answers_from_column, fence_from_columns},
+    error::OpenError,
+    list::end_of_prefix,
+    open::DatabaseKind,
+    postgres::maintenance::PostgresMaintenance,
+    sqlite::maintenance::SqliteMaintenance,
 };
+use crate::sequence::{Answers, InvalidAnswers};
 
 /// How many resources are deleted in one transaction. Servers wait that long.
 const PORTION: i64 = 1000;
@@ -23,13 +28,13 @@ pub(crate) trait Maintenance: Send {
     async fn stored(&mut self, resource: &ResourceName) -> Result<Option<StoredRow>, sqlx::Error>;
 
     /// Sets a resource's fence, and returns whether it did: only if the row still is `before`. Makes
-    /// a row if there is none. With [`ValueFence::Forget`], it is no longer known who wrote the value.
+    /// a row if there is none. Forgets the unreadable columns.
     async fn set_fence(
         &mut self,
         resource: &ResourceName,
         before: Option<&StoredRow>,
         fence: &Fence,
-        value_fence: ValueFence,
+        forget: Unreadable,
     ) -> Result<bool, sqlx::Error>;
 
     /// Loads the floor.
@@ -75,11 +80,13 @@ pub(crate) async fn delete_all(
     }
 }
 
-/// What to do with the fence that a value was written with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ValueFence {
-    Keep,
-    Forget,
+/// The columns beside the fence that no server can read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unreadable {
+    /// Those of the fence that the value was written with.
+    pub(crate) value_fence: bool,
+    /// The answers to the last numbered writes.
+    pub(crate) answers: bool,
 }
 
 /// How many resources there are, and the first and the last of their names.
@@ -100,6 +107,7 @@ pub(crate) struct StoredRow {
     pub(crate) size: Option<i64>,
     value_token: Option<i64>,
     value_holder: Option<Vec<u8>>,
+    answers: Option<String>,
 }
 
 impl StoredRow {
@@ -111,6 +119,16 @@ impl StoredRow {
     /// The fence that the value was written with. The error says why it is malformed.
     pub(crate) fn value_fence(&self) -> Result<Option<Fence>, String> {
         decode(self.value_token, self.value_holder.as_deref().unwrap_or_default())
+    }
+
+    /// The answers to the last numbered writes. The error says why they are malformed.
+    pub(crate) fn answers(&self) -> Result<Answers, InvalidAnswers> {
+        answers_from_column(self.answers.as_deref())
+    }
+
+    /// The columns beside the fence that no server can read.
+    pub(crate) fn unreadable(&self) -> Unreadable {
+        Unreadable { value_fence: self.value_fence().is_err(), answers: self.answers().is_err() }
     }
 }
 

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::store::{
-    maintenance::{ValueFence, open_maintenance},
+    maintenance::{Unreadable, open_maintenance},
     open::{MissingFile, open_store},
     schema::Migrations,
     sqlite::integrity::copy_into,
@@ -31,7 +31,7 @@ async fn set_token(file: &Path, token: i64) {
     let mut database = open_maintenance(&url(file)).await.unwrap();
     let before = database.stored(&resource).await.unwrap();
     let fence = Fence { token: token.try_into().unwrap(), holder: Default::default() };
-    let set = database.set_fence(&resource, before.as_ref(), &fence, ValueFence::Keep).await;
+    let set = database.set_fence(&resource, before.as_ref(), &fence, Unreadable::default()).await;
     assert!(set.unwrap());
 }
 

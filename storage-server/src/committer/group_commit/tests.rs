@@ -11,6 +11,7 @@ use crate::{
     committer::job::TransactionJob,
     metrics::Metrics,
     operation::{Action, Decided, Operation, Outcome},
+    sequence::Numbered,
     store::{
         Decide,
         error::{ReadError, Unreachable},
@@ -107,6 +108,7 @@ fn claim_under(ceiling: Token, resource: &str, token: u64) -> (Job, Decision) {
         resource: resource.parse().unwrap(),
         offered: Some(fence),
         ceiling,
+        numbered: None,
         action: Action::Claim,
     };
     let (reply, decision) = oneshot::channel();
@@ -140,6 +142,29 @@ async fn operations_on_one_resource_become_one_change() {
     let accepted =
         decisions.iter_mut().map(|decision| !matches!(outcome(decision), Ok(Outcome::Refused(_))));
     assert_eq!(accepted.collect::<Vec<_>>(), [true, true, false]);
+}
+
+/// Both tries of a client are in one batch.
+#[tokio::test]
+async fn write_that_was_sent_again_takes_effect_once() {
+    let outcomes = async |number: Option<&str>| {
+        let (_, committer) = committer([]);
+        let numbered_delete = || {
+            let (mut job, decision) = claim("r", 1);
+            let action = Action::Delete { condition: Default::default() };
+            let number = number.map(|number| number.parse().unwrap());
+            job.operation.numbered = number.map(|number| Numbered::new(number, &action));
+            job.operation.action = action;
+            (job, decision)
+        };
+        let (first, mut first_decision) = numbered_delete();
+        let (second, mut second_decision) = numbered_delete();
+        committer.commit(vec![first, second]).await;
+        [outcome(&mut first_decision), outcome(&mut second_decision)]
+    };
+    let deleted = |version| Ok(Outcome::Deleted { version });
+    assert_eq!(outcomes(Some("7")).await, [deleted(1), deleted(1)]);
+    assert_eq!(outcomes(None).await, [deleted(1), deleted(2)], "the control");
 }
 
 #[tokio::test]

@@ -75,6 +75,8 @@ fn with_member(document: ObjectBuilder, member: Member) -> ObjectBuilder {
         Member::HighestToken => ("highest_token", token()),
         Member::Ceiling => ("ceiling", token()),
         Member::Version => ("version", version()),
+        Member::Sequence => ("sequence", token()),
+        Member::HighestSequence => ("highest_sequence", token()),
         Member::Limit => ("limit", version().description(Some("In bytes."))),
         Member::Identity => ("identity", text()),
         Member::Permission => ("permission", text()),

@@ -23,6 +23,8 @@ pub(in crate::http) enum Member {
     HighestToken,
     Ceiling,
     Version,
+    Sequence,
+    HighestSequence,
     Limit,
     Identity,
     Permission,
@@ -58,6 +60,9 @@ kinds! {
     MALFORMED_HOLDER = "malformed-holder", BAD_REQUEST, [OptionalResource], "The holder is malformed",
         "The header Fencing-Holder was sent more than once, or its value is not a holder: up to 128 \
          characters of visible ASCII, without spaces.";
+    MALFORMED_SEQUENCE = "malformed-sequence", BAD_REQUEST, [], "The sequence number is malformed",
+        "The header Fencing-Sequence was sent more than once, or its value is not a whole number from \
+         1 to 999999999999999 in plain digits, without a sign, spaces, decimals or leading zeros.";
     MALFORMED_NAME = "malformed-name", BAD_REQUEST, [], "The resource's name is malformed",
         "A name is 1 to 512 bytes of UTF-8 without control characters. No segment between slashes \
          may be empty, '.' or '..', because clients and proxies rewrite such paths to another \
@@ -87,10 +92,16 @@ kinds! {
          and issued the token twice. Nothing was changed. If you have claimed this resource before, \
          another client has been let in since: discard what you have read, and start again by \
          acquiring the lock. If not, get a higher token for your lock (reissue) and claim with it.";
+    SEQUENCE_TOO_OLD = "sequence-too-old", CONFLICT, [Resource, Sequence, HighestSequence, Outcome], "The sequence number is too old",
+        "A write with a higher number (Fencing-Sequence) was already answered under this token and \
+         holder, and the server has no answer to this one. It did not take effect now, and never will. \
+         If outcome is none, no earlier try has taken effect either. If outcome is unknown, the server \
+         has forgotten the answer: get a higher token for your lock, and make a fenced read with it.";
     STALE_TOKEN = "stale-token", PRECONDITION_FAILED, [Resource, Token, HighestToken], "The token is stale",
         "A higher token was already accepted for this resource, or an operator has raised its fence. \
-         Nothing was changed. Don't send the request again. If you have claimed this resource before, \
-         another client has been let in since: discard what you have read, and start again by \
+         Nothing was changed. If this was a repeated write (Fencing-Sequence), its first try may have \
+         taken effect all the same. Don't send the request again. If you have claimed this resource \
+         before, another client has been let in since: discard what you have read, and start again by \
          acquiring the lock. If not, get a token above highest_token for your lock (reissue) and \
          claim with it.";
     UNAUTHENTICATED = "unauthenticated", UNAUTHORIZED, [], "The client is unknown",
@@ -123,6 +134,10 @@ kinds! {
     NOT_JSON = "not-json", UNSUPPORTED_MEDIA_TYPE, [], "The body is not declared as JSON",
         "A transaction needs the header 'Content-Type: application/json'. A browser asks the server \
          before it sends such a request for a page of another origin.";
+    SEQUENCE_REUSED = "sequence-reused", UNPROCESSABLE_ENTITY, [Resource, Sequence], "The sequence number is taken",
+        "The number (Fencing-Sequence) was sent with another method, value, content type or condition \
+         under this token and holder. Nothing was changed. A repeated write must be the same to the \
+         byte, and each other write needs a higher number.";
     VALUE_TOO_LARGE = "value-too-large", PAYLOAD_TOO_LARGE, [Limit], "The value is too large",
         "The body has more bytes than the server's limit (--max-value-bytes).";
     ENCODED_VALUE = "encoded-value", UNSUPPORTED_MEDIA_TYPE, [], "The value is encoded",

@@ -9,7 +9,7 @@ use sqlx::{Connection, PgConnection};
 use super::{open_session, options};
 use crate::store::{
     error::OpenError,
-    maintenance::{Counted, Maintenance, StoredRow, ValueFence},
+    maintenance::{Counted, Maintenance, StoredRow, Unreadable},
     schema::Migrations,
 };
 
@@ -30,7 +30,7 @@ impl Maintenance for PostgresMaintenance {
             r#"
             select token, convert_to(holder, 'UTF8') as holder, version,
                 length(bytes)::bigint as size,
-                value_token, convert_to(value_holder, 'UTF8') as value_holder
+                value_token, convert_to(value_holder, 'UTF8') as value_holder, answers
             from storage.resource
             where resource = $1
             "#,
@@ -45,7 +45,7 @@ impl Maintenance for PostgresMaintenance {
         resource: &ResourceName,
         before: Option<&StoredRow>,
         fence: &Fence,
-        value_fence: ValueFence,
+        forget: Unreadable,
     ) -> Result<bool, sqlx::Error> {
         let set = match before {
             None => sqlx::query(
@@ -63,7 +63,8 @@ impl Maintenance for PostgresMaintenance {
                 update storage.resource
                 set token = $2, holder = $3,
                     value_token = case when $6 then null else value_token end,
-                    value_holder = case when $6 and bytes is not null then '' else value_holder end
+                    value_holder = case when $6 and bytes is not null then '' else value_holder end,
+                    answers = case when $7 then null else answers end
                 where resource = $1
                     and token is not distinct from $4 and convert_to(holder, 'UTF8') = $5
                 "#,
@@ -73,7 +74,8 @@ impl Maintenance for PostgresMaintenance {
             .bind(fence.holder.as_str())
             .bind(before.token)
             .bind(&before.holder)
-            .bind(value_fence == ValueFence::Forget),
+            .bind(forget.value_fence)
+            .bind(forget.answers),
         };
         Ok(set.execute(&mut self.0).await?.rows_affected() == 1)
     }

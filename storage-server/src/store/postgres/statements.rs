@@ -27,7 +27,7 @@ pub(super) async fn load_rows(
         select r.token, r.holder, r.version, r.bytes is not null as has_value,
             case when w.whole then r.content_type end as content_type,
             case when w.whole then r.bytes end as bytes,
-            r.value_token, r.value_holder,
+            r.value_token, r.value_holder, r.answers,
             (select token from storage.floor where id = 1) as floor
         from unnest($1::text[], $2::bool[]) with ordinality as w (resource, whole, ordinal)
         left join storage.resource r on r.resource = w.resource
@@ -88,10 +88,12 @@ macro_rules! change {
         r#"
         select * from unnest(
             $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bool[], $6::bigint[], $7::text[],
-            $8::bigint[], $9::bool[], $10::text[], $11::bytea[], $12::bigint[], $13::text[]
+            $8::bigint[], $9::bool[], $10::text[], $11::bytea[], $12::bigint[], $13::text[],
+            $14::text[], $15::text[]
         ) with ordinality as change (
             resource, expected_token, expected_holder, expected_version, expected_value, token,
-            holder, version, keeps_value, content_type, bytes, value_token, value_holder, ordinal
+            holder, version, keeps_value, content_type, bytes, value_token, value_holder, expected_answers,
+            answers, ordinal
         )
         "#
     };
@@ -106,12 +108,14 @@ macro_rules! update {
             content_type = case when c.keeps_value then r.content_type else c.content_type end,
             bytes = case when c.keeps_value then r.bytes else c.bytes end,
             value_token = case when c.keeps_value then r.value_token else c.value_token end,
-            value_holder = case when c.keeps_value then r.value_holder else c.value_holder end
+            value_holder = case when c.keeps_value then r.value_holder else c.value_holder end,
+            answers = c.answers
         from change c
         where r.resource = c.resource and r.version = c.expected_version
             and r.token is not distinct from c.expected_token and r.holder = c.expected_holder
             and (r.bytes is not null) = c.expected_value
-            and (select token from storage.floor where id = 1) is not distinct from $14::bigint
+            and r.answers is not distinct from c.expected_answers
+            and (select token from storage.floor where id = 1) is not distinct from $16::bigint
         returning c.ordinal
         "#
     };
@@ -126,12 +130,14 @@ const UPDATE_OR_INSERT: &str = concat!(
     update!(),
     r#"), inserted as (
         insert into storage.resource (
-            resource, token, holder, version, content_type, bytes, value_token, value_holder
+            resource, token, holder, version, content_type, bytes, value_token, value_holder,
+            answers
         )
-        select resource, token, holder, version, content_type, bytes, value_token, value_holder
+        select resource, token, holder, version, content_type, bytes, value_token, value_holder,
+            answers
         from change
         where expected_version = 0 and expected_token is null
-            and (select token from storage.floor where id = 1) is not distinct from $14::bigint
+            and (select token from storage.floor where id = 1) is not distinct from $16::bigint
         order by ordinal
         on conflict (resource) do nothing
         returning resource
@@ -171,6 +177,8 @@ pub(super) async fn apply_changes(
         .bind(column(&rows, |row| row.bytes))
         .bind(column(&rows, |row| row.value_token))
         .bind(column(&rows, |row| row.value_holder))
+        .bind(column(&rows, |row| row.expected_answers.clone()))
+        .bind(column(&rows, |row| row.answers.clone()))
         .bind(floor.map(Token::as_i64))
         .fetch_all(connection)
         .await?;

@@ -9,7 +9,7 @@ use sqlx::{ConnectOptions, SqliteConnection};
 use super::{integrity::check_integrity, options, prepare_schema};
 use crate::store::{
     error::OpenError,
-    maintenance::{Counted, Maintenance, StoredRow, ValueFence},
+    maintenance::{Counted, Maintenance, StoredRow, Unreadable},
     schema::Migrations,
 };
 
@@ -35,7 +35,7 @@ impl Maintenance for SqliteMaintenance {
             r#"
             select token, cast(holder as blob) as holder, version,
                 length(bytes) as size,
-                value_token, cast(value_holder as blob) as value_holder
+                value_token, cast(value_holder as blob) as value_holder, answers
             from storage_resource
             where resource = ?1
             "#,
@@ -50,7 +50,7 @@ impl Maintenance for SqliteMaintenance {
         resource: &ResourceName,
         before: Option<&StoredRow>,
         fence: &Fence,
-        value_fence: ValueFence,
+        forget: Unreadable,
     ) -> Result<bool, sqlx::Error> {
         let set = match before {
             None => sqlx::query(
@@ -68,7 +68,8 @@ impl Maintenance for SqliteMaintenance {
                 update storage_resource
                 set token = ?2, holder = ?3,
                     value_token = case when ?6 then null else value_token end,
-                    value_holder = case when ?6 and bytes is not null then '' else value_holder end
+                    value_holder = case when ?6 and bytes is not null then '' else value_holder end,
+                    answers = case when ?7 then null else answers end
                 where resource = ?1
                     and token is ?4 and cast(holder as blob) = ?5
                 "#,
@@ -78,7 +79,8 @@ impl Maintenance for SqliteMaintenance {
             .bind(fence.holder.as_str())
             .bind(before.token)
             .bind(&before.holder)
-            .bind(value_fence == ValueFence::Forget),
+            .bind(forget.value_fence)
+            .bind(forget.answers),
         };
         Ok(set.execute(&mut self.0).await?.rows_affected() == 1)
     }

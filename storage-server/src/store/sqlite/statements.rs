@@ -32,7 +32,7 @@ struct PlacedRow<'a> {
 impl Serialize for PlacedRow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { row, start, length } = self;
-        let mut columns = serializer.serialize_tuple(14)?;
+        let mut columns = serializer.serialize_tuple(16)?;
         columns.serialize_element(row.resource)?;
         columns.serialize_element(&row.expected_token)?;
         columns.serialize_element(row.expected_holder)?;
@@ -47,6 +47,8 @@ impl Serialize for PlacedRow<'_> {
         columns.serialize_element(length)?;
         columns.serialize_element(&row.value_token)?;
         columns.serialize_element(&row.value_holder)?;
+        columns.serialize_element(&row.expected_answers)?;
+        columns.serialize_element(&row.answers)?;
         columns.end()
     }
 }
@@ -69,7 +71,7 @@ pub(super) async fn load_rows(
         select r.token, r.holder, r.version, r.bytes is not null as has_value,
             iif(w.whole, r.content_type, null) as content_type,
             iif(w.whole, r.bytes, null) as bytes,
-            r.value_token, r.value_holder,
+            r.value_token, r.value_holder, r.answers,
             (select token from storage_floor where id = 1) as floor
         from wanted w
         left join storage_resource r on r.resource = w.resource
@@ -90,11 +92,12 @@ const UPDATE: &str = r#"
         bytes = iif(c.value ->> 8, r.bytes,
             iif(c.value ->> 11 = 0, x'', substr(?2, c.value ->> 10, c.value ->> 11))),
         value_token = iif(c.value ->> 8, r.value_token, c.value ->> 12),
-        value_holder = iif(c.value ->> 8, r.value_holder, c.value ->> 13)
+        value_holder = iif(c.value ->> 8, r.value_holder, c.value ->> 13),
+        answers = c.value ->> 15
     from jsonb_each(?1) c
     where r.resource = c.value ->> 0 and r.token is c.value ->> 1
         and r.holder = c.value ->> 2 and r.version = c.value ->> 3
-        and (r.bytes is not null) = c.value ->> 4
+        and (r.bytes is not null) = c.value ->> 4 and r.answers is c.value ->> 14
         and (select token from storage_floor where id = 1) is ?3
     returning resource
     "#;
@@ -114,27 +117,30 @@ const UPDATE_OR_INSERT: &str = r#"
             value ->> 10 as start,
             value ->> 11 as length,
             value ->> 12 as value_token,
-            value ->> 13 as value_holder
+            value ->> 13 as value_holder,
+            value ->> 14 as expected_answers,
+            value ->> 15 as answers
         from jsonb_each(?1)
     )
     insert into storage_resource (
-        resource, token, holder, version, content_type, bytes, value_token, value_holder
+        resource, token, holder, version, content_type, bytes, value_token, value_holder, answers
     )
     select c.resource, c.token, c.holder, c.version,
         iif(c.keeps_value, r.content_type, c.content_type),
         iif(c.keeps_value, r.bytes, iif(c.length = 0, x'', substr(?2, c.start, c.length))),
         iif(c.keeps_value, r.value_token, c.value_token),
-        iif(c.keeps_value, r.value_holder, c.value_holder)
+        iif(c.keeps_value, r.value_holder, c.value_holder),
+        c.answers
     from change c
     left join storage_resource r on r.resource = c.resource
     where r.token is c.expected_token and coalesce(r.holder, '') = c.expected_holder
         and coalesce(r.version, 0) = c.expected_version
-        and (r.bytes is not null) = c.expected_value
+        and (r.bytes is not null) = c.expected_value and r.answers is c.expected_answers
         and (select token from storage_floor where id = 1) is ?3
     on conflict (resource) do update set token = excluded.token, holder = excluded.holder,
         version = excluded.version, content_type = excluded.content_type,
         bytes = excluded.bytes, value_token = excluded.value_token,
-        value_holder = excluded.value_holder
+        value_holder = excluded.value_holder, answers = excluded.answers
     returning resource
     "#;
 
