@@ -14,10 +14,10 @@ use super::{BEARER, CERTIFICATE, parts, problems};
 use crate::{
     http::problem::kind::{
         CONDITION_NOT_MET, ENCODED_VALUE, FORBIDDEN, HEAD_TOO_LARGE, HOLDER_CONFLICT, Kind,
-        MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_TOKEN, NOT_FOUND, NOT_JSON,
-        SLOW_BODY, STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH, TOO_MANY_REQUESTS,
-        TRANSACTION_REFUSED, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH,
-        WRONG_HOST,
+        MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_SEQUENCE, MALFORMED_TOKEN,
+        NOT_FOUND, NOT_JSON, SEQUENCE_REUSED, SEQUENCE_TOO_OLD, SLOW_BODY, STALE_TOKEN,
+        TOKEN_REQUIRED, TOKEN_TOO_HIGH, TOO_MANY_REQUESTS, TRANSACTION_REFUSED, UNAUTHENTICATED,
+        UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH, WRONG_HOST,
     },
     metrics,
 };
@@ -26,6 +26,9 @@ use crate::{
 const MALFORMED: [&Kind; 3] = [&MALFORMED_TOKEN, &MALFORMED_HOLDER, &MALFORMED_NAME];
 /// The problems of a token that is not accepted.
 const NOT_ACCEPTED: [&Kind; 3] = [&TOKEN_TOO_HIGH, &HOLDER_CONFLICT, &STALE_TOKEN];
+
+/// The problems of a number that can't be used.
+const UNUSABLE_SEQUENCE: [&Kind; 3] = [&MALFORMED_SEQUENCE, &SEQUENCE_TOO_OLD, &SEQUENCE_REUSED];
 
 pub(super) fn paths() -> Paths {
     let mut paths = Paths::new();
@@ -102,10 +105,12 @@ fn write() -> Described {
         Described::new(HttpMethod::Put, "/v1/resources/{name}", "writeValue", "Write a value")
             .about("The token claims, whether a condition is met or not.")
             .parameters([parts::name(), parts::required_token(), parts::holder()])
+            .parameters([parts::sequence()])
             .parameters(conditions())
             .answers(StatusCode::OK, json("It replaced a value.", "Accepted"))
             .answers(StatusCode::CREATED, json("It is the first value.", "Accepted"))
             .problems(&MALFORMED)
+            .problems(&UNUSABLE_SEQUENCE)
             .problems(&[&MALFORMED_REQUEST, &TOKEN_REQUIRED, &VERSION_MISMATCH])
             .problems(&[&SLOW_BODY, &VALUE_TOO_LARGE, &ENCODED_VALUE])
             .problems(&NOT_ACCEPTED)
@@ -119,9 +124,11 @@ fn delete() -> Described {
     Described::new(HttpMethod::Delete, "/v1/resources/{name}", "deleteValue", "Delete a value")
         .about("The token claims, whether a condition is met or not.")
         .parameters([parts::name(), parts::required_token(), parts::holder()])
+        .parameters([parts::sequence()])
         .parameters(conditions())
         .answers(StatusCode::NO_CONTENT, ResponseBuilder::new().description(deleted))
         .problems(&MALFORMED)
+        .problems(&UNUSABLE_SEQUENCE)
         .problems(&[&MALFORMED_REQUEST, &TOKEN_REQUIRED, &VERSION_MISMATCH])
         .problems(&NOT_ACCEPTED)
         .for_known_clients()

@@ -191,6 +191,11 @@ pub(super) fn holder() -> Parameter {
     in_head("Fencing-Holder", holder_text(), about)
 }
 
+pub(super) fn sequence() -> Parameter {
+    let about = "The number of the write, with which it may be sent again.";
+    in_head("Fencing-Sequence", token(), about)
+}
+
 pub(super) fn if_match(about: &str) -> Parameter {
     // schemathesis takes the quotes of a pattern away, and knows the form of these headers itself.
     in_head("If-Match", text(), &format!("`*`, or versions in quotes. {about}"))
