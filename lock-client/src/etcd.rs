@@ -53,8 +53,8 @@
 //! queue. A fair waiter watches the key before its own, so that a release notifies one of them. If that
 //! was the owner's, its next attempt is one transaction, which succeeds only if its key is the oldest. A
 //! waiter in no order watches the whole queue. A fair waiter that crashed is skipped after 15 seconds,
-//! or when its ttl ends: its key gets a lease of the whole ttl only once it is the owner's. Its lease as a waiter ends by itself then. Each waiter
-//! has a connection of its own.
+//! or when its ttl ends: its key gets a lease of the whole ttl only once it is the owner's. Its lease as
+//! a waiter ends by itself then. Each waiter has a connection of its own.
 //!
 //! # Members that fail
 //! A client talks to one member. If this member does not answer, has no leader, or is a learner, the

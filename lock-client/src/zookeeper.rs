@@ -65,8 +65,8 @@
 //! ends at its deadline. A member that was started anew with a lower limit, and that the client did not
 //! read at, still shortens the session. Then the lease is lost, as soon as the client knows.
 //!
-//! The time-out of a session never changes. A renewal for longer moves the lock to another session, in one transaction,
-//! with another node that keeps the grant. A renewal for less, at the end of
+//! The time-out of a session never changes. A renewal for longer moves the lock to another session, in
+//! one transaction, with another node that keeps the grant. A renewal for less, at the end of
 //! [`max_hold`](crate::Terms::max_hold), leaves the session as it is: then the lock is free at the end of
 //! the longer time. ZooKeeper ends an expired session within one more tick.
 //!

@@ -9,7 +9,7 @@ use testbed::{
 };
 
 use crate::{
-    lock_service::{impatient_locks, redis_before, until_listening},
+    lock_service::{redis_before, until_listening},
     names::name,
 };
 
@@ -39,11 +39,17 @@ pub(crate) struct Service {
     pub(crate) far: Locks,
 }
 
+/// A client that soon asks again while Redis hangs, and not yet on a busy machine.
+fn locks(url: &str) -> Locks {
+    let redis = lock_client::redis::Redis::open(url).unwrap();
+    Locks::new(redis.answer_within(Duration::from_secs(1)))
+}
+
 impl Service {
     pub(crate) async fn start() -> Self {
         let redis = redis_before(33).await;
         let proxy = Proxy::start(redis.socket()).await.unwrap();
-        let (near, far) = (impatient_locks(&redis.url()), impatient_locks(&proxy.url("redis")));
+        let (near, far) = (locks(&redis.url()), locks(&proxy.url("redis")));
         // It connects with this, so that each step is one request.
         far.status(&name("r")).await.unwrap();
         Self { redis, proxy, near, far }

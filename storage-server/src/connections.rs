@@ -71,9 +71,8 @@ const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many descriptors are left for files, connections to the database, and the rest.
 const OTHER_DESCRIPTORS: u64 = 64;
-/// How many bytes the system holds for a client that does not read. It doubles this number, and tells of
-/// progress once a third of them was read: a client that reads less in the time-outs above counts as one
-/// that reads nothing.
+/// The system's send buffer of a connection. Linux doubles it, and reports progress only after a third was
+/// read. A client that reads less within the time-outs above counts as one that reads nothing.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
 /// How many bytes the head of a request may have, and how many hyper buffers of a connection.

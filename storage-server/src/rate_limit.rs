@@ -21,7 +21,7 @@ pub(crate) struct RateLimit {
 
 #[derive(Debug)]
 struct Clients {
-    /// Until when the requests of a client take up time.
+    /// The moment until which a client's requests take up time.
     busy_until: HashMap<Client, Instant>,
     /// When to forget the clients whose requests take up no time any more.
     forget_at: Instant,
@@ -35,8 +35,8 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// A client without an identity. A network of IPv6 counts as one client: whoever has one has all of
-    /// its addresses.
+    /// A client without an identity. A network of IPv6 counts as one client, because a client can use all
+    /// addresses of its network.
     pub(crate) fn from_address(address: IpAddr) -> Self {
         Self::Address(match address {
             IpAddr::V4(_) => address,

@@ -75,7 +75,7 @@ impl Row {
         self.floor.max(self.fence_token())
     }
 
-    /// The highest token that a client may offer now, whose own ceiling is given.
+    /// The highest token that a client with this ceiling of its own may offer now.
     fn ceiling(&self, of_client: Token) -> Token {
         let highest = self.highest_token().map_or(0, Token::as_u64);
         Token::new(highest + STEP_ABOVE_FENCE).unwrap_or(Token::MAX).max(of_client)

@@ -234,7 +234,7 @@ async fn manual_and_completions_know_the_options() {
         let script = folder.run(&[], &["completions", shell]).await.printed();
         assert!(script.contains("max-value-bytes"), "{shell}: {script}");
     }
-    // In bash itself: what comes after a subcommand is completed, too.
+    // In bash itself: the options of a subcommand are completed, too.
     let script = folder.run(&[], &["completions", "bash"]).await.printed();
     fs::write(folder.path("completions"), script).unwrap();
     let complete = "source completions; COMP_WORDS=(storage-server fence set --fo) COMP_CWORD=3; \

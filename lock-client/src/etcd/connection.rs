@@ -95,7 +95,7 @@ impl Connection {
     }
 
     /// Sends a request whose answer is a stream. It ends when etcd ends it, or when requests go to
-    /// another member. This returns with the first message, which tells that the stream has begun.
+    /// another member. Returns after the first message, which confirms the stream.
     pub(super) async fn stream(
         &self,
         method: &str,

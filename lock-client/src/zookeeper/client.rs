@@ -62,8 +62,9 @@ impl ZooKeeper {
     /// Makes a client of the ZooKeeper at a URL. It connects when it is first used.
     ///
     /// The URL is `zookeeper://[USER:PASSWORD@]HOST[:PORT],HOST…[/ROOT]`, or begins with `zookeepers://`
-    /// for encrypted connections. Name all members. The port is 2181 by default. The client connects to the first member that answers. With a root, a node that
-    /// exists, all nodes of the locks are below it. All parts of a URL are percent-encoded.
+    /// for encrypted connections. Name all members. The port is 2181 by default. The client connects to
+    /// the first member that answers. With a root, a node that exists, all nodes of the locks are below
+    /// it. All parts of a URL are percent-encoded.
     ///
     /// A user is one of ZooKeeper's scheme `digest`. All nodes that the client makes belong to the
     /// user, and no other user reads or writes their data. Without a user, everybody may. Against

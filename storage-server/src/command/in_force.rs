@@ -30,7 +30,7 @@ fn value(option: &Arg, matches: &ArgMatches) -> anyhow::Result<Option<Value>> {
     }
     let Some(raw) = matches.get_raw(id).and_then(Iterator::last) else { return Ok(None) };
     let text = raw.to_str().context("the value is not UTF-8")?;
-    // What is a secret in the environment of the help is one here.
+    // An option whose environment value is hidden in the help is a secret here, too.
     let text = if option.is_hide_env_values_set() { masked(text) } else { text.to_owned() };
     let number = text.parse().ok().filter(|number: &i64| number.to_string() == text);
     Ok(Some(number.map_or(Value::String(text), Value::Integer)))

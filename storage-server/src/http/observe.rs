@@ -1,4 +1,4 @@
-//! What is noted of each request: its id, its place in the metrics, its line in the access log.
+//! The record of each request: its id, its metrics, its line in the access log.
 
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
