@@ -147,6 +147,27 @@ async fn refusals_and_what_operators_do_have_a_line_each_without_secrets() {
     assert!(!text.contains("secret") && !text.contains(&bearer), "{text}");
 }
 
+/// Its names are in the body, of which the line has nothing.
+#[tokio::test]
+async fn refused_transaction_has_a_line_without_its_body() {
+    let database = Database::sqlite();
+    let audit_log = database.file("audit.jsonl");
+    let server = serve(&database, &audit_log, &[]).await;
+    offer(&server, "PUT", "/v1/resources/r", 34, "x").await;
+    let late = json!({"writes": [{
+        "resource": "secret", "token": 34, "value": {"text": "secret"},
+    }, {
+        "resource": "r", "token": 33, "holder": "secret", "value": null,
+    }]});
+    let headers = [("X-Request-Id", "late"), ("Content-Type", "application/json")];
+    wire::request(server.url(), "POST", "/v1/transactions", &headers, late.to_string()).await;
+    let line = line(&audit_log, "late").await;
+    let named = (&line["route"], &line["problem"]);
+    assert_eq!(named, (&json!("/v1/transactions"), &json!("transaction-refused")));
+    assert_eq!((&line["status"], &line["resource"]), (&json!(409), &Value::Null));
+    assert!(!line.to_string().contains("secret"), "{line}");
+}
+
 #[tokio::test]
 async fn client_that_sends_too_much_is_named() {
     let guarded = Guarded::new();
