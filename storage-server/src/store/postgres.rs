@@ -250,7 +250,7 @@ impl Store for PostgresStore {
 /// What a transaction has changed that is not committed yet.
 enum Changed {
     All,
-    /// No row was to be changed.
+    /// The transaction changes no row.
     Nothing,
     /// A row was no longer as it was loaded.
     NotAll,
