@@ -110,7 +110,8 @@ impl Activity {
         } else if let Some(waited) = unread_for.filter(|waited| *waited >= unread_timeout) {
             state.is_closed = true;
             if is_undecided && waited < unread_timeout + DECISION_TIMEOUT {
-                // It may be read by then, and the connection would stay open without a use.
+                // The unread answer may be read by then. The connection would stay open, and refuse all
+                // requests.
                 state.closing.cancel();
                 return None;
             }

@@ -103,8 +103,8 @@ impl Observed {
 }
 
 impl Observed {
-    /// Records a request that was refused, or that only operators may send. An answer that there is
-    /// nothing refuses nothing; and after an error of the server, the request may have taken effect.
+    /// Records a request that was refused, or that only operators may send. A 404
+    /// refuses nothing. After a 5xx, the request may have taken effect.
     fn audit(&self, response: &Response, client: IpAddr, uri: &Uri, id: &RequestId) {
         let (status, extensions) = (response.status(), response.extensions());
         let identity = extensions.get().and_then(Caller::identity_name);

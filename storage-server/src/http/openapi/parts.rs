@@ -144,12 +144,12 @@ pub(super) fn common_headers() -> [(&'static str, Header); 3] {
 pub(super) fn value_headers() -> [(&'static str, Header); 4] {
     let fence = "Of the write, if it had a token.";
     let holder = format!("{fence} Whole only for the holder itself.");
-    let policy = "A value that is a page runs no scripts.";
+    let policy = "A value that is a page runs no script.";
     [
+        (header::CONTENT_SECURITY_POLICY.as_str(), holds(text(), policy)),
         (header::ETAG.as_str(), holds(text(), "The version of the value, in quotes.")),
         (FENCING_TOKEN.as_str(), holds(token(), fence)),
         (FENCING_HOLDER.as_str(), holds(text(), &holder)),
-        (header::CONTENT_SECURITY_POLICY.as_str(), holds(text(), policy)),
     ]
 }
 
