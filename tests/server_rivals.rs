@@ -167,15 +167,20 @@ async fn others_continue_while_many_rows_are_locked() {
     }
     assert!(blocked.try_join_next().is_none(), "the locked ones are still waiting");
     somebody.close().await.unwrap();
+    let mut stalled = 0;
     for (number, answer) in blocked.join_all().await {
         // PostgreSQL ends the transaction of a server that stalls for half a second: nothing has
         // happened.
         let answer = match answer {
-            Err(StorageError::Unavailable(_)) => write(format!("locked/{number}"), 2).await,
+            Err(StorageError::Unavailable(_)) => {
+                stalled += 1;
+                write(format!("locked/{number}"), 2).await
+            }
             answer => answer,
         };
         assert!(matches!(answer.unwrap(), Answer::Accepted(_)));
     }
+    assert!(stalled <= OTHERS / 2, "{stalled} of {OTHERS} writes were unavailable");
 }
 
 #[tokio::test]

@@ -136,6 +136,27 @@ async fn write_that_came_too_slowly_has_not_happened() {
     assert!(matches!(error, StorageError::Unavailable(_)), "{error:?}");
 }
 
+#[tokio::test]
+async fn outcome_that_the_storage_does_not_know_is_unknown() {
+    let unknown = r#"{"type":"/problems/another","detail":"who knows","outcome":"unknown"}"#;
+    let error = write_answered_by("409 Conflict", unknown).await;
+    assert!(matches!(error, StorageError::Unknown(_)), "{error:?}");
+}
+
+/// The read has claimed, though its answer can't be used.
+#[tokio::test]
+async fn fenced_read_whose_answer_lacks_the_version_is_an_unknown_outcome() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let storage = Storage::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx";
+    let (resource, fence) = (name("r"), new_fence(33));
+    let error = tokio::select! {
+        () = answer_each(listener, answer.to_owned()) => unreachable!(),
+        read = storage.fenced_read(&resource, &fence) => read.unwrap_err(),
+    };
+    assert!(matches!(error, StorageError::Unknown(_)), "{error:?}");
+}
+
 #[test]
 fn host_that_http_does_not_allow_is_no_part_of_a_usable_url() {
     for host in ["{host}", "a\"b", "a`b"] {

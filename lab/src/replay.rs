@@ -52,7 +52,7 @@ pub struct Replay {
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     svg: Option<PathBuf>,
     /// How many times as long leases last that will expire, for a busy machine
-    #[arg(long, hide = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
+    #[arg(long, hide = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=5))]
     ttl_factor: u32,
 }
 

@@ -1,5 +1,7 @@
 //! The lock of a client: one of several kinds.
 
+use std::time::Duration;
+
 use anyhow::{Context, bail};
 use fence::{Fence, Token};
 use lock_client::{
@@ -40,7 +42,9 @@ impl Lock {
             LockSetup::Advisory(url) => Self::Advisory(AdvisoryLock::connect(url, resource).await?),
             LockSetup::Etcd(url) => Self::Lease(LeaseLock::new(Etcd::open(url)?, 1, resource)),
             LockSetup::ZooKeeper(url) => {
-                Self::Lease(LeaseLock::new(ZooKeeper::open(url)?, 1, resource))
+                // A ZooKeeper that has just started is slow.
+                let zookeeper = ZooKeeper::open(url)?.answer_within(Duration::from_secs(2));
+                Self::Lease(LeaseLock::new(zookeeper, 1, resource))
             }
             LockSetup::Postgres(url) => {
                 Self::Lease(LeaseLock::new(Postgres::open(url)?, 1, resource))

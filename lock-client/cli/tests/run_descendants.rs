@@ -182,7 +182,7 @@ async fn what_is_started_after_a_signal_of_the_whole_group_is_ended_too() {
 #[tokio::test]
 async fn lost_lease_ends_what_the_command_has_started() {
     let redis = Redis::start().await.unwrap();
-    let short = ["--ttl", "6s", "--kill-after", "1s"];
+    let short = ["--ttl", "12s", "--kill-after", "5s"];
     for script in [IN_FOREGROUND, r#"sh -c "$WORKER" & trap '' TERM; wait"#, IN_BACKGROUND] {
         let mut work = Work::start(&redis, &short, script, WORKER);
         work.run.pid().await;

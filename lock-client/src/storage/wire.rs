@@ -136,14 +136,15 @@ impl<'a> Request<'a> {
         let Self { server, resource, http } = self;
         let origin = Origin { server, resource };
         let exchange = async {
-            let response = http.send().await?;
+            let response = http.send().await.map_err(|error| origin.unanswered(&error))?;
             let (status, headers) = (response.status(), response.headers().clone());
-            Ok(Response { status, headers, body: response.bytes().await? })
+            let body = response.bytes().await;
+            let body = body.map_err(|error| origin.unknown(innermost(&error).to_string()))?;
+            Ok(Response { status, headers, body })
         };
         let response = timeout(ANSWER_TIMEOUT, exchange).await.map_err(|_| {
             origin.unknown(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))
-        })?;
-        let response = response.map_err(|error| origin.unanswered(&error))?;
+        })??;
         let status = response.status;
         if status.is_success() {
             return Ok(Answer::Accepted(Reply { origin, response: Some(response) }));
@@ -193,6 +194,7 @@ fn decision(
             Ok(Answer::Accepted(Reply { origin, response: None }))
         }
         (_, Some("none")) => Err(origin.unavailable(problem.detail)),
+        (_, Some(_)) => Err(origin.unknown(problem.detail)),
         _ if status.is_client_error() => Err(origin.rejected(problem.detail)),
         _ => Err(origin.unknown(problem.detail)),
     }
@@ -244,7 +246,7 @@ impl Reply<'_> {
             // A proxy that compresses the value makes the tag a weak one.
             .map(|tag| tag.strip_prefix("W/").unwrap_or(tag))
             .and_then(|tag| tag.trim_matches('"').parse().ok())
-            .ok_or_else(|| origin.no_storage_server("a value without a version"))?;
+            .ok_or_else(|| origin.unknown("a value without a version"))?;
         let token = header("fencing-token").and_then(|token| token.parse().ok());
         let content_type = header("content-type").unwrap_or_default().to_owned();
         Ok(Some(Value { bytes: response.body, content_type, version, token }))

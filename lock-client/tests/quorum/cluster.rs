@@ -1,12 +1,14 @@
 //! Three members: one is killed or paused, or the quorum is lost.
 
+use std::time::Duration;
+
 use fence::Holder;
 use lock_client::{
     Locks, Order, Terms,
     backend::{Backend, BackendError},
 };
 use testbed::wait::{until, until_async};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::service::{SOON, Service, acquired, attempt, busy, follower, release, secs, url_from};
 use crate::names::name;
@@ -22,6 +24,8 @@ async fn lease_goes_on_when_the_leader_is_killed<S: Service>() {
     service.leader_among(&others).await.unwrap();
     let left = lease.remaining();
     until(SOON, || Ok(lease.remaining() > left)).await.expect("it is renewed");
+    // The new leader gives each lease its whole time once more.
+    sleep(Duration::from_secs(31)).await;
     assert_eq!(lease.token().unwrap(), token);
     let other = S::client(&service.url());
     busy(attempt(&other, &Holder::random(), Order::Unordered).await);

@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use super::{
-    service::{SOON, acquired, attempt, client, release, secs, until_free},
+    service::{SOON, acquired, attempt, busy, client, release, secs, until_free},
     strike::{CLOSE_SESSION, CREATE, SYNC, Slow, count, delay},
 };
 use crate::names::name;
@@ -44,6 +44,11 @@ async fn lease_goes_on_after_its_connections_were_cut() {
         until(SOON, || Ok(lease.remaining() > left)).await.expect("it is renewed");
         assert_eq!(lease.token().unwrap(), token);
     }
+    // Longer than a session that nothing renews.
+    sleep(Duration::from_secs(14)).await;
+    assert_eq!(lease.token().unwrap(), token);
+    let other = client(&zookeeper.url());
+    busy(attempt(&other, &Holder::random(), Order::Unordered).await);
     let reissued = lease.reissue(token).await.unwrap();
     assert!(reissued > token);
     lease.release().await.unwrap();

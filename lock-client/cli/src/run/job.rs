@@ -60,7 +60,7 @@ impl Job<'_> {
             Ok(child) => {
                 // What the group received until now may have come before the child existed. A
                 // signal that is forgotten here is forwarded.
-                let _ = witness.received().await;
+                let _ = witness.received(Duration::MAX).await;
                 let grace = *grace;
                 let (term_at, group_term_at) = (None, None);
                 let supervision = Supervision {

@@ -149,15 +149,19 @@ impl LeaseWatch {
 
     /// How long to pause until the next check, unless the lease is lost meanwhile.
     pub(super) fn pause(&self) -> Duration {
+        self.until_next_action().clamp(MIN_PAUSE, MAX_PAUSE)
+    }
+
+    /// How long nothing has to be done to the child, unless the lease is lost meanwhile.
+    pub(super) fn until_next_action(&self) -> Duration {
         let left = self.deadline.remaining();
-        let next = match self.lost {
+        match self.lost {
             None => left.saturating_sub(self.notice()),
             Some((lost_at, _)) if self.on_lost == OnLost::Terminate && !self.killed => {
                 left.saturating_sub(self.margin).min((lost_at + self.grace).remaining())
             }
-            Some(_) => MAX_PAUSE,
-        };
-        next.clamp(MIN_PAUSE, MAX_PAUSE)
+            Some(_) => Duration::MAX,
+        }
     }
 }
 
@@ -194,6 +198,18 @@ mod tests {
         assert_eq!(watch.next_action(SECOND), None);
         assert_eq!(watch.next_action(MAX_MARGIN), Some(Action::Kill));
         assert_eq!(watch.next_action(Duration::ZERO), None, "once is enough");
+    }
+
+    #[test]
+    fn next_action_is_sigterm_then_sigkill_then_none() {
+        let mut watch = watch(OnLost::Terminate);
+        let almost = |left: Duration| left - Duration::from_millis(100)..=left;
+        watch.deadline = Moment::now() + 20 * SECOND;
+        assert!(almost(15 * SECOND - MAX_MARGIN).contains(&watch.until_next_action()));
+        watch.next_action(4 * SECOND);
+        assert!(almost(4 * SECOND - MAX_MARGIN).contains(&watch.until_next_action()));
+        watch.next_action(MAX_MARGIN);
+        assert_eq!(watch.until_next_action(), Duration::MAX);
     }
 
     #[test]

@@ -169,9 +169,12 @@ impl Supervision<'_, '_> {
         }
     }
 
-    /// Returns the signals that the whole process group has received since the last call.
+    /// Returns the signals that the whole process group has received since the last call. A witness
+    /// that does not answer delays nothing that a lost lease asks for.
     async fn group_signals(&mut self) -> SignalMask {
-        let received = self.witness.received().await;
+        let until_next_action =
+            self.guard.as_ref().map_or(Duration::MAX, |guard| guard.watch.until_next_action());
+        let received = self.witness.received(until_next_action).await;
         if received.contains(Signal::TERM) {
             self.group_term_at = self.term_at;
         }

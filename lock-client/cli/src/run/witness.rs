@@ -74,10 +74,15 @@ impl Witness {
         Ok(Self { socket: UnixStream::from_std(ours)?, question: 0, answer: Vec::new() })
     }
 
-    /// Returns the signals that the witness has received since the last call, as a mask.
-    pub(super) async fn received(&mut self) -> SignalMask {
+    /// Returns the signals that the witness has received since the last call, as a mask. It waits at
+    /// most this long.
+    pub(super) async fn received(&mut self, at_most: Duration) -> SignalMask {
         // Without an answer, a signal rather comes twice than not at all.
-        timeout(PATIENCE, self.ask()).await.ok().and_then(Result::ok).unwrap_or_default()
+        timeout(PATIENCE.min(at_most), self.ask())
+            .await
+            .ok()
+            .and_then(Result::ok)
+            .unwrap_or_default()
     }
 
     async fn ask(&mut self) -> io::Result<SignalMask> {
