@@ -35,11 +35,24 @@ struct Done {
     p99_us: u32,
 }
 
-/// Sends fenced writes over HTTP, spread over resources.
-pub(super) fn wrk(url: &str, resources: u32, seconds: u32) -> anyhow::Result<Load> {
-    let done = run_wrk(url, resources, 0, seconds)?;
+/// The fenced writes that wrk sends over HTTP.
+#[derive(Clone, Copy)]
+pub(super) struct Writes<'a> {
+    pub(super) url: &'a str,
+    /// What the client sends as its bearer token.
+    pub(super) bearer: Option<&'a str>,
+    /// How many resources they are spread over.
+    pub(super) resources: u32,
+    /// How many writes are one transaction.
+    pub(super) in_transaction: Option<u32>,
+}
+
+/// Sends fenced writes for some seconds.
+pub(super) fn wrk(writes: Writes<'_>, seconds: u32) -> anyhow::Result<Load> {
+    let done = run_wrk(writes, 0, seconds)?;
+    let written = f64::from(done.requests) * f64::from(writes.in_transaction.unwrap_or(1));
     Ok(Load {
-        per_second: f64::from(done.requests) * 1e6 / f64::from(done.duration_us),
+        per_second: written * 1e6 / f64::from(done.duration_us),
         p50_ms: Some(f64::from(done.p50_us) / 1e3),
         p99_ms: Some(f64::from(done.p99_us) / 1e3),
     })
@@ -47,15 +60,17 @@ pub(super) fn wrk(url: &str, resources: u32, seconds: u32) -> anyhow::Result<Loa
 
 /// Writes each of these resources once or more, over HTTP.
 pub(super) fn write_all(url: &str, resources: u32) -> anyhow::Result<()> {
+    let writes = Writes { url, bearer: None, resources, in_transaction: None };
     let mut written = 0;
     while written < resources {
-        written += run_wrk(url, resources, written, FILLING_SECONDS)?.requests;
+        written += run_wrk(writes, written, FILLING_SECONDS)?.requests;
     }
     Ok(())
 }
 
 /// Runs wrk, which begins after the first `skipped` writes.
-fn run_wrk(url: &str, resources: u32, skipped: u32, seconds: u32) -> anyhow::Result<Done> {
+fn run_wrk(writes: Writes<'_>, skipped: u32, seconds: u32) -> anyhow::Result<Done> {
+    let Writes { url, bearer, resources, in_transaction } = writes;
     let folder = TempDir::with_prefix("fenced-")?;
     let script = folder.path().join("put.lua");
     fs::write(&script, include_str!("put.lua"))?;
@@ -65,6 +80,8 @@ fn run_wrk(url: &str, resources: u32, skipped: u32, seconds: u32) -> anyhow::Res
         .arg("--script")
         .arg(&script)
         .args([url, "--", &resources.to_string(), &skipped.to_string()])
+        .arg(in_transaction.unwrap_or(0).to_string())
+        .args(bearer)
         .output()?;
     let stdout = String::from_utf8(output.stdout)?;
     let done = stdout.lines().find(|line| line.starts_with('{'));

@@ -1,19 +1,42 @@
 -- The requests of wrk: fenced writes of 5 bytes. The arguments are the number of resources that they
--- are spread over, and the number of writes to skip. Prints a JSON line at the end. wrk itself counts
--- the responses that are errors.
+-- are spread over, the number of writes to skip, the number of writes in a transaction or 0, and a
+-- bearer token if the server needs one. Prints a JSON line at the end. wrk itself counts the responses
+-- that are errors.
 
 -- A prime that doesn't divide the number of resources, so that all of them are visited.
 local STRIDE = 7919
 
-function init(arguments)
-    local resources = tonumber(arguments[1])
-    wrk.method = "PUT"
-    wrk.body = "hello"
+function put(resource)
     wrk.headers["Fencing-Token"] = "34"
     wrk.headers["Fencing-Holder"] = "bench"
+    return wrk.format("PUT", "/v1/resources/bench/" .. resource, nil, "hello")
+end
+
+function transaction(first, writes, resources)
+    local written = {}
+    for write = 1, writes do
+        local resource = (first + write) % resources + 1
+        written[write] = '{"resource": "bench/' .. resource .. '", "token": 34, "holder": "bench", '
+            .. '"value": {"text": "hello"}}'
+    end
+    wrk.headers["Content-Type"] = "application/json"
+    local body = '{"writes": [' .. table.concat(written, ", ") .. "]}"
+    return wrk.format("POST", "/v1/transactions", nil, body)
+end
+
+function init(arguments)
+    local resources = tonumber(arguments[1])
+    local in_transaction = tonumber(arguments[3])
+    if arguments[4] then
+        wrk.headers["Authorization"] = "Bearer " .. arguments[4]
+    end
     requests = {}
     for resource = 1, resources do
-        requests[resource] = wrk.format(nil, "/v1/resources/bench/" .. resource)
+        if in_transaction > 0 then
+            requests[resource] = transaction(resource, in_transaction, resources)
+        else
+            requests[resource] = put(resource)
+        end
     end
     current = tonumber(arguments[2]) * STRIDE % resources
 end

@@ -1,16 +1,18 @@
 //! `lab bench storage`: fenced writes over HTTP.
 
-use std::{fmt, num::NonZeroU32};
+use std::{fmt, num::NonZeroU32, path::Path};
 
+use anyhow::ensure;
 use clap::Args;
 use serde::Serialize;
-use testbed::{Postgres, StorageServer};
+use tempfile::TempDir;
+use testbed::{Authority, Postgres, Program, StorageServer};
 
 use super::{
     goal::Goal,
     load::{
-        CONNECTIONS, Length, Load, MANY_RESOURCES, RESOURCES, WARM_UP_SECONDS, pgbench, psql,
-        write_all, wrk,
+        CONNECTIONS, Length, Load, MANY_RESOURCES, RESOURCES, WARM_UP_SECONDS, Writes, pgbench,
+        psql, write_all, wrk,
     },
     null_server::NullServer,
 };
@@ -68,7 +70,21 @@ impl<'a> Subject<'a> {
 
     /// Fenced writes over HTTP, spread over resources.
     fn writes(name: &'static str, url: &'a str, resources: u32) -> Self {
-        Self::new(name, move |seconds| wrk(url, resources, seconds))
+        let writes = Writes { url, bearer: None, resources, in_transaction: None };
+        Self::new(name, move |seconds| wrk(writes, seconds))
+    }
+
+    /// The same by a client with an identity.
+    fn writes_as(name: &'static str, url: &'a str, bearer: &'a str) -> Self {
+        let writes =
+            Writes { url, bearer: Some(bearer), resources: RESOURCES, in_transaction: None };
+        Self::new(name, move |seconds| wrk(writes, seconds))
+    }
+
+    /// Fenced writes in transactions, of this many resources each.
+    fn transactions(name: &'static str, url: &'a str, of: u32) -> Self {
+        let writes = Writes { url, bearer: None, resources: RESOURCES, in_transaction: Some(of) };
+        Self::new(name, move |seconds| wrk(writes, seconds))
     }
 
     /// A figure of each round, if all have it.
@@ -103,6 +119,16 @@ impl StorageBench {
         let program = storage_server()?;
         let floor = NullServer::start().await?;
         let sqlite = StorageServer::start(&program, &[]).await?;
+        let folder = TempDir::with_prefix("fenced-")?;
+        let auth_file = folder.path().join("auth.toml");
+        let bearer = new_identity(&program, &auth_file)?;
+        let auth = ["--auth-file", text(&auth_file)];
+        let guarded = StorageServer::start(&program, &auth).await?;
+        let authority = Authority::new()?;
+        let certificate = authority.sign_for_loopback()?;
+        let tls =
+            ["--tls-cert", text(&certificate.certificate), "--tls-key", text(&certificate.key)];
+        let encrypted = StorageServer::start(&program, &[&auth[..], &tls[..]].concat()).await?;
         let large_sqlite = StorageServer::start(&program, &[]).await?;
         let database = Postgres::start().await?;
         let large_database = Postgres::start().await?;
@@ -126,6 +152,17 @@ impl StorageBench {
                 "storage server over SQLite, a million resources",
                 large_sqlite.url(),
                 MANY_RESOURCES,
+            ),
+            Subject::writes_as("storage server over SQLite, identities", guarded.url(), &bearer),
+            Subject::writes_as(
+                "storage server over SQLite, identities and TLS",
+                encrypted.url(),
+                &bearer,
+            ),
+            Subject::transactions(
+                "storage server over SQLite, transactions of two writes",
+                sqlite.url(),
+                2,
             ),
             Subject::writes("storage server over PostgreSQL", postgres.url(), RESOURCES),
             Subject::writes("storage server over PostgreSQL, one hot resource", postgres.url(), 1),
@@ -152,6 +189,9 @@ impl StorageBench {
             sqlite,
             sqlite_hot,
             sqlite_many,
+            guarded,
+            encrypted,
+            _,
             postgres,
             postgres_hot,
             postgres_many,
@@ -177,12 +217,31 @@ impl StorageBench {
                 Goal::at_least("PostgreSQL of the floor", 0.65, postgres.ratio(floor)),
                 Goal::at_least("PostgreSQL of pgbench", 1.2, postgres.ratio(pgbench)),
                 Goal::at_least("SQLite, a million of few", 0.75, sqlite_many.ratio(sqlite)),
+                Goal::at_least("SQLite, identities of none", 0.85, guarded.ratio(sqlite)),
+                Goal::at_least("SQLite, identities and TLS of none", 0.6, encrypted.ratio(sqlite)),
                 Goal::at_least("PostgreSQL, a million of few", 0.75, postgres_many.ratio(postgres)),
                 Goal::at_least("SQLite, hot of spread", 0.1, sqlite_hot.ratio(sqlite)),
                 Goal::at_least("PostgreSQL, hot of spread", 0.1, postgres_hot.ratio(postgres)),
             ],
         })
     }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("the folders of this program are UTF-8")
+}
+
+/// Adds an identity that may write what the bench does, and returns its bearer token.
+fn new_identity(program: &Program, auth_file: &Path) -> anyhow::Result<String> {
+    let output = program
+        .command()
+        .args(["auth", "new", "--name", "bench", "--prefix", "bench/", "--allow", "write"])
+        .arg("--auth-file")
+        .arg(auth_file)
+        .output()?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "no identity was made: {error}");
+    Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
 }
 
 /// Measures single upserts straight into the database.

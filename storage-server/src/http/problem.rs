@@ -203,8 +203,8 @@ impl Problem {
             .with("limit", limit)
     }
 
-    pub(super) fn token_required() -> Self {
-        Self::new(&TOKEN_REQUIRED, "the header Fencing-Token is missing")
+    pub(super) fn token_required(where_it_belongs: &str) -> Self {
+        Self::new(&TOKEN_REQUIRED, format!("{where_it_belongs} is missing"))
     }
 
     pub(super) fn unavailable(unavailable: Unavailable) -> Self {

@@ -123,7 +123,7 @@ impl FromRequestParts<Arc<Service>> for RequiredFencing {
     ) -> Result<Self, Problem> {
         let fencing = Fencing::from_request_parts(parts, service).await?;
         if fencing.token.is_none() && service.config.enforcement == Enforcement::Enforce {
-            return Err(Problem::token_required());
+            return Err(Problem::token_required("the header Fencing-Token"));
         }
         Ok(Self(fencing))
     }

@@ -173,7 +173,7 @@ impl RequestedWrite {
         let holder = Holder::try_from(self.holder);
         let holder = holder.map_err(|error| of_resource(Problem::malformed_holder(error)))?;
         if token.is_none() && service.config.enforcement == Enforcement::Enforce {
-            return Err(of_resource(Problem::token_required()));
+            return Err(of_resource(Problem::token_required("the member `token` of a write")));
         }
         let condition = Condition::default();
         let action = match self.value {
