@@ -1,6 +1,10 @@
 //! The batch lane, through which all operations go, except those on blocked resources.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -88,16 +92,35 @@ pub(super) async fn commit_batches(
     }
 }
 
-/// Takes the oldest jobs, as many as fit in one batch. A single job always fits.
+/// Takes the oldest jobs, as many as fit in one batch. A single job always fits. A read whose value
+/// might not fit stays back, and with it the later jobs on its resource. All others pass it.
 fn take_batch(waiting: &mut VecDeque<Job>, max_value_bytes: usize) -> Vec<Job> {
-    let mut bytes = 0;
-    let fitting = waiting.iter().take(MAX_BATCH_OPERATIONS).take_while(|job| {
-        let is_first = bytes == 0;
-        bytes += job.bytes(max_value_bytes / ASSUMED_PART);
-        is_first || bytes <= MAX_BATCH_BYTES
-    });
-    let fitting = fitting.count();
-    waiting.drain(..fitting).collect()
+    let assumed_value_bytes = max_value_bytes / ASSUMED_PART;
+    let (mut batch, mut left) = (Vec::new(), VecDeque::new());
+    let mut left_resources = HashSet::new();
+    let (mut read_bytes, mut written_bytes) = (0, 0);
+    while batch.len() < MAX_BATCH_OPERATIONS
+        && let Some(job) = waiting.pop_front()
+    {
+        let (bytes, of_batch) = match job.is_read() {
+            true => (assumed_value_bytes, &mut read_bytes),
+            false => (job.operation.value_bytes(), &mut written_bytes),
+        };
+        let fits = *of_batch == 0 || *of_batch + bytes <= MAX_BATCH_BYTES;
+        if fits && !left_resources.contains(&job.operation.resource) {
+            *of_batch += bytes;
+            batch.push(job);
+        } else if job.is_read() || fits {
+            left_resources.insert(job.operation.resource.clone());
+            left.push_back(job);
+        } else {
+            waiting.push_front(job);
+            break;
+        }
+    }
+    left.append(waiting);
+    *waiting = left;
+    batch
 }
 
 #[cfg(test)]
@@ -108,24 +131,48 @@ mod tests {
     use super::*;
     use crate::operation::{Action, Operation};
 
-    #[tokio::test]
-    async fn values_that_a_batch_loads_are_few_if_they_may_be_large() {
+    fn job(resource: &str, action: Action) -> Job {
+        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let (resource, ceiling) = (resource.parse().unwrap(), Token::MAX);
+        let operation = Operation { resource, offered: None, ceiling, numbered: None, action };
+        Job::new(operation, oneshot::channel().0, place)
+    }
+
+    fn names(batch: &[Job]) -> Vec<&str> {
+        batch.iter().map(|job| job.operation.resource.as_str()).collect()
+    }
+
+    #[test]
+    fn values_that_a_batch_loads_are_few_if_they_may_be_large() {
         for (max_value_bytes, expected) in
             [(64 << 10, MAX_BATCH_OPERATIONS), (1 << 20, 64), (64 << 20, 1), (256 << 20, 1)]
         {
-            let places = Arc::new(Semaphore::new(1000));
-            let read = || {
-                let place = places.clone().try_acquire_owned().unwrap();
-                let (resource, ceiling) = ("r".parse().unwrap(), Token::MAX);
-                let action = Action::Read;
-                let operation =
-                    Operation { resource, offered: None, ceiling, numbered: None, action };
-                Job::new(operation, oneshot::channel().0, place)
-            };
-            let mut waiting: VecDeque<_> = (0..1000).map(|_| read()).collect();
+            let mut waiting: VecDeque<_> = (0..1000).map(|_| job("r", Action::Read)).collect();
             let batch = take_batch(&mut waiting, max_value_bytes);
             assert_eq!(batch.len(), expected, "{max_value_bytes}");
             assert_eq!(waiting.len(), 1000 - expected);
         }
+    }
+
+    /// Otherwise each read would hold up all jobs behind it for a batch.
+    #[test]
+    fn reads_that_may_be_large_leave_room_for_others() {
+        let jobs = ["r1", "r2", "w1", "r3", "w2"];
+        let action = |name: &str| if name.starts_with('r') { Action::Read } else { Action::Claim };
+        let mut waiting: VecDeque<_> = jobs.iter().map(|name| job(name, action(name))).collect();
+        assert_eq!(names(&take_batch(&mut waiting, 64 << 20)), ["r1", "w1", "w2"]);
+        assert_eq!(names(&take_batch(&mut waiting, 64 << 20)), ["r2"]);
+        assert_eq!(names(&take_batch(&mut waiting, 64 << 20)), ["r3"]);
+        assert!(waiting.is_empty());
+    }
+
+    /// A job that is left out holds up later ones on its resource, so that they stay in order.
+    #[test]
+    fn jobs_on_one_resource_stay_in_order() {
+        let jobs = [("a", Action::Read), ("b", Action::Read), ("b", Action::Claim)];
+        let mut waiting: VecDeque<_> = jobs.map(|(name, action)| job(name, action)).into();
+        assert_eq!(names(&take_batch(&mut waiting, 64 << 20)), ["a"]);
+        let batch = take_batch(&mut waiting, 64 << 20);
+        assert!(batch[0].is_read() && !batch[1].is_read());
     }
 }

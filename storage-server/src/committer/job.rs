@@ -35,11 +35,6 @@ impl Job {
     pub(super) fn is_read(&self) -> bool {
         matches!(self.operation.action, Action::Read)
     }
-
-    /// The size of the value that the operation writes, or the assumed size of one that it reads.
-    pub(super) fn bytes(&self, assumed_value_bytes: usize) -> usize {
-        if self.is_read() { assumed_value_bytes } else { self.operation.value_bytes() }
-    }
 }
 
 impl<O, D> Job<O, D> {
