@@ -16,7 +16,7 @@ use crate::{
     bodies::{self, ROOM_FOR_ONE},
     connections::is_logged,
     programs::storage_server,
-    wire,
+    wire::{self, Answer},
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,6 +25,30 @@ async fn connect(url: &str) -> SendRequest<Bytes> {
     let (client, connection) = h2::client::handshake(wire::connect(url).await).await.unwrap();
     tokio::spawn(connection);
     client
+}
+
+/// Sends a request without a body over a connection of its own.
+pub(crate) async fn request(
+    url: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Answer {
+    let head = Request::builder().method(method).uri(format!("{url}{path}"));
+    let head = headers.iter().fold(head, |head, (name, value)| head.header(*name, *value));
+    let mut client = connect(url).await;
+    let (answered, mut body) = begin(&mut client, head).await;
+    body.send_data(Bytes::new(), true).unwrap();
+    let (head, mut body) = answer(answered).await.into_parts();
+    let headers = head.headers.iter();
+    let headers =
+        headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
+    let mut answer =
+        Answer { status: head.status.as_u16(), headers: headers.collect(), body: Vec::new() };
+    while let Some(data) = timeout(PATIENCE, body.data()).await.expect("the body stalls") {
+        answer.body.extend_from_slice(&data.unwrap());
+    }
+    answer
 }
 
 fn put(url: &str, resource: &str) -> hyper::http::request::Builder {
