@@ -14,7 +14,10 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
-use testbed::{Postgres, Proxy, Redis, StorageServer, wait::until};
+use testbed::{
+    Postgres, Proxy, Redis, StorageServer,
+    wait::{until, until_async},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::Barrier,
@@ -251,6 +254,46 @@ async fn lost_answer_to_the_commit_is_an_unknown_outcome_and_no_refusal() {
     for resource in ["a", "b"] {
         assert_eq!(get(server.url(), resource).await.text(), "x", "it had happened");
     }
+}
+
+/// The body is only the way in which they came.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn values_of_transactions_that_wait_are_in_memory_once() {
+    const VALUES: usize = 5;
+    const VALUE_BYTES: usize = 3 << 20;
+    let mut world = World::on_postgres(&["--max-value-bytes", "5000000"]).await;
+    let pid = world.server.process().pid().as_raw_nonzero();
+    let (url, postgres) = (world.server.url(), world.postgres.as_ref().unwrap());
+    put(url, "b", 1, "one").await;
+    let resident_bytes = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let (_, resident) = status.split_once("VmRSS:").unwrap();
+        let kib: usize = resident.split_whitespace().next().unwrap().parse().unwrap();
+        kib << 10
+    };
+    let before = resident_bytes();
+    let lock = "select from storage.resource where resource = 'b' for update";
+    let rival = open_transaction(postgres, lock).await;
+    let mut waiting = Vec::new();
+    for number in 1..=VALUES {
+        let value = write(&format!("a/{number}"), 1, &"x".repeat(VALUE_BYTES));
+        waiting.push(transacting(url, json!({"writes": [value, write("b", 2, "two")]})));
+        // One after the other: a body that was read makes room for the next one.
+        let queued = format!("storage_server_queued_operations {}", 2 * number);
+        let is_queued = async || {
+            let metrics = wire::request(url, "GET", "/metrics", &[], "").await.text();
+            Ok(metrics.lines().any(|line| line == queued))
+        };
+        until_async(PATIENCE, is_queued).await.unwrap();
+    }
+    let resident = resident_bytes() - before;
+    rival.close().await.unwrap();
+    for transaction in waiting {
+        assert_eq!(transaction.await.unwrap().status, 200);
+    }
+    let values = VALUES * VALUE_BYTES;
+    assert!((values..values * 3 / 2).contains(&resident), "{resident} bytes for {values}");
 }
 
 /// Clients disconnect while their transactions wait for a lock.

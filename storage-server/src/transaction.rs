@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use fence::ResourceName;
 
 use crate::{
@@ -21,8 +20,6 @@ pub(crate) struct Transaction {
     pub(crate) conditions: Vec<ResourceCondition>,
     /// The writes and deletes, each of another resource.
     pub(crate) writes: Vec<Operation>,
-    /// The request's body. It keeps its room until the transaction is decided.
-    pub(crate) body: Bytes,
 }
 
 /// What must be true of a resource's version.
@@ -57,9 +54,9 @@ impl Transaction {
         conditions.chain(self.writes.iter().map(|write| &write.resource))
     }
 
-    /// The size of the request that it came with.
-    pub(crate) fn bytes(&self) -> usize {
-        self.body.len()
+    /// The size of the values that it writes.
+    pub(crate) fn value_bytes(&self) -> usize {
+        self.writes.iter().map(Operation::value_bytes).sum()
     }
 
     /// Applies the transaction to the rows of its resources: all writes if all conditions are met and
@@ -182,7 +179,7 @@ mod tests {
                 },
             });
             let (conditions, writes) = (conditions.collect(), writes.collect());
-            Transaction { conditions, writes, body: Bytes::new() }
+            Transaction { conditions, writes }
         }
     }
 

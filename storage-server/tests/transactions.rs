@@ -275,6 +275,10 @@ async fn malformed_transactions_are_refused() {
         (json!({"writes": {}}), "400 malformed-request"),
         (json!({"writes": writes(65)}), "400 malformed-request"),
         (json!({"writes": writes(1), "other": 1}), "400 malformed-request"),
+        (json!([[], writes(1)]), "400 malformed-request"),
+        (json!({"writes": [["a", 1, "", {"text": "x"}]]}), "400 malformed-request"),
+        (conditions(json!([["b", null]])), "400 malformed-request"),
+        (write_of(json!({"value": ["", "x", null]})), "400 malformed-request"),
         (json!({"writes": [write("a", 1, "x"), write("a", 2, "y")]}), "400 malformed-request"),
         (without("resource"), "400 malformed-request"),
         (without("value"), "400 malformed-request"),
@@ -393,13 +397,24 @@ async fn transactions_need_scopes_for_each_resource() {
         assert_eq!(answer.problem(), "403 forbidden");
         assert_eq!(answer.json()["identity"], "orders");
     }
-    let too_high = json!({"writes": [write("orders/1", 2, "x"), write("orders/3", 5001, "x")]});
-    let answer = post(&bearer, too_high).await;
+    let file = std::fs::read_to_string(guarded.auth_file()).unwrap();
+    assert!(file.contains("token-ceiling = \"5000\""), "the ceiling is a number: {file}");
+    let up_to =
+        |token| json!({"writes": [write("orders/1", 2, "x"), write("orders/3", token, "x")]});
+    let answer = post(&bearer, up_to(5001)).await;
     assert_eq!(answer.problem(), "403 token-too-high", "the ceiling is the scope's own");
+    assert_eq!(answer.json()["resource"], "orders/3");
+    assert_eq!(answer.json()["ceiling"], 5000);
     let read = [("Authorization", format!("Bearer {bearer}"))];
     let read = read.each_ref().map(|(name, value)| (*name, value.as_str()));
     let value = wire::request(server.url(), "GET", "/v1/fences/orders/1", &read, "").await;
     assert_eq!(value.json()["token"], 1, "nothing has happened");
+    assert_eq!(
+        post(&writer, up_to(5001)).await.status,
+        200,
+        "the control: the server's own ceiling"
+    );
+    assert_eq!(post(&bearer, up_to(5001)).await.status, 200, "the fence is as high by now");
 }
 
 #[tokio::test]

@@ -80,7 +80,7 @@ fn take_batch(waiting: &mut VecDeque<TransactionJob>) -> Vec<TransactionJob> {
     let fitting = waiting.iter().take_while(|job| {
         let is_first = operations == 0;
         operations += job.operation.writes.len();
-        bytes += job.operation.bytes();
+        bytes += job.operation.value_bytes();
         is_first || (operations <= MAX_BATCH_OPERATIONS && bytes <= MAX_BATCH_BYTES)
     });
     let fitting = fitting.count();

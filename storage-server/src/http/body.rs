@@ -6,7 +6,10 @@ use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, sleep_until, timeout},
+};
 
 use super::{problem::Problem, service::Service};
 use crate::{
@@ -31,7 +34,16 @@ const MAX_DROPPED_BYTES: usize = 64 << 20;
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads the body of a request. It counts as in flight until the last copy of it is dropped.
-pub(super) async fn read(mut body: Body, service: &Service) -> Result<Bytes, Problem> {
+pub(super) async fn read(body: Body, service: &Service) -> Result<Bytes, Problem> {
+    let (value, room) = read_with_room(body, service).await?;
+    Ok(with_room(value, room))
+}
+
+/// Reads the body of a request, and returns it with its room.
+pub(super) async fn read_with_room(
+    mut body: Body,
+    service: &Service,
+) -> Result<(Vec<u8>, OwnedSemaphorePermit), Problem> {
     let limit = service.config.max_value_bytes;
     // A client that asks first is not asked to send a value that is too large.
     if body.size_hint().lower() > u64::from(limit) {
@@ -78,7 +90,10 @@ enum Refusal {
     Broken(axum::Error),
 }
 
-async fn read_value(body: &mut Body, service: &Service) -> Result<Bytes, Refusal> {
+async fn read_value(
+    body: &mut Body,
+    service: &Service,
+) -> Result<(Vec<u8>, OwnedSemaphorePermit), Refusal> {
     // 1. A large body takes room for all of it before any of it is buffered: so bodies that are
     //    half read never wait for each other. One that declares no length may be as large as any.
     //    A small one takes room for the bytes that have come: so a client that declares much and
@@ -111,7 +126,7 @@ async fn read_value(body: &mut Body, service: &Service) -> Result<Bytes, Refusal
     // 3. Give back what was not needed.
     value.shrink_to_fit();
     drop(taken.split(taken.num_permits().saturating_sub(value.len())));
-    Ok(with_room(value, taken))
+    Ok((value, taken))
 }
 
 /// Whether a body comes fast enough.

@@ -7,7 +7,7 @@ use utoipa::openapi::{
 use super::parts::{
     decisions, holder_text, name_text, nullable, object, text, token, type_text, version,
 };
-use crate::http::transactions::MAX_ITEMS;
+use crate::http::transactions::requested::MAX_ITEMS;
 
 /// Base64 with padding. The bits that it leaves over are 0.
 const BASE64: &str = concat!(
