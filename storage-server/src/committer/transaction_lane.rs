@@ -30,14 +30,16 @@ pub(super) async fn commit_transactions(
 ) {
     let mut waiting = VecDeque::new();
     let mut blocked: Vec<TransactionJob> = Vec::new();
+    let mut may_receive = true;
     loop {
         // 1. Wait for a transaction. If some are blocked, wait only for a moment: without a pause,
-        //    this loop would be a busy one.
+        //    this loop would be a busy one. A closed queue hands out its last jobs, and then nothing.
         if waiting.is_empty() {
             tokio::select! {
-                job = queued.recv(), if !(queued.is_closed() && queued.is_empty()) => {
-                    waiting.extend(job);
-                }
+                job = queued.recv(), if may_receive => match job {
+                    Some(job) => waiting.push_back(job),
+                    None => may_receive = false,
+                },
                 () = close.cancelled(), if !queued.is_closed() => queued.close(),
                 () = sleep(RETRY_PAUSE), if !blocked.is_empty() => {}
                 else => return,
@@ -74,14 +76,15 @@ pub(super) async fn commit_transactions(
     }
 }
 
-/// Takes the oldest transactions, as many as fit in one batch. A single one always fits.
+/// Takes the oldest transactions, as many as fit in one batch. A single one always fits. Resources that
+/// are only compared count, too: their rows are locked as well.
 fn take_batch(waiting: &mut VecDeque<TransactionJob>) -> Vec<TransactionJob> {
-    let (mut operations, mut bytes) = (0, 0);
+    let (mut resources, mut bytes) = (0, 0);
     let fitting = waiting.iter().take_while(|job| {
-        let is_first = operations == 0;
-        operations += job.operation.writes.len();
+        let is_first = resources == 0;
+        resources += job.operation.resources().count();
         bytes += job.operation.value_bytes();
-        is_first || (operations <= MAX_BATCH_OPERATIONS && bytes <= MAX_BATCH_BYTES)
+        is_first || (resources <= MAX_BATCH_OPERATIONS && bytes <= MAX_BATCH_BYTES)
     });
     let fitting = fitting.count();
     waiting.drain(..fitting).collect()
@@ -89,4 +92,43 @@ fn take_batch(waiting: &mut VecDeque<TransactionJob>) -> Vec<TransactionJob> {
 
 fn resources_of(jobs: &[TransactionJob]) -> impl Iterator<Item = &ResourceName> {
     jobs.iter().flat_map(|job| job.operation.resources())
+}
+
+#[cfg(test)]
+mod tests {
+    use fence::Token;
+    use tokio::sync::{Semaphore, oneshot};
+
+    use super::*;
+    use crate::{
+        operation::{Action, Condition, Operation},
+        transaction::{ResourceCondition, Transaction},
+    };
+
+    /// A transaction that compares some resources and writes one.
+    fn job(compared: usize) -> TransactionJob {
+        let conditions = (0..compared).map(|number| ResourceCondition {
+            resource: format!("compared/{number}").parse().unwrap(),
+            condition: Condition::default(),
+        });
+        let write = Operation {
+            resource: "written".parse().unwrap(),
+            offered: None,
+            ceiling: Token::MAX,
+            numbered: None,
+            action: Action::Delete { condition: Condition::default() },
+        };
+        let transaction = Transaction { conditions: conditions.collect(), writes: vec![write] };
+        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        TransactionJob::new(Arc::new(transaction), oneshot::channel().0, place)
+    }
+
+    #[test]
+    fn rows_that_a_batch_locks_are_few() {
+        for (compared, expected) in [(0, MAX_BATCH_OPERATIONS), (1, 128), (63, 4), (300, 1)] {
+            let mut waiting: VecDeque<_> = (0..1000).map(|_| job(compared)).collect();
+            assert_eq!(take_batch(&mut waiting).len(), expected, "{compared}");
+            assert_eq!(waiting.len(), 1000 - expected);
+        }
+    }
 }
