@@ -55,10 +55,8 @@ fn write() -> ObjectBuilder {
         .item(Ref::from_schema_name("Base64Value"))
         .item(ObjectBuilder::new().schema_type(Type::Null))
         .description(Some("The new value; null deletes."));
-    let token = nullable(Type::Integer, token());
-    let token = token.description(Some("Required, unless the server does not enforce."));
-    object([("resource", name_text().into()), ("value", value.into())])
-        .property("token", token)
+    let token = token().description(Some("The token that came with the lock of the resource."));
+    object([("resource", name_text().into()), ("token", token.into()), ("value", value.into())])
         .property("holder", holder_text())
 }
 
