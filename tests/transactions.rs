@@ -260,8 +260,8 @@ async fn lost_answer_to_the_commit_is_an_unknown_outcome_and_no_refusal() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn values_of_transactions_that_wait_are_in_memory_once() {
-    const VALUES: usize = 5;
-    const VALUE_BYTES: usize = 3 << 20;
+    const VALUES: usize = 3;
+    const VALUE_BYTES: usize = 4 << 20;
     let mut world = World::on_postgres(&["--max-value-bytes", "5000000"]).await;
     let pid = world.server.process().pid().as_raw_nonzero();
     let (url, postgres) = (world.server.url(), world.postgres.as_ref().unwrap());
