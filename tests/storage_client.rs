@@ -164,6 +164,29 @@ async fn fenced_read_whose_answer_lacks_the_version_is_an_unknown_outcome() {
     assert!(matches!(error, StorageError::Unknown(_)), "{error:?}");
 }
 
+/// It would fill the client's memory.
+#[tokio::test]
+async fn answer_that_is_longer_than_any_value_is_not_read() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let storage = Storage::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let endless = async {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        request_head(&mut connection).await;
+        let head = "HTTP/1.1 200 OK\r\nETag: \"7\"\r\nContent-Length: 268435457\r\n\r\n";
+        connection.write_all(head.as_bytes()).await.unwrap();
+        // The client closes the connection.
+        while connection.write_all(b"x").await.is_ok() {
+            yield_now().await;
+        }
+    };
+    let (resource, fence) = (name("r"), new_fence(33));
+    let (read, ()) = tokio::join!(storage.fenced_read(&resource, &fence), endless);
+    let error = read.unwrap_err();
+    assert!(matches!(error, StorageError::Unknown(_)), "{error:?}");
+    let reason = with_causes(&error);
+    assert!(reason.contains("an answer of more than 268435456 bytes"), "{reason}");
+}
+
 #[test]
 fn host_that_http_does_not_allow_is_no_part_of_a_usable_url() {
     for host in ["{host}", "a\"b", "a`b"] {
