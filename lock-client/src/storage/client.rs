@@ -291,7 +291,7 @@ fn encrypting_client(authorities: &Arc<RootCertStore>, identity: Option<Identity
 fn client(builder: ClientBuilder) -> Client {
     let builder = builder.redirect(redirect::Policy::none()).retry(retry::never()).no_proxy();
     let builder = builder.no_gzip().no_brotli().no_deflate().no_zstd();
-    let builder = builder.http1_only();
+    let builder = builder.http1_only().no_hickory_dns();
     let builder = builder.connect_timeout(CONNECT_TIMEOUT).pool_idle_timeout(IDLE_TIMEOUT);
     builder.build().expect("the settings fit")
 }
