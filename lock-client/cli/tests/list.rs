@@ -73,7 +73,7 @@ async fn list_goes_on_beside_a_foreign_row_in_postgres() {
 
 const INSERT: &str =
     "insert into fenced_lock (name, token, granted, holder, expires_at_ms, since_ms)
-    values ('foreign', 33, 33, 'two words', 99999999999999, 1)";
+    values ('foreign', 33, 33, 'two words', 99999999999999, 1700000000000)";
 
 #[tokio::test]
 async fn list_goes_on_beside_a_foreign_row_in_mariadb() {
