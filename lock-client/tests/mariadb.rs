@@ -199,12 +199,12 @@ async fn names_of_no_lock_are_refused() {
     let (server, _) = locked().await;
     let mut connection = connect(&server).await;
     let acquire = async |name: &str| {
-        let acquire = "call fenced_lock_acquire(?, 'me', 1000, false, 1, '')";
+        let acquire = "call fenced_lock_acquire(?, 'me', 1000, false, 1700000000000, '')";
         sqlx::query(acquire).bind(name).execute(&mut connection).await.map(|_| ())
     };
     sql::names_of_no_lock_are_refused(acquire).await.unwrap();
     // Bytes that are no text.
-    let acquire = "call fenced_lock_acquire(x'61ff', 'me', 1000, false, 1, '')";
+    let acquire = "call fenced_lock_acquire(x'61ff', 'me', 1000, false, 1700000000000, '')";
     let error = connection.execute(sqlx::raw_sql(acquire)).await.unwrap_err().to_string();
     assert!(error.contains("Invalid utf8mb4") || error.contains("name must"), "{error}");
 }

@@ -154,6 +154,25 @@ async fn names_of_no_lock_are_refused() {
     sql::names_of_no_lock_are_refused(acquire).await.unwrap();
 }
 
+/// A missing row starts at this time.
+#[tokio::test]
+async fn times_of_a_grant_that_are_no_unix_time_are_refused() {
+    let (folder, _) = locked().await;
+    let mut connection = connect(&folder).await;
+    let mut insert = async |since_ms: &str| {
+        let insert = format!(
+            "insert into fenced_lock (name, token, granted, holder, expires_at_ms, since_ms)
+            values ('r', {since_ms} + 1, {since_ms} + 1, 'me', 1, {since_ms})"
+        );
+        connection.execute(AssertSqlSafe(insert)).await.map(drop).map_err(|e| e.to_string())
+    };
+    for since_ms in ["-1", "0", "1700000000", "4000000000000", "1700000000000000"] {
+        let error = insert(since_ms).await.unwrap_err();
+        assert!(error.contains("since_ms must be the Unix time"), "{since_ms}: {error}");
+    }
+    insert("1700000000000").await.unwrap();
+}
+
 #[tokio::test]
 async fn missing_table_is_rejected_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
@@ -231,6 +250,20 @@ async fn only_the_present_owner_claims() {
     assert!(above.contains("ZL001"), "{above}");
     let stale = claim(&first).await.unwrap_err().to_string();
     assert!(stale.contains("ZF001"), "{stale}");
+}
+
+/// What migrations/README.md says about an upgrade.
+#[tokio::test]
+async fn files_may_be_applied_again() {
+    let (folder, client) = locked().await;
+    let (token, ownership) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    let mut connection = connect(&folder).await;
+    for file in ["0001_lock", "0002_names", "0003_since"] {
+        let path = format!("{}/migrations/sqlite/{file}.sql", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap();
+        connection.execute(AssertSqlSafe(text)).await.unwrap();
+    }
+    assert_eq!(client.renew(&name("r"), &ownership, ttl(600_000)).await.unwrap(), Some(token));
 }
 
 /// What migrations/README.md says about removing the fence.
