@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
 
 use super::{
@@ -20,6 +20,9 @@ use crate::{
     clock::Clock, disk::Disk, ports::free_ports, process::Process, template::new_data_folder, tls,
     user::User, wait::until,
 };
+
+/// How often other ports are tried if another process takes a free one first.
+const PORT_ATTEMPTS: usize = 20;
 
 /// Each server has a log of its own, whose default are 16 MiB.
 const INITDB_OPTIONS: [&str; 6] = [
@@ -108,8 +111,19 @@ impl Postgres {
             format!("ssl_cert_file={}", folder.join(tls::CERTIFICATE).display()),
             format!("ssl_key_file={}", key.display()),
         ];
-        postgres.start_again().await?;
-        Ok(postgres)
+        for _ in 0..PORT_ATTEMPTS {
+            match postgres.start_again().await {
+                Err(_) if postgres.found_its_port_taken()? => [postgres.port] = free_ports()?,
+                started => return started.map(|()| postgres),
+            }
+        }
+        bail!("{PORT_ATTEMPTS} times a port was free, and another process took it")
+    }
+
+    /// Whether it has ended because another process listens at its port.
+    fn found_its_port_taken(&self) -> anyhow::Result<bool> {
+        let process = self.process.as_ref().context("PostgreSQL does not run")?;
+        Ok(process.stderr()?.contains("Address already in use"))
     }
 
     pub(super) fn prepare(settings: Vec<String>, port: u16) -> anyhow::Result<Self> {
@@ -140,9 +154,16 @@ impl Postgres {
         }
         let process = Process::spawn_as(self.user, "postgres", &command, self.folder.path())?;
         self.process = Some(process);
-        until(TIMEOUT, || Ok(self.is_ready()))
+        until(TIMEOUT, || Ok(self.is_ready() || self.has_ended()?))
             .await
-            .context("PostgreSQL did not start to accept connections")
+            .context("PostgreSQL did not start to accept connections")?;
+        let process = self.process.as_ref().context("PostgreSQL does not run")?;
+        ensure!(self.is_ready(), process.account("has ended before it accepted connections"));
+        Ok(())
+    }
+
+    fn has_ended(&mut self) -> anyhow::Result<bool> {
+        self.process.as_mut().map_or(Ok(true), Process::has_ended)
     }
 
     /// Whether it accepts connections. Its main process notes so in the last line of its lock file,
