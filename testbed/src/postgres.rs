@@ -24,7 +24,7 @@ const PORT: u16 = 5432;
 /// How long it may take to start or to end.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A private PostgreSQL on a Unix socket, with the default settings.
+/// A private PostgreSQL on a Unix socket, with the default settings but without JIT compilation.
 #[derive(Debug)]
 pub struct Postgres {
     process: Option<Process>,

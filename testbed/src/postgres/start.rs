@@ -143,6 +143,8 @@ impl Postgres {
         let mut command = Command::new(program("postgres")?);
         command.arg("-D").arg(self.data()).arg("-k").arg(self.folder.path());
         command.args(["-c", "listen_addresses="]).arg("-p").arg(self.port.to_string());
+        // To load LLVM takes longer than any statement of a test.
+        command.args(["-c", "jit=off"]);
         for setting in &self.settings {
             command.args(["-c", setting]);
         }
