@@ -88,8 +88,10 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // A paused process would not end.
-        let _ = self.resume();
+        if self.process.as_ref().is_some_and(Process::is_paused) {
+            // It would not end.
+            let _ = self.resume();
+        }
         if let Some(process) = &mut self.process {
             // SIGKILL would leave shared memory behind.
             let _ = process.signal(Signal::QUIT);
