@@ -30,7 +30,7 @@ use tower_http::set_header::SetResponseHeaderLayer;
 
 use self::{problem::Problem, service::Service};
 use crate::{
-    audit::Audit,
+    audit::{Audit, AuditEnd},
     committer::queue::Queue,
     config::{Config, Hosts},
     metrics::Metrics,
@@ -47,6 +47,8 @@ pub(crate) struct Routers {
     pub(crate) main: Router,
     /// Only `/metrics`, for every client.
     pub(crate) metrics: Router,
+    /// What is left to do once both are dropped.
+    pub(crate) audit_end: AuditEnd,
 }
 
 /// Makes the routers.
@@ -64,7 +66,7 @@ pub(crate) fn routers(
     problem::slugs().for_each(|slug| metrics.begin_refusals(slug));
     let prober = Prober::start(store.clone());
     let rate_limit = config.requests_per_second.map(RateLimit::new);
-    let audit = Audit::start(config.audit_log.clone());
+    let (audit, audit_end) = Audit::start(config.audit_log.clone());
     let service = Arc::new(Service {
         queue,
         prober,
@@ -92,6 +94,7 @@ pub(crate) fn routers(
     Routers {
         main: finish(main, hosts, &service),
         metrics: finish(metrics::routes_for_all(), metrics_hosts, &service),
+        audit_end,
     }
 }
 
