@@ -22,7 +22,8 @@ use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Router,
-    http::{HeaderValue, Method, Uri, header},
+    extract::State,
+    http::{HeaderValue, header, request::Parts},
     middleware::{from_fn, from_fn_with_state},
 };
 use tokio_util::sync::CancellationToken;
@@ -134,10 +135,18 @@ fn finish(router: Router<Arc<Service>>, hosts: Hosts, service: &Arc<Service>) ->
         .with_state(service.clone())
 }
 
-async fn no_such_page(uri: Uri) -> Problem {
-    Problem::no_such_page(uri.path())
+async fn no_such_page(State(service): State<Arc<Service>>, head: Parts) -> Problem {
+    let excess = admit_unserved(&service, &head).err();
+    excess.unwrap_or_else(|| Problem::no_such_page(head.uri.path()))
 }
 
-async fn no_such_method(method: Method, uri: Uri) -> Problem {
-    Problem::method_not_allowed(&method, uri.path())
+async fn no_such_method(State(service): State<Arc<Service>>, head: Parts) -> Problem {
+    let excess = admit_unserved(&service, &head).err();
+    excess.unwrap_or_else(|| Problem::method_not_allowed(&head.method, head.uri.path()))
+}
+
+/// Counts a request that no handler gets.
+fn admit_unserved(service: &Service, head: &Parts) -> Result<(), Problem> {
+    let caller = service.identify(&head.headers, &head.extensions);
+    service.admit(caller.as_ref(), &head.extensions)
 }
