@@ -66,7 +66,7 @@ pub async fn serve(
         config.max_value_bytes as usize,
     );
     let room = Arc::new(Room::new(&config));
-    let refusals = Arc::new(metrics.cut_offs());
+    let cut_offs = Arc::new(metrics.cut_offs());
     let max_connections = connections::allowed(config.max_connections);
     if max_connections < config.max_connections as usize {
         tracing::warn!(max_connections, "the limit on open files allows no more connections");
@@ -81,7 +81,7 @@ pub async fn serve(
         store.clone(),
         config.clone(),
         room.clone(),
-        refusals.clone(),
+        cut_offs.clone(),
         metrics,
         draining.clone(),
     );
@@ -110,7 +110,7 @@ pub async fn serve(
         max_connections,
         open_connections,
         room,
-        refusals,
+        cut_offs,
         draining.clone(),
     ));
     let ended = tokio::select! {

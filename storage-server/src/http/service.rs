@@ -18,11 +18,11 @@ use crate::{
     },
     config::{Config, Enforcement},
     connections::client_address,
+    cut_offs::{CutOff, CutOffs},
     metrics::Metrics,
     operation::{Decided, Operation, Outcome},
     prober::Prober,
     rate_limit::{Client, RateLimit},
-    refusals::{Refusals, Refused},
     room::{Room, with_room},
     row::Row,
     store::{Store, Wanted, WantedValue},
@@ -43,8 +43,8 @@ pub(super) struct Service {
     pub(super) room: Arc<Room>,
     /// How often each client may send requests, if that is limited.
     pub(super) rate_limit: Option<RateLimit<Client>>,
-    /// Where refusals are counted.
-    pub(super) refusals: Arc<Refusals>,
+    /// Where cut-offs are counted.
+    pub(super) cut_offs: Arc<CutOffs>,
     /// Where requests are counted.
     pub(super) metrics: Arc<Metrics>,
     /// Where refusals and the actions of operators are recorded.
@@ -183,7 +183,7 @@ impl Service {
         outcome: UnavailableOutcome,
     ) -> Result<Bytes, Problem> {
         let Some(room) = self.room.answers(bytes.len()).try_take(bytes.len()) else {
-            self.refusals.count(Refused::NoRoom);
+            self.cut_offs.count(CutOff::NoRoom);
             return Err(Problem::no_room(outcome));
         };
         Ok(with_room(bytes, room))
