@@ -206,15 +206,29 @@ async fn locked_file_is_unavailable_in_time() {
     granted(&unconnected, "another", &Holder::random(), 10).await.unwrap();
 }
 
+/// Without FULL, a commit in a write-ahead log waits for no sync.
 #[tokio::test]
 async fn grants_are_synced_to_a_write_ahead_log() {
     let (folder, client) = locked().await;
+    let mut connection = connect(&folder).await;
+    // It runs on the connection that writes the lock.
+    let settings = "create table settings (synchronous text, journal_mode text);
+        create trigger settings after insert on fenced_lock begin
+            insert into settings
+            select synchronous, journal_mode from pragma_synchronous, pragma_journal_mode;
+        end";
+    connection.execute(settings).await.unwrap();
     granted(&client, "r", &Holder::random(), 10).await.unwrap();
-    let mode: String = sqlx::query_scalar("pragma journal_mode")
-        .fetch_one(&mut connect(&folder).await)
-        .await
-        .unwrap();
-    assert_eq!(mode, "wal");
+    // The control.
+    let unsynced =
+        "pragma synchronous = normal; insert into fenced_lock (name, token) values ('n', 1)";
+    connection.execute(unsynced).await.unwrap();
+    let seen = "select synchronous, journal_mode from settings order by rowid";
+    let seen: Vec<(String, String)> =
+        sqlx::query_as(seen).fetch_all(&mut connection).await.unwrap();
+    let row = |synchronous: &str| (synchronous.to_owned(), "wal".to_owned());
+    let [normal, full] = ["1", "2"].map(row);
+    assert_eq!(seen, [full, normal]);
 }
 
 #[tokio::test]
