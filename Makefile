@@ -67,6 +67,7 @@ check:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- --deny warnings
 	cargo clippy --package lock-client --no-default-features -- --deny warnings
+	cargo clippy --package lock-client --no-default-features --features storage -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps
 
 package:

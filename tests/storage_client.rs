@@ -5,12 +5,14 @@ use lock_client::storage::{Answer, Storage, StorageError};
 use testbed::StorageServer;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
+    task::yield_now,
 };
 
 use crate::programs::storage_server;
 use crate::{
     fences::new_fence,
+    lock_service::with_causes,
     names::{name, token},
 };
 
@@ -60,6 +62,15 @@ async fn server_that_is_no_storage_server_accepts_nothing() {
     assert!(matches!(deleted, Err(StorageError::Rejected(_))), "{deleted:?}");
 }
 
+/// Reads a request without a body.
+async fn request_head(connection: &mut TcpStream) -> String {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        connection.read_buf(&mut request).await.unwrap();
+    }
+    String::from_utf8(request).unwrap()
+}
+
 /// A proxy may ask for a user and a password.
 #[tokio::test]
 async fn password_in_the_url_is_sent_and_not_printed() {
@@ -69,11 +80,7 @@ async fn password_in_the_url_is_sent_and_not_printed() {
     assert!(!format!("{storage:?}").contains("p%40ss"));
     let answer = async {
         let (mut connection, _) = proxy.accept().await.unwrap();
-        let mut request = Vec::new();
-        while !request.ends_with(b"\r\n\r\n") {
-            connection.read_buf(&mut request).await.unwrap();
-        }
-        String::from_utf8(request).unwrap()
+        request_head(&mut connection).await
     };
     let resource = name("r");
     let (_, request) = tokio::join!(storage.read(&resource), answer);
@@ -157,6 +164,29 @@ async fn fenced_read_whose_answer_lacks_the_version_is_an_unknown_outcome() {
     assert!(matches!(error, StorageError::Unknown(_)), "{error:?}");
 }
 
+/// It would fill the client's memory.
+#[tokio::test]
+async fn answer_that_is_longer_than_any_value_is_not_read() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let storage = Storage::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let endless = async {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        request_head(&mut connection).await;
+        let head = "HTTP/1.1 200 OK\r\nETag: \"7\"\r\nContent-Length: 268435457\r\n\r\n";
+        connection.write_all(head.as_bytes()).await.unwrap();
+        // The client closes the connection.
+        while connection.write_all(b"x").await.is_ok() {
+            yield_now().await;
+        }
+    };
+    let (resource, fence) = (name("r"), new_fence(33));
+    let (read, ()) = tokio::join!(storage.fenced_read(&resource, &fence), endless);
+    let error = read.unwrap_err();
+    assert!(matches!(error, StorageError::Unknown(_)), "{error:?}");
+    let reason = with_causes(&error);
+    assert!(reason.contains("an answer of more than 268435456 bytes"), "{reason}");
+}
+
 #[test]
 fn host_that_http_does_not_allow_is_no_part_of_a_usable_url() {
     for host in ["{host}", "a\"b", "a`b"] {
@@ -174,6 +204,23 @@ fn password_that_is_not_utf8_is_no_part_of_a_usable_url() {
     }
 }
 
+#[test]
+fn password_in_the_url_is_sent_in_clear_to_this_machine_only() {
+    for host in ["storage.example", "10.0.0.7", "[2001:db8::7]", "localhost.example"] {
+        for user in ["user:secret", "secret", ":secret"] {
+            let error = Storage::new(&format!("http://{user}@{host}:8034")).unwrap_err();
+            assert!(error.to_string().contains("needs https://"), "{error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+            // The controls.
+            Storage::new(&format!("https://{user}@{host}:8034")).unwrap();
+            Storage::new(&format!("http://{host}:8034")).unwrap();
+        }
+    }
+    for host in ["localhost", "127.0.0.1", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]"] {
+        Storage::new(&format!("http://user:secret@{host}:8034")).unwrap();
+    }
+}
+
 /// A proxy that compresses values makes their entity tags weak.
 #[tokio::test]
 async fn weak_entity_tag_has_the_version_too() {
@@ -181,10 +228,7 @@ async fn weak_entity_tag_has_the_version_too() {
     let storage = Storage::new(&format!("http://{}", proxy.local_addr().unwrap())).unwrap();
     let answer = async {
         let (mut connection, _) = proxy.accept().await.unwrap();
-        let mut request = Vec::new();
-        while !request.ends_with(b"\r\n\r\n") {
-            connection.read_buf(&mut request).await.unwrap();
-        }
+        request_head(&mut connection).await;
         let answer = "HTTP/1.1 200 OK\r\nETag: W/\"7\"\r\nContent-Length: 1\r\n\r\nx";
         connection.write_all(answer.as_bytes()).await.unwrap();
     };

@@ -263,3 +263,28 @@ fn bearer_token_is_sent_in_clear_to_this_machine_only() {
         accepts_token(&format!("http://{host}:8034")).unwrap();
     }
 }
+
+/// Otherwise, a client whose URL has the wrong scheme would show no certificate, and check none.
+#[tokio::test]
+async fn certificates_of_a_connection_that_is_not_encrypted_are_refused() {
+    let authority = Authority::new().unwrap();
+    let Certificate { certificate, key } = authority.sign("DNS:a.example").unwrap();
+    let storage = |scheme: &str| Storage::new(&format!("{scheme}://127.0.0.1:8034")).unwrap();
+    let plain = storage("http");
+    for refused in [
+        plain.clone().trust(authority.ca_file()),
+        plain.clone().client_certificate(&certificate, &key),
+    ] {
+        let error = refused.unwrap_err().to_string();
+        assert_eq!(error, "127.0.0.1:8034 is not encrypted: a certificate needs https://");
+    }
+    // The control.
+    let encrypted = storage("https").trust(authority.ca_file()).unwrap();
+    encrypted.client_certificate(&certificate, &key).unwrap();
+
+    let ca_file = authority.ca_file();
+    let url = ["--storage", "http://127.0.0.1:8034"];
+    let trust = ["--storage-ca-file", ca_file.to_str().unwrap()];
+    let get = lock_client(&[&["get", "orders/1"][..], &url, &trust].concat()).await;
+    assert_failed(&get, 64, "--storage-ca-file: 127.0.0.1:8034 is not encrypted");
+}

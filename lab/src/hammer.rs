@@ -79,7 +79,13 @@ impl Hammer {
         let mut first_token = 1;
         for isolation in database.isolation_levels() {
             let hammered = self
-                .hammer_unless(interrupted.as_mut(), &*database, isolation, &resources, first_token)
+                .hammer_until_interrupted(
+                    interrupted.as_mut(),
+                    &*database,
+                    isolation,
+                    &resources,
+                    first_token,
+                )
                 .await;
             let cleared = database.clear(&resources).await;
             let (hammered, next_token) = hammered?;
@@ -111,7 +117,7 @@ impl Hammer {
 
     /// Hammers at one isolation level. If it is interrupted, the clients end their transactions
     /// first: a transaction that is cut off may still commit, after its fences were removed.
-    async fn hammer_unless(
+    async fn hammer_until_interrupted(
         &self,
         interrupted: impl Future<Output = anyhow::Error>,
         database: &dyn Database,

@@ -2,10 +2,7 @@
 
 #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "sqlite"))]
 use std::time::SystemTime;
-use std::{
-    ops::{Add, Sub},
-    time::Duration,
-};
+use std::{ops::Add, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::sleep;
@@ -45,6 +42,13 @@ impl Moment {
         self.remaining().is_zero()
     }
 
+    /// The moment this much earlier; `None` if that is before the start of the machine, which no
+    /// moment is.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn checked_sub(self, duration: Duration) -> Option<Self> {
+        self.0.checked_sub(duration).map(Self)
+    }
+
     /// Waits until this moment. After the machine was suspended, it may take up to a second longer.
     pub(crate) async fn passed(self) {
         while !self.has_passed() {
@@ -74,10 +78,14 @@ impl Add<Duration> for Moment {
     }
 }
 
-impl Sub<Duration> for Moment {
-    type Output = Self;
+#[cfg(all(test, feature = "etcd"))]
+mod tests {
+    use super::*;
 
-    fn sub(self, duration: Duration) -> Self {
-        Self(self.0.saturating_sub(duration))
+    #[test]
+    fn no_moment_is_before_the_start_of_the_machine() {
+        let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
+        assert_eq!(Moment(hour).checked_sub(minute), Some(Moment(hour - minute)));
+        assert_eq!(Moment(minute).checked_sub(hour), None);
     }
 }

@@ -237,6 +237,8 @@ async fn redis_that_is_down_is_a_clear_error_in_time() {
         locks.acquire(&name("r"), Terms::new(ttl(10_000)).wait(Duration::from_millis(100))).await;
     assert!(matches!(limited, Err(AcquireError::Unavailable { .. })), "{limited:?}");
     assert!(begun.elapsed() < Duration::from_secs(6), "it has a tenth of a second");
+    redis.restart().await.unwrap();
+    let _lease = locks.acquire(&name("r"), Terms::new(ttl(10_000)).no_wait()).await.unwrap();
 }
 
 #[tokio::test]

@@ -49,6 +49,33 @@ async fn lease_without_renewal_ends_with_its_ttl() {
     until_free(&redis).await;
 }
 
+/// The clock of Redis may run faster than the client's by the drift, which is 6 s here.
+#[tokio::test]
+async fn deadline_is_earlier_than_the_end_of_the_ttl_in_redis_by_the_drift() {
+    // An answer may be late by this much on a busy machine.
+    const LATE: Duration = Duration::from_secs(3);
+    let ttl = ttl(600_000);
+    let drift = ttl.as_duration() - ttl.reliable();
+    assert!(drift > 2 * LATE);
+    let redis = Redis::start().await.unwrap();
+    // At the earliest: Redis answered later than it was asked.
+    let end_in_redis = async || {
+        let asked = Instant::now();
+        asked + Duration::from_millis(redis.command(&["PTTL", "fenced:{r}:lock"]).await.unwrap())
+    };
+    let asked = Instant::now();
+    let lease = locks(&redis.url()).acquire(&name("r"), ttl).await.unwrap();
+    let without_drift = asked + ttl.as_duration();
+    assert!(Instant::now() + lease.remaining() <= end_in_redis().await - (drift - LATE));
+    assert!(without_drift > end_in_redis().await - (drift - LATE), "the control");
+
+    let asked = Instant::now();
+    lease.renew().await.unwrap();
+    let without_drift = asked + ttl.as_duration();
+    assert!(Instant::now() + lease.remaining() <= end_in_redis().await - (drift - LATE));
+    assert!(without_drift > end_in_redis().await - (drift - LATE), "the control");
+}
+
 #[tokio::test]
 async fn lease_is_held_no_longer_than_its_cap() {
     let redis = Redis::start().await.unwrap();

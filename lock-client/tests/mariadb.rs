@@ -2,14 +2,15 @@
 
 mod claims;
 mod failures;
+mod rejections;
 
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use fence::Holder;
 use lock_client::{
-    Locks, Order,
-    backend::{Backend, BackendError},
+    Locks,
+    backend::Backend,
     mariadb::{MariaDb, install},
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
@@ -17,7 +18,6 @@ use testbed::wait::until_async;
 use tokio::{join, time::sleep};
 
 use crate::{
-    lock_service::{ttl, with_causes},
     names::name,
     sql::{self, granted},
 };
@@ -199,12 +199,12 @@ async fn names_of_no_lock_are_refused() {
     let (server, _) = locked().await;
     let mut connection = connect(&server).await;
     let acquire = async |name: &str| {
-        let acquire = "call fenced_lock_acquire(?, 'me', 1000, false, 1, '')";
+        let acquire = "call fenced_lock_acquire(?, 'me', 1000, false, 1700000000000, '')";
         sqlx::query(acquire).bind(name).execute(&mut connection).await.map(|_| ())
     };
     sql::names_of_no_lock_are_refused(acquire).await.unwrap();
     // Bytes that are no text.
-    let acquire = "call fenced_lock_acquire(x'61ff', 'me', 1000, false, 1, '')";
+    let acquire = "call fenced_lock_acquire(x'61ff', 'me', 1000, false, 1700000000000, '')";
     let error = connection.execute(sqlx::raw_sql(acquire)).await.unwrap_err().to_string();
     assert!(error.contains("Invalid utf8mb4") || error.contains("name must"), "{error}");
 }
@@ -231,147 +231,4 @@ async fn lock_that_is_granted_after_a_wait_has_the_full_ttl() {
     let expiry = "select expires_at_ms from fenced_lock where name = 'r'";
     let expiry = sqlx::query_scalar::<_, i64>(expiry).fetch_one(&mut connection).await.unwrap();
     assert!(expiry >= before + 60_000, "{expiry} is too soon after {before}");
-}
-
-#[tokio::test]
-async fn missing_table_is_rejected_with_a_hint() {
-    let server = testbed::MariaDb::start().await.unwrap();
-    let client = patient(&server.url());
-    let missing = async || {
-        let error = client.release(&name("r"), &Holder::random(), None).await.unwrap_err();
-        assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
-        assert!(with_causes(&error).contains("apply migrations/mariadb/lock"), "{error:?}");
-    };
-    missing().await;
-    let mut connection = connect(&server).await;
-    install(&mut connection).await.unwrap();
-    client.status(&name("r")).await.unwrap();
-    connection.execute("drop table fenced_lock").await.unwrap();
-    missing().await;
-}
-
-#[tokio::test]
-async fn wrong_password_is_rejected() {
-    let (server, _) = locked().await;
-    let create = "create user locker@localhost identified by 'right'";
-    connect(&server).await.execute(create).await.unwrap();
-    let url = server.url().replace("//root@", "//locker:wrong@");
-    let client = patient(&url);
-    let error = client.status(&name("r")).await.unwrap_err();
-    assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
-    assert!(!format!("{error:?} {client:?}").contains("wrong"));
-}
-
-#[tokio::test]
-async fn encrypted_connections_need_a_trusted_certificate() {
-    let server = testbed::MariaDb::start_tls().await.unwrap();
-    let mut administrator = connect(&server).await;
-    install(&mut administrator).await.unwrap();
-    let proxy = testbed::Proxy::start(server.socket()).await.unwrap();
-    let verifying = format!("mariadb://root@{}/test?ssl-mode=VERIFY_IDENTITY", proxy.address());
-    let trusting = format!("{verifying}&ssl-ca={}", server.ca_file().display());
-    let client = patient(&trusting);
-    granted(&client, "r", &Holder::random(), 10).await.unwrap();
-    let reason = rejected(&verifying).await;
-    assert!(reason.contains("encrypted connection failed"), "{reason}");
-    assert!(reason.contains("UnknownIssuer"), "{reason}");
-    // The control: this user must encrypt.
-    administrator.execute("create user locker@localhost require ssl").await.unwrap();
-    administrator.execute("grant all on *.* to locker@localhost").await.unwrap();
-    let [trusting, plain] = [&trusting, &trusting.replace("VERIFY_IDENTITY", "DISABLED")]
-        .map(|url| url.replace("//root@", "//locker@"));
-    granted(&patient(&trusting), "r2", &Holder::random(), 10).await.unwrap();
-    assert!(rejected(&plain).await.contains("Access denied"));
-}
-
-#[tokio::test]
-async fn server_without_tls_is_named() {
-    let (server, _) = locked().await;
-    let reason = rejected(&format!("{}&ssl-mode=REQUIRED", server.url())).await;
-    assert!(reason.contains("encrypted connection failed"), "{reason}");
-    assert!(reason.contains("server does not support TLS"), "{reason}");
-}
-
-async fn rejected(url: &str) -> String {
-    let error = patient(url).status(&name("r")).await.unwrap_err();
-    assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
-    with_causes(&error)
-}
-
-#[tokio::test]
-async fn user_needs_rights_on_the_procedures_only() {
-    let (server, _) = locked().await;
-    let mut connection = connect(&server).await;
-    connection.execute("create user locker@localhost identified by 'right'").await.unwrap();
-    let client = patient(&server.url().replace("//root@", "//locker:right@"));
-    let error = client.status(&name("r")).await.unwrap_err();
-    assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
-    for procedure in ["acquire", "renew", "reissue", "release", "status"] {
-        let grant =
-            format!("grant execute on procedure test.fenced_lock_{procedure} to locker@localhost");
-        connection.execute(AssertSqlSafe(grant)).await.unwrap();
-    }
-    sql::reissued_token_is_above_both(&client).await.unwrap();
-}
-
-/// Clients in other languages get an error that names the argument. An empty holder would be taken for
-/// that of a free lock, and get an issued token again.
-#[tokio::test]
-async fn wrong_arguments_are_named() {
-    let (server, _) = locked().await;
-    let mut connection = connect(&server).await;
-    for (arguments, part) in [
-        ("null, 'me', 1000, false, 1, ''", "name must"),
-        ("'', 'me', 1000, false, 1, ''", "name must"),
-        ("'r', null, 1000, false, 1, ''", "holder must"),
-        ("'r', '', 1000, false, 1, ''", "holder must"),
-        ("'r', 'me\n', 1000, false, 1, ''", "holder must"),
-        ("'r', 'me too', 1000, false, 1, ''", "holder must"),
-        ("'r', x'6dff', 1000, false, 1, ''", "holder must"),
-        ("'r', 'me', null, false, 1, ''", "ttl_ms must"),
-        ("'r', 'me', 0, false, 1, ''", "ttl_ms must"),
-        ("'r', 'me', -5, false, 1, ''", "ttl_ms must"),
-        ("'r', 'me', 9223372036854775807, false, 1, ''", "ttl_ms must"),
-        ("'r', 'me', 1000, null, 1, ''", "fair must"),
-        ("'r', 'me', 1000, false, null, ''", "since_ms must"),
-        ("'r', 'me', 1000, false, -1, ''", "since_ms must"),
-        ("'r', 'me', 1000, false, 999999999999999, ''", "since_ms must"),
-        ("'r', 'me', 1000, false, 1, null", "label must"),
-    ] {
-        let acquire = AssertSqlSafe(format!("call fenced_lock_acquire({arguments})"));
-        let answer = sqlx::raw_sql(acquire).execute(&mut connection).await;
-        let error = answer.expect_err(arguments).into_database_error().unwrap();
-        assert_eq!(error.code().unwrap(), "22023", "{arguments}: {error}");
-        assert!(error.message().contains(part), "{arguments}: {error}");
-    }
-    let rows = "select count(*) from fenced_lock";
-    assert_eq!(sqlx::query_scalar::<_, i64>(rows).fetch_one(&mut connection).await.unwrap(), 0);
-    let longest = "call fenced_lock_acquire('r', repeat('~', 128), 604800000, true, 0, '')";
-    sqlx::raw_sql(longest).execute(&mut connection).await.unwrap();
-}
-
-/// Somebody else alters the table, and every request waits for that. None waits for hours: the server
-/// gives up each of them soon, and is not left with sessions whose clients have gone.
-#[tokio::test]
-async fn altered_table_leaves_no_sessions_behind() {
-    let (server, client) = locked().await;
-    granted(&client, "r", &Holder::random(), 10).await.unwrap();
-    let mut other = connect(&server).await;
-    other.execute("lock tables fenced_lock write").await.unwrap();
-    for _ in 0..4 {
-        let client = MariaDb::open(&server.url()).unwrap();
-        let error = client
-            .try_acquire(&name("r"), &Holder::random(), ttl(600_000), Order::Unordered)
-            .await
-            .unwrap_err();
-        assert!(matches!(error, BackendError::Unavailable(_)), "{error:?}");
-    }
-    let waiting = "select count(*) from information_schema.processlist where state like 'Waiting%'";
-    let gave_up = async || {
-        let mut observer = connect(&server).await;
-        Ok(sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut observer).await? == 0)
-    };
-    until_async(Duration::from_secs(3), gave_up).await.unwrap();
-    other.execute("unlock tables").await.unwrap();
-    granted(&client, "r", &Holder::random(), 10).await.unwrap();
 }

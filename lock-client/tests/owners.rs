@@ -189,7 +189,7 @@ async fn check_foreign_rows(backend: impl Backend + Clone, insert: impl AsyncFn(
 #[tokio::test]
 async fn foreign_rows_hide_no_lock() {
     const COLUMNS: &str = "(name, token, granted, holder, expires_at_ms, since_ms)";
-    let values = "33, 33, 'somebody', 99999999999999, 1";
+    let values = "33, 33, 'somebody', 99999999999999, 1700000000000";
     let (folder, locks) = crate::sqlite::locked().await;
     // Such rows are older than this check.
     let drop_check = "drop trigger fenced_lock_names";

@@ -154,6 +154,25 @@ async fn names_of_no_lock_are_refused() {
     sql::names_of_no_lock_are_refused(acquire).await.unwrap();
 }
 
+/// A missing row starts at this time.
+#[tokio::test]
+async fn times_of_a_grant_that_are_no_unix_time_are_refused() {
+    let (folder, _) = locked().await;
+    let mut connection = connect(&folder).await;
+    let mut insert = async |since_ms: &str| {
+        let insert = format!(
+            "insert into fenced_lock (name, token, granted, holder, expires_at_ms, since_ms)
+            values ('r', {since_ms} + 1, {since_ms} + 1, 'me', 1, {since_ms})"
+        );
+        connection.execute(AssertSqlSafe(insert)).await.map(drop).map_err(|e| e.to_string())
+    };
+    for since_ms in ["-1", "0", "1700000000", "4000000000000", "1700000000000000"] {
+        let error = insert(since_ms).await.unwrap_err();
+        assert!(error.contains("since_ms must be the Unix time"), "{since_ms}: {error}");
+    }
+    insert("1700000000000").await.unwrap();
+}
+
 #[tokio::test]
 async fn missing_table_is_rejected_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,15 +206,29 @@ async fn locked_file_is_unavailable_in_time() {
     granted(&unconnected, "another", &Holder::random(), 10).await.unwrap();
 }
 
+/// Without FULL, a commit in a write-ahead log waits for no sync.
 #[tokio::test]
 async fn grants_are_synced_to_a_write_ahead_log() {
     let (folder, client) = locked().await;
+    let mut connection = connect(&folder).await;
+    // It runs on the connection that writes the lock.
+    let settings = "create table settings (synchronous text, journal_mode text);
+        create trigger settings after insert on fenced_lock begin
+            insert into settings
+            select synchronous, journal_mode from pragma_synchronous, pragma_journal_mode;
+        end";
+    connection.execute(settings).await.unwrap();
     granted(&client, "r", &Holder::random(), 10).await.unwrap();
-    let mode: String = sqlx::query_scalar("pragma journal_mode")
-        .fetch_one(&mut connect(&folder).await)
-        .await
-        .unwrap();
-    assert_eq!(mode, "wal");
+    // The control.
+    let unsynced =
+        "pragma synchronous = normal; insert into fenced_lock (name, token) values ('n', 1)";
+    connection.execute(unsynced).await.unwrap();
+    let seen = "select synchronous, journal_mode from settings order by rowid";
+    let seen: Vec<(String, String)> =
+        sqlx::query_as(seen).fetch_all(&mut connection).await.unwrap();
+    let row = |synchronous: &str| (synchronous.to_owned(), "wal".to_owned());
+    let [normal, full] = ["1", "2"].map(row);
+    assert_eq!(seen, [full, normal]);
 }
 
 #[tokio::test]
@@ -231,6 +264,20 @@ async fn only_the_present_owner_claims() {
     assert!(above.contains("ZL001"), "{above}");
     let stale = claim(&first).await.unwrap_err().to_string();
     assert!(stale.contains("ZF001"), "{stale}");
+}
+
+/// What migrations/README.md says about an upgrade.
+#[tokio::test]
+async fn files_may_be_applied_again() {
+    let (folder, client) = locked().await;
+    let (token, ownership) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    let mut connection = connect(&folder).await;
+    for file in ["0001_lock", "0002_names", "0003_since"] {
+        let path = format!("{}/migrations/sqlite/{file}.sql", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap();
+        connection.execute(AssertSqlSafe(text)).await.unwrap();
+    }
+    assert_eq!(client.renew(&name("r"), &ownership, ttl(600_000)).await.unwrap(), Some(token));
 }
 
 /// What migrations/README.md says about removing the fence.

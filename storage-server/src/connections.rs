@@ -44,7 +44,7 @@ use self::{
 };
 use crate::{
     access::certificate::CertificateNames,
-    refusals::{Refusals, Refused},
+    cut_offs::{CutOff, CutOffs},
     room::Room,
     tls::{Encrypted, Tls},
 };
@@ -109,7 +109,7 @@ pub(crate) async fn serve(
     max_connections: usize,
     open_connections: Gauge,
     room: Arc<Room>,
-    refusals: Arc<Refusals>,
+    cut_offs: Arc<CutOffs>,
     draining: CancellationToken,
 ) {
     // Accepted connections inherit it. A failure here only makes slow readers more expensive.
@@ -124,7 +124,7 @@ pub(crate) async fn serve(
         tls,
         router,
         room,
-        refusals,
+        cut_offs,
         draining: draining.clone(),
     };
     let mut sweep = interval(SWEEP_INTERVAL);
@@ -145,14 +145,14 @@ pub(crate) async fn serve(
                 connections.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
             }
             _ = sweep.tick() => connections.close_overdue(),
-            _ = log.tick() => connections.refusals.log(),
+            _ = log.tick() => connections.cut_offs.log(),
             () = sleep(IDLE_PAUSE), if waiting.is_some() => {}
             accepted = accept(&listener, accept_after), if waiting.is_none() => match accepted {
                 Ok(accepted) => waiting = Some(accepted),
                 Err(error) if concerns_one_connection(&error) => {}
                 Err(error) => {
                     tracing::debug!(%error, "a connection was not accepted");
-                    connections.refusals.count(Refused::NotAccepted);
+                    connections.cut_offs.count(CutOff::NotAccepted);
                     connections.close_longest_idle();
                     accept_after = Instant::now() + ACCEPT_PAUSE;
                 }
@@ -164,7 +164,7 @@ pub(crate) async fn serve(
         connections.start(stream, client);
     }
     while connections.serving.join_next().await.is_some() {}
-    connections.refusals.log();
+    connections.cut_offs.log();
 }
 
 /// The address of the client that sent a request, as an extension of the request.
@@ -222,7 +222,7 @@ struct Connections {
     tls: Option<Tls>,
     router: Router,
     room: Arc<Room>,
-    refusals: Arc<Refusals>,
+    cut_offs: Arc<CutOffs>,
     draining: CancellationToken,
 }
 
@@ -250,7 +250,7 @@ impl Connections {
             self.http.clone(),
             self.tls.clone(),
             self.router.clone(),
-            self.refusals.clone(),
+            self.cut_offs.clone(),
             self.draining.clone(),
         );
         let task = self.serving.spawn(serving);
@@ -275,8 +275,8 @@ impl Connections {
             match overdue {
                 None => return true,
                 Some(Overdue::Idle) => {}
-                Some(Overdue::Silent) => self.refusals.count(Refused::Silent),
-                Some(Overdue::Unread) => self.refusals.count(Refused::UnreadAnswer),
+                Some(Overdue::Silent) => self.cut_offs.count(CutOff::Silent),
+                Some(Overdue::Unread) => self.cut_offs.count(CutOff::UnreadAnswer),
             }
             task.abort();
             false
@@ -303,7 +303,7 @@ impl Connections {
             if connection.is_some_and(|connection| connection.activity.close_if_idle(since)) {
                 let connection = self.open.remove(&id).expect("it was just there");
                 connection.task.abort();
-                self.refusals.count(Refused::Displaced);
+                self.cut_offs.count(CutOff::Displaced);
                 return true;
             }
         }
@@ -351,7 +351,7 @@ async fn serve_connection(
     http: auto::Builder<TokioExecutor>,
     tls: Option<Tls>,
     router: Router,
-    refusals: Arc<Refusals>,
+    cut_offs: Arc<CutOffs>,
     draining: CancellationToken,
 ) {
     // 1. Agree on TLS. Until its first request, a connection counts as idle, and is closed in time.
@@ -361,7 +361,7 @@ async fn serve_connection(
             Err(error) => {
                 if error.get_ref().is_some_and(|error| error.is::<rustls::Error>()) {
                     tracing::debug!(%error, "a TLS handshake failed");
-                    refusals.count(Refused::FailedHandshake);
+                    cut_offs.count(CutOff::FailedHandshake);
                 }
                 return;
             }
@@ -416,7 +416,7 @@ async fn serve_connection(
     let error = ended.err();
     let error = error.as_ref().and_then(|error| error.downcast_ref::<hyper::Error>());
     if error.is_some_and(hyper::Error::is_parse_too_large) {
-        refusals.count(Refused::HeadTooLarge);
+        cut_offs.count(CutOff::HeadTooLarge);
     }
 }
 

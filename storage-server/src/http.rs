@@ -22,7 +22,8 @@ use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Router,
-    http::{HeaderValue, Method, Uri, header},
+    extract::State,
+    http::{HeaderValue, header, request::Parts},
     middleware::{from_fn, from_fn_with_state},
 };
 use tokio_util::sync::CancellationToken;
@@ -30,13 +31,13 @@ use tower_http::set_header::SetResponseHeaderLayer;
 
 use self::{problem::Problem, service::Service};
 use crate::{
-    audit::Audit,
+    audit::{Audit, AuditEnd},
     committer::queue::Queue,
     config::{Config, Hosts},
+    cut_offs::CutOffs,
     metrics::Metrics,
     prober::Prober,
     rate_limit::RateLimit,
-    refusals::Refusals,
     room::Room,
     store::Store,
 };
@@ -47,6 +48,8 @@ pub(crate) struct Routers {
     pub(crate) main: Router,
     /// Only `/metrics`, for every client.
     pub(crate) metrics: Router,
+    /// What is left to do once both are dropped.
+    pub(crate) audit_end: AuditEnd,
 }
 
 /// Makes the routers.
@@ -55,7 +58,7 @@ pub(crate) fn routers(
     store: Arc<dyn Store>,
     config: Config,
     room: Arc<Room>,
-    refusals: Arc<Refusals>,
+    cut_offs: Arc<CutOffs>,
     metrics: Arc<Metrics>,
     draining: CancellationToken,
 ) -> Routers {
@@ -64,7 +67,7 @@ pub(crate) fn routers(
     problem::slugs().for_each(|slug| metrics.begin_refusals(slug));
     let prober = Prober::start(store.clone());
     let rate_limit = config.requests_per_second.map(RateLimit::new);
-    let audit = Audit::start(config.audit_log.clone());
+    let (audit, audit_end) = Audit::start(config.audit_log.clone());
     let service = Arc::new(Service {
         queue,
         prober,
@@ -72,7 +75,7 @@ pub(crate) fn routers(
         config,
         room,
         rate_limit,
-        refusals,
+        cut_offs,
         metrics,
         audit,
         draining,
@@ -92,6 +95,7 @@ pub(crate) fn routers(
     Routers {
         main: finish(main, hosts, &service),
         metrics: finish(metrics::routes_for_all(), metrics_hosts, &service),
+        audit_end,
     }
 }
 
@@ -131,10 +135,18 @@ fn finish(router: Router<Arc<Service>>, hosts: Hosts, service: &Arc<Service>) ->
         .with_state(service.clone())
 }
 
-async fn no_such_page(uri: Uri) -> Problem {
-    Problem::no_such_page(uri.path())
+async fn no_such_page(State(service): State<Arc<Service>>, head: Parts) -> Problem {
+    let excess = admit_unserved(&service, &head).err();
+    excess.unwrap_or_else(|| Problem::no_such_page(head.uri.path()))
 }
 
-async fn no_such_method(method: Method, uri: Uri) -> Problem {
-    Problem::method_not_allowed(&method, uri.path())
+async fn no_such_method(State(service): State<Arc<Service>>, head: Parts) -> Problem {
+    let excess = admit_unserved(&service, &head).err();
+    excess.unwrap_or_else(|| Problem::method_not_allowed(&head.method, head.uri.path()))
+}
+
+/// Counts a request that no handler gets.
+fn admit_unserved(service: &Service, head: &Parts) -> Result<(), Problem> {
+    let caller = service.identify(&head.headers, &head.extensions);
+    service.admit(caller.as_ref(), &head.extensions)
 }

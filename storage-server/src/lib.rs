@@ -29,6 +29,7 @@
 
 mod command;
 mod config;
+mod cut_offs;
 mod logs;
 mod serve;
 
@@ -37,7 +38,6 @@ mod http;
 mod metrics;
 mod prober;
 mod rate_limit;
-mod refusals;
 mod room;
 mod tls;
 

@@ -10,7 +10,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::{refusals::Refusals, room::Room};
+use crate::{cut_offs::CutOffs, room::Room};
 
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -196,9 +196,9 @@ impl Metrics {
     }
 
     /// Counters of clients that were cut off, by reason.
-    pub(crate) fn cut_offs(&self) -> Refusals {
-        Refusals::new(|refused| {
-            self.cut_offs.get_or_create_owned(&ReasonLabels { reason: refused.slug() })
+    pub(crate) fn cut_offs(&self) -> CutOffs {
+        CutOffs::new(|cut_off| {
+            self.cut_offs.get_or_create_owned(&ReasonLabels { reason: cut_off.slug() })
         })
     }
 

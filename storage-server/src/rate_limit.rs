@@ -1,7 +1,8 @@
-//! How often each client may send requests.
+//! How often something may happen: the requests of each client, for example.
 
 use std::{
     collections::HashMap,
+    hash::Hash,
     net::IpAddr,
     num::NonZeroU32,
     sync::Mutex,
@@ -11,19 +12,20 @@ use std::{
 /// The time whose requests may come at once.
 const BURST: Duration = Duration::from_secs(1);
 
-/// A limit on the requests of each client, as the generic cell rate algorithm (ITU-T I.371).
+/// A limit on the events of each source, as the generic cell rate algorithm (ITU-T I.371). An event is a
+/// request of a client, for example.
 #[derive(Debug)]
-pub(crate) struct RateLimit {
-    /// The time that one request takes up.
+pub(crate) struct RateLimit<S> {
+    /// The time that one event takes up.
     interval: Duration,
-    clients: Mutex<Clients>,
+    sources: Mutex<Sources<S>>,
 }
 
 #[derive(Debug)]
-struct Clients {
-    /// The moment until which a client's requests take up time.
-    busy_until: HashMap<Client, Instant>,
-    /// When to forget the clients whose requests take up no time any more.
+struct Sources<S> {
+    /// The moment until which a source's events take up time.
+    busy_until: HashMap<S, Instant>,
+    /// When to forget the sources whose events take up no time any more.
     forget_at: Instant,
 }
 
@@ -48,22 +50,22 @@ impl Client {
     }
 }
 
-impl RateLimit {
-    pub(crate) fn new(requests_per_second: NonZeroU32) -> Self {
+impl<S: Eq + Hash> RateLimit<S> {
+    pub(crate) fn new(events_per_second: NonZeroU32) -> Self {
         Self {
-            interval: BURST / requests_per_second.get(),
-            clients: Mutex::new(Clients { busy_until: HashMap::new(), forget_at: Instant::now() }),
+            interval: BURST / events_per_second.get(),
+            sources: Mutex::new(Sources { busy_until: HashMap::new(), forget_at: Instant::now() }),
         }
     }
 
-    /// Counts a request, unless the client has sent too many. Returns whether it was counted.
-    pub(crate) fn admit(&self, client: Client, now: Instant) -> bool {
-        let mut clients = self.clients.lock().expect("no panic while it is held");
-        if now >= clients.forget_at {
-            clients.busy_until.retain(|_, until| *until > now);
-            clients.forget_at = now + BURST;
+    /// Counts an event, unless its source has had too many. Returns whether it was counted.
+    pub(crate) fn admit(&self, source: S, now: Instant) -> bool {
+        let mut sources = self.sources.lock().expect("no panic while it is held");
+        if now >= sources.forget_at {
+            sources.busy_until.retain(|_, until| *until > now);
+            sources.forget_at = now + BURST;
         }
-        let until = clients.busy_until.entry(client).or_insert(now);
+        let until = sources.busy_until.entry(source).or_insert(now);
         let with_this = (*until).max(now) + self.interval;
         let is_admitted = with_this <= now + BURST;
         if is_admitted {
@@ -121,6 +123,6 @@ mod tests {
             rate_limit.admit(Client::from_address(IpAddr::V4(number.into())), now);
         }
         rate_limit.admit(orders(), now + 2 * BURST);
-        assert_eq!(rate_limit.clients.lock().unwrap().busy_until.len(), 1);
+        assert_eq!(rate_limit.sources.lock().unwrap().busy_until.len(), 1);
     }
 }

@@ -1,6 +1,6 @@
 //! Serving a store over HTTP, from the first connection to the last answer.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::{
@@ -66,7 +66,7 @@ pub async fn serve(
         config.max_value_bytes as usize,
     );
     let room = Arc::new(Room::new(&config));
-    let refusals = Arc::new(metrics.cut_offs());
+    let cut_offs = Arc::new(metrics.cut_offs());
     let max_connections = connections::allowed(config.max_connections);
     if max_connections < config.max_connections as usize {
         tracing::warn!(max_connections, "the limit on open files allows no more connections");
@@ -76,18 +76,18 @@ pub async fn serve(
     let draining = CancellationToken::new();
     let metrics_listener = config.metrics_listener.clone();
     let open_connections = metrics.connections.clone();
-    let Routers { main, metrics } = http::routers(
+    let Routers { main, metrics, audit_end } = http::routers(
         queue,
         store.clone(),
         config.clone(),
         room.clone(),
-        refusals.clone(),
+        cut_offs.clone(),
         metrics,
         draining.clone(),
     );
     // Clients that keep this address busy must not be in the way of those of the other one.
     let metrics_tls = config.metrics_tls.clone();
-    let _metrics = metrics_listener.map(|listener| {
+    let serving_metrics = metrics_listener.map(|listener| {
         AbortOnDropHandle::new(tokio::spawn(connections::serve(
             Entrance { listener, tls: metrics_tls },
             metrics,
@@ -104,29 +104,33 @@ pub async fn serve(
         tracing::info!("draining");
         sleep(DRAIN_TIMEOUT).await;
     };
-    let mut served = pin!(connections::serve(
+    let mut served = Box::pin(connections::serve(
         Entrance { listener: Arc::new(listener), tls },
         main,
         max_connections,
         open_connections,
         room,
-        refusals,
-        draining.clone()
+        cut_offs,
+        draining.clone(),
     ));
-    tokio::select! {
-        () = &mut served => drain(committer).await?,
-        error = committer.failed() => return Err(ServeError::Committer(error)),
+    let ended = tokio::select! {
+        () = &mut served => drain(committer).await,
+        error = committer.failed() => Err(ServeError::Committer(error)),
         () = drain_timeout => {
             tracing::warn!("closing connections whose clients did not finish their requests");
-            drain(committer).await?;
+            let drained = drain(committer).await;
             // The queued operations are answered now, and the answers still have to be sent.
-            let _ = timeout(LAST_ANSWERS_TIMEOUT, served).await;
+            let _ = timeout(LAST_ANSWERS_TIMEOUT, &mut served).await;
+            drained
         }
-    }
+    };
+    // Requests that end here have a line in the audit log, too.
+    drop((served, serving_metrics));
     if timeout(CLOSE_TIMEOUT, store.close()).await.is_err() {
         tracing::warn!(database = store.database(), "the database was not closed in time");
     }
-    Ok(())
+    audit_end.wait().await;
+    ended
 }
 
 /// Waits until all queued operations are answered. If the database does not answer, they are

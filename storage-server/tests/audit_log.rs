@@ -3,20 +3,27 @@
 use std::{
     collections::BTreeSet,
     fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use sqlx::{Connection, SqliteConnection};
 use testbed::{
     StorageServer,
     wait::{until, until_async},
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::interval,
+};
 
 use crate::{
     access::{Guarded, ask},
-    connections::is_logged,
+    connections::{is_logged, read_answer, sending},
     database::{Database, get, offer},
     logs::PATIENCE,
     wire,
@@ -102,7 +109,7 @@ async fn refusals_and_what_operators_do_have_a_line_each_without_secrets() {
     for (id, (status, problem, route, answered)) in ids.into_iter().zip(refused) {
         assert_eq!(answered, status, "{problem}");
         let line = line(&audit_log, id).await;
-        let identity = if status == 401 || status == 405 { Value::Null } else { json!("orders") };
+        let identity = if status == 401 { Value::Null } else { json!("orders") };
         for (member, value) in [
             ("event", json!("refusal")),
             ("identity", identity),
@@ -210,6 +217,104 @@ async fn lines_of_one_client_are_limited_and_the_rest_is_counted() {
     assert_eq!(refusals + usize::try_from(left_out).unwrap(), REFUSED);
 }
 
+/// Otherwise it could hide what else it does.
+#[tokio::test]
+async fn one_problem_of_a_client_leaves_lines_for_its_others() {
+    let database = Database::sqlite();
+    let audit_log = database.file("audit.jsonl");
+    let server = serve(&database, &audit_log, &[]).await;
+    assert_eq!(offer(&server, "PUT", "/v1/fences/r", 34, "").await.status, 200);
+    let one = "PUT /v1/fences/r HTTP/1.1\r\nHost: localhost\r\n";
+    let other = "X-Request-Id: stale\r\nFencing-Token: 33\r\nConnection: close\r\n\r\n";
+    let requests = format!("{one}\r\n").repeat(200) + one + other;
+    let answer = wire::send(server.url(), requests.into_bytes()).await;
+    assert_eq!(answer.status, 428);
+    assert_eq!(line(&audit_log, "stale").await["problem"], "stale-token");
+}
+
+async fn refuse(server: &StorageServer, id: &str) {
+    let headers = [("X-Request-Id", id)];
+    let answer = wire::request(server.url(), "PUT", "/v1/fences/r", &headers, "").await;
+    assert_eq!(answer.status, 428);
+}
+
+/// As after a crash, or where the disk was full.
+#[tokio::test]
+async fn line_after_a_torn_one_is_on_a_line_of_its_own() {
+    let database = Database::sqlite();
+    let audit_log = database.file("audit.jsonl");
+    fs::write(&audit_log, "{\"torn").unwrap();
+    let server = serve(&database, &audit_log, &[]).await;
+    for id in ["one", "two"] {
+        let before = fs::read_to_string(&audit_log).unwrap().lines().count();
+        refuse(&server, id).await;
+        let find = || {
+            let text = fs::read_to_string(&audit_log)?;
+            Ok(text.lines().count() > before && text.ends_with('\n'))
+        };
+        until(PATIENCE, find).await.unwrap();
+        let text = fs::read_to_string(&audit_log).unwrap();
+        let last: Value = serde_json::from_str(text.lines().last().unwrap()).expect(&text);
+        assert_eq!(last["request_id"], id, "{text}");
+        // Another process may tear a line while the server runs.
+        let mut file = fs::File::options().append(true).open(&audit_log).unwrap();
+        file.write_all(b"{\"torn").unwrap();
+    }
+}
+
+/// Its operation waits for the database.
+#[tokio::test]
+async fn request_whose_client_leaves_before_the_decision_has_a_line() {
+    let database = Database::sqlite();
+    let audit_log = database.file("audit.jsonl");
+    let server = serve(&database, &audit_log, &[]).await;
+    assert_eq!(offer(&server, "PUT", "/v1/fences/r", 34, "").await.status, 200);
+    let mut rival = SqliteConnection::connect(&database.url).await.unwrap();
+    sqlx::query("begin immediate").execute(&mut rival).await.unwrap();
+    let request = b"PUT /v1/fences/r HTTP/1.1\r\nHost: localhost\r\n\
+        Fencing-Token: 35\r\nX-Request-Id: left\r\n\r\n";
+    let leaving = sending(server.url(), request).await;
+    let is_queued = async || {
+        let metrics = get(&server, "/metrics").await.text();
+        Ok(metrics.lines().any(|line| line == "storage_server_queued_operations 1"))
+    };
+    until_async(PATIENCE, is_queued).await.unwrap();
+    drop(leaving);
+    let line = line(&audit_log, "left").await;
+    assert_eq!((&line["event"], &line["method"]), (&json!("abandoned"), &json!("PUT")));
+    assert_eq!((&line["resource"], &line["status"]), (&json!("r"), &Value::Null), "{line}");
+    rival.close().await.unwrap();
+}
+
+/// The client of a body that is slow, but not too slow, is cut off at the end.
+#[tokio::test]
+async fn last_line_is_written_when_the_drain_times_out() {
+    let database = Database::sqlite();
+    let audit_log = database.file("audit.jsonl");
+    let mut server = serve(&database, &audit_log, &["--max-value-bytes", "10000000"]).await;
+    let head = "PUT /v1/resources/r HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: slow\r\n\
+        Fencing-Token: 1\r\nContent-Length: 10000000\r\nExpect: 100-continue\r\n\r\n";
+    let mut slow = sending(server.url(), head.as_bytes()).await;
+    assert_eq!(read_answer(&mut slow).await.0, 100);
+    let send = async {
+        let mut pace = interval(Duration::from_millis(100));
+        let bytes = [0; 16 << 10];
+        while slow.write_all(&bytes).await.is_ok() {
+            pace.tick().await;
+        }
+    };
+    let stop = async {
+        server.process().signal(Signal::TERM).unwrap();
+        assert!(server.process().exit(PATIENCE).await.unwrap().success());
+    };
+    tokio::join!(send, stop);
+    let lines = lines(&audit_log);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let slow = &lines[0];
+    assert_eq!((&slow["request_id"], &slow["event"]), (&json!("slow"), &json!("abandoned")));
+    assert_eq!((&slow["resource"], &slow["status"]), (&json!("r"), &Value::Null), "{slow}");
+}
+
 async fn lost_lines(server: &StorageServer) -> u64 {
     let metrics = get(server, "/metrics").await.text();
     let line =
@@ -259,23 +364,39 @@ async fn file_that_is_moved_away_is_followed_by_a_new_one() {
     let database = Database::sqlite();
     let audit_log = database.file("audit.jsonl");
     let server = serve(&database, &audit_log, &[]).await;
-    let refuse = async |id| {
-        let headers = [("X-Request-Id", id)];
-        let answer = wire::request(server.url(), "PUT", "/v1/fences/r", &headers, "").await;
-        assert_eq!(answer.status, 428);
-    };
-    refuse("old").await;
+    refuse(&server, "old").await;
     line(&audit_log, "old").await;
     let moved: PathBuf = database.file("audit.jsonl.1");
     fs::rename(&audit_log, &moved).unwrap();
-    refuse("new").await;
+    refuse(&server, "new").await;
     line(&audit_log, "new").await;
     assert_eq!((lines(&moved).len(), lines(&audit_log).len()), (1, 1));
+    for path in [&moved, &audit_log] {
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600, "{path:?}");
+    }
     // `copytruncate` keeps the file.
     fs::File::options().write(true).open(&audit_log).unwrap().set_len(0).unwrap();
-    refuse("truncated").await;
+    refuse(&server, "truncated").await;
     line(&audit_log, "truncated").await;
     assert_eq!(lines(&audit_log).len(), 1);
+}
+
+/// A tool may put a file there that the server can't write, until somebody mends that.
+#[tokio::test]
+async fn file_that_becomes_usable_again_is_opened_again() {
+    let database = Database::sqlite();
+    let audit_log = database.file("audit.jsonl");
+    let server = serve(&database, &audit_log, &[]).await;
+    fs::remove_file(&audit_log).unwrap();
+    // No permission keeps root out of a file, but root can't write to a folder.
+    fs::create_dir(&audit_log).unwrap();
+    refuse(&server, "lost").await;
+    until_async(PATIENCE, async || Ok(lost_lines(&server).await == 1)).await.unwrap();
+    is_logged(&server, "can't be written: Is a directory").await;
+    fs::remove_dir(&audit_log).unwrap();
+    refuse(&server, "again").await;
+    line(&audit_log, "again").await;
+    is_logged(&server, "is written again").await;
 }
 
 #[tokio::test]

@@ -47,6 +47,43 @@ async fn requests_beyond_the_limit_are_refused() {
 }
 
 #[tokio::test]
+async fn requests_that_the_server_does_not_serve_count_too() {
+    let database = Database::sqlite();
+    for (method, path, status) in [("GET", "/none", 404), ("PATCH", "/v1/fences/r", 405)] {
+        let server = database.serve(&ONE).await;
+        let first = ask(&server, "", method, path, None).await;
+        assert_eq!(first.status, status, "{path}");
+        let is_refused = async || Ok(ask(&server, "", method, path, None).await.status == 429);
+        testbed::wait::until_async(crate::logs::PATIENCE, is_refused).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn wrong_tokens_count_wherever_they_are_sent() {
+    let guarded = Guarded::new();
+    let operator = guarded.identity("operator", &["--prefix", "", "--allow", "operate"]).await;
+    let (file, audit_log) = (guarded.auth_file(), guarded.database.file("audit.jsonl"));
+    let files = ["--auth-file", file.to_str().unwrap(), "--audit-log", audit_log.to_str().unwrap()];
+    let server = guarded.database.serve(&[&ONE[..], &files].concat()).await;
+    let try_wrong = async || ask(&server, "wrong", "GET", "/readyz", None).await;
+    let wrong = try_wrong().await;
+    assert_eq!(wrong.problem(), "401 unauthenticated");
+    assert_eq!(wrong.header("www-authenticate"), Some("Bearer"));
+    let is_refused = async || Ok(try_wrong().await.status == 429);
+    testbed::wait::until_async(crate::logs::PATIENCE, is_refused).await.unwrap();
+    // The controls: these are neither limited nor refused.
+    for _ in 0..20 {
+        assert_eq!(get(&server, "/readyz").await.status, 200);
+        assert_eq!(ask(&server, &operator, "GET", "/readyz", None).await.status, 200);
+    }
+    for problem in ["unauthenticated", "too-many-requests"] {
+        let problem = format!("\"problem\":\"{problem}\"");
+        let is_there = || Ok(std::fs::read_to_string(&audit_log)?.contains(&problem));
+        testbed::wait::until(crate::logs::PATIENCE, is_there).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn each_identity_has_the_limit_for_itself() {
     let guarded = Guarded::new();
     let read = ["--prefix", "", "--allow", "read"];

@@ -260,9 +260,8 @@ impl Etcd {
                 }
                 bail!(self.members[number].process.account("has ended"));
             }
-            let health = ["endpoint", "health", "--command-timeout=1s"];
-            match self.etcdctl_at(&self.endpoint(number), &health).await {
-                Ok(_) => return Ok(Answer::Ready),
+            match self.health(number).await {
+                Ok(()) => return Ok(Answer::Ready),
                 Err(error) if begun.elapsed() > START_TIMEOUT => {
                     return Err(error.context("etcd did not start to answer"));
                 }

@@ -102,8 +102,7 @@ impl Process {
     /// If the process has ended.
     pub async fn pause(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)?;
-        let pid = self.pid();
-        until(Duration::from_secs(5), || Ok(state::is_stopped(pid)))
+        until(Duration::from_secs(5), || Ok(self.is_paused()))
             .await
             .with_context(|| self.account("did not stop"))
     }
@@ -114,6 +113,11 @@ impl Process {
     /// If the process has ended.
     pub fn resume(&self) -> anyhow::Result<()> {
         self.signal(Signal::CONT)
+    }
+
+    /// Whether the process is paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        state::is_stopped(self.pid())
     }
 
     /// Sends a signal to the process.

@@ -1,4 +1,4 @@
-//! Data folders of new databases, which are made once and then copied.
+//! What is made once for all tests: data folders of new databases, and the classes of Java programs.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::folder::copy_folder;
 
-/// Where the copies are kept, if this program was built here.
+/// Where it is kept, if this program was built here.
 const BUILD_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
 
 /// Makes a data folder, or copies an earlier one of the same program with the same options.
@@ -32,22 +32,36 @@ pub(crate) fn new_data_folder(
         return copy_folder(&kept, data);
     }
     make()?;
-    if Path::new(BUILD_FOLDER).is_dir() {
-        // A copy that was interrupted never has the final name.
-        let folder = kept.parent().expect("it is in a folder");
-        fs::create_dir_all(folder)?;
-        let unfinished = TempDir::new_in(folder)?;
-        let copy = unfinished.path().join("data");
-        copy_folder(data, &copy)?;
-        // Another test may have made it meanwhile.
-        let _ = fs::rename(copy, kept);
-    }
+    if can_keep() { keep(data, &kept) } else { Ok(()) }
+}
+
+/// Whether there is a folder for what is kept.
+pub(crate) fn can_keep() -> bool {
+    Path::new(BUILD_FOLDER).is_dir()
+}
+
+/// Keeps a copy of a folder.
+///
+/// # Errors
+/// If it can't be copied.
+pub(crate) fn keep(folder: &Path, kept: &Path) -> anyhow::Result<()> {
+    // A copy that was interrupted never has the final name.
+    let parent = kept.parent().expect("it is in a folder");
+    fs::create_dir_all(parent)?;
+    let unfinished = TempDir::new_in(parent)?;
+    let copy = unfinished.path().join("data");
+    copy_folder(folder, &copy)?;
+    // Another test may have made it meanwhile.
+    let _ = fs::rename(copy, kept);
     Ok(())
 }
 
-/// Returns the folder of a program's copy. Another version of the program has another one, and so have
-/// other options and another user.
-fn kept_folder(program: &Path, options: &[&str]) -> anyhow::Result<PathBuf> {
+/// Returns the folder of what is kept for a program. Another version of the program has another one,
+/// and so have other options and another user.
+///
+/// # Errors
+/// If there is no such program.
+pub(crate) fn kept_folder(program: &Path, options: &[&str]) -> anyhow::Result<PathBuf> {
     let file = fs::metadata(program)?;
     let mut made_by = DefaultHasher::new();
     (file.len(), file.mtime(), options, geteuid().as_raw()).hash(&mut made_by);

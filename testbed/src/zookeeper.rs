@@ -1,11 +1,12 @@
 //! A private ZooKeeper, of one member or three.
 
 mod backup;
+mod classes;
 mod control;
 mod launch;
 
 use std::{
-    fs,
+    fs, mem,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     time::Duration,
@@ -37,6 +38,8 @@ pub struct ZooKeeper {
     door: Door,
     /// The longest session of each member.
     longest_sessions: [Duration; MOST_MEMBERS],
+    /// Whether it makes the archive of classes that later ones use.
+    makes_archive: bool,
     folder: TempDir,
 }
 
@@ -116,10 +119,12 @@ impl ZooKeeper {
         if door != Door::Tcp {
             tls::make_certificates(folder.path())?;
         }
+        let java = launch::program()?;
         let mut zookeeper = Self {
             members: Vec::new(),
             door,
             longest_sessions: [LONGEST_SESSION; MOST_MEMBERS],
+            makes_archive: door == Door::Tcp && count == 1 && classes::is_missing(&java)?,
             folder,
         };
         for _ in 0..PORT_ATTEMPTS {
@@ -137,6 +142,10 @@ impl ZooKeeper {
                 zookeeper.members.push(Member { process, ports: own });
             }
             if let Answer::Ready = zookeeper.answer().await? {
+                if mem::take(&mut zookeeper.makes_archive) {
+                    zookeeper.keep_archive(&java).await?;
+                    zookeeper.launch_all().await?;
+                }
                 return Ok(zookeeper);
             }
         }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use lock_client::{Locks, zookeeper::ZooKeeper};
 
-use super::{Storages, Then};
+use super::{Storages, TWO_HOLDERS_OF_ONE_TOKEN, Then};
+use crate::{lock_service::lasting, names::name};
 
 const YEAR: Duration = Duration::from_secs(366 * 86_400);
 
@@ -30,4 +31,20 @@ async fn zookeeper_whose_clock_jumps() {
     let first = storages.first(&locks, "back").await;
     clock.jump_back(2 * YEAR).unwrap();
     assert_eq!(storages.then(first, &locks).await, Then::Excluded);
+}
+
+#[tokio::test]
+async fn zookeeper_that_is_restored_from_a_backup() {
+    let storages = Storages::start().await;
+    let mut server = testbed::ZooKeeper::start().await.unwrap();
+    let url = server.url();
+    let locks = || Locks::new(ZooKeeper::open(&url).unwrap());
+    // The backup has this grant and its release, but not the next grant.
+    let lease = locks().acquire(&name("r"), lasting()).await.unwrap();
+    lease.release().await.unwrap();
+    server.back_up().unwrap();
+    server.restart().await.unwrap();
+    let first = storages.first(&locks(), "r").await;
+    server.restore().await.unwrap();
+    assert_eq!(storages.then(first, &locks()).await, TWO_HOLDERS_OF_ONE_TOKEN);
 }

@@ -23,11 +23,12 @@ const SEAT: &str = "seat-12";
 /// A session that will expire.
 const SHORT_SESSION_MS: u64 = 6_000;
 /// A session that will not.
-const LONG_SESSION_MS: u64 = 20_000;
+const LONG_SESSION_MS: u64 = 12_000;
 /// Long enough for a renewal to fail, which is tried after a third of the session, and short enough
 /// for the session.
-const SHORT_CUT: Duration = Duration::from_secs(7);
-const WORK_MS: u64 = 10_000;
+const SHORT_CUT: Duration = Duration::from_millis(4_500);
+/// Longer than each session, so that nobody keeps the lock to the end without renewals.
+const WORK_MS: u64 = 13_000;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "zookeeper-reconnect",

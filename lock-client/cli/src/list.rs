@@ -23,8 +23,8 @@ pub(crate) const HELP: &str = "\
 Each line is the state of one lock, as status prints it: name, token, holder, label, since when, \
 remaining time, queue. The names are read a page at a time: in Redis by SCAN, on all primaries of a \
 Cluster and on all nodes of Redlock. A lock that is acquired or released meanwhile may be missing. \
-A lock that can't be read, because somebody else has written it, is reported on stderr, and the exit \
-code is 69.
+A lock that can't be read, because somebody else has written it or because it is another user's in \
+ZooKeeper, is reported on stderr, and the exit code is 69.
 
 Example:
   lock-client list orders/ | jq -r '[.name, .label] | @tsv'";

@@ -44,6 +44,8 @@ async fn examine(url: &str) -> Report {
         let is_ok = finding["severity"] == "ok";
         assert_eq!(finding["endangers"].is_null(), is_ok, "{finding}");
         assert_eq!(finding["cure"].is_null(), is_ok, "{finding}");
+        let same = document["findings"].as_array().unwrap().iter();
+        assert_eq!(same.filter(|other| *other == finding).count(), 1, "once: {finding}");
     }
     Report { document, code: output.status.code().unwrap() }
 }

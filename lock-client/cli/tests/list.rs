@@ -48,6 +48,20 @@ async fn list_goes_on_beside_a_foreign_node_in_zookeeper() {
 }
 
 #[tokio::test]
+async fn list_goes_on_beside_a_lock_of_another_user_in_zookeeper() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let url = |user: &str| format!("zookeeper://{user}:pw@{}", zookeeper.address(0));
+    // Without a user: so the nodes above those of all locks are everybody's.
+    let open = ["run", "first", "--locks", &zookeeper.url(), "--", "true"];
+    let foreign = ["acquire", "foreign", "--ttl", "60s", "--locks", &url("other")];
+    for command in [&open[..], &foreign] {
+        let done = lock_client(command).await;
+        assert!(done.status.success(), "{done:?}");
+    }
+    list_goes_on(&url("app")).await;
+}
+
+#[tokio::test]
 async fn list_goes_on_beside_a_foreign_row_in_postgres() {
     let service = Service::postgres().await;
     let insert = "insert into fenced_lock.lock (name, token, granted, holder, expires_at, since_ms)
@@ -59,7 +73,7 @@ async fn list_goes_on_beside_a_foreign_row_in_postgres() {
 
 const INSERT: &str =
     "insert into fenced_lock (name, token, granted, holder, expires_at_ms, since_ms)
-    values ('foreign', 33, 33, 'two words', 99999999999999, 1)";
+    values ('foreign', 33, 33, 'two words', 99999999999999, 1700000000000)";
 
 #[tokio::test]
 async fn list_goes_on_beside_a_foreign_row_in_mariadb() {

@@ -28,6 +28,7 @@ async fn urls_that_name_no_lock_service_are_64() {
         ("etcd://u:secret@a etcd://b", "separate the members of etcd by commas"),
         ("postgres://a/b postgres://u:secret@c/d", "2 URLs name PostgreSQL, which takes one"),
         ("mariadb://a/b redis://:secret@c", "different lock services, MariaDB and Redis"),
+        ("redis://user@a", "not a usable Redis URL: a user is given without a password"),
         ("etcd://user@a", "not a usable etcd URL: a user is given without a password"),
         ("zookeeper://u:secret@a zookeeper://b", "separate the members of ZooKeeper by commas"),
         ("zookeeper://user@a", "not a usable ZooKeeper URL: a user is given without a password"),

@@ -105,8 +105,12 @@ impl Try<'_> {
         let left = Duration::from_secs(etcd.connection.seconds_left(owner.lease).await?);
         let grant = token(owner.create_revision)?;
         let ownership = Ownership { holder: (*holder).clone(), grant };
-        // As if asked so early that the ttl ends with the lease.
-        let asked = (*asked).min(looked + left - ttl.as_duration());
+        // As if asked so early that the ttl ends with the lease. If that is before the start of the
+        // machine, a later moment would extend the lease.
+        let Some(asked_for_lease) = (looked + left).checked_sub(ttl.as_duration()) else {
+            return Ok(None);
+        };
+        let asked = (*asked).min(asked_for_lease);
         Ok(Some(Attempt::Granted { token: view.token(owner)?, ownership, asked }))
     }
 

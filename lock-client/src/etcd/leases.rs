@@ -100,7 +100,7 @@ impl Connection {
     pub(super) async fn keep_alive(&self, id: i64) -> Result<Option<Alive>, BackendError> {
         let request = LeaseRequest { id, seconds: None };
         let reply: Streamed<LeaseReply> = self.call("lease/keepalive", &request).await?;
-        let LeaseReply { header, seconds } = reply.result;
+        let LeaseReply { header, seconds, .. } = reply.result;
         Ok((seconds > 0).then_some(Alive { id, seconds, term: Some(header.raft_term) }))
     }
 
@@ -114,11 +114,12 @@ impl Connection {
     }
 
     /// Returns the seconds that a lease lives without a keep-alive, as etcd reports them: the rest of
-    /// the last second is cut off.
+    /// the last second is cut off. A new leader that has not yet set its end reports centuries, and it
+    /// lives for no longer than the time for which it was granted.
     pub(super) async fn seconds_left(&self, id: i64) -> Result<u64, BackendError> {
         let request = LeaseRequest { id, seconds: None };
         let reply: LeaseReply = self.call("lease/timetolive", &request).await?;
-        Ok(reply.seconds.try_into().unwrap_or(0))
+        Ok(reply.seconds.min(reply.granted).try_into().unwrap_or(0))
     }
 }
 

@@ -199,6 +199,9 @@ pub(super) struct LeaseReply {
     /// Its time, or the rest of it; 0 or negative if the lease does not exist.
     #[serde(default, rename = "TTL", deserialize_with = "number")]
     pub(super) seconds: i64,
+    /// The time for which it was granted, if the request was for the rest.
+    #[serde(default, rename = "grantedTTL", deserialize_with = "number")]
+    pub(super) granted: i64,
 }
 
 /// One message of a stream.

@@ -70,7 +70,8 @@ impl Storage {
     /// that the system trusts. The environment variable `SSL_CERT_FILE` may name a file with others.
     ///
     /// # Errors
-    /// [`InvalidStorageUrl`] if the URL can't be used.
+    /// [`InvalidStorageUrl`] if the URL can't be used, or if it has a password, which anybody between
+    /// this machine and the storage could read.
     pub fn new(url: &str) -> Result<Self, InvalidStorageUrl> {
         let url = ServerUrl::parse(url)?;
         let authorization = HeaderMap::new();
@@ -90,9 +91,10 @@ impl Storage {
     /// Trusts the authorities in this PEM file, instead of the system's.
     ///
     /// # Errors
-    /// If the file can't be read, or has no certificate.
+    /// If the file can't be read, or has no certificate. If the URL is not `https://`.
     #[cfg(feature = "storage-tls")]
     pub fn trust(self, ca_file: impl AsRef<Path>) -> Result<Self, InvalidStorageSetting> {
+        self.check_encryption()?;
         let authorities = Arc::new(authorities(ca_file)?);
         Ok(Self {
             http: encrypting_client(&authorities, self.identity.clone()),
@@ -106,15 +108,26 @@ impl Storage {
     /// passphrase.
     ///
     /// # Errors
-    /// If a file can't be read, or the key is not the certificate's.
+    /// If a file can't be read, or the key is not the certificate's. If the URL is not `https://`.
     #[cfg(feature = "storage-tls")]
     pub fn client_certificate(
         self,
         certificate_file: impl AsRef<Path>,
         key_file: impl AsRef<Path>,
     ) -> Result<Self, InvalidStorageSetting> {
+        self.check_encryption()?;
         let identity = Some(identity(certificates(certificate_file)?, key_file)?);
         Ok(Self { http: encrypting_client(&self.authorities, identity.clone()), identity, ..self })
+    }
+
+    /// A certificate is used only on an encrypted connection.
+    #[cfg(feature = "storage-tls")]
+    fn check_encryption(&self) -> Result<(), InvalidStorageSetting> {
+        if self.url.is_encrypted() {
+            return Ok(());
+        }
+        let url = &self.url;
+        Err(InvalidStorageSetting(format!("{url} is not encrypted: a certificate needs https://")))
     }
 
     /// Sends this bearer token with each request, which `storage-server auth new` has printed.
@@ -278,7 +291,7 @@ fn encrypting_client(authorities: &Arc<RootCertStore>, identity: Option<Identity
 fn client(builder: ClientBuilder) -> Client {
     let builder = builder.redirect(redirect::Policy::none()).retry(retry::never()).no_proxy();
     let builder = builder.no_gzip().no_brotli().no_deflate().no_zstd();
-    let builder = builder.http1_only();
+    let builder = builder.http1_only().no_hickory_dns();
     let builder = builder.connect_timeout(CONNECT_TIMEOUT).pool_idle_timeout(IDLE_TIMEOUT);
     builder.build().expect("the settings fit")
 }

@@ -31,7 +31,16 @@ impl ServerUrl {
         if [user, password].iter().any(|text| percent_decode_str(text).decode_utf8().is_err()) {
             return Err(InvalidStorageUrl::new("its user or its password is not UTF-8"));
         }
+        if url.has_credentials() && !url.is_confidential() {
+            return Err(InvalidStorageUrl::new(format!(
+                "a user and a password are sent to another machine only encrypted: {url} needs https://"
+            )));
+        }
         Ok(url)
+    }
+
+    fn has_credentials(&self) -> bool {
+        !self.0.username().is_empty() || self.0.password().is_some()
     }
 
     pub(super) fn is_encrypted(&self) -> bool {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fence::{Fence, Refusal, RefusalReason, ResourceName, Token};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Body;
 use reqwest::{RequestBuilder, StatusCode, header::HeaderMap};
 #[cfg(feature = "storage-tls")]
 use rustls::AlertDescription;
@@ -21,6 +23,8 @@ use crate::causes::{causes, innermost};
 
 /// It is longer than the server itself waits for its database.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// The largest value of any storage server.
+const MAX_BODY_BYTES: usize = 256 << 20;
 
 /// A whole response.
 struct Response {
@@ -137,10 +141,10 @@ impl<'a> Request<'a> {
         let origin = Origin { server, resource };
         let exchange = async {
             let response = http.send().await.map_err(|error| origin.unanswered(&error))?;
-            let (status, headers) = (response.status(), response.headers().clone());
-            let body = response.bytes().await;
-            let body = body.map_err(|error| origin.unknown(innermost(&error).to_string()))?;
-            Ok(Response { status, headers, body })
+            let response: hyper::Response<reqwest::Body> = response.into();
+            let (head, body) = response.into_parts();
+            let body = whole(body).await.map_err(|reason| origin.unknown(reason))?;
+            Ok(Response { status: head.status, headers: head.headers, body })
         };
         let response = timeout(ANSWER_TIMEOUT, exchange).await.map_err(|_| {
             origin.unknown(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()))
@@ -160,6 +164,20 @@ impl<'a> Request<'a> {
             // A proxy may answer by itself after it has forwarded the request.
             _ => Err(origin.unknown(format!("{status}, and no answer of a storage server"))),
         }
+    }
+}
+
+/// Reads a body, up to its longest length. A server that sends without an end must not fill the
+/// memory.
+async fn whole(body: impl Body<Data = Bytes, Error: Into<Cause>>) -> Result<Bytes, String> {
+    let too_long = || format!("an answer of more than {MAX_BODY_BYTES} bytes");
+    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
+        return Err(too_long());
+    }
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_long()),
+        Err(error) => Err(innermost(&*error).to_string()),
     }
 }
 
@@ -250,5 +268,29 @@ impl Reply<'_> {
         let token = header("fencing-token").and_then(|token| token.parse().ok());
         let content_type = header("content-type").unwrap_or_default().to_owned();
         Ok(Some(Value { bytes: response.body, content_type, version, token }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, iter::repeat_n};
+
+    use futures_util::stream;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn body_of_unknown_length_is_read_up_to_the_longest() {
+        static PART: [u8; 1 << 20] = [b'x'; 1 << 20];
+        let of_parts = |number| {
+            let part = || Ok::<_, Infallible>(Frame::data(Bytes::from_static(&PART)));
+            StreamBody::new(stream::iter(repeat_n((), number).map(move |()| part())))
+        };
+        let longest = whole(of_parts(256)).await.unwrap();
+        assert_eq!(longest.len(), MAX_BODY_BYTES);
+        let reason = whole(of_parts(usize::MAX)).await.unwrap_err();
+        assert_eq!(reason, "an answer of more than 268435456 bytes");
     }
 }

@@ -55,14 +55,18 @@ async fn list(zookeeper: &ZooKeeper, prefix: &str) -> Result<Vec<ResourceName>, 
     Ok(names.filter(|name| name.as_str().starts_with(prefix)).collect())
 }
 
-/// Returns those of the names whose queue has an owner.
+/// Returns those of the names whose queue has an owner, and those whose queue another user owns: their
+/// status is an error that names the lock.
 async fn held_of(
     zookeeper: &ZooKeeper,
     names: Vec<ResourceName>,
 ) -> Result<Vec<ResourceName>, BackendError> {
     let connection = zookeeper.ensemble.reading().await?;
     let reads = names.into_iter().map(async |name| {
-        let places = children_of(&connection, &zookeeper.nodes(&name).queue()).await?;
+        let places = match children_of(&connection, &zookeeper.nodes(&name).queue()).await {
+            Err(Failure::Other(BackendError::Rejected(_))) => return Ok(Some(name)),
+            places => places?,
+        };
         // A place that can't be read may be the owner's.
         let is_held = places.iter().any(|place| !matches!(Nodes::parse(place), Ok(None)));
         Ok::<_, Failure>(is_held.then_some(name))

@@ -168,7 +168,7 @@ impl ZooKeeper {
         let (mut looked, resumed) = join!(looking, resuming);
         // 2. End the remembered session, also if the look failed: it would block the lock until its ttl
         // ends. Its end deletes its node. An attempt that arrives later fails.
-        let mut ended = None;
+        let mut closed_session = None;
         if let Some((resumed, own_node, _turn)) = resumed {
             match resumed {
                 Ok(connection) => {
@@ -184,7 +184,7 @@ impl ZooKeeper {
                     }
                     // To go on with the session has set its full time.
                     let end = connection.close_session().await.map_err(Failure::after_a_change)?;
-                    ended = (end == End::Closed).then_some(own_node.session.id);
+                    closed_session = (end == End::Closed).then_some(own_node.session.id);
                 }
                 Err(Failure::Expired) => {}
                 Err(failure) => return Err(failure.into()),
@@ -194,29 +194,29 @@ impl ZooKeeper {
         // 3. End all others. After each end, look again: before it, a late renewal may have moved the
         // holder to a longer session.
         let mut seen = match looked.map_err(BackendError::from) {
-            Err(error) if ended.is_some() => return Err(error.after_a_change()),
+            Err(error) if closed_session.is_some() => return Err(error.after_a_change()),
             looked => looked?,
         };
         let ending = async {
             // A leader that was just replaced may show what was before the grant, or a lock that has
             // ended since. It can't end a session.
             let is_proven = seen.place(holder).is_some_and(|place| match remembered {
-                Some(_) => ended == Some(place.session.id),
+                Some(_) => closed_session == Some(place.session.id),
                 None => seen.position(holder) == Some(0),
             });
             if !is_proven {
                 seen = self.view_behind_write(&nodes, Part::All).await?;
             }
             let was_owner = seen.position(holder) == Some(0);
-            let mut has_ended = ended.is_some();
+            let mut has_closed_any = closed_session.is_some();
             while let Some(place) = seen.place(holder) {
                 let session = place.session.id;
-                let is_new = ended.take() != Some(session);
+                let is_new = closed_session.take() != Some(session);
                 let end = match is_new {
                     true => self.end_session(&place.session).await?,
                     false => End::Closed,
                 };
-                has_ended |= end == End::Closed;
+                has_closed_any |= end == End::Closed;
                 seen = match end {
                     End::Closed => self.view(&nodes, Part::Holder(holder), None).await?,
                     // Only the end of its node proves the end of a session.
@@ -226,7 +226,7 @@ impl ZooKeeper {
                     return Err(self.unavailable("a session has ended, and its node has not"));
                 }
             }
-            Ok(was_owner && has_ended)
+            Ok(was_owner && has_closed_any)
         };
         ending.await.map_err(BackendError::after_a_change)
     }

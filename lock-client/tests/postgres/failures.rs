@@ -137,7 +137,7 @@ async fn paused_database_is_unavailable_in_time() {
         for error in errors {
             assert!(matches!(error, Some(BackendError::Unavailable(_))), "{error:?}");
         }
-        assert!(longest < Duration::from_secs(3), "{longest:?}");
+        assert!(longest < Duration::from_secs(10), "{longest:?}");
     }
     server.resume().unwrap();
     for client in [&client, &unconnected] {
@@ -231,6 +231,7 @@ async fn stuck_commits_leave_few_sessions_behind() {
 #[tokio::test]
 async fn row_that_another_session_locks_is_unavailable_in_time() {
     let (server, client) = locked().await;
+    let client = client.answer_within(Duration::from_secs(60));
     granted(&client, "r", &Holder::random(), 10).await.unwrap();
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     let mut transaction = connection.begin().await.unwrap();
@@ -242,7 +243,7 @@ async fn row_that_another_session_locks_is_unavailable_in_time() {
     let impatient = client.clone().answer_within(AT_ONCE);
     let blocked = impatient.try_acquire(&lock, &other, ttl(10), Order::Unordered).await;
     assert!(matches!(blocked.unwrap_err(), BackendError::Unavailable(_)));
-    assert!(begun.elapsed() < Duration::from_secs(3));
+    assert!(begun.elapsed() < Duration::from_secs(10));
     transaction.rollback().await.unwrap();
     // The server may have carried it out after all. Its release follows it.
     let undone = async || Ok(client.release(&lock, &other, None).await.is_ok());

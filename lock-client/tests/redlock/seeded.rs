@@ -94,13 +94,21 @@ async fn real_clients_keep_the_promises_while_the_members_change() {
     operator.start_cluster(ttl(LONGEST_TTL.as_millis() as u64)).await.unwrap();
     let conditions =
         Conditions { odds: Odds::new(), disturbance: Disturbance::Maintained, rule: Rule::Fenced };
-    let done = AtomicBool::new(false);
+    let [has_grown, done] = [(); 2].map(|()| AtomicBool::new(false));
     let (results, work) = thread::scope(|scope| {
         let maintaining = scope.spawn(|| {
             let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(maintain(&nodes, StdRng::from_rng(&mut rand::rng()), &done))
+            let random = StdRng::from_rng(&mut rand::rng());
+            runtime.block_on(maintain(&nodes, random, &has_grown, &done))
         });
-        let results = run_all(seeds(), |_| &nodes, |_| conditions.clone());
+        // The clients work until the cluster has grown.
+        let seeds = seeds();
+        let least = seeds.len();
+        let seeds = seeds.into_iter().cycle().enumerate().take_while(|&(number, _)| {
+            let waits = || !has_grown.load(Ordering::Relaxed) && !maintaining.is_finished();
+            number < least || waits()
+        });
+        let results = run_all(seeds.map(|(_, seed)| seed), |_| &nodes, |_| conditions.clone());
         done.store(true, Ordering::Relaxed);
         (results, maintaining.join().unwrap())
     });
@@ -148,8 +156,8 @@ async fn find_violations(
     let nodes = start(3).await;
     let conditions = Conditions { odds: Odds::new(), disturbance, rule };
     for first in (0..1000).step_by(AT_ONCE) {
-        let seeds = (first..).take(AT_ONCE).collect();
-        let results = run_all(seeds, |_| &nodes, |_| conditions.clone()).into_iter();
+        let results =
+            run_all((first..).take(AT_ONCE), |_| &nodes, |_| conditions.clone()).into_iter();
         let found: Vec<_> = results.flat_map(|(_, result)| violations(&result.unwrap())).collect();
         if !found.is_empty() {
             return found;
@@ -178,11 +186,12 @@ fn seeds() -> Vec<u64> {
 
 /// Runs these seeds, several at once, and returns the result of each.
 fn run_all<'a>(
-    seeds: Vec<u64>,
+    seeds: impl IntoIterator<Item = u64, IntoIter: Send>,
     nodes_of: impl Fn(u64) -> &'a RedlockNodes + Sync,
     conditions_of: impl Fn(u64) -> Conditions + Sync,
 ) -> Vec<(u64, anyhow::Result<History>)> {
-    let (seeds, results) = (Mutex::new(seeds.into_iter().enumerate()), Mutex::new(Vec::new()));
+    let seeds = Mutex::new(seeds.into_iter().enumerate());
+    let results = Mutex::new(Vec::new());
     let next = || seeds.lock().unwrap().next();
     let work = || {
         while let Some((number, seed)) = next() {

@@ -104,8 +104,10 @@ declare
         when (acquire.ttl_ms between 1 and 604800000) is not true
             then 'ttl_ms must be between 1 and 604800000, which is 7 days'
         when acquire.fair is null then 'fair must be true or false'
-        when (acquire.since_ms between 0 and 999999999999998) is not true
-            then 'since_ms must be the Unix time in milliseconds'
+        -- From 2020 to a year from now. A counter that starts too high can never be lowered.
+        when (acquire.since_ms between 1577836800000
+                and extract(epoch from clock_timestamp()) * 1000 + 31536000000) is not true
+            then 'since_ms must be the Unix time in milliseconds, from 2020 to a year from now'
         when acquire.label is null then 'label must not be null'
     end;
 begin

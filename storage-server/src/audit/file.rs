@@ -3,11 +3,12 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
-        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
     time::Duration,
@@ -15,6 +16,7 @@ use std::{
 
 use prometheus_client::metrics::counter::Counter;
 use rustix::fs::OFlags;
+use tokio::{sync::oneshot, task::spawn_blocking, time::timeout};
 
 use crate::causes::with_causes;
 
@@ -40,7 +42,7 @@ pub struct AuditLogError {
 }
 
 impl AuditLog {
-    /// Opens the file, or creates it for its owner and group.
+    /// Opens the file, or creates it for its owner only.
     ///
     /// If the file is later moved away or deleted, as logrotate does, the next line is in a new one.
     ///
@@ -48,22 +50,48 @@ impl AuditLog {
     /// If the file can't be opened for writing.
     pub fn open(path: &Path) -> Result<Self, AuditLogError> {
         let file = AuditFile::open(path)?;
-        let (lines, waiting) = sync_channel(MAX_WAITING);
-        let (has_ended, ended) = channel();
-        let lost = Counter::default();
-        let counter = lost.clone();
+        let (log, waiting) = Self::new(MAX_WAITING);
+        let lost = log.lost_lines();
         thread::Builder::new()
             .name("audit".to_owned())
-            .spawn(move || write_all(file, &waiting, &counter, has_ended))
+            .spawn(move || write_all(file, waiting, &lost))
             .map_err(|reason| AuditLogError { path: path.to_owned(), reason })?;
-        Ok(Self(Arc::new(Queue { lines: Some(lines), lost, ended: Mutex::new(ended) })))
+        Ok(log)
     }
 
-    /// Queues a line.
+    fn new(max_waiting: usize) -> (Self, Receiver<Entry>) {
+        let (entries, waiting) = sync_channel(max_waiting);
+        let queue = Queue { entries, lost: Counter::default(), overflowed: AtomicU64::new(0) };
+        (Self(Arc::new(queue)), waiting)
+    }
+
+    /// Queues a line. If the queue is full, the line is lost.
     pub(crate) fn write(&self, line: String) {
-        let lines = self.0.lines.as_ref().expect("it is there until the end");
-        if lines.try_send(line).is_err() {
+        if self.0.entries.try_send(Entry::Line(line)).is_err() {
             self.0.lost.inc();
+            self.0.overflowed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Logs how many lines the queue had no place for since the last call.
+    pub(crate) fn report_overflow(&self) {
+        let count = self.0.overflowed.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            tracing::error!(count, "lines of the audit log are lost, because its disk is too slow");
+        }
+    }
+
+    /// Waits until all queued lines are written, unless the disk takes too long.
+    pub(crate) async fn flush(&self) {
+        let (flushed, is_flushed) = oneshot::channel();
+        let entries = self.0.entries.clone();
+        let flush = async {
+            // The queue may be full.
+            let _ = spawn_blocking(move || entries.send(Entry::Flush(flushed))).await;
+            let _ = is_flushed.await;
+        };
+        if timeout(END_TIMEOUT, flush).await.is_err() {
+            tracing::error!("the last lines of the audit log were not written in time");
         }
     }
 
@@ -76,25 +104,30 @@ impl AuditLog {
 /// The lines that wait for the thread.
 #[derive(Debug)]
 struct Queue {
-    /// `None` at the end.
-    lines: Option<SyncSender<String>>,
+    entries: SyncSender<Entry>,
     lost: Counter,
-    /// Disconnected once the thread has written the last line.
-    ended: Mutex<Receiver<()>>,
+    /// How many of them found no place in the queue, and are not logged yet.
+    overflowed: AtomicU64,
 }
 
-/// Waits for the last lines, unless the disk takes too long.
-impl Drop for Queue {
-    fn drop(&mut self) {
-        drop(self.lines.take());
-        let ended = self.ended.get_mut().expect("no panic while it is held");
-        let _ = ended.recv_timeout(END_TIMEOUT);
-    }
+#[derive(Debug)]
+enum Entry {
+    Line(String),
+    /// Reported once the lines before it are written.
+    Flush(oneshot::Sender<()>),
 }
 
-fn write_all(mut file: AuditFile, waiting: &Receiver<String>, lost: &Counter, _ended: Sender<()>) {
+fn write_all(mut file: AuditFile, waiting: Receiver<Entry>, lost: &Counter) {
     let mut is_failing = false;
-    for line in waiting {
+    for entry in waiting {
+        let line = match entry {
+            Entry::Line(line) => line,
+            Entry::Flush(flushed) => {
+                // The server may wait no longer.
+                let _ = flushed.send(());
+                continue;
+            }
+        };
         match file.write_line(&line) {
             Ok(()) if is_failing => {
                 is_failing = false;
@@ -120,8 +153,8 @@ pub(crate) struct AuditFile {
     file: File,
     /// Which file it is, on which device.
     id: (u64, u64),
-    /// Whether the file ends within a line, because the disk had no room for the rest.
-    is_torn: bool,
+    /// The same file, to read its end; `None` if it has none or may not be read.
+    reader: Option<File>,
 }
 
 impl AuditFile {
@@ -131,9 +164,10 @@ impl AuditFile {
     /// If the file can't be opened for writing.
     pub(crate) fn open(path: &Path) -> Result<Self, AuditLogError> {
         let open = || {
-            let file = options().create(true).mode(0o640).open(path)?;
-            let id = id(&file.metadata()?);
-            Ok(Self { path: path.to_owned(), file, id, is_torn: false })
+            let file = options().create(true).mode(0o600).open(path)?;
+            let metadata = file.metadata()?;
+            let reader = metadata.is_file().then(|| File::open(path).ok()).flatten();
+            Ok(Self { path: path.to_owned(), file, id: id(&metadata), reader })
         };
         open().map_err(|reason| AuditLogError { path: path.to_owned(), reason })
     }
@@ -150,21 +184,21 @@ impl AuditFile {
     }
 
     fn append(&mut self, line: &str) -> io::Result<()> {
-        let line = if self.is_torn { format!("\n{line}\n") } else { format!("{line}\n") };
-        // One call of the system for the whole line: another process may write to the file, too.
-        let mut rest = line.as_bytes();
-        while !rest.is_empty() {
-            match self.file.write(rest) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => {
-                    rest = &rest[written..];
-                    self.is_torn = !rest.is_empty();
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        let line = if self.is_torn() { format!("\n{line}\n") } else { format!("{line}\n") };
+        // Usually one call of the system for the whole line: another process may write, too.
+        self.file.write_all(line.as_bytes())
+    }
+
+    /// Whether the file ends within a line, because of a crash or a full disk.
+    fn is_torn(&self) -> bool {
+        let last_byte = || -> io::Result<Option<u8>> {
+            let Some(reader) = &self.reader else { return Ok(None) };
+            let Some(last) = reader.metadata()?.len().checked_sub(1) else { return Ok(None) };
+            let mut byte = [0];
+            reader.read_exact_at(&mut byte, last)?;
+            Ok(Some(byte[0]))
+        };
+        last_byte().is_ok_and(|byte| byte.is_some_and(|byte| byte != b'\n'))
     }
 }
 
@@ -192,4 +226,35 @@ fn options() -> OpenOptions {
 
 fn id(metadata: &fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_find_no_place_are_counted() {
+        let (log, waiting) = AuditLog::new(1);
+        log.write("one".to_owned());
+        assert_eq!((log.lost_lines().get(), log.0.overflowed.load(Ordering::Relaxed)), (0, 0));
+        log.write("two".to_owned());
+        log.write("three".to_owned());
+        assert_eq!((log.lost_lines().get(), log.0.overflowed.load(Ordering::Relaxed)), (2, 2));
+        log.report_overflow();
+        assert_eq!((log.lost_lines().get(), log.0.overflowed.load(Ordering::Relaxed)), (2, 0));
+        assert!(matches!(waiting.recv().unwrap(), Entry::Line(line) if line == "one"));
+        assert!(waiting.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn queued_lines_are_written_after_a_flush() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let log = AuditLog::open(&path).unwrap();
+        for number in 0..1_000 {
+            log.write(number.to_string());
+        }
+        log.flush().await;
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1_000);
+    }
 }

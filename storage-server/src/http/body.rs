@@ -14,7 +14,7 @@ use tokio::{
 use super::{problem::Problem, service::Service};
 use crate::{
     committer::job::UnavailableOutcome,
-    refusals::Refused,
+    cut_offs::CutOff,
     room::{Room, SMALL_BYTES, with_room},
 };
 
@@ -52,11 +52,11 @@ pub(super) async fn read_with_room(
     read_value(&mut body, service).await.map_err(|refused| match refused {
         Refusal::TooLarge => Problem::value_too_large(limit),
         Refusal::NoRoom => {
-            service.refusals.count(Refused::NoRoom);
+            service.cut_offs.count(CutOff::NoRoom);
             Problem::no_room(UnavailableOutcome::None)
         }
         Refusal::Slow => {
-            service.refusals.count(Refused::SlowBody);
+            service.cut_offs.count(CutOff::SlowBody);
             Problem::slow_body()
         }
         Refusal::Broken(error) => {

@@ -1,12 +1,12 @@
 //! The client that sent a request, and what it may do.
 
-use std::{marker::PhantomData, sync::Arc, time::Instant};
+use std::{marker::PhantomData, sync::Arc};
 
 use axum::{
     extract::{FromRequestParts, Request, State},
     http::{HeaderMap, header, request::Parts},
     middleware::Next,
-    response::{IntoResponse, Response},
+    response::Response,
 };
 use fence::{ResourceName, Token};
 
@@ -15,11 +15,7 @@ use super::{
     request::{Name, Repeated, single},
     service::Service,
 };
-use crate::{
-    access::{Caller, Credentials, identity::Permission},
-    connections::client_address,
-    rate_limit::Client,
-};
+use crate::access::{Caller, Credentials, identity::Permission};
 
 /// Identifies the client. Rejects it if it sends requests too often, or if the server must know it and
 /// doesn't.
@@ -27,30 +23,11 @@ pub(super) async fn identify(
     State(service): State<Arc<Service>>,
     mut request: Request,
     next: Next,
-) -> Response {
+) -> Result<Response, Problem> {
     let caller = service.identify(request.headers(), request.extensions());
-    let mut is_admitted = true;
-    if let Some(rate_limit) = &service.rate_limit {
-        let client = match caller.as_ref().and_then(Caller::identity_name) {
-            Some(name) => Client::Identity(name),
-            None => Client::from_address(client_address(request.extensions())),
-        };
-        is_admitted = rate_limit.admit(client, Instant::now());
-    }
-    let Some(caller) = caller else {
-        let problem =
-            if is_admitted { Problem::unauthenticated() } else { Problem::too_many_requests() };
-        return problem.into_response();
-    };
-    let mut response = if is_admitted {
-        request.extensions_mut().insert(caller.clone());
-        next.run(request).await
-    } else {
-        Problem::too_many_requests().into_response()
-    };
-    // The access log has it.
-    response.extensions_mut().insert(caller);
-    response
+    service.admit(caller.as_ref(), request.extensions())?;
+    request.extensions_mut().insert(caller.ok_or_else(Problem::unauthenticated)?);
+    Ok(next.run(request).await)
 }
 
 /// The bearer token that a request was sent with (RFC 6750).

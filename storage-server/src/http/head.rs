@@ -10,7 +10,7 @@ use axum::{
 };
 
 use super::{problem::Problem, service::Service};
-use crate::{committer::job::UnavailableOutcome, refusals::Refused};
+use crate::{committer::job::UnavailableOutcome, cut_offs::CutOff};
 
 /// How many headers a request may have. HTTP/1 allows no more either.
 const MAX_HEADERS: usize = 100;
@@ -26,12 +26,12 @@ pub(super) async fn take_room(
     next: Next,
 ) -> Result<Response, Problem> {
     if request.headers().len() > MAX_HEADERS {
-        service.refusals.count(Refused::HeadTooLarge);
+        service.cut_offs.count(CutOff::HeadTooLarge);
         return Err(Problem::head_too_large(MAX_HEADERS));
     }
     let bytes = bytes_in_memory(request.headers()) + request.uri().path().len();
     let Some(_room) = service.room.heads(bytes).try_take(bytes) else {
-        service.refusals.count(Refused::NoRoom);
+        service.cut_offs.count(CutOff::NoRoom);
         return Err(Problem::no_room(UnavailableOutcome::None));
     };
     Ok(next.run(request).await)

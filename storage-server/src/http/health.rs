@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use axum::{Json, Router, extract::State, http::request::Parts, routing::get};
 use serde::Serialize;
 
-use super::{problem::Problem, service::Service};
-use crate::tls::Tls;
+use super::{caller::credentials, problem::Problem, service::Service};
+use crate::{access::Credentials, tls::Tls};
 
 /// An operation that has waited for longer shows that the server can't write.
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
@@ -44,6 +44,11 @@ struct Details {
 /// clients are served as before, and all servers may have the same files.
 async fn ready(State(service): State<Arc<Service>>, head: Parts) -> Result<Json<Ready>, Problem> {
     let caller = service.identify(&head.headers, &head.extensions);
+    // Clients need no identity here, but nobody may try tokens unseen.
+    if caller.is_none() && !matches!(credentials(&head.headers), Credentials::None) {
+        service.admit(None, &head.extensions)?;
+        return Err(Problem::unauthenticated());
+    }
     let shows_details = caller.is_some_and(|caller| caller.operates());
     let waited = service.queue.oldest_waited();
     let details = shows_details.then(|| Details {

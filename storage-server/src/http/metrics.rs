@@ -10,7 +10,7 @@ use axum::{
     routing::get,
 };
 
-use super::{observe::Operation, problem::Problem, service::Service};
+use super::{observe::OperatorAction, problem::Problem, service::Service};
 use crate::{
     access::{Caller, identity::Permission},
     metrics::{CONTENT_TYPE, Sample},
@@ -32,7 +32,7 @@ async fn show_to_operators(
         return Err(Problem::forbidden(&caller, Permission::Operate, "/metrics"));
     }
     let mut response = show(State(service)).await;
-    response.extensions_mut().insert(Operation);
+    response.extensions_mut().insert(OperatorAction);
     Ok(response)
 }
 

@@ -1,6 +1,10 @@
 //! The record of each request: its id, its metrics, its line in the access log.
 
-use std::{net::IpAddr, sync::Arc, time::Instant};
+use std::{
+    net::IpAddr,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use axum::{
     body::HttpBody,
@@ -19,142 +23,173 @@ use super::{
 };
 use crate::{
     access::Caller,
-    audit::{Audited, Event},
+    audit::{Event, Line},
     connections::client_address,
 };
 
-/// Counts the request in the metrics, and writes its line of the access log. All lines that are logged
-/// for it have its id, and so has the answer.
+/// Counts the request in the metrics, and writes its lines of the access log and the audit log. All
+/// lines that are logged for it have its id, and so has the answer.
 pub(super) async fn observe(
     State(service): State<Arc<Service>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let id = RequestId::from_headers(request.headers());
     let trace_id = trace_id(request.headers());
     let span = tracing::error_span!("request", request_id = %id, trace_id);
-    let mut observed = Observed::new(service, &request, span.clone());
-    let (client, uri) = (client_address(request.extensions()), request.uri().clone());
+    let mut observed = Observed::new(service, &request, id, span.clone());
+    request.extensions_mut().insert(observed.progress.clone());
     let mut response = next.run(request).instrument(span).await;
-    observed.note(&response);
-    observed.audit(&response, client, &uri, &id);
-    response.headers_mut().insert(X_REQUEST_ID.clone(), id.header());
+    observed.answered = Some(Answered {
+        status: response.status(),
+        bytes_out: response.body().size_hint().exact(),
+    });
+    response.headers_mut().insert(X_REQUEST_ID.clone(), observed.id.header());
     response
 }
 
 /// In the extensions of an answer: only operators may do what was requested, and it was done.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Operation;
+pub(super) struct OperatorAction;
+
+/// In the extensions of a request: what is known of it, although its client may leave before the answer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress(Arc<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    caller: OnceLock<Caller>,
+    decision: OnceLock<Decision>,
+}
+
+/// What a handler or a layer has decided. The server may still read the rest of the body.
+#[derive(Clone, Copy, Debug)]
+struct Decision {
+    status: StatusCode,
+    problem: Option<&'static str>,
+    is_operator_action: bool,
+}
+
+impl Progress {
+    pub(super) fn set_caller(&self, caller: Caller) {
+        // A later one is the same.
+        let _ = self.0.caller.set(caller);
+    }
+
+    pub(super) fn set_decision(&self, response: &Response) {
+        let extensions = response.extensions();
+        let _ = self.0.decision.set(Decision {
+            status: response.status(),
+            problem: extensions.get().map(|Slug(slug)| *slug),
+            is_operator_action: extensions.get::<OperatorAction>().is_some(),
+        });
+    }
+
+    fn identity_name(&self) -> Option<String> {
+        self.0.caller.get().and_then(Caller::identity_name)
+    }
+}
 
 /// A request, which is noted when this is dropped: also if its client gives it up.
 struct Observed {
     service: Arc<Service>,
+    id: RequestId,
     span: Span,
     begun: Instant,
+    client: IpAddr,
     method: &'static str,
     route: String,
-    /// `None` without an access log.
-    logged: Option<Logged>,
-    /// `None` until there is an answer.
-    status: Option<StatusCode>,
-    problem: Option<&'static str>,
-}
-
-/// What only the access log has.
-struct Logged {
-    path: String,
-    client: IpAddr,
+    uri: Uri,
     /// The bytes of the body, if the client has declared them.
     bytes_in: Option<u64>,
+    progress: Progress,
+    /// `None` until there is an answer.
+    answered: Option<Answered>,
+}
+
+struct Answered {
+    status: StatusCode,
     bytes_out: Option<u64>,
-    identity: Option<String>,
 }
 
 impl Observed {
-    fn new(service: Arc<Service>, request: &Request, span: Span) -> Self {
+    fn new(service: Arc<Service>, request: &Request, id: RequestId, span: Span) -> Self {
         let matched = request.extensions().get().map_or("other", MatchedPath::as_str);
-        let logged = service.config.access_log.then(|| Logged {
-            path: request.uri().path().to_owned(),
-            client: client_address(request.extensions()),
-            bytes_in: request.body().size_hint().exact(),
-            bytes_out: None,
-            identity: None,
-        });
         Self {
             service,
+            id,
             span,
             begun: Instant::now(),
+            client: client_address(request.extensions()),
             method: known_method(request.method()),
             route: matched.replace("{*", "{"),
-            logged,
-            status: None,
-            problem: None,
+            uri: request.uri().clone(),
+            bytes_in: request.body().size_hint().exact(),
+            progress: Progress::default(),
+            answered: None,
         }
     }
 
-    fn note(&mut self, response: &Response) {
-        self.status = Some(response.status());
-        self.problem = response.extensions().get().map(|Slug(slug)| *slug);
-        if let Some(logged) = &mut self.logged {
-            logged.bytes_out = response.body().size_hint().exact();
-            logged.identity = response.extensions().get().and_then(Caller::identity_name);
-        }
-    }
-}
-
-impl Observed {
-    /// Records a request that was refused, or that only operators may send. A 404
-    /// refuses nothing. After a 5xx, the request may have taken effect.
-    fn audit(&self, response: &Response, client: IpAddr, uri: &Uri, id: &RequestId) {
-        let (status, extensions) = (response.status(), response.extensions());
-        let identity = extensions.get().and_then(Caller::identity_name);
-        let event = if status.is_client_error() && status != StatusCode::NOT_FOUND {
-            Event::Refusal
-        } else if extensions.get::<Operation>().is_some() && identity.is_some() {
-            Event::Operation
-        } else {
-            return;
+    /// Records a request that was refused, that only operators may send, or whose client left before its
+    /// decision. A 404 refuses nothing. After a 5xx, the request may have taken effect.
+    fn audit(&self) {
+        let identity = self.progress.identity_name();
+        let decision = self.progress.0.decision.get();
+        let event = match decision {
+            Some(Decision { status, .. })
+                if status.is_client_error() && *status != StatusCode::NOT_FOUND =>
+            {
+                Event::Refusal
+            }
+            Some(Decision { is_operator_action: true, .. }) if identity.is_some() => {
+                Event::Operation
+            }
+            None if self.route.starts_with("/v1/") => Event::Abandoned,
+            _ => return,
         };
         let has_name = self.route.ends_with("{name}");
-        let name = has_name.then(|| Name::from_path(uri.path()).ok()).flatten();
-        let _in_span = self.span.enter();
-        self.service.audit.record(&Audited {
+        let name = has_name.then(|| Name::from_path(self.uri.path()).ok()).flatten();
+        let line = Line {
             event,
             identity,
-            client,
-            method: self.method,
-            route: &self.route,
+            method: Some(self.method),
+            route: Some(&self.route),
             resource: name.as_ref().map(|Name(name)| name.as_str()),
-            status: status.as_u16(),
-            problem: self.problem,
-            request_id: id.as_str(),
-        });
+            status: decision.map(|decision| decision.status.as_u16()),
+            problem: decision.and_then(|decision| decision.problem),
+            request_id: Some(self.id.as_str()),
+            ..Line::default()
+        };
+        self.service.audit.record(self.client, line);
+    }
+
+    fn log_access(&self, status: &str, problem: Option<&str>) {
+        tracing::info!(
+            target: "access",
+            client = %self.client,
+            identity = self.progress.identity_name(),
+            method = self.method,
+            path = self.uri.path(),
+            route = self.route,
+            status,
+            problem,
+            bytes_in = self.bytes_in,
+            bytes_out = self.answered.as_ref().and_then(|answered| answered.bytes_out),
+            duration_ms = self.begun.elapsed().as_micros() as f64 / 1000.0,
+        );
     }
 }
 
 impl Drop for Observed {
     fn drop(&mut self) {
-        let Self { service, span, begun, method, route, logged, status, problem } = self;
-        let duration = begun.elapsed();
-        let status = status.as_ref().map_or("abandoned", StatusCode::as_str);
-        service.metrics.note_request(method, route, status, *problem, duration);
-        if let Some(Logged { path, client, bytes_in, bytes_out, identity }) = logged {
-            let duration_ms = duration.as_micros() as f64 / 1000.0;
-            span.in_scope(|| {
-                tracing::info!(
-                    target: "access",
-                    %client,
-                    identity,
-                    method,
-                    path,
-                    route,
-                    status,
-                    problem,
-                    bytes_in,
-                    bytes_out,
-                    duration_ms,
-                );
-            });
+        let status = self.answered.as_ref().map_or("abandoned", |it| it.status.as_str());
+        let problem = self.progress.0.decision.get().and_then(|decision| decision.problem);
+        let metrics = &self.service.metrics;
+        metrics.note_request(self.method, &self.route, status, problem, self.begun.elapsed());
+        let _in_span = self.span.enter();
+        self.audit();
+        if self.service.config.access_log {
+            self.log_access(status, problem);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What the handlers share: the way to the committer and to the store.
 
-use std::{error::Error, sync::Arc};
+use std::{error::Error, sync::Arc, time::Instant};
 
 use axum::http::{Extensions, HeaderMap};
 use bytes::Bytes;
 use fence::{Refusal, ResourceName, Token};
 use tokio_util::sync::CancellationToken;
 
-use super::{caller::credentials, problem::Problem};
+use super::{caller::credentials, observe::Progress, problem::Problem};
 use crate::{
     access::{Caller, identity::Permission},
     audit::Audit,
@@ -17,11 +17,12 @@ use crate::{
         queue::Queue,
     },
     config::{Config, Enforcement},
+    connections::client_address,
+    cut_offs::{CutOff, CutOffs},
     metrics::Metrics,
     operation::{Decided, Operation, Outcome},
     prober::Prober,
-    rate_limit::RateLimit,
-    refusals::{Refusals, Refused},
+    rate_limit::{Client, RateLimit},
     room::{Room, with_room},
     row::Row,
     store::{Store, Wanted, WantedValue},
@@ -41,9 +42,9 @@ pub(super) struct Service {
     /// The memory for bodies and answers.
     pub(super) room: Arc<Room>,
     /// How often each client may send requests, if that is limited.
-    pub(super) rate_limit: Option<RateLimit>,
-    /// Where refusals are counted.
-    pub(super) refusals: Arc<Refusals>,
+    pub(super) rate_limit: Option<RateLimit<Client>>,
+    /// Where cut-offs are counted.
+    pub(super) cut_offs: Arc<CutOffs>,
     /// Where requests are counted.
     pub(super) metrics: Arc<Metrics>,
     /// Where refusals and the actions of operators are recorded.
@@ -55,7 +56,30 @@ pub(super) struct Service {
 impl Service {
     /// Identifies the client that sent this head; `None` if it has to prove who it is.
     pub(super) fn identify(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Caller> {
-        self.config.access.identify(credentials(headers), extensions.get())
+        let caller = self.config.access.identify(credentials(headers), extensions.get())?;
+        if let Some(progress) = extensions.get::<Progress>() {
+            progress.set_caller(caller.clone());
+        }
+        Some(caller)
+    }
+
+    /// Counts a request with these extensions, whose client is the caller if it is known. Rejects the
+    /// request if the client sends too many.
+    pub(super) fn admit(
+        &self,
+        caller: Option<&Caller>,
+        extensions: &Extensions,
+    ) -> Result<(), Problem> {
+        let Some(rate_limit) = &self.rate_limit else { return Ok(()) };
+        let client = match caller.and_then(Caller::identity_name) {
+            Some(name) => Client::Identity(name),
+            None => Client::from_address(client_address(extensions)),
+        };
+        if rate_limit.admit(client, Instant::now()) {
+            Ok(())
+        } else {
+            Err(Problem::too_many_requests())
+        }
     }
 
     /// Returns the highest token with which the caller may act on the resource or prefix. If it may
@@ -159,7 +183,7 @@ impl Service {
         outcome: UnavailableOutcome,
     ) -> Result<Bytes, Problem> {
         let Some(room) = self.room.answers(bytes.len()).try_take(bytes.len()) else {
-            self.refusals.count(Refused::NoRoom);
+            self.cut_offs.count(CutOff::NoRoom);
             return Err(Problem::no_room(outcome));
         };
         Ok(with_room(bytes, room))

@@ -17,7 +17,7 @@ use axum::{
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 
-use super::{body, service::Service};
+use super::{body, observe::Progress, service::Service};
 use crate::connections::UnfinishedBody;
 
 /// Reads what is left of a request's body before the request is answered.
@@ -32,11 +32,16 @@ pub(super) async fn read_rest(
     let left = Left::default();
     let may_be_cut_off = request.version() == Version::HTTP_2;
     let asks_first = request.headers().contains_key(header::EXPECT);
+    let progress = request.extensions().get::<Progress>().cloned();
     let request = request.map(|body| {
         let left = left.clone();
         Body::new(WholeBody { body, has_begun: false, has_ended: false, may_be_cut_off, left })
     });
     let mut response = next.run(request).await;
+    // The client may leave before the rest has come.
+    if let Some(progress) = progress {
+        progress.set_decision(&response);
+    }
     let left = left.lock().expect("no panic while it is held").take();
     let is_finished = match left {
         None => true,

@@ -3,15 +3,44 @@
 use std::{
     path::PathBuf,
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use anyhow::ensure;
-use tokio::io::AsyncWriteExt;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
 
 use super::{Etcd, launch::Door};
 use crate::{package::installed, tls};
 
+/// How long a member may take to say whether it is healthy.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
+
 impl Etcd {
+    /// Asks a member whether it answers by a quorum.
+    ///
+    /// # Errors
+    /// If it doesn't.
+    pub(super) async fn health(&self, number: usize) -> anyhow::Result<()> {
+        if self.door != Door::Tcp {
+            let health = ["endpoint", "health", "--command-timeout=1s"];
+            return self.etcdctl_at(&self.endpoint(number), &health).await.map(drop);
+        }
+        let asking = async {
+            let mut stream = TcpStream::connect(self.address(number)).await?;
+            stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await?;
+            anyhow::Ok(answer)
+        };
+        let answer = timeout(HEALTH_TIMEOUT, asking).await??;
+        ensure!(answer.contains(r#""health":"true""#), "etcd is not healthy: {answer}");
+        Ok(())
+    }
+
     /// Runs `etcdctl` on these members.
     pub(super) async fn etcdctl_at(
         &self,

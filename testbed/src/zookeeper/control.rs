@@ -82,7 +82,7 @@ impl ZooKeeper {
     /// # Errors
     /// If it fails.
     pub async fn cli(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        let mut command = java()?;
+        let mut command = java(None)?;
         command.args(["org.apache.zookeeper.ZooKeeperMain", "-server"]);
         command.arg(self.plain_address(0).to_string()).args(arguments);
         let output = tokio::process::Command::from(command).kill_on_drop(true).output().await?;

@@ -4,7 +4,7 @@ use std::{fmt::Write, fs, path::PathBuf, process::Command};
 
 use anyhow::Context;
 
-use super::{Ports, ZooKeeper};
+use super::{Ports, ZooKeeper, classes};
 use crate::{clock::Clock, package::installed, process::Process, tls};
 
 /// Members give up a silent leader after a second. A tick is 100 ms.
@@ -39,10 +39,15 @@ pub(super) enum Door {
 }
 
 /// A small heap, and little work before the start.
-const JAVA: [&str; 6] = [
+pub(super) const JAVA: [&str; 9] = [
     "-Xmx64m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
+    "-XX:CICompilerCount=1",
+    // Older versions have no archives of classes.
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    // Java would warn on stdout of an archive that it can't use.
+    "-Xlog:disable",
     "-XX:-UsePerfData",
     // No setting of the file.
     "-Dznode.container.checkIntervalMs=500",
@@ -71,7 +76,7 @@ impl ZooKeeper {
         }
         let file = self.folder.path().join(format!("{name}.cfg"));
         fs::write(&file, settings)?;
-        let mut command = java()?;
+        let mut command = java(self.makes_archive.then(|| self.make_archive()).transpose()?)?;
         command.arg(SERVER).arg(file);
         if let Some(clock) = Clock::find(self.folder.path()) {
             clock.preload(&mut command);
@@ -96,11 +101,19 @@ impl ZooKeeper {
     }
 }
 
-/// Returns a command that runs a class of ZooKeeper.
-pub(super) fn java() -> anyhow::Result<Command> {
-    let mut command = Command::new(installed("java", &[], "a Java runtime")?);
-    command.args(JAVA).arg("-cp").arg(class_path()?);
+/// Returns a command that runs a class of ZooKeeper, with the classes that have been archived unless
+/// another option says what to do with them.
+pub(super) fn java(classes: Option<String>) -> anyhow::Result<Command> {
+    let program = program()?;
+    let classes = classes.map_or_else(|| classes::use_archive(&program), |option| Ok(Some(option)));
+    let mut command = Command::new(program);
+    command.args(JAVA).args(classes?).arg("-cp").arg(class_path()?);
     Ok(command)
+}
+
+/// Returns the path of Java.
+pub(super) fn program() -> anyhow::Result<PathBuf> {
+    installed("java", &[], "a Java runtime")
 }
 
 /// The jar that names the others, those that it leaves out, and the logger that writes to stderr.

@@ -21,7 +21,7 @@ const TTL: Duration = Duration::from_secs(10);
 const NAMES: usize = 1_000;
 /// The commands of a client on a node of a Redlock cluster.
 const NODE_COMMANDS: &str = "+eval +evalsha +ping +publish +subscribe +unsubscribe +get +set +del \
-                             +pexpire +pttl +info +hgetall +hget +incr";
+                             +pexpire +pttl +info +hgetall +hget +incr +scan";
 
 /// A random lock name, which no other client uses.
 pub(super) fn unused_name() -> ResourceName {
@@ -167,7 +167,7 @@ pub(super) fn permissions(user: &str) -> Cure {
     allowed(
         user,
         "+eval +evalsha +ping +publish +subscribe +unsubscribe +exists +get +set +incr +del \
-         +pexpire +pttl +time +zadd +zrem +zrange +zrank +zmscore +zcard",
+         +pexpire +pttl +time +zadd +zrem +zrange +zrank +zmscore +zcard +scan",
     )
 }
 

@@ -3,6 +3,7 @@
 use testbed::Redis;
 
 use super::{SAFE, cure, doctor, examine};
+use crate::command::lock_client;
 
 #[tokio::test]
 async fn missing_permissions_are_reported_and_can_be_cured() {
@@ -51,6 +52,37 @@ async fn advised_permissions_are_enough_for_locks() {
     cured.assert_finds("locking", "ok", "acquired, renewed and released");
     cured.assert_finds("waking", "ok", "arrive");
     assert_eq!(redis.command::<u64>(&["DBSIZE"]).await.unwrap(), 0);
+
+    for command in [&["acquire", "r", "--ttl", "60s"][..], &["list"]] {
+        let done = lock_client(&[command, &["--locks", &url]].concat()).await;
+        assert!(done.status.success() && !done.stdout.is_empty(), "{done:?}");
+    }
+}
+
+/// The permissions of the guide, between two phrases of it.
+fn guide(after: &str, before: &str) -> String {
+    let guide = include_str!("../../../README.md");
+    let (_, rest) = guide.split_once(after).unwrap();
+    rest.split_once(before).unwrap().0.to_owned()
+}
+
+#[tokio::test]
+async fn permissions_of_the_guide_are_enough_for_list_and_doctor() {
+    let redis = Redis::start_with(&SAFE).await.unwrap();
+    let url = redis.url_as("locker", "PASSWORD");
+    let locks = guide("no more rights than these:\n\n```text\n", "```");
+    let words: Vec<_> = locks.split_whitespace().collect();
+    redis.command::<()>(&words).await.unwrap();
+    for command in [&["acquire", "r", "--ttl", "60s"][..], &["list"]] {
+        let done = lock_client(&[command, &["--locks", &url]].concat()).await;
+        assert!(done.status.success() && !done.stdout.is_empty(), "{done:?}");
+    }
+    let besides = guide("`lock-client doctor` needs `", "` too");
+    let words = format!("ACL SETUSER locker {besides}");
+    assert_ne!(examine(&url).await.code, 0, "the control");
+    redis.command::<()>(&words.split(' ').collect::<Vec<_>>()).await.unwrap();
+    let report = examine(&url).await;
+    assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]), "{}", report.document);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use testbed::{Proxy, Redis, proxy::ReconnectingProxy};
 
 use super::nodes::{ALWAYS, Nodes, terms};
 use crate::cluster::another_url;
-use crate::command::{assert_failed, lock_client};
+use crate::command::{assert_failed, events, lock_client};
 
 /// The findings, and the exit code.
 struct Report {
@@ -139,7 +139,7 @@ async fn advised_permissions_are_enough_for_locks_on_nodes() {
     let report = examine(&urls).await;
     assert_eq!(report.code, 69, "{}", report.document);
     // The doctor needs more permissions than a client.
-    let besides = ["+time", "+exists", "+acl|whoami", "+pubsub", "+config|get", "+client"];
+    let besides = ["+time", "+exists", "+acl|whoami", "+pubsub|numsub", "+config|get", "+client"];
     let besides = [&["ACL", "SETUSER", "bob"], &besides[..]].concat();
     for (n, node) in nodes.0.iter().enumerate() {
         allow(node, report.cure(n, "membership")).await;
@@ -163,6 +163,8 @@ async fn advised_permissions_are_enough_for_locks_on_nodes() {
     lease.reissue(lease.token().unwrap()).await.unwrap();
     drop(locks.wakeups(&name).await.unwrap());
     assert!(locks.status(&name).await.unwrap().held.is_some());
+    let list = lock_client(&["list", "--locks", &urls.join(" ")]).await;
+    assert_eq!(events(&list)[0]["name"], "r", "{list:?}");
     lease.release().await.unwrap();
 }
 

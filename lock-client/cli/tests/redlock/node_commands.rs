@@ -43,7 +43,7 @@ async fn cluster_needs_an_odd_number_of_different_servers() {
     let started = events(&init(&urls).await);
     assert_eq!((&started[0]["nodes"], &started[0]["voting"]), (&3.into(), &3.into()));
     assert_eq!(events(&init(&urls).await), started, "init can be run again");
-    let other = "was started with --max-ttl 500ms, which can't be changed";
+    let other = "was started with --max-ttl 2s, which can't be changed";
     assert_failed(&nodes.command(&["init"]).await, 64, other);
 }
 
@@ -142,7 +142,7 @@ async fn status_shows_the_state_and_the_persistence_of_each_node() {
     assert!(lines[4]["lag_ms"].is_null() && lines[4]["reason"].is_string(), "{lines:?}");
     let cluster = &lines[5];
     assert_eq!((&cluster["majority"], &cluster["voting"]), (&3.into(), &2.into()));
-    assert_eq!(cluster["max_ttl_ms"], 500);
+    assert_eq!(cluster["max_ttl_ms"], 2_000);
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ async fn status_is_a_table_whose_exit_code_shows_how_many_nodes_vote() {
     let (code, columns, text) = status(&nodes, &[]).await;
     assert_eq!(code, 0, "{text}");
     assert_eq!(columns, ["STATE BEHIND", "voting 1", "voting 0", "voting 1"], "{text}");
-    assert!(text.contains("3 of 3 nodes may vote, locks need 2; the longest ttl is 500ms\n"));
+    assert!(text.contains("3 of 3 nodes may vote, locks need 2; the longest ttl is 2s\n"));
 
     nodes.0[0].restart().await.unwrap();
     let scans = scans(&nodes).await;

@@ -1,6 +1,6 @@
 //! The nodes of a cluster that the command maintains, and their lock `r`.
 
-use std::{process::Output, time::Duration};
+use std::process::Output;
 
 use futures_util::future::try_join_all;
 use lock_client::{Locks, Terms, Ttl, redlock::Redlock};
@@ -10,10 +10,10 @@ use testbed::Redis;
 use crate::command::{events, lock_client};
 
 /// The longest ttl of the cluster, and the ttl of its locks here.
-pub(super) const TTL: &str = "500ms";
+pub(super) const TTL: &str = "2s";
 
 pub(super) fn terms() -> Terms {
-    Terms::new(Ttl::new(Duration::from_millis(500)).unwrap())
+    Terms::new(Ttl::from_secs(2).unwrap())
 }
 
 /// The settings of a Redis that has every write on disk before it answers.

@@ -57,10 +57,10 @@ impl Watch {
         self.end(Signal::TERM).await
     }
 
-    /// Ends the service by a signal, soon, and returns the exit code.
+    /// Ends the service by a signal, and returns the exit code.
     async fn end(mut self, signal: Signal) -> Option<i32> {
         self.process.signal(signal).unwrap();
-        self.process.exit(Duration::from_secs(2)).await.unwrap().code()
+        self.process.exit(PATIENCE).await.unwrap().code()
     }
 }
 
@@ -94,17 +94,18 @@ async fn restarted_node_is_back_after_the_longest_ttl() {
 
 #[tokio::test]
 async fn another_restart_during_the_wait_starts_over() {
-    let mut nodes = Nodes::cluster_granting(MAX_TTL, &[]).await;
+    // The node must restart before the end of its first wait, on a busy machine, too.
+    let mut nodes = Nodes::cluster_granting("6s", &[]).await;
     let mut watch = Watch::start(&nodes);
     nodes.0[0].restart().await.unwrap();
     watch.reported("earlier locks have expired", 1).await;
     // Without a new wait, the admission would come this much earlier.
-    sleep(Duration::from_secs(1)).await;
+    sleep(Duration::from_millis(500)).await;
     let restarted = Instant::now();
     nodes.0[0].restart().await.unwrap();
     watch.reported("earlier locks have expired", 2).await;
     watch.admission().await;
-    assert!(restarted.elapsed() >= WAIT, "after {:?}", restarted.elapsed());
+    assert!(restarted.elapsed() >= Duration::from_millis(6_062), "after {:?}", restarted.elapsed());
     assert_eq!(nodes.states().await, ["voting"; 3]);
     assert_eq!(watch.stop().await, Some(0));
 }
@@ -176,11 +177,13 @@ async fn node_that_cannot_be_admitted_is_reported_once() {
     let mut watch = Watch::start(&nodes);
     watch.reported("is left alone: it belongs to another cluster", 1).await;
     nodes.0[0].process().kill().unwrap();
-    watch.reported("is left alone: ", 2).await;
+    // A look during which it was killed has another reason.
+    watch.reported("Connection refused", 1).await;
+    let reports = || watch.process.stderr().unwrap().matches("is left alone: ").count();
+    let reported = reports();
     // Several looks later, it is the same reason.
     sleep(Duration::from_millis(2_500)).await;
-    let messages = watch.process.stderr().unwrap();
-    assert_eq!(messages.matches("is left alone: ").count(), 2, "{messages}");
+    assert_eq!(reports(), reported, "{:?}", watch.process.stderr());
     nodes.0[0].restart().await.unwrap();
     watch.reported("redis.sock answers again", 1).await;
     watch.admission().await;
@@ -189,7 +192,7 @@ async fn node_that_cannot_be_admitted_is_reported_once() {
 
 #[tokio::test]
 async fn several_services_may_run_at_once() {
-    let mut nodes = Nodes::cluster_granting("500ms", &[]).await;
+    let mut nodes = Nodes::cluster(&[]).await;
     nodes.set_counters(HIGH).await;
     let watches = [Watch::start(&nodes), Watch::start(&nodes)];
     let mut last = HIGH;

@@ -11,7 +11,7 @@ use super::{
     super::settings::{TimeLimits, closed, tcp_settings, within},
     certificates::{self, Certificates},
     hosts::Hosts,
-    url::{InvalidRedisUrl, RedisUrl},
+    url::{InvalidRedisUrl, RedisUrl, check_user},
 };
 
 const REDIS_PORT: u16 = 6379;
@@ -35,8 +35,12 @@ impl Cluster {
             return Err(InvalidRedisUrl::unknown_setting(other));
         }
         let certificates = Certificates::read(&url.query, url.node_scheme)?;
+        let named = hosts.clients(url.node_scheme, hosts.user, REDIS_PORT, &certificates)?;
+        for node in &named {
+            check_user(node.get_connection_info().redis_settings())?;
+        }
         Ok(Self {
-            named: hosts.clients(url.node_scheme, hosts.user, REDIS_PORT, &certificates)?,
+            named,
             #[cfg(feature = "tls")]
             certificates,
             hosts: hosts.names(),

@@ -13,7 +13,7 @@ use super::{
     super::settings::{TimeLimits, tcp_settings},
     certificates::Certificates,
     protocol::other_protocol,
-    url::{InvalidRedisUrl, RedisUrl},
+    url::{InvalidRedisUrl, RedisUrl, check_user},
 };
 
 /// One Redis.
@@ -26,6 +26,7 @@ impl Node {
     pub(super) fn parse(whole: &str, url: &RedisUrl<'_>) -> Result<Self, InvalidRedisUrl> {
         let certificates = Certificates::read(&url.query, url.node_scheme)?;
         let info = whole.into_connection_info()?.set_tcp_settings(tcp_settings());
+        check_user(info.redis_settings())?;
         Ok(Self { client: certificates.client(info)?, was_reached: AtomicBool::new(false) })
     }
 

@@ -13,7 +13,7 @@ use super::{
     super::settings::{TimeLimits, tcp_settings, within},
     certificates::{self, Certificates},
     hosts::Hosts,
-    url::{InvalidRedisUrl, RedisUrl, SENTINEL_PASSWORD},
+    url::{InvalidRedisUrl, RedisUrl, SENTINEL_PASSWORD, check_user},
 };
 
 const SENTINEL_PORT: u16 = 26379;
@@ -53,6 +53,7 @@ impl Sentinels {
         let redis =
             format!("{scheme}://{}primary/{database}", hosts.user).into_connection_info()?;
         let redis = redis.redis_settings();
+        check_user(redis)?;
         builder = builder.set_client_to_redis_db(redis.db());
         if let Some(user) = redis.username() {
             builder = builder.set_client_to_redis_username(user);
@@ -61,6 +62,9 @@ impl Sentinels {
             builder = builder.set_client_to_redis_password(password);
         }
         if let Some(user) = url.query.get(SENTINEL_USER) {
+            if url.query.get(SENTINEL_PASSWORD).is_none() {
+                return Err(InvalidRedisUrl::user_without_password());
+            }
             builder = builder.set_client_to_sentinel_username(user);
         }
         if let Some(password) = url.query.get(SENTINEL_PASSWORD) {

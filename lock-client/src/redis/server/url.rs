@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use redis::{IntoConnectionInfo, RedisError};
+use redis::{IntoConnectionInfo, RedisConnectionInfo, RedisError};
 
 use super::query::Query;
 
@@ -38,6 +38,10 @@ impl InvalidRedisUrl {
     #[cfg(any(feature = "cluster", feature = "sentinel"))]
     pub(super) fn unknown_setting(name: &str) -> Self {
         Self::new(format!("`{name}` is no setting here"))
+    }
+
+    pub(super) fn user_without_password() -> Self {
+        Self::new("a user is given without a password")
     }
 
     fn needs_feature(url: &str, feature: &str) -> Self {
@@ -108,6 +112,14 @@ impl<'a> RedisUrl<'a> {
         let (_, kind, node_scheme) = known.unwrap_or(("redis", UrlKind::Node, "redis"));
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         Self { kind, node_scheme, rest, query: Query::parse(query) }
+    }
+}
+
+/// Fails if a user is given without a password: the `redis` crate would connect as the default user.
+pub(super) fn check_user(settings: &RedisConnectionInfo) -> Result<(), InvalidRedisUrl> {
+    match (settings.username(), settings.password()) {
+        (Some(_), None) => Err(InvalidRedisUrl::user_without_password()),
+        _ => Ok(()),
     }
 }
 
@@ -187,6 +199,14 @@ mod tests {
             ("nonsense", "not a usable Redis URL"),
             ("http://localhost", "not a usable Redis URL"),
             ("redis://localhost?tls-ca=/ca.pem", "certificates are for rediss URLs"),
+            ("redis://user@localhost", "a user is given without a password"),
+            ("redis+unix:///redis.sock?user=u", "a user is given without a password"),
+            #[cfg(feature = "sentinel")]
+            ("redis+sentinel://user@s1/locks", "a user is given without a password"),
+            #[cfg(feature = "sentinel")]
+            ("redis+sentinel://s1/locks?sentinel-user=u", "a user is given without a password"),
+            #[cfg(feature = "cluster")]
+            ("redis+cluster://user@n1", "a user is given without a password"),
             #[cfg(feature = "tls")]
             ("rediss://localhost?tls-ca=/no/such/file", "tls-ca: can't read /no/such/file"),
             #[cfg(feature = "tls")]

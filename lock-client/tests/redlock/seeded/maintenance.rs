@@ -22,7 +22,12 @@ pub(super) struct Work {
 }
 
 /// Maintains a cluster that starts with the first three nodes, until the clients are done.
-pub(super) async fn maintain(nodes: &RedlockNodes, mut random: StdRng, done: &AtomicBool) -> Work {
+pub(super) async fn maintain(
+    nodes: &RedlockNodes,
+    mut random: StdRng,
+    has_grown: &AtomicBool,
+    done: &AtomicBool,
+) -> Work {
     let (mut members, mut work) = (vec![0, 1, 2], Work::default());
     while !done.load(Ordering::Relaxed) {
         let spare = (0..nodes.nodes().len()).find(|node| !members.contains(node));
@@ -39,6 +44,7 @@ pub(super) async fn maintain(nodes: &RedlockNodes, mut random: StdRng, done: &At
                     admit(nodes, &members, node).await;
                 }
                 work.growths += 1;
+                has_grown.store(true, Ordering::Relaxed);
             }
             0 => {
                 let &member = members.choose(&mut random).unwrap();

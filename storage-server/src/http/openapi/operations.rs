@@ -200,6 +200,7 @@ fn ready() -> Described {
         .about("With an auth file, only operators see more than the status.")
         .answers(StatusCode::OK, json("The database takes writes.", "Ready"))
         .identifies()
+        .problems(&[&UNAUTHENTICATED, &TOO_MANY_REQUESTS])
 }
 
 fn show_metrics() -> Described {

@@ -1,4 +1,4 @@
-//! What the server refused, counted by reason.
+//! Clients that the server cut off, counted by reason.
 
 use std::{
     array,
@@ -7,9 +7,9 @@ use std::{
 
 use prometheus_client::metrics::counter::Counter;
 
-/// Why the server refused something, apart from the fencing rule and malformed requests.
+/// Why a client was cut off: a connection, or one of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum CutOff {
     /// A connection on which no whole request came in time.
     Silent,
     /// A connection whose client did not read an answer in time.
@@ -28,7 +28,7 @@ pub(crate) enum Refused {
     NoRoom,
 }
 
-impl Refused {
+impl CutOff {
     pub(crate) const ALL: [Self; 8] = [
         Self::Silent,
         Self::UnreadAnswer,
@@ -68,31 +68,31 @@ impl Refused {
     }
 }
 
-/// The numbers of refusals. An attack makes many of them, so they don't get a line each.
+/// The numbers of cut-offs. An attack makes many of them, so they don't get a line each.
 #[derive(Debug)]
-pub(crate) struct Refusals {
-    counts: [Counter; Refused::ALL.len()],
+pub(crate) struct CutOffs {
+    counts: [Counter; CutOff::ALL.len()],
     /// How many of them the log has.
-    logged: [AtomicU64; Refused::ALL.len()],
+    logged: [AtomicU64; CutOff::ALL.len()],
 }
 
-impl Refusals {
+impl CutOffs {
     /// Counts each reason with its own counter.
-    pub(crate) fn new(counter: impl Fn(Refused) -> Counter) -> Self {
-        Self { counts: Refused::ALL.map(counter), logged: array::from_fn(|_| AtomicU64::new(0)) }
+    pub(crate) fn new(counter: impl Fn(CutOff) -> Counter) -> Self {
+        Self { counts: CutOff::ALL.map(counter), logged: array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    pub(crate) fn count(&self, refused: Refused) {
-        self.counts[refused as usize].inc();
+    pub(crate) fn count(&self, cut_off: CutOff) {
+        self.counts[cut_off as usize].inc();
     }
 
     /// Logs a line for each reason that there was since the last call.
     pub(crate) fn log(&self) {
-        for refused in Refused::ALL {
-            let total = self.counts[refused as usize].get();
-            let count = total - self.logged[refused as usize].swap(total, Ordering::Relaxed);
+        for cut_off in CutOff::ALL {
+            let total = self.counts[cut_off as usize].get();
+            let count = total - self.logged[cut_off as usize].swap(total, Ordering::Relaxed);
             if count > 0 {
-                tracing::warn!(count, "{}", refused.description());
+                tracing::warn!(count, "{}", cut_off.description());
             }
         }
     }
