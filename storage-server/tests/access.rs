@@ -371,8 +371,8 @@ async fn readiness_is_shown_to_all_and_its_reasons_to_operators() {
     let operator = guarded.identity("operator", &["--prefix", "x/", "--allow", "operate"]).await;
     let server = guarded.serve().await;
     until_ready(server.url(), 200).await;
-    for bearer in ["unknown", &reader] {
-        let ready = ask(&server, bearer, "GET", "/readyz", None).await;
+    let nobody = wire::request(server.url(), "GET", "/readyz", &[], "").await;
+    for ready in [nobody, ask(&server, &reader, "GET", "/readyz", None).await] {
         assert_eq!((ready.status, ready.json()), (200, json!({"status": "ready"})));
     }
     let ready = ask(&server, &operator, "GET", "/readyz", None).await;

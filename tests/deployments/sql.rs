@@ -17,16 +17,19 @@ use crate::{
 
 const SOON: Duration = Duration::from_secs(30);
 
+/// How long an answer may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 async fn postgres(server: &testbed::Postgres) -> Locks {
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     postgres::install(&mut connection).await.unwrap();
-    Locks::new(Postgres::open(&server.url()).unwrap())
+    Locks::new(Postgres::open(&server.url()).unwrap().answer_within(PATIENCE))
 }
 
 async fn mariadb(server: &testbed::MariaDb) -> Locks {
     let mut connection = MySqlConnection::connect(&server.url()).await.unwrap();
     mariadb::install(&mut connection).await.unwrap();
-    Locks::new(MariaDb::open(&server.url()).unwrap())
+    Locks::new(MariaDb::open(&server.url()).unwrap().answer_within(PATIENCE))
 }
 
 /// The backup, or the replica, has this grant and its release, but not the next grant.
@@ -113,7 +116,7 @@ async fn postgresql_whose_replica_takes_over() {
     replica.cut();
     let first = storages.first(&locks, "r").await;
     replica.promote().await.unwrap();
-    let locks = Locks::new(Postgres::open(&replica.url()).unwrap());
+    let locks = Locks::new(Postgres::open(&replica.url()).unwrap().answer_within(PATIENCE));
     assert_eq!(storages.then(first, &locks).await, TWO_HOLDERS_OF_ONE_TOKEN);
 }
 
@@ -128,7 +131,7 @@ async fn mariadb_whose_replica_takes_over() {
     replica.cut();
     let first = storages.first(&locks, "r").await;
     replica.promote().await.unwrap();
-    let locks = Locks::new(MariaDb::open(&replica.url()).unwrap());
+    let locks = Locks::new(MariaDb::open(&replica.url()).unwrap().answer_within(PATIENCE));
     assert_eq!(storages.then(first, &locks).await, TWO_HOLDERS_OF_ONE_TOKEN);
 }
 

@@ -37,7 +37,7 @@ async fn lease_goes_on_when_the_leader_is_killed<S: Service>() {
 async fn paused_member_is_left_by_requests_and_watches<S: Service>() {
     let mut service = S::start_cluster().await;
     let follower = follower(&service).await;
-    let locks = S::impatient_client(&url_from(&service, follower));
+    let locks = S::client(&url_from(&service, follower));
     let elsewhere = S::client(&url_from(&service, (follower + 1) % 3));
     let owner = acquired(&elsewhere, &name("r"), secs(60)).await;
     let waiter = Holder::random();
@@ -57,7 +57,7 @@ async fn client_whose_first_member_is_paused_acquires<S: Service>() {
     let mut service = S::start_cluster().await;
     let follower = follower(&service).await;
     service.process(follower).pause().await.unwrap();
-    let locks = Locks::new(S::impatient_client(&url_from(&service, follower)));
+    let locks = Locks::new(S::client(&url_from(&service, follower)));
     let lease = locks.acquire(&name("r"), Terms::new(secs(60)).no_wait()).await.unwrap();
     lease.release().await.unwrap();
     service.process(follower).resume().unwrap();

@@ -28,9 +28,6 @@ pub(crate) trait Service: Sized {
     /// Makes a client with patience for a busy machine.
     fn client(url: &str) -> Self::Client;
 
-    /// Makes a client that soon leaves a member that hangs.
-    fn impatient_client(url: &str) -> Self::Client;
-
     fn url(&self) -> String;
     fn address(&self, number: usize) -> SocketAddr;
     fn process(&mut self, number: usize) -> &mut Process;
@@ -61,10 +58,6 @@ macro_rules! impl_service {
             }
 
             fn client(url: &str) -> $client {
-                Self::open(url).answer_within(Duration::from_secs(20))
-            }
-
-            fn impatient_client(url: &str) -> $client {
                 Self::open(url).answer_within(Duration::from_secs(5))
             }
 
