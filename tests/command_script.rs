@@ -89,6 +89,7 @@ async fn script_with_an_older_token_is_rejected_before_it_writes() {
     }
     let rejected = append(&server, "33", "third").await;
     assert_failed(&rejected, 1, "token 33 is below the fence at 34");
+    assert!(rejected.stderr.ends_with(b"\n"), "{rejected:?}");
     assert_eq!(value(&server).await, "first\nsecond\n");
 }
 

@@ -20,7 +20,6 @@ async fn lock_and_data_in_one_postgresql_work_as_the_readme_says() {
     query(&server, "mydatabase", "create table accounts (account_id text, balance bigint)").await;
     query(&server, "mydatabase", "insert into accounts values ('alice', 100)").await;
     let commands = commands("### Lock and data in one PostgreSQL")
-        .replace("postgres://localhost/mydatabase", &server.url_of("mydatabase"))
         .replace("target/debug/lock-client", LOCK_CLIENT);
     run(&server, &["sh", "-euc", &commands]).await;
     assert_eq!(query(&server, "mydatabase", "select balance from accounts").await, "70\n");

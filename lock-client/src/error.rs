@@ -66,7 +66,7 @@ impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Contended { lock, remaining } => {
-                write!(f, "lock `{lock}` is held by another client{}", for_another(*remaining))
+                write!(f, "lock `{lock}` is held by another client{}", for_time(*remaining))
             }
             Self::Unavailable { lock, .. } => {
                 write!(f, "lock `{lock}`: no answer from the lock service")
@@ -209,13 +209,13 @@ impl<E> From<AcquireError> for WithError<E> {
     }
 }
 
-fn for_another(remaining: Option<Duration>) -> impl fmt::Display {
+fn for_time(remaining: Option<Duration>) -> impl fmt::Display {
     fmt::from_fn(move |f| match remaining {
         None => Ok(()),
         Some(left) if left < Duration::from_secs(1) => {
-            write!(f, " for another {} ms", left.as_millis())
+            write!(f, " for {} ms more", left.as_millis())
         }
-        Some(left) => write!(f, " for another {:.0} s", left.as_secs_f64().ceil()),
+        Some(left) => write!(f, " for {:.0} s more", left.as_secs_f64().ceil()),
     })
 }
 
@@ -233,11 +233,11 @@ mod tests {
             (None, "lock `deploy` is held by another client"),
             (
                 Some(Duration::from_millis(24_500)),
-                "lock `deploy` is held by another client for another 25 s",
+                "lock `deploy` is held by another client for 25 s more",
             ),
             (
                 Some(Duration::from_millis(80)),
-                "lock `deploy` is held by another client for another 80 ms",
+                "lock `deploy` is held by another client for 80 ms more",
             ),
         ] {
             assert_eq!(contended(remaining).to_string(), text);

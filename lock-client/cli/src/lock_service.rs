@@ -4,7 +4,7 @@ mod identity;
 mod listener;
 mod service;
 
-use std::{process, time::Duration};
+use std::{iter, process, time::Duration};
 
 use clap::Args;
 use lock_client::{
@@ -52,8 +52,9 @@ pub(crate) struct LockService {
     /// - zookeeper://[USER:PASSWORD@]HOST[:PORT],...[/ROOT], or zookeepers:// with TLS
     ///
     /// A database, once migrations/<database>/lock is applied to it:
-    /// - postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?sslmode=verify-full], or with
-    ///   ?host=FOLDER for a Unix socket
+    /// - postgres://[USER[:PASSWORD]@][HOST[:PORT]]/DATABASE[?sslmode=verify-full], or with
+    ///   ?host=FOLDER for a Unix socket; what is left out is as in psql: PGHOST, PGPORT, PGUSER,
+    ///   PGPASSWORD
     /// - mariadb://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?ssl-mode=VERIFY_IDENTITY], or with
     ///   ?socket=FILE for a Unix socket; mysql:// means the same
     /// - sqlite:FILE, for the processes of one machine
@@ -198,12 +199,19 @@ impl LockService {
     }
 
     /// Adds to a failure what listens at the addresses of the lock service, if that may be its cause.
+    /// Other servers at all addresses are the cause.
     pub(crate) async fn explain(&self, failure: Failure) -> Failure {
         let Failure::Unavailable(mut message) = failure else { return failure };
         if let (Ok(service), Ok(locks)) = (self.service(), self.locks()) {
             let limit = self.answer_timeout.map_or(ANSWER_TIMEOUT, Into::into);
-            for misfit in service.misfits(service.addresses(&locks), limit).await {
-                message = format!("{message}; {misfit}");
+            let addresses = service.addresses(&locks);
+            let count = addresses.len();
+            let misfits = service.misfits(addresses, limit).await;
+            let texts = misfits.iter().map(|misfit| misfit.text.as_str());
+            if count > 0 && misfits.iter().filter(|misfit| misfit.is_known).count() == count {
+                message = texts.collect::<Vec<_>>().join("; ");
+            } else {
+                message = iter::once(message.as_str()).chain(texts).collect::<Vec<_>>().join("; ");
             }
         }
         Failure::Unavailable(message)

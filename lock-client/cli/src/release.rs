@@ -13,7 +13,10 @@ const CHECK_TTL: Duration = Duration::from_secs(2);
 #[derive(Args, Debug)]
 pub(crate) struct Release {
     /// The handle that acquire or renew printed; - reads it from stdin
-    #[arg(value_name = "HANDLE")]
+    ///
+    /// The handle does not name its lock service. At another one than that of --locks, the lease
+    /// counts as lost.
+    #[arg(value_name = "HANDLE|-")]
     handle: HandleArgument,
 
     #[command(flatten)]

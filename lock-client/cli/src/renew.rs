@@ -15,7 +15,10 @@ use crate::{
 #[derive(Args, Debug)]
 pub(crate) struct Renew {
     /// The handle that acquire or renew printed; - reads it from stdin
-    #[arg(value_name = "HANDLE")]
+    ///
+    /// The handle does not name its lock service. At another one than that of --locks, the lease
+    /// counts as lost.
+    #[arg(value_name = "HANDLE|-")]
     handle: HandleArgument,
 
     #[command(flatten)]

@@ -34,7 +34,8 @@ async fn assert_named(address: &str, name: &str) {
             let stderr = String::from_utf8_lossy(&output.stderr);
             assert!(!stderr.contains(", not "), "{url}: {stderr}");
         } else {
-            assert_failed(&output, 69, &format!("{address} is {name}, not {expected}"));
+            let reason = format!("lock-client: {address} is {name}, not {expected}\n");
+            assert_failed(&output, 69, &reason);
         }
     }
 }

@@ -107,11 +107,11 @@ async fn failure_names_the_holder_and_the_queue() {
     let holder = lease.holder().redacted();
     let mut queued = Run::start(&redis, &["--fair"], "true");
     until_queued(&redis, 1).await;
-    let expected = format!(" s (holder {holder}, 1 in the queue)");
+    let expected = format!(" s more (holder {holder}, 1 in the queue)");
     for arguments in [&["run", "r", "--no-wait"][..], &["acquire", "r", "--no-wait"]] {
         let command = if arguments[0] == "run" { &["--", "true"][..] } else { &[] };
         let failed = lock_client(&[arguments, &["--locks", &url], command].concat()).await;
-        assert_failed(&failed, 75, "lock `r` is held by another client for another ");
+        assert_failed(&failed, 75, "lock `r` is held by another client for ");
         assert_failed(&failed, 75, &expected);
         assert!(!String::from_utf8_lossy(&failed.stderr).contains(lease.holder().as_str()));
     }

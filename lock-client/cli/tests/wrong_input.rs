@@ -37,6 +37,11 @@ async fn urls_that_name_no_lock_service_are_64() {
         ("mariadb://h:port/d", "invalid port number; a URL looks like mariadb://USER"),
         ("postgres://u:secret/2@h/d", "write %2F for a /, %3F for a ? and %23 for a # in the"),
         ("mariadb://u:secret?2@h/d", "write %2F for a /, %3F for a ? and %23 for a # in the"),
+        ("zookeper://u:secret@a", "is no scheme of a lock service: did you mean zookeeper://?"),
+        ("redis://:my secret", "the 2nd of 2 URLs begins with no scheme, because a space"),
+        ("redis://:a b c@h redis://h", "the 2nd of 4 URLs begins with no scheme"),
+        ("sqlite:", "the file is missing; a URL looks like sqlite:FILE"),
+        ("sqlite://?mode=rw", "the file is missing; a URL looks like sqlite:FILE"),
         ("sqlite::memory:", "a database in memory has no other clients"),
     ] {
         assert_rejected(urls, 64, reason).await;
@@ -130,7 +135,10 @@ async fn ttl_that_etcd_does_not_grant_is_64_with_the_shortest() {
     let etcd = Etcd::start_with(&["--election-timeout=4000"]).await.unwrap();
     let wrong = [
         ("2s", "a ttl of 2 s is too short; the shortest of this etcd is 6 s"),
-        ("6500ms", "a ttl in etcd is in whole seconds, and 6500 ms is not"),
+        (
+            "6500ms",
+            "a ttl in etcd is in whole seconds, 2 s at least by default, and 6500 ms is not",
+        ),
         ("1ms", "a ttl is from 10 ms to 7 days"),
     ];
     assert_ttls_rejected(&etcd.url(), wrong, "6s").await;

@@ -51,7 +51,9 @@ pub(super) fn whole_seconds(ttl: Ttl) -> Result<i64, BackendError> {
         Ok(duration.as_secs().cast_signed())
     } else {
         let millis = duration.as_millis();
-        let reason = format!("a ttl in etcd is in whole seconds, and {millis} ms is not");
+        let reason = format!(
+            "a ttl in etcd is in whole seconds, 2 s at least by default, and {millis} ms is not"
+        );
         Err(BackendError::Invalid(reason.into()))
     }
 }

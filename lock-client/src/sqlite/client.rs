@@ -36,7 +36,7 @@ impl fmt::Debug for Sqlite {
 }
 
 impl Sqlite {
-    /// Makes a client of the file at a URL, such as `sqlite:///var/lib/locks.db`. It is opened when it
+    /// Makes a client of the file at a URL, such as `sqlite:/var/lib/locks.db`. It is opened when it
     /// is first used, and must exist. It is set to the journal mode WAL.
     ///
     /// # Errors
@@ -52,6 +52,9 @@ impl Sqlite {
                 "a database in memory has no other clients",
                 EXAMPLE,
             ));
+        }
+        if options.get_filename().as_os_str().is_empty() {
+            return Err(InvalidDatabaseUrl::new("the file is missing", EXAMPLE));
         }
         let options =
             options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);

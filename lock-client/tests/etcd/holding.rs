@@ -96,7 +96,10 @@ async fn ttl_that_etcd_does_not_have_is_invalid() {
     let etcd = Etcd::start().await.unwrap();
     let locks = client(&etcd.url());
     let reason = invalid(&locks, 1_500, Order::Unordered).await;
-    assert_eq!(reason, "a ttl in etcd is in whole seconds, and 1500 ms is not");
+    assert_eq!(
+        reason,
+        "a ttl in etcd is in whole seconds, 2 s at least by default, and 1500 ms is not"
+    );
     acquired(&locks, &name("r"), secs(1)).await;
 }
 

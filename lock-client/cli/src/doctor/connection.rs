@@ -79,6 +79,8 @@ fn unavailable(server: &impl fmt::Display, error: &RedisError) -> Failure {
     let text = with_causes(error);
     Failure::Unavailable(if error.kind() == ErrorKind::AuthenticationFailed {
         format!("{server} rejected the password: {text}")
+    } else if error.code().is_some() {
+        format!("{server} refused the connection: {text}")
     } else {
         format!("no answer from Redis at {server}: {text}")
     })

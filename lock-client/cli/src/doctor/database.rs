@@ -80,7 +80,12 @@ pub(super) async fn limited<T>(
 
 /// The failure that a database does not answer.
 pub(super) fn unavailable(locks: &Locks, error: &sqlx::Error) -> Failure {
-    Failure::Unavailable(format!("{}: {error}", locks.address()))
+    // `Display` adds the line in PostgreSQL's own source.
+    let reason = match error.as_database_error() {
+        Some(error) => error.message().to_owned(),
+        None => error.to_string(),
+    };
+    Failure::Unavailable(format!("{}: {reason}", locks.address()))
 }
 
 /// Acquires, renews and releases a lock. Another run of this check may have it at the moment.
@@ -106,7 +111,7 @@ pub(super) async fn locking(locks: &Locks) -> Finding {
 pub(super) fn tables(missing: &[&str], migration: &'static str) -> Finding {
     const CHECK: &str = "tables";
     if missing.is_empty() {
-        return Finding::ok(CHECK, "the tables of the locks are there, and their functions");
+        return Finding::ok(CHECK, "the locks are installed");
     }
     Finding::bad(
         Severity::Unusable,

@@ -1,10 +1,17 @@
 //! What a lock service is known by to other processes: its identity, and the URLs that they use.
 
-use std::{env, fs, path::Path};
+use std::{
+    env, fmt, fs,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
 
-use ::redis::IntoConnectionInfo;
+use ::redis::{ConnectionAddr, IntoConnectionInfo};
 use lock_client::{Locks, redis::has_password};
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{
+    AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode,
+};
+use sqlx::{mysql::MySqlConnectOptions, postgres::PgConnectOptions};
 
 use super::service::Service;
 
@@ -25,15 +32,16 @@ impl Service<'_> {
                 let address = locks.address();
                 let address = address.trim_start_matches("ZooKeeper ");
                 let (members, root) = address.split_at(address.find('/').unwrap_or(address.len()));
-                format!("zookeeper://{}{root}", sorted(members.split(',').collect()).join(","))
+                let members = sorted(members.split(',').collect()).join(",");
+                format!("zookeeper://{members}{}", encoded(Path::new(root)))
             }
-            // The environment may have a part of the address.
-            Self::Postgres(_) | Self::MariaDb(_) => locks.address(),
+            Self::Postgres(url) => postgres_server(url),
+            Self::MariaDb(url) => mariadb_server(url),
             Self::Sqlite(_) => {
                 let address = locks.address();
                 let file = address.trim_start_matches("sqlite:");
                 match fs::canonicalize(file) {
-                    Ok(path) => format!("sqlite:{}", path.display()),
+                    Ok(path) => format!("sqlite:{}", encoded(&path)),
                     Err(_) => address,
                 }
             }
@@ -88,11 +96,48 @@ fn absolute(url: &str) -> Option<String> {
     Some(format!("sqlite:{folder}/{file}"))
 }
 
+/// What is encoded in a path. Its slashes stay.
+const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.');
+
+fn encoded(path: &Path) -> impl fmt::Display {
+    percent_encode(path.as_os_str().as_bytes(), IN_PATH)
+}
+
+/// The database that a URL names, without the user and the password. The environment may have a part
+/// of the address.
+fn postgres_server(url: &str) -> String {
+    let options: PgConnectOptions = url.parse().expect("the locks were opened by it");
+    let database = options.get_database().unwrap_or(options.get_username());
+    let (host, port) = (options.get_host(), options.get_port());
+    let folder = options.get_socket().map(PathBuf::as_path);
+    match folder.or_else(|| host.starts_with('/').then(|| Path::new(host))) {
+        Some(folder) => format!("postgres:///{database}?host={}&port={port}", encoded(folder)),
+        None => format!("postgres://{host}:{port}/{database}"),
+    }
+}
+
+fn mariadb_server(url: &str) -> String {
+    let options: MySqlConnectOptions = url.parse().expect("the locks were opened by it");
+    let database = options.get_database().unwrap_or_default();
+    match options.get_socket() {
+        Some(socket) => format!("mariadb:///{database}?socket={}", encoded(socket)),
+        None => format!("mariadb://{}:{}/{database}", options.get_host(), options.get_port()),
+    }
+}
+
 /// The server or servers that a URL names, without the user and the password. Encrypted connections
 /// make no difference.
 fn redis_server(url: &str) -> String {
     match url.into_connection_info() {
-        Ok(info) => format!("redis://{}/{}", info.addr(), info.redis_settings().db()),
+        Ok(info) => {
+            let database = info.redis_settings().db();
+            match info.addr() {
+                ConnectionAddr::Unix(socket) => {
+                    format!("redis+unix://{}?db={database}", encoded(socket))
+                }
+                address => format!("redis://{address}/{database}"),
+            }
+        }
         // Sentinels, or the nodes of a Cluster.
         Err(_) => {
             let (scheme, rest) = url.split_once("://").unwrap_or_default();
@@ -130,7 +175,7 @@ mod tests {
         for (urls, identity) in [
             ("redis://user:secret@host/3", "redis://host:6379/3"),
             ("rediss://:secret@host", "redis://host:6379/0"),
-            ("redis+unix:///tmp/redis.sock?db=1&pass=secret", "redis:///tmp/redis.sock/1"),
+            ("redis+unix:///tmp/redis.sock?db=1&pass=secret", "redis+unix:///tmp/redis.sock?db=1"),
             ("redis+sentinel://u:secret@s2,s1:7/locks/3", "redis+sentinel://s1:7,s2/locks/3"),
             ("redis+cluster://:secret@n1:7000,n2", "redis+cluster://n1:7000,n2/"),
             ("redis+sentinel://s1/locks?sentinel-password=secret", "redis+sentinel://s1/locks"),
@@ -140,14 +185,22 @@ mod tests {
             ),
             ("etcd://u:secret@n2,n1:7", "etcd://n1:7,n2:2379"),
             ("zookeeper://u:secret@n2,n1:7", "zookeeper://n1:7,n2:2181"),
-            ("zookeeper://n2,n1/apps/b%20c/", "zookeeper://n1:2181,n2:2181/apps/b c"),
+            ("zookeeper://n2,n1/apps/b%20c/", "zookeeper://n1:2181,n2:2181/apps/b%20c"),
             ("postgres://u:secret@host/locks", "postgres://host:5432/locks"),
-            ("postgres://u@h/locks?host=/run/pg&password=secret", "postgres:///run/pg:5432/locks"),
+            (
+                "postgres://u@h/locks?host=/run/p%20g&password=secret",
+                "postgres:///locks?host=/run/p%20g&port=5432",
+            ),
+            ("mariadb://u@h/locks?socket=/run/my.sock", "mariadb:///locks?socket=/run/my.sock"),
             ("mariadb://u:secret@host/locks", "mariadb://host:3306/locks"),
             (&url, &file),
         ] {
             with_service(urls, |service, locks| {
                 assert_eq!(service.identity(locks), identity, "{urls}");
+            });
+            // It can be passed back.
+            with_service(identity, |service, locks| {
+                assert_eq!(service.identity(locks), identity);
             });
         }
     }

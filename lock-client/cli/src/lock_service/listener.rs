@@ -37,21 +37,34 @@ enum Listener {
     Silent,
 }
 
+/// An address at which something else listens than the URL says, or nothing that answers.
+pub(super) struct Misfit {
+    /// A sentence.
+    pub(super) text: String,
+    /// Whether another server has answered.
+    pub(super) is_known: bool,
+}
+
 impl Service<'_> {
-    /// Asks what listens at these addresses. Returns a sentence for each that is another server, or
-    /// is silent.
-    pub(super) async fn misfits(&self, addresses: Vec<String>, limit: Duration) -> Vec<String> {
+    /// Asks what listens at these addresses. Returns those that are another server, or are silent.
+    pub(super) async fn misfits(&self, addresses: Vec<String>, limit: Duration) -> Vec<Misfit> {
         let expected = self.server_name();
         let found = addresses.into_iter().map(async |address| {
             Some(match find(&address, limit).await? {
                 Listener::Known(found) if found == expected => return None,
                 // The error of etcd has the answer.
                 Listener::Known(HTTP) if matches!(self, Self::Etcd(_)) => return None,
-                Listener::Known(found) => format!("{address} is {found}, not {expected}"),
-                Listener::Silent => format!(
-                    "{address} is silent: it hangs, is slower than --answer-timeout, or is not \
-                     {expected}"
-                ),
+                Listener::Known(found) => {
+                    let text = format!("{address} is {found}, not {expected}");
+                    Misfit { text, is_known: true }
+                }
+                Listener::Silent => {
+                    let text = format!(
+                        "{address} is silent: it hangs, is slower than --answer-timeout, or is \
+                         not {expected}"
+                    );
+                    Misfit { text, is_known: false }
+                }
             })
         });
         join_all(found).await.into_iter().flatten().collect()

@@ -18,6 +18,9 @@ pub(crate) enum Service<'a> {
     Sqlite(&'a str),
 }
 
+/// How similar the scheme that was meant is at least, from 0 to 1.
+const SIMILAR: f64 = 0.9;
+
 /// A scheme, with what follows it in a URL, and what such a URL names.
 type Scheme<'a> = (&'static str, fn(&'a str) -> Service<'a>);
 
@@ -52,6 +55,10 @@ impl<'a> Service<'a> {
     pub(super) fn parse(urls: &[&'a str]) -> Result<Option<Self>, Failure> {
         if urls.iter().any(|url| has_commas(url)) {
             return Err(Failure::Usage("separate the URLs of nodes by spaces".to_owned()));
+        }
+        let has_no_scheme = |url: &&str| !url.contains("://") && !url.starts_with("sqlite:");
+        if let Some(place) = urls.iter().skip(1).position(has_no_scheme) {
+            return Err(space_in_a_url(place + 2, urls.len()));
         }
         let services = urls.iter().map(|url| Self::named_by(url)).collect::<Result<Vec<_>, _>>()?;
         let [first, others @ ..] = &services[..] else { return Ok(None) };
@@ -114,12 +121,33 @@ impl<'a> Service<'a> {
     }
 }
 
+/// Names the place only, because what follows a space may be a password.
+fn space_in_a_url(place: usize, count: usize) -> Failure {
+    let place = match place {
+        2 => "2nd".to_owned(),
+        3 => "3rd".to_owned(),
+        place => format!("{place}th"),
+    };
+    Failure::Usage(format!(
+        "the {place} of {count} URLs begins with no scheme, because a space separates URLs: write \
+         %20 for a space within one"
+    ))
+}
+
 /// Names the scheme only, because the rest may have a password.
 fn unknown_scheme(url: &str) -> Failure {
     let scheme = match url.split_once("://") {
         Some((scheme, _)) => format!("`{scheme}://` is no scheme of a lock service"),
         None => "a URL of a lock service begins with its scheme".to_owned(),
     };
+    let given = url.find("://").map_or("", |end| &url[..end + 3]);
+    let similar = Service::SCHEMES.map(|(scheme, _)| (strsim::jaro(given, scheme), scheme));
+    let similar = similar.into_iter().max_by(|one, other| one.0.total_cmp(&other.0));
+    if let Some((similarity, known)) = similar
+        && similarity > SIMILAR
+    {
+        return Failure::Usage(format!("{scheme}: did you mean {known}?"));
+    }
     let known = Service::SCHEMES.map(|(scheme, _)| scheme).join(", ");
     Failure::Usage(format!(
         "{scheme}: one of {known}; several URLs are separated by spaces (a space within a URL is \

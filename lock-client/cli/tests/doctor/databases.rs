@@ -7,7 +7,7 @@ use testbed::{
     MariaDb, PgBouncer, Postgres, postgres::program, process::Process, wait::until_async,
 };
 
-use super::{SOON, examine};
+use super::{SOON, doctor, examine};
 use crate::services::Service;
 
 #[tokio::test]
@@ -25,6 +25,17 @@ async fn databases_that_lose_nothing_are_ok() {
             report.assert_finds("locking", "ok", "acquired, renewed and released a lock");
         }
     }
+}
+
+/// An error has no line of PostgreSQL's own source.
+#[tokio::test]
+async fn missing_database_is_named() {
+    let server = Postgres::start().await.unwrap();
+    let url = server.url_of("absent");
+    let output = doctor(&["--locks", &url]).await;
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(69), "{stderr}");
+    assert!(stderr.ends_with("database \"absent\" does not exist\n"), "{stderr}");
 }
 
 #[tokio::test]
