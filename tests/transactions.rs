@@ -260,9 +260,9 @@ async fn lost_answer_to_the_commit_is_an_unknown_outcome_and_no_refusal() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn values_of_transactions_that_wait_are_in_memory_once() {
-    const VALUES: usize = 3;
-    const VALUE_BYTES: usize = 4 << 20;
-    let mut world = World::on_postgres(&["--max-value-bytes", "5000000"]).await;
+    const VALUES: usize = 32;
+    const VALUE_BYTES: usize = 1 << 20;
+    let mut world = World::on_postgres(&["--max-value-bytes", "1500000"]).await;
     let pid = world.server.process().pid().as_raw_nonzero();
     let (url, postgres) = (world.server.url(), world.postgres.as_ref().unwrap());
     put(url, "b", 1, "one").await;
@@ -293,7 +293,8 @@ async fn values_of_transactions_that_wait_are_in_memory_once() {
         assert_eq!(transaction.await.unwrap().status, 200);
     }
     let values = VALUES * VALUE_BYTES;
-    assert!((values..values * 3 / 2).contains(&resident), "{resident} bytes for {values}");
+    // The allocator rounds up, and keeps what bodies have needed.
+    assert!((values..values * 2).contains(&resident), "{resident} bytes for {values}");
 }
 
 /// Clients disconnect while their transactions wait for a lock.
