@@ -293,8 +293,8 @@ async fn values_of_transactions_that_wait_are_in_memory_once() {
         assert_eq!(transaction.await.unwrap().status, 200);
     }
     let values = VALUES * VALUE_BYTES;
-    // The allocator rounds up, and keeps what bodies have needed.
-    assert!((values..values * 2).contains(&resident), "{resident} bytes for {values}");
+    // The allocator keeps what a few bodies have needed.
+    assert!((values..values * 3 / 2).contains(&resident), "{resident} bytes for {values}");
 }
 
 /// Clients disconnect while their transactions wait for a lock.
