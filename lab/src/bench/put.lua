@@ -1,7 +1,6 @@
--- The requests of wrk: fenced writes of 5 bytes. The arguments are the number of resources that they
--- are spread over, the number of writes to skip, the number of writes in a transaction or 0, and a
--- bearer token if the server needs one. Prints a JSON line at the end. wrk itself counts the responses
--- that are errors.
+-- The requests of wrk: fenced writes of 5 bytes. The arguments are the number of resources, the number of
+-- writes to skip, and the number of writes in a transaction or 0. A bearer token may follow. Prints a JSON
+-- line at the end. wrk itself counts the responses that are errors.
 
 -- A prime that doesn't divide the number of resources, so that all of them are visited.
 local STRIDE = 7919
