@@ -145,6 +145,51 @@ async fn link_to_a_live_file_is_no_backup() {
     }
 }
 
+/// As the power may fail while a restored file gets its log: the rest of the change is in the journal.
+#[tokio::test]
+async fn change_that_was_cut_off_is_undone_and_is_no_backup() {
+    let database = backed_up().await;
+    let backup = database.file("backup.db");
+    let url = format!("sqlite:{}", backup.display());
+    let mut writer = SqliteConnection::connect(&url).await.unwrap();
+    // With so small a cache, pages go into the file before the transaction ends.
+    let change =
+        "pragma cache_size = 2; begin immediate; update storage_resource set holder = 'cut-off'";
+    sqlx::raw_sql(change).execute(&mut writer).await.unwrap();
+    for part in ["", "-journal"] {
+        let from = database.file(&format!("backup.db{part}"));
+        fs::copy(from, database.file(&format!("cut-off.db{part}"))).unwrap();
+    }
+    drop(writer);
+
+    // 1. A restore would take the file without its journal.
+    let error = database.run(&["restore", "cut-off.db", "--force"]).await.failed();
+    assert!(error.contains("cut-off.db-journal"), "{error}");
+
+    // 2. A server undoes the change.
+    for part in ["", "-wal", "-shm"] {
+        let _ = fs::remove_file(database.file(&format!("fenced.db{part}")));
+    }
+    for part in ["", "-journal"] {
+        let from = database.file(&format!("cut-off.db{part}"));
+        fs::copy(from, database.file(&format!("fenced.db{part}"))).unwrap();
+    }
+    let server = database.serve(&[]).await;
+    assert_eq!(get(&server, "/v1/resources/r").await.text(), "old");
+    assert_eq!(get(&server, "/v1/fences/r").await.json()["holder"], "");
+    drop(server);
+
+    // The control: without its journal, the file has the change.
+    for part in ["-wal", "-shm"] {
+        let _ = fs::remove_file(database.file(&format!("fenced.db{part}")));
+    }
+    fs::copy(database.file("cut-off.db"), database.file("fenced.db")).unwrap();
+    let rows = "select count(*) from storage_resource where holder = 'cut-off'";
+    let mut reader = SqliteConnection::connect(&database.url).await.unwrap();
+    let changed: i64 = sqlx::query_scalar(rows).fetch_one(&mut reader).await.unwrap();
+    assert!(changed > 0);
+}
+
 #[tokio::test]
 async fn restore_follows_a_link_to_the_database() {
     let database = backed_up().await;

@@ -114,13 +114,15 @@ async fn prepare(
     file: &Path,
     raise_above: Option<Token>,
 ) -> anyhow::Result<TemporaryCopy> {
-    let log = beside(backup, "-wal");
-    ensure!(
-        fs::metadata(&log).map_or(0, |log| log.len()) == 0,
-        "{} is not a whole backup, because a part of it is in {}: make it with storage-server backup",
-        backup.display(),
-        log.display(),
-    );
+    for part in ["-wal", "-journal"].map(|suffix| beside(backup, suffix)) {
+        ensure!(
+            fs::metadata(&part).map_or(0, |part| part.len()) == 0,
+            "{} is not a whole backup, because a part of it is in {}: make it with storage-server \
+             backup",
+            backup.display(),
+            part.display(),
+        );
+    }
     let mut copy = TemporaryCopy::beside(file)?;
     let mut from =
         File::open(backup).with_context(|| format!("can't read {}", backup.display()))?;

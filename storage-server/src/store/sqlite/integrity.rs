@@ -39,19 +39,26 @@ pub(super) async fn check_integrity(file: &Path, database: &str) -> Result<(), O
     if !file.exists() {
         return Ok(());
     }
-    let options = SqliteConnectOptions::new().filename(file).read_only(true);
-    let checked = async {
-        let mut connection = options.disable_statement_logging().connect().await?;
-        let found = quick_check(&mut connection).await;
-        connection.close().await?;
-        found
+    let options = SqliteConnectOptions::new().filename(file).disable_statement_logging();
+    let checked = match open_and_check(&options.clone().read_only(true)).await {
+        // The power failed during a change of a file that has no log yet, such as a restored one. Only
+        // a connection that may write undoes the rest of the change.
+        Err(error) if needs_rollback(&error) => open_and_check(&options).await,
+        checked => checked,
     };
-    match checked.await {
+    match checked {
         Ok(None) => Ok(()),
         Ok(Some(reason)) => Err(damaged(reason)),
         Err(error) if is_damage(&error) => Err(damaged(error.to_string())),
         Err(source) => Err(OpenError::Connect { database: database.to_owned(), source }),
     }
+}
+
+async fn open_and_check(options: &SqliteConnectOptions) -> Result<Option<String>, sqlx::Error> {
+    let mut connection = options.connect().await?;
+    let found = quick_check(&mut connection).await;
+    connection.close().await?;
+    found
 }
 
 /// What is wrong with the file's structure, if anything. Reads all of it.
@@ -104,10 +111,19 @@ pub(crate) fn is_busy(error: &sqlx::Error) -> bool {
     primary_code(error) == Some(5)
 }
 
+/// Whether the file has a journal of a change that was cut off: SQLITE_READONLY_ROLLBACK.
+fn needs_rollback(error: &sqlx::Error) -> bool {
+    code(error) == Some(776)
+}
+
 /// SQLite's primary result code.
 pub(super) fn primary_code(error: &sqlx::Error) -> Option<u32> {
-    let code: u32 = error.as_database_error()?.code()?.parse().ok()?;
-    Some(code & 0xff)
+    Some(code(error)? & 0xff)
+}
+
+/// SQLite's extended result code.
+fn code(error: &sqlx::Error) -> Option<u32> {
+    error.as_database_error()?.code()?.parse().ok()
 }
 
 /// Writes a copy of the database as of this moment into an empty file. The copy has no log.
