@@ -42,6 +42,21 @@ async fn bad_configuration_is_refused_with_its_reason() {
     }
 }
 
+/// A misspelt password must be neither ignored nor logged.
+#[tokio::test]
+async fn unknown_parameter_of_a_database_url_is_refused_without_its_value() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let mut command = Command::new(STORAGE_SERVER);
+    let url = "postgres://u@127.0.0.1:1/d?sslmode=prefer&pasword=s3cret";
+    command.args(["--listen", "127.0.0.1:0", "--database-url", url]);
+    let mut process = Process::spawn("storage-server", &command, folder.path()).unwrap();
+    let status = process.exit(Duration::from_secs(20)).await.unwrap();
+    let error = process.stderr().unwrap();
+    assert_eq!(status.code(), Some(1), "{error}");
+    assert!(error.contains("the database URL has an unknown parameter: pasword"), "{error}");
+    assert!(!error.contains("s3cret"), "{error}");
+}
+
 #[tokio::test]
 async fn postgres_without_fsync_is_refused() {
     let postgres = Postgres::start_with(&["fsync=off"]).await.unwrap();

@@ -8,6 +8,28 @@ use url::Url;
 use super::config_file::settings;
 
 const MASK: &str = "***";
+/// The parameters of database URLs that are no secrets. Any other may be a password.
+const SHOWN: [&str; 19] = [
+    "application_name",
+    "cache",
+    "dbname",
+    "host",
+    "hostaddr",
+    "immutable",
+    "mode",
+    "port",
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "ssl-mode",
+    "ssl-root-cert",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "statement-cache-capacity",
+    "user",
+];
 
 /// Writes the options in force as a config file. Secrets are masked.
 ///
@@ -36,11 +58,11 @@ fn value(option: &Arg, matches: &ArgMatches) -> anyhow::Result<Option<Value>> {
     Ok(Some(number.map_or(Value::String(text), Value::Integer)))
 }
 
-/// Masks the password of a URL, or the whole text if it is none.
+/// Masks the password of a URL and each parameter that may be one, or the whole text if it is no URL.
 fn masked(text: &str) -> String {
     let Ok(mut url) = Url::parse(text) else { return MASK.to_owned() };
-    let is_password = |key: &str| key == "password";
-    let in_query = url.query_pairs().any(|(key, _)| is_password(&key));
+    let is_secret = |key: &str| !SHOWN.contains(&key);
+    let in_query = url.query_pairs().any(|(key, _)| is_secret(&key));
     if url.password().is_none() && !in_query {
         return text.to_owned();
     }
@@ -51,7 +73,7 @@ fn masked(text: &str) -> String {
         let pairs: Vec<_> = url.query_pairs().into_owned().collect();
         let masked = pairs
             .iter()
-            .map(|(key, value)| (key, if is_password(key) { MASK } else { value.as_str() }));
+            .map(|(key, value)| (key, if is_secret(key) { MASK } else { value.as_str() }));
         url.query_pairs_mut().clear().extend_pairs(masked);
     }
     url.into()
@@ -66,6 +88,12 @@ mod tests {
         for (url, shown) in [
             ("postgres://u:p%40ss@h/d?sslmode=require", "postgres://u:***@h/d?sslmode=require"),
             ("postgres://u@h/d?password=p&user=v", "postgres://u@h/d?password=***&user=v"),
+            (
+                "postgres://u@h/d?sslpassword=p&Password=p&pasword=p&sslkey=k",
+                "postgres://u@h/d?sslpassword=***&Password=***&pasword=***&sslkey=k",
+            ),
+            ("postgres://u@h/d?options=-c%20a%3Dp", "postgres://u@h/d?options=***"),
+            ("sqlite:fenced.db?mode=rw", "sqlite:fenced.db?mode=rw"),
             ("postgres://u:p@h/d?password=p", "postgres://u:***@h/d?password=***"),
             ("postgres://u@h:5433/d", "postgres://u@h:5433/d"),
             ("postgres://u:p@h:no-port/d", MASK),

@@ -14,6 +14,12 @@ pub enum OpenError {
     /// The URL is malformed. It is not printed, because it may contain a password.
     #[error("the database URL is malformed")]
     InvalidUrl(#[source] sqlx::Error),
+    /// The URL has a parameter that means nothing. Its value is not printed: it may be a password.
+    #[error("the database URL has an unknown parameter: {parameter}")]
+    UnknownParameter {
+        /// Its name.
+        parameter: String,
+    },
     /// The database can't be opened, or the connection was refused.
     #[error("can't open {database}")]
     Connect {

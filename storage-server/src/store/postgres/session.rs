@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use sqlx::{ConnectOptions, Executor, PgConnection, migrate::Migrator, postgres::PgConnectOptions};
+use url::Url;
 
 use crate::store::{
     error::OpenError,
@@ -33,12 +34,48 @@ const SESSION: [(&str, &str); 8] = [
 /// Skips the check of each row that others must pass. Only the sessions of a server do so.
 pub(super) const IS_SERVER: (&str, &str) = ("storage.is_server", "on");
 
+/// The parameters of a URL that sqlx knows, besides `options[NAME]`.
+const PARAMETERS: [&str; 18] = [
+    "application_name",
+    "dbname",
+    "host",
+    "hostaddr",
+    "options",
+    "password",
+    "port",
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "ssl-mode",
+    "ssl-root-cert",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "statement-cache-capacity",
+    "user",
+];
+
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, OpenError> {
+    refuse_unknown_parameters(url)?;
     Ok(PgConnectOptions::from_str(url)
         .map_err(OpenError::InvalidUrl)?
         .application_name("storage-server")
         .options(SESSION)
         .disable_statement_logging())
+}
+
+/// sqlx would ignore them, and log their values: a misspelt password, for example.
+fn refuse_unknown_parameters(url: &str) -> Result<(), OpenError> {
+    let parsed = Url::parse(url);
+    let parsed = parsed.map_err(|error| OpenError::InvalidUrl(sqlx::Error::config(error)))?;
+    let is_known = |key: &str| PARAMETERS.contains(&key) || key.starts_with("options[");
+    match parsed.query_pairs().find(|(key, _)| !is_known(key)) {
+        Some((parameter, _)) => {
+            Err(OpenError::UnknownParameter { parameter: parameter.into_owned() })
+        }
+        None => Ok(()),
+    }
 }
 
 /// Connects to a database that keeps fences safely, and applies the migrations or checks them. The
