@@ -10,7 +10,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::{cut_offs::CutOffs, room::Room};
+use crate::{cut_offs::CutOffs, room::Room, tls::Tls};
 
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -76,6 +76,8 @@ struct SampledGauges {
     max_bytes_in_flight: Family<PartLabels, Gauge>,
     database_up: Gauge,
     auth_file_valid: Gauge,
+    tls_files_valid: Gauge,
+    tls_certificate_expiry: Gauge<f64, AtomicU64>,
 }
 
 /// The state of the server at the moment when the metrics are requested.
@@ -85,6 +87,8 @@ pub(crate) struct Sample<'a> {
     pub(crate) room: &'a Room,
     pub(crate) is_database_up: bool,
     pub(crate) is_auth_file_valid: bool,
+    /// `None` without TLS.
+    pub(crate) tls: Option<&'a Tls>,
 }
 
 impl Default for Metrics {
@@ -187,6 +191,17 @@ impl Metrics {
             "0 if the auth file is broken",
             sampled.auth_file_valid.clone(),
         );
+        registry.register(
+            "tls_files_valid",
+            "0 if the TLS files are broken",
+            sampled.tls_files_valid.clone(),
+        );
+        registry.register_with_unit(
+            "tls_certificate_expiry_timestamp",
+            "When the certificate in force expires",
+            Unit::Seconds,
+            sampled.tls_certificate_expiry.clone(),
+        );
     }
 
     /// Begins to count a problem. A counter that begins with 1 would look to Prometheus as if it had
@@ -224,7 +239,7 @@ impl Metrics {
 
     /// Writes all metrics as text.
     pub(crate) fn encode(&self, sample: &Sample<'_>) -> String {
-        let Sample { queued_operations, oldest_operation, room, .. } = *sample;
+        let Sample { queued_operations, oldest_operation, room, tls, .. } = *sample;
         let gauges = &self.sampled;
         gauges.queued_operations.set(gauge_value(queued_operations));
         gauges.oldest_operation.set(oldest_operation.as_secs_f64());
@@ -235,6 +250,9 @@ impl Metrics {
         }
         gauges.database_up.set(sample.is_database_up.into());
         gauges.auth_file_valid.set(sample.is_auth_file_valid.into());
+        gauges.tls_files_valid.set(tls.and_then(Tls::fault).is_none().into());
+        let expiry = tls.and_then(Tls::expiry).unwrap_or_default();
+        gauges.tls_certificate_expiry.set(expiry.as_secs_f64());
         let mut text = String::new();
         text::encode(&mut text, &self.registry).expect("a string can be written to");
         text

@@ -4,6 +4,7 @@ use std::{
     fmt, fs, io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use rustls::{
@@ -22,6 +23,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::task::AbortOnDropHandle;
+use x509_cert::{Certificate, der::Decode};
 
 use crate::reread::{read_without_blocking, reread};
 
@@ -82,6 +84,8 @@ pub struct Tls {
 struct Current {
     /// Of the last files that were not broken.
     config: Arc<ServerConfig>,
+    /// When the certificate expires, or the first one between it and the authority.
+    expiry: Option<Duration>,
     /// What is wrong with the files now.
     fault: Option<TlsFileError>,
 }
@@ -100,14 +104,13 @@ impl Tls {
             move || files.read()
         };
         let contents = read_without_blocking(read.clone()).await?;
-        let config = Arc::new(files.parse(&contents)?);
-        let (sender, current) = watch::channel(Current { config, fault: None });
+        let (sender, current) = watch::channel(files.parse(&contents)?);
         let take_over = move |contents: Result<Contents, _>| match contents
             .and_then(|contents| files.parse(&contents))
         {
-            Ok(config) => {
+            Ok(current) => {
                 tracing::info!("the TLS files were read again");
-                sender.send_replace(Current { config: Arc::new(config), fault: None });
+                sender.send_replace(current);
             }
             Err(fault) => {
                 tracing::error!("{fault}. The certificate from before stays in force");
@@ -121,6 +124,12 @@ impl Tls {
     /// What is wrong with the files at this moment.
     pub(crate) fn fault(&self) -> Option<String> {
         self.current.borrow().fault.as_ref().map(TlsFileError::to_string)
+    }
+
+    /// When the certificate in force expires, or the first one between it and the authority, as Unix time.
+    /// `None` if they can't be read.
+    pub(crate) fn expiry(&self) -> Option<Duration> {
+        self.current.borrow().expiry
     }
 
     /// Agrees with a client on how to encrypt its connection.
@@ -170,7 +179,7 @@ impl TlsFiles {
         })
     }
 
-    fn parse(&self, contents: &Contents) -> Result<ServerConfig, TlsFileError> {
+    fn parse(&self, contents: &Contents) -> Result<Current, TlsFileError> {
         // The provider is named, because a program with two of them has no default.
         let provider = Arc::new(ring::default_provider());
         let verifier = |path| {
@@ -195,6 +204,7 @@ impl TlsFiles {
             }
         };
         let chain = certificates(&self.certificate, &contents.certificate)?;
+        let expiry = chain.iter().filter_map(expiry).min();
         let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|_| {
             TlsFileError::new(&self.key, "it has no private key as PEM without a passphrase")
         })?;
@@ -212,7 +222,7 @@ impl TlsFiles {
             config.send_tls13_tickets = 0;
         }
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(config)
+        Ok(Current { config: Arc::new(config), expiry, fault: None })
     }
 }
 
@@ -221,4 +231,10 @@ fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         _ => Err(TlsFileError::new(path, "it has no certificate as PEM")),
     }
+}
+
+/// When a certificate expires, as Unix time.
+fn expiry(certificate: &CertificateDer<'_>) -> Option<Duration> {
+    let certificate = Certificate::from_der(certificate).ok()?;
+    Some(certificate.tbs_certificate().validity().not_after.to_unix_duration())
 }

@@ -44,7 +44,7 @@ async fn scrape(url: &str) -> String {
 }
 
 /// The value of a series, which is written with its labels.
-fn value(text: &str, series: &str) -> f64 {
+pub(crate) fn value(text: &str, series: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{series} is in\n{text}")).parse().unwrap()
 }
@@ -101,6 +101,8 @@ async fn requests_are_counted_without_their_names() {
         ("max_connections".to_owned(), 77.0),
         ("database_up".to_owned(), 1.0),
         ("auth_file_valid".to_owned(), 1.0),
+        ("tls_files_valid".to_owned(), 1.0),
+        ("tls_certificate_expiry_timestamp_seconds".to_owned(), 0.0),
     ] {
         assert_eq!(value(&text, &format!("storage_server_{series}")), expected, "{series}");
     }
@@ -256,7 +258,8 @@ fn every_alert_fires_for_its_reason() {
     };
     assert!(is_right(&rules));
     // The control: with any other threshold, it is noticed.
-    let thresholds = ["== 0", "> 5", "> 3500", "> 1", "> 0.01", "> 0.75", "> 0.9", "> 0"];
+    let thresholds =
+        ["== 0", "> 5", "> 3500", "> 1", "> 0.01", "> 0.75", "> 0.9", "> 0", "< 1209600"];
     let mut changed = 0;
     for threshold in thresholds {
         for (at, _) in rules.match_indices(&format!("{threshold}\n")) {

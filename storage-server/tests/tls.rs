@@ -4,11 +4,12 @@ use std::{
     fs, io,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
@@ -33,6 +34,7 @@ use crate::{
     access::{Guarded, IN_FORCE},
     connections::{OPEN_FOR, is_logged, read_to_end},
     database::Database,
+    metrics::value,
     programs::storage_server,
     wire::{self, Answer},
 };
@@ -388,14 +390,19 @@ async fn half_handshakes_hold_up_nobody_and_are_closed() {
 
 /// The clients are served as before, so it stays ready.
 #[tokio::test]
-async fn broken_certificate_is_said_by_readyz() {
+async fn broken_certificate_is_said_by_readyz_and_by_a_metric() {
     let database = Database::sqlite();
     let authority = Authority::new().unwrap();
     let certificate = authority.sign_for_loopback().unwrap();
     let server = database.serve(&options(&certificate)).await;
     let client = Client::new(&[&authority], None);
     let ready = async || client.get(&server, "/readyz").await.unwrap();
+    let is_valid = async || {
+        let metrics = client.get(&server, "/metrics").await.unwrap().text();
+        value(&metrics, "storage_server_tls_files_valid") == 1.0
+    };
     assert_eq!(ready().await.json()["tls_files"], Value::Null);
+    assert!(is_valid().await);
     let good = fs::read(&certificate.certificate).unwrap();
     fs::write(&certificate.certificate, "broken").unwrap();
     let says_it = async || Ok(ready().await.json()["tls_files"].is_string());
@@ -404,8 +411,28 @@ async fn broken_certificate_is_said_by_readyz() {
     assert_eq!(broken.status, 200);
     let fault = broken.json()["tls_files"].as_str().unwrap().to_owned();
     assert!(fault.ends_with("can't be used: it has no certificate as PEM"), "{fault}");
+    assert!(!is_valid().await);
     fs::write(&certificate.certificate, good).unwrap();
     until_async(PATIENCE, async || Ok(!says_it().await?)).await.unwrap();
+    assert!(is_valid().await);
+}
+
+#[tokio::test]
+async fn metric_has_the_expiry_of_the_certificate() {
+    let database = Database::sqlite();
+    let authority = Authority::new().unwrap();
+    let certificate = authority.sign_for_loopback().unwrap();
+    let server = database.serve(&options(&certificate)).await;
+    let client = Client::new(&[&authority], None);
+    let metrics = client.get(&server, "/metrics").await.unwrap().text();
+    let expiry = value(&metrics, "storage_server_tls_certificate_expiry_timestamp_seconds");
+    let left = expiry - SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let is_valid_after = |seconds: f64| {
+        let mut openssl = Command::new("openssl");
+        openssl.args(["x509", "-noout", "-checkend", &format!("{seconds:.0}"), "-in"]);
+        openssl.arg(&certificate.certificate).output().unwrap().status.success()
+    };
+    assert!(is_valid_after(left - 60.0) && !is_valid_after(left + 60.0), "{left}");
 }
 
 #[tokio::test]

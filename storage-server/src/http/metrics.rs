@@ -45,6 +45,7 @@ async fn show(State(service): State<Arc<Service>>) -> Response {
         room: &service.room,
         is_database_up,
         is_auth_file_valid: service.config.access.fault().is_none(),
+        tls: service.config.tls.as_ref(),
     });
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }
