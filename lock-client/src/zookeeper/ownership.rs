@@ -78,9 +78,10 @@ impl ZooKeeper {
         }
         if let Some(longer) = longer {
             if owner.session.timeout_ms < ttl.as_millis() {
+                // The session from before expires. A client that goes on with it while it is closed would
+                // get no answer.
                 let moved = self.move_to_session(name, &longer, owner).await;
                 moved.map_err(|failure| BackendError::from(failure).after_a_change())?;
-                close_in_background(connection, turn);
             } else {
                 // An earlier renewal, without an answer, has moved the lock already.
                 close_in_background(longer, turn);
