@@ -37,6 +37,7 @@ mod restore;
 mod sequence;
 mod sqlite_file;
 mod start_and_stop;
+mod synchronous_replication;
 mod tls;
 mod transactions;
 #[cfg(target_os = "linux")]

@@ -22,7 +22,8 @@ use tokio::time::{Instant, error::Elapsed, timeout, timeout_at};
 use self::{
     session::{IS_SERVER, address, check_settings, open_session, options},
     statements::{
-        apply_changes, end_silent_sessions, list_rows, load_rows, lock_and_load, locked_rows, probe,
+        Loading, apply_changes, await_standbys, end_silent_sessions, list_rows, load_rows,
+        lock_and_load, locked_rows, probe,
     },
 };
 use super::{
@@ -157,11 +158,13 @@ impl Store for PostgresStore {
         &self,
         wanted: &[Wanted<'_>],
     ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable> {
-        self.ask(&self.committing, async |connection| load_rows(connection, wanted).await).await
+        let load = async |connection: &mut _| load_rows(connection, wanted, Loading::Durable).await;
+        self.ask(&self.committing, load).await
     }
 
     async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
-        let load = async |connection: &mut _| load_rows(connection, &[wanted]).await;
+        let load =
+            async |connection: &mut _| load_rows(connection, &[wanted], Loading::Visible).await;
         let mut rows = self.ask(&self.reading, load).await?;
         Ok(rows.pop().expect("one row is wanted")?)
     }
@@ -207,17 +210,25 @@ impl Store for PostgresStore {
         };
         // Without a change, no row that was only locked is inserted either.
         let end = if matches!(changed, Changed::All) { "commit" } else { "rollback" };
-        let ended = timeout_at(deadline, connection.execute(end)).await;
+        let ended = timeout_at(deadline, async {
+            connection.execute(end).await?;
+            match changed {
+                // It was decided on rows that were only loaded.
+                Changed::Nothing => await_standbys(&mut connection).await,
+                Changed::All | Changed::NotAll | Changed::Unreadable(_) => Ok(()),
+            }
+        });
+        let ended = ended.await;
         if !matches!(ended, Ok(Ok(_))) {
             connection.close_on_drop();
         }
         let ended = self.keep_or_close(&self.committing, connection, ended);
         match changed {
             Changed::All => match ended {
-                Ok(_) => Ok(true),
+                Ok(()) => Ok(true),
                 Err(error) => lost_race(error).map(|LostRace| false),
             },
-            Changed::Nothing => Ok(true),
+            Changed::Nothing => ended.map(|()| true).map_err(ApplyError::Unchanged),
             Changed::NotAll | Changed::Unreadable(_) => Ok(false),
         }
     }

@@ -15,29 +15,54 @@ use crate::{
     },
 };
 
+/// What has to be durable before rows that were loaded are returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loading {
+    /// No more than what PostgreSQL shows: what the primary has committed.
+    Visible,
+    /// What was loaded, on the synchronous standbys too, if there are any. PostgreSQL shows a commit
+    /// whose wait for them was cut off. The commit of this statement waits for them behind it.
+    Durable,
+}
+
+/// Writes a record whose commit waits for the synchronous standbys, if there are any.
+macro_rules! record {
+    () => {
+        "select pg_logical_emit_message(true, 'storage-server', 'loaded')
+        where current_setting('synchronous_standby_names') <> ''"
+    };
+}
+
+const LOAD: &str = concat!(
+    r#"
+    select r.token, r.holder, r.version, r.bytes is not null as has_value,
+        case when w.whole then r.content_type end as content_type,
+        case when w.whole then r.bytes end as bytes,
+        r.value_token, r.value_holder, r.answers,
+        (select token from storage.floor where id = 1) as floor,
+        ("#,
+    record!(),
+    r#" and $3) as record
+    from unnest($1::text[], $2::bool[]) with ordinality as w (resource, whole, ordinal)
+    left join storage.resource r on r.resource = w.resource
+    order by w.ordinal
+    "#
+);
+
 /// Loads rows, all as of one moment.
 pub(super) async fn load_rows(
     connection: &mut PgConnection,
     wanted: &[Wanted<'_>],
+    loading: Loading,
 ) -> Result<Vec<Result<Row, UnreadableRow>>, sqlx::Error> {
     let resources: Vec<_> = wanted.iter().map(|wanted| wanted.resource.as_str()).collect();
     let whole: Vec<_> = wanted.iter().map(|wanted| wanted.value == WantedValue::Whole).collect();
-    let rows = sqlx::query(
-        r#"
-        select r.token, r.holder, r.version, r.bytes is not null as has_value,
-            case when w.whole then r.content_type end as content_type,
-            case when w.whole then r.bytes end as bytes,
-            r.value_token, r.value_holder, r.answers,
-            (select token from storage.floor where id = 1) as floor
-        from unnest($1::text[], $2::bool[]) with ordinality as w (resource, whole, ordinal)
-        left join storage.resource r on r.resource = w.resource
-        order by w.ordinal
-        "#,
-    )
-    .bind(resources)
-    .bind(whole)
-    .fetch_all(connection)
-    .await?;
+    let rows = sqlx::query(LOAD)
+        .bind(resources)
+        .bind(whole)
+        .bind(loading == Loading::Durable)
+        .fetch_all(connection)
+        .await?;
     Ok(decode_rows(wanted, &rows))
 }
 
@@ -54,7 +79,12 @@ pub(super) async fn lock_and_load(
         set local idle_in_transaction_session_timeout = '500ms'";
     connection.execute(begin).await?;
     lock_rows(connection, wanted).await?;
-    load_rows(connection, wanted).await
+    load_rows(connection, wanted, Loading::Visible).await
+}
+
+/// Waits until the synchronous standbys, if there are any, have all that was loaded before.
+pub(super) async fn await_standbys(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    connection.execute(record!()).await.map(drop)
 }
 
 /// Locks rows in the byte order of their names, so that servers don't deadlock.
