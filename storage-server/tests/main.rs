@@ -35,6 +35,7 @@ mod readiness;
 mod restart;
 mod restore;
 mod sequence;
+mod slow_network;
 mod sqlite_file;
 mod start_and_stop;
 mod synchronous_replication;

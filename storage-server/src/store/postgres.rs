@@ -22,8 +22,8 @@ use tokio::time::{Instant, error::Elapsed, timeout, timeout_at};
 use self::{
     session::{IS_SERVER, address, check_settings, open_session, options},
     statements::{
-        Loading, apply_changes, await_standbys, end_silent_sessions, list_rows, load_rows,
-        lock_and_load, locked_rows, probe,
+        Loading, allow_sending, apply_changes, await_standbys, end_silent_sessions, list_rows,
+        load_rows, lock_and_load, locked_rows, probe,
     },
 };
 use super::{
@@ -284,6 +284,7 @@ async fn change_under_locks(
     if changes.is_empty() {
         return Ok(Changed::Nothing);
     }
+    allow_sending(connection, &changes).await?;
     let applied = apply_changes(connection, &changes).await?;
     Ok(if applied.contains(&false) { Changed::NotAll } else { Changed::All })
 }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use fence::{ResourceName, Token};
-use sqlx::{Executor, PgConnection};
+use sqlx::{AssertSqlSafe, Executor, PgConnection};
 
 use crate::{
-    row::Row,
+    row::{Row, StoredValue},
     store::{
         Change, Wanted, WantedValue,
         columns::{ChangedRow, decode_listed, decode_rows, highest_floor},
@@ -14,6 +14,11 @@ use crate::{
         list::{Listed, Page, ReadablePage},
     },
 };
+
+/// For how long a transaction that holds locks may send nothing, in milliseconds.
+const IDLE_MS: usize = 500;
+/// Values of so many bytes may take a good part of that to be sent.
+const LARGE: usize = 1 << 16;
 
 /// What has to be durable before rows that were loaded are returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,13 +78,38 @@ pub(super) async fn lock_and_load(
     connection: &mut PgConnection,
     wanted: &[Wanted<'_>],
 ) -> Result<Vec<Result<Row, UnreadableRow>>, sqlx::Error> {
-    let begin = "
-        begin;
+    let begin = format!(
+        "begin;
         set local lock_timeout = '100ms';
-        set local idle_in_transaction_session_timeout = '500ms'";
-    connection.execute(begin).await?;
+        set local idle_in_transaction_session_timeout = {IDLE_MS}"
+    );
+    connection.execute(AssertSqlSafe(begin)).await?;
     lock_rows(connection, wanted).await?;
     load_rows(connection, wanted, Loading::Visible).await
+}
+
+/// Gives a transaction that holds locks the time to send large values: a second for each MiB. Until
+/// PostgreSQL has received all of them, the transaction is idle for it.
+pub(super) async fn allow_sending(
+    connection: &mut PgConnection,
+    changes: &[Change<'_>],
+) -> Result<(), sqlx::Error> {
+    let bytes: usize = changes
+        .iter()
+        .map(|change| match &change.after.value {
+            StoredValue::Present(value) => value.content.bytes.len(),
+            StoredValue::Absent | StoredValue::NotLoaded => 0,
+        })
+        .sum();
+    if bytes < LARGE {
+        return Ok(());
+    }
+    let millis = IDLE_MS + (bytes >> 10).min(ANSWER_TIMEOUT.as_millis() as usize);
+    sqlx::query("select set_config('idle_in_transaction_session_timeout', $1, true)")
+        .bind(millis.to_string())
+        .execute(connection)
+        .await
+        .map(drop)
 }
 
 /// Waits until the synchronous standbys, if there are any, have all that was loaded before.
