@@ -30,7 +30,7 @@ impl ZooKeeper {
         let grant = ownership.grant.as_i64();
         let mut remembered = self.own_nodes.get(name, holder);
         let mut longer = None;
-        let (connection, view, turn) = loop {
+        let (connection, view, turn, is_own) = loop {
             // 1. Find the session. If another client has acquired the lock, or has moved it to a longer
             // session, the owner's node shows it.
             let is_remembered = remembered.is_some();
@@ -50,7 +50,7 @@ impl ZooKeeper {
             match self.keep_alive(&nodes, &own_node).await {
                 Ok((connection, view)) => {
                     self.own_nodes.remember(name, holder, own_node);
-                    break (connection, view, turn);
+                    break (connection, view, turn, is_remembered);
                 }
                 Err(Failure::Expired | Failure::NoNode) if is_remembered => {}
                 // A leader that was replaced reports so too, and a member of another ensemble. Only the
@@ -78,10 +78,13 @@ impl ZooKeeper {
         }
         if let Some(longer) = longer {
             if owner.session.timeout_ms < ttl.as_millis() {
-                // The session from before expires. A client that goes on with it while it is closed would
-                // get no answer.
                 let moved = self.move_to_session(name, &longer, owner).await;
                 moved.map_err(|failure| BackendError::from(failure).after_a_change())?;
+                // That of another client expires. ZooKeeper would give it no answer if it went on with
+                // the session while that is closed.
+                if is_own {
+                    close_in_background(connection, turn);
+                }
             } else {
                 // An earlier renewal, without an answer, has moved the lock already.
                 close_in_background(longer, turn);

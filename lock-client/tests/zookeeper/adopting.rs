@@ -60,7 +60,7 @@ async fn lock_that_another_client_has_moved_is_still_the_owners() {
         let renewed = locks.renew(&name("r"), &lock.ownership, secs(6)).await;
         assert_eq!(renewed.unwrap(), Some(lock.token), "it finds its new session");
     }
-    // Those from before expire.
+    // Those from before have expired by then.
     let only_the_last_is_left = async || Ok(zookeeper.sessions(0).await?.len() == 2);
     until_async(SOON, only_the_last_is_left).await.expect("the owner's, and the client's");
     let renewed = locks.renew(&name("r"), &lock.ownership, secs(6)).await.unwrap();
