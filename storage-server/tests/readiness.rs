@@ -3,6 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use rustix::process::Signal;
+use serde_json::json;
 use sqlx::{Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use testbed::{Postgres, StorageServer, process::Process, wait::until_async};
@@ -132,26 +133,56 @@ async fn server_whose_synchronous_standby_is_missing_is_not_ready() {
     until_ready(server.url(), 200).await;
 }
 
-/// No file may grow beyond a size.
-#[tokio::test]
-async fn server_with_a_full_disk_is_not_ready() {
-    let folder = TempDir::with_prefix("fenced-").unwrap();
+/// Starts a server of which no file may grow beyond 500 KiB.
+async fn server_with_a_small_disk(folder: &TempDir) -> (Process, String) {
     let mut command = Command::new("sh");
     // A write beyond the limit, in blocks of 512 bytes, then fails instead of killing the process.
-    command.args(["-c", "trap '' XFSZ; ulimit -f 1000; exec \"$0\" \"$@\"", STORAGE_SERVER]);
+    command.args(["-c", "trap '' XFSZ; ulimit -S -f 1000; exec \"$0\" \"$@\"", STORAGE_SERVER]);
     command.args(["--listen", "127.0.0.1:0", "--database-url", "sqlite:fenced.db"]);
     command.current_dir(folder.path());
     let mut process = Process::spawn("storage-server", &command, folder.path()).unwrap();
     let line = process.line(PATIENCE).await.unwrap();
-    let url = line.strip_prefix("listening on ").unwrap();
-    assert_eq!(ready(url).await.status, 200);
-    assert_eq!(put(url, "1", &"x".repeat(600_000)).await.status, 503);
-    let not_ready = ready(url).await;
+    let url = line.strip_prefix("listening on ").unwrap().to_owned();
+    assert_eq!(ready(&url).await.status, 200);
+    (process, url)
+}
+
+/// More than the small disk has room for.
+fn large() -> String {
+    "x".repeat(600_000)
+}
+
+async fn transact(url: &str, token: u64, text: &str) -> Answer {
+    let write = json!({"resource": "r", "token": token, "value": {"text": text}});
+    let body = json!({"writes": [write]}).to_string();
+    let headers = [("Content-Type", "application/json")];
+    wire::request(url, "POST", "/v1/transactions", &headers, body).await
+}
+
+#[tokio::test]
+async fn server_with_a_full_disk_is_not_ready() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let (_process, url) = server_with_a_small_disk(&folder).await;
+    assert_eq!(put(&url, "1", &large()).await.status, 503);
+    let not_ready = ready(&url).await;
     assert_eq!(not_ready.problem(), "503 unavailable");
     assert!(not_ready.json()["oldest_operation_ms"].is_number());
     // The next write that succeeds shows that the disk has room again.
-    assert_eq!(put(url, "1", "x").await.status, 201);
-    assert_eq!(ready(url).await.status, 200);
+    assert_eq!(put(&url, "1", "x").await.status, 201);
+    assert_eq!(ready(&url).await.status, 200);
+}
+
+/// A refused transaction commits nothing, so it does not show that the disk has room again.
+#[tokio::test]
+async fn refused_transaction_does_not_hide_a_full_disk() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let (_process, url) = server_with_a_small_disk(&folder).await;
+    assert_eq!(put(&url, "2", "x").await.status, 201);
+    assert_eq!(put(&url, "2", &large()).await.status, 503);
+    assert_eq!(transact(&url, 1, "late").await.problem(), "409 transaction-refused");
+    assert_eq!(ready(&url).await.status, 503);
+    assert_eq!(transact(&url, 2, "y").await.status, 200, "the control");
+    assert_eq!(ready(&url).await.status, 200);
 }
 
 /// A load balancer must send its requests elsewhere, as long as the server still answers.

@@ -113,7 +113,9 @@ impl GroupCommit {
         self.metrics.note_commit(begun.elapsed());
         let fate = match applied {
             Ok(true) => {
-                self.last_failure.forget();
+                if folded.as_ref().is_some_and(Folded::is_change) {
+                    self.last_failure.forget();
+                }
                 Fate::Applied
             }
             Ok(false) => Fate::Contended,
@@ -217,7 +219,9 @@ impl GroupCommit {
             self.metrics.note_commit(begun.elapsed());
             match applied {
                 Ok(applied) => {
-                    self.last_failure.forget();
+                    if applied.contains(&true) {
+                        self.last_failure.forget();
+                    }
                     for (index, applied) in part.into_iter().zip(applied) {
                         fates[index] = if applied { Fate::Applied } else { Fate::Contended };
                     }

@@ -348,3 +348,29 @@ async fn contended_and_blocked_transactions_are_kept_undecided() {
     assert_eq!(is_accepted(&mut one_decision), Ok(true));
     assert_eq!(is_accepted(&mut other_decision), Ok(true));
 }
+
+/// A refusal, or a change that was left out, does not show that the database takes writes.
+#[tokio::test]
+async fn only_a_change_shows_that_commits_succeed_again() {
+    for (token, is_applied, is_forgotten) in [(4, true, false), (6, false, false), (6, true, true)]
+    {
+        for lane in ["batch", "blocked", "transaction"] {
+            let full = ApplyError::Unchanged(sqlx::Error::Protocol("full".to_owned()));
+            let (store, committer) = committer([Err(full), Ok(is_applied)]);
+            store.row.lock().unwrap().fence = claim("r", 5).0.operation.offered;
+            committer.commit(vec![claim("r", 6).0]).await;
+            assert!(committer.last_failure().recent().is_some());
+            let job = claim("r", token).0;
+            match lane {
+                "batch" => drop(committer.commit(vec![job]).await),
+                "blocked" => drop(committer.commit_alone("r".parse().unwrap(), vec![job]).await),
+                _ => {
+                    let job = transaction([("r", token)]).0;
+                    committer.commit_transactions(vec![job]).await;
+                }
+            }
+            let last_failure = committer.last_failure().recent();
+            assert_eq!(last_failure.is_none(), is_forgotten, "{lane}, {token}, {is_applied}");
+        }
+    }
+}

@@ -135,7 +135,10 @@ impl GroupCommit {
         // 4. Answer only now. An answer before step 2 would report what a crash can undo.
         match applied {
             Ok(true) => {
-                self.last_failure.forget();
+                // If nothing was changed, nothing was committed.
+                if !changed.is_empty() {
+                    self.last_failure.forget();
+                }
                 for (job, decision) in decided {
                     job.answer(Ok(decision));
                 }
