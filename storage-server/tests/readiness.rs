@@ -185,6 +185,39 @@ async fn refused_transaction_does_not_hide_a_full_disk() {
     assert_eq!(ready(&url).await.status, 200);
 }
 
+/// SQLite itself rolls back a commit that fails.
+#[tokio::test]
+async fn transaction_is_committed_after_the_commit_of_another_has_failed() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let (_process, url) = server_with_a_small_disk(&folder).await;
+    assert_eq!(transact(&url, 1, &large()).await.status, 503);
+    assert_eq!(put(&url, "2", "x").await.status, 201, "the control: the disk has room again");
+    assert_eq!(ready(&url).await.status, 200);
+    assert_eq!(transact(&url, 3, "y").await.status, 200);
+    assert_eq!(wire::request(&url, "GET", "/v1/resources/r", &[], "").await.text(), "y");
+}
+
+/// The limit on the size of files is lowered under a running server: no probe succeeds.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn server_is_ready_again_after_probes_have_met_a_full_disk() {
+    use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let (process, url) = server_with_a_small_disk(&folder).await;
+    assert_eq!(put(&url, "1", "x").await.status, 201);
+    let limit_files = |bytes| {
+        let limit = Rlimit { current: Some(bytes), ..getrlimit(Resource::Fsize) };
+        prlimit(Some(process.pid()), Resource::Fsize, limit).unwrap()
+    };
+    let before = limit_files(0);
+    until_ready(&url, 503).await;
+    assert_eq!(put(&url, "2", "y").await.status, 503, "the control");
+    limit_files(before.current.unwrap());
+    assert_eq!(transact(&url, 3, "z").await.status, 200);
+    until_ready(&url, 200).await;
+}
+
 /// A load balancer must send its requests elsewhere, as long as the server still answers.
 #[tokio::test]
 async fn draining_server_is_not_ready() {

@@ -4,6 +4,7 @@ mod file;
 pub(crate) mod integrity;
 pub(crate) mod maintenance;
 mod statements;
+mod writer;
 
 use std::{str::FromStr, time::Duration};
 
@@ -15,7 +16,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 use tokio::{
-    sync::Mutex,
+    sync::{Mutex, MutexGuard},
     time::{Instant, error::Elapsed, timeout, timeout_at},
 };
 
@@ -23,6 +24,7 @@ use self::{
     file::OpenedFile,
     integrity::{check_integrity, primary_code},
     statements::{apply_changes, list_rows, load_rows, probe},
+    writer::Writer,
 };
 use super::{
     Change, Decide, Store, Wanted, changes_between,
@@ -61,7 +63,7 @@ pub(super) struct SqliteStore {
     url: String,
     file: OpenedFile,
     /// SQLite has one writer at a time, and this mutex is fairer than its locks.
-    writer: Mutex<SqliteConnection>,
+    writer: Mutex<Writer>,
     loading: KeptPool<Sqlite>,
     reading: KeptPool<Sqlite>,
 }
@@ -108,13 +110,9 @@ impl SqliteStore {
                 .acquire_timeout(CONNECT_TIMEOUT);
             KeptPool::new(pool, options.clone(), ReplacedAt::default())
         };
-        Ok(Self {
-            url: url.to_owned(),
-            file,
-            writer: Mutex::new(writer),
-            loading: pool(LOADING),
-            reading: pool(READING),
-        })
+        let (loading, reading) = (pool(LOADING), pool(READING));
+        let writer = Mutex::new(Writer::new(writer, options));
+        Ok(Self { url: url.to_owned(), file, writer, loading, reading })
     }
 }
 
@@ -174,11 +172,10 @@ impl Store for SqliteStore {
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
-        let waited = timeout_at(deadline, self.writer.lock()).await;
-        let mut writer = waited.map_err(|_| ApplyError::Unchanged(no_answer()))?;
-        self.file.check().map_err(|error| ApplyError::Unchanged(error.into()))?;
-        let answered = timeout_at(deadline, apply_changes(&mut writer, changes)).await;
+        let mut writer = before_commit(timeout_at(deadline, self.writer()).await)?;
+        let answered = timeout_at(deadline, apply_changes(&mut writer.connection, changes)).await;
         let applied = answered.unwrap_or_else(|_| Err(no_answer())).map_err(apply_error)?;
+        writer.keep();
         // A file that was deleted meanwhile has taken the changes with it.
         self.file.check().map_err(|error| ApplyError::Unknown(error.into()))?;
         Ok(applied)
@@ -191,24 +188,27 @@ impl Store for SqliteStore {
         decide: Decide<'_>,
     ) -> Result<bool, ApplyError> {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
-        let waited = timeout_at(deadline, self.writer.lock()).await;
-        let mut writer = waited.map_err(|_| ApplyError::Unchanged(no_answer()))?;
-        self.file.check().map_err(|error| ApplyError::Unchanged(error.into()))?;
-        let begun = timeout_at(deadline, writer.begin_with("begin immediate")).await;
+        let mut writer = before_commit(timeout_at(deadline, self.writer()).await)?;
+        let begun = timeout_at(deadline, writer.connection.begin_with("begin immediate")).await;
         let mut transaction = before_commit(begun)?;
         let loaded = timeout_at(deadline, load_rows(&mut transaction, wanted)).await;
         let before = before_commit(loaded)?.into_iter().collect::<Result<Vec<_>, _>>()?;
         let after = decide(&before);
         let changes = changes_between(wanted, &before, &after);
         if changes.is_empty() {
+            before_commit(timeout_at(deadline, transaction.rollback()).await)?;
+            writer.keep();
             return Ok(true);
         }
         let applied = timeout_at(deadline, apply_changes(&mut transaction, &changes)).await;
         if before_commit(applied)?.contains(&false) {
+            before_commit(timeout_at(deadline, transaction.rollback()).await)?;
+            writer.keep();
             return Ok(false);
         }
         let committed = timeout_at(deadline, transaction.commit()).await;
         committed.unwrap_or_else(|_| Err(no_answer())).map_err(apply_error)?;
+        writer.keep();
         // A file that was deleted meanwhile has taken the changes with it.
         self.file.check().map_err(|error| ApplyError::Unknown(error.into()))?;
         Ok(true)
@@ -229,15 +229,20 @@ impl Store for SqliteStore {
     }
 
     async fn probe(&self) -> Result<(), Unreachable> {
-        self.file.check().map_err(sqlx::Error::from)?;
-        let probe = async { probe(&mut *self.writer.lock().await).await };
+        let probe = async {
+            let mut writer = self.writer().await?;
+            probe(&mut writer.connection).await?;
+            writer.keep();
+            Ok(())
+        };
         Ok(timeout(ANSWER_TIMEOUT, probe).await.unwrap_or_else(|_| Err(no_answer()))?)
     }
 
     /// Moves everything from the write-ahead log into the database file.
     async fn close(&self) {
         let mut writer = self.writer.lock().await;
-        let copied = sqlx::query("pragma wal_checkpoint(truncate)").execute(&mut *writer).await;
+        let copy = sqlx::query("pragma wal_checkpoint(truncate)");
+        let copied = copy.execute(&mut writer.connection).await;
         if let Err(error) = copied {
             let database = &self.url;
             tracing::warn!(database, "the write-ahead log is not empty, keep its file: {error}");
@@ -246,6 +251,13 @@ impl Store for SqliteStore {
 }
 
 impl SqliteStore {
+    /// Waits for the connection that writes.
+    async fn writer(&self) -> Result<MutexGuard<'_, Writer>, sqlx::Error> {
+        let mut writer = self.writer.lock().await;
+        writer.prepare(&self.file).await?;
+        Ok(writer)
+    }
+
     /// Runs a statement that changes nothing.
     async fn ask<T>(
         &self,
