@@ -22,8 +22,8 @@ use tokio_util::task::AbortOnDropHandle;
 use self::file::AuditLog;
 use crate::rate_limit::{Client, RateLimit};
 
-/// How many lines a second there are of one problem of one client. A client that repeats a refused
-/// request for ever must not push out the lines of its other problems.
+/// How many lines a second there are of one problem of one client, on average, and how many at once. A
+/// client that repeats a refused request for ever must not push out the lines of its other problems.
 const LINES_OF_PROBLEM: NonZeroU32 = NonZeroU32::new(10).expect("it is not 0");
 /// How many there are of one client. It must not push out the lines of others.
 const LINES_OF_CLIENT: NonZeroU32 = NonZeroU32::new(30).expect("it is not 0");

@@ -62,8 +62,8 @@ pub struct Config {
     )]
     pub max_bytes_in_flight: u32,
 
-    /// How many requests each identity may send in a second. Without an identity, the client's address
-    /// counts.
+    /// How many requests each identity may send a second, on average, and how many at once. Without an
+    /// identity, the client's address counts.
     #[arg(long, env = "FENCED_REQUESTS_PER_SECOND", value_name = "NUMBER")]
     pub requests_per_second: Option<NonZeroU32>,
 

@@ -13,7 +13,8 @@ use std::{
 const BURST: Duration = Duration::from_secs(1);
 
 /// A limit on the events of each source, as the generic cell rate algorithm (ITU-T I.371). An event is a
-/// request of a client, for example.
+/// request of a client, for example. A source with a limit of N may have N events at once, and N a second
+/// on average: so up to 2 N - 1 within one second.
 #[derive(Debug)]
 pub(crate) struct RateLimit<S> {
     /// The time that one event takes up.

@@ -109,7 +109,7 @@ impl Problem {
     }
 
     pub(super) fn too_many_requests() -> Self {
-        Self::new(&TOO_MANY_REQUESTS, "the client has sent too many requests within a second")
+        Self::new(&TOO_MANY_REQUESTS, "the client has sent too many requests")
             .with("outcome", "none")
     }
 

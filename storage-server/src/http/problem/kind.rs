@@ -147,8 +147,8 @@ kinds! {
         "Writes, deletes and claims need the header Fencing-Token, with the token that came with \
          the lock. Without it, the server could not recognise a late writer.";
     TOO_MANY_REQUESTS = "too-many-requests", TOO_MANY_REQUESTS, [Outcome], "There are too many requests",
-        "The server limits how many requests each identity may send in a second \
-         (--requests-per-second). Without an identity, the client's address counts. The operation did \
+        "The server limits how many requests each identity may send a second, on average, and how many \
+         at once (--requests-per-second). Without an identity, the client's address counts. The operation did \
          not take effect, and never will: try again after the time in the header Retry-After.";
     UNAVAILABLE = "unavailable", SERVICE_UNAVAILABLE, [Outcome, ReadinessDetails], "The server can't decide now",
         "The database can't be reached, the resource stays locked there, too many operations are \
