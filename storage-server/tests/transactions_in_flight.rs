@@ -1,0 +1,111 @@
+//! The room that transactions take until their answers are read.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::{RecvStream, client::SendRequest};
+use hyper::{Request, http::response::Parts};
+use serde_json::{Value, json};
+use testbed::wait::until_async;
+use tokio::time::timeout;
+
+use crate::{
+    bodies::ROOM_FOR_ONE,
+    database::{get, offer},
+    metrics::value,
+    transactions::{JSON, transact, write},
+    wire,
+    world::World,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const NAME_BYTES: usize = 500;
+
+fn long_name(number: usize) -> String {
+    format!("{number:0NAME_BYTES$}")
+}
+
+/// Conditions on 63 resources with long names, which none of them meets.
+fn conditions() -> Vec<Value> {
+    (0..63).map(|number| json!({"resource": long_name(number), "version": 34})).collect()
+}
+
+/// Connects as a client that takes the first bytes of each answer only.
+async fn connect(url: &str) -> SendRequest<Bytes> {
+    let mut http2 = h2::client::Builder::new();
+    http2.initial_window_size(4 << 10);
+    let (client, connection) = http2.handshake(wire::connect(url).await).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Sends a transaction, and returns its answer, of which the body is not read yet.
+async fn post(
+    url: &str,
+    client: &SendRequest<Bytes>,
+    transaction: &Value,
+) -> Result<(Parts, RecvStream), h2::Error> {
+    let mut client = client.clone().ready().await?;
+    let post = Request::post(format!("{url}/v1/transactions")).header(JSON.0, JSON.1);
+    let (answer, mut body) = client.send_request(post.body(()).unwrap(), false)?;
+    body.send_data(transaction.to_string().into(), true)?;
+    let answer = timeout(PATIENCE, answer).await.expect("no answer")?;
+    Ok(answer.into_parts())
+}
+
+#[tokio::test]
+async fn unread_answers_of_transactions_take_room() {
+    let world = World::on_sqlite(&ROOM_FOR_ONE).await;
+    let url = world.server.url();
+    offer(&world.server, "PUT", "/v1/resources/fenced", 34, "x").await;
+    let deletes =
+        (0..64).map(|number| json!({"resource": long_name(number), "token": 1, "value": null}));
+    let accepted = json!({"writes": deletes.collect::<Vec<_>>()});
+    let refused = json!({"conditions": conditions(), "writes": [write("fenced", 33, "late")]});
+    let not_met = json!({"conditions": conditions(), "writes": [write("fenced", 34, "x")]});
+    for (expected, transaction) in [(200, accepted), (409, refused), (412, not_met)] {
+        let (mut unread, mut answers, mut lost) = (Vec::new(), 0, 0);
+        // On a busy machine, the connection may be cut off first: then another one is not read.
+        let client = 'attempts: {
+            for _ in 0..10 {
+                let client = connect(url).await;
+                while unread.len() < 32 {
+                    let Ok((head, mut body)) = post(url, &client, &transaction).await else {
+                        lost += 1;
+                        break;
+                    };
+                    if head.status == 503 {
+                        assert_eq!(head.headers["retry-after"], "1");
+                        let document = body.data().await.unwrap().unwrap();
+                        let document: Value = serde_json::from_slice(&document).unwrap();
+                        assert_eq!(document["outcome"], "none");
+                        assert_eq!(document["detail"], "too many bytes are in flight");
+                        break 'attempts client;
+                    }
+                    assert_eq!(head.status, expected);
+                    answers += 1;
+                    unread.push(body);
+                }
+                assert!(unread.len() < 32, "so many answers {expected} were kept");
+                unread.clear();
+            }
+            panic!("the machine is too busy for a client that does not read");
+        };
+        assert!(answers > 0);
+        if expected == 200 {
+            let deleted = get(&world.server, &format!("/v1/fences/{}", long_name(0))).await;
+            let version = deleted.json()["version"].as_u64().unwrap();
+            assert!((answers..=answers + lost).contains(&version), "{version} beside {answers}");
+        }
+        // The room is free again when the answers are given up, and when they were read.
+        drop((client, unread));
+        let is_answered =
+            async || Ok(transact(&world.server, &transaction).await.status == expected);
+        until_async(PATIENCE, is_answered).await.unwrap();
+        let is_free = async || {
+            let metrics = get(&world.server, "/metrics").await.text();
+            Ok(value(&metrics, "storage_server_bytes_in_flight{part=\"small-answers\"}") == 0.0)
+        };
+        until_async(PATIENCE, is_free).await.unwrap();
+    }
+}
