@@ -1,4 +1,4 @@
-//! The room that transactions take until their answers are read.
+//! The memory that transactions take: while their bodies are parsed, and until their answers are read.
 
 use std::time::Duration;
 
@@ -108,4 +108,52 @@ async fn unread_answers_of_transactions_take_room() {
         };
         until_async(PATIENCE, is_free).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn items_above_the_limit_are_not_parsed() {
+    let world = World::on_sqlite(&[]).await;
+    let limit = "a transaction has at most 64 conditions and writes";
+    let items = |good: usize| {
+        let good = (0..good).map(|number| write(&format!("r/{number}"), 1, "x"));
+        good.chain([json!(7)]).collect::<Vec<_>>()
+    };
+    for (good, detail) in [
+        (64, "the body is not a transaction: invalid type: integer `7`, expected an object"),
+        (65, limit),
+        (1000, limit),
+    ] {
+        let answer = transact(&world.server, &json!({"writes": items(good)})).await;
+        assert_eq!(answer.problem(), "400 malformed-request");
+        let json = answer.json();
+        assert!(json["detail"].as_str().unwrap().starts_with(detail), "{good}: {json}");
+    }
+    let both =
+        json!({"conditions": conditions(), "writes": [write("a", 1, ""), write("b", 1, "")]});
+    assert_eq!(transact(&world.server, &both).await.json()["detail"], limit);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn many_small_items_take_no_more_memory_than_a_value() {
+    const BODY_BYTES: usize = 8 << 20;
+    let item = r#"{"resource":"","value":null}"#;
+    let items = vec![item; BODY_BYTES / (item.len() + 1)].join(",");
+    let items = format!(r#"{{"writes":[{items}]}}"#);
+    let text = "x".repeat(items.len());
+    let value = json!({"writes": [write("", 1, &text)]}).to_string();
+    let peak_bytes = async |body: &str| {
+        let mut world = World::on_sqlite(&["--max-value-bytes", "33554432"]).await;
+        let pid = world.server.process().pid().as_raw_nonzero();
+        let answer =
+            wire::request(world.server.url(), "POST", "/v1/transactions", &[JSON], body).await;
+        assert_eq!(answer.status, 400);
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let (_, peak) = status.split_once("VmHWM:").unwrap();
+        peak.split_whitespace().next().unwrap().parse::<usize>().unwrap() << 10
+    };
+    let nothing = peak_bytes("").await;
+    let value = peak_bytes(&value).await - nothing;
+    let items = peak_bytes(&items).await - nothing;
+    assert!(items < value, "{items} bytes for the items, {value} for the value");
 }

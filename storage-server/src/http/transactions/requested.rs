@@ -6,7 +6,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use fence::{Holder, ResourceName, Token};
 use serde::{
     Deserialize, Deserializer,
-    de::{MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -42,7 +42,8 @@ pub(super) fn parse(
             Problem::malformed_request(format!("the body is not a transaction: {error}"))
         })?;
     drop(body);
-    let Object(RequestedTransaction { conditions, writes }) = requested;
+    let Object(RequestedTransaction { conditions: Items(conditions), writes: Items(writes) }) =
+        requested;
     if writes.is_empty() {
         return Err(Problem::malformed_request("a transaction has at least one write"));
     }
@@ -64,8 +65,8 @@ pub(super) fn parse(
 #[serde(deny_unknown_fields)]
 struct RequestedTransaction {
     #[serde(default)]
-    conditions: Vec<Object<RequestedCondition>>,
-    writes: Vec<Object<RequestedWrite>>,
+    conditions: Items<RequestedCondition>,
+    writes: Items<RequestedWrite>,
 }
 
 #[derive(Deserialize)]
@@ -96,6 +97,42 @@ struct RequestedValue {
     content_type: String,
     text: Option<String>,
     base64: Option<String>,
+}
+
+/// The conditions or writes of a transaction. If there are too many, only the first are kept, and one more:
+/// small ones take more memory than in the body.
+struct Items<T>(Vec<Object<T>>);
+
+impl<T> Default for Items<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Items<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(ItemsVisitor(PhantomData))
+    }
+}
+
+struct ItemsVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ItemsVisitor<T> {
+    type Value = Items<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Items<T>, A::Error> {
+        let mut items = Vec::new();
+        while items.len() <= MAX_ITEMS {
+            let Some(item) = elements.next_element()? else { return Ok(Items(items)) };
+            items.push(item);
+        }
+        while elements.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Items(items))
+    }
 }
 
 /// A JSON object. By itself, a derived type also takes an array of its members.
