@@ -1,4 +1,5 @@
-//! The memory that transactions take: while their bodies are parsed, and until their answers are read.
+//! The memory that transactions take: while their bodies are parsed, while they are queued, and until
+//! their answers are read.
 
 use std::time::Duration;
 
@@ -6,12 +7,13 @@ use bytes::Bytes;
 use h2::{RecvStream, client::SendRequest};
 use hyper::{Request, http::response::Parts};
 use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
 use testbed::wait::until_async;
 use tokio::time::timeout;
 
 use crate::{
     bodies::ROOM_FOR_ONE,
-    database::{get, offer},
+    database::{Database, get, offer},
     metrics::value,
     transactions::{JSON, transact, write},
     wire,
@@ -108,6 +110,35 @@ async fn unread_answers_of_transactions_take_room() {
         };
         until_async(PATIENCE, is_free).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn names_of_transactions_take_room_while_they_are_queued() {
+    let database = Database::postgres().await;
+    let server = database.serve(&[]).await;
+    offer(&server, "PUT", "/v1/resources/locked", 1, "x").await;
+    let measured = async || {
+        let metrics = get(&server, "/metrics").await.text();
+        let bodies = value(&metrics, "storage_server_bytes_in_flight{part=\"small-bodies\"}");
+        (value(&metrics, "storage_server_queued_operations"), bodies)
+    };
+    let mut rival = PgConnection::connect(&database.url).await.unwrap();
+    let mut rival = rival.begin().await.unwrap();
+    sqlx::query("select from storage.resource for update").execute(&mut *rival).await.unwrap();
+    let transaction = json!({"conditions": conditions(), "writes": [write("locked", 1, "y")]});
+    let names_take_room = async {
+        let names = (63 * NAME_BYTES) as f64;
+        let are_queued = async || {
+            let (queued, bytes) = measured().await;
+            Ok(queued == 1.0 && bytes >= names)
+        };
+        until_async(PATIENCE, are_queued).await.expect("room for the names");
+        rival.rollback().await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(transact(&server, &transaction), names_take_room);
+    assert_eq!(answer.problem(), "412 condition-not-met");
+    let is_free = async || Ok(measured().await == (0.0, 0.0));
+    until_async(PATIENCE, is_free).await.unwrap();
 }
 
 #[tokio::test]

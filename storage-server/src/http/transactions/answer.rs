@@ -192,7 +192,8 @@ mod tests {
             action: Action::Delete { condition: Condition::default() },
         };
         let condition = ResourceCondition { resource, condition: Condition::default() };
-        Transaction { conditions: vec![condition; items], writes: vec![write; items] }
+        let (conditions, writes) = (vec![condition; items], vec![write; items]);
+        Transaction { conditions, writes, _room: None }
     }
 
     fn decided(outcome: &Outcome, is_met: bool, items: usize) -> DecidedTransaction {

@@ -19,7 +19,6 @@ use crate::{
         service::Service,
     },
     operation::{Action, Condition, Content, Operation, Versions},
-    room::with_room,
     transaction::{ResourceCondition, Transaction},
 };
 
@@ -28,11 +27,11 @@ pub(in crate::http) const MAX_ITEMS: usize = 64;
 /// How much of an error of the parser is shown. It may quote a whole value.
 const MAX_ERROR_CHARS: usize = 200;
 
-/// Parses the body, and checks what the caller may do with each resource. The values keep their part of
-/// the body's room until the transaction is decided.
+/// Parses the body, and checks what the caller may do with each resource. The transaction keeps the
+/// body's room until it is decided.
 pub(super) fn parse(
     body: Vec<u8>,
-    mut room: OwnedSemaphorePermit,
+    room: OwnedSemaphorePermit,
     caller: &Caller,
     service: &Service,
 ) -> Result<Transaction, Problem> {
@@ -54,11 +53,11 @@ pub(super) fn parse(
     }
     let conditions = conditions.into_iter().map(|Object(it)| it.parse(caller, service));
     let conditions = conditions.collect::<Result<Vec<_>, _>>()?;
-    let writes = writes.into_iter().map(|Object(it)| it.parse(&mut room, caller, service));
+    let writes = writes.into_iter().map(|Object(it)| it.parse(caller, service));
     let writes = writes.collect::<Result<Vec<_>, _>>()?;
     require_distinct(conditions.iter().map(|condition| &condition.resource), "compared")?;
     require_distinct(writes.iter().map(|write| &write.resource), "written")?;
-    Ok(Transaction { conditions, writes })
+    Ok(Transaction { conditions, writes, _room: Some(room) })
 }
 
 #[derive(Deserialize)]
@@ -191,12 +190,7 @@ impl RequestedCondition {
 }
 
 impl RequestedWrite {
-    fn parse(
-        self,
-        room: &mut OwnedSemaphorePermit,
-        caller: &Caller,
-        service: &Service,
-    ) -> Result<Operation, Problem> {
+    fn parse(self, caller: &Caller, service: &Service) -> Result<Operation, Problem> {
         let resource = parse_name(self.resource)?;
         let of_resource = |problem: Problem| problem.with("resource", resource.as_str());
         let ceiling = service.permit(caller, Permission::Write, resource.as_str())?;
@@ -210,7 +204,7 @@ impl RequestedWrite {
         let condition = Condition::default();
         let action = match self.value {
             Some(Object(value)) => {
-                Action::Write { content: value.parse(room).map_err(of_resource)?, condition }
+                Action::Write { content: value.parse().map_err(of_resource)?, condition }
             }
             None => Action::Delete { condition },
         };
@@ -219,7 +213,7 @@ impl RequestedWrite {
 }
 
 impl RequestedValue {
-    fn parse(self, room: &mut OwnedSemaphorePermit) -> Result<Content, Problem> {
+    fn parse(self) -> Result<Content, Problem> {
         let bytes = match (self.text, self.base64) {
             (Some(text), None) => text.into_bytes(),
             (None, Some(encoded)) => BASE64_STANDARD.decode(encoded).map_err(|error| {
@@ -228,9 +222,7 @@ impl RequestedValue {
             _ => return Err(Problem::malformed_request("a value has either text or base64")),
         };
         let content_type = parse_content_type(self.content_type.as_bytes())?;
-        let part = bytes.len().min(room.num_permits());
-        let part = room.split(part).expect("it has as many");
-        Ok(Content { content_type, bytes: with_room(bytes, part) })
+        Ok(Content { content_type, bytes: bytes.into() })
     }
 }
 
