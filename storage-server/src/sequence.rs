@@ -161,6 +161,11 @@ impl Answers {
         self.kept.len()
     }
 
+    /// How many bytes they take beside the struct itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of_val(self.kept.as_slice())
+    }
+
     /// Returns what is known of a write under the fence.
     pub(crate) fn look_up(&self, fence: &Fence, numbered: Numbered) -> Known {
         let Numbered { sequence, .. } = numbered;

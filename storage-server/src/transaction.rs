@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fence::ResourceName;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     config::Enforcement,
@@ -14,12 +15,15 @@ use crate::{
 pub(crate) type Rows = BTreeMap<ResourceName, Row>;
 
 /// Conditions on resources, and writes of others or the same.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Transaction {
     /// What must be true for the writes to take effect.
     pub(crate) conditions: Vec<ResourceCondition>,
     /// The writes and deletes, each of another resource.
     pub(crate) writes: Vec<Operation>,
+    /// The room of the body that the transaction came in, if it came in one. Names and values take memory
+    /// until the transaction is decided.
+    pub(crate) _room: Option<OwnedSemaphorePermit>,
 }
 
 /// What must be true of a resource's version.
@@ -179,7 +183,7 @@ mod tests {
                 },
             });
             let (conditions, writes) = (conditions.collect(), writes.collect());
-            Transaction { conditions, writes }
+            Transaction { conditions, writes, _room: None }
         }
     }
 
@@ -259,7 +263,8 @@ mod tests {
             decided
         };
         let without_conditions: Apply = |transaction, rows, enforcement| {
-            let transaction = Transaction { conditions: Vec::new(), ..transaction.clone() };
+            let writes = transaction.writes.clone();
+            let transaction = Transaction { conditions: Vec::new(), writes, _room: None };
             transaction.apply(rows, enforcement)
         };
         for wrong in [each_write_by_itself, claims_though_rejected, without_conditions] {

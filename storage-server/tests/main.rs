@@ -41,6 +41,7 @@ mod start_and_stop;
 mod synchronous_replication;
 mod tls;
 mod transactions;
+mod transactions_in_flight;
 #[cfg(target_os = "linux")]
 mod unit;
 mod unreadable_rows;

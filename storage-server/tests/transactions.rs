@@ -13,7 +13,7 @@ use crate::{
 };
 
 const README: &str = include_str!("../README.md");
-const JSON: (&str, &str) = ("Content-Type", "application/json");
+pub(crate) const JSON: (&str, &str) = ("Content-Type", "application/json");
 
 on_both_databases!(&[] =>
     transfer_writes_both_accounts_or_none,

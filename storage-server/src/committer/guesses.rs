@@ -9,9 +9,9 @@ use crate::{
     sequence::Answers,
 };
 
-/// How many guesses without answers are in one generation. With names and holders of 32 bytes, a guess takes about
-/// 200 bytes.
-const GENERATION: usize = if cfg!(test) { 100 } else { 500_000 };
+/// How many bytes the guesses of one generation have. With names and holders of 32 bytes, these are about
+/// 500 000 guesses. The free places of their table and the allocator take up to as much again.
+const GENERATION_BYTES: usize = if cfg!(test) { 16_000 } else { 100 << 20 };
 
 /// The probable state of rows that this server changed last. A guess saves loading the row. It
 /// can't cause a wrong decision: the store makes a change only if the row still is as guessed.
@@ -24,7 +24,7 @@ pub(super) struct Guesses(Mutex<Generations>);
 #[derive(Debug, Default)]
 struct Generations {
     young: HashMap<ResourceName, Guess>,
-    young_weight: usize,
+    young_bytes: usize,
     old: HashMap<ResourceName, Guess>,
     /// See [`Store::connection_epoch`](crate::store::Store::connection_epoch).
     epoch: u64,
@@ -41,9 +41,11 @@ struct Guess {
 }
 
 impl Guess {
-    /// How much memory it takes, as a multiple of a guess without answers.
-    fn weight(&self) -> usize {
-        1 + self.answers.len() / 4
+    /// How many bytes it has, together with the name of its resource.
+    fn bytes(&self, resource: &ResourceName) -> usize {
+        let holder = self.fence.as_ref().map_or("", |fence| fence.holder.as_str());
+        let texts = resource.as_str().len() + holder.len();
+        size_of::<(ResourceName, Self)>() + texts + self.answers.heap_bytes()
     }
 }
 
@@ -99,10 +101,10 @@ impl Guesses {
             match row {
                 Some(row) => {
                     let new = Guess::from(row);
-                    guesses.young_weight += new.weight();
+                    guesses.young_bytes += new.bytes(resource);
                     match guesses.young.get_mut(resource) {
                         Some(guess) => {
-                            guesses.young_weight -= guess.weight();
+                            guesses.young_bytes -= guess.bytes(resource);
                             *guess = new;
                         }
                         None => drop(guesses.young.insert(resource.clone(), new)),
@@ -110,14 +112,14 @@ impl Guesses {
                 }
                 None => {
                     if let Some(guess) = guesses.young.remove(resource) {
-                        guesses.young_weight -= guess.weight();
+                        guesses.young_bytes -= guess.bytes(resource);
                     }
                     guesses.old.remove(resource);
                 }
             }
         }
-        if guesses.young_weight >= GENERATION {
-            guesses.young_weight = 0;
+        if guesses.young_bytes >= GENERATION_BYTES {
+            guesses.young_bytes = 0;
             guesses.old = mem::take(&mut guesses.young);
         }
     }
@@ -125,7 +127,12 @@ impl Guesses {
 
 #[cfg(test)]
 mod tests {
+    use fence::Holder;
+
     use super::*;
+
+    /// More guesses of short names than one generation has, and fewer than two have.
+    const COUNT: usize = 120;
 
     fn name(number: usize) -> ResourceName {
         format!("r/{number}").parse().unwrap()
@@ -135,11 +142,11 @@ mod tests {
     fn rows_that_change_often_keep_their_guesses() {
         let guesses = Guesses::default();
         let row = Row::default();
-        for number in 0..3 * GENERATION {
+        for number in 0..3 * COUNT {
             guesses.update([(&name(0), Some(&row)), (&name(number), Some(&row))].into_iter());
         }
         assert_eq!(guesses.get(&name(0)), Some(row.clone()));
-        assert_eq!(guesses.get(&name(3 * GENERATION - 1)), Some(row), "the last one");
+        assert_eq!(guesses.get(&name(3 * COUNT - 1)), Some(row), "the last one");
         assert_eq!(guesses.get(&name(1)), None, "the control");
     }
 
@@ -147,7 +154,7 @@ mod tests {
     fn rows_with_many_answers_keep_fewer_guesses() {
         let keeps_first = |row: Row| {
             let guesses = Guesses::default();
-            for number in 0..GENERATION {
+            for number in 0..COUNT {
                 guesses.update([(&name(number), Some(&row))].into_iter());
             }
             guesses.get(&name(0)).is_some()
@@ -157,6 +164,24 @@ mod tests {
         let answers = format!("{hash}{answers}").parse().unwrap();
         assert!(!keeps_first(Row { answers, ..Row::default() }));
         assert!(keeps_first(Row::default()), "the control");
+    }
+
+    #[test]
+    fn long_names_and_holders_keep_fewer_guesses() {
+        let keeps_first = |name_bytes: usize, holder_bytes: usize| {
+            let name = |number: usize| format!("{number:0name_bytes$}").parse().unwrap();
+            let holder = "x".repeat(holder_bytes).parse().unwrap();
+            let fence = Some(Fence { token: Token::MIN, holder });
+            let row = Row { fence, ..Row::default() };
+            let guesses = Guesses::default();
+            for number in 0..COUNT {
+                guesses.update([(&name(number), Some(&row))].into_iter());
+            }
+            guesses.get(&name(0)).is_some()
+        };
+        assert!(!keeps_first(ResourceName::MAX_BYTES, 0));
+        assert!(!keeps_first(3, Holder::MAX_BYTES));
+        assert!(keeps_first(3, 0), "the control");
     }
 
     #[test]

@@ -118,7 +118,8 @@ mod tests {
             numbered: None,
             action: Action::Delete { condition: Condition::default() },
         };
-        let transaction = Transaction { conditions: conditions.collect(), writes: vec![write] };
+        let (conditions, writes) = (conditions.collect(), vec![write]);
+        let transaction = Transaction { conditions, writes, _room: None };
         let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         TransactionJob::new(Arc::new(transaction), oneshot::channel().0, place)
     }

@@ -4,7 +4,6 @@ pub(super) mod kind;
 pub(super) mod pages;
 
 use axum::{
-    Json,
     http::{HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -13,6 +12,7 @@ use fence::{
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tokio::sync::OwnedSemaphorePermit;
 
 use self::kind::{
     CONDITION_NOT_MET, ENCODED_VALUE, FORBIDDEN, HEAD_TOO_LARGE, HOLDER_CONFLICT, KINDS, Kind,
@@ -24,6 +24,7 @@ use self::kind::{
 use crate::{
     access::{Caller, identity::Permission},
     committer::job::{Unavailable, UnavailableOutcome},
+    room::with_room,
     sequence::Sequence,
 };
 
@@ -42,6 +43,8 @@ pub(super) struct Problem {
     kind: &'static Kind,
     detail: String,
     members: Map<String, Value>,
+    /// Room for the document, if that may be large.
+    room: Option<OwnedSemaphorePermit>,
 }
 
 impl Problem {
@@ -230,7 +233,7 @@ impl Problem {
     }
 
     fn new(kind: &'static Kind, detail: impl ToString) -> Self {
-        Self { kind, detail: detail.to_string(), members: Map::new() }
+        Self { kind, detail: detail.to_string(), members: Map::new(), room: None }
     }
 
     /// Adds a member to the document.
@@ -243,6 +246,11 @@ impl Problem {
     pub(super) fn with_json(self, member: &str, value: &impl Serialize) -> Self {
         let value = serde_json::to_value(value).expect("names, numbers and text are JSON");
         self.with(member, value)
+    }
+
+    /// Makes the document keep this room until it was sent.
+    pub(super) fn with_room(self, room: OwnedSemaphorePermit) -> Self {
+        Self { room: Some(room), ..self }
     }
 }
 
@@ -265,7 +273,7 @@ struct Document {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { kind, detail, members } = self;
+        let Self { kind, detail, members, room } = self;
         let document = Document {
             r#type: format!("/problems/{}", kind.slug),
             title: kind.title,
@@ -273,7 +281,12 @@ impl IntoResponse for Problem {
             detail,
             members,
         };
-        let mut response = (kind.status, Json(document)).into_response();
+        let document = serde_json::to_vec(&document).expect("text and numbers are JSON");
+        let document = match room {
+            Some(room) => with_room(document.into_boxed_slice(), room),
+            None => document.into(),
+        };
+        let mut response = (kind.status, document).into_response();
         response.extensions_mut().insert(Slug(kind.slug));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -5,6 +5,7 @@ use std::{error::Error, sync::Arc, time::Instant};
 use axum::http::{Extensions, HeaderMap};
 use bytes::Bytes;
 use fence::{Refusal, ResourceName, Token};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::{caller::credentials, observe::Progress, problem::Problem};
@@ -175,18 +176,27 @@ impl Service {
         row.map_err(|error| self.unreachable(&error))
     }
 
-    /// Takes room for an answer, which a client may read slowly. `outcome` is what has happened to
-    /// the operation by now.
+    /// Makes an answer keep room, because a client may read it slowly. `outcome` is what has happened
+    /// to the operation by now.
     pub(super) fn answer_with_room(
         &self,
         bytes: Bytes,
         outcome: UnavailableOutcome,
     ) -> Result<Bytes, Problem> {
-        let Some(room) = self.room.answers(bytes.len()).try_take(bytes.len()) else {
-            self.cut_offs.count(CutOff::NoRoom);
-            return Err(Problem::no_room(outcome));
-        };
+        let room = self.room_for_answer(bytes.len(), outcome)?;
         Ok(with_room(bytes, room))
+    }
+
+    /// Takes room for an answer of at most so many bytes.
+    pub(super) fn room_for_answer(
+        &self,
+        bytes: usize,
+        outcome: UnavailableOutcome,
+    ) -> Result<OwnedSemaphorePermit, Problem> {
+        self.room.answers(bytes).try_take(bytes).ok_or_else(|| {
+            self.cut_offs.count(CutOff::NoRoom);
+            Problem::no_room(outcome)
+        })
     }
 
     /// Logs why nothing was read, and makes the problem for the client.

@@ -6,7 +6,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use fence::{Holder, ResourceName, Token};
 use serde::{
     Deserialize, Deserializer,
-    de::{MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -19,7 +19,6 @@ use crate::{
         service::Service,
     },
     operation::{Action, Condition, Content, Operation, Versions},
-    room::with_room,
     transaction::{ResourceCondition, Transaction},
 };
 
@@ -28,11 +27,11 @@ pub(in crate::http) const MAX_ITEMS: usize = 64;
 /// How much of an error of the parser is shown. It may quote a whole value.
 const MAX_ERROR_CHARS: usize = 200;
 
-/// Parses the body, and checks what the caller may do with each resource. The values keep their part of
-/// the body's room until the transaction is decided.
+/// Parses the body, and checks what the caller may do with each resource. The transaction keeps the
+/// body's room until it is decided.
 pub(super) fn parse(
     body: Vec<u8>,
-    mut room: OwnedSemaphorePermit,
+    room: OwnedSemaphorePermit,
     caller: &Caller,
     service: &Service,
 ) -> Result<Transaction, Problem> {
@@ -42,7 +41,8 @@ pub(super) fn parse(
             Problem::malformed_request(format!("the body is not a transaction: {error}"))
         })?;
     drop(body);
-    let Object(RequestedTransaction { conditions, writes }) = requested;
+    let Object(RequestedTransaction { conditions: Items(conditions), writes: Items(writes) }) =
+        requested;
     if writes.is_empty() {
         return Err(Problem::malformed_request("a transaction has at least one write"));
     }
@@ -53,19 +53,19 @@ pub(super) fn parse(
     }
     let conditions = conditions.into_iter().map(|Object(it)| it.parse(caller, service));
     let conditions = conditions.collect::<Result<Vec<_>, _>>()?;
-    let writes = writes.into_iter().map(|Object(it)| it.parse(&mut room, caller, service));
+    let writes = writes.into_iter().map(|Object(it)| it.parse(caller, service));
     let writes = writes.collect::<Result<Vec<_>, _>>()?;
     require_distinct(conditions.iter().map(|condition| &condition.resource), "compared")?;
     require_distinct(writes.iter().map(|write| &write.resource), "written")?;
-    Ok(Transaction { conditions, writes })
+    Ok(Transaction { conditions, writes, _room: Some(room) })
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestedTransaction {
     #[serde(default)]
-    conditions: Vec<Object<RequestedCondition>>,
-    writes: Vec<Object<RequestedWrite>>,
+    conditions: Items<RequestedCondition>,
+    writes: Items<RequestedWrite>,
 }
 
 #[derive(Deserialize)]
@@ -96,6 +96,42 @@ struct RequestedValue {
     content_type: String,
     text: Option<String>,
     base64: Option<String>,
+}
+
+/// The conditions or writes of a transaction. If there are too many, only the first are kept, and one more:
+/// small ones take more memory than in the body.
+struct Items<T>(Vec<Object<T>>);
+
+impl<T> Default for Items<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Items<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(ItemsVisitor(PhantomData))
+    }
+}
+
+struct ItemsVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ItemsVisitor<T> {
+    type Value = Items<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Items<T>, A::Error> {
+        let mut items = Vec::new();
+        while items.len() <= MAX_ITEMS {
+            let Some(item) = elements.next_element()? else { return Ok(Items(items)) };
+            items.push(item);
+        }
+        while elements.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Items(items))
+    }
 }
 
 /// A JSON object. By itself, a derived type also takes an array of its members.
@@ -154,12 +190,7 @@ impl RequestedCondition {
 }
 
 impl RequestedWrite {
-    fn parse(
-        self,
-        room: &mut OwnedSemaphorePermit,
-        caller: &Caller,
-        service: &Service,
-    ) -> Result<Operation, Problem> {
+    fn parse(self, caller: &Caller, service: &Service) -> Result<Operation, Problem> {
         let resource = parse_name(self.resource)?;
         let of_resource = |problem: Problem| problem.with("resource", resource.as_str());
         let ceiling = service.permit(caller, Permission::Write, resource.as_str())?;
@@ -173,7 +204,7 @@ impl RequestedWrite {
         let condition = Condition::default();
         let action = match self.value {
             Some(Object(value)) => {
-                Action::Write { content: value.parse(room).map_err(of_resource)?, condition }
+                Action::Write { content: value.parse().map_err(of_resource)?, condition }
             }
             None => Action::Delete { condition },
         };
@@ -182,7 +213,7 @@ impl RequestedWrite {
 }
 
 impl RequestedValue {
-    fn parse(self, room: &mut OwnedSemaphorePermit) -> Result<Content, Problem> {
+    fn parse(self) -> Result<Content, Problem> {
         let bytes = match (self.text, self.base64) {
             (Some(text), None) => text.into_bytes(),
             (None, Some(encoded)) => BASE64_STANDARD.decode(encoded).map_err(|error| {
@@ -191,9 +222,7 @@ impl RequestedValue {
             _ => return Err(Problem::malformed_request("a value has either text or base64")),
         };
         let content_type = parse_content_type(self.content_type.as_bytes())?;
-        let part = bytes.len().min(room.num_permits());
-        let part = room.split(part).expect("it has as many");
-        Ok(Content { content_type, bytes: with_room(bytes, part) })
+        Ok(Content { content_type, bytes: bytes.into() })
     }
 }
 
