@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use sqlx::{Connection, SqliteConnection};
+use sqlx::{Connection, PgConnection};
 use testbed::{
     StorageServer,
     wait::{until, until_async},
@@ -265,12 +265,15 @@ async fn line_after_a_torn_one_is_on_a_line_of_its_own() {
 /// Its operation waits for the database.
 #[tokio::test]
 async fn request_whose_client_leaves_before_the_decision_has_a_line() {
-    let database = Database::sqlite();
+    let database = Database::postgres().await;
     let audit_log = database.file("audit.jsonl");
     let server = serve(&database, &audit_log, &[]).await;
     assert_eq!(offer(&server, "PUT", "/v1/fences/r", 34, "").await.status, 200);
-    let mut rival = SqliteConnection::connect(&database.url).await.unwrap();
-    sqlx::query("begin immediate").execute(&mut rival).await.unwrap();
+    let mut rival = PgConnection::connect(&database.url).await.unwrap();
+    sqlx::raw_sql("begin; select from storage.resource for update")
+        .execute(&mut rival)
+        .await
+        .unwrap();
     let request = b"PUT /v1/fences/r HTTP/1.1\r\nHost: localhost\r\n\
         Fencing-Token: 35\r\nX-Request-Id: left\r\n\r\n";
     let leaving = sending(server.url(), request).await;
