@@ -17,6 +17,7 @@ pub(crate) mod sqlite;
 use async_trait::async_trait;
 use fence::ResourceName;
 
+pub(crate) use self::postgres::PUBLIC_PARAMETERS;
 use self::{
     error::{ApplyError, ReadError, Unreachable, UnreadableRow},
     list::{Listed, Page},

@@ -57,6 +57,15 @@ impl Database {
         Self { url: postgres.url(), folder, postgres: Some(postgres) }
     }
 
+    /// The PostgreSQL database behind a socket in a folder, which carries the connections.
+    pub(crate) fn behind(socket: TempDir) -> Self {
+        let url = format!(
+            "postgres://postgres@localhost/postgres?sslmode=disable&host={}",
+            socket.path().display()
+        );
+        Self { url, folder: socket, postgres: None }
+    }
+
     /// A file in the folder of the SQLite file.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)

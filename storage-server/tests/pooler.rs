@@ -46,11 +46,7 @@ async fn pooler_that_drops_synchronous_commit_is_refused() {
     let listener = UnixListener::bind(folder.path().join(SOCKET)).unwrap();
     let direct = Database::postgres().await;
     let postgres = direct.postgres.as_ref().unwrap();
-    let url = format!(
-        "postgres://postgres@localhost/postgres?sslmode=disable&host={}",
-        folder.path().display()
-    );
-    let pooled = Database { url, folder, postgres: None };
+    let pooled = Database::behind(folder);
     let forwarding = pool(listener, postgres.socket_folder());
     tokio::select! {
         ended = forwarding => panic!("the pooler ended: {ended:?}"),

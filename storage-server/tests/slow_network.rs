@@ -55,11 +55,7 @@ async fn large_values_of_a_transaction_have_the_time_to_be_sent() {
     let network = UnixListener::bind(folder.path().join(SOCKET)).unwrap();
     let direct = Database::postgres().await;
     let postgres = direct.postgres.as_ref().unwrap();
-    let url = format!(
-        "postgres://postgres@localhost/postgres?sslmode=disable&host={}",
-        folder.path().display()
-    );
-    let slow = Database { url, folder, postgres: None };
+    let slow = Database::behind(folder);
     let value = "x".repeat(900 << 10);
     let writes = ["a", "b", "c"].map(|name| write(name, 1, &value));
     let transaction = json!({ "writes": writes });

@@ -6,30 +6,11 @@ use toml::{Table, Value};
 use url::Url;
 
 use super::config_file::settings;
+use crate::store::PUBLIC_PARAMETERS;
 
 const MASK: &str = "***";
-/// The parameters of database URLs that are no secrets. Any other may be a password.
-const SHOWN: [&str; 19] = [
-    "application_name",
-    "cache",
-    "dbname",
-    "host",
-    "hostaddr",
-    "immutable",
-    "mode",
-    "port",
-    "ssl-ca",
-    "ssl-cert",
-    "ssl-key",
-    "ssl-mode",
-    "ssl-root-cert",
-    "sslcert",
-    "sslkey",
-    "sslmode",
-    "sslrootcert",
-    "statement-cache-capacity",
-    "user",
-];
+/// The parameters of SQLite URLs that sqlx knows.
+const SQLITE_PARAMETERS: [&str; 3] = ["cache", "immutable", "mode"];
 
 /// Writes the options in force as a config file. Secrets are masked.
 ///
@@ -61,7 +42,7 @@ fn value(option: &Arg, matches: &ArgMatches) -> anyhow::Result<Option<Value>> {
 /// Masks the password of a URL and each parameter that may be one, or the whole text if it is no URL.
 fn masked(text: &str) -> String {
     let Ok(mut url) = Url::parse(text) else { return MASK.to_owned() };
-    let is_secret = |key: &str| !SHOWN.contains(&key);
+    let is_secret = |key| !PUBLIC_PARAMETERS.contains(&key) && !SQLITE_PARAMETERS.contains(&key);
     let in_query = url.query_pairs().any(|(key, _)| is_secret(&key));
     if url.password().is_none() && !in_query {
         return text.to_owned();

@@ -19,6 +19,7 @@ use sqlx::{
 };
 use tokio::time::{Instant, error::Elapsed, timeout, timeout_at};
 
+pub(crate) use self::session::PUBLIC_PARAMETERS;
 use self::{
     session::{IS_SERVER, address, check_settings, open_session, options},
     statements::{

@@ -34,14 +34,12 @@ const SESSION: [(&str, &str); 8] = [
 /// Skips the check of each row that others must pass. Only the sessions of a server do so.
 pub(super) const IS_SERVER: (&str, &str) = ("storage.is_server", "on");
 
-/// The parameters of a URL that sqlx knows, besides `options[NAME]`.
-const PARAMETERS: [&str; 18] = [
+/// The parameters of a URL that sqlx knows, and that are no secrets.
+pub(crate) const PUBLIC_PARAMETERS: [&str; 16] = [
     "application_name",
     "dbname",
     "host",
     "hostaddr",
-    "options",
-    "password",
     "port",
     "ssl-ca",
     "ssl-cert",
@@ -55,6 +53,8 @@ const PARAMETERS: [&str; 18] = [
     "statement-cache-capacity",
     "user",
 ];
+/// Those that may have a password. There is also `options[NAME]`.
+const SECRET_PARAMETERS: [&str; 2] = ["options", "password"];
 
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, OpenError> {
     refuse_unknown_parameters(url)?;
@@ -69,7 +69,11 @@ pub(super) fn options(url: &str) -> Result<PgConnectOptions, OpenError> {
 fn refuse_unknown_parameters(url: &str) -> Result<(), OpenError> {
     let parsed = Url::parse(url);
     let parsed = parsed.map_err(|error| OpenError::InvalidUrl(sqlx::Error::config(error)))?;
-    let is_known = |key: &str| PARAMETERS.contains(&key) || key.starts_with("options[");
+    let is_known = |key: &str| {
+        PUBLIC_PARAMETERS.contains(&key)
+            || SECRET_PARAMETERS.contains(&key)
+            || key.starts_with("options[")
+    };
     match parsed.query_pairs().find(|(key, _)| !is_known(key)) {
         Some((parameter, _)) => {
             Err(OpenError::UnknownParameter { parameter: parameter.into_owned() })
