@@ -4,7 +4,7 @@ use std::{
     fmt, fs, io,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use rustls::{
@@ -205,6 +205,10 @@ impl TlsFiles {
         };
         let chain = certificates(&self.certificate, &contents.certificate)?;
         let expiry = chain.iter().filter_map(expiry).min();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        if expiry.is_some_and(|expiry| expiry <= now) {
+            tracing::warn!("the certificate in {} has expired", self.certificate.display());
+        }
         let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|_| {
             TlsFileError::new(&self.key, "it has no private key as PEM without a passphrase")
         })?;

@@ -417,6 +417,29 @@ async fn broken_certificate_is_said_by_readyz_and_by_a_metric() {
     assert!(is_valid().await);
 }
 
+/// It does not keep the server from starting: another certificate may be on its way.
+#[tokio::test]
+async fn expired_certificate_is_logged() {
+    let database = Database::sqlite();
+    let expired = Certificate { certificate: database.file("c.pem"), key: database.file("k.pem") };
+    fs::write(database.file("c.cnf"), "subjectAltName = DNS:localhost").unwrap();
+    for command in [
+        "req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout k.pem -out c.csr",
+        "x509 -req -days 0 -extfile c.cnf -in c.csr -key k.pem -out c.pem",
+    ] {
+        let mut openssl = Command::new("openssl");
+        openssl.args(command.split(' ')).current_dir(database.folder.path());
+        assert!(openssl.output().unwrap().status.success());
+    }
+    let authority = Authority::new().unwrap();
+    let valid = authority.sign_for_loopback().unwrap();
+    for (certificate, is_logged) in [(&expired, true), (&valid, false)] {
+        let checked = database.run(&[&options(certificate)[..], &["--check"]].concat()).await;
+        assert_eq!(checked.code, Some(0), "{checked:?}");
+        assert_eq!(checked.stderr.contains("has expired"), is_logged, "{checked:?}");
+    }
+}
+
 #[tokio::test]
 async fn metric_has_the_expiry_of_the_certificate() {
     let database = Database::sqlite();

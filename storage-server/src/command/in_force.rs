@@ -42,7 +42,8 @@ fn value(option: &Arg, matches: &ArgMatches) -> anyhow::Result<Option<Value>> {
 /// Masks the password of a URL and each parameter that may be one, or the whole text if it is no URL.
 fn masked(text: &str) -> String {
     let Ok(mut url) = Url::parse(text) else { return MASK.to_owned() };
-    let is_secret = |key| !PUBLIC_PARAMETERS.contains(&key) && !SQLITE_PARAMETERS.contains(&key);
+    let is_secret =
+        |key: &str| !PUBLIC_PARAMETERS.contains(&key) && !SQLITE_PARAMETERS.contains(&key);
     let in_query = url.query_pairs().any(|(key, _)| is_secret(&key));
     if url.password().is_none() && !in_query {
         return text.to_owned();

@@ -37,8 +37,8 @@ impl OpenedFile {
             let found = identity(path);
             if !matches!(found, Ok(found) if found == *opened) {
                 let reason = format!(
-                    "{} was deleted or replaced while it was open: restart the server when it is \
-                     the right one",
+                    "{} was deleted or replaced while it was open: put the right file there, or \
+                     restore a backup, and restart the server",
                     path.display()
                 );
                 return Err(io::Error::other(reason));
