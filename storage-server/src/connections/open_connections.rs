@@ -1,0 +1,140 @@
+//! The open connections, and which of them must be closed.
+
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::Router;
+use hyper_util::{rt::TokioExecutor, server::conn::auto};
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::{
+    net::TcpStream,
+    task::{AbortHandle, Id, JoinSet},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    activity::{Activity, Overdue},
+    client_address::ClientAddress,
+    serving::serve_connection,
+};
+use crate::{
+    cut_offs::{CutOff, CutOffs},
+    room::Room,
+    tls::Tls,
+};
+
+/// How long a connection may have no request in flight. This covers silence from the start, heads
+/// that are half sent, and idle connections.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a client may read nothing of its answer.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(20);
+/// The same, while room for answers is short.
+const UNREAD_TIMEOUT_WHILE_SHORT: Duration = Duration::from_secs(2);
+
+/// All connections. Only the accept loop uses it.
+pub(super) struct OpenConnections {
+    pub(super) serving: JoinSet<()>,
+    pub(super) open: HashMap<Id, Connection>,
+    /// Idle connections, the longest idle last, with the moment since which they are. A connection
+    /// that became idle after this list was made is not in it, and is idle for less long.
+    pub(super) longest_idle: Vec<(Instant, Id)>,
+    /// How many there are, for the metrics.
+    pub(super) gauge: Gauge,
+    pub(super) max: usize,
+    pub(super) http: auto::Builder<TokioExecutor>,
+    pub(super) tls: Option<Tls>,
+    pub(super) router: Router,
+    pub(super) room: Arc<Room>,
+    pub(super) cut_offs: Arc<CutOffs>,
+    pub(super) draining: CancellationToken,
+}
+
+pub(super) struct Connection {
+    activity: Arc<Activity>,
+    task: AbortHandle,
+}
+
+impl OpenConnections {
+    /// Whether there is room for another connection. If not, closes the longest idle one, which
+    /// needs a moment to end.
+    pub(super) fn make_room(&mut self) -> bool {
+        let has_room = self.serving.len() < self.max;
+        let one_is_ending = self.open.len() < self.serving.len();
+        let is_crowded = !has_room && !one_is_ending && !self.close_longest_idle();
+        self.room.set_crowded(is_crowded);
+        has_room
+    }
+
+    pub(super) fn start(&mut self, stream: TcpStream, client: SocketAddr) {
+        let activity = Activity::new(Instant::now());
+        let serving = serve_connection(
+            (stream, ClientAddress(client.ip().to_canonical())),
+            activity.clone(),
+            self.http.clone(),
+            self.tls.clone(),
+            self.router.clone(),
+            self.cut_offs.clone(),
+            self.draining.clone(),
+        );
+        let task = self.serving.spawn(serving);
+        self.open.insert(task.id(), Connection { activity, task });
+        self.gauge.inc();
+    }
+
+    pub(super) fn forget(&mut self, id: Id) {
+        self.open.remove(&id);
+        self.gauge.dec();
+    }
+
+    pub(super) fn close_overdue(&mut self) {
+        let now = Instant::now();
+        let unread_timeout = if self.room.is_short_of_answers() {
+            UNREAD_TIMEOUT_WHILE_SHORT
+        } else {
+            UNREAD_TIMEOUT
+        };
+        self.open.retain(|_, Connection { activity, task }| {
+            let overdue = activity.close_if_overdue(now, IDLE_TIMEOUT, unread_timeout);
+            match overdue {
+                None => return true,
+                Some(Overdue::Idle) => {}
+                Some(Overdue::Silent) => self.cut_offs.count(CutOff::Silent),
+                Some(Overdue::Unread) => self.cut_offs.count(CutOff::UnreadAnswer),
+            }
+            task.abort();
+            false
+        });
+    }
+
+    /// Closes the connection that has been idle the longest. Returns whether there was one.
+    pub(super) fn close_longest_idle(&mut self) -> bool {
+        if self.close_listed() {
+            return true;
+        }
+        let idle = |(&id, connection): (&Id, &Connection)| {
+            connection.activity.idle_since().map(|since| (since, id))
+        };
+        self.longest_idle = self.open.iter().filter_map(idle).collect();
+        self.longest_idle.sort_unstable_by_key(|&(since, _)| Reverse(since));
+        self.close_listed()
+    }
+
+    /// Closes the longest idle one of the listed connections that still is idle.
+    fn close_listed(&mut self) -> bool {
+        while let Some((since, id)) = self.longest_idle.pop() {
+            let connection = self.open.get(&id);
+            if connection.is_some_and(|connection| connection.activity.close_if_idle(since)) {
+                let connection = self.open.remove(&id).expect("it was just there");
+                connection.task.abort();
+                self.cut_offs.count(CutOff::Displaced);
+                return true;
+            }
+        }
+        false
+    }
+}
