@@ -41,7 +41,7 @@ pub enum Situation {
     Reissued,
     /// A renewal found that M nodes have sealed a token that the client did not know.
     RenewedWithNewToken,
-    /// A client acquired with the grants of all nodes, after one of them restarted.
+    /// A client has acquired or joined all nodes since one of them restarted.
     AdmittedAgain,
     /// A renewal counts a node that was joined with a floor above the lease's first token: a
     /// reissue has made it count.
@@ -79,11 +79,23 @@ impl Situation {
             Self::AdmittedAgain => {
                 state.restarts > 0
                     && leases(state).any(|client| {
-                        client.restarted.is_empty() && client.granters().len() == nodes
+                        client.restarted.is_empty() && has_acquired_on_all(state, client, nodes)
                     })
             }
             Self::Regained => leases(state).any(|client| has_regained(state, client, nodes)),
         }
+    }
+}
+
+/// Whether the client has the grants of all nodes. A round of one step leaves no record of them, but
+/// its locks.
+fn has_acquired_on_all(state: &State, client: &Client, nodes: usize) -> bool {
+    let has_lock = |node: NodeId| {
+        state.node(node).lock.is_some_and(|lock| state.client(lock.holder) == client)
+    };
+    match client.round {
+        Some(_) => client.granters().len() == nodes,
+        None => NodeId::first(nodes).all(has_lock),
     }
 }
 

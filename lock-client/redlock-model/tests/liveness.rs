@@ -25,20 +25,20 @@ fn assert_live(config: Config, states: usize, required: usize) {
 /// 455 762 states; 6 s on one core.
 #[test]
 fn a_client_can_always_acquire_again() {
-    assert_live(LATE_GRANTS, 400_000, 900);
+    assert_live(LATE_GRANTS, 455_000, 1_040);
 }
 
 /// 220 041 states; 3 s on one core.
 #[test]
 fn a_client_can_acquire_again_after_a_restart() {
     let config = Config { restarts: 1, highest_initial_counter: 0, ..Config::TWO_CLIENTS };
-    assert_live(config, 200_000, 800);
+    assert_live(config, 220_000, 860);
 }
 
 /// Releases are enough, because they go to all nodes.
 #[test]
 fn a_client_can_always_acquire_again_without_expiry() {
-    assert_live(Config { protocol: WITHOUT_EXPIRY, ..LATE_GRANTS }, 5_000, 100);
+    assert_live(Config { protocol: WITHOUT_EXPIRY, ..LATE_GRANTS }, 5_600, 110);
 }
 
 /// A node keeps the lock for ever if the client never received its grant.

@@ -16,7 +16,8 @@ use redlock_model::{Config, check_safety, properties::Situation};
 /// Asserts that no state violates a safety property.
 ///
 /// The model must also have at least so many states, and the given situations must occur: otherwise
-/// it might hold only because too little happens in it.
+/// it might hold only because too little happens in it. The number of states is always the same.
+/// The bound lies just below it, for the sake of changes that merge a few more states.
 #[track_caller]
 fn assert_holds(config: Config, states: usize, situations: &[Situation]) {
     let report = check_safety(config, 1);
