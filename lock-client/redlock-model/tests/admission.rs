@@ -56,3 +56,26 @@ fn with_an_old_copy_that_votes_a_token_is_issued_twice() {
 fn without_an_admission_a_token_is_issued_twice() {
     assert_violates(with_admission(AdmissionRule::NoAdmission), TOKENS_ARE_UNIQUE, 11);
 }
+
+/// Five nodes, and one restart. Leases are renewed, and join nodes again that were admitted. Acquires
+/// take one step.
+const FIVE_NODES: Config = Config {
+    nodes: 5,
+    highest_counter: 2,
+    rounds: Rounds::AtomicAcquires,
+    renewals: true,
+    joins: true,
+    ..RESTART
+};
+
+/// 161 738 states; 3 s on one core.
+#[test]
+fn tokens_are_unique_and_grow_on_five_nodes_across_a_restart() {
+    assert_holds(FIVE_NODES, 161_000, &[TwoLeases, AdmittedAgain]);
+}
+
+#[test]
+fn on_five_nodes_without_an_admission_a_token_is_issued_twice() {
+    let protocol = Protocol { admission: AdmissionRule::NoAdmission, ..Protocol::AS_BUILT };
+    assert_violates(Config { protocol, ..FIVE_NODES }, TOKENS_ARE_UNIQUE, 6);
+}

@@ -83,6 +83,21 @@ fn on_five_nodes_with_a_join_under_the_same_grant_a_lease_outlives_a_higher_toke
     assert_violates(Config { protocol, ..FIVE_NODES }, NO_LEASE_OUTLIVES, 10);
 }
 
+/// Five nodes with a broken join, and failed tries, which raise the counters up to 3.
+fn on_five_nodes(join: JoinRule) -> Config {
+    Config { nodes: 5, highest_initial_counter: 0, ..with_join(join) }
+}
+
+#[test]
+fn on_five_nodes_with_a_join_without_a_floor_a_lease_outlives_a_higher_token() {
+    assert_violates(on_five_nodes(JoinRule::OwnGrant), NO_LEASE_OUTLIVES, 10);
+}
+
+#[test]
+fn on_five_nodes_with_a_floor_that_nothing_counts_by_a_lease_outlives_a_higher_token() {
+    assert_violates(on_five_nodes(JoinRule::FloorIsIgnored), NO_LEASE_OUTLIVES, 10);
+}
+
 #[test]
 fn with_a_floor_that_nothing_counts_by_a_lease_outlives_a_higher_token() {
     assert_violates(with_join(JoinRule::FloorIsIgnored), NO_LEASE_OUTLIVES, 9);
