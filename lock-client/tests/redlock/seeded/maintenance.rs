@@ -31,7 +31,9 @@ pub(super) async fn maintain(
     let (mut members, mut work) = (vec![0, 1, 2], Work::default());
     while !done.load(Ordering::Relaxed) {
         let spare = (0..nodes.nodes().len()).find(|node| !members.contains(node));
-        let has_worked = work.restarts + work.replacements >= 3;
+        // Growth comes after both, so that no run lacks one of them.
+        let both = work.restarts > 0 && work.replacements > 0;
+        let has_worked = both && work.restarts + work.replacements >= 3;
         match random.random_range(0..2) {
             _ if members.len() == 3 && has_worked => {
                 let new: Vec<_> = (0..nodes.nodes().len())
