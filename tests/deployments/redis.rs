@@ -10,6 +10,9 @@ use crate::{
     start_cluster::start_cluster,
 };
 
+/// Above every clock: a lost counter starts far below this.
+const HIGH: u64 = 900_000_000_000_000;
+
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 #[tokio::test]
@@ -28,6 +31,9 @@ async fn one_node_that_keeps_nothing() {
     let first = storages.first(&locks, "restart").await;
     redis.restart().await.unwrap();
     assert_eq!(storages.then(first, &locks).await, TWO_HOLDERS);
+
+    let [before, after] = tokens_around_a_restart(&mut redis, &locks).await;
+    assert!(before == HIGH + 1 && after < before, "{after} follows {before}");
 }
 
 #[tokio::test]
@@ -40,9 +46,24 @@ async fn one_node_that_synchronises_every_write() {
     redis.restart().await.unwrap();
     assert_eq!(storages.then(first, &locks).await, Then::Excluded);
 
+    let tokens = tokens_around_a_restart(&mut redis, &locks).await;
+    assert_eq!(tokens, [HIGH + 1, HIGH + 2]);
+
     let first = storages.first(&locks, "clock-jump").await;
     redis.jump(TEN_MINUTES + MINUTE).unwrap();
     assert_eq!(storages.then(first, &locks).await, TWO_HOLDERS);
+}
+
+/// The token of a lock that is held during a restart, and that of the next holder after the release.
+async fn tokens_around_a_restart(redis: &mut Redis, locks: &Locks) -> [u64; 2] {
+    redis.set("fenced:{token}:token", &HIGH.to_string()).await.unwrap();
+    let lease = locks.acquire(&name("token"), lasting()).await.unwrap();
+    let before = lease.token().unwrap();
+    redis.restart().await.unwrap();
+    // This fails if the lock is gone. If it is still held, the acquire fails then.
+    let _ = lease.release().await;
+    let next = locks.acquire(&name("token"), lasting()).await.unwrap();
+    [before, next.token().unwrap()].map(|token| token.as_u64())
 }
 
 #[tokio::test]
