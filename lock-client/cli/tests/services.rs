@@ -1,9 +1,11 @@
 //! A private lock service of each kind.
 
-use std::any::Any;
+use std::{any::Any, time::Duration};
 
 use sqlx::{Connection, MySqlConnection, PgConnection, SqliteConnection};
-use testbed::{Etcd, MariaDb, Postgres, Redis, ZooKeeper};
+use testbed::{Etcd, MariaDb, NodeKind, Postgres, Redis, RedlockNodes, ZooKeeper};
+
+use crate::start_cluster::start_cluster;
 
 /// A lock service that ends with this value.
 pub(crate) struct Service {
@@ -15,6 +17,13 @@ impl Service {
     pub(crate) async fn redis() -> Self {
         let redis = Redis::start().await.unwrap();
         Self { url: redis.url(), _server: Box::new(redis) }
+    }
+
+    /// Three nodes of Redlock, which grant locks for up to ten minutes.
+    pub(crate) async fn redlock() -> Self {
+        let nodes = RedlockNodes::start(&[NodeKind::FORGETFUL; 3]).await.unwrap();
+        start_cluster(&nodes, Duration::from_secs(600)).await;
+        Self { url: nodes.urls().join(" "), _server: Box::new(nodes) }
     }
 
     pub(crate) async fn etcd() -> Self {
