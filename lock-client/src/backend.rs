@@ -260,7 +260,14 @@ pub enum BackendError {
     Invalid(Box<dyn Error + Send + Sync>),
 }
 
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mariadb",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 impl BackendError {
     /// Reports the failure of a method that may have changed something already: a rejection would say
     /// that it has not.

@@ -107,6 +107,15 @@ async fn lock_of_another_is_not_released() {
 }
 
 #[tokio::test]
+async fn unreadable_answer_leaves_the_outcome_unknown() {
+    let (folder, client) = locked().await;
+    let set_token_to_0 = async || {
+        connect(&folder).await.execute("update fenced_lock set token = 0").await.unwrap();
+    };
+    sql::unreadable_answer_leaves_the_outcome_unknown(&client, set_token_to_0).await.unwrap();
+}
+
+#[tokio::test]
 async fn waiters_are_notified_by_their_client_or_poll() {
     let (folder, client) = locked().await;
     sql::release_notifies_own_waiters(&client, &client).await.unwrap();
