@@ -141,6 +141,15 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// A backend needs it only if its renewals depend on the token.
     fn adopt(&self, _ownership: &Ownership, _token: Token) {}
 
+    /// Checks that the service grants this ttl, before a lock is adopted for it. A renewal alone would
+    /// keep the lock for the next longer time that the service has.
+    ///
+    /// A backend needs it only if some ttls are [invalid](BackendError::Invalid), and its renewals
+    /// don't report that.
+    fn check_ttl(&self, _ttl: Ttl) -> BackendFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// How long one request may take. A request without an answer is repeated for a multiple of it.
     fn answer_timeout(&self) -> Duration {
         DEFAULT_ANSWER_TIMEOUT
@@ -260,7 +269,14 @@ pub enum BackendError {
     Invalid(Box<dyn Error + Send + Sync>),
 }
 
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mariadb",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 impl BackendError {
     /// Reports the failure of a method that may have changed something already: a rejection would say
     /// that it has not.

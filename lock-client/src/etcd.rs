@@ -87,6 +87,6 @@ mod wakeups;
 
 pub use self::{
     client::Etcd,
-    health::{ClusterReport, MemberHealth, MemberReport},
+    health::{ClusterReport, LeaseClock, MemberHealth, MemberReport},
     server::InvalidEtcdUrl,
 };

@@ -163,7 +163,8 @@ impl Locks {
     ///
     /// # Errors
     /// [`RenewError::Lost`] if the lock no longer belongs to that ownership,
-    /// [`RenewError::LockService`] if the lock service did not answer for 4 answer time-outs.
+    /// [`RenewError::LockService`] if the lock service did not answer for 4 answer time-outs, or does
+    /// not grant the ttl. In the latter case, the lock is left as it is.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lock may have been renewed.
@@ -174,7 +175,15 @@ impl Locks {
     ) -> Result<Lease, RenewError> {
         let terms = terms.into();
         let ttl = terms.first_ttl();
-        let Detached { name, ownership, token, .. } = detached;
+        let Detached { name, ownership, token, ttl: earlier_ttl } = detached;
+        // The service has granted the earlier ttl.
+        if ttl != earlier_ttl {
+            let until = Moment::now() + self.service.patience(PATIENCE);
+            let checked = self.service.retry_until(until, || self.service.backend.check_ttl(ttl));
+            if let Err(source) = checked.await {
+                return Err(RenewError::LockService { lock: name, source });
+            }
+        }
         self.service.backend.adopt(&ownership, token);
         let mut asked = Moment::now();
         let renewed = self.service.retry_until(asked + self.service.patience(PATIENCE), || {

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::{
-    lock_service::{impatient_locks, locks, tried, ttl, unrenewed},
+    lock_service::{impatient_locks, locks, tried, ttl, unrenewed, with_causes},
     names::{name, token},
 };
 use fence::Holder;
 use lock_client::{
     AcquireError, Lease, Order, Released, RenewError, Terms,
-    backend::{Attempt, Backend},
+    backend::{Attempt, Backend, BackendError, Ownership},
 };
 use testbed::Redis;
 
@@ -86,6 +86,32 @@ async fn big_tokens_are_exact_and_the_highest_is_the_last() {
         );
         assert_eq!((lock, kept.as_str()), (None, counter), "nothing has changed");
     }
+}
+
+/// Somebody has changed the lock's key. The scripts change the owner's time, and then answer with a
+/// number that is no token.
+#[tokio::test]
+async fn unreadable_reply_leaves_the_outcome_unknown() {
+    let redis = Redis::start().await.unwrap();
+    let backend = lock_client::redis::Redis::open(&redis.url()).unwrap();
+    let (backend, holder) = (backend.answer_within(Duration::from_secs(5)), Holder::random());
+    let (lock, ownership) = (name("r"), Ownership { holder: holder.clone(), grant: token(33) });
+    let value = format!("1000000000000000 33 {} 0 ", holder.as_str());
+    let lasts = async || redis.command::<i64>(&["PTTL", "fenced:{r}:lock"]).await.unwrap();
+    for renews in [true, false] {
+        redis.set("fenced:{r}:lock", &value).await.unwrap();
+        assert_eq!(lasts().await, -1);
+        let error = match renews {
+            true => backend.renew(&lock, &ownership, ttl(60_000)).await.err(),
+            false => backend.try_acquire(&lock, &holder, ttl(60_000), Order::Unordered).await.err(),
+        };
+        let error = error.expect("there is no such token");
+        assert!(with_causes(&error).contains("not a token"), "{error:?}");
+        assert!(lasts().await > 0, "the script was carried out");
+        assert!(matches!(error, BackendError::Unavailable(_)), "{error:?}");
+    }
+    let read = backend.status(&lock).await;
+    assert!(matches!(read, Err(BackendError::Rejected(_))), "a read changes nothing: {read:?}");
 }
 
 #[tokio::test]

@@ -172,6 +172,15 @@ async fn fair_waiters_keep_their_order() {
 }
 
 #[tokio::test]
+async fn unreadable_answer_leaves_the_outcome_unknown() {
+    let (server, client) = locked().await;
+    let set_token_to_0 = async || {
+        connect(&server).await.execute("update fenced_lock set token = 0").await.unwrap();
+    };
+    sql::unreadable_answer_leaves_the_outcome_unknown(&client, set_token_to_0).await.unwrap();
+}
+
+#[tokio::test]
 async fn waiters_are_notified_by_their_client_or_poll() {
     let (server, client) = locked().await;
     sql::release_notifies_own_waiters(&client, &client).await.unwrap();

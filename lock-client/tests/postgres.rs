@@ -10,10 +10,14 @@ mod tls;
 use std::{path::Path, time::Duration};
 
 use fence::Holder;
-use lock_client::{Locks, backend::Backend, postgres::Postgres};
+use lock_client::{
+    Locks,
+    backend::{Backend, BackendError},
+    postgres::Postgres,
+};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
-use crate::{names::name, sql};
+use crate::{lock_service::with_causes, names::name, sql};
 
 /// Makes a client with patience for a busy machine.
 pub(crate) fn patient(url: &str) -> Postgres {
@@ -111,6 +115,32 @@ async fn reissued_token_is_above_both() {
 async fn lock_of_another_is_not_released() {
     let (_server, client) = locked().await;
     sql::lock_of_another_is_not_released(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn unreadable_answer_leaves_the_outcome_unknown() {
+    let (server, client) = locked().await;
+    let set_token_to_0 = async || {
+        let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+        connection.execute("update fenced_lock.lock set token = 0").await.unwrap();
+    };
+    sql::unreadable_answer_leaves_the_outcome_unknown(&client, set_token_to_0).await.unwrap();
+}
+
+/// Its function was changed, and returns no boolean.
+#[tokio::test]
+async fn release_whose_answer_is_unreadable_may_have_been_carried_out() {
+    let change = |sql: &str| {
+        assert!(sql.contains("    return owned;"));
+        sql.replace("    return owned;", "    return null;")
+    };
+    let (_server, client) = locked_with(&[], change).await;
+    let holder = Holder::random();
+    let (token, _) = sql::granted(&client, "r", &holder, 600_000).await.unwrap();
+    let error = client.release(&name("r"), &holder, Some(token)).await.unwrap_err();
+    assert!(with_causes(&error).contains("null"), "{error:?}");
+    assert!(matches!(error, BackendError::Unavailable(_)), "it was carried out: {error:?}");
+    assert_eq!(client.status(&name("r")).await.unwrap().held, None);
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use anyhow::{Context, bail, ensure};
 use fence::{Holder, Token};
 use lock_client::{
     Locks, Order,
-    backend::{Attempt, Backend, Contention, Ownership},
+    backend::{Attempt, Backend, BackendError, Contention, Ownership},
 };
 use testbed::wait::until_async;
 use tokio::{
@@ -37,7 +37,10 @@ pub(crate) use self::{
         release_notifies_own_waiters, release_wakes_the_waiter,
     },
 };
-use crate::{lock_service::ttl, names::name};
+use crate::{
+    lock_service::{ttl, with_causes},
+    names::name,
+};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -169,6 +172,27 @@ pub(crate) async fn reissued_token_is_above_both(backend: &impl Backend) -> anyh
     // There is no token above the highest.
     let highest = Token::new(999_999_999_999_999)?;
     ensure!(backend.reissue(&lock, &ownership, highest).await?.is_none(), "not its lock");
+    Ok(())
+}
+
+/// The statements were committed, and only their answer can't be read: its token is 0. A mere read
+/// changes nothing, and is rejected.
+pub(crate) async fn unreadable_answer_leaves_the_outcome_unknown(
+    backend: &impl Backend,
+    set_token_to_0: impl AsyncFnOnce(),
+) -> anyhow::Result<()> {
+    let (lock, holder) = (name("unreadable"), Holder::random());
+    let (_, ownership) = granted(backend, "unreadable", &holder, 60_000).await?;
+    set_token_to_0().await;
+    let tried = backend.try_acquire(&lock, &holder, ttl(60_000), Order::Unordered).await;
+    let renewed = backend.renew(&lock, &ownership, ttl(60_000)).await;
+    for error in [tried.err(), renewed.err()] {
+        let error = error.context("the answer has no token")?;
+        ensure!(with_causes(&error).contains("a token is"), "{error:?}");
+        ensure!(matches!(error, BackendError::Unavailable(_)), "it was carried out: {error:?}");
+    }
+    let read = backend.status(&lock).await;
+    ensure!(matches!(read, Err(BackendError::Rejected(_))), "{read:?}");
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use lock_client::{
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
+use testbed::wait::until_async;
 use tokio::time::timeout;
 
 use crate::{
@@ -104,6 +105,15 @@ async fn reissued_token_is_above_both() {
 async fn lock_of_another_is_not_released() {
     let (_folder, client) = locked().await;
     sql::lock_of_another_is_not_released(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn unreadable_answer_leaves_the_outcome_unknown() {
+    let (folder, client) = locked().await;
+    let set_token_to_0 = async || {
+        connect(&folder).await.execute("update fenced_lock set token = 0").await.unwrap();
+    };
+    sql::unreadable_answer_leaves_the_outcome_unknown(&client, set_token_to_0).await.unwrap();
 }
 
 #[tokio::test]
@@ -231,15 +241,58 @@ async fn grants_are_synced_to_a_write_ahead_log() {
     assert_eq!(seen, [full, normal]);
 }
 
-#[tokio::test]
-async fn only_the_present_owner_claims() {
-    let (folder, client) = locked().await;
-    let mut connection = connect(&folder).await;
+async fn install_fence(connection: &mut SqliteConnection) {
     for file in ["0001_fence", "0002_keep", "0003_protect"] {
         let path = format!("{}/../migrations/sqlite/fence/{file}.sql", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).unwrap();
         connection.execute(AssertSqlSafe(text)).await.unwrap();
     }
+}
+
+/// A lock expires, and nobody else acquires it. Returns why the owner's claim is refused, if it is.
+async fn claim_of_an_expired_owner(change: impl Fn(&str) -> String) -> Option<String> {
+    let (folder, client) = locked().await;
+    let mut connection = connect(&folder).await;
+    install_fence(&mut connection).await;
+    let trigger = include_str!("../migrations/sqlite/0001_lock.sql");
+    let (_, trigger) =
+        trigger.split_once("create trigger if not exists fenced_lock_claims").unwrap();
+    let changed = change(&format!("create trigger fenced_lock_claims{trigger}"));
+    let changed = format!("drop trigger fenced_lock_claims; {changed}");
+    connection.execute(AssertSqlSafe(changed)).await.unwrap();
+    let (token, owner) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    let mut claim = async || {
+        sqlx::query("insert into fenced_lock_claim values ('account', 'r', ?, ?)")
+            .bind(token.as_i64())
+            .bind(owner.holder.as_str())
+            .execute(&mut connection)
+            .await
+    };
+    claim().await.unwrap();
+    assert_eq!(client.renew(&name("r"), &owner, ttl(500)).await.unwrap(), Some(token));
+    let is_free = async || Ok(client.status(&name("r")).await?.held.is_none());
+    until_async(IN_TIME, is_free).await.unwrap();
+    claim().await.err().map(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn expired_owner_does_not_claim() {
+    let refusal = claim_of_an_expired_owner(str::to_owned).await.expect("it is refused");
+    assert!(refusal.contains("ZL001"), "{refusal}");
+    let without_the_clock = |trigger: &str| {
+        let (before, expiry) = trigger.split_once("\n            and expires_at_ms > ").unwrap();
+        assert!(expiry.starts_with("cast((julianday('now')"));
+        format!("{before});\nend;")
+    };
+    let refusal = claim_of_an_expired_owner(without_the_clock).await;
+    assert_eq!(refusal, None, "the control");
+}
+
+#[tokio::test]
+async fn only_the_present_owner_claims() {
+    let (folder, client) = locked().await;
+    let mut connection = connect(&folder).await;
+    install_fence(&mut connection).await;
     let (_, first) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
     let mut claim = async |owner: &Ownership| {
         sqlx::query("insert into fenced_lock_claim values ('account', 'r', ?, ?)")

@@ -177,6 +177,18 @@ impl Etcd {
         self.launch_all().await
     }
 
+    /// Kills all members (SIGKILL), and starts them again without any data, as a new cluster.
+    ///
+    /// # Errors
+    /// If one doesn't start.
+    pub async fn restart_empty(&mut self) -> anyhow::Result<()> {
+        self.kill_all()?;
+        for number in 0..self.members.len() {
+            fs::remove_dir_all(self.data_folder(number))?;
+        }
+        self.launch_all().await
+    }
+
     /// Runs `etcdctl` on all members, and returns what it prints.
     ///
     /// # Errors

@@ -58,7 +58,7 @@ impl Handle {
         ttl.map_err(|error| Failure::Usage(format!("the handle's ttl_ms is wrong: {error}")))
     }
 
-    /// Turns the handle into the lock that the library adopts.
+    /// Turns the handle, with its ttl, into the lock that the library adopts.
     pub(crate) fn into_detached(self, ttl: Ttl) -> Detached {
         let ownership = Ownership { holder: self.holder, grant: self.grant };
         Detached { name: self.name, ownership, token: self.token, ttl }

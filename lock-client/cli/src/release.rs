@@ -26,10 +26,11 @@ pub(crate) struct Release {
 impl Release {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let handle = self.handle.read()?;
-        let ttl = handle.ttl()?;
+        let ttl = handle.ttl()?.at_most(CHECK_TTL);
         // A renewal first shows whether the lock is still held. A release alone can't show that: if
         // its reply is lost, it is repeated, and then finds the lock free.
-        let terms = Terms::new(ttl.at_most(CHECK_TTL)).without_renewal();
+        let terms = Terms::new(ttl).without_renewal();
+        // The service may have no such ttl, but the lock ends now. So it is that of the handle, too.
         let release = async |locks: &Locks| {
             locks.adopt(handle.into_detached(ttl), terms).await?.release().await?;
             Ok(())

@@ -32,10 +32,11 @@ pub(crate) struct Renew {
 impl Renew {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let handle = self.handle.read()?;
-        let ttl = self.ttl.map_or_else(|| handle.ttl(), Ok)?;
+        let earlier_ttl = handle.ttl()?;
+        let ttl = self.ttl.unwrap_or(earlier_ttl);
         let terms = Terms::new(ttl).without_renewal();
         let renew = async |locks: &Locks| {
-            let lease = locks.adopt(handle.into_detached(ttl), terms).await?;
+            let lease = locks.adopt(handle.into_detached(earlier_ttl), terms).await?;
             // With Redlock, the renewal then takes nodes back. A handle counts those that were taken
             // back before it.
             let _ = timeout(lease.remaining() / 2, locks.wait_for_background()).await;

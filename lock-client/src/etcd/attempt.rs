@@ -9,7 +9,7 @@ use super::{
     failure::Failure,
     keys::{self, Keys},
     leases::{Alive, whole_seconds},
-    messages::{Compare, Operation, Put, Text, Txn},
+    messages::{Compare, KeyValue, Operation, Put, Text, Txn, TxnReply},
     view::{Part, View, token},
     waiters::OwnKey,
 };
@@ -125,10 +125,12 @@ impl Try<'_> {
             let lease = self.etcd.shared_lease(self.seconds, self.asked).await?;
             let nobody = Compare::none_exists(self.keys.queue(), self.keys.queue_end());
             let open = Compare::created(keys::closing_key(lease.id), 0);
-            let transaction = self.put(vec![nobody, open], lease);
+            let transaction = self.put_oldest(vec![nobody, open], lease);
             let reply = self.etcd.attempt_on(lease, &self.place(), &transaction).await?;
             let Some(reply) = reply else { continue };
-            let view = View::parse(reply).map_err(BackendError::after_a_change)?;
+            let created = reply.header.revision;
+            let view = self.view_behind(reply, created, lease);
+            let view = view.map_err(BackendError::after_a_change)?;
             if view.owner().is_some() {
                 return Ok((view, lease));
             }
@@ -145,11 +147,11 @@ impl Try<'_> {
             Compare::changed(self.place(), own.changed),
             Compare::none_before(self.keys.queue(), self.keys.queue_end(), own.created),
         ];
-        let reply = self.etcd.transact(&self.put(compare, lease)).await;
+        let reply = self.etcd.transact(&self.put_oldest(compare, lease)).await;
         // The lease may not exist, such as after a restore.
         let reply = reply.inspect_err(|_| self.etcd.shared.forget(lease.id))?;
         let joined = reply.succeeded.then_some(lease);
-        Ok((View::parse(reply)?, joined))
+        Ok((self.view_behind(reply, own.created, lease)?, joined))
     }
 
     /// Puts the own key behind those of the others. It is on a short lease of its own, because only an
@@ -160,8 +162,11 @@ impl Try<'_> {
             self.etcd.connection.open_lease(id, shortest..=self.seconds, self.seconds).await?;
         let place = self.place();
         let absent = Compare::created(place.clone(), 0);
+        let reads = View::reads(&self.keys, Part::All).to_vec();
+        let success = [&[Operation::Put(self.own_key(lease))], &reads[..]].concat();
+        let transaction = Txn { compare: vec![absent], success, failure: reads };
         let mut queueing = self.etcd.waiters.queueing(&place);
-        let reply = self.etcd.connection.call("kv/txn", &self.put(vec![absent], lease)).await;
+        let reply = self.etcd.connection.call("kv/txn", &transaction).await;
         queueing.is_answered = !reply.as_ref().is_err_and(Failure::leaves_it_under_way);
         View::parse(reply.map_err(BackendError::from)?).map_err(BackendError::after_a_change)
     }
@@ -172,16 +177,37 @@ impl Try<'_> {
         kept.map(drop).ok_or_else(|| Failure::NoLease.into())
     }
 
-    /// Makes the transaction that puts the own key, and then reads the queue and the offset.
-    fn put(&self, compare: Vec<Compare>, lease: Alive) -> Txn {
+    /// Makes the transaction that puts the own key if it is the oldest, and then reads the offset.
+    /// Otherwise, it reads the queue, too.
+    fn put_oldest(&self, compare: Vec<Compare>, lease: Alive) -> Txn {
+        let own = Operation::Put(self.own_key(lease));
+        let success = vec![own, View::read_of_offset(&self.keys)];
+        Txn { compare, success, failure: View::reads(&self.keys, Part::All).to_vec() }
+    }
+
+    /// Returns what a transaction of [`put_oldest`](Self::put_oldest) shows. If it put the own key, that
+    /// is the owner's, and was created at this revision.
+    fn view_behind(
+        &self,
+        reply: TxnReply,
+        created: i64,
+        lease: Alive,
+    ) -> Result<View, BackendError> {
+        if !reply.succeeded {
+            return View::parse(reply);
+        }
+        let Put { key, value, lease } = self.own_key(lease);
+        let (create_revision, mod_revision) = (created, reply.header.revision);
+        let owner = KeyValue { key, value, create_revision, mod_revision, lease };
+        View::parse_behind(owner, reply)
+    }
+
+    fn own_key(&self, lease: Alive) -> Put {
         let value = match self.order {
             Order::Unordered => "",
             Order::Fair => MAY_HAVE_QUEUED,
         };
-        let own = Put { key: Text(self.place()), value: Text(value.to_owned()), lease: lease.id };
-        let reads = View::reads(&self.keys, Part::All);
-        let success = [&[Operation::Put(own)], &reads[..]].concat();
-        Txn { compare, success, failure: reads.to_vec() }
+        Put { key: Text(self.place()), value: Text(value.to_owned()), lease: lease.id }
     }
 
     fn place(&self) -> String {

@@ -7,7 +7,9 @@ use tokio::time::timeout;
 
 use super::{
     connection::Connection,
-    keys::Keys,
+    failure::Failure,
+    keys::{self, Keys},
+    leases::whole_seconds,
     messages::{KeyValue, Txn, TxnReply},
     names,
     server::{InvalidEtcdUrl, Server},
@@ -194,6 +196,17 @@ impl Backend for Etcd {
 
     fn held_names(&self, prefix: &str) -> HeldNames {
         names::held(self.clone(), prefix)
+    }
+
+    fn check_ttl(&self, ttl: Ttl) -> BackendFuture<'_, ()> {
+        Box::pin(self.within(async move {
+            let (id, seconds) = (keys::shared_lease(), whole_seconds(ttl)?);
+            match self.connection.grant(id, seconds..=seconds, seconds).await? {
+                // It has no key.
+                Some(_) => self.connection.revoke(id).await,
+                None => Err(Failure::LeaseExists.into()),
+            }
+        }))
     }
 
     fn answer_timeout(&self) -> Duration {

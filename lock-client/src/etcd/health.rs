@@ -1,12 +1,21 @@
 //! What the members of etcd report about themselves, for a check of the cluster.
 
+use std::{ops::RangeInclusive, time::Duration};
+
 use futures_util::future::join_all;
+use tokio::time::sleep;
 
 use super::{
     client::Etcd,
+    keys,
     messages::{AlarmReply, AlarmRequest, Empty, MembersReply, StatusReply},
 };
-use crate::backend::BackendError;
+use crate::{backend::BackendError, clock::Moment};
+
+/// The time of the lease that shows the clock. A common shortest time is 2 seconds.
+const LEASE_SECONDS: i64 = 10;
+/// How long the clock of leases is watched.
+const WATCHED_FOR: Duration = Duration::from_secs(1);
 
 /// A member that the URL names.
 #[derive(Debug)]
@@ -35,7 +44,40 @@ pub struct ClusterReport {
     pub alarms: Vec<String>,
 }
 
+/// What a lease has shown of the clock that ends leases, which is the leader's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseClock {
+    /// The time for which the lease was granted.
+    pub granted: Duration,
+    /// What was left of it later, by the leader's clock. The rest of the last second is cut off.
+    pub left: Duration,
+    /// The time between these two moments, by this machine's clock. It is a range, because it is unknown
+    /// when in each round trip the leader looked at its clock.
+    pub elapsed: RangeInclusive<Duration>,
+}
+
 impl Etcd {
+    /// Watches the clock that ends leases for a second, by a lease without a key.
+    ///
+    /// # Errors
+    /// [`BackendError`] if etcd does not answer, or refuses.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, the lease ends by itself.
+    pub async fn lease_clock(&self) -> Result<LeaseClock, BackendError> {
+        let (id, seconds) = (keys::shared_lease(), LEASE_SECONDS..=i64::MAX);
+        let before_grant = Moment::now();
+        let lease = self.connection.open_lease(id, seconds, LEASE_SECONDS).await?;
+        let after_grant = Moment::now();
+        sleep(WATCHED_FOR).await;
+        let at_least = after_grant.elapsed();
+        let left = self.connection.seconds_left(id).await?;
+        let elapsed = at_least..=before_grant.elapsed();
+        self.connection.revoke(id).await?;
+        let granted = Duration::from_secs(lease.seconds.unsigned_abs());
+        Ok(LeaseClock { granted, left: Duration::from_secs(left), elapsed })
+    }
+
     /// Asks each member that the URL names about itself.
     pub async fn members(&self) -> Vec<MemberHealth> {
         let members = &self.connection.server().members;

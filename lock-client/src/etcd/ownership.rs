@@ -139,7 +139,7 @@ impl Etcd {
         let may_queue_later = self.waiters.forget(&place);
         // 1. Delete the own key. No other holder ever has it, whatever its revision.
         let delete = Operation::Delete(Delete { key: Text(place.clone()) });
-        let success = [&View::reads(keys, Part::Owner)[..], &[delete]].concat();
+        let success = vec![View::read_of_queue(keys, Part::Owner), delete];
         let reply = self.transact(&Txn { success, ..Txn::default() }).await?;
         let view = View::parse(reply).map_err(BackendError::after_a_change)?;
         let owned = view.owner().filter(|owner| owner.key.0 == place);

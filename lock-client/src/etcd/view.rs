@@ -31,27 +31,51 @@ pub(super) enum Part {
 impl View {
     /// The two reads of a transaction that [`parse`](Self::parse) expects.
     pub(super) fn reads(keys: &Keys, part: Part) -> [Operation; 2] {
+        [Self::read_of_queue(keys, part), Self::read_of_offset(keys)]
+    }
+
+    /// The read of the queue alone. [`parse`](Self::parse) then takes the offset for 0.
+    pub(super) fn read_of_queue(keys: &Keys, part: Part) -> Operation {
         let limit = match part {
             Part::Owner => 1,
             Part::All => 0,
         };
         let range_end = Some(Text(keys.queue_end()));
-        let queue = Range { range_end, limit, ..Range::one(keys.queue()) };
-        let offset = Range::one(keys.offset());
-        [Operation::Range(queue), Operation::Range(offset)]
+        Operation::Range(Range { range_end, limit, ..Range::one(keys.queue()) })
+    }
+
+    /// The read of the offset alone, which [`parse_behind`](Self::parse_behind) expects.
+    pub(super) fn read_of_offset(keys: &Keys) -> Operation {
+        Operation::Range(Range::one(keys.offset()))
     }
 
     /// Parses the reply of a transaction.
     pub(super) fn parse(reply: TxnReply) -> Result<Self, BackendError> {
         let mut ranges = reply.responses.into_iter().filter_map(|reply| reply.response_range);
         let mut next = || -> RangeReply { ranges.next().unwrap_or_default() };
-        let (queue, offset) = (next(), next().kvs.pop());
+        let (queue, offset) = (next(), next());
+        Self::new(reply.header, queue, offset)
+    }
+
+    /// Parses the reply of a transaction that put the owner's key, and then read the offset.
+    pub(super) fn parse_behind(owner: KeyValue, reply: TxnReply) -> Result<Self, BackendError> {
+        let offset = reply.responses.into_iter().find_map(|reply| reply.response_range);
+        let queue = RangeReply { kvs: vec![owner], count: 1 };
+        Self::new(reply.header, queue, offset.unwrap_or_default())
+    }
+
+    fn new(
+        header: Header,
+        queue: RangeReply,
+        mut offset: RangeReply,
+    ) -> Result<Self, BackendError> {
+        let offset = offset.kvs.pop();
         let number = match &offset {
             Some(offset) => offset.value.0.parse().map_err(|_| foreign(offset))?,
             None => 0,
         };
         Ok(Self {
-            header: reply.header,
+            header,
             queue: queue.kvs,
             count: queue.count,
             offset: number,

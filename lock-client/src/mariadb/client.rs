@@ -133,9 +133,11 @@ impl Backend for MariaDb {
         Box::pin(async move {
             let release = self.transaction(&format!("release({})", owner(name, holder)));
             let row = self.client.release(holder, release).await?;
-            let first_waiter = self.client.read(row.text("first_waiter").map_err(Into::into))?;
+            let first_waiter =
+                self.client.read_after_a_change(row.text("first_waiter").map_err(Into::into))?;
             self.waiters.notify(name, first_waiter.as_deref());
-            Ok(self.client.read(row.number("released").map_err(Into::into))? == Some(1))
+            Ok(self.client.read_after_a_change(row.number("released").map_err(Into::into))?
+                == Some(1))
         })
     }
 

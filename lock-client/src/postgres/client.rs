@@ -139,7 +139,7 @@ impl Backend for Postgres {
         Box::pin(async move {
             let call = format!("release({}, {})", text(name.as_str()), text(holder.as_str()));
             let row = self.client.release(holder, self.transaction(&call)).await?;
-            self.client.read(row.try_get("release").map_err(Into::into))
+            self.client.read_after_a_change(row.try_get("release").map_err(Into::into))
         })
     }
 

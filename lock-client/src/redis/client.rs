@@ -140,13 +140,14 @@ impl Redis {
         self.connection.run(&call).await.map_err(|error| failed(&self.server, &error))
     }
 
-    fn rejected(&self, invalid: &InvalidReply) -> BackendError {
-        rejected(&self.server, invalid)
+    /// Reports the reply of a script that may have changed something: the outcome is unknown.
+    fn unreadable(&self, invalid: &InvalidReply) -> BackendError {
+        rejected(&self.server, invalid).after_a_change()
     }
 
-    /// Parses the reply of a script that compares the ownership.
+    /// Parses the reply of a script that compares the ownership, and changes the owner's lock.
     fn token_of_owner(&self, number: i64) -> Result<Option<Token>, BackendError> {
-        token_of_owner(number).map_err(|invalid| self.rejected(&invalid))
+        token_of_owner(number).map_err(|invalid| self.unreadable(&invalid))
     }
 }
 
@@ -168,7 +169,7 @@ impl Backend for Redis {
                 .arg(self.retention_ms);
             let asked = Moment::now();
             let granted = |token, grant| {
-                let valid = |number| valid_token(number).map_err(|error| self.rejected(&error));
+                let valid = |number| valid_token(number).map_err(|error| self.unreadable(&error));
                 let ownership = Ownership { holder: holder.clone(), grant: valid(grant)? };
                 Ok(Attempt::Granted { token: valid(token)?, ownership, asked })
             };
@@ -183,7 +184,7 @@ impl Backend for Redis {
                     ahead: in_queue.first().and_then(|&ahead| ahead.try_into().ok()),
                     nap: in_queue.get(1).and_then(|&nap| remaining_time(nap)),
                 })),
-                _ => Err(self.rejected(&InvalidReply::not_a_lock(name))),
+                _ => Err(self.unreadable(&InvalidReply::not_a_lock(name))),
             }
         })
     }
@@ -263,7 +264,7 @@ impl Backend for Redis {
             let keys = Keys::new(name);
             let call = STATUS.with([keys.lock(), keys.counter(), keys.queue()]);
             let status = reply::status(name, self.run::<StatusReply>(call).await?);
-            status.map_err(|invalid| self.rejected(&invalid))
+            status.map_err(|invalid| rejected(&self.server, &invalid))
         })
     }
 

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use fence::{InvalidToken, ResourceName, Token};
 
 use super::keys::Keys;
-use crate::backend::{BackendError, HeldLock, Ownership, Status};
+use crate::backend::{HeldLock, Ownership, Status};
 
 /// A reply, or a lock's value in Redis, that this crate's scripts never make.
 #[derive(Debug)]
@@ -28,12 +28,6 @@ impl fmt::Display for InvalidReply {
             Self::Token(invalid) => write!(f, "a reply is not a token: {invalid}"),
             Self::Lock(key) => write!(f, "{key} holds no lock of ours"),
         }
-    }
-}
-
-impl From<InvalidReply> for BackendError {
-    fn from(invalid: InvalidReply) -> Self {
-        Self::Rejected(invalid.to_string().into())
     }
 }
 

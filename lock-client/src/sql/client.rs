@@ -86,7 +86,7 @@ where
     ) -> Result<Attempt, BackendError> {
         let asked = Moment::now();
         let row = self.answered(self.lanes.fetch_try(holder, statements.into()).await)?;
-        self.read(answer::attempt(&row, holder, asked))
+        self.read_after_a_change(answer::attempt(&row, holder, asked))
     }
 
     /// Sends a renewal or a reissue, and returns the token; `None` if the lock has another owner.
@@ -95,7 +95,7 @@ where
         statements: impl Into<Statements>,
     ) -> Result<Option<Token>, BackendError> {
         let row = self.answered(self.lanes.fetch(statements).await)?;
-        self.read(answer::token(&row, "token"))
+        self.read_after_a_change(answer::token(&row, "token"))
     }
 
     /// Sends the release of a holder, and returns the answer.
@@ -125,8 +125,17 @@ where
         self.read(row.text("names").map_err(Into::into))
     }
 
+    /// Reads an answer to statements that may have changed something. If this crate's SQL never makes
+    /// such an answer, the outcome is unknown.
+    pub(crate) fn read_after_a_change<T>(
+        &self,
+        answer: Result<T, InvalidAnswer>,
+    ) -> Result<T, BackendError> {
+        self.read(answer).map_err(BackendError::after_a_change)
+    }
+
     /// Reports an answer that this crate's SQL never makes.
-    pub(crate) fn read<T>(&self, answer: Result<T, InvalidAnswer>) -> Result<T, BackendError> {
+    fn read<T>(&self, answer: Result<T, InvalidAnswer>) -> Result<T, BackendError> {
         answer.map_err(|invalid| {
             BackendError::Rejected(format!("{}: {invalid}", self.address).into())
         })

@@ -124,8 +124,10 @@ impl Try<'_> {
         let connection = self.connect(&found, opens_short).await?;
         // A release ends the session, because it is remembered before there is a node.
         let session = connection.session.clone();
-        let new = || OwnNode { path: nodes.place(holder), session, predecessor: None };
-        let own_node = found.own_node.unwrap_or_else(new);
+        let new = || OwnNode::new(session, nodes.place(holder));
+        let mut own_node = found.own_node.unwrap_or_else(new);
+        // An earlier attempt had no answer.
+        own_node.may_get_another |= resumes && !has_place;
         zookeeper.own_nodes.remember(name, holder, own_node.clone());
         let view = if has_place {
             match self.look_again(&connection, &own_node).await? {
@@ -276,7 +278,9 @@ impl Try<'_> {
         };
         let before = view.predecessor(holder);
         zookeeper.own_nodes.change(name, holder, |own_node| {
-            *own_node = OwnNode { predecessor: before.clone(), ..OwnNode::from(own) };
+            let predecessor = before.clone();
+            let may_get_another = own_node.may_get_another;
+            *own_node = OwnNode { predecessor, may_get_another, ..OwnNode::from(own) };
         });
         if let Some(before) = before {
             let ahead = (*order == Order::Fair).then_some(before.ahead);

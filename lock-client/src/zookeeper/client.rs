@@ -284,6 +284,15 @@ impl Backend for ZooKeeper {
         token
     }
 
+    fn check_ttl(&self, ttl: Ttl) -> BackendFuture<'_, ()> {
+        Box::pin(self.within(async move {
+            let _turn = self.attempt_turn().await;
+            let connection = self.ensemble.open_session(ttl).await?;
+            connection.close_session().await?;
+            Ok(())
+        }))
+    }
+
     fn answer_timeout(&self) -> Duration {
         self.ensemble.answer_timeout
     }

@@ -26,12 +26,23 @@ pub(super) struct OwnNode {
     /// The place before the node when the whole queue was last read; `None` if it was not read, or
     /// showed the holder as the owner.
     pub(super) predecessor: Option<Predecessor>,
+    /// Whether the holder may get another node, in another session, by a request that is under way: one
+    /// of this client without an answer, or one of another client that has the handle.
+    pub(super) may_get_another: bool,
 }
 
+impl OwnNode {
+    /// A node that this client makes for a new holder, which no other client knows.
+    pub(super) fn new(session: Session, path: String) -> Self {
+        Self { session, path, predecessor: None, may_get_another: false }
+    }
+}
+
+/// A node that was found.
 impl From<&Place> for OwnNode {
     fn from(place: &Place) -> Self {
-        let (session, path) = (place.session.clone(), place.path.clone());
-        Self { session, path, predecessor: None }
+        let own_node = Self::new(place.session.clone(), place.path.clone());
+        Self { may_get_another: true, ..own_node }
     }
 }
 
@@ -58,7 +69,7 @@ impl OwnNodes {
     /// Forgets those whose sessions have had no connection for their time: they have ended, unless
     /// ZooKeeper was down. Nobody releases a holder for so long, and a release that comes nevertheless
     /// finds the session in the holder's node.
-    pub(super) fn remember(&self, name: &ResourceName, holder: &Holder, own_node: OwnNode) {
+    pub(super) fn remember(&self, name: &ResourceName, holder: &Holder, mut own_node: OwnNode) {
         let mut remembered = self.remembered();
         let Remembered { nodes, sweep_above } = &mut *remembered;
         if nodes.len() > *sweep_above {
@@ -68,7 +79,14 @@ impl OwnNodes {
             // So that each node is looked at twice, in the mean.
             *sweep_above = FIRST_SWEEP.max(2 * nodes.len());
         }
-        nodes.insert((name.clone(), holder.clone()), (own_node, Moment::now()));
+        let key = (name.clone(), holder.clone());
+        if let Some((earlier, _)) = nodes.get(&key)
+            && earlier.session.id == own_node.session.id
+        {
+            // A request may have been sent meanwhile.
+            own_node.may_get_another |= earlier.may_get_another;
+        }
+        nodes.insert(key, (own_node, Moment::now()));
     }
 
     /// Changes what is remembered of a holder, if anything is.
@@ -106,7 +124,7 @@ mod tests {
 
     fn node(timeout_ms: u64) -> OwnNode {
         let session = Session { id: 7, password: Vec::new(), timeout_ms };
-        OwnNode { session, path: String::new(), predecessor: None }
+        OwnNode::new(session, String::new())
     }
 
     /// A release that fails, and is not repeated, leaves its holder behind.

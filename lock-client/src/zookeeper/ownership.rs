@@ -1,5 +1,7 @@
 //! What an owner does: it renews, reissues and releases.
 
+use std::mem::replace;
+
 use fence::{Holder, ResourceName, Token};
 use tokio::{join, sync::OwnedSemaphorePermit};
 
@@ -116,8 +118,14 @@ impl ZooKeeper {
         let path = self.nodes(name).longer_place(&owner.holder, owner.grant, session.id);
         let record = session.record();
         let create = Request::create(&path, &record, Kind::Ephemeral, self.access());
+        // Until there is an answer, the move may arrive late.
+        let mut may_get_another = true;
+        self.own_nodes.change(name, &owner.holder, |own_node| {
+            may_get_another = replace(&mut own_node.may_get_another, true);
+        });
         longer.transact(&[Request::delete(&owner.path), create]).await?;
-        self.own_nodes.remember(name, &owner.holder, OwnNode { session, path, predecessor: None });
+        let own_node = OwnNode { may_get_another, ..OwnNode::new(session, path) };
+        self.own_nodes.remember(name, &owner.holder, own_node);
         Ok(())
     }
 
@@ -173,6 +181,7 @@ impl ZooKeeper {
         // 2. End the remembered session, also if the look failed: it would block the lock until its ttl
         // ends. Its end deletes its node. An attempt that arrives later fails.
         let mut closed_session = None;
+        let mut may_have_another = true;
         if let Some((resumed, own_node, _turn)) = resumed {
             match resumed {
                 Ok(connection) => {
@@ -189,6 +198,11 @@ impl ZooKeeper {
                     // To go on with the session has set its full time.
                     let end = connection.close_session().await.map_err(Failure::after_a_change)?;
                     closed_session = (end == End::Closed).then_some(own_node.session.id);
+                    // A renewal that went on until now has changed what is remembered.
+                    let present = self.own_nodes.get(name, holder);
+                    may_have_another = present.is_none_or(|present| {
+                        present.may_get_another || present.session.id != own_node.session.id
+                    });
                 }
                 Err(Failure::Expired) => {}
                 Err(failure) => return Err(failure.into()),
@@ -196,7 +210,7 @@ impl ZooKeeper {
             self.own_nodes.forget(name, holder);
         }
         // 3. End all others. After each end, look again: before it, a late renewal may have moved the
-        // holder to a longer session.
+        // holder to a longer session. After it, none can: the move needs the node that is gone.
         let mut seen = match looked.map_err(BackendError::from) {
             Err(error) if closed_session.is_some() => return Err(error.after_a_change()),
             looked => looked?,
@@ -213,6 +227,10 @@ impl ZooKeeper {
             }
             let was_owner = seen.position(holder) == Some(0);
             let mut has_closed_any = closed_session.is_some();
+            // No request of another node was sent.
+            if is_proven && has_closed_any && !may_have_another && seen.places(holder) == 1 {
+                return Ok(was_owner);
+            }
             while let Some(place) = seen.place(holder) {
                 let session = place.session.id;
                 let is_new = closed_session.take() != Some(session);

@@ -185,6 +185,11 @@ impl View {
         })
     }
 
+    /// The number of a holder's places. A late request may have made a second one.
+    pub(super) fn places(&self, holder: &Holder) -> usize {
+        self.queue.iter().filter(|place| place.holder == *holder).count()
+    }
+
     pub(super) fn place(&self, holder: &Holder) -> Option<&Place> {
         self.queue.iter().find(|place| place.holder == *holder)
     }

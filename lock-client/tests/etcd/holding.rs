@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fence::Holder;
 use lock_client::{
-    Order, Ttl,
+    Locks, Order, Released, RenewError, Ttl,
     backend::{Backend, BackendError},
 };
 use testbed::{Etcd, Proxy, wait::until_async};
@@ -12,7 +12,7 @@ use testbed::{Etcd, Proxy, wait::until_async};
 use super::service::{
     SOON, acquired, attempt, busy, client, held, own_leases, release, secs, until_free,
 };
-use crate::names::name;
+use crate::{lock_service::ttl, names::name};
 
 /// etcd reports the remaining time in whole seconds.
 const WHOLE_SECOND: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ async fn renewal_for_another_ttl_keeps_the_lock_at_least_so_long() {
     let mut longest = Duration::ZERO;
     for millis in [60_000, 300, 5_000, 90_000] {
         let ttl = Ttl::new(Duration::from_millis(millis)).unwrap();
-        // A renewal for less sets the full time of the lease once more.
+        // A renewal for less, at the end of `max_hold`, sets the full time of the lease once more.
         longest = longest.max(ttl.as_duration());
         let asked = Instant::now();
         let renewed = locks.renew(&name("r"), &lock.ownership, ttl).await.unwrap();
@@ -89,6 +89,37 @@ async fn renewal_takes_two_requests_whether_the_owner_has_waited_or_not() {
         }
     }
     assert!(release(&locks, &lock).await);
+}
+
+/// The lock is left as it was.
+#[tokio::test]
+async fn adoption_for_a_ttl_that_etcd_does_not_have_is_invalid() {
+    let etcd = Etcd::start_with(&["--election-timeout=10000"]).await.unwrap();
+    let (locks, address) = (Locks::new(client(&etcd.url())), etcd.address(0));
+    let lease = locks.acquire(&name("r"), secs(20)).await.unwrap();
+    let token = lease.token().unwrap();
+    let mut detached = lease.detach().unwrap();
+    let not_whole =
+        "a ttl in etcd is in whole seconds, 2 s at least by default, and 15500 ms is not";
+    let too_short =
+        format!("etcd {address}: a ttl of 14 s is too short; the shortest of this etcd is 15 s");
+    for (millis, expected) in [(15_500, not_whole), (14_000, &too_short)] {
+        let adopted = locks.adopt(detached.clone(), ttl(millis)).await;
+        let Err(RenewError::LockService { source: BackendError::Invalid(reason), .. }) = adopted
+        else {
+            panic!("{millis}: {adopted:?}");
+        };
+        assert_eq!(reason.to_string(), expected);
+    }
+    let leases = etcd.etcdctl(&["lease", "list"]).await.unwrap();
+    assert!(leases.contains("found 1 leases"), "the lock's: {leases}");
+    for seconds in [20, 15, 40] {
+        let adopted = locks.adopt(detached, secs(seconds)).await.unwrap();
+        assert_eq!(adopted.token().unwrap(), token, "the control");
+        detached = adopted.detach().unwrap();
+    }
+    let released = locks.adopt(detached, secs(40)).await.unwrap().release().await.unwrap();
+    assert_eq!(released, Released::Released);
 }
 
 #[tokio::test]

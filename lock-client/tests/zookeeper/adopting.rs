@@ -11,7 +11,7 @@ use testbed::{ZooKeeper, wait::until_async};
 use tokio::time::{Instant, sleep};
 
 use super::service::{SOON, acquired, attempt, busy, client, held, release, secs, until_free};
-use crate::names::name;
+use crate::{lock_service::ttl, names::name};
 
 #[tokio::test]
 async fn detached_lock_is_adopted_with_its_holder_and_grant_alone() {
@@ -31,17 +31,26 @@ async fn detached_lock_is_adopted_with_its_holder_and_grant_alone() {
 }
 
 #[tokio::test]
-async fn adoption_for_longer_than_any_session_is_invalid_and_changes_nothing() {
+async fn adoption_for_a_ttl_that_zookeeper_does_not_have_is_invalid_and_changes_nothing() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let locks = Locks::new(client(&zookeeper.url()));
     let lease = locks.acquire(&name("r"), secs(60)).await.unwrap();
     let token = lease.token().unwrap();
     let detached = lease.detach().unwrap();
-    let adopted = locks.adopt(detached.clone(), secs(601)).await;
-    let Err(RenewError::LockService { source: BackendError::Invalid(reason), .. }) = adopted else {
-        panic!("{adopted:?}");
-    };
-    assert!(reason.to_string().contains("a ttl of 601000 ms is too long"), "{reason}");
+    for (millis, expected) in [
+        (601_000, "a ttl of 601000 ms is too long; the longest session"),
+        // The session of the lock lasts longer.
+        (999, "a ttl of 999 ms is too short; the shortest session of this ZooKeeper lasts 1000 ms"),
+    ] {
+        let adopted = locks.adopt(detached.clone(), ttl(millis)).await;
+        let Err(RenewError::LockService { source: BackendError::Invalid(reason), .. }) = adopted
+        else {
+            panic!("{millis}: {adopted:?}");
+        };
+        assert!(reason.to_string().contains(expected), "{reason}");
+        let sessions = zookeeper.sessions(0).await.unwrap();
+        assert_eq!(sessions.len(), 2, "the owner's, and the client's: {sessions:?}");
+    }
     let adopted = locks.adopt(detached, secs(60)).await.unwrap();
     assert_eq!(adopted.token().unwrap(), token, "the control");
     adopted.release().await.unwrap();

@@ -59,6 +59,7 @@ async fn renewal_for_another_ttl_keeps_the_lock_at_least_so_long() {
     let lock = acquired(&locks, &name("r"), secs(5)).await;
     let waiter = Holder::random();
     busy(attempt(&locks, &waiter, Order::Fair).await);
+    // A renewal for less, at the end of `max_hold`, leaves the session as it is.
     for (millis, at_least) in [(60_000, 60), (300, 60), (5_000, 60), (90_000, 90)] {
         let ttl = Ttl::new(Duration::from_millis(millis)).unwrap();
         let renewed = locks.renew(&name("r"), &lock.ownership, ttl).await.unwrap();

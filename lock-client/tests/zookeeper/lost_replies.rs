@@ -184,6 +184,50 @@ async fn release_ends_the_longer_session_of_a_late_renewal() {
     assert!(held.is_none(), "{held:?}");
 }
 
+/// So is that of another client, which has the handle of a lock that this one has adopted.
+#[tokio::test]
+async fn release_of_an_adopted_lock_ends_the_longer_session_of_another_client() {
+    let (zookeeper, proxy, locks) = behind_a_proxy().await;
+    let (others_proxy, other) = proxied(&zookeeper).await;
+    let lock = acquired(&client(&zookeeper.url()), &name("r"), secs(60)).await;
+    let adopted = locks.renew(&name("r"), &lock.ownership, secs(60)).await;
+    assert_eq!(adopted.unwrap(), Some(lock.token));
+    let hold = others_proxy.hold(&format!("+{}+", lock.ownership.grant));
+    let ownership = lock.ownership.clone();
+    let moving = tokio::spawn(async move { other.renew(&name("r"), &ownership, secs(90)).await });
+    let late = hold.caught().await.unwrap();
+    let is_ending = strike(&proxy, CONNECT, 0, Verdict::Delay(Duration::from_secs(2)));
+    let (was_released, ()) = tokio::join!(release(&locks, &lock), async {
+        until(SOON, || Ok(is_ending.load(Ordering::SeqCst))).await.unwrap();
+        late.deliver();
+        let has_moved = async || Ok(zookeeper.ephemeral_nodes().await?.contains('+'));
+        until_async(SOON, has_moved).await.expect("it moves before the session ends");
+    });
+    assert!(was_released);
+    let held = client(&zookeeper.url()).status(&name("r")).await.unwrap().held;
+    assert!(held.is_none(), "{held:?}");
+    moving.abort();
+}
+
+/// Nothing is under way that could move the holder elsewhere. Each look is one message, and reads the
+/// offset.
+#[tokio::test]
+async fn release_looks_once_if_no_request_may_arrive_late() {
+    let (_zookeeper, proxy, locks) = behind_a_proxy().await;
+    let looks = || proxy.requests("/fenced/offsets/r");
+    for renews_for in [None, Some(60), Some(90)] {
+        let lock = acquired(&locks, &name("r"), secs(60)).await;
+        if let Some(seconds) = renews_for {
+            let renewed = locks.renew(&name("r"), &lock.ownership, secs(seconds)).await;
+            assert_eq!(renewed.unwrap(), Some(lock.token));
+        }
+        let before = looks();
+        assert!(release(&locks, &lock).await);
+        assert_eq!(looks(), before + 1, "{renews_for:?}");
+        assert!(locks.status(&name("r")).await.unwrap().held.is_none());
+    }
+}
+
 /// The renewal has set the time of the session that the lock was on until now. The longer one has had
 /// its time only since the late renewal.
 #[tokio::test]

@@ -1,10 +1,13 @@
 //! An etcd: its members, and all of them together.
 
+use std::time::Duration;
+
 use lock_client::{
     Locks, Terms, Ttl,
     backend::BackendError,
-    etcd::{ClusterReport, Etcd, MemberHealth, MemberReport},
+    etcd::{ClusterReport, Etcd, LeaseClock, MemberHealth, MemberReport},
 };
+use tokio::join;
 
 use super::{
     finding::{Cure, Finding, Severity},
@@ -18,6 +21,8 @@ const USABLE: (u32, u32) = (3, 4);
 /// The first versions whose deposed leaders revoke no lease.
 const GOOD: [(u32, u32, u32); 2] = [(3, 4, 31), (3, 5, 13)];
 const QUORUM: &str = "quorum";
+/// By how much the clock of leases may differ from ours.
+const TOLERANCE: Duration = Duration::from_millis(500);
 /// A common shortest ttl is 2 seconds.
 const TTL_SECONDS: u64 = 10;
 
@@ -35,7 +40,8 @@ pub(super) async fn examine(etcd: &Etcd, locks: &Locks) -> Result<Report, Failur
     findings.push(quorum(&reports, members.len(), cluster.as_ref().ok()));
     findings.extend(members.iter().filter_map(version));
     findings.push(alarms(&cluster));
-    findings.push(locking(locks).await);
+    let (clock, locking) = join!(etcd.lease_clock(), locking(locks));
+    findings.extend([self::clock(&clock), locking]);
     Ok(Report::from_findings(format!("etcd {}", first.version), None, findings))
 }
 
@@ -149,6 +155,50 @@ fn alarms(cluster: &Result<ClusterReport, BackendError>) -> Finding {
     Finding::bad(severity, CHECK, found, endangers, Cure::advice(advice))
 }
 
+/// Checks that the clock that ends leases goes as fast as this machine's.
+fn clock(clock: &Result<LeaseClock, BackendError>) -> Finding {
+    const CHECK: &str = "clock";
+    let LeaseClock { granted, left, elapsed } = match clock {
+        Ok(clock) => clock,
+        Err(error) => {
+            return Finding::bad(
+                Severity::Warning,
+                CHECK,
+                format!("the clock of leases could not be seen: {}", with_causes(error)),
+                "a danger may be hidden here",
+                Cure::advice("resolve the error, and the other findings"),
+            );
+        }
+    };
+    let found = format!(
+        "a lease of {} s has {} s left after {:.3} s",
+        granted.as_secs(),
+        left.as_secs(),
+        elapsed.start().as_secs_f64()
+    );
+    // The rest of the last second is not shown.
+    let at_most = granted.saturating_sub(*left);
+    let at_least = at_most.saturating_sub(Duration::from_secs(1));
+    let is_fast = at_least > *elapsed.end() + TOLERANCE;
+    if !is_fast && at_most + TOLERANCE >= *elapsed.start() {
+        return Finding::ok(CHECK, found);
+    }
+    Finding::bad(
+        Severity::Warning,
+        CHECK,
+        found,
+        if is_fast {
+            "no token; but leases end too early: a holder that lives loses its lock"
+        } else {
+            "no token; but leases end too late: a holder that crashed keeps its lock"
+        },
+        Cure::advice(
+            "repeat the check, because an election sets the full time of all leases; then find out \
+             whether this machine's clock is wrong, or that of etcd's leader",
+        ),
+    )
+}
+
 /// Acquires, renews and releases a lock. Nothing of it is left.
 async fn locking(locks: &Locks) -> Finding {
     let ttl = Ttl::from_secs(TTL_SECONDS).expect("it is a valid ttl");
@@ -216,5 +266,27 @@ mod tests {
         assert_eq!(severity(&[]), Severity::Ok);
         assert_eq!(severity(&["NOSPACE"]), Severity::Unusable);
         assert_eq!(severity(&["NOSPACE", "CORRUPT"]), Severity::TokenLoss);
+    }
+
+    #[test]
+    fn clock_of_leases_that_goes_wrong_is_reported() {
+        let severity = |left, [at_least, at_most]: [u64; 2]| {
+            let elapsed = Duration::from_millis(at_least)..=Duration::from_millis(at_most);
+            let [granted, left] = [10, left].map(Duration::from_secs);
+            super::clock(&Ok(LeaseClock { granted, left, elapsed })).severity
+        };
+        for left in [8, 9] {
+            assert_eq!(severity(left, [1_000, 1_010]), Severity::Ok, "{left}");
+        }
+        assert_eq!(severity(10, [1_000, 1_010]), Severity::Warning, "it stands still");
+        assert_eq!(severity(7, [1_000, 1_010]), Severity::Warning, "it goes twice as fast");
+        assert_eq!(severity(0, [1_000, 1_010]), Severity::Warning, "it has jumped");
+        // The leader may have looked at its clock at any moment of a slow round trip.
+        for left in [5, 7, 8, 9] {
+            assert_eq!(severity(left, [1_000, 4_000]), Severity::Ok, "{left}");
+        }
+        assert_eq!(severity(3, [1_000, 4_000]), Severity::Warning);
+        let refused = BackendError::Rejected("no permission".into());
+        assert_eq!(super::clock(&Err(refused)).severity, Severity::Warning, "it was not seen");
     }
 }

@@ -17,6 +17,7 @@ async fn cluster_without_a_problem_is_ok_and_is_left_unchanged() {
         assert_eq!((report.code, complaints(&report).as_slice()), (0, &[][..]));
         report.assert_finds("locking", "ok", "acquired, renewed and released a lock");
         report.assert_finds("alarms", "ok", "no alarm is on");
+        report.assert_finds("clock", "ok", "a lease of 10 s has ");
         let keys = etcd.etcdctl(&["get", "--prefix", "--keys-only", "fenced/"]).await.unwrap();
         assert_eq!(keys.trim(), "", "nothing is left behind");
     }
