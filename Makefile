@@ -20,7 +20,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test test-locks test-others test-model check package seeds schemathesis slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus wrk strace systemd python node
+.PHONY: demo test test-locks test-others test-model check package seeds schemathesis slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus wrk strace systemd terraform python node
 
 demo: redis-server
 	cargo build --workspace
@@ -32,7 +32,7 @@ demo: redis-server
 # Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
 # databases are then made in a fraction of the time. Tests kill processes, not machines, and lose no
 # more there.
-test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus strace systemd python node
+test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus strace systemd terraform python node
 	cargo test $(SERVICES) --no-run
 	cargo test --package redlock-model --no-run
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
@@ -216,6 +216,16 @@ strace:
 systemd:
 	@test "$$(uname)" != Linux || command -v systemd-socket-activate > /dev/null || { \
 		$(call install,systemd,systemd); \
+	}
+
+# Either of the two does. Debian has neither.
+terraform:
+	@command -v terraform > /dev/null || command -v tofu > /dev/null || { \
+		if command -v brew > /dev/null; then \
+			echo "about to install opentofu"; brew install opentofu; \
+		else \
+			echo "please install OpenTofu (https://opentofu.org) or Terraform yourself" >&2; exit 1; \
+		fi; \
 	}
 
 # The drivers of other languages, for tests/languages and tests/own_locks, the packages in
