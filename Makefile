@@ -11,6 +11,8 @@
 #   make seeds   runs real clients of Redlock against a network that fails by a seed, 1000 times
 #   make schemathesis  sends some thousand generated requests to a storage server, and compares its
 #                answers with its OpenAPI document
+#   make terraform  lets Terraform or OpenTofu itself, which must be installed, keep its state in a
+#                storage server
 #   make slow-clients  lets slow clients attack a storage server, and measures what they cost others
 #   make bench   measures the storage server, the fence in PostgreSQL and MariaDB, the locks of each
 #                lock service, and those on a majority of several Redis nodes
@@ -20,7 +22,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test test-locks test-others test-model check package seeds schemathesis slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus wrk strace systemd python node
+.PHONY: demo test test-locks test-others test-model check package seeds schemathesis terraform slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus wrk strace systemd python node
 
 demo: redis-server
 	cargo build --workspace
@@ -55,7 +57,7 @@ test-locks:
 
 test-others: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES))))
 test-others:
-	@$(call print_at_end,cargo test $(SERVICES) --lib --bins --examples --test '[!l]*' && \
+	@$(call print_at_end,cargo test $(SERVICES) --lib --bins --examples --test '[!l]*' -- --skip $(TERRAFORM) && \
 		cargo test $(SERVICES) --doc)
 
 test-model:
@@ -85,6 +87,11 @@ schemathesis: python
 	storage-server/tests/with_server.sh target/debug/storage-server sh -c ' \
 		exec target/python/bin/schemathesis --config-file storage-server/tests/schemathesis.toml \
 			run "$$URL/openapi.json" --max-examples 100 --seed 33'
+
+# No package manager installs either of the two everywhere. So `make test` leaves these tests out.
+TERRAFORM := terraform_command
+terraform:
+	cargo test --package storage-server --test main $(TERRAFORM)
 
 slow-clients: slowhttptest
 	cargo build --workspace

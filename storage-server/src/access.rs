@@ -9,7 +9,7 @@ pub(crate) mod ceiling;
 pub(crate) mod certificate;
 pub(crate) mod identity;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{borrow::Cow, path::PathBuf, sync::Arc};
 
 use fence::Token;
 use tokio::sync::watch;
@@ -90,7 +90,7 @@ impl Access {
         let mut identities = known.identities.iter();
         let identity = match credentials {
             Credentials::BearerToken(token) => {
-                let hash = Some(TokenHash::from_token(token));
+                let hash = Some(TokenHash::from_token(&token));
                 identities.find(|identity| identity.token_sha256 == hash)
             }
             Credentials::None => {
@@ -115,7 +115,7 @@ pub(crate) enum Credentials<'a> {
     /// Nothing.
     None,
     /// A bearer token, which may be wrong.
-    BearerToken(&'a [u8]),
+    BearerToken(Cow<'a, [u8]>),
     /// Something else, or several tokens. A gateway's own certificate must not stand in for it.
     Unusable,
 }

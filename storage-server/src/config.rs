@@ -1,6 +1,6 @@
 //! How the server treats requests.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum, builder::FalseyValueParser};
 use tokio::net::TcpListener;
@@ -14,6 +14,10 @@ use crate::{
 const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
 const DEFAULT_MAX_BYTES_IN_FLIGHT: u32 = 256 << 20;
 const DEFAULT_MAX_VALUE_BYTES: u32 = 1 << 20;
+/// Longer than any usual provider of Terraform takes for one resource, during which a run uploads nothing.
+const DEFAULT_TERRAFORM_TTL: Duration = Duration::from_secs(12 * 60 * 60);
+/// A shorter ttl would expire during the next request.
+const SHORTEST_TTL: Duration = Duration::from_secs(1);
 /// The largest limit on a value's size that both databases can bear.
 const HIGHEST_MAX_VALUE_BYTES: u32 = 256 << 20;
 
@@ -39,6 +43,17 @@ pub struct Config {
         value_name = "BYTES"
     )]
     pub max_value_bytes: u32,
+
+    /// How long a lock of Terraform or OpenTofu is held since it was acquired or its run uploaded a
+    /// state. An address with `?ttl=` has its own.
+    #[arg(
+        long,
+        env = "FENCED_TERRAFORM_TTL",
+        default_value = "12h",
+        value_parser = parse_ttl,
+        value_name = "DURATION"
+    )]
+    pub terraform_ttl: Duration,
 
     /// How many connections clients may have, if the limit on open files allows as many. Beyond,
     /// the connection that has been idle the longest is closed for a new one.
@@ -104,6 +119,7 @@ impl Default for Config {
             enforcement: Enforcement::Enforce,
             token_ceiling: Ceiling::default(),
             max_value_bytes: DEFAULT_MAX_VALUE_BYTES,
+            terraform_ttl: DEFAULT_TERRAFORM_TTL,
             max_connections: DEFAULT_MAX_CONNECTIONS,
             max_bytes_in_flight: DEFAULT_MAX_BYTES_IN_FLIGHT,
             requests_per_second: None,
@@ -117,6 +133,17 @@ impl Default for Config {
         }
     }
 }
+
+/// Parses how long a lock is held.
+pub(crate) fn parse_ttl(text: &str) -> Result<Duration, InvalidTtl> {
+    let ttl = humantime::parse_duration(text).map_err(|_| InvalidTtl)?;
+    if ttl < SHORTEST_TTL { Err(InvalidTtl) } else { Ok(ttl) }
+}
+
+/// The text is not a ttl.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a ttl is a duration of at least 1s, such as 30m or 12h")]
+pub(crate) struct InvalidTtl;
 
 /// Which names of the server a request may have in `Host`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,4 +165,27 @@ pub enum Enforcement {
     Report,
     /// Accept them silently. There is no fencing at all; for demonstrations only.
     Off,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        config: Config,
+    }
+
+    #[test]
+    fn ttl_is_a_duration() {
+        let parsed = Command::parse_from(["storage-server"]).config.terraform_ttl;
+        assert_eq!(parsed, Config::default().terraform_ttl);
+        assert_eq!(parse_ttl("90m"), Ok(Duration::from_secs(5400)));
+        for wrong in ["", "0s", "999ms", "1", "-1h", "none"] {
+            assert_eq!(parse_ttl(wrong), Err(InvalidTtl), "{wrong:?}");
+        }
+    }
 }

@@ -15,6 +15,7 @@ mod request;
 mod request_id;
 mod resources;
 mod service;
+mod terraform;
 mod transactions;
 mod whole_body;
 
@@ -106,6 +107,7 @@ fn for_known_clients() -> Router<Arc<Service>> {
         .merge(list::routes())
         .merge(fences::routes())
         .merge(transactions::routes())
+        .merge(terraform::routes())
 }
 
 fn for_all_clients() -> Router<Arc<Service>> {

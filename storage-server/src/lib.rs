@@ -22,7 +22,8 @@
 //! an operation (`operation`) and queues that, if its client may do so (`access`) and not too often
 //! (`rate_limit`), and there is room for its value (`room`). `committer` takes the queued operations
 //! as one batch and applies each to its resource's row (`row`), where the fencing rule decides. The row
-//! has the answers to writes that may be sent again (`sequence`). A `transaction` has several
+//! has the answers to writes that may be sent again (`sequence`). A lock of Terraform (`http/terraform`) is
+//! a row like any other, of which the committer knows no more. A `transaction` has several
 //! operations, which take effect together or not at all.
 //! `store` makes the changed rows durable. Only then does `http` send the answers. `metrics` counts
 //! all of it, and `audit` records what was refused. Start with `row`, then read `committer/group_commit`.

@@ -39,6 +39,8 @@ mod slow_network;
 mod sqlite_file;
 mod start_and_stop;
 mod synchronous_replication;
+mod terraform;
+mod terraform_command;
 mod tls;
 mod transactions;
 mod transactions_in_flight;

@@ -12,6 +12,12 @@ use crate::{access::Guarded, database::get};
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
+/// Where a path has the methods that OpenAPI 3.1 does not know.
+const ADDITIONAL_OPERATIONS: &str = "x-additionalOperations";
+
+const STATES: &str = "/v1/terraform/{name}";
+const LOCK: &str = r#"{"ID":"a"}"#;
+
 /// An operation of the document.
 #[derive(Clone, Copy)]
 struct Operation<'a> {
@@ -31,7 +37,10 @@ impl Document {
 
     fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
         self.0["paths"].as_object().unwrap().iter().flat_map(|(path, item)| {
-            item.as_object().unwrap().iter().map(move |(method, described)| Operation {
+            let additional = item[ADDITIONAL_OPERATIONS].as_object().into_iter().flatten();
+            let methods = item.as_object().unwrap().iter();
+            let methods = methods.filter(|(method, _)| *method != ADDITIONAL_OPERATIONS);
+            methods.chain(additional).map(move |(method, described)| Operation {
                 method,
                 path,
                 described,
@@ -95,9 +104,18 @@ impl Operation<'_> {
         self.path.replace("{name}", "r").replace("{slug}", "stale-token")
     }
 
+    /// The same path, with the parameters of the query that are required.
+    fn example_with_query(&self) -> String {
+        let query = self.parameters("query").into_iter().filter(|(_, required)| *required);
+        let query: Vec<_> = query.map(|(name, _)| format!("{name}=x")).collect();
+        let mark = if query.is_empty() { "" } else { "?" };
+        format!("{}{mark}{}", self.example(), query.join("&"))
+    }
+
     /// The headers and the body of a well-formed request, beside what its parameters describe.
     fn example_body(&self) -> (Vec<(&'static str, &'static str)>, &'static str) {
         match self.described["requestBody"]["required"] == true {
+            true if self.path == STATES => (vec![JSON], LOCK),
             true => (vec![JSON], r#"{"writes":[{"resource":"r","token":1,"value":null}]}"#),
             false => (vec![], ""),
         }

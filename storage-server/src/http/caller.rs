@@ -4,16 +4,18 @@ use std::{marker::PhantomData, sync::Arc};
 
 use axum::{
     extract::{FromRequestParts, Request, State},
-    http::{HeaderMap, header, request::Parts},
+    http::{Extensions, HeaderMap, header, request::Parts},
     middleware::Next,
     response::Response,
 };
+use base64::prelude::{BASE64_STANDARD, Engine};
 use fence::{ResourceName, Token};
 
 use super::{
     problem::Problem,
     request::{Name, Repeated, single},
     service::Service,
+    terraform,
 };
 use crate::access::{Caller, Credentials, identity::Permission};
 
@@ -30,8 +32,9 @@ pub(super) async fn identify(
     Ok(next.run(request).await)
 }
 
-/// The bearer token that a request was sent with (RFC 6750).
-pub(super) fn credentials(headers: &HeaderMap) -> Credentials<'_> {
+/// The bearer token that a request was sent with (RFC 6750). Clients of Terraform's protocol can only
+/// send it as a password (RFC 7617).
+pub(super) fn credentials<'a>(headers: &'a HeaderMap, extensions: &Extensions) -> Credentials<'a> {
     let credentials = match single(headers, &header::AUTHORIZATION) {
         Ok(Some(credentials)) => credentials,
         Ok(None) => return Credentials::None,
@@ -41,10 +44,26 @@ pub(super) fn credentials(headers: &HeaderMap) -> Credentials<'_> {
         Some((scheme, token))
             if scheme.eq_ignore_ascii_case(b"Bearer ") && !token.trim_ascii().is_empty() =>
         {
-            Credentials::BearerToken(token.trim_ascii())
+            Credentials::BearerToken(token.trim_ascii().into())
         }
+        _ if terraform::is_route(extensions.get()) => match password(credentials) {
+            Some(password) => Credentials::BearerToken(password.into()),
+            None => Credentials::Unusable,
+        },
         _ => Credentials::Unusable,
     }
+}
+
+/// The password of Basic authentication. The name of the user says nothing.
+fn password(credentials: &[u8]) -> Option<Vec<u8>> {
+    let (scheme, encoded) = credentials.split_at_checked("Basic ".len())?;
+    if !scheme.eq_ignore_ascii_case(b"Basic ") {
+        return None;
+    }
+    let decoded = BASE64_STANDARD.decode(encoded.trim_ascii()).ok()?;
+    let colon = decoded.iter().position(|byte| *byte == b':')?;
+    let password = decoded[colon + 1..].to_vec();
+    (!password.is_empty()).then_some(password)
 }
 
 /// The resource in the path, with which the caller may do what `P` says.

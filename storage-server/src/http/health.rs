@@ -45,7 +45,9 @@ struct Details {
 async fn ready(State(service): State<Arc<Service>>, head: Parts) -> Result<Json<Ready>, Problem> {
     let caller = service.identify(&head.headers, &head.extensions);
     // Clients need no identity here, but nobody may try tokens unseen.
-    if caller.is_none() && !matches!(credentials(&head.headers), Credentials::None) {
+    if caller.is_none()
+        && !matches!(credentials(&head.headers, &head.extensions), Credentials::None)
+    {
         service.admit(None, &head.extensions)?;
         return Err(Problem::unauthenticated());
     }
@@ -68,11 +70,11 @@ async fn ready(State(service): State<Arc<Service>>, head: Parts) -> Result<Json<
     match probed {
         Ok(()) => Ok(Json(Ready { status: "ready", details })),
         Err(reason) => Err(match details {
-            None => Problem::not_ready("the reason is shown to operators".to_owned()),
+            None => Problem::nothing_done("the reason is shown to operators".to_owned()),
             Some(Details { oldest_operation_ms, auth_file, tls_files }) => {
                 let faults = [("auth_file", auth_file), ("tls_files", tls_files)];
                 let faults = faults.into_iter().filter_map(|(name, it)| Some((name, it?)));
-                let problem = Problem::not_ready(reason);
+                let problem = Problem::nothing_done(reason);
                 let problem = problem.with("oldest_operation_ms", oldest_operation_ms);
                 faults.fold(problem, |problem, (name, fault)| problem.with(name, fault))
             }

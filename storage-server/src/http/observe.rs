@@ -20,6 +20,7 @@ use super::{
     request::Name,
     request_id::{RequestId, X_REQUEST_ID, trace_id},
     service::Service,
+    terraform,
 };
 use crate::{
     access::Caller,
@@ -202,6 +203,6 @@ fn known_method(method: &Method) -> &'static str {
         Method::PUT => "PUT",
         Method::POST => "POST",
         Method::DELETE => "DELETE",
-        _ => "other",
+        _ => terraform::known_method(method).unwrap_or("other"),
     }
 }

@@ -6,6 +6,7 @@ mod operations;
 mod page;
 mod parts;
 mod problems;
+mod terraform;
 mod transactions;
 
 use std::sync::{Arc, LazyLock};
@@ -23,8 +24,13 @@ use utoipa::openapi::{
 
 use super::service::Service;
 
+/// The member of a path with its operations whose methods OpenAPI 3.1 does not know. OpenAPI 3.2 calls
+/// it `additionalOperations`.
+const ADDITIONAL_OPERATIONS: &str = "x-additionalOperations";
+
 /// The names of the security schemes.
 const BEARER: &str = "bearer";
+const BASIC: &str = "basic";
 const CERTIFICATE: &str = "certificate";
 
 pub(super) fn routes() -> Router<Arc<Service>> {
@@ -57,11 +63,16 @@ fn components() -> Components {
     components.schemas.extend(problems::schemas());
     components.schemas.extend(parts::schemas());
     components.schemas.extend(transactions::schemas());
+    components.schemas.extend(terraform::schemas());
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
         "The bearer token of an identity in the server's auth file. A server without an auth file \
          serves every client.",
     ));
     components.add_security_scheme(BEARER, SecurityScheme::Http(bearer.build()));
+    let basic = HttpBuilder::new().scheme(HttpAuthScheme::Basic).description(Some(
+        "For states of Terraform only: the password is the bearer token, and the user has any name.",
+    ));
+    components.add_security_scheme(BASIC, SecurityScheme::Http(basic.build()));
     let description =
         "A client certificate with the name of an identity in the server's auth file.";
     let certificate =

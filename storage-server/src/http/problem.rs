@@ -18,8 +18,9 @@ use self::kind::{
     CONDITION_NOT_MET, ENCODED_VALUE, FORBIDDEN, HEAD_TOO_LARGE, HOLDER_CONFLICT, KINDS, Kind,
     MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_SEQUENCE, MALFORMED_TOKEN,
     METHOD_NOT_ALLOWED, NOT_FOUND, NOT_JSON, SEQUENCE_REUSED, SEQUENCE_TOO_OLD, SLOW_BODY,
-    STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH, TOO_MANY_REQUESTS, TRANSACTION_REFUSED,
-    UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH, WRONG_HOST,
+    STALE_TOKEN, STATE_LOCK_LOST, STATE_LOCKED, TOKEN_REQUIRED, TOKEN_TOO_HIGH, TOO_MANY_REQUESTS,
+    TRANSACTION_REFUSED, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH,
+    WRONG_HOST,
 };
 use crate::{
     access::{Caller, identity::Permission},
@@ -162,6 +163,21 @@ impl Problem {
             .with("version", version)
     }
 
+    /// The state is locked by somebody else, whose lock has these members.
+    pub(super) fn state_locked(
+        resource: &ResourceName,
+        detail: String,
+        lock: Map<String, Value>,
+    ) -> Self {
+        let problem = Self::new(&STATE_LOCKED, detail);
+        let problem = lock.into_iter().fold(problem, |it, (name, value)| it.with(&name, value));
+        problem.with("resource", resource.as_str())
+    }
+
+    pub(super) fn state_lock_lost(resource: &ResourceName, detail: &str) -> Self {
+        Self::new(&STATE_LOCK_LOST, detail).with("resource", resource.as_str())
+    }
+
     pub(super) fn sequence_reused(resource: &ResourceName, sequence: Sequence) -> Self {
         Self::new(&SEQUENCE_REUSED, format!("another request had the sequence number {sequence}"))
             .with("resource", resource.as_str())
@@ -194,7 +210,7 @@ impl Problem {
     }
 
     pub(super) fn not_json() -> Self {
-        Self::new(&NOT_JSON, "the Content-Type of a transaction must be application/json")
+        Self::new(&NOT_JSON, "the Content-Type must be application/json")
     }
 
     pub(super) fn encoded_value() -> Self {
@@ -215,8 +231,25 @@ impl Problem {
             .with("outcome", outcome_text(unavailable.outcome))
     }
 
-    pub(super) fn not_ready(reason: String) -> Self {
+    /// Nothing has happened, for this reason.
+    pub(super) fn nothing_done(reason: String) -> Self {
         Self::unavailable(Unavailable { outcome: UnavailableOutcome::None, reason })
+    }
+
+    pub(super) fn contended_lock(state: &ResourceName) -> Self {
+        Self::nothing_done(format!("other clients changed the lock of {state} again and again"))
+    }
+
+    /// The row of a lock was not written by a server.
+    pub(super) fn malformed_lock(lock: &ResourceName) -> Self {
+        Self::nothing_done(format!("{lock} is no lock: delete this resource"))
+    }
+
+    pub(super) fn no_token_left(state: &ResourceName) -> Self {
+        Self::nothing_done(format!(
+            "the fence of {state} or of its lock has the highest token: lower it with \
+             `storage-server fence set --force`"
+        ))
     }
 
     pub(super) fn no_room(outcome: UnavailableOutcome) -> Self {

@@ -25,7 +25,11 @@ pub(super) static FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-t
 pub(super) static FENCING_HOLDER: HeaderName = HeaderName::from_static("fencing-holder");
 static FENCING_SEQUENCE: HeaderName = HeaderName::from_static("fencing-sequence");
 
-/// The resource's name, after `/v1/resources/` or `/v1/fences/` in the path.
+/// Before the name of a state. Its resource is called `terraform/NAME`.
+const STATES: &str = "/v1/terraform/";
+
+/// The resource's name, after `/v1/resources/` or `/v1/fences/` in the path. After `/v1/terraform/`, that
+/// of the state's resource.
 pub(super) struct Name(pub(super) ResourceName);
 
 impl<S: Sync> FromRequestParts<S> for Name {
@@ -39,7 +43,8 @@ impl<S: Sync> FromRequestParts<S> for Name {
 impl Name {
     /// Parses the name in a path.
     pub(super) fn from_path(path: &str) -> Result<Self, Problem> {
-        let encoded = path.splitn(4, '/').nth(3).unwrap_or_default();
+        let parts_before = if path.starts_with(STATES) { 2 } else { 3 };
+        let encoded = path.splitn(parts_before + 1, '/').nth(parts_before).unwrap_or_default();
         let mut escapes = encoded.split('%').skip(1).map(str::as_bytes);
         if !escapes.all(
             |escape| matches!(escape, [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit()),
@@ -260,6 +265,18 @@ pub(super) fn require_no_encoding(headers: &HeaderMap) -> Result<(), Problem> {
         Ok(())
     } else {
         Err(Problem::encoded_value())
+    }
+}
+
+/// Rejects a body that is not declared as JSON. A page on the web may let a browser send such a body
+/// to another origin without asking that first, and the server may know the browser by its address.
+pub(super) fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let content_type = single(headers, &header::CONTENT_TYPE).ok().flatten().unwrap_or_default();
+    let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
+    if essence.trim_ascii().eq_ignore_ascii_case(b"application/json") {
+        Ok(())
+    } else {
+        Err(Problem::not_json())
     }
 }
 

@@ -134,7 +134,7 @@ async fn read(
     Ok(response)
 }
 
-fn value_response(version: u64, value: Value, reader: &Holder) -> Response {
+pub(super) fn value_response(version: u64, value: Value, reader: &Holder) -> Response {
     let Value { content, written_with } = value;
     let mut response = content.bytes.into_response();
     let headers = response.headers_mut();

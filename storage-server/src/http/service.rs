@@ -57,7 +57,8 @@ pub(super) struct Service {
 impl Service {
     /// Identifies the client that sent this head; `None` if it has to prove who it is.
     pub(super) fn identify(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Caller> {
-        let caller = self.config.access.identify(credentials(headers), extensions.get())?;
+        let caller =
+            self.config.access.identify(credentials(headers, extensions), extensions.get())?;
         if let Some(progress) = extensions.get::<Progress>() {
             progress.set_caller(caller.clone());
         }
@@ -98,28 +99,36 @@ impl Service {
     /// Queues an operation and waits for its decision. Returns a rejection as a problem, and logs
     /// an operation that would have been rejected if the server enforced.
     pub(super) async fn decide(&self, operation: Operation) -> Result<Outcome, Problem> {
-        let (resource, action) = (operation.resource.clone(), operation.action.name());
-        let token = operation.offered.as_ref().map(|offered| offered.token);
-        let Decided { outcome, overruled } =
-            self.queue.submit(operation).await.map_err(Problem::unavailable)?;
-        match outcome {
-            Outcome::Refused(refusal) => return Err(Problem::refused(&resource, refusal)),
+        let resource = operation.resource.clone();
+        match self.submit(operation).await? {
+            Outcome::Refused(refusal) => Err(Problem::refused(&resource, refusal)),
             Outcome::TokenTooHigh { token, ceiling } => {
-                return Err(Problem::token_too_high(&resource, token, ceiling));
+                Err(Problem::token_too_high(&resource, token, ceiling))
             }
             Outcome::SequenceReused { sequence } => {
-                return Err(Problem::sequence_reused(&resource, sequence));
+                Err(Problem::sequence_reused(&resource, sequence))
             }
             Outcome::SequenceTooOld { sequence, highest, may_be_forgotten } => {
                 let outcome = match may_be_forgotten {
                     true => UnavailableOutcome::Unknown,
                     false => UnavailableOutcome::None,
                 };
-                return Err(Problem::sequence_too_old(&resource, sequence, highest, outcome));
+                Err(Problem::sequence_too_old(&resource, sequence, highest, outcome))
             }
-            _ => {}
+            outcome => Ok(outcome),
         }
-        self.report(&resource, action, token, overruled);
+    }
+
+    /// Queues an operation and waits for its decision, which may be a rejection. Logs an operation that
+    /// would have been rejected if the server enforced.
+    pub(super) async fn submit(&self, operation: Operation) -> Result<Outcome, Problem> {
+        let (resource, action) = (operation.resource.clone(), operation.action.name());
+        let token = operation.offered.as_ref().map(|offered| offered.token);
+        let Decided { outcome, overruled } =
+            self.queue.submit(operation).await.map_err(Problem::unavailable)?;
+        if !outcome.is_rejection() {
+            self.report(&resource, action, token, overruled);
+        }
         Ok(outcome)
     }
 

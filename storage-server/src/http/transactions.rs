@@ -6,11 +6,7 @@ pub(super) mod requested;
 use std::sync::Arc;
 
 use axum::{
-    Extension, Router,
-    body::Body,
-    extract::State,
-    http::{HeaderMap, header},
-    response::Response,
+    Extension, Router, body::Body, extract::State, http::HeaderMap, response::Response,
     routing::post,
 };
 
@@ -21,7 +17,7 @@ use self::{
 use super::{
     body,
     problem::Problem,
-    request::{require_no_encoding, single},
+    request::{require_json, require_no_encoding},
     service::Service,
 };
 use crate::{access::Caller, committer::job::UnavailableOutcome};
@@ -44,16 +40,4 @@ async fn commit(
     let room = service.room_for_answer(max_answer_bytes(&transaction), UnavailableOutcome::None)?;
     let decided = service.decide_transaction(transaction.clone()).await?;
     answer(&transaction, &decided, room)
-}
-
-/// Rejects a body that is not declared as JSON. A page on the web may let a browser send such a body
-/// to another origin without asking that first, and the server may know the browser by its address.
-fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
-    let content_type = single(headers, &header::CONTENT_TYPE).ok().flatten().unwrap_or_default();
-    let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
-    if essence.trim_ascii().eq_ignore_ascii_case(b"application/json") {
-        Ok(())
-    } else {
-        Err(Problem::not_json())
-    }
 }

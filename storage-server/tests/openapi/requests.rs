@@ -80,7 +80,7 @@ async fn headers_of_requests_are_those_that_the_server_parses() {
     assert!(headers.contains(&"Fencing-Token") && headers.contains(&"If-Match"), "{headers:?}");
     let mut parsed = BTreeSet::new();
     for operation in document.operations() {
-        let (method, path) = (operation.method(), operation.example());
+        let (method, path) = (operation.method(), operation.example_with_query());
         let parameters = operation.parameters("header");
         let known =
             |name: &&str| headers.contains(name) || ["X-Request-Id", "traceparent"].contains(name);

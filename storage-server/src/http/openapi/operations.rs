@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
+use serde_json::{Map, Value};
 use utoipa::openapi::{
     Content, ObjectBuilder, Paths, Ref, RefOr, Required, Response, ResponseBuilder, Schema,
+    extensions::Extensions,
     path::{HttpMethod, OperationBuilder, Parameter},
     request_body::RequestBodyBuilder,
     security::SecurityRequirement,
 };
 
-use super::{BEARER, CERTIFICATE, parts, problems};
+use super::{ADDITIONAL_OPERATIONS, BASIC, BEARER, CERTIFICATE, parts, problems, terraform};
 use crate::{
     http::problem::kind::{
         CONDITION_NOT_MET, ENCODED_VALUE, FORBIDDEN, HEAD_TOO_LARGE, HOLDER_CONFLICT, Kind,
@@ -41,6 +43,9 @@ pub(super) fn paths() -> Paths {
         show_fence(),
         claim(),
         commit(),
+        terraform::read(),
+        terraform::upload(),
+        terraform::delete(),
         alive(),
         ready(),
         show_metrics(),
@@ -52,6 +57,13 @@ pub(super) fn paths() -> Paths {
         let Described { method, path, operation, .. } = described.finish();
         paths.add_path_operation(path, vec![method], operation.build());
     }
+    let additional = terraform::additional().map(|(method, described)| {
+        let operation = described.finish().operation.build();
+        (method, serde_json::to_value(operation).expect("it is JSON"))
+    });
+    let path = paths.paths.get_mut(terraform::PATH).expect("it has other operations");
+    let additional: Value = Map::from_iter(additional).into();
+    path.extensions = Some(Extensions::from_iter([(ADDITIONAL_OPERATIONS, additional)]));
     paths
 }
 
@@ -101,22 +113,20 @@ fn write() -> Described {
         .description(Some("The value: any bytes. They are stored with their Content-Type."))
         .required(Some(Required::False))
         .content("*/*", value);
-    let mut write =
-        Described::new(HttpMethod::Put, "/v1/resources/{name}", "writeValue", "Write a value")
-            .about("The token claims, whether a condition is met or not.")
-            .parameters([parts::name(), parts::required_token(), parts::holder()])
-            .parameters([parts::sequence()])
-            .parameters(conditions())
-            .answers(StatusCode::OK, json("It replaced a value.", "Accepted"))
-            .answers(StatusCode::CREATED, json("It is the first value.", "Accepted"))
-            .problems(&MALFORMED)
-            .problems(&UNUSABLE_SEQUENCE)
-            .problems(&[&MALFORMED_REQUEST, &TOKEN_REQUIRED, &VERSION_MISMATCH])
-            .problems(&[&SLOW_BODY, &VALUE_TOO_LARGE, &ENCODED_VALUE])
-            .problems(&NOT_ACCEPTED)
-            .for_known_clients();
-    write.operation = write.operation.request_body(Some(body.build()));
-    write
+    Described::new(HttpMethod::Put, "/v1/resources/{name}", "writeValue", "Write a value")
+        .about("The token claims, whether a condition is met or not.")
+        .parameters([parts::name(), parts::required_token(), parts::holder()])
+        .parameters([parts::sequence()])
+        .parameters(conditions())
+        .answers(StatusCode::OK, json("It replaced a value.", "Accepted"))
+        .answers(StatusCode::CREATED, json("It is the first value.", "Accepted"))
+        .problems(&MALFORMED)
+        .problems(&UNUSABLE_SEQUENCE)
+        .problems(&[&MALFORMED_REQUEST, &TOKEN_REQUIRED, &VERSION_MISMATCH])
+        .problems(&[&SLOW_BODY, &VALUE_TOO_LARGE, &ENCODED_VALUE])
+        .problems(&NOT_ACCEPTED)
+        .for_known_clients()
+        .body(body)
 }
 
 fn delete() -> Described {
@@ -173,7 +183,7 @@ fn commit() -> Described {
         .description(Some("The conditions and the writes, each of which has its own token."))
         .required(Some(Required::True))
         .content("application/json", transaction);
-    let mut commit = Described::new(
+    Described::new(
         HttpMethod::Post,
         "/v1/transactions",
         "commitTransaction",
@@ -185,9 +195,8 @@ fn commit() -> Described {
     .problems(&[&MALFORMED_REQUEST, &TOKEN_REQUIRED, &TOKEN_TOO_HIGH])
     .problems(&[&TRANSACTION_REFUSED, &CONDITION_NOT_MET])
     .problems(&[&SLOW_BODY, &VALUE_TOO_LARGE, &NOT_JSON, &ENCODED_VALUE])
-    .for_known_clients();
-    commit.operation = commit.operation.request_body(Some(body.build()));
-    commit
+    .for_known_clients()
+    .body(body)
 }
 
 fn alive() -> Described {
@@ -247,7 +256,7 @@ fn conditions() -> [Parameter; 2] {
     ]
 }
 
-fn value() -> ResponseBuilder {
+pub(super) fn value() -> ResponseBuilder {
     ResponseBuilder::new()
         .description("The value, with the Content-Type that it was written with.")
         .content("*/*", Content::builder().build())
@@ -257,7 +266,7 @@ fn known_value() -> ResponseBuilder {
     ResponseBuilder::new().description("The client has this version of the value.")
 }
 
-fn json(description: &str, schema: &str) -> ResponseBuilder {
+pub(super) fn json(description: &str, schema: &str) -> ResponseBuilder {
     let schema: RefOr<Schema> = Ref::from_schema_name(schema).into();
     ResponseBuilder::new()
         .description(description)
@@ -271,7 +280,7 @@ fn plain(description: &str, content_type: &str) -> ResponseBuilder {
 }
 
 /// An operation that is being described.
-struct Described {
+pub(super) struct Described {
     method: HttpMethod,
     path: &'static str,
     operation: OperationBuilder,
@@ -280,7 +289,7 @@ struct Described {
 }
 
 impl Described {
-    fn new(method: HttpMethod, path: &'static str, id: &str, summary: &str) -> Self {
+    pub(super) fn new(method: HttpMethod, path: &'static str, id: &str, summary: &str) -> Self {
         let operation = OperationBuilder::new().operation_id(Some(id)).summary(Some(summary));
         let described =
             Self { method, path, operation, responses: BTreeMap::new(), problems: BTreeMap::new() };
@@ -288,24 +297,24 @@ impl Described {
         described.problems(&[&WRONG_HOST, &HEAD_TOO_LARGE, &UNAVAILABLE])
     }
 
-    fn about(mut self, description: &str) -> Self {
+    pub(super) fn about(mut self, description: &str) -> Self {
         self.operation = self.operation.description(Some(description));
         self
     }
 
-    fn parameters(mut self, parameters: impl IntoIterator<Item = Parameter>) -> Self {
+    pub(super) fn parameters(mut self, parameters: impl IntoIterator<Item = Parameter>) -> Self {
         for parameter in parameters {
             self.operation = self.operation.parameter(parameter);
         }
         self
     }
 
-    fn answers(mut self, status: StatusCode, response: ResponseBuilder) -> Self {
+    pub(super) fn answers(mut self, status: StatusCode, response: ResponseBuilder) -> Self {
         self.responses.insert(status.as_u16(), response.build());
         self
     }
 
-    fn problems(mut self, kinds: &[&'static Kind]) -> Self {
+    pub(super) fn problems(mut self, kinds: &[&'static Kind]) -> Self {
         for kind in kinds {
             self.problems.entry(kind.status.as_u16()).or_default().push(kind);
         }
@@ -322,12 +331,20 @@ impl Described {
         ] {
             self.operation = self.operation.security(requirement);
         }
+        if self.path == terraform::PATH {
+            self.operation = self.operation.security(SecurityRequirement::new(BASIC, nothing));
+        }
         self
     }
 
     /// The server may need the client's identity, and limit its requests.
-    fn for_known_clients(self) -> Self {
+    pub(super) fn for_known_clients(self) -> Self {
         self.identifies().problems(&[&UNAUTHENTICATED, &FORBIDDEN, &TOO_MANY_REQUESTS])
+    }
+
+    pub(super) fn body(mut self, body: RequestBodyBuilder) -> Self {
+        self.operation = self.operation.request_body(Some(body.build()));
+        self
     }
 
     /// Adds what all operations have in common.
@@ -340,7 +357,7 @@ impl Described {
             }
             self.responses.insert(*status, response);
         }
-        let has_value_headers = self.path == "/v1/resources/{name}"
+        let has_value_headers = ["/v1/resources/{name}", terraform::PATH].contains(&self.path)
             && matches!(self.method, HttpMethod::Get | HttpMethod::Head);
         for (status, mut response) in std::mem::take(&mut self.responses) {
             response

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use super::ADDITIONAL_OPERATIONS;
+
 /// The page loads nothing, runs nothing, and can't be framed. Its style is allowed by its hash.
 pub(super) const POLICY: &str = "default-src 'none'; \
     style-src 'sha256-RivcXOlUfdL8618k/X4uJ7cOBKT5xeXFW/TvYwenakE='; \
@@ -30,7 +32,11 @@ pub(super) fn render(document: &Value) -> String {
     );
     let operations = || {
         members(&document["paths"]).flat_map(|(path, item)| {
-            members(item).map(move |(method, operation)| (method.to_uppercase(), path, operation))
+            let additional = members(&item[ADDITIONAL_OPERATIONS]);
+            let methods = members(item).filter(|(method, _)| *method != ADDITIONAL_OPERATIONS);
+            methods
+                .chain(additional)
+                .map(move |(method, operation)| (method.to_uppercase(), path, operation))
         })
     };
     for (method, path, operation) in operations() {

@@ -26,6 +26,7 @@ const NAME: &str = concat!(
 const NAME_BYTES: usize = 512;
 const NO_CONTROL_CHARACTERS: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
 const HOLDER: &str = "^[!-~]{0,128}$";
+const LOCK_ID: &str = "^[!-~]{1,128}$";
 const CONTENT_TYPE: &str = "^[ -~]{0,256}$";
 
 pub(super) fn text() -> ObjectBuilder {
@@ -35,6 +36,10 @@ pub(super) fn text() -> ObjectBuilder {
 /// The name of a resource.
 pub(super) fn name_text() -> ObjectBuilder {
     text().pattern(Some(NAME)).min_length(Some(1)).max_length(Some(NAME_BYTES))
+}
+
+pub(super) fn lock_id_text() -> ObjectBuilder {
+    text().pattern(Some(LOCK_ID))
 }
 
 pub(super) fn holder_text() -> ObjectBuilder {
@@ -213,6 +218,18 @@ pub(super) fn common_parameters() -> [Parameter; 2] {
               makes one.";
     let trace = "The trace that the request belongs to (W3C Trace Context), for the server's logs.";
     [in_head("X-Request-Id", text(), id), in_head("traceparent", text(), trace)]
+}
+
+/// The id of the lock of a state.
+pub(super) fn lock_id() -> Parameter {
+    let about = "The ID of the lock. Terraform adds it to the address of an upload.";
+    parameter("ID", ParameterIn::Query, lock_id_text(), about)
+}
+
+/// How long the lock of a state is held.
+pub(super) fn ttl() -> Parameter {
+    let about = "How long the lock is held from now on, such as `30m` or `12h`; at least `1s`.";
+    parameter("ttl", ParameterIn::Query, text().pattern(Some("^[1-9][0-9]{0,3}(s|m|h|d)$")), about)
 }
 
 /// The parameters of a list.

@@ -6,7 +6,10 @@ use utoipa::openapi::{
     schema::{AdditionalProperties, Type},
 };
 
-use super::parts::{self, holds, text, token, version};
+use super::{
+    parts::{self, holds, text, token, version},
+    terraform,
+};
 use crate::http::problem::kind::{KINDS, Kind, Member};
 
 /// The schemas of all problem types, with their names.
@@ -81,6 +84,7 @@ fn with_member(document: ObjectBuilder, member: Member) -> ObjectBuilder {
         Member::Identity => ("identity", text()),
         Member::Permission => ("permission", text()),
         Member::Outcome => ("outcome", text().enum_values(Some(["none", "unknown"]))),
+        Member::LockInfo => return terraform::with_lock_info(document),
         Member::Decisions => {
             return parts::decisions().fold(document, |document, (name, schema)| {
                 document.property(name, schema).required(name)

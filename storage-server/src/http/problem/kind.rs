@@ -29,6 +29,8 @@ pub(in crate::http) enum Member {
     Identity,
     Permission,
     Outcome,
+    /// The lock of a state, as Terraform knows it.
+    LockInfo,
     /// The decisions on all conditions and writes of a transaction.
     Decisions,
     /// The same, if the problem is that of a transaction.
@@ -132,12 +134,24 @@ kinds! {
          accepted, but nothing was changed, and no fence has advanced. The member conditions has the \
          version of each resource. Read the resources again, and send a new transaction.";
     NOT_JSON = "not-json", UNSUPPORTED_MEDIA_TYPE, [], "The body is not declared as JSON",
-        "A transaction needs the header 'Content-Type: application/json'. A browser asks the server \
-         before it sends such a request for a page of another origin.";
+        "Transactions and states of Terraform need the header 'Content-Type: application/json'. A \
+         browser asks the server before it sends such a request for a page of another origin.";
     SEQUENCE_REUSED = "sequence-reused", UNPROCESSABLE_ENTITY, [Resource, Sequence], "The sequence number is taken",
         "The number (Fencing-Sequence) was sent with another method, value, content type or condition \
          under this token and holder. Nothing was changed. A repeated write must be the same to the \
          byte, and each other write needs a higher number.";
+    STATE_LOCKED = "state-locked", LOCKED, [Resource, LockInfo], "The state is locked",
+        "Another run of Terraform or OpenTofu holds the lock of the state, and nothing was changed. The \
+         members are the lock as its client sent it. Wait, for example with -lock-timeout=10m: the lock \
+         is released at the end of the run, or expires. If you know that the run is dead, release its \
+         lock with 'terraform force-unlock ID'.";
+    STATE_LOCK_LOST = "state-lock-lost", CONFLICT, [Resource], "The lock of the state was lost",
+        "The ID in the request is not that of the state's lock. The lock was released, or it expired \
+         and another run has acquired it since. Nothing was changed. If this was an upload, Terraform \
+         reports 'HTTP error: 409' and leaves the state in errored.tfstate. Don't push that file with \
+         -force, because it would undo what the other run has recorded. What this run has done in the \
+         cloud is done, and the present state doesn't know it. So run 'terraform plan', and compare it \
+         with errored.tfstate: import what exists and is missing in the state, or delete it by hand.";
     VALUE_TOO_LARGE = "value-too-large", PAYLOAD_TOO_LARGE, [Limit], "The value is too large",
         "The body has more bytes than the server's limit (--max-value-bytes).";
     ENCODED_VALUE = "encoded-value", UNSUPPORTED_MEDIA_TYPE, [], "The value is encoded",
@@ -145,7 +159,9 @@ kinds! {
          the value without one.";
     TOKEN_REQUIRED = "token-required", PRECONDITION_REQUIRED, [OptionalResource], "A fencing token is required",
         "Writes, deletes and claims need the header Fencing-Token, with the token that came with \
-         the lock. Without it, the server could not recognise a late writer.";
+         the lock. Without it, the server could not recognise a late writer. For the same reason, \
+         Terraform's upload of a state needs the ID of a lock: set lock_address and unlock_address in \
+         the backend, and don't use -lock=false.";
     TOO_MANY_REQUESTS = "too-many-requests", TOO_MANY_REQUESTS, [Outcome], "There are too many requests",
         "The server limits how many requests each identity may send a second, on average, and how many \
          at once (--requests-per-second). Without an identity, the client's address counts. The operation did \

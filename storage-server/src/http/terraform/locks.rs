@@ -1,0 +1,156 @@
+//! How a lock of a state is acquired, renewed and released.
+//!
+//! Each step is an operation of the committer, on the row of the lock or on that of the state. A row of a
+//! lock is changed only on the condition that it is as it was read, so that any number of servers may
+//! share one database. No clock is trusted with the state: an expired lock passes to another client with
+//! a higher token, and that claims the state before the client may read it.
+
+use std::time::Duration;
+
+use fence::{Fence, Holder, ResourceName, Token};
+
+use super::lock::{Held, Lock, LockInfo};
+use crate::{
+    http::{problem::Problem, service::Service},
+    operation::{Action, Condition, Operation, Outcome},
+    row::Row,
+    store::WantedValue,
+};
+
+/// How often a step is tried while other clients change the lock at the same time.
+const TRIES: usize = 16;
+
+/// The lock of one state.
+pub(super) struct Locks<'a> {
+    service: &'a Service,
+    state: &'a ResourceName,
+    /// The resource that keeps the lock.
+    lock: ResourceName,
+}
+
+impl<'a> Locks<'a> {
+    /// The lock of a state, which is the resource `terraform/NAME`. It is kept in `terraform-lock/NAME`.
+    pub(super) fn new(service: &'a Service, state: &'a ResourceName) -> Result<Self, Problem> {
+        let name = state.as_str().strip_prefix("terraform/").expect("the route has this prefix");
+        let lock = format!("terraform-lock/{name}").parse().map_err(Problem::malformed_name)?;
+        Ok(Self { service, state, lock })
+    }
+
+    pub(super) async fn load(&self) -> Result<Lock, Problem> {
+        let row = self.service.load(&self.lock, WantedValue::Whole).await?;
+        Lock::from_row(&self.lock, row)
+    }
+
+    /// An operation on the state. The server itself has issued the token, so it is not too high.
+    pub(super) fn on_state(&self, offered: Option<Fence>, action: Action) -> Operation {
+        operation(self.state, offered, action)
+    }
+
+    /// Acquires the lock for the id, or renews it. When this returns, the lock's token has claimed the
+    /// state: nothing that a former holder sends can change it any more.
+    pub(super) async fn acquire(&self, info: LockInfo, ttl: Duration) -> Result<Held, Problem> {
+        let mut is_granted_here = false;
+        for _ in 0..TRIES {
+            // 1. Choose the token: that of the id, if it has the lock. Otherwise one above all that the
+            //    lock or the state has seen.
+            let lock = self.load().await?;
+            let state = self.service.load(self.state, WantedValue::Presence).await?;
+            let is_mine = lock.held.as_ref().is_some_and(|held| held.fence.holder == info.id);
+            let token = match &lock.held {
+                Some(held) if is_mine && !is_granted_here => held.fence.token,
+                Some(held) if !is_mine && !held.is_expired() => {
+                    return Err(held.problem(self.state));
+                }
+                _ => self.next_token(&lock.row, &state)?,
+            };
+
+            // 2. Grant the lock, unless another client was faster. From here on, only this client has
+            //    this token.
+            let held = Held::new(Fence { token, holder: info.id.clone() }, info.clone(), ttl);
+            if !self.write(&lock, &held).await? {
+                continue;
+            }
+
+            // 3. Claim the state before the client reads it. If another client has claimed it by other
+            //    means, a new grant may take a higher token. A renewed one may not: its client has read
+            //    the state, and what it has read is void.
+            let claim = self.on_state(Some(held.fence.clone()), Action::Claim);
+            match self.service.submit(claim).await? {
+                Outcome::Claimed { .. } => return Ok(held),
+                _ if is_mine && !is_granted_here => {
+                    let lost = "another client has claimed the state under a higher token";
+                    return Err(Problem::state_lock_lost(self.state, lost));
+                }
+                _ => is_granted_here = true,
+            }
+        }
+        Err(Problem::contended_lock(self.state))
+    }
+
+    /// Makes the lock last for a ttl from now on, unless another client has changed it. The state was
+    /// written by now, so a failure is only logged: the lock expires earlier.
+    pub(super) async fn renew(&self, lock: &Lock, held: &Held, ttl: Option<Duration>) {
+        if let Err(problem) = self.write(lock, &held.renewed(ttl)).await {
+            tracing::warn!(resource = %self.state, "a lock was not renewed: {problem:?}");
+        }
+    }
+
+    /// Releases the lock if it has all of these ids; without any, whichever it has. A lock that is
+    /// released already stays so: the client may not have got the first answer.
+    pub(super) async fn release(&self, ids: &[Holder]) -> Result<(), Problem> {
+        for _ in 0..TRIES {
+            let lock = self.load().await?;
+            let Some(held) = &lock.held else { return Ok(()) };
+            if ids.iter().any(|id| *id != held.fence.holder) {
+                let lost = "the state is locked under another ID";
+                return Err(Problem::state_lock_lost(self.state, lost));
+            }
+            let delete = Action::Delete { condition: lock.unchanged() };
+            let delete = operation(&self.lock, Some(held.fence.clone()), delete);
+            if let Outcome::Deleted { .. } = self.service.submit(delete).await? {
+                if ids.is_empty() {
+                    tracing::warn!(resource = %self.state, "a lock was released without its ID");
+                }
+                return Ok(());
+            }
+        }
+        Err(Problem::contended_lock(self.state))
+    }
+
+    /// Deletes the state while nobody holds the lock, under a token that nobody has.
+    pub(super) async fn delete_unlocked(&self) -> Result<Outcome, Problem> {
+        for _ in 0..TRIES {
+            let lock = self.load().await?;
+            if let Some(held) = lock.held.as_ref().filter(|held| !held.is_expired()) {
+                return Err(held.problem(self.state));
+            }
+            let state = self.service.load(self.state, WantedValue::Presence).await?;
+            let token = self.next_token(&lock.row, &state)?;
+            let delete = Action::Delete { condition: Condition::default() };
+            let offered = Fence { token, holder: Holder::EMPTY };
+            let outcome = self.service.submit(self.on_state(Some(offered), delete)).await?;
+            if !outcome.is_rejection() {
+                return Ok(outcome);
+            }
+        }
+        Err(Problem::contended_lock(self.state))
+    }
+
+    /// Writes the lock, and returns whether it was still as it was read.
+    async fn write(&self, lock: &Lock, held: &Held) -> Result<bool, Problem> {
+        let write = Action::Write { content: held.content(), condition: lock.unchanged() };
+        let write = operation(&self.lock, Some(held.fence.clone()), write);
+        let outcome = self.service.submit(write).await?;
+        Ok(matches!(outcome, Outcome::Written { .. }))
+    }
+
+    fn next_token(&self, lock: &Row, state: &Row) -> Result<Token, Problem> {
+        let highest = lock.highest_token().max(state.highest_token()).map_or(0, Token::as_u64);
+        Token::new(highest + 1).map_err(|_| Problem::no_token_left(self.state))
+    }
+}
+
+fn operation(resource: &ResourceName, offered: Option<Fence>, action: Action) -> Operation {
+    let (resource, ceiling) = (resource.clone(), Token::MAX);
+    Operation { resource, offered, ceiling, numbered: None, action }
+}
