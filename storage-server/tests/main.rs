@@ -40,6 +40,7 @@ mod sqlite_file;
 mod start_and_stop;
 mod synchronous_replication;
 mod tls;
+mod tls_files;
 mod transactions;
 mod transactions_in_flight;
 #[cfg(target_os = "linux")]
