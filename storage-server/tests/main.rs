@@ -3,6 +3,7 @@
 mod access;
 mod access_log;
 mod audit_log;
+mod audited_commands;
 mod bad_input;
 mod bodies;
 mod ceiling;
