@@ -4,6 +4,7 @@ mod access;
 mod access_log;
 mod audit_log;
 mod audited_commands;
+mod auth_file_changes;
 mod bad_input;
 mod bodies;
 mod ceiling;
