@@ -86,7 +86,7 @@ schemathesis: python
 		exec target/python/bin/schemathesis --config-file storage-server/tests/schemathesis.toml \
 			run "$$URL/openapi.json" --max-examples 100 --seed 33'
 
-slow-clients: slowhttptest
+slow-clients: slowhttptest curl
 	cargo build --workspace
 	storage-server/tests/with_server.sh target/debug/storage-server storage-server/tests/slow_clients.sh
 	cargo run --package storage-server --example hostile_clients --release
