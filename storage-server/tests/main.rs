@@ -17,6 +17,7 @@ mod exposure;
 mod fence_command;
 mod floor;
 mod forget;
+mod hidden_reasons;
 mod hosts;
 mod http2;
 #[cfg(target_os = "linux")]
