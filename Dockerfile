@@ -5,6 +5,10 @@ COPY . .
 RUN ops/build /out
 
 FROM debian:bookworm-slim
+# For `sslmode=verify-full` to a PostgreSQL whose certificate is of a public authority.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates \
+    && rm -rf /var/lib/apt/lists/*
 COPY --from=build /out/ /usr/local/
 COPY ops/run /usr/local/bin/run-storage-server
 COPY ops/image.toml /etc/storage-server/server.toml

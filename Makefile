@@ -93,7 +93,7 @@ TERRAFORM := terraform_command
 terraform:
 	cargo test --package storage-server --test main $(TERRAFORM)
 
-slow-clients: slowhttptest
+slow-clients: slowhttptest curl
 	cargo build --workspace
 	storage-server/tests/with_server.sh target/debug/storage-server storage-server/tests/slow_clients.sh
 	cargo run --package storage-server --example hostile_clients --release

@@ -9,7 +9,7 @@ pub(crate) mod ceiling;
 pub(crate) mod certificate;
 pub(crate) mod identity;
 
-use std::{borrow::Cow, path::PathBuf, sync::Arc};
+use std::{borrow::Cow, future::pending, path::PathBuf, sync::Arc};
 
 use fence::Token;
 use tokio::sync::watch;
@@ -37,7 +37,7 @@ struct FollowedFile {
 
 /// What the auth file says.
 #[derive(Debug)]
-struct Known {
+pub(crate) struct Known {
     /// The identities of the last file that was not broken.
     identities: Vec<Arc<Identity>>,
     /// What is wrong with the file now.
@@ -104,9 +104,37 @@ impl Access {
         Some(Caller(Some(identity?.clone())))
     }
 
+    /// Follows the changes of the auth file from now on.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes(self.0.as_ref().map(|file| file.known.clone()))
+    }
+
     /// What is wrong with the auth file at this moment.
     pub(crate) fn fault(&self) -> Option<String> {
         self.0.as_ref()?.known.borrow().fault.as_ref().map(AuthFileError::to_string)
+    }
+}
+
+/// The changes of an auth file that the server takes over.
+#[derive(Debug)]
+pub(crate) struct Changes(Option<watch::Receiver<Known>>);
+
+impl Changes {
+    /// Waits until a changed file is taken over, and returns how many identities it has.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, no change is lost.
+    pub(crate) async fn next(&mut self) -> usize {
+        let Some(known) = &mut self.0 else { return pending().await };
+        loop {
+            if known.changed().await.is_err() {
+                return pending().await;
+            }
+            let known = known.borrow_and_update();
+            if known.fault.is_none() {
+                return known.identities.len();
+            }
+        }
     }
 }
 

@@ -20,7 +20,10 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use self::file::AuditLog;
-use crate::rate_limit::{Client, RateLimit};
+use crate::{
+    access::Access,
+    rate_limit::{Client, RateLimit},
+};
 
 /// How many lines a second there are of one problem of one client, on average, and how many at once. A
 /// client that repeats a refused request for ever must not push out the lines of its other problems.
@@ -78,6 +81,8 @@ pub(crate) enum Event {
     Abandoned,
     /// Only operators may do this.
     Operation,
+    /// The server has taken over an auth file that was changed.
+    AuthFile,
     /// Lines that were left out.
     LeftOut,
 }
@@ -107,18 +112,24 @@ pub(crate) struct Line<'a> {
     /// How many lines were left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) count: Option<u64>,
+    /// How many identities the auth file has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) identities: Option<usize>,
 }
 
 impl Audit {
-    /// Records in this file, or else in the server's own log.
-    pub(crate) fn start(log: Option<AuditLog>) -> (Self, AuditEnd) {
+    /// Records in this file, or else in the server's own log. It also records changes of who may do what.
+    pub(crate) fn start(log: Option<AuditLog>, access: &Access) -> (Self, AuditEnd) {
         let recorder = Arc::new(Recorder::new(log));
         let task = tokio::spawn({
             let recorder = recorder.clone();
+            let mut changes = access.changes();
             async move {
                 loop {
-                    sleep(REPORT_INTERVAL).await;
-                    recorder.report();
+                    tokio::select! {
+                        () = sleep(REPORT_INTERVAL) => recorder.report(),
+                        identities = changes.next() => recorder.record_auth_file(identities),
+                    }
                 }
             }
         });
@@ -172,6 +183,12 @@ impl Recorder {
         *left_out.entry(has_place.then_some(source)).or_default() += 1;
     }
 
+    /// Records that an auth file with so many identities was taken over.
+    fn record_auth_file(&self, identities: usize) {
+        let (time, event, identities) = (time_now(), Event::AuthFile, Some(identities));
+        self.write(&Line { time, event, identities, ..Line::default() });
+    }
+
     fn admits(&self, source: &Source, now: Instant) -> bool {
         let (client, _) = source;
         self.of_problem.admit(source.clone(), now)
@@ -215,6 +232,7 @@ impl Recorder {
             problem = line.problem,
             request_id = line.request_id,
             count = line.count,
+            identities = line.identities,
         );
     }
 }
@@ -225,6 +243,7 @@ impl Event {
             Self::Refusal => "refusal",
             Self::Abandoned => "abandoned",
             Self::Operation => "operation",
+            Self::AuthFile => "auth-file",
             Self::LeftOut => "left-out",
         }
     }

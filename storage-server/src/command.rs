@@ -21,7 +21,7 @@ use std::{ffi::OsString, fmt::Display, io::Write, path::PathBuf, process::ExitCo
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::{
-    audited::{Change, audited},
+    audited::{Action, audited},
     auth::AuthCommand,
     backup::Backup,
     completions::Completions,
@@ -29,7 +29,7 @@ use self::{
     forget::Forget,
     in_force::in_force,
     man::Man,
-    migrate::migrate,
+    migrate::{MIGRATION, migrate},
     restore::Restore,
     serve::Serve,
 };
@@ -60,8 +60,7 @@ struct Arguments {
     #[arg(long, global = true, env = "FENCED_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// The file for refusals and for the actions of operators. Without it, the server's log on stderr
-    /// has them.
+    /// The file for refusals and for the actions of operators. Without it, the log on stderr has them.
     #[arg(long, global = true, env = "FENCED_AUDIT_LOG", value_name = "FILE")]
     audit_log: Option<PathBuf>,
 
@@ -97,15 +96,16 @@ enum Command {
 }
 
 impl Command {
-    /// What it changes of that which keeps late writers out; `None` if nothing.
-    fn changes(&self) -> Option<Change> {
+    /// What the audit log has of it; `None` if it neither changes nor copies anything.
+    fn action(&self) -> Option<Action> {
         match self {
-            Self::Auth(auth) => Some(auth.changes()),
-            Self::Fence(fence) => fence.changes(),
-            Self::Restore(restore) => Some(restore.changes()),
-            Self::Forget(forget) => forget.changes(),
-            Self::Migrate | Self::Backup(_) | Self::Config => None,
-            Self::Completions(_) | Self::Man(_) => None,
+            Self::Migrate => Some(MIGRATION),
+            Self::Auth(auth) => Some(auth.action()),
+            Self::Fence(fence) => fence.action(),
+            Self::Backup(backup) => Some(backup.action()),
+            Self::Restore(restore) => Some(restore.action()),
+            Self::Forget(forget) => forget.action(),
+            Self::Config | Self::Completions(_) | Self::Man(_) => None,
         }
     }
 }
@@ -161,11 +161,11 @@ async fn run_command(matches: ArgMatches) -> anyhow::Result<()> {
     let Some(command) = command else {
         return serve.run(&database_url, audit_log.as_deref()).await;
     };
-    match (audit_log, command.changes()) {
-        (Some(path), Some(change)) => {
-            audited(&path, &change, run_subcommand(command, &database_url, &matches)).await
-        }
-        _ => run_subcommand(command, &database_url, &matches).await,
+    let action = command.action();
+    let run = run_subcommand(command, &database_url, &matches);
+    match action {
+        Some(action) => audited(audit_log.as_deref(), &action, run).await,
+        None => run.await,
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn routers(
     problem::slugs().for_each(|slug| metrics.begin_refusals(slug));
     let prober = Prober::start(store.clone());
     let rate_limit = config.requests_per_second.map(RateLimit::new);
-    let (audit, audit_end) = Audit::start(config.audit_log.clone());
+    let (audit, audit_end) = Audit::start(config.audit_log.clone(), &config.access);
     let service = Arc::new(Service {
         queue,
         prober,

@@ -56,6 +56,7 @@ mod committer;
 mod store;
 
 mod causes;
+mod guarded_file;
 mod toml_error;
 
 pub use access::{

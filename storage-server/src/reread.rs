@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::{task::spawn_blocking, time::sleep};
 
 /// How often the files are read. A change is in force after two reads.
-const READ_INTERVAL: Duration = Duration::from_secs(2);
+pub(crate) const READ_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Reads once.
 pub(crate) async fn read_without_blocking<T: Send + 'static>(

@@ -1,7 +1,8 @@
 //! TLS: the server's certificate, and the authority of its clients.
 
 use std::{
-    fmt, fs, io,
+    convert::Infallible,
+    fmt, io,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -20,12 +21,16 @@ use tokio::{
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
     sync::watch,
+    time::sleep,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::task::AbortOnDropHandle;
 use x509_cert::{Certificate, der::Decode};
 
-use crate::reread::{read_without_blocking, reread};
+use crate::{
+    guarded_file::{self, Guard},
+    reread::{READ_INTERVAL, read_without_blocking, reread},
+};
 
 /// How many bytes a client may send until its connection is encrypted. They are held in memory, and a
 /// chain of certificates has room.
@@ -86,6 +91,8 @@ struct Current {
     config: Arc<ServerConfig>,
     /// When the certificate expires, or the first one between it and the authority.
     expiry: Option<Duration>,
+    /// Whether it had expired when it was taken over. The log has that already.
+    had_expired: bool,
     /// What is wrong with the files now.
     fault: Option<TlsFileError>,
 }
@@ -104,6 +111,7 @@ impl Tls {
             move || files.read()
         };
         let contents = read_without_blocking(read.clone()).await?;
+        let certificate = files.certificate.clone();
         let (sender, current) = watch::channel(files.parse(&contents)?);
         let take_over = move |contents: Result<Contents, _>| match contents
             .and_then(|contents| files.parse(&contents))
@@ -117,7 +125,13 @@ impl Tls {
                 sender.send_modify(|current| current.fault = Some(fault));
             }
         };
-        let task = tokio::spawn(reread(Ok(contents), read, take_over));
+        let expiring = current.clone();
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                () = reread(Ok(contents), read, take_over) => {}
+                never = log_expiry(expiring, &certificate) => match never {},
+            }
+        });
         Ok(Self { current, _task: Arc::new(AbortOnDropHandle::new(task)) })
     }
 
@@ -166,14 +180,16 @@ struct Contents {
 
 impl TlsFiles {
     fn read(&self) -> Result<Contents, TlsFileError> {
-        let read = |path: &Path| fs::read(path).map_err(|error| TlsFileError::new(path, error));
+        let read = |path: &Path, guard| {
+            guarded_file::read(path, guard).map_err(|error| TlsFileError::new(path, error))
+        };
         Ok(Contents {
-            certificate: read(&self.certificate)?,
-            key: read(&self.key)?,
+            certificate: read(&self.certificate, Guard::NoOtherWriters)?,
+            key: read(&self.key, Guard::NoOtherReaders)?,
             authorities: match &self.client_certificates {
                 ClientCertificates::None => Vec::new(),
                 ClientCertificates::Optional(path) | ClientCertificates::Required(path) => {
-                    read(path)?
+                    read(path, Guard::NoOtherWriters)?
                 }
             },
         })
@@ -205,9 +221,9 @@ impl TlsFiles {
         };
         let chain = certificates(&self.certificate, &contents.certificate)?;
         let expiry = chain.iter().filter_map(expiry).min();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        if expiry.is_some_and(|expiry| expiry <= now) {
-            tracing::warn!("the certificate in {} has expired", self.certificate.display());
+        let had_expired = expiry.is_some_and(has_passed);
+        if had_expired {
+            log_expired(&self.certificate);
         }
         let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|_| {
             TlsFileError::new(&self.key, "it has no private key as PEM without a passphrase")
@@ -226,7 +242,7 @@ impl TlsFiles {
             config.send_tls13_tickets = 0;
         }
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Current { config: Arc::new(config), expiry, fault: None })
+        Ok(Current { config: Arc::new(config), expiry, had_expired, fault: None })
     }
 }
 
@@ -241,4 +257,29 @@ fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
 fn expiry(certificate: &CertificateDer<'_>) -> Option<Duration> {
     let certificate = Certificate::from_der(certificate).ok()?;
     Some(certificate.tbs_certificate().validity().not_after.to_unix_duration())
+}
+
+fn has_passed(time: Duration) -> bool {
+    SystemTime::now().duration_since(UNIX_EPOCH).is_ok_and(|now| now >= time)
+}
+
+/// Logs when the certificate in force expires while the server runs. The clock may be set meanwhile, so it
+/// is looked at again and again.
+async fn log_expiry(current: watch::Receiver<Current>, certificate: &Path) -> Infallible {
+    let mut logged = None;
+    loop {
+        sleep(READ_INTERVAL).await;
+        let (expiry, had_expired) = {
+            let current = current.borrow();
+            (current.expiry, current.had_expired)
+        };
+        if !had_expired && logged != expiry && expiry.is_some_and(has_passed) {
+            log_expired(certificate);
+            logged = expiry;
+        }
+    }
+}
+
+fn log_expired(certificate: &Path) {
+    tracing::warn!("the certificate in {} has expired", certificate.display());
 }

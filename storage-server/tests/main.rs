@@ -3,6 +3,8 @@
 mod access;
 mod access_log;
 mod audit_log;
+mod audited_commands;
+mod auth_file_changes;
 mod bad_input;
 mod bodies;
 mod ceiling;
@@ -15,6 +17,7 @@ mod exposure;
 mod fence_command;
 mod floor;
 mod forget;
+mod hidden_reasons;
 mod hosts;
 mod http2;
 #[cfg(target_os = "linux")]
@@ -42,6 +45,7 @@ mod synchronous_replication;
 mod terraform;
 mod terraform_command;
 mod tls;
+mod tls_files;
 mod transactions;
 mod transactions_in_flight;
 #[cfg(target_os = "linux")]

@@ -2,22 +2,20 @@
 
 use std::{
     collections::HashSet,
-    fs::{File, OpenOptions},
-    io::{self, Read, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    fs::OpenOptions,
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::identity::Identity;
-use crate::toml_error::line_and_message;
-
-const MAX_BYTES: u64 = 1 << 20;
-/// The permission of users other than the owner and its group to write to a file.
-const WRITABLE_BY_OTHERS: u32 = 0o002;
+use crate::{
+    guarded_file::{self, Guard},
+    toml_error::line_and_message,
+};
 
 /// The auth file can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,10 +43,8 @@ struct Document {
 /// # Errors
 /// If it can't be read, or every user of the machine may write to it.
 pub(super) fn read(path: &Path) -> Result<String, AuthFileError> {
-    // The end of a pipe would be waited for.
-    let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
-    file.and_then(|file| read_text(&file)).map_err(|error| AuthFileError::new(path, error))
+    let bytes = guarded_file::read(path, Guard::NoOtherWriters);
+    bytes.and_then(text).map_err(|error| AuthFileError::new(path, error))
 }
 
 /// Parses the file's text.
@@ -77,7 +73,7 @@ pub(crate) fn append(path: &Path, identity: Identity) -> Result<String, AuthFile
         let mut file = options.read(true).append(true).create(true).mode(0o600).open(path)?;
         // Two commands could otherwise add the same name.
         file.lock()?;
-        let text = read_text(&file)?;
+        let text = text(guarded_file::read_open(&file, Guard::NoOtherWriters)?)?;
         let entry = toml::to_string(&Document { identities: vec![identity] })
             .expect("an identity can be written as TOML");
         let empty_line = match text.as_bytes().last() {
@@ -95,20 +91,8 @@ pub(crate) fn append(path: &Path, identity: Identity) -> Result<String, AuthFile
     append().map_err(|error| AuthFileError::new(path, error))
 }
 
-fn read_text(file: &File) -> io::Result<String> {
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    if metadata.permissions().mode() & WRITABLE_BY_OTHERS != 0 {
-        let reason = "all users of this machine may write to it; `chmod o-w` prevents that";
-        return Err(io::Error::other(reason));
-    }
-    let mut text = String::new();
-    if file.take(MAX_BYTES + 1).read_to_string(&mut text)? as u64 > MAX_BYTES {
-        return Err(io::Error::other(format!("it has more than {MAX_BYTES} bytes")));
-    }
-    Ok(text)
+fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 
 fn parse_document(text: &str) -> Result<Vec<Identity>, String> {
@@ -140,6 +124,8 @@ fn parse_document(text: &str) -> Result<Vec<Identity>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::access::{bearer::TokenHash, ceiling::Ceiling, identity::Permission};
 

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use super::{audited::Change, print};
+use super::{audited::Action, print};
 use crate::access::{
     auth_file,
     bearer::{BearerToken, TokenHash},
@@ -54,9 +54,9 @@ pub(super) struct New {
 }
 
 impl AuthCommand {
-    pub(super) fn changes(&self) -> Change {
+    pub(super) fn action(&self) -> Action {
         let Self::New(New { name, .. }) = self;
-        Change { command: "auth new", target: Some(name.clone()), token: None }
+        Action { command: "auth new", target: Some(name.clone()), token: None }
     }
 
     pub(super) fn run(self) -> anyhow::Result<()> {

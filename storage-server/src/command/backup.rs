@@ -7,6 +7,7 @@ use clap::Args;
 use sqlx::Connection;
 
 use super::{
+    audited::Action,
     print,
     restore::{TemporaryCopy, check_backup, folder_of},
 };
@@ -22,6 +23,11 @@ pub(super) struct Backup {
 }
 
 impl Backup {
+    pub(super) fn action(&self) -> Action {
+        let target = Some(self.file.display().to_string());
+        Action { command: "backup", target, token: None }
+    }
+
     /// Copies the database as of one moment into a file, which appears whole or not at all.
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
         let Self { file: backup } = self;

@@ -4,7 +4,7 @@ use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
 use fence::{Fence, Holder, ResourceName, Token};
 
-use super::{audited::Change, print};
+use super::{audited::Action, print};
 use crate::store::maintenance::{Maintenance, StoredRow, open_maintenance};
 
 #[derive(Debug, Subcommand)]
@@ -54,14 +54,14 @@ pub(super) struct Raise {
 }
 
 impl FenceCommand {
-    pub(super) fn changes(&self) -> Option<Change> {
+    pub(super) fn action(&self) -> Option<Action> {
         let (command, target, token) = match self {
             Self::Show { .. } => return None,
             Self::Set(Set { resource, token, .. }) => ("fence set", Some(resource), *token),
             Self::Raise(Raise { above, .. }) => ("fence raise", None, *above),
         };
         let target = target.map(|resource| resource.as_str().to_owned());
-        Some(Change { command, target, token: Some(token) })
+        Some(Action { command, target, token: Some(token) })
     }
 
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use clap::{Args, builder::NonEmptyStringValueParser};
 
-use super::{audited::Change, print};
+use super::{audited::Action, print};
 use crate::store::maintenance::{Counted, delete_all, names_with_prefix, open_maintenance};
 
 #[derive(Debug, Args)]
@@ -18,9 +18,9 @@ pub(super) struct Forget {
 }
 
 impl Forget {
-    pub(super) fn changes(&self) -> Option<Change> {
+    pub(super) fn action(&self) -> Option<Action> {
         let target = Some(self.prefix.clone());
-        self.yes.then_some(Change { command: "forget", target, token: None })
+        self.yes.then_some(Action { command: "forget", target, token: None })
     }
 
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {

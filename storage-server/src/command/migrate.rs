@@ -1,10 +1,12 @@
 //! `migrate`: the schema.
 
-use super::print;
+use super::{audited::Action, print};
 use crate::store::{
     open::{MissingFile, open_store},
     schema::Migrations,
 };
+
+pub(super) const MIGRATION: Action = Action { command: "migrate", target: None, token: None };
 
 /// Creates or updates the server's tables.
 pub(super) async fn migrate(database_url: &str) -> anyhow::Result<()> {

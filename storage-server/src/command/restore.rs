@@ -12,7 +12,7 @@ use fence::Token;
 use sqlx::{Connection, SqliteConnection};
 use tempfile::{NamedTempFile, TempDir};
 
-use super::{audited::Change, print};
+use super::{audited::Action, print};
 use crate::store::{
     open::DatabaseKind,
     sqlite::{
@@ -39,9 +39,9 @@ pub(super) struct Restore {
 }
 
 impl Restore {
-    pub(super) fn changes(&self) -> Change {
+    pub(super) fn action(&self) -> Action {
         let target = Some(self.file.display().to_string());
-        Change { command: "restore", target, token: self.raise_above }
+        Action { command: "restore", target, token: self.raise_above }
     }
 
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {

@@ -26,6 +26,8 @@ const HEAD_START: Duration = Duration::from_secs(10);
 const PATIENCE_WHILE_SHORT: Duration = Duration::from_secs(1);
 /// How often to look whether room is short.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How much is reserved for a small body before any of it has come.
+const FIRST_BYTES: usize = 4 << 10;
 /// The lowest rate of a body.
 const LOWEST_BYTES_PER_SECOND: u32 = 64 << 10;
 
@@ -108,8 +110,9 @@ async fn read_value(
         (&room.large_bodies, room.large_bodies.take(expected).await)
     };
     let mut taken = first.ok_or(Refusal::NoRoom)?;
-    // 2. Read it. Its frames would keep the buffers that they were read into.
-    let mut value = Vec::with_capacity(expected);
+    // 2. Read it. Its frames would keep the buffers that they were read into. Memory is not reserved for
+    //    more than was taken, except for a little.
+    let mut value = Vec::with_capacity(expected.min(taken.num_permits().max(FIRST_BYTES)));
     let mut pace = Pace::new(|| room.is_short(share) || room.is_short(&room.small_heads));
     while let Some(frame) = pace.next_frame(body).await? {
         let Ok(data) = frame.into_data() else { continue };

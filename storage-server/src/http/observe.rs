@@ -28,6 +28,9 @@ use crate::{
     connections::client_address,
 };
 
+/// How much of a path the access log has. Its lines wait in memory if nobody reads them.
+const MAX_PATH_BYTES: usize = 1 << 10;
+
 /// Counts the request in the metrics, and writes its lines of the access log and the audit log. All
 /// lines that are logged for it have its id, and so has the answer.
 pub(super) async fn observe(
@@ -170,7 +173,7 @@ impl Observed {
             client = %self.client,
             identity = self.progress.identity_name(),
             method = self.method,
-            path = self.uri.path(),
+            path = beginning(self.uri.path()),
             route = self.route,
             status,
             problem,
@@ -195,6 +198,10 @@ impl Drop for Observed {
     }
 }
 
+fn beginning(path: &str) -> &str {
+    &path[..path.floor_char_boundary(MAX_PATH_BYTES)]
+}
+
 /// The method, or `other`: clients can make up any number of methods.
 fn known_method(method: &Method) -> &'static str {
     match *method {
@@ -204,5 +211,17 @@ fn known_method(method: &Method) -> &'static str {
         Method::POST => "POST",
         Method::DELETE => "DELETE",
         _ => terraform::known_method(method).unwrap_or("other"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_path_is_cut_at_a_whole_character() {
+        assert_eq!(beginning("/short"), "/short");
+        let long = format!("/{}", "ü".repeat(MAX_PATH_BYTES));
+        assert_eq!(beginning(&long).len(), MAX_PATH_BYTES - 1);
     }
 }

@@ -46,6 +46,20 @@ pub(super) struct Problem {
     members: Map<String, Value>,
     /// Room for the document, if that may be large.
     room: Option<OwnedSemaphorePermit>,
+    /// Why there is no decision, if that may say more of the server than all clients may know.
+    internal: Option<Unavailable>,
+}
+
+/// In the extensions of an answer: its document says more of the server than all clients may know.
+#[derive(Clone)]
+struct Internal(Unavailable);
+
+/// Takes the reason for which there is no decision out of an answer, and logs it instead.
+pub(super) fn hide_reason(mut response: Response) -> Response {
+    let Some(Internal(unavailable)) = response.extensions_mut().remove() else { return response };
+    tracing::warn!("a request was not decided: {}", unavailable.reason);
+    let reason = "the log of the server says why, under the id of this request".to_owned();
+    Problem::unavailable(Unavailable { reason, ..unavailable }).into_response()
 }
 
 impl Problem {
@@ -227,13 +241,13 @@ impl Problem {
     }
 
     pub(super) fn unavailable(unavailable: Unavailable) -> Self {
-        Self::new(&UNAVAILABLE, unavailable.reason)
-            .with("outcome", outcome_text(unavailable.outcome))
+        let problem = Self::no_decision(unavailable.outcome, &unavailable.reason);
+        Self { internal: Some(unavailable), ..problem }
     }
 
     /// Nothing has happened, for this reason.
     pub(super) fn nothing_done(reason: String) -> Self {
-        Self::unavailable(Unavailable { outcome: UnavailableOutcome::None, reason })
+        Self::no_decision(UnavailableOutcome::None, reason)
     }
 
     pub(super) fn contended_lock(state: &ResourceName) -> Self {
@@ -253,8 +267,11 @@ impl Problem {
     }
 
     pub(super) fn no_room(outcome: UnavailableOutcome) -> Self {
-        let reason = "too many bytes are in flight".to_owned();
-        Self::unavailable(Unavailable { outcome, reason })
+        Self::no_decision(outcome, "too many bytes are in flight")
+    }
+
+    fn no_decision(outcome: UnavailableOutcome, reason: impl ToString) -> Self {
+        Self::new(&UNAVAILABLE, reason).with("outcome", outcome_text(outcome))
     }
 
     pub(super) fn head_too_large(limit: usize) -> Self {
@@ -266,7 +283,7 @@ impl Problem {
     }
 
     fn new(kind: &'static Kind, detail: impl ToString) -> Self {
-        Self { kind, detail: detail.to_string(), members: Map::new(), room: None }
+        Self { kind, detail: detail.to_string(), members: Map::new(), room: None, internal: None }
     }
 
     /// Adds a member to the document.
@@ -306,7 +323,7 @@ struct Document {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { kind, detail, members, room } = self;
+        let Self { kind, detail, members, room, internal } = self;
         let document = Document {
             r#type: format!("/problems/{}", kind.slug),
             title: kind.title,
@@ -321,6 +338,9 @@ impl IntoResponse for Problem {
         };
         let mut response = (kind.status, document).into_response();
         response.extensions_mut().insert(Slug(kind.slug));
+        if let Some(unavailable) = internal {
+            response.extensions_mut().insert(Internal(unavailable));
+        }
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if kind.status == StatusCode::UNAUTHORIZED {

@@ -2,17 +2,20 @@
 
 use std::collections::BTreeSet;
 
+use testbed::StorageServer;
+
 use super::{Document, JSON, LOCK, Operation, STATES};
 use crate::{
     access::Guarded,
-    database::{Database, get},
+    bodies,
+    database::{Database, get, offer},
     http2,
     wire::{self, Answer},
 };
 
 /// The headers of an answer that are those of HTTP itself.
 const OF_HTTP: [&str; 5] = ["connection", "content-length", "content-type", "date", "allow"];
-/// The answers to a server that is busy or slow, which have tests of their own.
+/// The answers of a server that is busy or slow. One of each is enough: all requests have the same ones.
 const OF_A_BUSY_SERVER: [&str; 3] = ["408", "429", "503"];
 
 /// The answers of a server, compared with the document.
@@ -53,6 +56,16 @@ impl<'a> Compared<'a> {
             }
         }
         self.seen.insert((operation.method(), operation.path, status));
+    }
+}
+
+/// Sends requests until one is refused: two within a second are enough.
+async fn until_refused(server: &StorageServer) -> Answer {
+    loop {
+        let answer = get(server, "/v1/resources").await;
+        if answer.status == 429 {
+            return answer;
+        }
     }
 }
 
@@ -241,12 +254,39 @@ async fn every_answer_is_as_described() {
     let elsewhere = Database::sqlite().serve(&elsewhere).await;
     compared.check(document.operation("GET", "/metrics"), &get(&elsewhere, "/metrics").await);
 
-    // 4. That was all, but for busy servers.
+    // 4. A server that is busy, a client that is slow, and a database that is lost.
+    let database = Database::sqlite();
+    let busy = database.serve(&["--requests-per-second", "1"]).await;
+    let list = document.operation("GET", "/v1/resources");
+    let refused = until_refused(&busy).await;
+    compared.check(list, &refused);
+    let database = Database::sqlite();
+    let lost = database.serve(&[]).await;
+    let half = "Content-Length: 2";
+    let mut half = bodies::write(lost.url(), "/v1/resources/r", half, b"x").await;
+    compared.check(document.operation("PUT", value), &wire::answer(&mut half).await);
+    std::fs::remove_file(database.file("fenced.db")).unwrap();
+    compared.check(list, &get(&lost, "/v1/resources").await);
+    let written = offer(&lost, "PUT", "/v1/resources/r", 1, "x").await;
+    compared.check(document.operation("PUT", value), &written);
+    compared.check(document.operation("GET", "/readyz"), &get(&lost, "/readyz").await);
+    let of_a_busy_server: BTreeSet<_> = compared
+        .seen
+        .iter()
+        .map(|(_, _, status)| status.as_str())
+        .filter(|status| OF_A_BUSY_SERVER.contains(status))
+        .collect();
+    assert_eq!(of_a_busy_server, BTreeSet::from(OF_A_BUSY_SERVER));
+
+    // 5. That was all, but for the same answers to other requests.
     for operation in document.operations() {
         for status in operation.described["responses"].as_object().unwrap().keys() {
-            let has_own_test = OF_A_BUSY_SERVER.contains(&status.as_str());
+            let is_of_a_busy_server = OF_A_BUSY_SERVER.contains(&status.as_str());
             let answer = (operation.method(), operation.path, status.clone());
-            assert!(has_own_test || compared.seen.contains(&answer), "{answer:?} was not seen");
+            assert!(
+                is_of_a_busy_server || compared.seen.contains(&answer),
+                "{answer:?} was not seen"
+            );
         }
     }
 }
