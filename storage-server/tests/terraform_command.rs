@@ -95,6 +95,9 @@ async fn pause_before_the_approval(enforcement: &str) -> (ExitStatus, String, bo
     let server = guarded.database.serve(&arguments).await;
 
     let first = Folder::new(&server, "?ttl=1s", &bearer).await;
+    // A run without an earlier state would read the newest one before it uploads, and upload that.
+    let (status, log) = first.run(&["apply", "-auto-approve", "-var=by=nobody"]).await;
+    assert!(status.success(), "{log}");
     let mut paused = first.start(&["apply", "-var=by=one"]);
     while !paused.line(PATIENCE).await.unwrap().contains("Only 'yes' will be accepted") {}
     paused.pause().await.unwrap();
@@ -127,7 +130,7 @@ async fn run_that_was_paused_past_its_ttl_overwrites_nothing() {
 async fn without_enforcement_the_paused_run_overwrites_the_state() {
     let (status, log, errored, output) = pause_before_the_approval("off").await;
     assert!(status.success() && !errored, "{log}");
-    assert_eq!(output, "one");
+    assert_eq!(output, "one", "{log}");
 }
 
 #[tokio::test]

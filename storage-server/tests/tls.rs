@@ -1,8 +1,10 @@
 //! TLS: the certificates of the server and of its clients.
 
 use std::{
-    fs, io,
+    fs::{self, Permissions},
+    io,
     net::{Ipv4Addr, SocketAddr},
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::Command,
     sync::{
@@ -333,8 +335,12 @@ async fn server_does_not_start_with_files_that_do_not_fit() {
     let [one, two] = [(); 2].map(|()| authority.sign_for_loopback().unwrap());
     let (empty, missing) = (database.file("empty.pem"), database.file("missing.pem"));
     fs::write(&empty, "").unwrap();
-    let [certificate, key, other_key, empty, missing] =
-        [&one.certificate, &one.key, &two.key, &empty, &missing].map(|path| path.to_str().unwrap());
+    let no_key = database.file("no_key.pem");
+    fs::copy(&one.certificate, &no_key).unwrap();
+    fs::set_permissions(&no_key, Permissions::from_mode(0o600)).unwrap();
+    let paths = [&one.certificate, &one.key, &two.key, &no_key, &empty, &missing];
+    let [certificate, key, other_key, no_key, empty, missing] =
+        paths.map(|path| path.to_str().unwrap());
     let cases: [(&[&str], &str); 9] = [
         (&["--tls-cert", certificate], "--tls-cert needs --tls-key"),
         (&["--tls-key", key], "--tls-key needs --tls-cert"),
@@ -342,7 +348,7 @@ async fn server_does_not_start_with_files_that_do_not_fit() {
         (&["--tls-cert", missing, "--tls-key", key], "missing.pem can't be used: No such file"),
         (&["--tls-cert", certificate, "--tls-key", missing], "missing.pem can't be used: No such"),
         (&["--tls-cert", empty, "--tls-key", key], "empty.pem can't be used: it has no certif"),
-        (&["--tls-cert", certificate, "--tls-key", certificate], "it has no private key as PEM"),
+        (&["--tls-cert", certificate, "--tls-key", no_key], "it has no private key as PEM"),
         (&["--tls-cert", certificate, "--tls-key", other_key], "not the key of the certificate in"),
         (
             &["--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", empty],

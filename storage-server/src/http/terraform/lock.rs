@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fence::{Fence, Holder, ResourceName};
+use fence::{Fence, Holder, ResourceName, Token};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -49,7 +49,8 @@ impl LockInfo {
     }
 }
 
-/// The lock of a state. Its row has a value while the lock is held, and the fence is the lock's counter.
+/// The lock of a state. Its row has a value while the lock is held. The fence of the row is the lock's
+/// counter: no lock has a token above it.
 pub(super) struct Lock {
     pub(super) row: Row,
     /// `None` if the lock was released, or never acquired.
@@ -66,6 +67,7 @@ pub(super) struct Held {
 /// The value of a lock's row.
 #[derive(Debug, Deserialize, Serialize)]
 struct Record {
+    token: Token,
     /// Unix time, by the clock of the server that set it.
     expires_at_ms: u64,
     ttl_ms: u64,
@@ -99,10 +101,8 @@ impl Held {
     /// A lock that is held from now on.
     pub(super) fn new(fence: Fence, info: LockInfo, ttl: Duration) -> Self {
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        Self {
-            fence,
-            record: Record { expires_at_ms: now_ms().saturating_add(ttl_ms), ttl_ms, info },
-        }
+        let expires_at_ms = now_ms().saturating_add(ttl_ms);
+        Self { record: Record { token: fence.token, expires_at_ms, ttl_ms, info }, fence }
     }
 
     /// The same lock, held from now on. Without a ttl, it keeps its own.
@@ -113,8 +113,8 @@ impl Held {
 
     fn from_value(value: &Value) -> Option<Self> {
         let record: Record = serde_json::from_slice(&value.content.bytes).ok()?;
-        let fence = value.written_with.clone()?;
-        (fence.holder == record.info.id).then_some(Self { fence, record })
+        let fence = Fence { token: record.token, holder: record.info.id.clone() };
+        Some(Self { fence, record })
     }
 
     /// The value of the lock's row.

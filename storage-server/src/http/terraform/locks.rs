@@ -61,7 +61,7 @@ impl<'a> Locks<'a> {
                 Some(held) if !is_mine && !held.is_expired() => {
                     return Err(held.problem(self.state));
                 }
-                _ => self.next_token(&lock.row, &state)?,
+                _ => self.token_above(&[&lock.row, &state])?,
             };
 
             // 2. Grant the lock, unless another client was faster. From here on, only this client has
@@ -106,8 +106,7 @@ impl<'a> Locks<'a> {
                 return Err(Problem::state_lock_lost(self.state, lost));
             }
             let delete = Action::Delete { condition: lock.unchanged() };
-            let delete = operation(&self.lock, Some(held.fence.clone()), delete);
-            if let Outcome::Deleted { .. } = self.service.submit(delete).await? {
+            if let Outcome::Deleted { .. } = self.change(&lock, &held.fence, delete).await? {
                 if ids.is_empty() {
                     tracing::warn!(resource = %self.state, "a lock was released without its ID");
                 }
@@ -125,7 +124,7 @@ impl<'a> Locks<'a> {
                 return Err(held.problem(self.state));
             }
             let state = self.service.load(self.state, WantedValue::Presence).await?;
-            let token = self.next_token(&lock.row, &state)?;
+            let token = self.token_above(&[&lock.row, &state])?;
             let delete = Action::Delete { condition: Condition::default() };
             let offered = Fence { token, holder: Holder::EMPTY };
             let outcome = self.service.submit(self.on_state(Some(offered), delete)).await?;
@@ -139,13 +138,22 @@ impl<'a> Locks<'a> {
     /// Writes the lock, and returns whether it was still as it was read.
     async fn write(&self, lock: &Lock, held: &Held) -> Result<bool, Problem> {
         let write = Action::Write { content: held.content(), condition: lock.unchanged() };
-        let write = operation(&self.lock, Some(held.fence.clone()), write);
-        let outcome = self.service.submit(write).await?;
-        Ok(matches!(outcome, Outcome::Written { .. }))
+        Ok(matches!(self.change(lock, &held.fence, write).await?, Outcome::Written { .. }))
     }
 
-    fn next_token(&self, lock: &Row, state: &Row) -> Result<Token, Problem> {
-        let highest = lock.highest_token().max(state.highest_token()).map_or(0, Token::as_u64);
+    /// Changes the row of the lock for an owner, on a condition. A client that was too slow for its own
+    /// condition has raised the fence of the row all the same. Then the change needs a higher token than
+    /// the owner's.
+    async fn change(&self, lock: &Lock, owner: &Fence, action: Action) -> Result<Outcome, Problem> {
+        let is_overtaken = lock.row.highest_token() > Some(owner.token);
+        let token = if is_overtaken { self.token_above(&[&lock.row])? } else { owner.token };
+        let offered = Fence { token, holder: owner.holder.clone() };
+        self.service.submit(operation(&self.lock, Some(offered), action)).await
+    }
+
+    fn token_above(&self, rows: &[&Row]) -> Result<Token, Problem> {
+        let highest = rows.iter().filter_map(|row| row.highest_token()).max();
+        let highest = highest.map_or(0, Token::as_u64);
         Token::new(highest + 1).map_err(|_| Problem::no_token_left(self.state))
     }
 }
