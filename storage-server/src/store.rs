@@ -5,6 +5,7 @@
 //! that a server remembers decides anything, and any number of servers may share one database.
 
 mod columns;
+pub(crate) mod divided_url;
 pub(crate) mod error;
 mod kept_pool;
 pub(crate) mod list;

@@ -14,6 +14,7 @@ mod contract;
 mod database;
 mod enforcement;
 mod exposure;
+mod failover;
 mod fence_command;
 mod floor;
 mod forget;

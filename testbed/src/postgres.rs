@@ -57,6 +57,16 @@ impl Postgres {
         format!("postgres://postgres@localhost:{port}/{database}?host={folder}")
     }
 
+    /// Returns the URL of the database `postgres` of several servers, in this order.
+    pub fn url_of_all(servers: &[&Self]) -> String {
+        let host = |server: &&Self| {
+            let folder = server.folder.path().display().to_string().replace('/', "%2F");
+            format!("{folder}:{}", server.port)
+        };
+        let hosts: Vec<_> = servers.iter().map(host).collect();
+        format!("postgres://postgres@{}/postgres", hosts.join(","))
+    }
+
     /// Returns the folder of its socket.
     pub fn socket_folder(&self) -> &Path {
         self.folder.path()

@@ -6,7 +6,7 @@ use toml::{Table, Value};
 use url::Url;
 
 use super::config_file::settings;
-use crate::store::PUBLIC_PARAMETERS;
+use crate::store::{PUBLIC_PARAMETERS, divided_url::DividedUrl};
 
 const MASK: &str = "***";
 /// The parameters of SQLite URLs that sqlx knows.
@@ -41,6 +41,20 @@ fn value(option: &Arg, matches: &ArgMatches) -> anyhow::Result<Option<Value>> {
 
 /// Masks the password of a URL and each parameter that may be one, or the whole text if it is no URL.
 fn masked(text: &str) -> String {
+    let Some(divided) = DividedUrl::divide(text).filter(|it| it.hosts().nth(1).is_some()) else {
+        return masked_with_one_host(text);
+    };
+    // A password with a slash and a comma looks like several hosts, up to the slash.
+    let is_url = |host: &str| !host.is_empty() && Url::parse(&divided.with_hosts(host)).is_ok();
+    if !divided.hosts().all(is_url) || divided.is_ambiguous() {
+        return MASK.to_owned();
+    }
+    let masked = masked_with_one_host(&divided.with_hosts("host"));
+    let masked = DividedUrl::divide(&masked).map(|it| it.with_hosts(divided.written_hosts()));
+    masked.unwrap_or_else(|| MASK.to_owned())
+}
+
+fn masked_with_one_host(text: &str) -> String {
     let Ok(mut url) = Url::parse(text) else { return MASK.to_owned() };
     let is_secret =
         |key: &str| !PUBLIC_PARAMETERS.contains(&key) && !SQLITE_PARAMETERS.contains(&key);
@@ -78,6 +92,15 @@ mod tests {
             ("sqlite:fenced.db?mode=rw", "sqlite:fenced.db?mode=rw"),
             ("postgres://u:p@h/d?password=p", "postgres://u:***@h/d?password=***"),
             ("postgres://u@h:5433/d", "postgres://u@h:5433/d"),
+            ("postgres://u:p@a:1,b:2/d?password=p", "postgres://u:***@a:1,b:2/d?password=***"),
+            (
+                "postgres://u@a:1,[::1]:2/d?target_session_attrs=read-write",
+                "postgres://u@a:1,[::1]:2/d?target_session_attrs=read-write",
+            ),
+            ("postgres://u:p,q@a,b/d", "postgres://u:***@a,b/d"),
+            ("postgres://u:1,q/x@a,b/d", MASK),
+            ("postgres://u:p,q/x@a/d", MASK),
+            ("postgres://u:p@a,,b/d", MASK),
             ("postgres://u:p@h:no-port/d", MASK),
             ("sqlite:a folder/fenced.db", "sqlite:a folder/fenced.db"),
             ("p", MASK),

@@ -28,6 +28,14 @@ pub enum OpenError {
         /// What failed.
         source: sqlx::Error,
     },
+    /// None of several hosts is the primary.
+    #[error("{database} has no primary that can be used: {reason}")]
+    NoPrimary {
+        /// The database's address.
+        database: String,
+        /// What each host has said.
+        reason: String,
+    },
     /// The database would not keep fences safely.
     #[error("{database} can't keep a fence: {reason}")]
     Unsafe {
@@ -85,6 +93,11 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) fn no_answer() -> sqlx::Error {
     let timeout = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
     sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, timeout))
+}
+
+pub(super) fn primary_replaced() -> sqlx::Error {
+    let reason = "another host became the primary before this one answered";
+    sqlx::Error::Io(io::Error::new(io::ErrorKind::ConnectionAborted, reason))
 }
 
 /// A row that no server has written, such as one that was repaired by hand.

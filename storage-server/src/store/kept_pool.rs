@@ -1,6 +1,7 @@
 //! A pool that reuses its last connection without a check.
 
 use std::{
+    mem,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -21,7 +22,8 @@ const LONGEST_USE: Duration = Duration::from_secs(30);
 /// every connection that is returned to it, which would cost each batch one more round trip.
 #[derive(Debug)]
 pub(super) struct KeptPool<DB: Database> {
-    pool: Pool<DB>,
+    pool: Mutex<Pool<DB>>,
+    options: PoolOptions<DB>,
     kept: Mutex<Option<(PoolConnection<DB>, Instant)>>,
     replaced_at: ReplacedAt,
 }
@@ -33,12 +35,25 @@ impl<DB: Database> KeptPool<DB> {
         replaced_at: ReplacedAt,
     ) -> Self {
         let replaced = replaced_at.clone();
-        let pool = pool.before_acquire(move |_, connection| {
+        let pool_options = pool.before_acquire(move |_, connection| {
             let is_older = replaced.is_younger_than(connection.age);
             Box::pin(async move { Ok(!is_older) })
         });
-        let pool = pool.connect_lazy_with(options);
-        Self { pool, kept: Mutex::new(None), replaced_at }
+        let pool = Mutex::new(pool_options.clone().connect_lazy_with(options));
+        Self { pool, options: pool_options, kept: Mutex::new(None), replaced_at }
+    }
+
+    /// Replaces all connections by others, to another server. Those that are in use are closed when
+    /// they are returned. They have no place in the new pool: their server may never answer.
+    pub(super) fn lead_to(&self, options: <DB::Connection as Connection>::Options) {
+        self.replaced_at.replace_all();
+        let new = self.options.clone().connect_lazy_with(options);
+        let old = mem::replace(&mut *self.pool.lock().expect("no panic while it is held"), new);
+        // It is closed from the call on. Nobody waits for its connections.
+        drop(old.close());
+        if let Some((mut kept, _)) = self.kept.lock().expect("no panic while it is held").take() {
+            kept.close_on_drop();
+        }
     }
 
     /// Takes a connection. A connection that was kept for a while is pinged first: a change that is
@@ -56,7 +71,8 @@ impl<DB: Database> KeptPool<DB> {
                 Ok(Err(_)) | Err(_) => connection.close_on_drop(),
             }
         }
-        self.pool.acquire().await
+        let pool = self.pool.lock().expect("no panic while it is held").clone();
+        pool.acquire().await
     }
 
     /// Keeps a connection on which no statement is running.

@@ -1,6 +1,9 @@
 //! Resources in a PostgreSQL database.
 
+mod hosts;
+mod instance;
 pub(super) mod maintenance;
+mod primary;
 mod session;
 mod statements;
 
@@ -17,11 +20,14 @@ use fence::ResourceName;
 use sqlx::{
     Connection, Executor, PgConnection, Postgres, pool::PoolConnection, postgres::PgPoolOptions,
 };
-use tokio::time::{Instant, error::Elapsed, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout};
 
 pub(crate) use self::session::PUBLIC_PARAMETERS;
 use self::{
-    session::{IS_SERVER, address, check_settings, open_session, options},
+    hosts::Hosts,
+    instance::Newest,
+    primary::{Following, find_primary},
+    session::{IS_SERVER, check_session, open_session},
     statements::{
         Loading, allow_sending, apply_changes, await_standbys, end_silent_sessions, list_rows,
         load_rows, lock_and_load, locked_rows, probe,
@@ -31,6 +37,7 @@ use super::{
     Change, Decide, Store, Wanted, changes_between,
     error::{
         ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
+        primary_replaced,
     },
     kept_pool::{KeptPool, ReplacedAt},
     list::{Listed, Page},
@@ -56,53 +63,90 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct PostgresStore {
     address: String,
-    committing: KeptPool<Postgres>,
-    reading: KeptPool<Postgres>,
+    committing: Arc<KeptPool<Postgres>>,
+    reading: Arc<KeptPool<Postgres>>,
     probing: Arc<KeptPool<Postgres>>,
     /// How many connections for changes were made so far.
     connections_made: Arc<AtomicU64>,
     replaced_at: ReplacedAt,
+    following: Following,
 }
 
 impl PostgresStore {
     /// Connects, and applies the migrations or checks them.
     pub(super) async fn connect(url: &str, migrations: Migrations) -> Result<Self, OpenError> {
-        let options = options(url)?;
-        let address = address(&options);
-        let connection = open_session(&options, migrations).await?;
+        let hosts = Hosts::parse(url)?;
+        let newest = Newest::default();
+        let primary = find_primary(&hosts, &newest).await?;
+        let address = hosts.database();
+        let connection = open_session(hosts.options(primary), migrations).await?;
         let connect_error = |source| OpenError::Connect { database: address.clone(), source };
         connection.close().await.map_err(connect_error)?;
 
-        let options = options.options([IS_SERVER]);
+        let hosts = hosts.setting(IS_SERVER);
         let replaced_at = ReplacedAt::default();
         let pool = |connections| {
             let made = Arc::new(AtomicU64::new(0));
             let counted = made.clone();
+            let (newest, replaced) = (newest.clone(), replaced_at.clone());
             let pool = PgPoolOptions::new()
                 .max_connections(connections)
                 .acquire_timeout(CONNECT_TIMEOUT)
                 .after_connect(move |connection, _| {
                     counted.fetch_add(1, Ordering::Relaxed);
-                    Box::pin(check_settings(connection))
+                    let (newest, replaced) = (newest.clone(), replaced.clone());
+                    Box::pin(async move {
+                        if check_session(connection, &newest).await? {
+                            // The others may lead to an old primary.
+                            replaced.replace_all();
+                        }
+                        Ok(())
+                    })
                 });
-            (KeptPool::new(pool, options.clone(), replaced_at.clone()), made)
+            let pool = KeptPool::new(pool, hosts.options(primary).clone(), replaced_at.clone());
+            (Arc::new(pool), made)
         };
         let (committing, connections_made) = pool(COMMITTING);
         let ((reading, _), (probing, _)) = (pool(READING), pool(PROBING));
-        let probing = Arc::new(probing);
-        Ok(Self { address, committing, reading, probing, connections_made, replaced_at })
+        let pools = vec![committing.clone(), reading.clone(), probing.clone()];
+        let following = Following::start(hosts, primary, newest, pools);
+        Ok(Self { address, committing, reading, probing, connections_made, replaced_at, following })
     }
 }
 
 impl PostgresStore {
+    /// Takes a connection to the primary.
+    async fn take(
+        &self,
+        connections: &KeptPool<Postgres>,
+    ) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        self.following.refusal()?;
+        connections.take().await
+    }
+
+    /// Waits for an answer until a deadline, or until another host is the primary.
+    async fn answer_until<T>(
+        &self,
+        deadline: Instant,
+        answer: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<Result<T, sqlx::Error>, NoAnswer> {
+        tokio::select! {
+            biased;
+            answer = answer => Ok(answer),
+            () = sleep_until(deadline) => Err(NoAnswer::InTime),
+            () = self.following.current().replaced() => Err(NoAnswer::OldPrimary),
+        }
+    }
+
     /// Runs a statement that changes nothing.
     async fn ask<T>(
         &self,
         connections: &KeptPool<Postgres>,
         statement: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, Unreachable> {
-        let mut connection = connections.take().await?;
-        let answered = timeout(ANSWER_TIMEOUT, statement(&mut connection)).await;
+        let mut connection = self.take(connections).await?;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let answered = self.answer_until(deadline, statement(&mut connection)).await;
         Ok(self.keep_or_close(connections, connection, answered)?)
     }
 
@@ -112,11 +156,13 @@ impl PostgresStore {
         &self,
         connections: &KeptPool<Postgres>,
         mut connection: PoolConnection<Postgres>,
-        answered: Result<Result<T, sqlx::Error>, Elapsed>,
+        answered: Result<Result<T, sqlx::Error>, NoAnswer>,
     ) -> Result<T, sqlx::Error> {
-        let answer = answered.unwrap_or_else(|_| {
-            tokio::spawn(end_sessions(self.probing.clone(), self.address.clone()));
-            Err(no_answer())
+        let answer = answered.unwrap_or_else(|no_answer| {
+            if let NoAnswer::InTime = no_answer {
+                tokio::spawn(end_sessions(self.probing.clone(), self.address.clone()));
+            }
+            Err(no_answer.into())
         });
         match &answer {
             Ok(_) => connections.keep(connection),
@@ -130,6 +176,22 @@ impl PostgresStore {
             Err(_) => connection.close_on_drop(),
         }
         answer
+    }
+}
+
+/// Why a statement has no answer. It may be running.
+enum NoAnswer {
+    InTime,
+    /// Another host is the primary now.
+    OldPrimary,
+}
+
+impl From<NoAnswer> for sqlx::Error {
+    fn from(error: NoAnswer) -> Self {
+        match error {
+            NoAnswer::InTime => no_answer(),
+            NoAnswer::OldPrimary => primary_replaced(),
+        }
     }
 }
 
@@ -171,8 +233,11 @@ impl Store for PostgresStore {
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
-        let mut connection = self.committing.take().await.map_err(ApplyError::Unchanged)?;
-        let answered = timeout(ANSWER_TIMEOUT, apply_changes(&mut connection, changes)).await;
+        let connection = self.take(&self.committing).await;
+        let mut connection = connection.map_err(ApplyError::Unchanged)?;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let applying = apply_changes(&mut connection, changes);
+        let answered = self.answer_until(deadline, applying).await;
         self.keep_or_close(&self.committing, connection, answered)
             .or_else(|error| lost_race(error).map(|LostRace| vec![false; changes.len()]))
     }
@@ -184,10 +249,11 @@ impl Store for PostgresStore {
         wanted: &[Wanted<'_>],
         decide: Decide<'_>,
     ) -> Result<bool, ApplyError> {
-        let mut connection = self.committing.take().await.map_err(ApplyError::Unchanged)?;
+        let connection = self.take(&self.committing).await;
+        let mut connection = connection.map_err(ApplyError::Unchanged)?;
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let changing = change_under_locks(&mut connection, wanted, decide);
-        let changed = match timeout_at(deadline, changing).await {
+        let changed = match self.answer_until(deadline, changing).await {
             Ok(Ok(Changed::Unreadable(unreadable))) => {
                 connection.close_on_drop();
                 return Err(unreadable.into());
@@ -204,14 +270,14 @@ impl Store for PostgresStore {
                     other => other.map(|LostRace| false),
                 };
             }
-            Err(_) => {
+            Err(no_answer) => {
                 connection.close_on_drop();
-                return Err(ApplyError::Unchanged(no_answer()));
+                return Err(ApplyError::Unchanged(no_answer.into()));
             }
         };
         // Without a change, no row that was only locked is inserted either.
         let end = if matches!(changed, Changed::All) { "commit" } else { "rollback" };
-        let ended = timeout_at(deadline, async {
+        let ended = self.answer_until(deadline, async {
             connection.execute(end).await?;
             match changed {
                 // It was decided on rows that were only loaded.

@@ -66,6 +66,24 @@ impl PostgresReplica {
         self.proxy.cut();
     }
 
+    /// Lets it reach its primary again.
+    pub fn mend(&self) {
+        self.proxy.mend();
+    }
+
+    /// Returns its server, to pause it.
+    pub fn server(&self) -> &Postgres {
+        &self.server
+    }
+
+    /// Ends all its processes at once without a checkpoint, as in a crash.
+    ///
+    /// # Errors
+    /// If it doesn't run, or doesn't end.
+    pub async fn crash(&mut self) -> anyhow::Result<()> {
+        self.server.crash().await
+    }
+
     /// Makes it a primary, as a failover does.
     ///
     /// # Errors

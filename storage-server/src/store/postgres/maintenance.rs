@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use fence::{Fence, ResourceName, Token};
 use sqlx::{Connection, PgConnection};
 
-use super::{open_session, options};
+use super::{hosts::Hosts, instance::Newest, open_session, primary::find_primary};
 use crate::store::{
     error::OpenError,
     maintenance::{Counted, Maintenance, StoredRow, Unreadable},
@@ -18,8 +18,9 @@ pub(in crate::store) struct PostgresMaintenance(PgConnection);
 
 impl PostgresMaintenance {
     pub(in crate::store) async fn connect(url: &str) -> Result<Self, OpenError> {
-        let options = options(url)?.application_name("storage-server maintenance");
-        Ok(Self(open_session(&options, Migrations::Check).await?))
+        let hosts = Hosts::parse(url)?.application_name("storage-server maintenance");
+        let primary = find_primary(&hosts, &Newest::default()).await?;
+        Ok(Self(open_session(hosts.options(primary), Migrations::Check).await?))
     }
 }
 

@@ -1,10 +1,9 @@
 //! How sessions with PostgreSQL begin.
 
-use std::str::FromStr;
-
 use sqlx::{ConnectOptions, Executor, PgConnection, migrate::Migrator, postgres::PgConnectOptions};
 use url::Url;
 
+use super::instance::{Instance, Newest};
 use crate::store::{
     error::OpenError,
     schema::{Migrations, prepare},
@@ -34,8 +33,8 @@ const SESSION: [(&str, &str); 8] = [
 /// Skips the check of each row that others must pass. Only the sessions of a server do so.
 pub(super) const IS_SERVER: (&str, &str) = ("storage.is_server", "on");
 
-/// The parameters of a URL that sqlx knows, and that are no secrets.
-pub(crate) const PUBLIC_PARAMETERS: [&str; 16] = [
+/// The parameters of a URL that are known, and that are no secrets.
+pub(crate) const PUBLIC_PARAMETERS: [&str; 17] = [
     "application_name",
     "dbname",
     "host",
@@ -51,14 +50,16 @@ pub(crate) const PUBLIC_PARAMETERS: [&str; 16] = [
     "sslmode",
     "sslrootcert",
     "statement-cache-capacity",
+    "target_session_attrs",
     "user",
 ];
 /// Those that may have a password. There is also `options[NAME]`.
 const SECRET_PARAMETERS: [&str; 2] = ["options", "password"];
 
-pub(super) fn options(url: &str) -> Result<PgConnectOptions, OpenError> {
+/// The options of a session with one host.
+pub(super) fn session_options(url: &Url) -> Result<PgConnectOptions, OpenError> {
     refuse_unknown_parameters(url)?;
-    Ok(PgConnectOptions::from_str(url)
+    Ok(PgConnectOptions::from_url(url)
         .map_err(OpenError::InvalidUrl)?
         .application_name("storage-server")
         .options(SESSION)
@@ -66,15 +67,13 @@ pub(super) fn options(url: &str) -> Result<PgConnectOptions, OpenError> {
 }
 
 /// sqlx would ignore them, and log their values: a misspelt password, for example.
-fn refuse_unknown_parameters(url: &str) -> Result<(), OpenError> {
-    let parsed = Url::parse(url);
-    let parsed = parsed.map_err(|error| OpenError::InvalidUrl(sqlx::Error::config(error)))?;
+fn refuse_unknown_parameters(url: &Url) -> Result<(), OpenError> {
     let is_known = |key: &str| {
         PUBLIC_PARAMETERS.contains(&key)
             || SECRET_PARAMETERS.contains(&key)
             || key.starts_with("options[")
     };
-    match parsed.query_pairs().find(|(key, _)| !is_known(key)) {
+    match url.query_pairs().find(|(key, _)| !is_known(key)) {
         Some((parameter, _)) => {
             Err(OpenError::UnknownParameter { parameter: parameter.into_owned() })
         }
@@ -88,7 +87,8 @@ pub(super) async fn open_session(
     options: &PgConnectOptions,
     migrations: Migrations,
 ) -> Result<PgConnection, OpenError> {
-    let address = address(options);
+    let database = options.get_database().unwrap_or(options.get_username());
+    let address = format!("PostgreSQL database {database} at {}", address_of(options));
     let connect_error = |source| OpenError::Connect { database: address.clone(), source };
     let mut connection = options.connect().await.map_err(connect_error)?;
     if let Some(reason) = unsafe_setting(&mut connection).await.map_err(connect_error)? {
@@ -103,14 +103,13 @@ pub(super) async fn open_session(
     Ok(connection)
 }
 
-/// The address of the database, without user and password.
-pub(super) fn address(options: &PgConnectOptions) -> String {
+/// The address of a host, without user and password.
+pub(super) fn address_of(options: &PgConnectOptions) -> String {
     let host = match options.get_socket() {
         Some(socket) => socket.display().to_string(),
         None => options.get_host().to_owned(),
     };
-    let database = options.get_database().unwrap_or(options.get_username());
-    format!("PostgreSQL database {database} at {host}:{}", options.get_port())
+    format!("{host}:{}", options.get_port())
 }
 
 /// Why the database would not keep fences safely, if so.
@@ -141,10 +140,21 @@ async fn unsafe_setting(connection: &mut PgConnection) -> Result<Option<String>,
     Ok(Some(reason.to_owned()))
 }
 
-/// Checks the settings of a new connection: the server may have been restarted with others.
-pub(super) async fn check_settings(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let reason = unsafe_setting(connection).await?;
-    reason.map_or(Ok(()), |reason| Err(sqlx::Error::Configuration(reason.into())))
+/// Checks a new connection: the server may have been restarted with other settings, or the address may
+/// lead to another one by now, such as an old primary. Returns whether it is a newer primary than all
+/// before.
+pub(super) async fn check_session(
+    connection: &mut PgConnection,
+    newest: &Newest,
+) -> Result<bool, sqlx::Error> {
+    let reason = match unsafe_setting(connection).await? {
+        Some(reason) => reason,
+        None => match newest.admit(&Instance::of(connection).await?) {
+            Ok(is_newer) => return Ok(is_newer),
+            Err(reason) => reason,
+        },
+    };
+    Err(sqlx::Error::Configuration(reason.into()))
 }
 
 /// The migrations. They have a bookkeeping table of their own, because the database may also have a

@@ -1,0 +1,144 @@
+//! A URL with one or several hosts. sqlx takes one.
+
+use sqlx::postgres::PgConnectOptions;
+use url::Url;
+
+use super::session::{address_of, session_options};
+use crate::store::{divided_url::DividedUrl, error::OpenError};
+
+/// Which of several hosts a session needs, as in libpq. All values that are taken mean the primary,
+/// because a server always needs that.
+const TARGET: &str = "target_session_attrs";
+const TARGETS: [&str; 2] = ["read-write", "primary"];
+/// Parameters that would name one host for all.
+const OF_ONE_HOST: [&str; 3] = ["host", "hostaddr", "port"];
+
+/// The hosts of a database, one of which is its primary.
+#[derive(Clone, Debug)]
+pub(super) struct Hosts(Vec<PgConnectOptions>);
+
+impl Hosts {
+    /// Parses a URL such as `postgres://user@a,b:5433/database?target_session_attrs=read-write`.
+    pub(super) fn parse(url: &str) -> Result<Self, OpenError> {
+        let malformed =
+            |reason: &str| OpenError::InvalidUrl(sqlx::Error::Configuration(reason.into()));
+        let divided = DividedUrl::divide(url).filter(|divided| divided.hosts().nth(1).is_some());
+        let urls: Vec<String> = match &divided {
+            Some(divided) if divided.hosts().any(str::is_empty) => {
+                return Err(malformed("a host is empty"));
+            }
+            Some(divided) => divided.hosts().map(|host| divided.with_hosts(host)).collect(),
+            None => vec![url.to_owned()],
+        };
+        let mut hosts = Vec::new();
+        for url in urls {
+            let mut url = Url::parse(&url)
+                .map_err(|error| OpenError::InvalidUrl(sqlx::Error::config(error)))?;
+            let mut of_one = url.query_pairs().filter(|(key, _)| OF_ONE_HOST.contains(&&**key));
+            if of_one.any(|(_, value)| divided.is_some() || value.contains(',')) {
+                return Err(malformed("several hosts belong before the name of the database"));
+            }
+            remove_target(&mut url)?;
+            hosts.push(session_options(&url)?);
+        }
+        Ok(Self(hosts))
+    }
+
+    pub(super) fn has_several(&self) -> bool {
+        self.0.len() > 1
+    }
+
+    /// The options of one host.
+    pub(super) fn options(&self, host: usize) -> &PgConnectOptions {
+        &self.0[host]
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PgConnectOptions> {
+        self.0.iter()
+    }
+
+    /// Gives all sessions a name, for the database.
+    pub(super) fn application_name(self, name: &str) -> Self {
+        Self(self.0.into_iter().map(|options| options.application_name(name)).collect())
+    }
+
+    /// Gives all sessions a setting.
+    pub(super) fn setting(self, setting: (&str, &str)) -> Self {
+        Self(self.0.into_iter().map(|options| options.options([setting])).collect())
+    }
+
+    /// The address of a host, without user and password.
+    pub(super) fn host(&self, host: usize) -> String {
+        address_of(&self.0[host])
+    }
+
+    /// The address of the database, without user and password.
+    pub(super) fn database(&self) -> String {
+        let first = &self.0[0];
+        let database = first.get_database().unwrap_or(first.get_username());
+        let hosts: Vec<_> = self.0.iter().map(address_of).collect();
+        format!("PostgreSQL database {database} at {}", hosts.join(", "))
+    }
+}
+
+/// sqlx doesn't know the parameter.
+fn remove_target(url: &mut Url) -> Result<(), OpenError> {
+    let pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
+    let (targets, others): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(key, _)| key == TARGET);
+    if targets.is_empty() {
+        return Ok(());
+    }
+    if let Some((_, target)) = targets.iter().find(|(_, target)| !TARGETS.contains(&&**target)) {
+        let reason = format!("{TARGET} is {target:?}, and a server needs {TARGETS:?}");
+        return Err(OpenError::InvalidUrl(sqlx::Error::Configuration(reason.into())));
+    }
+    url.set_query(None);
+    if !others.is_empty() {
+        url.query_pairs_mut().extend_pairs(others);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn database(url: &str) -> Result<String, String> {
+        match Hosts::parse(url) {
+            Ok(hosts) => Ok(hosts.database()),
+            Err(error) => Err(crate::causes::with_causes(&error)),
+        }
+    }
+
+    #[test]
+    fn hosts_are_divided() {
+        for (url, expected) in [
+            ("postgres://u@a/d", "d at a:5432"),
+            ("postgres://u:p@a,b:5433/d?target_session_attrs=read-write", "d at a:5432, b:5433"),
+            (
+                "postgresql://u:p,@a:1,[::1]:2,c?target_session_attrs=primary&sslmode=disable",
+                "u at a:1, ::1:2, c:5432",
+            ),
+            ("postgres://u@%2Frun%2Fa:1,%2Frun%2Fb:2/d", "d at /run/a:1, /run/b:2"),
+            ("postgres://u@a/d?target_session_attrs=primary", "d at a:5432"),
+            ("postgres://u@a/d?host=/run/a&port=7", "d at /run/a:7"),
+        ] {
+            assert_eq!(database(url).unwrap(), format!("PostgreSQL database {expected}"), "{url}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_are_no_hosts_are_refused() {
+        for (url, reason) in [
+            ("postgres://u@a,,b/d", "a host is empty"),
+            ("postgres://u@a,b/d?port=5433", "several hosts belong before"),
+            ("postgres://u@a/d?host=a,b", "several hosts belong before"),
+            ("postgres://u@a,b:x/d", "invalid port"),
+            ("postgres://u@a,b/d?target_session_attrs=any", "target_session_attrs is \"any\""),
+            ("postgres://u@a,b/d?target=any", "unknown parameter: target"),
+        ] {
+            let error = database(url).unwrap_err();
+            assert!(error.contains(reason), "{url}: {error}");
+        }
+    }
+}
