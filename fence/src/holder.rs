@@ -26,9 +26,7 @@ impl Holder {
     /// # Panics
     /// If the operating system returns no random numbers.
     pub fn random() -> Self {
-        let mut bits = [0; 16];
-        getrandom::fill(&mut bits).expect("the operating system returns random numbers");
-        Self(format!("{:032x}", u128::from_be_bytes(bits)))
+        Self(random_id())
     }
 
     /// The holder as text.
@@ -51,6 +49,13 @@ impl Holder {
             _ => format!("{}...", &self.0[..8]),
         }
     }
+}
+
+/// Creates an unguessable id: 128 random bits, in hexadecimal.
+pub(crate) fn random_id() -> String {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits).expect("the operating system returns random numbers");
+    format!("{:032x}", u128::from_be_bytes(bits))
 }
 
 impl TryFrom<String> for Holder {

@@ -17,8 +17,8 @@
 //!
 //! # Inside a database
 //! Each datastore has a module of its name, behind a feature of its name: `postgres`, `mariadb` and
-//! `sqlite` (with `sqlx`), and `redis`. The three with SQL work on the caller's own connection,
-//! inside the caller's own transaction. `README.md` has the shortest example for each, `examples`
+//! `sqlite` (with `sqlx`), `redis` and `object_store`. The three with SQL work on the caller's own
+//! connection, inside the caller's own transaction. `README.md` has the shortest example for each, `examples`
 //! has a whole program for each, and `migrations/README.md` in the repository says what each
 //! guarantees. The module `conformance`, behind its feature, is the suite that all of them pass.
 //!
@@ -35,6 +35,8 @@ mod refusal;
 
 #[cfg(feature = "mariadb")]
 pub mod mariadb;
+#[cfg(feature = "object_store")]
+pub mod object_store;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
@@ -55,6 +57,7 @@ pub use token::{InvalidToken, Token};
 #[cfg(all(
     doctest,
     feature = "mariadb",
+    feature = "object_store",
     feature = "postgres",
     feature = "redis",
     feature = "sqlite"

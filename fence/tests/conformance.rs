@@ -1,12 +1,15 @@
 //! Every datastore with a fence passes the same suite.
 
-use std::str::FromStr;
+use std::{collections::HashMap, str::FromStr, sync::Arc};
 
+use ::object_store::{memory::InMemory, path::Path};
 use async_trait::async_trait;
 use fence::{
     ClaimError, Fence, ResourceName,
     conformance::{self, Answer, Failure, Outcome, Subject},
-    mariadb, postgres,
+    mariadb,
+    object_store::{self, Content, Register, RegisterError, Registers},
+    postgres,
     redis::Fenced,
     sqlite,
 };
@@ -186,4 +189,69 @@ async fn redis_conforms() {
     let server = Redis::start().await.unwrap();
     let connection = testbed::redis::connect(server.url()).await.unwrap();
     conformance::check(&mut InRedis(connection)).await.unwrap();
+}
+
+/// Registers, whose handles are kept or made anew for each call.
+struct InObjectStore {
+    registers: Registers,
+    kept: Option<HashMap<ResourceName, Register>>,
+}
+
+impl InObjectStore {
+    fn register(&mut self, resource: &ResourceName) -> Register {
+        let kept = self.kept.as_mut().and_then(|kept| kept.remove(resource));
+        kept.unwrap_or_else(|| self.registers.register(resource))
+    }
+
+    fn keep(&mut self, resource: &ResourceName, register: Register) {
+        if let Some(kept) = &mut self.kept {
+            kept.insert(resource.clone(), register);
+        }
+    }
+
+    fn answer(outcome: Result<object_store::Outcome<Content>, RegisterError>) -> Answer {
+        match outcome? {
+            object_store::Outcome::Applied(_) => Ok(Outcome::Accepted),
+            object_store::Outcome::Rejected(refusal) => Ok(Outcome::Refused(refusal)),
+            object_store::Outcome::Unknown(unknown) => Err(unknown.into()),
+        }
+    }
+}
+
+#[async_trait]
+impl Subject for InObjectStore {
+    async fn claim(&mut self, resource: &ResourceName, offered: &Fence) -> Answer {
+        let mut register = self.register(resource);
+        let outcome = register.claim(offered).await;
+        self.keep(resource, register);
+        Self::answer(outcome)
+    }
+
+    async fn write(&mut self, resource: &ResourceName, offered: &Fence, value: &str) -> Answer {
+        let mut register = self.register(resource);
+        let outcome = register.write(offered, value.to_owned().into()).await;
+        self.keep(resource, register);
+        Self::answer(outcome)
+    }
+
+    async fn delete(&mut self, resource: &ResourceName, offered: &Fence) -> Answer {
+        let mut register = self.register(resource);
+        let outcome = register.delete(offered).await;
+        self.keep(resource, register);
+        Self::answer(outcome)
+    }
+
+    /// Through a handle of its own, which remembers nothing.
+    async fn read(&mut self, resource: &ResourceName) -> Result<Option<String>, Failure> {
+        let value = self.registers.register(resource).read().await?.value;
+        Ok(value.map(|value| String::from_utf8(value.to_vec())).transpose()?)
+    }
+}
+
+#[tokio::test]
+async fn object_store_in_memory_conforms() {
+    for kept in [None, Some(HashMap::new())] {
+        let registers = Registers::new(Arc::new(InMemory::new()), Path::ROOT);
+        conformance::check(&mut InObjectStore { registers, kept }).await.unwrap();
+    }
 }

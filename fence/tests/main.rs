@@ -2,6 +2,7 @@
 
 mod conformance;
 mod fence_in_mariadb;
+mod fence_in_object_store;
 mod fence_in_postgres;
 mod fence_in_redis;
 mod fence_in_sqlite;

@@ -117,7 +117,7 @@ mod tests {
             ("postgres://u:p@a,b:5433/d?target_session_attrs=read-write", "d at a:5432, b:5433"),
             (
                 "postgresql://u:p,@a:1,[::1]:2,c?target_session_attrs=primary&sslmode=disable",
-                "u at a:1, ::1:2, c:5432",
+                "u at a:1, [::1]:2, c:5432",
             ),
             ("postgres://u@%2Frun%2Fa:1,%2Frun%2Fb:2/d", "d at /run/a:1, /run/b:2"),
             ("postgres://u@a/d?target_session_attrs=primary", "d at a:5432"),

@@ -1,0 +1,69 @@
+//! Deletes values that the register does not refer to any more.
+
+use ::object_store::{Error, ObjectStoreExt, path::Path};
+
+use super::{Register, Sent};
+use crate::object_store::{outcome::RegisterError, state::State};
+
+impl Register {
+    /// Deletes objects of large values that nothing can refer to any more, and returns how many.
+    ///
+    /// Age proves nothing, because a writer may pause between the upload and its write. The name of
+    /// an object has the version that its writer had read. Its write can succeed only while the
+    /// register has this version. If objects of the current version are there, the register is written
+    /// again first, with the same fence and value: it then has a higher version.
+    ///
+    /// Any client may call this at any time, without a token.
+    ///
+    /// # Errors
+    /// [`RegisterError`], which says for each reason what to do. Some objects may have been deleted.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, some objects may have been deleted. It may be repeated.
+    pub async fn collect(&mut self) -> Result<usize, RegisterError> {
+        // 1. List the objects, and then read the register: it is not older than the list.
+        let objects = self.objects().await?;
+        let mut known = self.load().await?;
+
+        // 2. Cut off the writers that have read the current version.
+        let current = known.version();
+        let is_current = |(version, path): &(u64, Path)| {
+            *version == current && path.filename() != known.object()
+        };
+        if let Some(state) = known.state()
+            && objects.iter().any(is_current)
+        {
+            let next = State::after(Some(state), &state.fence, state.value.clone());
+            // If the outcome is unknown, those of the current version stay.
+            if let Sent::Applied | Sent::NeverLands = self.send(&known, &next).await? {
+                known = self.load().await?;
+            }
+        }
+
+        // 3. Delete what is older than the register. A writer of it can't succeed any more.
+        let mut deleted = 0;
+        for (version, path) in objects {
+            if version < known.version() && path.filename() != known.object() {
+                match self.store.delete(&path).await {
+                    Ok(()) => deleted += 1,
+                    // Another collector was faster.
+                    Err(Error::NotFound { .. }) => {}
+                    Err(source) => return Err(self.store_failed(source)),
+                }
+            }
+        }
+        self.known = Some(known);
+        Ok(deleted)
+    }
+
+    /// Lists the objects of large values, each with the version in its name.
+    async fn objects(&self) -> Result<Vec<(u64, Path)>, RegisterError> {
+        let listed = self.store.list_with_delimiter(Some(&self.paths.values)).await;
+        let objects = listed.map_err(|source| self.store_failed(source))?.objects;
+        let with_versions = objects.into_iter().filter_map(|object| {
+            let version = object.location.filename()?.split_once('-')?.0.parse().ok()?;
+            Some((version, object.location))
+        });
+        Ok(with_versions.collect())
+    }
+}

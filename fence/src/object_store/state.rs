@@ -1,0 +1,197 @@
+//! The content of a register.
+
+use std::iter;
+
+use bytes::{Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    holder::{Holder, random_id},
+    rule::Fence,
+    token::Token,
+};
+
+/// The only format there is yet.
+const FORMAT: u32 = 1;
+
+/// How many writes a state knows. A client that reads back later than that can't learn its outcome.
+pub(super) const KNOWN_WRITES: usize = 16;
+
+/// A state of a register.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) fence: Fence,
+    /// Grows by one with each change. The first state has version 1.
+    pub(super) version: u64,
+    /// The random id of the write that made this state. So no two states have the same content, nor
+    /// the same ETag.
+    pub(super) write_id: String,
+    /// The ids of the writes before that, the latest first.
+    earlier_write_ids: Vec<String>,
+    pub(super) value: Value,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// There is none, or it was deleted: the state is then a tombstone, which keeps the fence.
+    None,
+    /// It is part of the register.
+    Inline(Bytes),
+    /// It is an object of this name.
+    Object(String),
+}
+
+/// The first line of a register. An inline value follows it.
+#[derive(Debug, Deserialize, Serialize)]
+struct Header {
+    format: u32,
+    token: Token,
+    holder: Holder,
+    version: u64,
+    write_id: String,
+    earlier_write_ids: Vec<String>,
+    value: Described,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Described {
+    None,
+    Inline { bytes: usize },
+    Object { name: String },
+}
+
+impl State {
+    /// Creates the state that follows another, or the first one.
+    pub(super) fn after(before: Option<&Self>, fence: &Fence, value: Value) -> Self {
+        let write_ids = before.into_iter().flat_map(Self::write_ids);
+        Self {
+            fence: fence.clone(),
+            version: before.map_or(0, |before| before.version) + 1,
+            write_id: random_id(),
+            earlier_write_ids: write_ids.take(KNOWN_WRITES - 1).cloned().collect(),
+            value,
+        }
+    }
+
+    /// The id of the write that made a version of this register, unless that was too long ago.
+    pub(super) fn write_id_at(&self, version: u64) -> Option<&str> {
+        let back = self.version.checked_sub(version)?;
+        self.write_ids().nth(back.try_into().ok()?).map(String::as_str)
+    }
+
+    /// The ids of the latest writes, the latest first.
+    fn write_ids(&self) -> impl Iterator<Item = &String> {
+        iter::once(&self.write_id).chain(&self.earlier_write_ids)
+    }
+
+    pub(super) fn encode(&self) -> Bytes {
+        let (value, inline) = match &self.value {
+            Value::None => (Described::None, &[][..]),
+            Value::Inline(bytes) => (Described::Inline { bytes: bytes.len() }, &bytes[..]),
+            Value::Object(name) => (Described::Object { name: name.clone() }, &[][..]),
+        };
+        let header = Header {
+            format: FORMAT,
+            token: self.fence.token,
+            holder: self.fence.holder.clone(),
+            version: self.version,
+            write_id: self.write_id.clone(),
+            earlier_write_ids: self.earlier_write_ids.clone(),
+            value,
+        };
+        let header =
+            serde_json::to_vec(&header).expect("a header has no map, nor anything that fails");
+        let mut encoded = BytesMut::with_capacity(header.len() + 1 + inline.len());
+        encoded.extend_from_slice(&header);
+        encoded.extend_from_slice(b"\n");
+        encoded.extend_from_slice(inline);
+        encoded.freeze()
+    }
+
+    /// Decodes a state, or says why the bytes are none.
+    pub(super) fn decode(bytes: &Bytes) -> Result<Self, String> {
+        let end = bytes.iter().position(|&byte| byte == b'\n').ok_or("it has no line")?;
+        let header: Header =
+            serde_json::from_slice(&bytes[..end]).map_err(|error| error.to_string())?;
+        let Header { format, token, holder, version, write_id, earlier_write_ids, value } = header;
+        if format != FORMAT {
+            return Err(format!("its format is {format}, which a later version has written"));
+        }
+        let rest = bytes.slice(end + 1..);
+        let (value, expected) = match value {
+            Described::None => (Value::None, 0),
+            Described::Inline { bytes } => (Value::Inline(rest.clone()), bytes),
+            Described::Object { name } => (Value::Object(name), 0),
+        };
+        if rest.len() != expected {
+            return Err(format!(
+                "{} bytes follow its first line, instead of {expected}",
+                rest.len()
+            ));
+        }
+        let fence = Fence { token, holder };
+        Ok(Self { fence, version, write_id, earlier_write_ids, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(value: Value) -> State {
+        let fence = Fence { token: Token::new(34).unwrap(), holder: "me".parse().unwrap() };
+        let earlier_write_ids = vec!["89ab".to_owned(), "cdef".to_owned()];
+        State { fence, version: 7, write_id: "0123".to_owned(), earlier_write_ids, value }
+    }
+
+    #[test]
+    fn states_are_decoded_as_they_were_encoded() {
+        let values = [
+            Value::None,
+            Value::Inline(Bytes::new()),
+            Value::Inline("two\nlines\n".into()),
+            Value::Inline(Bytes::from_static(&[0, 0xff])),
+            Value::Object("7-0123".to_owned()),
+        ];
+        for value in values {
+            let state = state(value);
+            assert_eq!(State::decode(&state.encode()), Ok(state));
+        }
+        let line = state(Value::Inline("70".into())).encode();
+        assert_eq!(
+            line,
+            r#"{"format":1,"token":34,"holder":"me","version":7,"write_id":"0123","earlier_write_ids":["89ab","cdef"],"value":{"inline":{"bytes":2}}}
+70"#
+        );
+    }
+
+    #[test]
+    fn states_know_the_latest_writes_by_their_versions() {
+        let first = State::after(None, &state(Value::None).fence, Value::None);
+        let mut states = vec![first];
+        for _ in 0..20 {
+            let last = states.last().unwrap();
+            states.push(State::after(Some(last), &last.fence, Value::None));
+        }
+        let last = states.last().unwrap();
+        assert_eq!(last.version, 21);
+        for state in &states {
+            let is_known = state.version > 21 - KNOWN_WRITES as u64;
+            let write_id = is_known.then_some(state.write_id.as_str());
+            assert_eq!(last.write_id_at(state.version), write_id, "{}", state.version);
+        }
+        assert_eq!(last.write_id_at(22), None);
+    }
+
+    #[test]
+    fn truncated_and_foreign_contents_are_no_states() {
+        let encoded = state(Value::Inline("70".into())).encode();
+        for length in 0..encoded.len() {
+            State::decode(&encoded.slice(..length)).unwrap_err();
+        }
+        let later =
+            String::from_utf8(encoded.to_vec()).unwrap().replace("\"format\":1", "\"format\":2");
+        assert!(State::decode(&later.into()).unwrap_err().contains("later version"));
+    }
+}

@@ -1,0 +1,34 @@
+//! The fence in object storage: what it promises beyond the rule.
+
+mod choices;
+mod collecting;
+mod every_fault;
+mod faulty;
+mod mistakes;
+mod recorded;
+mod registers;
+
+use fence::{
+    Fence, Refusal,
+    object_store::{Content, Outcome, RegisterError},
+};
+
+use crate::names::token;
+
+fn offer(number: u64, holder: &str) -> Fence {
+    Fence { token: token(number), holder: holder.parse().unwrap() }
+}
+
+fn applied(outcome: Result<Outcome<Content>, RegisterError>) -> Content {
+    match outcome.unwrap() {
+        Outcome::Applied(content) => content,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn rejected(outcome: Result<Outcome<Content>, RegisterError>) -> Refusal {
+    match outcome.unwrap() {
+        Outcome::Rejected(refusal) => refusal,
+        other => panic!("{other:?}"),
+    }
+}
