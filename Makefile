@@ -20,7 +20,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test test-locks test-others test-model check package seeds schemathesis slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus wrk strace systemd python node
+.PHONY: demo test test-locks test-others test-model check package seeds schemathesis slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python node
 
 demo: redis-server
 	cargo build --workspace
@@ -32,7 +32,7 @@ demo: redis-server
 # Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
 # databases are then made in a fraction of the time. Tests kill processes, not machines, and lose no
 # more there.
-test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus strace systemd python node
+test: redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus strace systemd python node
 	cargo test $(SERVICES) --no-run
 	cargo test --package redlock-model --no-run
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
@@ -180,6 +180,22 @@ postgresql:
 			exit 1; \
 		fi; \
 	fi
+
+# The tests start their own. Debian's package would start a service: its unit is masked, and stays so. The
+# packages that it recommends are not needed. Homebrew has none.
+patroni: postgresql etcd
+	@command -v patroni > /dev/null && patroni_python=$$(sed -n '1s/^#!//p' "$$(command -v patroni)") && \
+	$$patroni_python -c 'import patroni.dcs.etcd3, patroni.psycopg' 2> /dev/null || { \
+		if ! command -v apt-get > /dev/null; then \
+			echo "please install Patroni yourself, such as by pip: patroni[etcd3,psycopg3]" >&2; exit 1; \
+		fi; \
+		if command -v systemctl > /dev/null; then \
+			echo "about to mask patroni.service, so that installing patroni starts no service"; \
+			run=; if [ "$$(id -u)" != 0 ]; then run=sudo; fi; \
+			$$run systemctl mask patroni.service || exit 1; \
+		fi; \
+		$(call install,--no-install-recommends patroni python3-etcd python3-psycopg2,patroni); \
+	}
 
 pgbouncer:
 	@PATH="$$PATH:/usr/sbin"; command -v pgbouncer > /dev/null || { $(call install,pgbouncer,pgbouncer); }

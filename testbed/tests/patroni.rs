@@ -1,0 +1,84 @@
+//! The private cluster of PostgreSQL fails over, and loses what its replication may lose.
+
+use std::{process::Command, time::Duration};
+
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, query_scalar};
+use testbed::{
+    Patroni,
+    patroni::{Link, Replication},
+    wait::until_async,
+};
+use tokio::time::timeout;
+
+const ALL: [usize; 3] = [0, 1, 2];
+const LONG: Duration = Duration::from_secs(120);
+
+async fn start(replication: Replication) -> (Patroni, usize) {
+    let cluster = Patroni::start(replication).await.unwrap();
+    let primary = cluster.primary_among(&ALL).await.unwrap();
+    execute(&cluster.url(primary), "create table tokens (token int)").await.unwrap();
+    (cluster, primary)
+}
+
+fn others(number: usize) -> Vec<usize> {
+    ALL.into_iter().filter(|&other| other != number).collect()
+}
+
+async fn execute(url: &str, statement: &str) -> Result<(), sqlx::Error> {
+    let mut connection = PgConnection::connect(url).await?;
+    connection.execute(AssertSqlSafe(statement.to_owned())).await?;
+    Ok(())
+}
+
+async fn write(url: &str, token: i32) -> Result<(), sqlx::Error> {
+    execute(url, &format!("insert into tokens values ({token})")).await
+}
+
+async fn highest(url: &str) -> Result<Option<i32>, sqlx::Error> {
+    let mut connection = PgConnection::connect(url).await?;
+    query_scalar("select max(token) from tokens").fetch_one(&mut connection).await
+}
+
+/// Waits until a member has the token.
+async fn has(url: &str, token: i32) {
+    let has = || async { Ok(highest(url).await.is_ok_and(|highest| highest == Some(token))) };
+    until_async(LONG, has).await.unwrap();
+}
+
+/// The first of the two is the negative control of the second.
+#[tokio::test]
+async fn failover_loses_an_acknowledged_write_unless_replication_is_synchronous() {
+    for (replication, is_acknowledged) in
+        [(Replication::Asynchronous, true), (Replication::StrictlySynchronous, false)]
+    {
+        let (mut cluster, primary) = start(replication).await;
+        let url = cluster.url(primary);
+        write(&url, 33).await.unwrap();
+        for standby in others(primary) {
+            has(&cluster.url(standby), 33).await;
+        }
+        cluster.cut(primary, Link::Members);
+        let patience = if is_acknowledged { LONG } else { Duration::from_secs(3) };
+        let written = timeout(patience, write(&url, 34)).await;
+        let acknowledged = written.is_ok_and(|written| written.is_ok());
+        assert_eq!(acknowledged, is_acknowledged, "{replication:?}");
+        cluster.kill(primary).await.unwrap();
+        let promoted = cluster.primary_among(&others(primary)).await.unwrap();
+        let kept = highest(&cluster.url(promoted)).await.unwrap();
+        assert_eq!(kept, Some(33), "{replication:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_a_cluster_outlives_it() {
+    let (cluster, primary) = start(Replication::Synchronous).await;
+    let url = cluster.socket_url(primary);
+    let (folder, _) = url.split_once("?host=").unwrap().1.rsplit_once('/').unwrap();
+    let processes = || {
+        let listed = Command::new("ps").args(["-A", "-o", "args="]).output().unwrap();
+        String::from_utf8(listed.stdout).unwrap().matches(folder).count()
+    };
+    assert!(processes() >= 6, "each member has a Patroni and a PostgreSQL");
+    drop(cluster);
+    assert_eq!(processes(), 0);
+}
