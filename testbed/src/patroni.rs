@@ -9,7 +9,7 @@ use std::{os::unix::fs::chown, time::Duration};
 use anyhow::bail;
 use sqlx::{Connection, PgConnection, query_as, query_scalar};
 use tempfile::TempDir;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 pub use self::network::Link;
 use self::{guard::Guard, member::Member};
@@ -26,6 +26,8 @@ const MEMBERS: usize = 3;
 const SCOPE: &str = "fenced";
 /// How long a start or a failover may take.
 const TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a member may take to answer. One that is paused never does.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How often other ports are tried if another process takes a free one first.
 const PORT_ATTEMPTS: usize = 20;
@@ -147,12 +149,15 @@ impl Patroni {
     /// Whether a member takes writes. One that was cut off from etcd may do so, too.
     ///
     /// # Errors
-    /// If its PostgreSQL does not answer.
+    /// If its PostgreSQL does not answer within 10 seconds.
     pub async fn takes_writes(&self, number: usize) -> anyhow::Result<bool> {
-        let mut connection = PgConnection::connect(&self.socket_url(number)).await?;
-        let is_standby: bool =
-            query_scalar("select pg_is_in_recovery()").fetch_one(&mut connection).await?;
-        Ok(!is_standby)
+        let asking = async {
+            let mut connection = PgConnection::connect(&self.socket_url(number)).await?;
+            query_scalar::<_, bool>("select not pg_is_in_recovery()")
+                .fetch_one(&mut connection)
+                .await
+        };
+        Ok(timeout(ANSWER_TIMEOUT, asking).await??)
     }
 
     /// Waits until this many standbys stream from the primary: if replication is synchronous, until
@@ -173,13 +178,16 @@ impl Patroni {
 
     async fn are_in_step(&self, standbys: usize) -> anyhow::Result<bool> {
         let Some(primary) = self.leader().await? else { return Ok(false) };
-        let mut connection = PgConnection::connect(&self.socket_url(primary)).await?;
-        let (streaming, synchronous): (i64, i64) = query_as(
-            "select count(*), count(*) filter (where sync_state = 'sync')
-            from pg_stat_replication where state = 'streaming' and not pg_is_in_recovery()",
-        )
-        .fetch_one(&mut connection)
-        .await?;
+        let asking = async {
+            let mut connection = PgConnection::connect(&self.socket_url(primary)).await?;
+            query_as::<_, (i64, i64)>(
+                "select count(*), count(*) filter (where sync_state = 'sync')
+                from pg_stat_replication where state = 'streaming' and not pg_is_in_recovery()",
+            )
+            .fetch_one(&mut connection)
+            .await
+        };
+        let (streaming, synchronous) = timeout(ANSWER_TIMEOUT, asking).await??;
         // Patroni promotes only the one that is named here.
         let may_be_promoted = match self.replication {
             Replication::Asynchronous => true,

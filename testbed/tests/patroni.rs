@@ -1,4 +1,4 @@
-//! The private cluster of PostgreSQL fails over, and loses what its replication may lose.
+//! The private cluster of PostgreSQL fails over, loses what its replication may lose, and can be split.
 
 use std::{process::Command, time::Duration};
 
@@ -45,6 +45,31 @@ async fn has(url: &str, token: i32) {
     until_async(LONG, has).await.unwrap();
 }
 
+async fn gives_up(cluster: &Patroni, member: usize) {
+    // While it restarts as a standby, it may not answer.
+    let gave_up = || async { Ok(!cluster.takes_writes(member).await.unwrap_or(true)) };
+    until_async(LONG, gave_up).await.unwrap();
+}
+
+#[tokio::test]
+async fn standby_takes_over_from_a_primary_that_is_killed_or_paused() {
+    let (mut cluster, first) = start(Replication::Synchronous).await;
+    write(&cluster.url(first), 33).await.unwrap();
+    cluster.kill(first).await.unwrap();
+    let second = cluster.primary_among(&others(first)).await.unwrap();
+    has(&cluster.url(second), 33).await;
+    cluster.launch_again(first).unwrap();
+    cluster.in_step(2).await.unwrap();
+    write(&cluster.url(second), 34).await.unwrap();
+
+    cluster.pause(second).await.unwrap();
+    let third = cluster.primary_among(&others(second)).await.unwrap();
+    has(&cluster.url(third), 34).await;
+    cluster.resume(second).unwrap();
+    cluster.in_step(2).await.unwrap();
+    gives_up(&cluster, second).await;
+}
+
 /// The first of the two is the negative control of the second.
 #[tokio::test]
 async fn failover_loses_an_acknowledged_write_unless_replication_is_synchronous() {
@@ -67,6 +92,33 @@ async fn failover_loses_an_acknowledged_write_unless_replication_is_synchronous(
         let kept = highest(&cluster.url(promoted)).await.unwrap();
         assert_eq!(kept, Some(33), "{replication:?}");
     }
+}
+
+#[tokio::test]
+async fn primary_that_is_cut_off_gives_up_unless_its_patroni_is_paused() {
+    let (mut cluster, first) = start(Replication::Asynchronous).await;
+    let cut_off = |cluster: &Patroni, member| {
+        cluster.cut(member, Link::Etcd);
+        cluster.cut(member, Link::Members);
+    };
+    cut_off(&cluster, first);
+    let second = cluster.primary_among(&others(first)).await.unwrap();
+    gives_up(&cluster, first).await;
+    cluster.mend(first, Link::Etcd);
+    cluster.mend(first, Link::Members);
+    cluster.in_step(2).await.unwrap();
+
+    // Nothing is left that could stop its PostgreSQL: two primaries are up.
+    cluster.agent(second).unwrap().pause().await.unwrap();
+    cut_off(&cluster, second);
+    let third = cluster.primary_among(&others(second)).await.unwrap();
+    for (primary, token) in [(second, 34), (third, 35)] {
+        write(&cluster.url(primary), token).await.unwrap();
+        has(&cluster.url(primary), token).await;
+    }
+    cluster.cut(second, Link::Clients);
+    let refused = timeout(Duration::from_secs(1), PgConnection::connect(&cluster.url(second)));
+    assert!(refused.await.is_err(), "its clients are cut off, too");
 }
 
 #[tokio::test]
