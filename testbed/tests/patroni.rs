@@ -97,6 +97,10 @@ async fn failover_loses_an_acknowledged_write_unless_replication_is_synchronous(
 #[tokio::test]
 async fn primary_that_is_cut_off_gives_up_unless_its_patroni_is_paused() {
     let (mut cluster, first) = start(Replication::Asynchronous).await;
+    write(&cluster.url(first), 33).await.unwrap();
+    for standby in others(first) {
+        has(&cluster.url(standby), 33).await;
+    }
     let cut_off = |cluster: &Patroni, member| {
         cluster.cut(member, Link::Etcd);
         cluster.cut(member, Link::Members);
