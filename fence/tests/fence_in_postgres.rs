@@ -1,6 +1,7 @@
 //! The fence inside PostgreSQL: every change of a protected table needs a valid token.
 
 mod bulk;
+mod doctor;
 mod installing;
 mod isolation;
 mod owners;

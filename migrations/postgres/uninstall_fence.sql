@@ -23,7 +23,8 @@ drop function
     fence.claim, fence.claim_otherwise, fence.accepts, fence.refuse_malformed, fence.present,
     fence.require, fence.verify, fence.name_of_passed, fence.protect(regclass, text), fence.protect(regclass, text, text),
     fence.enforce, fence.unprotect, fence.refuse_truncate, fence.report_truncate, fence.report,
-    fence.definition, fence.revoke_from_others, fence.version, fence.forget;
+    fence.definition, fence.revoke_from_others, fence.version, fence.forget,
+    fence.doctor;
 drop table fence.fence, fence.protected, fence.reports;
 drop table if exists fence.migrations;
 drop sequence fence.secret;

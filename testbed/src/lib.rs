@@ -8,6 +8,7 @@
 //! Start here:
 //! - [`Redis`] is the server that most tests need. [`Replica`], [`Sentinels`], [`RedisCluster`] and
 //!   [`RedlockNodes`] are made of several.
+//! - [`Patroni`] is a cluster of PostgreSQL that fails over by itself.
 //! - [`Etcd`], [`ZooKeeper`], [`Postgres`], [`MariaDb`] and [`StorageServer`] are the other servers.
 //!   [`Databases`] shares one PostgreSQL. [`PgBouncer`] stands before one.
 //! - [`Proxy`] stands before any of them, and does to messages what its rules say.
@@ -24,6 +25,7 @@ mod folder;
 mod mariadb;
 pub mod open_files;
 mod package;
+pub mod patroni;
 mod pgbouncer;
 mod ports;
 pub mod postgres;
@@ -46,6 +48,7 @@ pub use self::{
     etcd::Etcd,
     mariadb::{MariaDb, MariaDbReplica},
     package::installed,
+    patroni::Patroni,
     pgbouncer::PgBouncer,
     postgres::{Postgres, PostgresReplica},
     program::Program,

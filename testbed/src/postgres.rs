@@ -16,6 +16,7 @@ use anyhow::Context;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+pub(crate) use self::{program::PACKAGE, start::make_cluster};
 pub use self::{program::program, replica::PostgresReplica};
 use crate::{clock::Clock, disk::Disk, process::Process, tls, user::User};
 

@@ -23,6 +23,7 @@ use tokio::{
 
 use self::bound::bound_to_this_thread;
 pub use self::state::lives;
+pub(crate) use self::state::{children, is_stopped};
 use crate::{user::User, wait::until};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -117,7 +118,7 @@ impl Process {
 
     /// Whether the process is paused.
     pub(crate) fn is_paused(&self) -> bool {
-        state::is_stopped(self.pid())
+        is_stopped(self.pid())
     }
 
     /// Sends a signal to the process.

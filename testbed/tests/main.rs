@@ -4,6 +4,7 @@
 #[cfg(target_os = "linux")]
 mod disk;
 mod etcd;
+mod patroni;
 mod proxy;
 mod servers;
 mod zookeeper;

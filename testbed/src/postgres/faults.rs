@@ -1,12 +1,12 @@
 //! What goes wrong with a PostgreSQL: crashes, losses of power, restored backups, and pauses.
 
-use std::{path::PathBuf, process::Command};
+use std::path::PathBuf;
 
 use anyhow::Context;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
 use super::{Postgres, TIMEOUT};
-use crate::{disk::Unsynced, folder::copy_folder};
+use crate::{disk::Unsynced, folder::copy_folder, process::children};
 
 impl Postgres {
     /// Ends all its processes at once without a checkpoint (SIGQUIT), as in a crash.
@@ -79,17 +79,4 @@ impl Postgres {
     fn backup(&self) -> PathBuf {
         self.folder.path().join("backup")
     }
-}
-
-/// Returns the ids of a process's children.
-fn children(parent: Pid) -> anyhow::Result<Vec<Pid>> {
-    let output = Command::new("ps").args(["-A", "-o", "ppid=,pid="]).output()?;
-    let numbers = |line: &str| {
-        let mut numbers = line.split_whitespace().map(|number| number.parse::<i32>().ok());
-        Some((numbers.next()??, numbers.next()??))
-    };
-    let all = String::from_utf8(output.stdout)?;
-    let pairs = all.lines().filter_map(numbers);
-    let own = pairs.filter(|&(ppid, _)| ppid == parent.as_raw_nonzero().get());
-    Ok(own.filter_map(|(_, pid)| Pid::from_raw(pid)).collect())
 }

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use crate::package::installed;
 
-pub(super) const PACKAGE: &str = "the package postgresql, 15 or newer (brew: postgresql@15)";
+pub(crate) const PACKAGE: &str = "the package postgresql, 15 or newer (brew: postgresql@15)";
 
 /// Returns the path of one of PostgreSQL's programs, of the newest version if there are several.
 ///

@@ -6,6 +6,7 @@ use std::{
         fs::{PermissionsExt, chown},
         process::CommandExt,
     },
+    path::Path,
     process::Command,
 };
 
@@ -179,20 +180,33 @@ impl Postgres {
     }
 
     fn make_cluster(&self) -> anyhow::Result<()> {
-        let (initdb, data) = (program("initdb")?, self.data());
-        let mut command = Command::new(&initdb);
-        command.args(INITDB_OPTIONS).arg("--pgdata").arg(&data);
-        new_data_folder(&initdb, &INITDB_OPTIONS, &data, || self.run(command))
+        make_cluster(&self.data(), self.user)
     }
 
     /// Runs a command to its end, as the user of the server.
-    pub(super) fn run(&self, mut command: Command) -> anyhow::Result<()> {
-        if let Some(User { uid, gid }) = self.user {
-            command.uid(uid).gid(gid);
-        }
-        let output = command.output()?;
-        let error = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{command:?} failed: {error}");
-        Ok(())
+    pub(super) fn run(&self, command: Command) -> anyhow::Result<()> {
+        run_as(self.user, command)
     }
+}
+
+/// Makes a data folder with empty databases. The parent must belong to the user.
+///
+/// # Errors
+/// If PostgreSQL isn't installed, or fails.
+pub(crate) fn make_cluster(data: &Path, user: Option<User>) -> anyhow::Result<()> {
+    let initdb = program("initdb")?;
+    let mut command = Command::new(&initdb);
+    command.args(INITDB_OPTIONS).arg("--pgdata").arg(data);
+    new_data_folder(&initdb, &INITDB_OPTIONS, data, || run_as(user, command))
+}
+
+/// Runs a command to its end, as this user.
+fn run_as(user: Option<User>, mut command: Command) -> anyhow::Result<()> {
+    if let Some(User { uid, gid }) = user {
+        command.uid(uid).gid(gid);
+    }
+    let output = command.output()?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?} failed: {error}");
+    Ok(())
 }

@@ -1,5 +1,7 @@
 //! What the operating system knows about a process.
 
+use std::process::Command;
+
 use rustix::process::Pid;
 
 /// Whether a process lives. One that has ended, and that nobody has waited for, does not.
@@ -8,8 +10,24 @@ pub fn lives(pid: u32) -> bool {
 }
 
 /// Whether a process has been stopped by a signal.
-pub(super) fn is_stopped(pid: Pid) -> bool {
+pub(crate) fn is_stopped(pid: Pid) -> bool {
     state(pid) == Some('T')
+}
+
+/// Returns the ids of a process's children.
+///
+/// # Errors
+/// If `ps` fails.
+pub(crate) fn children(parent: Pid) -> anyhow::Result<Vec<Pid>> {
+    let output = Command::new("ps").args(["-A", "-o", "ppid=,pid="]).output()?;
+    let numbers = |line: &str| {
+        let mut numbers = line.split_whitespace().map(|number| number.parse::<i32>().ok());
+        Some((numbers.next()??, numbers.next()??))
+    };
+    let all = String::from_utf8(output.stdout)?;
+    let pairs = all.lines().filter_map(numbers);
+    let own = pairs.filter(|&(ppid, _)| ppid == parent.as_raw_nonzero().get());
+    Ok(own.filter_map(|(_, pid)| Pid::from_raw(pid)).collect())
 }
 
 /// Returns the letter of a process's state, or `None` if there is no such process.
@@ -22,7 +40,7 @@ fn state(pid: Pid) -> Option<char> {
 
 #[cfg(not(target_os = "linux"))]
 fn state(pid: Pid) -> Option<char> {
-    let mut ps = std::process::Command::new("ps");
+    let mut ps = Command::new("ps");
     let output = ps.args(["-o", "state=", "-p", &pid.to_string()]).output().ok()?;
     String::from_utf8(output.stdout).ok()?.chars().next()
 }

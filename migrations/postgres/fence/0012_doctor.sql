@@ -1,0 +1,162 @@
+-- The doctor: which settings of this PostgreSQL the fence needs, and which are wrong. May be applied
+-- again.
+--
+--     select * from fence.doctor();
+--
+-- Each row is a check. ok is null where SQL can't decide; the last row says what SQL doesn't see at all.
+-- It runs with the rights of its caller. Only members of pg_read_all_stats, such as pg_monitor, see the
+-- state of standbys.
+
+do $do$
+declare
+    path pg_catalog.text = pg_catalog.current_setting('search_path');
+    is_new pg_catalog.bool = pg_catalog.to_regprocedure('fence.doctor()') is null;
+    granted pg_catalog.record;
+begin
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    create or replace function fence.doctor()
+    returns table (name text, ok boolean, found text, why text)
+    language sql stable
+    set search_path = pg_catalog, pg_temp
+    as $$
+        with names as (
+            select current_setting('synchronous_standby_names') as value
+        ),
+        -- Settings of synchronous_commit that a role, a database or a function has stored.
+        stored (place, value) as (
+            select concat_ws(
+                    ' in ',
+                    case setrole when 0 then 'all roles' else 'role ' || setrole::regrole end,
+                    case setdatabase when 0 then 'all databases' else 'database '
+                        || (select quote_ident(datname) from pg_database d where d.oid = setdatabase) end),
+                setting
+            from pg_db_role_setting cross join lateral unnest(setconfig) as setting
+            where setdatabase in (0, (select oid from pg_database where datname = current_database()))
+            union all
+            select 'function ' || oid::regprocedure, setting
+            from pg_proc cross join lateral unnest(proconfig) as setting
+        ),
+        weaker as (
+            select string_agg(format('%s: %s', place, level.value), ', ' order by place) as list
+            from stored
+            cross join names
+            cross join lateral (select lower(substr(stored.value, length('synchronous_commit=') + 1)))
+                as level (value)
+            where starts_with(lower(stored.value), 'synchronous_commit=')
+                and level.value not in ('on', 'remote_apply', 'true', 'yes', '1')
+                -- Without synchronous standbys, these levels wait for the disk, too.
+                and (level.value not in ('local', 'remote_write') or names.value <> '')
+        ),
+        -- Connections of standbys, not of logical replication or backups. Without rights, all that is
+        -- seen of a connection is that it exists.
+        standby as (
+            select r.state is null as is_hidden, r.sync_state,
+                format('%s (%s)', coalesce(nullif(r.application_name, ''), r.pid::text), r.sync_state)
+                    as title
+            from pg_stat_replication r
+            where r.state is distinct from 'backup' and not exists (
+                select from pg_replication_slots s
+                where s.active_pid = r.pid and s.slot_type = 'logical'
+            )
+        ),
+        standbys as (
+            select count(*) as number,
+                count(*) filter (where is_hidden) as hidden,
+                count(*) filter (where sync_state in ('async', 'potential')) as asynchronous,
+                count(*) filter (where sync_state = 'quorum') as in_quorum,
+                string_agg(title, ', ' order by title) filter (where not is_hidden) as list
+            from standby
+        ),
+        unlogged as (
+            select string_agg(t.tgrelid::regclass::text, ', ' order by t.tgrelid::regclass::text) as list
+            from pg_trigger t join pg_class c on c.oid = t.tgrelid
+            where t.tgname = 'fence_rows' and c.relpersistence <> 'p'
+        )
+        select 'primary', not pg_is_in_recovery(),
+            case when pg_is_in_recovery() then 'a standby' else 'a primary' end,
+            'A standby takes no claim, and may lack the latest fences: connect to the primary.'
+        union all
+        select 'fsync', current_setting('fsync') = 'on', current_setting('fsync'),
+            'Without it, a power loss or a crash of the system loses committed fences.'
+        union all
+        select 'full_page_writes', current_setting('full_page_writes') = 'on',
+            current_setting('full_page_writes'),
+            'Without it, a crash may leave torn pages, unless the file system prevents them.'
+        union all
+        select 'synchronous_commit',
+            current_setting('synchronous_commit') in ('on', 'remote_apply')
+                or current_setting('synchronous_commit') <> 'off' and names.value = '',
+            current_setting('synchronous_commit') || ' in this session',
+            'A commit must wait for the disk, and for the disk of each synchronous standby: '
+                'on or remote_apply. Any session may set it for itself.'
+        from names
+        union all
+        select 'stored_synchronous_commit', weaker.list is null, coalesce(weaker.list, 'none is weaker'),
+            'Roles, databases and functions may have a weaker one, which their commits have.'
+        from weaker
+        union all
+        select 'fence_table', relpersistence = 'p',
+            case relpersistence when 'p' then 'logged' else 'unlogged' end,
+            'A crash empties an unlogged table, and standbys don''t have it.'
+        from pg_class where oid = 'fence.fence'::regclass
+        union all
+        select 'protected_tables', unlogged.list is null,
+            coalesce('unlogged: ' || unlogged.list, 'all are logged'),
+            'A crash empties an unlogged table. Its fences stay, but what they protected is gone.'
+        from unlogged
+        union all
+        select 'synchronous_standby_names',
+            case
+                when names.value <> '' or number = 0 then true
+                -- These may be of logical replication.
+                when hidden = number then null
+                else false
+            end,
+            case names.value when '' then 'empty' else names.value end,
+            'If a standby may be promoted, each commit must wait for it. Otherwise fences and writes that '
+                'were acknowledged are lost with the primary, and older tokens are accepted again.'
+        from names cross join standbys
+        union all
+        select 'standbys',
+            case
+                when number = 0 then true
+                when hidden > 0 then null
+                when names.value = '' then false
+                when asynchronous > 0 then null
+                -- Of these, only the most advanced one is sure to have everything.
+                when in_quorum > 1 then null
+                else true
+            end,
+            case
+                when number = 0 then 'none is connected'
+                when hidden > 0 then format('%s connected, of which this role sees no more', number)
+                else standbys.list
+            end,
+            case
+                when hidden > 0 then 'Call it as a member of pg_read_all_stats.'
+                else 'One that is asynchronous, or in a quorum with others, may lack the latest fences. It '
+                    'must never be promoted, or only the most advanced one. Which one would be, only what '
+                    'promotes it knows: Patroni never promotes an asynchronous one in synchronous_mode.'
+            end
+        from names cross join standbys
+        union all
+        select 'unseen', null, 'not visible to SQL',
+            'Whether the disk keeps what was synced; standbys that are not connected now, and their own '
+                'settings; who may be promoted, and whether the old primary is stopped first (Patroni: '
+                'synchronous_mode_strict); what other sessions set; a restored backup.'
+    $$;
+
+    -- Default privileges may have granted rights just now. Afterwards, the administrator's count.
+    if is_new then
+        for granted in
+            select distinct acl.grantee
+            from pg_proc p cross join lateral aclexplode(p.proacl) as acl
+            where p.oid = 'fence.doctor()'::regprocedure and acl.grantee not in (0, p.proowner)
+        loop
+            execute format('revoke all on function fence.doctor() from %s', granted.grantee::regrole);
+        end loop;
+        grant execute on function fence.doctor() to public;
+    end if;
+    perform set_config('search_path', path, true);
+end
+$do$;
