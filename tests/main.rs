@@ -25,6 +25,7 @@ mod migrations;
 mod names;
 mod own_locks;
 mod packages;
+mod packaging;
 mod programs;
 mod readme;
 mod reissue;

@@ -4,8 +4,10 @@ use testbed::Program;
 
 pub(crate) const LOCK_CLIENT: &str = env!("CARGO_BIN_EXE_lock-client-under-test");
 
+pub(crate) const STORAGE_SERVER: &str = env!("CARGO_BIN_EXE_storage-server-under-test");
+
 pub(crate) const COMMAND_HOST: &str = env!("CARGO_BIN_EXE_command-host");
 
 pub(crate) fn storage_server() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_storage-server-under-test"))
+    Program::new(STORAGE_SERVER)
 }
