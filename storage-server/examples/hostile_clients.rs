@@ -1,4 +1,5 @@
-//! Measures what hostile clients cost the others: the time of their writes, and the server's memory.
+//! Measures what hostile clients cost the others: the time of their writes, and the server's memory. Fails
+//! if a goal is missed.
 //!
 //! ```sh
 //! cargo run --package storage-server --example hostile_clients --release
@@ -43,24 +44,52 @@ enum Hostile {
     HalfBody,
     /// Requests a value of 1 MiB many times, and reads 1 KiB of it each second.
     SlowReader,
+    /// Sends headers without an end, until the server closes the connection.
+    HeaderFlood,
 }
 
-const KINDS: [Hostile; 3] = [Hostile::Silent, Hostile::HalfBody, Hostile::SlowReader];
+const KINDS: [Hostile; 4] =
+    [Hostile::Silent, Hostile::HalfBody, Hostile::SlowReader, Hostile::HeaderFlood];
 
-/// How many clients of each kind there are.
-const ATTACKS: [(&str, [u32; 3]); 5] = [
-    ("nobody: quiet", [0, 0, 0]),
-    ("10 000 silent connections", [10_000, 0, 0]),
-    ("2 000 bodies one byte short of 1 MiB", [0, 2_000, 0]),
-    ("1 000 slow readers of 1 MiB", [0, 0, 1_000]),
-    ("all of these", [10_000, 2_000, 1_000]),
+/// Hostile clients, and the server that they meet.
+struct Attack {
+    name: &'static str,
+    /// How many clients of each kind there are.
+    clients: [u32; 4],
+    /// How many files the server may have open; `None` if the system decides.
+    open_files: Option<u32>,
+    /// The highest p99 of the others, as a multiple of the quiet one; `None` if there is no goal.
+    highest_of_quiet: Option<f64>,
+}
+
+impl Attack {
+    const fn new(name: &'static str, clients: [u32; 4]) -> Self {
+        Self { name, clients, open_files: None, highest_of_quiet: Some(5.0) }
+    }
+}
+
+const ATTACKS: [Attack; 7] = [
+    Attack::new("nobody: quiet", [0, 0, 0, 0]),
+    Attack::new("10 000 silent connections", [10_000, 0, 0, 0]),
+    Attack::new("2 000 bodies one byte short of 1 MiB", [0, 2_000, 0, 0]),
+    Attack::new("1 000 slow readers of 1 MiB", [0, 0, 1_000, 0]),
+    Attack::new("1 000 floods of headers", [0, 0, 0, 1_000]),
+    Attack {
+        open_files: Some(256),
+        ..Attack::new("1 000 silent connections, 256 open files", [1_000, 0, 0, 0])
+    },
+    // Together they compete with the server for the processors of one machine.
+    Attack { highest_of_quiet: None, ..Attack::new("all kinds", [10_000, 2_000, 1_000, 1_000]) },
 ];
+
+/// The goal for the server's memory.
+const HIGHEST_PEAK_MIB: u64 = 512;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().collect();
     match &arguments[1..] {
-        [] => compare().await?,
+        [] => return compare().await,
         [attack, address, counts @ ..] if attack == "attack" => {
             annoy_together(address, counts).await?
         }
@@ -69,25 +98,34 @@ async fn main() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn compare() -> anyhow::Result<()> {
+async fn compare() -> anyhow::Result<ExitCode> {
     println!(
-        "{:38} {:>8} {:>8} {:>8} {:>9} {:>10}",
+        "{:40} {:>8} {:>8} {:>8} {:>9} {:>10}",
         "beside", "writes", "p50 ms", "p99 ms", "of quiet", "peak MiB"
     );
     let mut quiet = None;
-    for (name, hostile) in ATTACKS {
-        let measured = measure(hostile).await.with_context(|| name.to_owned())?;
+    let mut missed = false;
+    for attack in ATTACKS {
+        let name = attack.name;
+        let measured = measure(&attack).await.with_context(|| name.to_owned())?;
         let quiet = *quiet.get_or_insert(measured.p99);
+        let of_quiet = measured.p99.as_secs_f64() / quiet.as_secs_f64();
+        missed |= attack.highest_of_quiet.is_some_and(|highest| of_quiet > highest);
+        missed |= measured.peak_mib >= HIGHEST_PEAK_MIB;
         println!(
-            "{name:38} {:8} {:8.1} {:8.1} {:9.2} {:10}",
+            "{name:40} {:8} {:8.1} {:8.1} {:9.2} {:10}",
             measured.writes,
             milliseconds(measured.p50),
             milliseconds(measured.p99),
-            measured.p99.as_secs_f64() / quiet.as_secs_f64(),
+            of_quiet,
             measured.peak_mib,
         );
     }
-    Ok(())
+    if missed {
+        eprintln!("a goal was missed");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn milliseconds(duration: Duration) -> f64 {
@@ -102,9 +140,11 @@ struct Measured {
 }
 
 /// Measures the writes of others beside these hostile clients. Every write must succeed.
-async fn measure(hostile: [u32; 3]) -> anyhow::Result<Measured> {
+async fn measure(attack: &Attack) -> anyhow::Result<Measured> {
     let folder = TempDir::with_prefix("fenced-")?;
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::new("sh");
+    let limit = attack.open_files.map_or(String::new(), |files| format!("ulimit -n {files}; "));
+    command.args(["-c", &format!("{limit}exec \"$@\""), "sh"]).arg(std::env::current_exe()?);
     command.args(["--listen", "127.0.0.1:0"]).current_dir(folder.path());
     let mut server = Process::spawn("storage-server", &command, folder.path())?;
     let line = server.line(Duration::from_secs(20)).await?;
@@ -116,7 +156,7 @@ async fn measure(hostile: [u32; 3]) -> anyhow::Result<Measured> {
     // server's processors.
     let mut command = Command::new("nice");
     command.args(["-n", "19"]).arg(std::env::current_exe()?).args(["attack", &address]);
-    command.args(hostile.map(|count| count.to_string()));
+    command.args(attack.clients.map(|count| count.to_string()));
     let _attack = Process::spawn("attack", &command, folder.path())?;
     sleep(WARM_UP).await;
     let mut writers = JoinSet::new();
@@ -222,6 +262,11 @@ async fn annoy(kind: Hostile, address: &str) -> anyhow::Result<()> {
                 sleep(Duration::from_secs(1)).await;
             }
             return Ok(());
+        }
+        Hostile::HeaderFlood => {
+            connection.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n").await?;
+            let header = format!("X-Flood: {}\r\n", "x".repeat(1 << 10));
+            while connection.write_all(header.as_bytes()).await.is_ok() {}
         }
     }
     connection.read_to_end(&mut Vec::new()).await?;
