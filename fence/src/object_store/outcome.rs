@@ -70,7 +70,7 @@ pub struct Content {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The store failed before a change was sent: retry.
+    /// The store failed before a change was sent: retry, unless it knows no conditional writes.
     Store {
         /// The resource.
         resource: ResourceName,

@@ -100,6 +100,7 @@ mod tests {
             ("postgres://u:p,q@a,b/d", "postgres://u:***@a,b/d"),
             ("postgres://u:1,q/x@a,b/d", MASK),
             ("postgres://u:p,q/x@a/d", MASK),
+            ("postgres://u:1,q?x@a/d", MASK),
             ("postgres://u:p@a,,b/d", MASK),
             ("postgres://u:p@h:no-port/d", MASK),
             ("sqlite:a folder/fenced.db", "sqlite:a folder/fenced.db"),

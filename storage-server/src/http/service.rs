@@ -185,6 +185,21 @@ impl Service {
         row.map_err(|error| self.unreachable(&error))
     }
 
+    /// Loads a row that survives a crash, and a failover to a synchronous standby. Something may be decided
+    /// on it.
+    pub(super) async fn load_durable(
+        &self,
+        resource: &ResourceName,
+        value: WantedValue,
+    ) -> Result<Row, Problem> {
+        let rows = self.store.load(&[Wanted { resource, value }]).await;
+        let row = rows.map_err(ReadError::from).and_then(|mut rows| {
+            let row = rows.pop().expect("one row is wanted");
+            row.map_err(ReadError::from)
+        });
+        row.map_err(|error| self.unreachable(&error))
+    }
+
     /// Makes an answer keep room, because a client may read it slowly. `outcome` is what has happened
     /// to the operation by now.
     pub(super) fn answer_with_room(

@@ -26,9 +26,9 @@ impl<'a> DividedUrl<'a> {
         self.hosts.split(',')
     }
 
-    /// Whether the hosts may be a part of a password, which has a slash and is not encoded.
+    /// Whether the hosts may be a part of a password, which is not encoded.
     pub(crate) fn is_ambiguous(&self) -> bool {
-        self.after.split('?').next().is_some_and(|path| path.contains('@'))
+        self.after.contains('@')
     }
 
     /// All hosts as they are written.

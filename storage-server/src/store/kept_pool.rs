@@ -45,7 +45,7 @@ impl<DB: Database> KeptPool<DB> {
 
     /// Replaces all connections by others, to another server. Those that are in use are closed when
     /// they are returned. They have no place in the new pool: their server may never answer.
-    pub(super) fn lead_to(&self, options: <DB::Connection as Connection>::Options) {
+    pub(super) fn connect_to(&self, options: <DB::Connection as Connection>::Options) {
         self.replaced_at.replace_all();
         let new = self.options.clone().connect_lazy_with(options);
         let old = mem::replace(&mut *self.pool.lock().expect("no panic while it is held"), new);
@@ -77,11 +77,12 @@ impl<DB: Database> KeptPool<DB> {
 
     /// Keeps a connection on which no statement is running.
     pub(super) fn keep(&self, connection: PoolConnection<DB>) {
-        // It may be one that must be closed. The pool knows its age.
+        let mut kept = self.kept.lock().expect("no panic while it is held");
+        // It may be one that must be closed. The pool knows its age. Whatever replaces all connections
+        // from now on finds it.
         if self.replaced_at.is_younger_than(LONGEST_USE) {
             return;
         }
-        let mut kept = self.kept.lock().expect("no panic while it is held");
         kept.get_or_insert((connection, Instant::now()));
     }
 }

@@ -26,7 +26,7 @@ pub(crate) use self::session::PUBLIC_PARAMETERS;
 use self::{
     hosts::Hosts,
     instance::Newest,
-    primary::{Following, find_primary},
+    primary::{Current, Following, find_primary},
     session::{IS_SERVER, check_session, open_session},
     statements::{
         Loading, allow_sending, apply_changes, await_standbys, end_silent_sessions, list_rows,
@@ -115,27 +115,20 @@ impl PostgresStore {
 }
 
 impl PostgresStore {
-    /// Takes a connection to the primary.
+    /// Takes a connection to the primary of this moment. What is sent over it must not be sent to another
+    /// primary, so the moment is noted before any wait.
     async fn take(
         &self,
         connections: &KeptPool<Postgres>,
-    ) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+    ) -> Result<(PoolConnection<Postgres>, Current), sqlx::Error> {
+        let primary = self.following.current();
         self.following.refusal()?;
-        connections.take().await
-    }
-
-    /// Waits for an answer until a deadline, or until another host is the primary.
-    async fn answer_until<T>(
-        &self,
-        deadline: Instant,
-        answer: impl Future<Output = Result<T, sqlx::Error>>,
-    ) -> Result<Result<T, sqlx::Error>, NoAnswer> {
-        tokio::select! {
-            biased;
-            answer = answer => Ok(answer),
-            () = sleep_until(deadline) => Err(NoAnswer::InTime),
-            () = self.following.current().replaced() => Err(NoAnswer::OldPrimary),
+        let mut connection = connections.take().await?;
+        if primary.is_replaced() {
+            connection.close_on_drop();
+            return Err(primary_replaced());
         }
+        Ok((connection, primary))
     }
 
     /// Runs a statement that changes nothing.
@@ -144,9 +137,9 @@ impl PostgresStore {
         connections: &KeptPool<Postgres>,
         statement: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, Unreachable> {
-        let mut connection = self.take(connections).await?;
+        let (mut connection, mut primary) = self.take(connections).await?;
         let deadline = Instant::now() + ANSWER_TIMEOUT;
-        let answered = self.answer_until(deadline, statement(&mut connection)).await;
+        let answered = answer_until(deadline, &mut primary, statement(&mut connection)).await;
         Ok(self.keep_or_close(connections, connection, answered)?)
     }
 
@@ -159,7 +152,7 @@ impl PostgresStore {
         answered: Result<Result<T, sqlx::Error>, NoAnswer>,
     ) -> Result<T, sqlx::Error> {
         let answer = answered.unwrap_or_else(|no_answer| {
-            if let NoAnswer::InTime = no_answer {
+            if let NoAnswer::TimedOut = no_answer {
                 tokio::spawn(end_sessions(self.probing.clone(), self.address.clone()));
             }
             Err(no_answer.into())
@@ -179,17 +172,31 @@ impl PostgresStore {
     }
 }
 
+/// Waits for an answer until a deadline, or until the primary is replaced or refused.
+async fn answer_until<T>(
+    deadline: Instant,
+    primary: &mut Current,
+    answer: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<Result<T, sqlx::Error>, NoAnswer> {
+    tokio::select! {
+        biased;
+        answer = answer => Ok(answer),
+        () = sleep_until(deadline) => Err(NoAnswer::TimedOut),
+        () = primary.replaced() => Err(NoAnswer::OldPrimary),
+    }
+}
+
 /// Why a statement has no answer. It may be running.
 enum NoAnswer {
-    InTime,
-    /// Another host is the primary now.
+    TimedOut,
+    /// The primary that it was sent to is replaced or refused now.
     OldPrimary,
 }
 
 impl From<NoAnswer> for sqlx::Error {
     fn from(error: NoAnswer) -> Self {
         match error {
-            NoAnswer::InTime => no_answer(),
+            NoAnswer::TimedOut => no_answer(),
             NoAnswer::OldPrimary => primary_replaced(),
         }
     }
@@ -233,11 +240,11 @@ impl Store for PostgresStore {
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
-        let connection = self.take(&self.committing).await;
-        let mut connection = connection.map_err(ApplyError::Unchanged)?;
+        let taken = self.take(&self.committing).await;
+        let (mut connection, mut primary) = taken.map_err(ApplyError::Unchanged)?;
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let applying = apply_changes(&mut connection, changes);
-        let answered = self.answer_until(deadline, applying).await;
+        let answered = answer_until(deadline, &mut primary, applying).await;
         self.keep_or_close(&self.committing, connection, answered)
             .or_else(|error| lost_race(error).map(|LostRace| vec![false; changes.len()]))
     }
@@ -249,11 +256,11 @@ impl Store for PostgresStore {
         wanted: &[Wanted<'_>],
         decide: Decide<'_>,
     ) -> Result<bool, ApplyError> {
-        let connection = self.take(&self.committing).await;
-        let mut connection = connection.map_err(ApplyError::Unchanged)?;
+        let taken = self.take(&self.committing).await;
+        let (mut connection, mut primary) = taken.map_err(ApplyError::Unchanged)?;
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let changing = change_under_locks(&mut connection, wanted, decide);
-        let changed = match self.answer_until(deadline, changing).await {
+        let changed = match answer_until(deadline, &mut primary, changing).await {
             Ok(Ok(Changed::Unreadable(unreadable))) => {
                 connection.close_on_drop();
                 return Err(unreadable.into());
@@ -275,9 +282,14 @@ impl Store for PostgresStore {
                 return Err(ApplyError::Unchanged(no_answer.into()));
             }
         };
+        // The primary may have been replaced while the last answer came.
+        if primary.is_replaced() {
+            connection.close_on_drop();
+            return Err(ApplyError::Unchanged(primary_replaced()));
+        }
         // Without a change, no row that was only locked is inserted either.
         let end = if matches!(changed, Changed::All) { "commit" } else { "rollback" };
-        let ended = self.answer_until(deadline, async {
+        let ended = answer_until(deadline, &mut primary, async {
             connection.execute(end).await?;
             match changed {
                 // It was decided on rows that were only loaded.

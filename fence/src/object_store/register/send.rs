@@ -40,6 +40,10 @@ impl Register {
                     self.known = Some(Known::new(Some((next.clone(), answer.into()))));
                     return Ok(Sent::Applied);
                 }
+                // The store can't put on conditions, and has sent nothing.
+                Err(source @ (Error::NotImplemented { .. } | Error::NotSupported { .. })) => {
+                    return Err(RegisterError::Store { resource: self.resource.clone(), source });
+                }
                 // A failed condition may be the echo of this very write: the client of the store
                 // repeats requests. Any other error leaves open whether the request arrived.
                 Err(error) => error,

@@ -37,7 +37,7 @@ impl<'a> Locks<'a> {
     }
 
     pub(super) async fn load(&self) -> Result<Lock, Problem> {
-        let row = self.service.load(&self.lock, WantedValue::Whole).await?;
+        let row = self.service.load_durable(&self.lock, WantedValue::Whole).await?;
         Lock::from_row(&self.lock, row)
     }
 
@@ -49,13 +49,16 @@ impl<'a> Locks<'a> {
     /// Acquires the lock for the id, or renews it. When this returns, the lock's token has claimed the
     /// state: nothing that a former holder sends can change it any more.
     pub(super) async fn acquire(&self, info: LockInfo, ttl: Duration) -> Result<Held, Problem> {
-        let mut is_granted_here = false;
+        // The version of the lock's row as this call has granted it.
+        let mut granted = None;
         for _ in 0..TRIES {
             // 1. Choose the token: that of the id, if it has the lock. Otherwise one above all that the
             //    lock or the state has seen.
             let lock = self.load().await?;
-            let state = self.service.load(self.state, WantedValue::Presence).await?;
+            let state = self.service.load_durable(self.state, WantedValue::Presence).await?;
             let is_mine = lock.held.as_ref().is_some_and(|held| held.fence.holder == info.id);
+            // Another request with this id may have renewed the lock since, and its client may have read.
+            let is_granted_here = granted == Some(lock.row.version);
             let token = match &lock.held {
                 Some(held) if is_mine && !is_granted_here => held.fence.token,
                 Some(held) if !is_mine && !held.is_expired() => {
@@ -67,9 +70,9 @@ impl<'a> Locks<'a> {
             // 2. Grant the lock, unless another client was faster. From here on, only this client has
             //    this token.
             let held = Held::new(Fence { token, holder: info.id.clone() }, info.clone(), ttl);
-            if !self.write(&lock, &held).await? {
+            let Some(version) = self.write(&lock, &held).await? else {
                 continue;
-            }
+            };
 
             // 3. Claim the state before the client reads it. If another client has claimed it by other
             //    means, a new grant may take a higher token. A renewed one may not: its client has read
@@ -81,7 +84,7 @@ impl<'a> Locks<'a> {
                     let lost = "another client has claimed the state under a higher token";
                     return Err(Problem::state_lock_lost(self.state, lost));
                 }
-                _ => is_granted_here = true,
+                _ => granted = Some(version),
             }
         }
         Err(Problem::contended_lock(self.state))
@@ -119,11 +122,13 @@ impl<'a> Locks<'a> {
     /// Deletes the state while nobody holds the lock, under a token that nobody has.
     pub(super) async fn delete_unlocked(&self) -> Result<Outcome, Problem> {
         for _ in 0..TRIES {
+            // The state first: if a client acquires the lock after it is loaded, that client's token is
+            // not below the one of this delete, which is then rejected, or rejects that client's claim.
+            let state = self.service.load_durable(self.state, WantedValue::Presence).await?;
             let lock = self.load().await?;
             if let Some(held) = lock.held.as_ref().filter(|held| !held.is_expired()) {
                 return Err(held.problem(self.state));
             }
-            let state = self.service.load(self.state, WantedValue::Presence).await?;
             let token = self.token_above(&[&lock.row, &state])?;
             let delete = Action::Delete { condition: Condition::default() };
             let offered = Fence { token, holder: Holder::EMPTY };
@@ -135,10 +140,13 @@ impl<'a> Locks<'a> {
         Err(Problem::contended_lock(self.state))
     }
 
-    /// Writes the lock, and returns whether it was still as it was read.
-    async fn write(&self, lock: &Lock, held: &Held) -> Result<bool, Problem> {
+    /// Writes the lock, and returns the version of its row, or nothing if it was not as it was read.
+    async fn write(&self, lock: &Lock, held: &Held) -> Result<Option<u64>, Problem> {
         let write = Action::Write { content: held.content(), condition: lock.unchanged() };
-        Ok(matches!(self.change(lock, &held.fence, write).await?, Outcome::Written { .. }))
+        match self.change(lock, &held.fence, write).await? {
+            Outcome::Written { version, .. } => Ok(Some(version)),
+            _ => Ok(None),
+        }
     }
 
     /// Changes the row of the lock for an owner, on a condition. A client that was too slow for its own

@@ -24,6 +24,9 @@ impl Hosts {
             |reason: &str| OpenError::InvalidUrl(sqlx::Error::Configuration(reason.into()));
         let divided = DividedUrl::divide(url).filter(|divided| divided.hosts().nth(1).is_some());
         let urls: Vec<String> = match &divided {
+            Some(divided) if divided.is_ambiguous() => {
+                return Err(malformed("an @, such as in a password, must be written as %40"));
+            }
             Some(divided) if divided.hosts().any(str::is_empty) => {
                 return Err(malformed("a host is empty"));
             }
@@ -131,6 +134,8 @@ mod tests {
     fn hosts_that_are_no_hosts_are_refused() {
         for (url, reason) in [
             ("postgres://u@a,,b/d", "a host is empty"),
+            ("postgres://u:1,q/x@a/d", "must be written as %40"),
+            ("postgres://u:1,q?x@a/d", "must be written as %40"),
             ("postgres://u@a,b/d?port=5433", "several hosts belong before"),
             ("postgres://u@a/d?host=a,b", "several hosts belong before"),
             ("postgres://u@a,b:x/d", "invalid port"),

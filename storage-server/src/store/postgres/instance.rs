@@ -30,7 +30,7 @@ pub(super) enum Role {
 
 impl Instance {
     /// Asks the PostgreSQL that a session has reached.
-    pub(super) async fn of(connection: &mut PgConnection) -> Result<Self, sqlx::Error> {
+    pub(super) async fn ask(connection: &mut PgConnection) -> Result<Self, sqlx::Error> {
         // The name of a file of the log begins with its timeline. A standby can't tell that name.
         let (system, timeline, is_standby, started) = sqlx::query_as(
             r#"
@@ -84,6 +84,11 @@ impl Newest {
         }
         *newest = Some((system, instance.timeline));
         Ok(instance.timeline > timeline)
+    }
+
+    /// The highest timeline that was seen.
+    pub(super) fn timeline(&self) -> Option<i64> {
+        self.0.lock().expect("no panic while it is held").map(|(_, timeline)| timeline)
     }
 
     /// Chooses the primary among hosts, and returns its place. Takes note of the timelines of all, also

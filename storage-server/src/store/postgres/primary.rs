@@ -58,7 +58,7 @@ async fn look(
             Some(kept) => kept,
             None => options.connect().await?,
         };
-        let instance = Instance::of(&mut kept).await?;
+        let instance = Instance::ask(&mut kept).await?;
         *connection = Some(kept);
         Ok::<_, sqlx::Error>(instance)
     });
@@ -128,8 +128,14 @@ impl Following {
 pub(super) struct Current(watch::Receiver<()>);
 
 impl Current {
-    /// Waits until another one is the primary.
-    pub(super) async fn replaced(mut self) {
+    /// Whether it is replaced or refused by now.
+    pub(super) fn is_replaced(&self) -> bool {
+        // An error: nobody follows.
+        self.0.has_changed().unwrap_or(false)
+    }
+
+    /// Waits until it is replaced or refused.
+    pub(super) async fn replaced(&mut self) {
         if self.0.changed().await.is_err() {
             // Nobody follows.
             std::future::pending().await
@@ -163,28 +169,25 @@ async fn follow(
     refusal: Arc<Mutex<Option<String>>>,
     changed: watch::Sender<()>,
 ) {
-    let (mut current, mut timeline) = (first, None);
+    let (mut current, mut timeline) = (first, newest.timeline());
     while seen.changed().await.is_ok() {
         let seen = seen.borrow_and_update().clone();
         let reason = match newest.choose(&seen) {
             Ok(primary) => {
                 let new_timeline = seen[primary].as_ref().map(|instance| instance.timeline).ok();
-                // The first look only confirms what the sessions have been made to.
-                let is_same =
-                    primary == current && (timeline.is_none() || timeline == new_timeline);
-                timeline = new_timeline;
-                if !is_same {
-                    current = primary;
+                if (primary, new_timeline) != (current, timeline) {
+                    (current, timeline) = (primary, new_timeline);
                     for pool in &pools {
-                        pool.lead_to(hosts.options(primary).clone());
+                        pool.connect_to(hosts.options(primary).clone());
                     }
                     changed.send_replace(());
                     tracing::warn!(timeline, "the primary is now {}", hosts.host(primary));
                 }
                 None
             }
-            // One that has not answered may be the primary, and only slow. Its sessions show that.
-            Err(_) if seen[current].is_err() => continue,
+            // One that has not answered may still be the primary, and only slow. Its sessions show that.
+            // But it is old if another host has shown a newer timeline.
+            Err(_) if seen[current].is_err() && newest.timeline() == timeline => continue,
             Err(error) => Some(describe(error, &hosts, &seen)),
         };
         let mut refusal = refusal.lock().expect("no panic while it is held");

@@ -149,7 +149,7 @@ pub(super) async fn check_session(
 ) -> Result<bool, sqlx::Error> {
     let reason = match unsafe_setting(connection).await? {
         Some(reason) => reason,
-        None => match newest.admit(&Instance::of(connection).await?) {
+        None => match newest.admit(&Instance::ask(connection).await?) {
             Ok(is_newer) => return Ok(is_newer),
             Err(reason) => reason,
         },
