@@ -193,11 +193,8 @@ impl Service {
         value: WantedValue,
     ) -> Result<Row, Problem> {
         let rows = self.store.load(&[Wanted { resource, value }]).await;
-        let row = rows.map_err(ReadError::from).and_then(|mut rows| {
-            let row = rows.pop().expect("one row is wanted");
-            row.map_err(ReadError::from)
-        });
-        row.map_err(|error| self.unreachable(&error))
+        let row = rows.map_err(|error| self.unreachable(&error))?.pop();
+        row.expect("one row is wanted").map_err(|error| self.unreachable(&error))
     }
 
     /// Makes an answer keep room, because a client may read it slowly. `outcome` is what has happened
