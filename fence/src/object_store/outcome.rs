@@ -9,7 +9,7 @@ use crate::{name::ResourceName, refusal::Refusal, rule::Fence};
 /// The outcome of a claim, a write or a delete.
 ///
 /// After an answer that was lost or ambiguous, the register is read back. It has the ids of its last 16
-/// writes. A write can only make the version after the one that was read.
+/// writes. A write can only make the version after the version that was read.
 ///
 /// | the register then | outcome |
 /// |---|---|
