@@ -13,8 +13,9 @@ use tokio::{sync::watch, task::JoinSet, time::timeout};
 use super::{gauge::Gauge, hold::Hold};
 use crate::bench::{peer::Peer, series::Part};
 
-/// How long it may take until all clients wait.
-const GATHER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long it may take until all clients wait. It only ends a bench that hangs: with slow commits on a
+/// busy machine, a hundred sessions take half a minute.
+const GATHER_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Hands a lock over from one client to the next.
 pub(super) struct Handovers<'a, P> {
