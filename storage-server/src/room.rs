@@ -63,6 +63,12 @@ impl Room {
         if bytes <= SMALL_BYTES { &self.small_answers } else { &self.large_answers }
     }
 
+    /// The largest answer for which there is room now, in bytes.
+    pub(crate) fn largest_answer(&self) -> usize {
+        let large = self.large_answers.largest();
+        if large > SMALL_BYTES { large } else { self.small_answers.largest().min(SMALL_BYTES) }
+    }
+
     /// All shares, with their names in the metrics.
     pub(crate) fn shares(&self) -> [(&'static str, &Share); 6] {
         [
@@ -119,6 +125,12 @@ impl Share {
     pub(crate) async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let taken = self.free.clone().acquire_many_owned(self.permits(bytes));
         timeout(WAIT, taken).await.ok()?.ok()
+    }
+
+    /// The most that can be taken now. What is larger than the share can if all of it is free.
+    fn largest(&self) -> usize {
+        let free = self.free.available_permits();
+        if free == self.bytes { usize::MAX } else { free }
     }
 
     /// How many bytes are taken.
@@ -187,6 +199,19 @@ mod tests {
         assert!(room.large_bodies.try_take(config.max_value_bytes as usize).is_some());
         // A value that is larger than the share was written when the limits were higher.
         assert!(room.large_answers.try_take(1 << 30).is_some());
+    }
+
+    #[test]
+    fn largest_answer_is_the_largest_that_can_be_taken() {
+        let room = Room::new(&Config::default());
+        assert_eq!(room.largest_answer(), usize::MAX);
+        let _one = room.large_answers.try_take(1).unwrap();
+        assert_eq!(room.largest_answer(), room.large_answers.bytes - 1);
+        let _rest = room.large_answers.try_take(room.large_answers.bytes - 1).unwrap();
+        assert_eq!(room.largest_answer(), SMALL_BYTES);
+        let _small = room.small_answers.try_take(room.small_answers.bytes - 10).unwrap();
+        assert_eq!(room.largest_answer(), 10);
+        assert!(room.answers(10).try_take(10).is_some());
     }
 
     #[test]

@@ -98,8 +98,21 @@ pub struct Wanted<'a> {
 pub enum WantedValue {
     /// The value.
     Whole,
+    /// The value if it has at most so many bytes, otherwise whether there is one.
+    AtMost(usize),
     /// Only whether there is a value.
     Presence,
+}
+
+impl WantedValue {
+    /// The largest value that is loaded, in bytes; negative if none is.
+    fn most_bytes(self) -> i64 {
+        match self {
+            Self::Whole => i64::MAX,
+            Self::AtMost(bytes) => i64::try_from(bytes).unwrap_or(i64::MAX),
+            Self::Presence => -1,
+        }
+    }
 }
 
 /// A resource to change.

@@ -52,5 +52,6 @@ mod transactions_in_flight;
 #[cfg(target_os = "linux")]
 mod unit;
 mod unreadable_rows;
+mod wanted_values;
 mod wire;
 mod world;

@@ -27,7 +27,6 @@ use crate::{
     committer::job::UnavailableOutcome,
     operation::{Action, Condition, Outcome, Value},
     row::StoredValue,
-    store::WantedValue,
 };
 
 /// A value may be a page that somebody else has written. In a browser, it must not act with the reader's
@@ -111,7 +110,7 @@ async fn read(
             other => unreachable!("{other:?} is not the outcome of a read"),
         }
     } else {
-        let row = service.load(&resource, WantedValue::Whole).await?;
+        let row = service.load_with_room(&resource).await?;
         match row.value {
             StoredValue::Present(value) => (row.version, Some(value)),
             StoredValue::Absent | StoredValue::NotLoaded => (row.version, None),

@@ -25,7 +25,7 @@ use crate::{
     prober::Prober,
     rate_limit::{Client, RateLimit},
     room::{Room, with_room},
-    row::Row,
+    row::{Row, StoredValue},
     store::{Store, Wanted, WantedValue},
     transaction::{DecidedTransaction, Transaction},
 };
@@ -185,6 +185,16 @@ impl Service {
         row.map_err(|error| self.unreachable(&error))
     }
 
+    /// Loads a resource's row without a claim, for an answer with the value. A value for which there is
+    /// no room is not loaded: so clients that don't read their answers cost little.
+    pub(super) async fn load_with_room(&self, resource: &ResourceName) -> Result<Row, Problem> {
+        let row = self.load(resource, WantedValue::AtMost(self.room.largest_answer())).await?;
+        match row.value {
+            StoredValue::NotLoaded => Err(self.no_room(UnavailableOutcome::None)),
+            StoredValue::Absent | StoredValue::Present(_) => Ok(row),
+        }
+    }
+
     /// Loads a row that survives a crash, and a failover to a synchronous standby. Something may be decided
     /// on it.
     pub(super) async fn load_durable(
@@ -214,10 +224,12 @@ impl Service {
         bytes: usize,
         outcome: UnavailableOutcome,
     ) -> Result<OwnedSemaphorePermit, Problem> {
-        self.room.answers(bytes).try_take(bytes).ok_or_else(|| {
-            self.cut_offs.count(CutOff::NoRoom);
-            Problem::no_room(outcome)
-        })
+        self.room.answers(bytes).try_take(bytes).ok_or_else(|| self.no_room(outcome))
+    }
+
+    fn no_room(&self, outcome: UnavailableOutcome) -> Problem {
+        self.cut_offs.count(CutOff::NoRoom);
+        Problem::no_room(outcome)
     }
 
     /// Logs why nothing was read, and makes the problem for the client.

@@ -37,7 +37,6 @@ use crate::{
     config::Enforcement,
     operation::{Action, Condition, Outcome},
     row::StoredValue,
-    store::WantedValue,
 };
 
 const PATH: &str = "/v1/terraform/{*name}";
@@ -79,7 +78,7 @@ async fn read(
     State(service): State<Arc<Service>>,
     Target { resource, .. }: Target<Read>,
 ) -> Result<Response, Problem> {
-    let row = service.load(&resource, WantedValue::Whole).await?;
+    let row = service.load_with_room(&resource).await?;
     let StoredValue::Present(mut value) = row.value else {
         return Err(Problem::no_value(&resource));
     };

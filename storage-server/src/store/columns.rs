@@ -92,7 +92,7 @@ pub(super) struct LoadedRow {
     version: Option<i64>,
     floor: Option<i64>,
     has_value: bool,
-    /// Null if only the value's presence is wanted, like `bytes`.
+    /// Null if the value is not loaded, like `bytes`.
     content_type: Option<String>,
     bytes: Option<Vec<u8>>,
     value_token: Option<i64>,

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection};
 use crate::{
     row::{Row, StoredValue},
     store::{
-        Change, Wanted, WantedValue,
+        Change, Wanted,
         columns::{ChangedRow, decode_listed, decode_rows, highest_floor},
         error::{ANSWER_TIMEOUT, UnreadableRow},
         list::{Listed, Page, ReadablePage},
@@ -41,14 +41,14 @@ macro_rules! record {
 const LOAD: &str = concat!(
     r#"
     select r.token, r.holder, r.version, r.bytes is not null as has_value,
-        case when w.whole then r.content_type end as content_type,
-        case when w.whole then r.bytes end as bytes,
+        case when length(r.bytes) <= w.most_bytes then r.content_type end as content_type,
+        case when length(r.bytes) <= w.most_bytes then r.bytes end as bytes,
         r.value_token, r.value_holder, r.answers,
         (select token from storage.floor where id = 1) as floor,
         ("#,
     record!(),
     r#" and $3) as record
-    from unnest($1::text[], $2::bool[]) with ordinality as w (resource, whole, ordinal)
+    from unnest($1::text[], $2::bigint[]) with ordinality as w (resource, most_bytes, ordinal)
     left join storage.resource r on r.resource = w.resource
     order by w.ordinal
     "#
@@ -61,10 +61,10 @@ pub(super) async fn load_rows(
     loading: Loading,
 ) -> Result<Vec<Result<Row, UnreadableRow>>, sqlx::Error> {
     let resources: Vec<_> = wanted.iter().map(|wanted| wanted.resource.as_str()).collect();
-    let whole: Vec<_> = wanted.iter().map(|wanted| wanted.value == WantedValue::Whole).collect();
+    let most_bytes: Vec<_> = wanted.iter().map(|wanted| wanted.value.most_bytes()).collect();
     let rows = sqlx::query(LOAD)
         .bind(resources)
-        .bind(whole)
+        .bind(most_bytes)
         .bind(loading == Loading::Durable)
         .fetch_all(connection)
         .await?;

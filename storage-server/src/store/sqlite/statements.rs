@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 use crate::{
     row::Row,
     store::{
-        Change, Wanted, WantedValue,
+        Change, Wanted,
         columns::{ChangedRow, decode_listed, decode_rows, highest_floor},
         error::UnreadableRow,
         list::{Listed, Page, ReadablePage},
@@ -58,19 +58,17 @@ pub(super) async fn load_rows(
     connection: &mut SqliteConnection,
     wanted: &[Wanted<'_>],
 ) -> Result<Vec<Result<Row, UnreadableRow>>, sqlx::Error> {
-    let wanted_rows: Vec<_> = wanted
-        .iter()
-        .map(|wanted| (wanted.resource.as_str(), wanted.value == WantedValue::Whole))
-        .collect();
+    let wanted_rows: Vec<_> =
+        wanted.iter().map(|wanted| (wanted.resource.as_str(), wanted.value.most_bytes())).collect();
     let rows = sqlx::query(
         r#"
         with wanted as materialized (
-            select key as ordinal, value ->> 0 as resource, value ->> 1 as whole
+            select key as ordinal, value ->> 0 as resource, value ->> 1 as most_bytes
             from jsonb_each(?)
         )
         select r.token, r.holder, r.version, r.bytes is not null as has_value,
-            iif(w.whole, r.content_type, null) as content_type,
-            iif(w.whole, r.bytes, null) as bytes,
+            iif(length(r.bytes) <= w.most_bytes, r.content_type, null) as content_type,
+            iif(length(r.bytes) <= w.most_bytes, r.bytes, null) as bytes,
             r.value_token, r.value_holder, r.answers,
             (select token from storage_floor where id = 1) as floor
         from wanted w
