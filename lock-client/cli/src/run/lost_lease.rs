@@ -22,9 +22,9 @@ const MAX_PAUSE: Duration = Duration::from_millis(200);
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// How long before the deadline SIGKILL is sent, at most. On a busy machine it takes time to send
 /// it, and to end the child.
-const MAX_MARGIN: Duration = Duration::from_millis(500);
+const MAX_MARGIN: Duration = Duration::from_secs(1);
 /// The margin is at most this part of the ttl.
-const MARGIN_OF_TTL: u32 = 50;
+const MARGIN_OF_TTL: u32 = 20;
 
 /// By how much the deadline of the last renewal may be too early, because a ttl has whole
 /// milliseconds.
@@ -183,7 +183,7 @@ mod tests {
     fn renewed_lease_causes_no_action() {
         for on_lost in [OnLost::Terminate, OnLost::Signal(Signal::USR1), OnLost::Continue] {
             let mut watch = watch(on_lost);
-            for remaining in [29, 20, 6, 29] {
+            for remaining in [29, 20, 7, 29] {
                 assert_eq!(watch.next_action(remaining * SECOND), None);
             }
             assert_eq!(watch.lost(), None);
@@ -195,7 +195,7 @@ mod tests {
         let mut watch = watch(OnLost::Terminate);
         let terminate = Action::Lost(Reason::NotRenewed, Response::End(Signal::TERM));
         assert_eq!(watch.next_action(5 * SECOND + MAX_MARGIN), Some(terminate));
-        assert_eq!(watch.next_action(SECOND), None);
+        assert_eq!(watch.next_action(2 * MAX_MARGIN), None);
         assert_eq!(watch.next_action(MAX_MARGIN), Some(Action::Kill));
         assert_eq!(watch.next_action(Duration::ZERO), None, "once is enough");
     }
