@@ -155,7 +155,7 @@ impl Electorate {
                 Err(NodeError::OtherEpoch("the members have changed".to_owned()))
             }
             None => Err(NodeError::NoAnswer(
-                "fewer than a majority of the nodes have named the members".to_owned(),
+                "too few nodes answered to know which nodes are the members".to_owned(),
             )),
         }
     }

@@ -140,6 +140,11 @@ fn unknown_scheme(url: &str) -> Failure {
         Some((scheme, _)) => format!("`{scheme}://` is no scheme of a lock service"),
         None => "a URL of a lock service begins with its scheme".to_owned(),
     };
+    if url.starts_with("http://") || url.starts_with("https://") {
+        return Failure::Usage(format!(
+            "{scheme}: for etcd, write etcd://HOST:2379, or etcds:// with TLS; see --help for others"
+        ));
+    }
     let given = url.find("://").map_or("", |end| &url[..end + 3]);
     let similar = Service::SCHEMES.map(|(scheme, _)| (strsim::jaro(given, scheme), scheme));
     let similar = similar.into_iter().max_by(|one, other| one.0.total_cmp(&other.0));
@@ -203,7 +208,9 @@ mod tests {
     #[test]
     fn urls_that_name_no_single_lock_service_are_rejected_without_their_passwords() {
         for (urls, reason) in [
-            ("http://u:secret@a", "`http://` is no scheme of a lock service: one of redis://"),
+            ("http://u:secret@a:2379", "`http://` is no scheme of a lock service: for etcd, write"),
+            ("https://u:secret@a", "`https://` is no scheme of a lock service: for etcd, write"),
+            ("ftp://u:secret@a", "`ftp://` is no scheme of a lock service: one of redis://"),
             ("u:secret@a", "a URL of a lock service begins with its scheme: one of redis://"),
             ("etcd:a", "begins with its scheme"),
             ("etcd://u:secret@a etcd://b", "2 URLs name etcd, which takes one"),
