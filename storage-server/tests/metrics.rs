@@ -29,7 +29,7 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const PACKAGE: &str = "the package prometheus (brew: prometheus)";
-const README: &str = include_str!("../README.md");
+const GUIDE: &str = include_str!("../../docs/storage-monitoring.md");
 /// How often another port is tried if another process takes a free one first.
 const PORT_ATTEMPTS: usize = 20;
 
@@ -224,13 +224,13 @@ fn families(text: &str) -> BTreeSet<&str> {
 }
 
 #[tokio::test]
-async fn readme_lists_every_metric() {
+async fn guide_lists_every_metric() {
     let database = Database::sqlite();
     let server = database.serve(&[]).await;
     // The request of a scrape is in the next one.
     scrape(server.url()).await;
     let text = scrape(server.url()).await;
-    let table: BTreeSet<_> = README
+    let table: BTreeSet<_> = GUIDE
         .lines()
         .filter_map(|line| line.strip_prefix("| `storage_server_"))
         .map(|row| row.split(['`', '{']).next().unwrap().trim_end_matches("_total"))
