@@ -1,5 +1,7 @@
 //! `lab bench storage`: fenced writes over HTTP.
 
+mod replicated;
+
 use std::{fmt, num::NonZeroU32, path::Path};
 
 use anyhow::ensure;
@@ -8,6 +10,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 use testbed::{Authority, Postgres, Program, StorageServer};
 
+use self::replicated::Replicated;
 use super::{
     goal::Goal,
     load::{
@@ -23,6 +26,8 @@ use crate::{
 
 /// Every subject is measured once in each round, because the speed of a machine changes over time.
 const ROUNDS: u32 = 5;
+const UNFENCED_TABLE: &str =
+    "create table unfenced (resource text primary key, value bytea not null)";
 
 #[derive(Args, Debug)]
 pub struct StorageBench {
@@ -137,8 +142,11 @@ impl StorageBench {
         for large in [&large_sqlite, &large_postgres] {
             write_all(large.url(), MANY_RESOURCES)?;
         }
-        let table = "create table unfenced (resource text primary key, value bytea not null)";
-        psql(&database, table)?;
+        let one_standby = Replicated::start(&program, 1).await?;
+        let two_standbys = Replicated::start(&program, 2).await?;
+        for database in [&database, &one_standby.primary, &two_standbys.primary] {
+            psql(database, UNFENCED_TABLE)?;
+        }
 
         let mut subjects = [
             Subject::writes(
@@ -174,6 +182,22 @@ impl StorageBench {
             Subject::new("pgbench, unfenced upserts straight into PostgreSQL", |seconds| {
                 unfenced_upserts(&database, seconds)
             }),
+            Subject::writes(
+                "storage server over PostgreSQL, one synchronous standby",
+                one_standby.server.url(),
+                RESOURCES,
+            ),
+            Subject::new("pgbench, one synchronous standby", |seconds| {
+                unfenced_upserts(&one_standby.primary, seconds)
+            }),
+            Subject::writes(
+                "storage server over PostgreSQL, two synchronous standbys",
+                two_standbys.server.url(),
+                RESOURCES,
+            ),
+            Subject::new("pgbench, two synchronous standbys", |seconds| {
+                unfenced_upserts(&two_standbys.primary, seconds)
+            }),
         ];
         for subject in &subjects {
             (subject.run)(WARM_UP_SECONDS)?;
@@ -196,6 +220,10 @@ impl StorageBench {
             postgres_hot,
             postgres_many,
             pgbench,
+            one_standby,
+            pgbench_one_standby,
+            two_standbys,
+            pgbench_two_standbys,
         ] = &subjects;
         self.output.print(&Report {
             bench: "storage",
@@ -216,6 +244,16 @@ impl StorageBench {
                 Goal::at_least("SQLite of the floor", 0.65, sqlite.ratio(floor)),
                 Goal::at_least("PostgreSQL of the floor", 0.65, postgres.ratio(floor)),
                 Goal::at_least("PostgreSQL of pgbench", 1.2, postgres.ratio(pgbench)),
+                Goal::at_least(
+                    "one standby, of pgbench",
+                    0.8,
+                    one_standby.ratio(pgbench_one_standby),
+                ),
+                Goal::at_least(
+                    "two standbys, of pgbench",
+                    0.8,
+                    two_standbys.ratio(pgbench_two_standbys),
+                ),
                 Goal::at_least("SQLite, a million of few", 0.75, sqlite_many.ratio(sqlite)),
                 Goal::at_least("SQLite, identities of none", 0.85, guarded.ratio(sqlite)),
                 Goal::at_least("SQLite, identities and TLS of none", 0.6, encrypted.ratio(sqlite)),
