@@ -86,9 +86,10 @@ schemathesis: python
 		target/python/bin/pip install --quiet --disable-pip-version-check 'schemathesis>=4.3,<5'; \
 	}
 	cargo build --workspace
-	storage-server/tests/with_server.sh target/debug/storage-server sh -c ' \
-		exec target/python/bin/schemathesis --config-file storage-server/tests/schemathesis.toml \
-			run "$$URL/openapi.json" --max-examples 100 --seed 33'
+	storage-server/tests/with_server.sh target/debug/storage-server \
+		storage-server/tests/schemathesis.sh target/python/bin/schemathesis
+	IDENTITY=0 storage-server/tests/with_server.sh target/debug/storage-server \
+		storage-server/tests/schemathesis.sh target/python/bin/schemathesis
 
 # No package manager installs either of the two everywhere. So `make test` leaves these tests out.
 TERRAFORM := terraform_command

@@ -2,10 +2,19 @@
 # Runs a command against a private storage server, whose URL is in the variable URL:
 #
 #   with_server.sh PROGRAM COMMAND...
+#
+# With IDENTITY=PREFIX, the server has an auth file with an identity that may do everything with the names
+# that begin with the prefix. Its bearer token is in the variable TOKEN.
 set -eu
 program=$1
 shift
 folder=$(mktemp -d "${TMPDIR:-/tmp}/fenced-XXXXXX")
+if [ -n "${IDENTITY:-}" ]; then
+    export FENCED_AUTH_FILE="$folder/auth.toml"
+    TOKEN=$("$program" auth new --auth-file "$FENCED_AUTH_FILE" --name client --prefix "$IDENTITY" \
+        --allow read,write,claim,list,operate)
+    export TOKEN
+fi
 "$program" --listen 127.0.0.1:0 --database-url "sqlite:$folder/fenced.db" \
     > "$folder/stdout" 2> "$folder/stderr" &
 server=$!

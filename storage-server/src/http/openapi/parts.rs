@@ -175,7 +175,11 @@ fn in_head(name: &str, schema: ObjectBuilder, about: &str) -> Parameter {
 
 pub(super) fn name() -> Parameter {
     let about = "The resource's name: up to 512 bytes of UTF-8. Slashes may stay as they are.";
-    parameter("name", ParameterIn::Path, name_text(), about)
+    name_up_to(NAME_BYTES, about)
+}
+
+pub(super) fn name_up_to(bytes: usize, about: &str) -> Parameter {
+    parameter("name", ParameterIn::Path, name_text().max_length(Some(bytes)), about)
 }
 
 pub(super) fn slug() -> Parameter {

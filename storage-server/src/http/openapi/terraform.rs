@@ -115,9 +115,8 @@ fn unlock() -> Described {
 }
 
 fn name() -> Parameter {
-    let mut name = parts::name();
-    name.description = Some("The state's name: up to 497 bytes of UTF-8.".to_owned());
-    name
+    // `terraform-lock/` stands before it in the name of a resource.
+    parts::name_up_to(497, "The state's name: up to 497 bytes of UTF-8.")
 }
 
 fn lock_info() -> RequestBodyBuilder {
