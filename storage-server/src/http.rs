@@ -27,6 +27,7 @@ use axum::{
     http::{HeaderValue, header, request::Parts},
     middleware::{from_fn, from_fn_with_state},
 };
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tower_http::set_header::SetResponseHeaderLayer;
 
@@ -70,6 +71,7 @@ pub(crate) fn routers(
     let rate_limit = config.requests_per_second.map(RateLimit::new);
     let (audit, audit_end) = Audit::start(config.audit_log.clone(), &config.access);
     let service = Arc::new(Service {
+        durable_loads: Mutex::default(),
         queue,
         prober,
         store,

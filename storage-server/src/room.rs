@@ -127,7 +127,7 @@ impl Share {
         timeout(WAIT, taken).await.ok()?.ok()
     }
 
-    /// The most that can be taken now. What is larger than the share can if all of it is free.
+    /// The largest number of bytes that `try_take` takes now. If the whole share is free, it takes any.
     fn largest(&self) -> usize {
         let free = self.free.available_permits();
         if free == self.bytes { usize::MAX } else { free }

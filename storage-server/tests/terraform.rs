@@ -221,8 +221,10 @@ async fn tokens_are_above_those_of_other_clients(world: World) {
     let claim = [("Fencing-Token", "34")];
     assert_eq!(world.ask("PUT", FENCE, &claim).await.status, 200);
     assert_eq!(upload(server, "a", &state(1)).await.problem(), "409 state-lock-lost");
-    // What the client has read is void.
+    // What the client has read is void. A renewal that is rejected does not prolong the lock.
+    let before = get(server, LOCK).await.text();
     assert_eq!(lock(server, "", "a").await.problem(), "409 state-lock-lost");
+    assert_eq!(get(server, LOCK).await.text(), before);
     unlock(server, "a").await;
     assert_eq!(token(&lock(server, "", "b").await), 35);
 }

@@ -282,6 +282,16 @@ impl Problem {
         Self::new(&SLOW_BODY, "the rest of the body did not come in time").with("outcome", "none")
     }
 
+    /// Says of a missing decision that something has happened before.
+    pub(super) fn after_a_change(mut self) -> Self {
+        if self.kind.status == StatusCode::SERVICE_UNAVAILABLE {
+            let unknown = UnavailableOutcome::Unknown;
+            self.internal.iter_mut().for_each(|unavailable| unavailable.outcome = unknown);
+            self = self.with("outcome", outcome_text(unknown));
+        }
+        self
+    }
+
     fn new(kind: &'static Kind, detail: impl ToString) -> Self {
         Self { kind, detail: detail.to_string(), members: Map::new(), room: None, internal: None }
     }

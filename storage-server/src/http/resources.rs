@@ -27,6 +27,7 @@ use crate::{
     committer::job::UnavailableOutcome,
     operation::{Action, Condition, Outcome, Value},
     row::StoredValue,
+    store::WantedValue,
 };
 
 /// A value may be a page that somebody else has written. In a browser, it must not act with the reader's
@@ -102,6 +103,10 @@ async fn read(
     Conditional(Condition { if_none_match, .. }): Conditional,
 ) -> Result<Response, Problem> {
     let claims = method == Method::GET && fencing.token.is_some();
+    // A client that has this version does not get its value again.
+    let unless_known = Condition { if_match: None, if_none_match };
+    let is_known = |version| !unless_known.is_met_by(Some(version));
+    let sends_value = |version| method != Method::HEAD && !is_known(version);
     let (version, value) = if claims {
         let ceiling = service.permit(&caller, Permission::Claim, resource.as_str())?;
         let operation = fencing.operation(&resource, ceiling, Action::Read);
@@ -110,7 +115,13 @@ async fn read(
             other => unreachable!("{other:?} is not the outcome of a read"),
         }
     } else {
-        let row = service.load_with_room(&resource).await?;
+        let mut row = service.load(&resource, service.value_with_room()).await?;
+        if row.value == StoredValue::NotLoaded {
+            if sends_value(row.version) {
+                return Err(service.no_room(UnavailableOutcome::None));
+            }
+            row = service.load(&resource, WantedValue::Whole).await?;
+        }
         match row.value {
             StoredValue::Present(value) => (row.version, Some(value)),
             StoredValue::Absent | StoredValue::NotLoaded => (row.version, None),
@@ -119,13 +130,11 @@ async fn read(
     let mut value = value.ok_or_else(|| Problem::no_value(&resource))?;
     // A claim has happened by now.
     let outcome = if claims { UnavailableOutcome::Unknown } else { UnavailableOutcome::None };
-    // The client has this version, so its value is not sent again.
-    let is_known = !Condition { if_match: None, if_none_match }.is_met_by(Some(version));
-    if !is_known && method != Method::HEAD {
+    if sends_value(version) {
         value.content.bytes = service.answer_with_room(value.content.bytes, outcome)?;
     }
     let mut response = value_response(version, value, &fencing.holder);
-    if is_known {
+    if is_known(version) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         *response.body_mut() = Body::empty();
         response.headers_mut().remove(header::CONTENT_LENGTH);

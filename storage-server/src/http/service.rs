@@ -1,11 +1,18 @@
 //! What the handlers share: the way to the committer and to the store.
 
-use std::{error::Error, sync::Arc, time::Instant};
+use std::{
+    error::Error,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::http::{Extensions, HeaderMap};
 use bytes::Bytes;
 use fence::{Refusal, ResourceName, Token};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{
+    sync::{Mutex, OwnedSemaphorePermit},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{caller::credentials, observe::Progress, problem::Problem};
@@ -25,10 +32,13 @@ use crate::{
     prober::Prober,
     rate_limit::{Client, RateLimit},
     room::{Room, with_room},
-    row::{Row, StoredValue},
+    row::Row,
     store::{Store, Wanted, WantedValue},
     transaction::{DecidedTransaction, Transaction},
 };
+
+/// How long a load may wait for its turn.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// The state that all handlers share.
 pub(super) struct Service {
@@ -50,6 +60,8 @@ pub(super) struct Service {
     pub(super) metrics: Arc<Metrics>,
     /// Where refusals and the actions of operators are recorded.
     pub(super) audit: Audit,
+    /// Whose turn it is to load rows on which something is decided.
+    pub(super) durable_loads: Mutex<()>,
     /// Cancelled once the server has been told to stop.
     pub(super) draining: CancellationToken,
 }
@@ -185,23 +197,21 @@ impl Service {
         row.map_err(|error| self.unreachable(&error))
     }
 
-    /// Loads a resource's row without a claim, for an answer with the value. A value for which there is
-    /// no room is not loaded: so clients that don't read their answers cost little.
-    pub(super) async fn load_with_room(&self, resource: &ResourceName) -> Result<Row, Problem> {
-        let row = self.load(resource, WantedValue::AtMost(self.room.largest_answer())).await?;
-        match row.value {
-            StoredValue::NotLoaded => Err(self.no_room(UnavailableOutcome::None)),
-            StoredValue::Absent | StoredValue::Present(_) => Ok(row),
-        }
+    /// The value, if there is room for it in an answer. Clients that don't read their answers then cost
+    /// little.
+    pub(super) fn value_with_room(&self) -> WantedValue {
+        WantedValue::AtMost(self.room.largest_answer())
     }
 
     /// Loads a row that survives a crash, and a failover to a synchronous standby. Something may be decided
-    /// on it.
+    /// on it. Such loads take turns, because they use the connections of the committer.
     pub(super) async fn load_durable(
         &self,
         resource: &ResourceName,
         value: WantedValue,
     ) -> Result<Row, Problem> {
+        let turn = timeout(LONGEST_WAIT, self.durable_loads.lock()).await;
+        let _turn = turn.map_err(|_| Problem::nothing_done("too many loads wait".to_owned()))?;
         let rows = self.store.load(&[Wanted { resource, value }]).await;
         let row = rows.map_err(|error| self.unreachable(&error))?.pop();
         row.expect("one row is wanted").map_err(|error| self.unreachable(&error))
@@ -227,7 +237,8 @@ impl Service {
         self.room.answers(bytes).try_take(bytes).ok_or_else(|| self.no_room(outcome))
     }
 
-    fn no_room(&self, outcome: UnavailableOutcome) -> Problem {
+    /// Counts an answer for which there is no room, and makes the problem for the client.
+    pub(super) fn no_room(&self, outcome: UnavailableOutcome) -> Problem {
         self.cut_offs.count(CutOff::NoRoom);
         Problem::no_room(outcome)
     }

@@ -73,14 +73,17 @@ async fn lock_or_unlock(State(service): State<Arc<Service>>, request: Request) -
     }
 }
 
-/// Reads the state. This claims nothing: the lock has claimed already.
+/// Reads the state. This claims nothing: the lock has claimed already. The run may upload what it makes of
+/// this, so a primary that was cut off may not show an older state.
 async fn read(
     State(service): State<Arc<Service>>,
     Target { resource, .. }: Target<Read>,
 ) -> Result<Response, Problem> {
-    let row = service.load_with_room(&resource).await?;
-    let StoredValue::Present(mut value) = row.value else {
-        return Err(Problem::no_value(&resource));
+    let row = service.load_durable(&resource, service.value_with_room()).await?;
+    let mut value = match row.value {
+        StoredValue::Present(value) => value,
+        StoredValue::Absent => return Err(Problem::no_value(&resource)),
+        StoredValue::NotLoaded => return Err(service.no_room(UnavailableOutcome::None)),
     };
     value.content.bytes =
         service.answer_with_room(value.content.bytes, UnavailableOutcome::None)?;

@@ -147,7 +147,8 @@ kinds! {
          lock with 'terraform force-unlock ID'.";
     STATE_LOCK_LOST = "state-lock-lost", CONFLICT, [Resource], "The lock of the state was lost",
         "The ID in the request is not that of the state's lock. The lock was released, or it expired \
-         and another run has acquired it since. Nothing was changed. If this was an upload, Terraform \
+         and another run has acquired it since. Or another client has claimed the state under a higher \
+         token. Nothing was changed. If this was an upload, Terraform \
          reports 'HTTP error: 409' and leaves the state in errored.tfstate. Don't push that file with \
          -force, because it would undo what the other run has recorded. What this run has done in the \
          cloud is done, and the present state doesn't know it. So run 'terraform plan', and compare it \

@@ -49,8 +49,24 @@ impl<'a> Locks<'a> {
     /// Acquires the lock for the id, or renews it. When this returns, the lock's token has claimed the
     /// state: nothing that a former holder sends can change it any more.
     pub(super) async fn acquire(&self, info: LockInfo, ttl: Duration) -> Result<Held, Problem> {
-        // The version of the lock's row as this call has granted it.
         let mut granted = None;
+        let acquired = self.try_acquire(info, ttl, &mut granted).await;
+        // Another client sees the lock held from the first grant on.
+        acquired
+            .map_err(|problem| if granted.is_some() { problem.after_a_change() } else { problem })
+    }
+
+    /// Sets `granted` to the version of the lock's row as this call has granted it.
+    async fn try_acquire(
+        &self,
+        info: LockInfo,
+        ttl: Duration,
+        granted: &mut Option<u64>,
+    ) -> Result<Held, Problem> {
+        let claimed_by_another = || {
+            let lost = "another client has claimed the state under a higher token";
+            Problem::state_lock_lost(self.state, lost)
+        };
         for _ in 0..TRIES {
             // 1. Choose the token: that of the id, if it has the lock. Otherwise one above all that the
             //    lock or the state has seen.
@@ -58,8 +74,16 @@ impl<'a> Locks<'a> {
             let state = self.service.load_durable(self.state, WantedValue::Presence).await?;
             let is_mine = lock.held.as_ref().is_some_and(|held| held.fence.holder == info.id);
             // Another request with this id may have renewed the lock since, and its client may have read.
-            let is_granted_here = granted == Some(lock.row.version);
+            let is_granted_here = *granted == Some(lock.row.version);
             let token = match &lock.held {
+                // A renewal that is rejected must not prolong the lock.
+                Some(held)
+                    if is_mine
+                        && !is_granted_here
+                        && state.highest_token() > Some(held.fence.token) =>
+                {
+                    return Err(claimed_by_another());
+                }
                 Some(held) if is_mine && !is_granted_here => held.fence.token,
                 Some(held) if !is_mine && !held.is_expired() => {
                     return Err(held.problem(self.state));
@@ -73,6 +97,7 @@ impl<'a> Locks<'a> {
             let Some(version) = self.write(&lock, &held).await? else {
                 continue;
             };
+            *granted = Some(version);
 
             // 3. Claim the state before the client reads it. If another client has claimed it by other
             //    means, a new grant may take a higher token. A renewed one may not: its client has read
@@ -80,11 +105,8 @@ impl<'a> Locks<'a> {
             let claim = self.on_state(Some(held.fence.clone()), Action::Claim);
             match self.service.submit(claim).await? {
                 Outcome::Claimed { .. } => return Ok(held),
-                _ if is_mine && !is_granted_here => {
-                    let lost = "another client has claimed the state under a higher token";
-                    return Err(Problem::state_lock_lost(self.state, lost));
-                }
-                _ => granted = Some(version),
+                _ if is_mine && !is_granted_here => return Err(claimed_by_another()),
+                _ => {}
             }
         }
         Err(Problem::contended_lock(self.state))
