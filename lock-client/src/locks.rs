@@ -176,9 +176,9 @@ impl Locks {
         let terms = terms.into();
         let ttl = terms.first_ttl();
         let Detached { name, ownership, token, ttl: earlier_ttl } = detached;
+        let until = Moment::now() + self.service.patience(PATIENCE);
         // The service has granted the earlier ttl.
         if ttl != earlier_ttl {
-            let until = Moment::now() + self.service.patience(PATIENCE);
             let checked = self.service.retry_until(until, || self.service.backend.check_ttl(ttl));
             if let Err(source) = checked.await {
                 return Err(RenewError::LockService { lock: name, source });
@@ -186,7 +186,7 @@ impl Locks {
         }
         self.service.backend.adopt(&ownership, token);
         let mut asked = Moment::now();
-        let renewed = self.service.retry_until(asked + self.service.patience(PATIENCE), || {
+        let renewed = self.service.retry_until(until, || {
             asked = Moment::now();
             self.service.backend.renew(&name, &ownership, ttl)
         });
