@@ -20,6 +20,9 @@ use super::{
 };
 use crate::names::name;
 
+/// How long the end of a session is delayed. Something else happens meanwhile, also on a busy machine.
+const LATE_END: Duration = Duration::from_secs(6);
+
 /// A ZooKeeper in which the container of the lock exists. A node that is nobody's keeps it from being
 /// deleted, so that an attempt makes one node only.
 async fn with_a_container() -> ZooKeeper {
@@ -172,8 +175,9 @@ async fn release_ends_the_longer_session_of_a_late_renewal() {
         }
     );
     unavailable(renewed);
-    let is_ending = strike(&proxy, CONNECT, 0, Verdict::Delay(Duration::from_secs(2)));
-    let (was_released, ()) = tokio::join!(release(&locks, &lock), async {
+    let is_ending = strike(&proxy, CONNECT, 0, Verdict::Delay(LATE_END));
+    let patient = locks.clone().answer_within(2 * LATE_END);
+    let (was_released, ()) = tokio::join!(release(&patient, &lock), async {
         until(SOON, || Ok(is_ending.load(Ordering::SeqCst))).await.unwrap();
         late.deliver();
         let has_moved = async || Ok(zookeeper.ephemeral_nodes().await?.contains('+'));
@@ -196,8 +200,9 @@ async fn release_of_an_adopted_lock_ends_the_longer_session_of_another_client() 
     let ownership = lock.ownership.clone();
     let moving = tokio::spawn(async move { other.renew(&name("r"), &ownership, secs(90)).await });
     let late = hold.caught().await.unwrap();
-    let is_ending = strike(&proxy, CONNECT, 0, Verdict::Delay(Duration::from_secs(2)));
-    let (was_released, ()) = tokio::join!(release(&locks, &lock), async {
+    let is_ending = strike(&proxy, CONNECT, 0, Verdict::Delay(LATE_END));
+    let patient = locks.clone().answer_within(2 * LATE_END);
+    let (was_released, ()) = tokio::join!(release(&patient, &lock), async {
         until(SOON, || Ok(is_ending.load(Ordering::SeqCst))).await.unwrap();
         late.deliver();
         let has_moved = async || Ok(zookeeper.ephemeral_nodes().await?.contains('+'));
