@@ -2,6 +2,7 @@
 //!
 //! A test compares the document with the routes, the headers and the answers of a real server.
 
+mod described;
 mod operations;
 mod page;
 mod parts;

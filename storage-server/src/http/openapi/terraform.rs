@@ -8,7 +8,8 @@ use utoipa::openapi::{
 };
 
 use super::{
-    operations::{Described, json, value},
+    described::Described,
+    operations::{json, value},
     parts::{self, lock_id_text, object, text, token, version},
 };
 use crate::http::{
