@@ -35,6 +35,7 @@ mod postgres_tls;
 mod programs;
 mod rate_limit;
 mod readiness;
+mod required_standbys;
 #[cfg(target_os = "linux")]
 mod restart;
 mod restore;
