@@ -12,6 +12,7 @@ mod config_file;
 mod connections;
 mod contract;
 mod database;
+mod doctor;
 mod enforcement;
 mod exposure;
 mod failover;

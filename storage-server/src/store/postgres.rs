@@ -1,10 +1,12 @@
 //! Resources in a PostgreSQL database.
 
+pub(super) mod doctor;
 mod hosts;
 mod instance;
 pub(super) mod maintenance;
 mod primary;
 mod session;
+mod settings;
 mod standbys;
 mod statements;
 
