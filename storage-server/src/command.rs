@@ -6,6 +6,7 @@ mod backup;
 mod check;
 mod completions;
 mod config_file;
+mod doctor;
 mod fence;
 mod forget;
 mod in_force;
@@ -25,6 +26,7 @@ use self::{
     auth::AuthCommand,
     backup::Backup,
     completions::Completions,
+    doctor::Doctor,
     fence::FenceCommand,
     forget::Forget,
     in_force::in_force,
@@ -87,6 +89,8 @@ enum Command {
     Restore(Restore),
     /// Delete all resources whose names begin with a prefix, fences included.
     Forget(Forget),
+    /// Check whether the database can lose a fence that a server has acknowledged.
+    Doctor(Doctor),
     /// Print the options that are in force as a config file, without secrets.
     Config,
     /// Print a script that completes this command in a shell.
@@ -105,7 +109,7 @@ impl Command {
             Self::Backup(backup) => Some(backup.action()),
             Self::Restore(restore) => Some(restore.action()),
             Self::Forget(forget) => forget.action(),
-            Self::Config | Self::Completions(_) | Self::Man(_) => None,
+            Self::Doctor(_) | Self::Config | Self::Completions(_) | Self::Man(_) => None,
         }
     }
 }
@@ -181,6 +185,7 @@ async fn run_subcommand(
         Command::Backup(backup) => backup.run(database_url).await,
         Command::Restore(restore) => restore.run(database_url).await,
         Command::Forget(forget) => forget.run(database_url).await,
+        Command::Doctor(doctor) => doctor.run(database_url).await,
         Command::Config => print_text(&in_force(&Arguments::command(), matches)?),
         Command::Completions(completions) => completions.run(Arguments::command()),
         Command::Man(man) => man.run(Arguments::command()),

@@ -10,7 +10,7 @@
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let listener = TcpListener::bind("127.0.0.1:8034").await?;
 //! let store =
-//!     open_store("sqlite:fenced.db", MissingFile::Create, Migrations::Apply).await?;
+//!     open_store("sqlite:fenced.db", MissingFile::Create, Migrations::Apply, None).await?;
 //! serve(listener, store, Config::default(), std::future::pending()).await?;
 //! # Ok(())
 //! # }

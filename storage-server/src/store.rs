@@ -6,6 +6,7 @@
 
 mod columns;
 pub(crate) mod divided_url;
+pub(crate) mod doctor;
 pub(crate) mod error;
 mod kept_pool;
 pub(crate) mod list;

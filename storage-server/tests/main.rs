@@ -12,6 +12,7 @@ mod config_file;
 mod connections;
 mod contract;
 mod database;
+mod doctor;
 mod enforcement;
 mod exposure;
 mod failover;
@@ -35,6 +36,7 @@ mod postgres_tls;
 mod programs;
 mod rate_limit;
 mod readiness;
+mod required_standbys;
 #[cfg(target_os = "linux")]
 mod restart;
 mod restore;

@@ -29,6 +29,14 @@ impl PgBouncer {
     /// # Errors
     /// If PgBouncer isn't installed or doesn't start.
     pub async fn start(postgres: &Postgres) -> anyhow::Result<Self> {
+        Self::start_with(postgres, &[]).await
+    }
+
+    /// Starts one with settings, each as `name = value`, and waits until it accepts connections.
+    ///
+    /// # Errors
+    /// If PgBouncer isn't installed or doesn't start.
+    pub async fn start_with(postgres: &Postgres, further: &[&str]) -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
         let settings = folder.path().join("pgbouncer.ini");
         let text = format!(
@@ -38,9 +46,11 @@ impl PgBouncer {
             pool_mode = transaction\n\
             auth_type = any\n\
             unix_socket_dir = {}\n\
-            listen_port = {PORT}\n",
+            listen_port = {PORT}\n\
+            {}\n",
             postgres.socket_folder().display(),
             folder.path().display(),
+            further.join("\n"),
         );
         fs::write(&settings, text)?;
         // It refuses to run as root.

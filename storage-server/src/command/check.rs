@@ -1,5 +1,7 @@
 //! `--check`: whether the server could start.
 
+use std::num::NonZeroU32;
+
 use anyhow::Context;
 
 use super::{print, restore::folder_of};
@@ -16,10 +18,12 @@ pub(super) async fn check(
     database_url: &str,
     missing_file: MissingFile,
     migrations: Migrations,
+    required_standbys: Option<NonZeroU32>,
 ) -> anyhow::Result<()> {
     let migrates = migrations == Migrations::Apply;
     let creates = migrates && missing_file == MissingFile::Create;
-    match open_store(database_url, MissingFile::Refuse, Migrations::Check).await {
+    let (refuse, check) = (MissingFile::Refuse, Migrations::Check);
+    match open_store(database_url, refuse, check, required_standbys).await {
         Ok(store) => {
             // Reading the schema does not show whether the database takes writes.
             let probed = store.probe().await;

@@ -10,7 +10,7 @@ pub(super) const MIGRATION: Action = Action { command: "migrate", target: None, 
 
 /// Creates or updates the server's tables.
 pub(super) async fn migrate(database_url: &str) -> anyhow::Result<()> {
-    let store = open_store(database_url, MissingFile::Create, Migrations::Apply).await?;
+    let store = open_store(database_url, MissingFile::Create, Migrations::Apply, None).await?;
     print(format_args!("the schema of {} is up to date", store.database()));
     store.close().await;
     Ok(())

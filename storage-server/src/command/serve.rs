@@ -3,6 +3,7 @@
 use std::{
     io::Write,
     net::SocketAddr,
+    num::NonZeroU32,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -50,6 +51,11 @@ pub(super) struct Serve {
     #[arg(long, env = "FENCED_NO_MIGRATE", value_parser = FalseyValueParser::new())]
     no_migrate: bool,
 
+    /// How many synchronous standbys of PostgreSQL must have each write before it is answered. While
+    /// fewer stream, the server is not ready, and takes no write.
+    #[arg(long, env = "FENCED_REQUIRE_SYNC_STANDBY", value_name = "NUMBER")]
+    require_sync_standby: Option<NonZeroU32>,
+
     #[command(flatten)]
     tls: TlsArguments,
 
@@ -92,6 +98,7 @@ impl Serve {
             listen,
             no_create,
             no_migrate,
+            require_sync_standby,
             tls,
             auth_file,
             insecure,
@@ -121,7 +128,7 @@ impl Serve {
             if let Some(address) = metrics_listen {
                 check_address(&address, metrics_missing, insecure).await?;
             }
-            return check(database_url, missing_file, migrations).await;
+            return check(database_url, missing_file, migrations, require_sync_standby).await;
         }
         config.audit_log = audit_log.map(AuditLog::open).transpose()?;
         let listener = match passed_listener()? {
@@ -146,7 +153,7 @@ impl Serve {
         // Otherwise 128 connections wait at most, and those of a larger burst may be reset.
         rustix::net::listen(&listener, CONNECTIONS_WAITING)?;
         let store = tokio::select! {
-            store = open_store(database_url, missing_file, migrations) => store?,
+            store = open_store(database_url, missing_file, migrations, require_sync_standby) => store?,
             () = &mut shutdown => bail!("stopped before the database was open"),
         };
         let mut stdout = std::io::stdout();

@@ -11,6 +11,9 @@ pub enum OpenError {
     /// The URL is of a database that is not supported.
     #[error("the database URL begins neither with sqlite: nor with postgres:")]
     UnsupportedScheme,
+    /// Standbys are required, and the database is an SQLite file.
+    #[error("SQLite has no standbys: --require-sync-standby needs PostgreSQL")]
+    NoStandbys,
     /// The URL is malformed. It is not printed, because it may contain a password.
     #[error("the database URL is malformed")]
     InvalidUrl(#[source] sqlx::Error),

@@ -1,6 +1,6 @@
 //! Opening a store.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use sqlx::sqlite::SqliteSynchronous;
 
@@ -19,6 +19,10 @@ pub enum MissingFile {
 
 /// Opens the store at a database URL, and applies its migrations or checks them.
 ///
+/// `required_standbys` is how many synchronous standbys must have each change before it is reported as
+/// made, and everything before it is reported as loaded. With fewer, nothing is. Without a number,
+/// PostgreSQL's own settings count.
+///
 /// # Errors
 /// [`OpenError`] if the database can't be opened, is damaged, would not keep fences safely, or has
 /// another schema than this server needs.
@@ -26,13 +30,17 @@ pub async fn open_store(
     url: &str,
     missing_file: MissingFile,
     migrations: Migrations,
+    required_standbys: Option<NonZeroU32>,
 ) -> Result<Arc<dyn Store>, OpenError> {
     match DatabaseKind::from_url(url)? {
+        DatabaseKind::Sqlite if required_standbys.is_some() => Err(OpenError::NoStandbys),
         DatabaseKind::Sqlite => {
             let full = SqliteSynchronous::Full;
             Ok(Arc::new(SqliteStore::open(url, missing_file, migrations, full).await?))
         }
-        DatabaseKind::Postgres => Ok(Arc::new(PostgresStore::connect(url, migrations).await?)),
+        DatabaseKind::Postgres => {
+            Ok(Arc::new(PostgresStore::connect(url, migrations, required_standbys).await?))
+        }
     }
 }
 

@@ -1,13 +1,17 @@
 //! Resources in a PostgreSQL database.
 
+pub(super) mod doctor;
 mod hosts;
 mod instance;
 pub(super) mod maintenance;
 mod primary;
 mod session;
+mod settings;
+mod standbys;
 mod statements;
 
 use std::{
+    num::NonZeroU32,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -28,6 +32,7 @@ use self::{
     instance::Newest,
     primary::{Current, Following, find_primary},
     session::{IS_SERVER, check_session, open_session},
+    standbys::{RequiredStandbys, Standbys, hidden_standbys},
     statements::{
         Loading, allow_sending, apply_changes, await_standbys, end_silent_sessions, list_rows,
         load_rows, lock_and_load, locked_rows, probe,
@@ -70,17 +75,27 @@ pub(super) struct PostgresStore {
     connections_made: Arc<AtomicU64>,
     replaced_at: ReplacedAt,
     following: Following,
+    required_standbys: Option<RequiredStandbys>,
 }
 
 impl PostgresStore {
     /// Connects, and applies the migrations or checks them.
-    pub(super) async fn connect(url: &str, migrations: Migrations) -> Result<Self, OpenError> {
+    pub(super) async fn connect(
+        url: &str,
+        migrations: Migrations,
+        required_standbys: Option<NonZeroU32>,
+    ) -> Result<Self, OpenError> {
         let hosts = Hosts::parse(url)?;
         let newest = Newest::default();
         let primary = find_primary(&hosts, &newest).await?;
         let address = hosts.database();
-        let connection = open_session(hosts.options(primary), migrations).await?;
+        let mut connection = open_session(hosts.options(primary), migrations).await?;
         let connect_error = |source| OpenError::Connect { database: address.clone(), source };
+        if required_standbys.is_some() {
+            let hidden = hidden_standbys(&mut connection).await.map_err(connect_error)?;
+            let refuse = |reason| OpenError::Unsafe { database: address.clone(), reason };
+            hidden.map_or(Ok(()), |reason| Err(refuse(reason)))?;
+        }
         connection.close().await.map_err(connect_error)?;
 
         let hosts = hosts.setting(IS_SERVER);
@@ -110,7 +125,17 @@ impl PostgresStore {
         let ((reading, _), (probing, _)) = (pool(READING), pool(PROBING));
         let pools = vec![committing.clone(), reading.clone(), probing.clone()];
         let following = Following::start(hosts, primary, newest, pools);
-        Ok(Self { address, committing, reading, probing, connections_made, replaced_at, following })
+        let required_standbys = required_standbys.map(RequiredStandbys::new);
+        Ok(Self {
+            address,
+            committing,
+            reading,
+            probing,
+            connections_made,
+            replaced_at,
+            following,
+            required_standbys,
+        })
     }
 }
 
@@ -141,6 +166,31 @@ impl PostgresStore {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let answered = answer_until(deadline, &mut primary, statement(&mut connection)).await;
         Ok(self.keep_or_close(connections, connection, answered)?)
+    }
+
+    /// Refuses to go on while required standbys are missing. A look costs a round trip, so it is left out
+    /// if the last one was just now.
+    async fn expect_standbys(&self, connections: &KeptPool<Postgres>) -> Result<(), sqlx::Error> {
+        let Some(required) = self.required_standbys.as_ref().filter(|it| !it.were_seen()) else {
+            return Ok(());
+        };
+        let look = async |connection: &mut _| Standbys::look(connection, None).await;
+        let standbys = self.ask(connections, look).await.map_err(|Unreachable(error)| error)?;
+        let admitted = required.admit(&standbys);
+        admitted.map_err(|reason| sqlx::Error::Configuration(reason.into()))
+    }
+
+    /// Waits until the required standbys have what this session has committed.
+    async fn confirm(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        match &self.required_standbys {
+            Some(required) => required.confirm(connection).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What has to be durable before an answer is decided on rows that were loaded.
+    fn loading(&self) -> Loading {
+        if self.required_standbys.is_some() { Loading::Confirmed } else { Loading::Durable }
     }
 
     /// Keeps the connection if its statement was answered. Closes it if the statement may still be
@@ -228,7 +278,12 @@ impl Store for PostgresStore {
         &self,
         wanted: &[Wanted<'_>],
     ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable> {
-        let load = async |connection: &mut _| load_rows(connection, wanted, Loading::Durable).await;
+        self.expect_standbys(&self.committing).await?;
+        let load = async |connection: &mut PgConnection| {
+            let rows = load_rows(connection, wanted, self.loading()).await?;
+            self.confirm(connection).await?;
+            Ok(rows)
+        };
         self.ask(&self.committing, load).await
     }
 
@@ -240,10 +295,17 @@ impl Store for PostgresStore {
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
+        self.expect_standbys(&self.committing).await.map_err(ApplyError::Unchanged)?;
         let taken = self.take(&self.committing).await;
         let (mut connection, mut primary) = taken.map_err(ApplyError::Unchanged)?;
         let deadline = Instant::now() + ANSWER_TIMEOUT;
-        let applying = apply_changes(&mut connection, changes);
+        let applying = async {
+            let applied = apply_changes(&mut connection, changes).await?;
+            if applied.contains(&true) {
+                self.confirm(&mut connection).await?;
+            }
+            Ok(applied)
+        };
         let answered = answer_until(deadline, &mut primary, applying).await;
         self.keep_or_close(&self.committing, connection, answered)
             .or_else(|error| lost_race(error).map(|LostRace| vec![false; changes.len()]))
@@ -256,6 +318,7 @@ impl Store for PostgresStore {
         wanted: &[Wanted<'_>],
         decide: Decide<'_>,
     ) -> Result<bool, ApplyError> {
+        self.expect_standbys(&self.committing).await.map_err(ApplyError::Unchanged)?;
         let taken = self.take(&self.committing).await;
         let (mut connection, mut primary) = taken.map_err(ApplyError::Unchanged)?;
         let deadline = Instant::now() + ANSWER_TIMEOUT;
@@ -292,9 +355,13 @@ impl Store for PostgresStore {
         let ended = answer_until(deadline, &mut primary, async {
             connection.execute(end).await?;
             match changed {
+                Changed::All => self.confirm(&mut connection).await,
                 // It was decided on rows that were only loaded.
-                Changed::Nothing => await_standbys(&mut connection).await,
-                Changed::All | Changed::NotAll | Changed::Unreadable(_) => Ok(()),
+                Changed::Nothing => {
+                    await_standbys(&mut connection, self.loading()).await?;
+                    self.confirm(&mut connection).await
+                }
+                Changed::NotAll | Changed::Unreadable(_) => Ok(()),
             }
         });
         let ended = ended.await;
@@ -326,6 +393,11 @@ impl Store for PostgresStore {
     }
 
     async fn probe(&self) -> Result<(), Unreachable> {
+        self.expect_standbys(&self.probing).await?;
+        let probe = async |connection: &mut PgConnection| {
+            probe(connection).await?;
+            self.confirm(connection).await
+        };
         let probed = self.ask(&self.probing, probe).await;
         if let Err(Unreachable(sqlx::Error::Configuration(_))) = probed {
             self.replaced_at.replace_all();

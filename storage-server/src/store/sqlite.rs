@@ -1,5 +1,6 @@
 //! Resources in an SQLite file.
 
+pub(super) mod doctor;
 mod file;
 pub(crate) mod integrity;
 pub(crate) mod maintenance;

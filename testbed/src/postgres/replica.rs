@@ -84,6 +84,14 @@ impl PostgresReplica {
         self.server.crash().await
     }
 
+    /// Starts it again after a crash, on the same data.
+    ///
+    /// # Errors
+    /// If it doesn't start.
+    pub async fn start_again(&mut self) -> anyhow::Result<()> {
+        self.server.start_again().await
+    }
+
     /// Makes it a primary, as a failover does.
     ///
     /// # Errors

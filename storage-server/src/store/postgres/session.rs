@@ -3,7 +3,10 @@
 use sqlx::{ConnectOptions, Executor, PgConnection, migrate::Migrator, postgres::PgConnectOptions};
 use url::Url;
 
-use super::instance::{Instance, Newest};
+use super::{
+    instance::{Instance, Newest},
+    settings::Settings,
+};
 use crate::store::{
     error::OpenError,
     schema::{Migrations, prepare},
@@ -91,7 +94,8 @@ pub(super) async fn open_session(
     let address = format!("PostgreSQL database {database} at {}", address_of(options));
     let connect_error = |source| OpenError::Connect { database: address.clone(), source };
     let mut connection = options.connect().await.map_err(connect_error)?;
-    if let Some(reason) = unsafe_setting(&mut connection).await.map_err(connect_error)? {
+    let settings = Settings::ask(&mut connection).await.map_err(connect_error)?;
+    if let Some(reason) = settings.unsafe_reason() {
         return Err(OpenError::Unsafe { database: address, reason });
     }
     let patient = "set lock_timeout = 0; set statement_timeout = 0";
@@ -112,34 +116,6 @@ pub(super) fn address_of(options: &PgConnectOptions) -> String {
     format!("{host}:{}", options.get_port())
 }
 
-/// Why the database would not keep fences safely, if so.
-async fn unsafe_setting(connection: &mut PgConnection) -> Result<Option<String>, sqlx::Error> {
-    let (is_standby, fsync, encoding, commit): (bool, String, String, String) = sqlx::query_as(
-        r#"
-        select pg_is_in_recovery(), current_setting('fsync'), current_setting('server_encoding'),
-            current_setting('synchronous_commit')
-        "#,
-    )
-    .fetch_one(connection)
-    .await?;
-    let reason = if is_standby {
-        "it is a standby, which takes no writes"
-    } else if fsync != "on" {
-        "PostgreSQL runs with fsync=off, and would lose fences in a crash"
-    } else if encoding != "UTF8" {
-        "its encoding is not UTF8, so it can't hold every name"
-    } else if !["on", "remote_apply"].contains(&commit.as_str()) {
-        // The session asked for `on`.
-        return Ok(Some(format!(
-            "its sessions have synchronous_commit={commit}, and would answer before a write is \
-             durable. A pooler that drops the startup parameter `options` does that: connect without it"
-        )));
-    } else {
-        return Ok(None);
-    };
-    Ok(Some(reason.to_owned()))
-}
-
 /// Checks a new connection: the server may have been restarted with other settings, or the address may
 /// lead to another one by now, such as an old primary. Returns whether it is a newer primary than all
 /// before.
@@ -147,7 +123,7 @@ pub(super) async fn check_session(
     connection: &mut PgConnection,
     newest: &Newest,
 ) -> Result<bool, sqlx::Error> {
-    let reason = match unsafe_setting(connection).await? {
+    let reason = match Settings::ask(connection).await?.unsafe_reason() {
         Some(reason) => reason,
         None => match newest.admit(&Instance::ask(connection).await?) {
             Ok(is_newer) => return Ok(is_newer),

@@ -28,13 +28,18 @@ pub(super) enum Loading {
     /// What was loaded, on the synchronous standbys too, if there are any. PostgreSQL shows a commit
     /// whose wait for them was cut off. The commit of this statement waits for them behind it.
     Durable,
+    /// The same, and the caller looks whether standbys have the commit. Without one, a primary that was
+    /// cut off would not notice that its standbys follow another one: they have all that it has.
+    Confirmed,
 }
 
-/// Writes a record whose commit waits for the synchronous standbys, if there are any.
+/// Writes a record whose commit waits for the synchronous standbys, on a condition.
 macro_rules! record {
-    () => {
-        "select pg_logical_emit_message(true, 'storage-server', 'loaded')
-        where current_setting('synchronous_standby_names') <> ''"
+    ($condition:literal) => {
+        concat!(
+            "select pg_logical_emit_message(true, 'storage-server', 'loaded') where ",
+            $condition
+        )
     };
 }
 
@@ -46,8 +51,8 @@ const LOAD: &str = concat!(
         r.value_token, r.value_holder, r.answers,
         (select token from storage.floor where id = 1) as floor,
         ("#,
-    record!(),
-    r#" and $3) as record
+    record!("$3 and ($4 or current_setting('synchronous_standby_names') <> '')"),
+    r#") as record
     from unnest($1::text[], $2::bigint[]) with ordinality as w (resource, most_bytes, ordinal)
     left join storage.resource r on r.resource = w.resource
     order by w.ordinal
@@ -65,7 +70,8 @@ pub(super) async fn load_rows(
     let rows = sqlx::query(LOAD)
         .bind(resources)
         .bind(most_bytes)
-        .bind(loading == Loading::Durable)
+        .bind(loading != Loading::Visible)
+        .bind(loading == Loading::Confirmed)
         .fetch_all(connection)
         .await?;
     Ok(decode_rows(wanted, &rows))
@@ -112,9 +118,17 @@ pub(super) async fn allow_sending(
         .map(drop)
 }
 
-/// Waits until the synchronous standbys, if there are any, have all that was loaded before.
-pub(super) async fn await_standbys(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    connection.execute(record!()).await.map(drop)
+/// Makes durable what was loaded before.
+pub(super) async fn await_standbys(
+    connection: &mut PgConnection,
+    loading: Loading,
+) -> Result<(), sqlx::Error> {
+    let record = match loading {
+        Loading::Visible => return Ok(()),
+        Loading::Durable => record!("current_setting('synchronous_standby_names') <> ''"),
+        Loading::Confirmed => record!("true"),
+    };
+    connection.execute(record).await.map(drop)
 }
 
 /// Locks rows in the byte order of their names, so that servers don't deadlock.
