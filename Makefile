@@ -14,6 +14,7 @@
 #   make terraform  lets Terraform or OpenTofu itself, which must be installed, keep its state in a
 #                storage server
 #   make failovers  fails over a PostgreSQL of three members, by Patroni
+#   make object-storage  hammers at object storage for minutes, also at one that the fence can't hold on
 #   make slow-clients  lets slow clients attack a storage server, and measures what they cost others
 #   make bench   measures the storage server, the fence in PostgreSQL and MariaDB, the locks of each
 #                lock service, and those on a majority of several Redis nodes
@@ -23,7 +24,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test test-locks test-others test-model check package seeds schemathesis terraform failovers slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node
+.PHONY: demo test test-locks test-others test-model check package seeds schemathesis terraform failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node
 
 demo: redis-server
 	cargo build --workspace
@@ -59,7 +60,7 @@ test-locks:
 test-others: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES))))
 test-others:
 	@$(call print_at_end,cargo test $(SERVICES) --lib --bins --examples --test '[!l]*' -- \
-			--skip $(TERRAFORM) --skip $(FAILOVERS) && \
+			--skip $(TERRAFORM) --skip $(FAILOVERS) --skip $(AT_LENGTH) && \
 		cargo test $(SERVICES) --doc)
 
 test-model:
@@ -99,6 +100,11 @@ terraform:
 FAILOVERS := patroni
 failovers: patroni
 	cargo test --package testbed --test main $(FAILOVERS)
+
+# These take minutes.
+AT_LENGTH := object_storage_at_length
+object-storage: seaweedfs s3s-fs
+	cargo test --package lab --test main $(AT_LENGTH)
 
 slow-clients: slowhttptest curl
 	cargo build --workspace
