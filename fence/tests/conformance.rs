@@ -18,7 +18,9 @@ use sqlx::{
     ConnectOptions, Connection, MySqlConnection, PgConnection, SqliteConnection,
     sqlite::SqliteConnectOptions,
 };
-use testbed::{MariaDb, Postgres, Redis};
+use testbed::{MariaDb, ObjectStorage, Postgres, Redis};
+
+use crate::fence_in_object_store::real_server;
 
 /// The outcome of an offer, once its transaction has ended.
 fn answer<E>(claimed: Result<(), ClaimError<E>>) -> Answer
@@ -254,4 +256,12 @@ async fn object_store_in_memory_conforms() {
         let registers = Registers::new(Arc::new(InMemory::new()), Path::ROOT);
         conformance::check(&mut InObjectStore { registers, kept }).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn seaweedfs_conforms() {
+    let server = ObjectStorage::start_seaweedfs().await.unwrap();
+    let registers = real_server::registers(&server.endpoint(), 3);
+    let kept = Some(HashMap::new());
+    conformance::check(&mut InObjectStore { registers, kept }).await.unwrap();
 }

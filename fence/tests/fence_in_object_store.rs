@@ -4,7 +4,9 @@ mod choices;
 mod collecting;
 mod every_fault;
 mod faulty;
+mod lost_answers;
 mod mistakes;
+pub(crate) mod real_server;
 mod recorded;
 mod registers;
 
@@ -31,4 +33,8 @@ fn rejected(outcome: Result<Outcome<Content>, RegisterError>) -> Refusal {
         Outcome::Rejected(refusal) => refusal,
         other => panic!("{other:?}"),
     }
+}
+
+fn is_unknown(outcome: &Result<Outcome<Content>, RegisterError>) -> bool {
+    matches!(outcome, Ok(Outcome::Unknown(_)))
 }

@@ -4,6 +4,7 @@
 mod client;
 mod database;
 mod history;
+mod object_storage;
 mod redis;
 mod report;
 mod sql;
@@ -37,7 +38,11 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Which database to hammer at, and how.
 #[derive(Args, Debug)]
 pub struct Hammer {
-    /// The database: postgres://…, mariadb://…, sqlite:FILE or redis://… (6.2 or newer)
+    /// The database: postgres://…, mariadb://…, sqlite:FILE, redis://… (6.2 or newer), or
+    /// s3://BUCKET/PREFIX
+    ///
+    /// Append ?endpoint=URL for an S3 that is not Amazon's. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+    /// AWS_REGION and so on are taken from the environment.
     ///
     /// The fence of `migrations` must be installed in it; connect as the role that installed the
     /// fence.
@@ -104,13 +109,19 @@ impl Hammer {
     async fn open_database(&self, run: &str) -> anyhow::Result<Box<dyn Database>> {
         let (url, variant) = (&self.database, self.variant);
         match url.split([':', '+']).next() {
+            Some("s3") => {
+                Ok(Box::new(object_storage::ObjectStorage::open(url, run, variant).await?))
+            }
+            _ if variant.is_some_and(Variant::is_for_object_storage) => {
+                bail!("this variant is for object storage: the database URL begins with s3:")
+            }
             Some("redis" | "unix") => Ok(Box::new(redis::Redis::open(url, variant).await?)),
             Some("postgres" | "postgresql" | "mariadb" | "mysql" | "sqlite") => {
                 Ok(Box::new(sql::Sql::open(url, run, variant).await?))
             }
             _ => bail!(
-                "the URL begins with none of postgres:, mariadb:, mysql:, sqlite:, redis: and \
-                 redis+unix:"
+                "the URL begins with none of postgres:, mariadb:, mysql:, sqlite:, redis:, \
+                 redis+unix: and s3:"
             ),
         }
     }
@@ -171,11 +182,15 @@ impl Hammer {
             for (history, own) in histories.iter_mut().zip(tally.histories) {
                 history.writes.extend(own.writes);
                 history.reads.extend(own.reads);
+                history.unknown += own.unknown;
+                history.lost += own.lost;
             }
         }
         for (history, resource) in histories.iter_mut().zip(resources) {
             history.increments = database.increments(resource).await?;
+            history.order = database.order();
             figures.writes += history.writes.len();
+            figures.unknown += history.unknown;
             figures.violations += history.violations().context("the history makes no sense")?;
         }
         Ok((figures, next_token.load(Ordering::Relaxed)))

@@ -12,6 +12,7 @@
 //! - [`programs`] finds the programs that these run.
 
 pub mod bench;
+mod bucket;
 pub mod client;
 pub mod hammer;
 mod http_client;

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use sqlx::{Connection, MySqlConnection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
-use testbed::{MariaDb, Postgres, Redis, process::Process};
+use testbed::{MariaDb, ObjectStorage, Postgres, Redis, process::Process};
 use tokio::time::{sleep, timeout};
 
 /// Hammers for a second at each isolation level, unless the arguments say otherwise, and returns the
@@ -16,6 +16,8 @@ use tokio::time::{sleep, timeout};
 async fn run(url: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
     command.args(["hammer", "--json", "--database", url]).args(arguments);
+    command.env("AWS_ACCESS_KEY_ID", ObjectStorage::ACCESS_KEY_ID);
+    command.env("AWS_SECRET_ACCESS_KEY", ObjectStorage::SECRET_ACCESS_KEY);
     if !arguments.contains(&"--seconds") {
         command.args(["--seconds", "1"]);
     }
@@ -81,7 +83,9 @@ const LEFT_BEHIND: &str = "
         + (select count(*) from pg_class where relname like 'fenced_hammer%')
         + (select count(*) from pg_proc where proname like '%fenced_hammer%')";
 
-const VIOLATIONS: [&str; 3] = ["stale_writes", "overtaken_reads", "lost_increments"];
+const VIOLATIONS: [&str; 5] =
+    ["stale_writes", "overtaken_reads", "forked_writes", "lost_resources", "lost_increments"];
+const FORKS: &[&str] = &["forked_writes", "lost_increments"];
 const READS: &[&str] = &["overtaken_reads"];
 const READS_AND_INCREMENTS: &[&str] = &["overtaken_reads", "lost_increments"];
 
@@ -129,6 +133,34 @@ async fn redis_holds_and_wrong_ways_are_caught() {
 }
 
 #[tokio::test]
+async fn object_storage_holds_and_wrong_ways_are_caught() {
+    let server = ObjectStorage::start_seaweedfs().await.unwrap();
+    let url = server.url("a/b");
+    assert_held(&url, 1).await;
+    assert_caught(&url, "metadata", READS).await;
+    assert_caught(&url, "head-then-put", FORKS).await;
+    crate::assert_empty(&server).await;
+}
+
+/// The negative control: the fence can't hold on conditional writes that are not atomic.
+#[tokio::test]
+async fn object_storage_at_length_holds_only_if_its_conditions_are_atomic() {
+    let minute = ["--seconds", "60"];
+    let server = ObjectStorage::start_seaweedfs().await.unwrap();
+    let held = hammer(&server.url("hammered"), &minute).await;
+    for kind in VIOLATIONS {
+        assert_eq!(violations(&held, kind), 0, "{kind}: {held:?}");
+    }
+    for variant in ["metadata", "head-then-put"] {
+        hammer(&server.url("hammered"), &["--variant", variant, "--seconds", "60"]).await;
+    }
+
+    let server = ObjectStorage::start_s3s_fs().await.unwrap();
+    let (code, stdout, stderr) = run(&server.url("hammered"), &minute).await;
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+}
+
+#[tokio::test]
 async fn errors_say_why_a_database_or_a_variant_is_refused() {
     let error = async |url: &str, arguments: &[&str]| {
         let (code, _, stderr) = run(url, arguments).await;
@@ -140,6 +172,9 @@ async fn errors_say_why_a_database_or_a_variant_is_refused() {
     assert!(error("oracle:x", &[]).await.contains("begins with none of"));
     let exists = ["--variant", "exists"];
     assert!(error("sqlite::memory:", &exists).await.contains("not wrong"));
+    let metadata = ["--variant", "metadata"];
+    assert!(error("sqlite::memory:", &metadata).await.contains("object storage"));
+    assert!(error("s3://bucket/prefix", &exists).await.contains("head-then-put"));
     let redis = Redis::start().await.unwrap();
     assert!(error(&redis.url(), &exists).await.contains("select-then-update"));
 }

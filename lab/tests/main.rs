@@ -5,3 +5,22 @@ mod hammer;
 #[cfg(target_os = "linux")]
 mod power_loss;
 mod replay;
+
+use futures_util::StreamExt;
+use object_store::{ObjectStore, aws::AmazonS3Builder};
+use testbed::ObjectStorage;
+
+/// Checks that nothing is in the bucket.
+async fn assert_empty(server: &ObjectStorage) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let store = AmazonS3Builder::new()
+        .with_endpoint(server.endpoint())
+        .with_allow_http(true)
+        .with_bucket_name(ObjectStorage::BUCKET)
+        .with_access_key_id(ObjectStorage::ACCESS_KEY_ID)
+        .with_secret_access_key(ObjectStorage::SECRET_ACCESS_KEY)
+        .build()
+        .unwrap();
+    let left = store.list(None).next().await;
+    assert!(left.is_none(), "something was left behind: {left:?}");
+}

@@ -9,8 +9,8 @@
 //! - [`Redis`] is the server that most tests need. [`Replica`], [`Sentinels`], [`RedisCluster`] and
 //!   [`RedlockNodes`] are made of several.
 //! - [`Patroni`] is a cluster of PostgreSQL that fails over by itself.
-//! - [`Etcd`], [`ZooKeeper`], [`Postgres`], [`MariaDb`] and [`StorageServer`] are the other servers.
-//!   [`Databases`] shares one PostgreSQL. [`PgBouncer`] stands before one.
+//! - [`Etcd`], [`ZooKeeper`], [`Postgres`], [`MariaDb`], [`ObjectStorage`] and [`StorageServer`] are the
+//!   other servers. [`Databases`] shares one PostgreSQL. [`PgBouncer`] stands before one.
 //! - [`Proxy`] stands before any of them, and does to messages what its rules say.
 //! - [`process::Process`] is started, read, paused, resumed and killed; all servers are made of it.
 //! - [`Authority`] signs certificates for servers and clients.
@@ -22,7 +22,9 @@ mod databases;
 mod disk;
 mod etcd;
 mod folder;
+mod http;
 mod mariadb;
+mod object_storage;
 pub mod open_files;
 mod package;
 pub mod patroni;
@@ -47,6 +49,7 @@ pub use self::{
     disk::{Disk, Unsynced},
     etcd::Etcd,
     mariadb::{MariaDb, MariaDbReplica},
+    object_storage::ObjectStorage,
     package::installed,
     patroni::Patroni,
     pgbouncer::PgBouncer,

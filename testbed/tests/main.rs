@@ -4,6 +4,8 @@
 #[cfg(target_os = "linux")]
 mod disk;
 mod etcd;
+#[cfg(target_os = "linux")]
+mod object_storage;
 mod patroni;
 mod proxy;
 mod servers;

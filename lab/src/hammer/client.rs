@@ -65,7 +65,7 @@ impl Client {
         offer: &Offer,
     ) -> anyhow::Result<()> {
         let attempt = self.connection.increment(offer, pause(PAUSE_IN_TRANSACTION_MS)).await?;
-        if let Some((seen, written)) = self.count(attempt) {
+        if let Some((seen, written)) = self.count(number, attempt) {
             self.record_read(number, offer, seen);
             self.record_write(number, offer, written);
         }
@@ -80,14 +80,14 @@ impl Client {
         offer: &Offer,
     ) -> anyhow::Result<()> {
         let read = self.connection.read(offer).await?;
-        let Some(seen) = self.count(read) else {
+        let Some(seen) = self.count(number, read) else {
             return Ok(());
         };
         self.record_read(number, offer, seen);
         for increments in seen.increments + 1..=seen.increments + rand::random_range(1..=2) {
             sleep(pause(PAUSE_MS)).await;
             let attempt = self.connection.write(offer, increments).await?;
-            let Some(written) = self.count(attempt) else {
+            let Some(written) = self.count(number, attempt) else {
                 return Ok(());
             };
             self.record_write(number, offer, written);
@@ -95,11 +95,13 @@ impl Client {
         Ok(())
     }
 
-    fn count<T>(&mut self, attempt: Attempt<T>) -> Option<T> {
+    fn count<T>(&mut self, number: usize, attempt: Attempt<T>) -> Option<T> {
         match attempt {
             Attempt::Committed(result) => return Some(result),
             Attempt::Refused => self.tally.refused += 1,
             Attempt::TryAgain => self.tally.tried_again += 1,
+            Attempt::Unknown => self.tally.histories[number].unknown += 1,
+            Attempt::Lost => self.tally.histories[number].lost += 1,
         }
         None
     }

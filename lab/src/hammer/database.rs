@@ -6,6 +6,9 @@ use async_trait::async_trait;
 use clap::ValueEnum;
 use fence::{Fence, ResourceName};
 use serde::Serialize;
+use tokio::time::sleep;
+
+use super::history::Order;
 
 /// The well-known wrong ways to check a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -17,6 +20,17 @@ pub(super) enum Variant {
     SelectThenUpdate,
     /// Keep the token in the data's own row, and claim nothing before reading
     RowToken,
+    /// Keep the token in the metadata of an object, whose ETag follows the content alone
+    Metadata,
+    /// Read an object, compare its token in the program, then write without a condition
+    HeadThenPut,
+}
+
+/// The databases that a wrong way can be tried on.
+impl Variant {
+    pub(super) fn is_for_object_storage(self) -> bool {
+        matches!(self, Self::Metadata | Self::HeadThenPut)
+    }
 }
 
 /// A database with resources of this run.
@@ -24,6 +38,11 @@ pub(super) enum Variant {
 pub(super) trait Database: Sync {
     /// The names of its isolation levels.
     fn isolation_levels(&self) -> &'static [&'static str];
+
+    /// How the order of the writes is known.
+    fn order(&self) -> Order {
+        Order::Replaced
+    }
 
     /// Creates the resources, without any writes.
     async fn prepare(&self, resources: &[ResourceName]) -> anyhow::Result<()>;
@@ -70,6 +89,22 @@ pub(super) enum Attempt<T> {
     Refused,
     /// The database asks to try again, because of a deadlock or a snapshot that is too old.
     TryAgain,
+    /// A write may have been committed.
+    Unknown,
+    /// The resource is older than this client has seen it, or gone.
+    Lost,
+}
+
+impl<T> Attempt<T> {
+    pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Attempt<U> {
+        match self {
+            Self::Committed(result) => Attempt::Committed(change(result)),
+            Self::Refused => Attempt::Refused,
+            Self::TryAgain => Attempt::TryAgain,
+            Self::Unknown => Attempt::Unknown,
+            Self::Lost => Attempt::Lost,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,5 +116,24 @@ pub(super) struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written {
     pub(super) state: u64,
+    /// 0 if only the states have an order.
     pub(super) replaced: u64,
+}
+
+/// Increments on a database without transactions: other clients may come in between.
+pub(super) async fn increment_in_two_steps(
+    connection: &mut impl Connection,
+    offer: &Offer,
+    pause: Duration,
+) -> anyhow::Result<Attempt<(Seen, Written)>> {
+    let seen = match connection.read(offer).await? {
+        Attempt::Committed(seen) => seen,
+        Attempt::Refused => return Ok(Attempt::Refused),
+        Attempt::TryAgain => return Ok(Attempt::TryAgain),
+        Attempt::Unknown => return Ok(Attempt::Unknown),
+        Attempt::Lost => return Ok(Attempt::Lost),
+    };
+    sleep(pause).await;
+    let written = connection.write(offer, seen.increments + 1).await?;
+    Ok(written.map(|written| (seen, written)))
 }

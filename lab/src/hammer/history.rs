@@ -5,13 +5,23 @@ use std::collections::HashMap;
 use anyhow::{Context, ensure};
 use serde::Serialize;
 
+/// How the order of writes is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Order {
+    /// The database reports which state each write replaced.
+    #[default]
+    Replaced,
+    /// States are versions, which grow.
+    Versions,
+}
+
 /// An acknowledged write of one resource.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Write {
     pub(super) token: u64,
-    /// The state that it made. No two writes make the same state.
+    /// The state that it made. No two writes make the same state, unless one was lost.
     pub(super) state: u64,
-    /// The state that it replaced; 0 for the first write.
+    /// The state that it replaced; 0 for the first write, and in the order of versions.
     pub(super) replaced: u64,
 }
 
@@ -27,6 +37,11 @@ pub(super) struct Read {
 pub(super) struct History {
     pub(super) writes: Vec<Write>,
     pub(super) reads: Vec<Read>,
+    pub(super) order: Order,
+    /// The writes that may have been committed.
+    pub(super) unknown: usize,
+    /// How often the resource was older than a client had seen it, or gone.
+    pub(super) lost: usize,
     /// The increments that the resource has at the end.
     pub(super) increments: u64,
 }
@@ -38,6 +53,10 @@ pub(super) struct Violations {
     pub(super) stale_writes: usize,
     /// Reads after a claim whose state was then changed by a write with a lower token.
     pub(super) overtaken_reads: usize,
+    /// Acknowledged writes that made the same version as another, so that one of the two was lost.
+    pub(super) forked_writes: usize,
+    /// Resources that were older than a client had seen them, or gone.
+    pub(super) lost_resources: usize,
     /// Acknowledged increments that are missing at the end.
     pub(super) lost_increments: u64,
 }
@@ -52,6 +71,8 @@ impl std::ops::AddAssign for Violations {
     fn add_assign(&mut self, other: Self) {
         self.stale_writes += other.stale_writes;
         self.overtaken_reads += other.overtaken_reads;
+        self.forked_writes += other.forked_writes;
+        self.lost_resources += other.lost_resources;
         self.lost_increments += other.lost_increments;
     }
 }
@@ -73,9 +94,10 @@ impl History {
 
         let mut overtaken_reads = 0;
         for read in &self.reads {
-            let next = match read.state {
-                0 => 0,
-                state => {
+            let next = match (self.order, read.state) {
+                (Order::Versions, version) => tokens.partition_point(|(made, _)| *made <= version),
+                (Order::Replaced, 0) => 0,
+                (Order::Replaced, state) => {
                     *place_after.get(&state).context("a read saw a state that no write made")?
                 }
             };
@@ -87,15 +109,32 @@ impl History {
             stale_writes += usize::from(*token < highest);
             highest = highest.max(*token);
         }
+        let forked_writes = tokens.windows(2).filter(|pair| pair[0].0 == pair[1].0).count();
         let acknowledged = tokens.len() as u64;
-        let lost_increments = acknowledged
-            .checked_sub(self.increments)
-            .context("there are increments that were not acknowledged")?;
-        Ok(Violations { stale_writes, overtaken_reads, lost_increments })
+        ensure!(
+            self.increments <= acknowledged + (self.unknown + self.lost) as u64,
+            "there are increments that were not acknowledged"
+        );
+        let lost_increments = acknowledged.saturating_sub(self.increments);
+        let lost_resources = self.lost;
+        Ok(Violations {
+            stale_writes,
+            overtaken_reads,
+            forked_writes,
+            lost_resources,
+            lost_increments,
+        })
     }
 
-    /// Returns each write's state and token. Each write follows the write whose state it replaced.
+    /// Returns each write's state and token. Each write follows the write whose state it replaced, or
+    /// that made an earlier version.
     fn tokens_in_commit_order(&self) -> anyhow::Result<Vec<(u64, u64)>> {
+        if self.order == Order::Versions {
+            let mut tokens: Vec<_> =
+                self.writes.iter().map(|write| (write.state, write.token)).collect();
+            tokens.sort_unstable();
+            return Ok(tokens);
+        }
         let mut next: HashMap<u64, &Write> = HashMap::new();
         for write in &self.writes {
             ensure!(next.insert(write.replaced, write).is_none(), "two writes replaced one state");
@@ -123,7 +162,14 @@ mod tests {
         // Clients report their writes in any order.
         writes.reverse();
         let reads = reads.iter().map(|&(token, state)| Read { token, state });
-        History { writes, reads: reads.collect(), increments }
+        History { writes, reads: reads.collect(), increments, ..History::default() }
+    }
+
+    fn versions(writes: &[(u64, u64)], reads: &[(u64, u64)], increments: u64) -> History {
+        let writes = writes.iter().map(|&(token, state)| Write { token, state, replaced: 0 });
+        let reads = reads.iter().map(|&(token, state)| Read { token, state });
+        let (writes, reads) = (writes.collect(), reads.collect());
+        History { writes, reads, increments, order: Order::Versions, ..History::default() }
     }
 
     #[test]
@@ -140,6 +186,28 @@ mod tests {
         assert_eq!(overtaken, Violations { overtaken_reads: 2, ..Default::default() });
         let lost = history(&[33, 34], &[], 1).violations().unwrap();
         assert_eq!(lost, Violations { lost_increments: 1, ..Default::default() });
+    }
+
+    /// Claims make versions, too: a read may see one that no write made.
+    #[test]
+    fn versions_order_writes_and_show_which_were_lost() {
+        let fine = versions(&[(34, 5), (33, 2), (33, 3)], &[(33, 1), (34, 4)], 3);
+        assert_eq!(fine.violations().unwrap(), Violations::default());
+        let stale = versions(&[(34, 2), (33, 4)], &[(34, 1), (34, 3), (34, 4)], 2);
+        let violations = stale.violations().unwrap();
+        assert_eq!((violations.stale_writes, violations.overtaken_reads), (1, 2));
+        let forked = versions(&[(33, 2), (34, 2), (34, 3)], &[], 2).violations().unwrap();
+        assert_eq!((forked.forked_writes, forked.lost_increments), (1, 1));
+    }
+
+    #[test]
+    fn unknown_writes_may_have_incremented() {
+        let mut unknown = versions(&[(33, 2)], &[], 2);
+        unknown.violations().unwrap_err();
+        unknown.unknown = 1;
+        assert_eq!(unknown.violations().unwrap(), Violations::default());
+        let lost = History { unknown: 0, lost: 1, ..unknown };
+        assert_eq!(lost.violations().unwrap().lost_resources, 1);
     }
 
     #[test]

@@ -19,7 +19,9 @@ use tokio::time::sleep;
 
 use super::{
     client::{PAUSE_IN_TRANSACTION_MS, pause},
-    database::{Attempt, Connection, Database, Offer, Seen, Variant, Written},
+    database::{
+        Attempt, Connection, Database, Offer, Seen, Variant, Written, increment_in_two_steps,
+    },
 };
 
 /// The fence's own script. It is called with a SET that has the option GET, which returns the
@@ -133,7 +135,7 @@ impl Connection for RedisConnection {
                 let script = Script::new(ROW_TOKEN);
                 script.key(key).arg(token).arg(value).invoke_async(&mut self.redis).await
             }
-            Some(Variant::SelectThenUpdate | Variant::Exists) => {
+            Some(_) => {
                 if self.highest_token(resource).await? > token {
                     return Ok(Attempt::Refused);
                 }
@@ -154,23 +156,12 @@ impl Connection for RedisConnection {
         }
     }
 
-    /// Redis has no such transactions, so other clients may come in between here too.
     async fn increment(
         &mut self,
         offer: &Offer,
         pause: Duration,
     ) -> anyhow::Result<Attempt<(Seen, Written)>> {
-        let seen = match self.read(offer).await? {
-            Attempt::Committed(seen) => seen,
-            Attempt::Refused => return Ok(Attempt::Refused),
-            Attempt::TryAgain => return Ok(Attempt::TryAgain),
-        };
-        sleep(pause).await;
-        Ok(match self.write(offer, seen.increments + 1).await? {
-            Attempt::Committed(written) => Attempt::Committed((seen, written)),
-            Attempt::Refused => Attempt::Refused,
-            Attempt::TryAgain => Attempt::TryAgain,
-        })
+        increment_in_two_steps(self, offer, pause).await
     }
 }
 
@@ -186,7 +177,7 @@ impl RedisConnection {
                 }
             }
             Some(Variant::RowToken) => Ok(true),
-            Some(Variant::SelectThenUpdate | Variant::Exists) => {
+            Some(_) => {
                 let token = fence.token.as_u64();
                 if self.highest_token(resource).await? > token {
                     return Ok(false);

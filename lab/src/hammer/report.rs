@@ -15,6 +15,8 @@ pub(super) struct Figures {
     pub(super) writes: usize,
     pub(super) refused: usize,
     pub(super) tried_again: usize,
+    /// Writes without an answer that says whether they were committed.
+    pub(super) unknown: usize,
     #[serde(flatten)]
     pub(super) violations: Violations,
 }
@@ -45,20 +47,32 @@ impl fmt::Display for Report {
             "writes",
             "refused",
             "tried again",
+            "unknown",
             "stale writes",
             "overtaken reads",
+            "forked writes",
+            "lost resources",
             "lost increments",
         ];
         let rows = figures.iter().map(|figures| {
-            let Figures { isolation, writes, refused, tried_again, violations } = figures;
-            let Violations { stale_writes, overtaken_reads, lost_increments } = violations;
+            let Figures { isolation, writes, refused, tried_again, unknown, violations } = figures;
+            let Violations {
+                stale_writes,
+                overtaken_reads,
+                forked_writes,
+                lost_resources,
+                lost_increments,
+            } = violations;
             [
                 (*isolation).to_owned(),
                 writes.to_string(),
                 refused.to_string(),
                 tried_again.to_string(),
+                unknown.to_string(),
                 stale_writes.to_string(),
                 overtaken_reads.to_string(),
+                forked_writes.to_string(),
+                lost_resources.to_string(),
                 lost_increments.to_string(),
             ]
         });

@@ -3,21 +3,13 @@
 use std::{
     path::PathBuf,
     process::{Command, Stdio},
-    time::Duration,
 };
 
 use anyhow::ensure;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    time::timeout,
-};
+use tokio::io::AsyncWriteExt;
 
 use super::{Etcd, launch::Door};
-use crate::{package::installed, tls};
-
-/// How long a member may take to say whether it is healthy.
-const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
+use crate::{http, package::installed, tls};
 
 impl Etcd {
     /// Asks a member whether it answers by a quorum.
@@ -29,14 +21,7 @@ impl Etcd {
             let health = ["endpoint", "health", "--command-timeout=1s"];
             return self.etcdctl_at(&self.endpoint(number), &health).await.map(drop);
         }
-        let asking = async {
-            let mut stream = TcpStream::connect(self.address(number)).await?;
-            stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").await?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await?;
-            anyhow::Ok(answer)
-        };
-        let answer = timeout(HEALTH_TIMEOUT, asking).await??;
+        let answer = http::ask(self.address(number), "GET /health").await?;
         ensure!(answer.contains(r#""health":"true""#), "etcd is not healthy: {answer}");
         Ok(())
     }

@@ -11,6 +11,8 @@ use tokio::time::sleep;
 use super::dialect::Dialect;
 use crate::hammer::database::{Attempt, Connection, Offer, Seen, Variant, Written};
 
+const FOREIGN: &str = "variants of object storage are refused before a database is opened";
+
 /// One client's connection, in which it claims, reads and writes.
 pub(super) struct SqlConnection {
     pub(super) sql: AnyConnection,
@@ -98,6 +100,7 @@ impl SqlConnection {
                 Ok(true)
             }
             Some(Variant::RowToken) => Ok(true),
+            Some(Variant::Metadata | Variant::HeadThenPut) => unreachable!("{FOREIGN}"),
         }
     }
 
@@ -119,6 +122,7 @@ impl SqlConnection {
                 )"
             ),
             Some(Variant::RowToken) => format!("and token <= {token}"),
+            Some(Variant::Metadata | Variant::HeadThenPut) => unreachable!("{FOREIGN}"),
         };
         let write = format!(
             "update {table}
