@@ -5,6 +5,7 @@ mod etcd;
 mod locks;
 mod nodes;
 mod output;
+mod page;
 mod picture;
 mod sale;
 mod tokens;
@@ -42,7 +43,8 @@ async fn printed(arguments: &[&str]) -> String {
     printed.into_owned()
 }
 
-/// The record of a run that showed what the scenario claims. Its timeline is not too wide.
+/// The record of a run that showed what the scenario claims. Its timeline is not too wide, and its page
+/// has words for all of it.
 async fn replayed(name: &str) -> Value {
     let printed: Value =
         serde_json::from_str(&printed(&[&REPLAY[..], &[name, "--json"]].concat()).await).unwrap();
@@ -55,6 +57,9 @@ async fn replayed(name: &str) -> Value {
         &strip_str(&(text + &timeline::summary(&record, scenario.worlds, WIDTH))).to_string(),
     );
     picture::assert_readable(&picture::drawn(&record));
+    if let Err(problems) = page::explained(&printed).await {
+        panic!("the page of {name}: {problems}");
+    }
     printed
 }
 
