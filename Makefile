@@ -23,7 +23,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test test-locks test-others test-model check package seeds schemathesis terraform failovers slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python node
+.PHONY: demo test test-locks test-others test-model check package seeds schemathesis terraform failovers slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python node chromium
 
 demo: redis-server
 	cargo build --workspace
@@ -35,7 +35,7 @@ demo: redis-server
 # Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
 # databases are then made in a fraction of the time. Tests kill processes, not machines, and lose no
 # more there.
-test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus strace systemd python node
+test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus strace systemd python node chromium
 	cargo test $(SERVICES) --no-run
 	cargo test --package redlock-model --no-run
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
@@ -266,6 +266,10 @@ python:
 			'psycopg[binary]>=3.1,<4' 'redis>=5,<7' 'sqlalchemy>=2,<3' && \
 		touch target/python/installed; \
 	}
+
+# The tests open the page of a run in it.
+chromium:
+	@command -v chromium > /dev/null || { $(call install,chromium,chromium); }
 
 # A node that is not Debian's brings its own npm, and conflicts with Debian's.
 node:

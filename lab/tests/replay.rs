@@ -1,5 +1,6 @@
 //! `lab replay`: that every scenario shows its claim, and that its output is readable.
 
+mod browser;
 mod client;
 mod etcd;
 mod locks;

@@ -9,6 +9,8 @@ const TRACK = 16;
 const GAP = 8;
 const AXIS = 18;
 const LETTER = 7;
+/** With more events than this, places are this many pixels apart, so that fewer things are drawn. */
+const MANY = [1000, 3];
 const SPACE = "http://www.w3.org/2000/svg";
 
 /** An element of SVG. Texts are set as text, and never as markup. */
@@ -23,13 +25,14 @@ function element(name, attributes, content = "") {
 export function panel(story, scale, width, color) {
   const svg = element("svg", { width, role: "img" });
   const drawn = new Set();
-  // What is at the same pixel as another is drawn once: so 10,000 events are no more than pixels.
+  // What is at the same place as another is drawn once.
   const add = (name, attributes, content) => {
     const key = JSON.stringify([name, attributes]);
     if (!drawn.has(key)) svg.append(element(name, attributes, content));
     drawn.add(key);
   };
-  const x = (at) => Math.round(Math.min(width, scale.x(Math.min(at, scale.end))) * 2) / 2;
+  const grain = story.world.events.length > MANY[0] ? MANY[1] : 0.5;
+  const x = (at) => Math.round(Math.min(width, scale.x(Math.min(at, scale.end))) / grain) * grain;
   const lanes = [];
   let top = 0;
   for (const lane of story.lanes) {
