@@ -24,7 +24,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test test-locks test-others test-model check package seeds schemathesis terraform failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node
+.PHONY: demo test test-locks test-others test-model check package seeds schemathesis terraform failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node chromium
 
 demo: redis-server
 	cargo build --workspace
@@ -36,7 +36,7 @@ demo: redis-server
 # Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
 # databases are then made in a fraction of the time. Tests kill processes, not machines, and lose no
 # more there.
-test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus strace systemd python seaweedfs node
+test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus strace systemd python seaweedfs node chromium
 	cargo test $(SERVICES) --no-run
 	cargo test --package redlock-model --no-run
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
@@ -286,6 +286,10 @@ s3s-fs:
 		echo "about to install s3s-fs into target/s3s-fs"; \
 		cargo install s3s-fs --version 0.14.1 --locked --features binary --debug --root target/s3s-fs; \
 	}
+
+# The tests open the page of a run in it.
+chromium:
+	@command -v chromium > /dev/null || { $(call install,chromium,chromium); }
 
 # A node that is not Debian's brings its own npm, and conflicts with Debian's.
 node:

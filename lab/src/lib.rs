@@ -4,8 +4,8 @@
 //! Start with `scenario/token_33_34.rs`: the story of two tokens, step by step.
 //!
 //! - A [`scenario`] starts private servers, drives [`client`]s, and fills a [`record`]. The
-//!   [`timeline`] prints the record, the [`picture`] draws it, and [`replay`] is the command that
-//!   does all this.
+//!   [`timeline`] prints the record, the [`picture`] draws it, the [`page`] shows it in a browser,
+//!   and [`replay`] is the command that does all this.
 //! - A [`hammer`] strikes a database with many clients at once.
 //! - A [`power_loss`] shows which acknowledged writes survive it.
 //! - A [`bench`](mod@bench) measures.
@@ -17,6 +17,8 @@ pub mod client;
 pub mod hammer;
 mod http_client;
 mod output;
+mod output_file;
+pub mod page;
 pub mod picture;
 pub mod power_loss;
 pub mod programs;

@@ -10,7 +10,6 @@ mod bar;
 mod caption;
 mod draft;
 mod events;
-mod file;
 mod flag;
 mod frame;
 mod lane;
@@ -38,7 +37,6 @@ use svg::{
     },
 };
 
-pub use self::file::PictureFile;
 use self::{
     frame::frames,
     layout::Layout,

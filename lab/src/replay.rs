@@ -13,7 +13,8 @@ use terminal_size::{Width, terminal_size_of};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::{
-    picture::{self, PictureFile},
+    output_file::OutputFile,
+    page, picture,
     record::{Event, Recorder, RunRecord},
     scenario::{self, Scenario},
     timeline::{self, Timeline, paragraph},
@@ -51,6 +52,9 @@ pub struct Replay {
     /// Draw the run as an SVG picture into this file
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     svg: Option<PathBuf>,
+    /// Write the run as a page into this file, which a browser opens without a network
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    html: Option<PathBuf>,
     /// How many times as long leases last that will expire, for a busy machine
     #[arg(long, hide = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=5))]
     ttl_factor: u32,
@@ -77,10 +81,13 @@ impl Replay {
             None => (&scenario::ALL[0], !self.json),
             Some(name) => (find(name)?, false),
         };
-        let picture = self.svg.as_deref().map(PictureFile::create).transpose()?;
-        let save = |record: &RunRecord| match picture {
-            Some(file) => file.save(&picture::draw(record, scenario)),
-            None => Ok(()),
+        let create = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::create).transpose();
+        let (picture, page) = (create(&self.svg)?, create(&self.html)?);
+        let save = |record: &RunRecord| {
+            if let Some(file) = picture {
+                file.save(&picture::draw(record, scenario))?;
+            }
+            page.map_or(Ok(()), |file| file.save(&page::file(record)))
         };
         if self.json {
             let record = scenario.replay(Recorder::start(|_| {}), self.ttl_factor).await?;
@@ -102,6 +109,9 @@ impl Replay {
         print(&format!("\n{verdict}\n"))?;
         if let Some(file) = &self.svg {
             print(&format!("The picture is in {}.\n", file.display()))?;
+        }
+        if let Some(file) = &self.html {
+            print(&format!("The page is in {}. Open it in a browser.\n", file.display()))?;
         }
         if is_demo {
             let others = scenario::ALL.len() - 1;

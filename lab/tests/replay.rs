@@ -1,10 +1,12 @@
 //! `lab replay`: that every scenario shows its claim, and that its output is readable.
 
+mod browser;
 mod client;
 mod etcd;
 mod locks;
 mod nodes;
 mod output;
+mod page;
 mod picture;
 mod sale;
 mod tokens;
@@ -42,7 +44,8 @@ async fn printed(arguments: &[&str]) -> String {
     printed.into_owned()
 }
 
-/// The record of a run that showed what the scenario claims. Its timeline is not too wide.
+/// The record of a run that showed what the scenario claims. Its timeline is not too wide, and its page
+/// has words for all of it.
 async fn replayed(name: &str) -> Value {
     let printed: Value =
         serde_json::from_str(&printed(&[&REPLAY[..], &[name, "--json"]].concat()).await).unwrap();
@@ -55,6 +58,9 @@ async fn replayed(name: &str) -> Value {
         &strip_str(&(text + &timeline::summary(&record, scenario.worlds, WIDTH))).to_string(),
     );
     picture::assert_readable(&picture::drawn(&record));
+    if let Err(problems) = page::explained(&printed).await {
+        panic!("the page of {name}: {problems}");
+    }
     printed
 }
 

@@ -3,11 +3,13 @@
 use std::fmt;
 
 use futures_util::future::LocalBoxFuture;
+use serde::Serialize;
 
 use super::stage::scene::Scene;
 use crate::record::{Actor, Outcome, Outcomes, Recorder, RunRecord, World};
 
 /// A danger that strikes in some worlds, and is averted in others.
+#[derive(Serialize)]
 pub struct Scenario {
     /// Its name on the command line.
     pub name: &'static str,
@@ -18,6 +20,7 @@ pub struct Scenario {
     /// Who takes part, in the order of the timeline's lanes.
     pub lanes: &'static [Actor],
     /// Its story, in the world of the scene.
+    #[serde(skip)]
     pub(crate) story: for<'a> fn(&'a mut Scene) -> LocalBoxFuture<'a, anyhow::Result<Outcome>>,
 }
 

@@ -1,0 +1,80 @@
+//! A run as a page: a viewer of HTML, CSS and JavaScript without a build step.
+//!
+//! The modules in `page/` depend on each other one way, in the order of [`MODULES`]. `record.mjs`
+//! reads a record, `story.mjs` finds what its events mean, `panel.mjs` draws that, and `main.mjs`
+//! brings them together. All texts are in `texts.mjs`.
+
+#[cfg(test)]
+mod tests;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::{record::RunRecord, scenario};
+
+const STYLE: &str = include_str!("page/page.css");
+const BODY: &str = include_str!("page/body.html");
+/// In the order in which they are needed.
+const MODULES: [&str; 10] = [
+    include_str!("page/texts.mjs"),
+    include_str!("page/words.mjs"),
+    include_str!("page/record.mjs"),
+    include_str!("page/scale.mjs"),
+    include_str!("page/story.mjs"),
+    include_str!("page/panel.mjs"),
+    include_str!("page/player.mjs"),
+    include_str!("page/share.mjs"),
+    include_str!("page/table.mjs"),
+    include_str!("page/main.mjs"),
+];
+
+/// The viewer with a record, as one file that needs nothing else.
+pub fn file(record: &RunRecord) -> String {
+    let script = script();
+    let policy = format!(
+        "default-src 'none'; script-src '{}'; style-src '{}'; img-src data:; base-uri 'none'; form-action 'none'; \
+         require-trusted-types-for 'script'",
+        hash(&script),
+        hash(STYLE)
+    );
+    let data = json!({"scenarios": scenario::ALL, "record": record});
+    format!(
+        "<!doctype html>\n\
+         <html lang=\"en\">\n\
+         <head>\n\
+         <meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n\
+         <title>lab replay</title>\n\
+         <style>{STYLE}</style>\n\
+         </head>\n\
+         <body>\n\
+         {BODY}\
+         <script type=\"application/json\" id=\"data\">{}</script>\n\
+         <script type=\"module\">{script}</script>\n\
+         </body>\n\
+         </html>\n",
+        embedded(&data)
+    )
+}
+
+/// All modules as one. They import only each other, so that needs no import.
+fn script() -> String {
+    let lines = MODULES.into_iter().flat_map(str::lines);
+    let lines = lines.filter(|line| !line.starts_with("import "));
+    lines.fold(String::new(), |script, line| {
+        script + line.strip_prefix("export ").unwrap_or(line) + "\n"
+    })
+}
+
+/// JSON for an element `script`, which no value in it ends: in JSON, `\u003c` is a `<`.
+fn embedded(data: &serde_json::Value) -> String {
+    data.to_string().replace('<', "\\u003c")
+}
+
+/// A source of a content security policy that allows exactly this text.
+fn hash(text: &str) -> String {
+    format!("sha256-{}", BASE64_STANDARD.encode(Sha256::digest(text)))
+}

@@ -1,0 +1,205 @@
+// The page: one run, one chosen event, and all that shows them.
+
+import { sample, panel } from "./panel.mjs";
+import { Player } from "./player.mjs";
+import { decisive, described, parsed } from "./record.mjs";
+import { scale } from "./scale.mjs";
+import { embedded, receive, save } from "./share.mjs";
+import { story } from "./story.mjs";
+import { Table } from "./table.mjs";
+import { LANGUAGES } from "./texts.mjs";
+import { actor, beat, choose, predicate, seconds, sentence, text, translated, verdict } from "./words.mjs";
+
+const LEGEND = ["lease", "believes", "holds", "wrong", "pause", "fence", "accepted", "refused", "unknown", "harm"];
+const COLORS = 5;
+const EXPLAINED = "fenced-page-explained";
+
+const find = (id) => document.getElementById(id);
+const { scenarios, record } = embedded();
+const address = new URLSearchParams(location.hash.slice(1));
+let run;
+let drawnWidth = 0;
+let waiting = 0;
+
+const player = new Player(find, {
+  show,
+  wordsShown: () => (find("explain").checked ? find("beat").textContent.length : 0) / (document.documentElement.lang === "zh" ? 0.4 : 1),
+  decisive: jump,
+});
+const table = new Table(find, (number) => player.choose(number));
+
+find("language").addEventListener("click", () => {
+  const other = LANGUAGES.find((name) => name !== document.documentElement.lang);
+  setAddress("lang", other);
+  speak(other);
+});
+find("explain").checked = stored() !== "no";
+find("explain").addEventListener("change", () => {
+  store(find("explain").checked ? "yes" : "no");
+  if (run) show(player.chosen);
+});
+find("save").addEventListener("click", () => save(run.record, scenarios));
+receive(find("open"), (name, content) => {
+  try {
+    open(parsed(content));
+  } catch {
+    tell(text("not-a-record", { file: name }));
+  }
+});
+new ResizeObserver(() => run && find("worlds").clientWidth !== drawnWidth && draw()).observe(find("worlds"));
+addEventListener("hashchange", () => {
+  const now = new URLSearchParams(location.hash.slice(1));
+  if (run && now.get("event") !== address.get("event")) player.choose(Number(now.get("event")) - 1);
+});
+
+speak(address.get("lang") ?? navigator.language);
+if (record) open(record, Number(address.get("event") ?? 1) - 1);
+else tell(text("no-record"));
+
+function tell(message) {
+  find("message").textContent = message;
+  find("message").hidden = !message;
+}
+
+/** Speaks a language from now on. */
+function speak(name) {
+  document.documentElement.lang = choose(name);
+  for (const labelled of document.querySelectorAll("[data-text]")) labelled.textContent = text(labelled.dataset.text);
+  for (const labelled of document.querySelectorAll("[data-label]")) {
+    labelled.setAttribute("aria-label", text(labelled.dataset.label));
+    labelled.title = text(labelled.dataset.label);
+  }
+  find("legend").replaceChildren(...LEGEND.map((entry) => {
+    const item = document.createElement("li");
+    item.append(sample(entry), ` ${text(`legend.${entry}`)}`);
+    return item;
+  }));
+  if (run) open(run.record, player.chosen);
+}
+
+/** Opens a record, at an event. */
+function open(opened, chosen = 0) {
+  run = described(opened, scenarios);
+  run.stories = run.worlds.map((world) => story(world, run.lanes));
+  run.events = run.worlds.flatMap((world) => world.events.map((event) => ({ event, world })));
+  run.events.sort((one, other) => one.event.index - other.event.index);
+  tell("");
+  find("run").hidden = false;
+  find("save").hidden = false;
+  find("name").textContent = run.name;
+  document.title = run.name;
+  find("claim").textContent = translated(run.claim, run.name);
+  find("unshown").hidden = opened.holds !== false;
+  draw(chosen);
+  player.open(run.events.length, chosen);
+}
+
+/** Draws all worlds on one scale, as wide as there is room. */
+function draw(chosen = player.chosen) {
+  const granted = run.record.events.filter((event) => event.token != null && event.event !== "counter-preset");
+  const tokens = [...new Set(granted.map((event) => event.token))];
+  tokens.sort((one, other) => one - other);
+  const color = (token) => (token == null ? "n" : tokens.indexOf(token) % COLORS);
+  const panels = run.stories.map(({ world }) => head(world));
+  find("worlds").replaceChildren(...panels.map(({ article }) => article));
+  drawnWidth = find("worlds").clientWidth;
+  // All are as wide as the narrowest has room for.
+  const width = Math.max(200, Math.min(...panels.map(({ article }) => article.clientWidth)) - 26);
+  const times = run.events.map(({ event }) => event.at);
+  const common = scale(times, width);
+  run.panels = run.stories.map((tale, number) => {
+    const { article } = panels[number];
+    const drawn = panel(tale, common, width, color);
+    article.append(drawn.svg);
+    scrub(drawn.svg, tale.world, common);
+    return { ...drawn, article };
+  });
+  if (player.count) show(Math.min(chosen, run.events.length - 1));
+}
+
+/** A panel without its picture. */
+function head(world) {
+  const part = (name, words, kind) => Object.assign(document.createElement(name), { textContent: words, className: kind });
+  const article = part("article", "", "panel");
+  const facts = Object.entries(world.outcome).map(([name, fact]) => `${name.replaceAll("_", " ")}: ${fact ?? text("nothing")}`);
+  const ending = part("strong", verdict(world), world.danger === "averted" ? "verdict good" : "verdict bad");
+  article.append(part("h2", translated(world.title), ""), ending);
+  article.append(part("p", text("in-the-end", { facts: facts.join("; ") }), "muted facts"));
+  return { article };
+}
+
+/** Drags through a world's time. */
+function scrub(svg, world, common) {
+  const go = (event) => {
+    const at = common.time(event.clientX - svg.getBoundingClientRect().left);
+    const nearest = world.events.reduce((best, other) => (Math.abs(other.at - at) < Math.abs(best.at - at) ? other : best));
+    if (nearest.index !== player.chosen) player.choose(nearest.index);
+  };
+  svg.addEventListener("pointerdown", go);
+  svg.addEventListener("pointermove", (event) => event.buttons && go(event));
+}
+
+/** Jumps to the decisive moment of the chosen world, and from there to that of the next. */
+function jump() {
+  const moments = run.worlds.filter((world) => world.events.length).map((world) => decisive(world).index);
+  player.choose(moments.find((number) => number > player.chosen) ?? moments[0]);
+}
+
+function show(number) {
+  const { event, world } = run.events[number];
+  find("world").textContent = translated(world.title);
+  find("words").textContent = sentence(event, world.checks);
+  const words = beat(event, world);
+  find("beat").textContent = find("explain").checked ? words : "";
+  find("beat").classList.toggle("empty", !find("beat").textContent);
+  find("time").setAttribute("aria-valuetext", text("position", {
+    number: number + 1, count: run.events.length, time: seconds(event.at, 2),
+  }));
+  run.panels.forEach(({ svg, show: move, article }, panelNumber) => {
+    const own = run.worlds[panelNumber];
+    article.classList.toggle("chosen", own === world);
+    const last = own === world ? event : own.events.findLast((other) => other.at <= event.at);
+    const states = move(event.at, last, own === world);
+    svg.setAttribute("aria-label", text("picture", { world: translated(own.title), states }));
+  });
+  detail(event, world);
+  table.show(run, number);
+  // Who has seen all of it once needs no explanations on the next visit, unless they ask for them.
+  if (number === run.events.length - 1 && stored() === null) store("no");
+  setAddress("event", number + 1);
+}
+
+/** What the record has of an event. Values are set as text. */
+function detail(event, world) {
+  find("event-words").textContent = `${seconds(event.at, 3)} s · ${actor(event.actor)} · ${predicate(event, world.checks)}`;
+  const own = Object.entries(run.record.events[event.index]);
+  find("fields").replaceChildren(...own.flatMap(([name, value]) => [
+    Object.assign(document.createElement("dt"), { textContent: name }),
+    Object.assign(document.createElement("dd"), { textContent: typeof value === "string" ? value : JSON.stringify(value) }),
+  ]));
+}
+
+/** Changes the address, so that it leads here again. */
+function setAddress(name, value) {
+  address.set(name, value);
+  // Browsers limit how often the address may change.
+  clearTimeout(waiting);
+  waiting = setTimeout(() => history.replaceState(null, "", `#${address}`), 60);
+}
+
+/** A file that is opened from disk may have no storage. */
+function stored() {
+  try {
+    return localStorage.getItem(EXPLAINED);
+  } catch {
+    return null;
+  }
+}
+
+function store(value) {
+  try {
+    localStorage.setItem(EXPLAINED, value);
+  } catch {
+    // Then it is explained again next time.
+  }
+}

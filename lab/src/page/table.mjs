@@ -1,0 +1,47 @@
+// The events as a table, some hundred rows at a time.
+
+import { actor, predicate, seconds } from "./words.mjs";
+
+const ROWS = 200;
+
+/** A table of the run's events; a click on a row chooses its event. */
+export class Table {
+  first = 0;
+
+  constructor(find, choose) {
+    this.find = find;
+    find("rows").addEventListener("click", (event) => {
+      const row = event.target.closest("tr");
+      if (row) choose(Number(row.dataset.index));
+    });
+    find("table").addEventListener("toggle", () => this.show(this.run, this.chosen));
+    find("earlier").addEventListener("click", () => this.fill(this.first - ROWS));
+    find("later").addEventListener("click", () => this.fill(this.first + ROWS));
+  }
+
+  /** Shows the rows around the chosen event, if the table is open. */
+  show(run, chosen) {
+    const changed = this.run !== run;
+    Object.assign(this, { run, chosen });
+    if (!this.find("table").open || !run) return;
+    const isShown = chosen >= this.first && chosen < this.first + ROWS;
+    if (changed || !isShown || !this.find("rows").children.length) this.fill(Math.floor(chosen / ROWS) * ROWS);
+    for (const row of this.find("rows").querySelectorAll("[aria-current]")) row.removeAttribute("aria-current");
+    this.find("rows").querySelector(`[data-index="${chosen}"]`)?.setAttribute("aria-current", "true");
+  }
+
+  fill(first) {
+    const { events } = this.run;
+    this.first = Math.max(0, Math.min(first, Math.floor((events.length - 1) / ROWS) * ROWS));
+    const rows = events.slice(this.first, this.first + ROWS).map(({ event, world }) => {
+      const row = document.createElement("tr");
+      row.dataset.index = event.index;
+      const cells = [seconds(event.at, 3), world.name, actor(event.actor), predicate(event, world.checks)];
+      row.append(...cells.map((words) => Object.assign(document.createElement("td"), { textContent: words })));
+      return row;
+    });
+    this.find("rows").replaceChildren(...rows);
+    this.find("earlier").disabled = this.first === 0;
+    this.find("later").disabled = this.first + ROWS >= events.length;
+  }
+}

@@ -1,0 +1,65 @@
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::*;
+
+const RECORD: &str = include_str!("../picture/tests/token-33-34.json");
+const MOST_BYTES: usize = 300_000;
+
+fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
+    let (_, rest) = text.split_once(start).unwrap();
+    rest.split_once(end).unwrap().0
+}
+
+#[test]
+fn file_is_small_needs_no_other_and_allows_only_its_own_script_and_style() {
+    let page = file(&serde_json::from_str(RECORD).unwrap());
+    assert!(page.len() < MOST_BYTES, "{} bytes", page.len());
+    assert!(!page.contains("src=") && !page.contains("url(http"), "it loads nothing");
+    let policy = between(&page, "Content-Security-Policy\" content=\"", "\"");
+    assert!(policy.starts_with("default-src 'none'; "), "{policy}");
+    let script = between(&page, "<script type=\"module\">", "</script>");
+    let style = between(&page, "<style>", "</style>");
+    for part in [script, style] {
+        assert!(policy.contains(&hash(part)), "{policy}");
+        assert!(!policy.contains(&hash(&format!("{part} "))), "another text has another hash");
+    }
+}
+
+#[test]
+fn value_that_looks_like_markup_stays_in_its_json() {
+    const HOSTILE: &str = "</script><img src=x onerror=alert(1)><!--<script>";
+    let mut record: Value = serde_json::from_str(RECORD).unwrap();
+    let events = record["events"].as_array_mut().unwrap();
+    let written = events.iter_mut().find(|event| event["event"] == "written").unwrap();
+    written["value"] = HOSTILE.into();
+    let page = file(&serde_json::from_value(record.clone()).unwrap());
+    assert!(!page.contains("<img"), "it is no markup");
+    let data = between(&page, "id=\"data\">", "</script>");
+    let data: Value = serde_json::from_str(data).unwrap();
+    assert_eq!(data["record"], record);
+    assert_eq!(data["scenarios"][0]["name"], "token-33-34");
+}
+
+/// As one script, the modules share their names.
+#[test]
+fn no_two_modules_declare_one_name_and_each_imports_only_earlier_ones() {
+    let mut names = HashSet::new();
+    for module in MODULES {
+        let imported = module.lines().filter(|line| line.starts_with("import "));
+        for name in imported.flat_map(|line| between(line, "{ ", " }").split(", ")) {
+            assert!(names.contains(name), "{name} is declared before it is imported");
+        }
+        for line in module.lines() {
+            let line = line.strip_prefix("export ").unwrap_or(line);
+            let declared = ["const ", "let ", "class ", "function "]
+                .iter()
+                .find_map(|keyword| line.strip_prefix(keyword));
+            let Some(declared) = declared.filter(|rest| !rest.starts_with('{')) else { continue };
+            let end = declared.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            let name = &declared[..end.unwrap_or(declared.len())];
+            assert!(names.insert(name), "{name} is declared twice");
+        }
+    }
+}

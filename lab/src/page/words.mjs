@@ -1,0 +1,115 @@
+// Words for events and states, in the chosen language.
+
+import { CHINESE, LANGUAGES, TEXTS } from "./texts.mjs";
+
+let language = 0;
+
+/** Chooses a language by its name; an unknown one is English. */
+export function choose(name) {
+  language = Math.max(0, LANGUAGES.indexOf(String(name).slice(0, 2)));
+  return LANGUAGES[language];
+}
+
+/** A text with its values filled in. */
+export function text(key, values = {}) {
+  const template = TEXTS[key]?.[language] ?? key;
+  return template.replace(/\{(\w+)\}/g, (whole, name) => String(values[name] ?? ""));
+}
+
+/** A claim or a title, which is English unless its key has Chinese words. */
+export function translated(english, key = english) {
+  return (LANGUAGES[language] === "zh" && Object.hasOwn(CHINESE, key) && CHINESE[key]) || english;
+}
+
+export function actor(name) {
+  return TEXTS[`actor.${name}`] ? text(`actor.${name}`) : name;
+}
+
+export function seconds(ms, digits = 1) {
+  return (ms / 1000).toFixed(digits);
+}
+
+/** A token as it is shown: of a long one, its last digits. */
+export function short(token) {
+  const digits = String(token);
+  return digits.length > 6 ? `…${digits.slice(-6)}` : digits;
+}
+
+/** What happens, as a predicate. */
+export function predicate(event, checks) {
+  const key = [event.event, variant(event, checks)].filter(Boolean).join(".");
+  const value = event.value == null ? text("nothing") : text("quoted", { value: event.value });
+  const person = (title) => (title ? actor(String(title).replace(" ", "")) : "");
+  return text(TEXTS[key] ? key : event.event, {
+    ...event,
+    value,
+    token: event.token == null ? "" : short(event.token),
+    whose: person(event.whose),
+    client: person(event.client),
+    remaining: seconds(event.remaining_ms ?? 0),
+  });
+}
+
+/** What happens, with who does it. */
+export function sentence(event, checks) {
+  return text("sentence", { who: actor(event.actor), does: predicate(event, checks) });
+}
+
+function variant(event, checks) {
+  const variants = {
+    "counter-preset": event.token == null && "zero",
+    "lock-remains": event.remaining_ms == null && "ever",
+    acquired: event.beside ? "beside" : event.token == null && "untold",
+    written: event.overwrites_unseen > 0 && "unseen",
+    refused: event.actor === "storage" ? event.reason : "client",
+    "accepted-claim": checks === "tokens" && "checks",
+    "accepted-write": event.token == null && "untold",
+  };
+  return variants[event.event];
+}
+
+/** What an event means, for those who see it for the first time, if it has such words. */
+export function beat(event, world) {
+  const isFirst = !world.events.some((other) => other.event === "acquired" && other.index < event.index);
+  const end = { acquired: isFirst ? "first" : "next", "accepted-claim": world.checks === "tokens" && "checks" }[event.event];
+  if (event.event === "refused" && (event.actor !== "storage" || event.reason !== "stale-token")) return "";
+  const key = ["beat", event.event, end].filter(Boolean).join(".");
+  return TEXTS[key] ? text(key, { ...event, token: short(event.token), highest_token: short(event.highest_token) }) : "";
+}
+
+/** How a world ended, in a few words. */
+export function verdict(world) {
+  const { updates_lost: lost, holders_at_once: holders = world.outcome.at_work_at_once } = world.outcome;
+  if (lost !== undefined) return lost > 0 ? text("verdict.lost", { count: lost }) : text("verdict.kept");
+  if (holders !== undefined) return holders > 1 ? text("verdict.holders", { count: holders }) : text("verdict.one");
+  return text(`verdict.${world.danger}`);
+}
+
+/** How a lane is after an event, by its number and its time, and whether something is wrong with it. */
+export function state(lane, { index, at }, checks) {
+  const spans = lane.spans.filter((span) => span.first <= index && index < span.last);
+  const find = (what) => spans.findLast((span) => span.what === what);
+  if (lane.kind === "storage") return [storageState(find("value"), find("fence"), checks), find("value")?.lost ? "bad" : ""];
+  if (lane.kind === "network") return [text(find("held") ? "state.held-back" : "state.network"), ""];
+  if (lane.kind === "client") return clientState(find);
+  const value = find("value");
+  const lease = find("lease");
+  if (!lease) return [value ? value.text : text("state.free"), value?.lost ? "bad" : ""];
+  const left = lease.ms == null ? NaN : Math.max(0, lease.ms - (at - lease.from));
+  const key = Number.isNaN(left) ? "state.held-on" : "state.held";
+  return [text(key, { who: actor(lease.whose), seconds: seconds(left) }), ""];
+}
+
+function storageState(value, fence, checks) {
+  const stored = value ? text("quoted", { value: value.text }) : text("nothing");
+  const unseen = text(checks === "tokens" ? "state.fresh" : "state.unfenced");
+  return `${stored} · ${fence ? text("state.fence", { token: short(fence.token) }) : unseen}`;
+}
+
+function clientState(find) {
+  if (find("killed")) return [text("state.killed"), "odd"];
+  const wrong = find("believes") && !find("holds");
+  const key = wrong ? "wrong" : ["holds", "wait"].find(find) ?? "none";
+  const words = text(`state.${key}`);
+  return [find("pause") ? text("state.stopped", { state: words }) : words, wrong ? "bad" : ""];
+}

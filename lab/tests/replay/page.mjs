@@ -1,0 +1,44 @@
+// Reads a record from stdin as the page does. Prints what has no words there, or no lane.
+
+import { readFileSync } from "node:fs";
+import { decisive, described, parsed } from "../../src/page/record.mjs";
+import { story } from "../../src/page/story.mjs";
+import { CHINESE, LANGUAGES, TEXTS } from "../../src/page/texts.mjs";
+import { beat, choose, sentence, state, verdict } from "../../src/page/words.mjs";
+
+const problems = new Set();
+const expect = (is, problem) => is || problems.add(problem);
+const names = (text) => [...text.matchAll(/\{\w+\}/g)].map(([name]) => name).sort().join();
+
+for (const [key, texts] of Object.entries(TEXTS)) {
+  expect(texts.length === LANGUAGES.length && texts.every(Boolean), `${key}: one text for each language`);
+  expect(new Set(texts.map(names)).size === 1, `${key}: the same values in each language`);
+}
+
+const run = described(parsed(readFileSync(0, "utf8")), JSON.parse(process.argv[2] ?? "[]"));
+// Variants of an event follow a dot.
+const known = new Set(Object.keys(TEXTS).map((key) => key.split(".")[0]));
+const lines = [];
+for (const language of LANGUAGES) {
+  choose(language);
+  for (const world of run.worlds) {
+    const { lanes } = story(world, run.lanes);
+    expect(world.events.includes(decisive(world)), `${world.name}: a decisive moment`);
+    expect(TEXTS[`verdict.${world.danger}`] && verdict(world), `${world.name}: how it ended`);
+    for (const event of world.events) {
+      const words = `${sentence(event, world.checks)} ${beat(event, world)}`;
+      expect(TEXTS[`actor.${event.actor}`], `${event.actor}: a name`);
+      expect(known.has(event.event) && !/undefined|NaN|null|\{/.test(words), `${event.event}: ${words}`);
+      expect(!/[:：] *$|“”|  /.test(words.trim()), `${event.event}: a value is missing: ${words}`);
+      expect(lanes.some((lane) => lane.actor === event.actor), `${event.actor}: a lane`);
+      const states = lanes.map((lane) => `${lane.actor}: ${state(lane, event, world.checks)[0]}`);
+      expect(!/undefined|NaN|\{/.test(states), `${event.event}: ${states}`);
+      if (language === "en" && event === decisive(world)) lines.push(`${world.name}: ${words.trim()}`, ...states);
+    }
+  }
+}
+for (const text of [run.name, ...run.worlds.map((world) => world.title)]) {
+  expect(!run.claim || CHINESE[text], `${text}: Chinese words`);
+}
+console.log(problems.size ? [...problems].join("\n") : lines.join("\n"));
+process.exitCode = problems.size ? 1 : 0;
