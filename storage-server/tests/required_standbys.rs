@@ -125,8 +125,7 @@ async fn nothing_is_written_without_the_required_standby() {
 #[tokio::test]
 async fn each_required_standby_must_have_the_write() {
     let primary = Postgres::start().await.unwrap();
-    let replicas =
-        [primary.start_replica().await.unwrap(), primary.start_replica().await.unwrap()];
+    let replicas = [primary.start_replica().await.unwrap(), primary.start_replica().await.unwrap()];
     set_names(&primary, "any 1 (*)").await;
     let serve = async |arguments: &[&str]| {
         StorageServer::start_on(&storage_server(), &primary.url(), arguments).await.unwrap()

@@ -24,7 +24,8 @@ async fn opened(page: String, fragment: &str) -> String {
         let file = folder.path().join("run.html");
         fs::write(&file, page).unwrap();
         let Output { status, stdout, stderr } = chromium(&file, &fragment, folder.path());
-        let (elements, log) = (String::from_utf8(stdout).unwrap(), String::from_utf8_lossy(&stderr));
+        let (elements, log) =
+            (String::from_utf8(stdout).unwrap(), String::from_utf8_lossy(&stderr));
         assert!(status.success(), "{status}: {log}");
         assert!(!log.contains("CONSOLE"), "nothing is reported: {log}");
         elements
@@ -52,7 +53,9 @@ fn saved(record: Value) -> String {
 
 /// The text of an element, by its id.
 fn text<'a>(elements: &'a str, id: &str) -> &'a str {
-    let (_, rest) = elements.split_once(&format!(" id=\"{id}\"")).unwrap_or_else(|| panic!("{id} in {elements}"));
+    let (_, rest) = elements
+        .split_once(&format!(" id=\"{id}\""))
+        .unwrap_or_else(|| panic!("{id} in {elements}"));
     rest.split_once('>').unwrap().1.split('<').next().unwrap()
 }
 
@@ -63,7 +66,10 @@ fn record() -> Value {
 /// The number of the first event that is this, from 1, as in an address.
 fn number(record: &Value, event: &str) -> usize {
     let events = record["events"].as_array().unwrap();
-    1 + events.iter().position(|other| other["event"] == event && other["actor"] == "storage").unwrap()
+    1 + events
+        .iter()
+        .position(|other| other["event"] == event && other["actor"] == "storage")
+        .unwrap()
 }
 
 #[tokio::test]

@@ -15,8 +15,6 @@ use tokio::time::timeout;
 /// A connection that was used less than this ago is assumed to be alive.
 const ASSUMED_ALIVE: Duration = Duration::from_millis(100);
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
-/// No connection is in use for longer.
-const LONGEST_USE: Duration = Duration::from_secs(30);
 
 /// A pool that keeps the last used connection, and reuses it without a check. The pool itself pings
 /// every connection that is returned to it, which would cost each batch one more round trip.
@@ -61,7 +59,7 @@ impl<DB: Database> KeptPool<DB> {
     pub(super) async fn take(&self) -> Result<PoolConnection<DB>, sqlx::Error> {
         let kept = self.kept.lock().expect("no panic while it is held").take();
         // One that must be replaced goes back to the pool, which closes it.
-        let kept = kept.filter(|_| !self.replaced_at.is_younger_than(LONGEST_USE));
+        let kept = kept.filter(|(_, used)| !self.replaced_at.is_after(*used));
         if let Some((mut connection, used)) = kept {
             if used.elapsed() < ASSUMED_ALIVE {
                 return Ok(connection);
@@ -75,12 +73,12 @@ impl<DB: Database> KeptPool<DB> {
         pool.acquire().await
     }
 
-    /// Keeps a connection on which no statement is running.
-    pub(super) fn keep(&self, connection: PoolConnection<DB>) {
+    /// Keeps a connection on which no statement is running, and which was taken after a moment. If all
+    /// connections were replaced since then, the pool closes it instead.
+    pub(super) fn keep(&self, connection: PoolConnection<DB>, taken_after: Instant) {
+        // While this is locked, `connect_to` has either replaced them already, or will find this one.
         let mut kept = self.kept.lock().expect("no panic while it is held");
-        // It may be one that must be closed. The pool knows its age. Whatever replaces all connections
-        // from now on finds it.
-        if self.replaced_at.is_younger_than(LONGEST_USE) {
+        if self.replaced_at.is_after(taken_after) {
             return;
         }
         kept.get_or_insert((connection, Instant::now()));
@@ -95,6 +93,11 @@ impl ReplacedAt {
     /// Lets all connections be replaced that were made until now.
     pub(super) fn replace_all(&self) {
         *self.0.lock().expect("no panic while it is held") = Some(Instant::now());
+    }
+
+    fn is_after(&self, moment: Instant) -> bool {
+        let replaced_at = *self.0.lock().expect("no panic while it is held");
+        replaced_at.is_some_and(|at| at >= moment)
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {

@@ -165,7 +165,7 @@ impl PostgresStore {
         let (mut connection, mut primary) = self.take(connections).await?;
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let answered = answer_until(deadline, &mut primary, statement(&mut connection)).await;
-        Ok(self.keep_or_close(connections, connection, answered)?)
+        Ok(self.keep_or_close(connections, connection, &primary, answered)?)
     }
 
     /// Refuses to go on while required standbys are missing. A look costs a round trip, so it is left out
@@ -199,6 +199,7 @@ impl PostgresStore {
         &self,
         connections: &KeptPool<Postgres>,
         mut connection: PoolConnection<Postgres>,
+        primary: &Current,
         answered: Result<Result<T, sqlx::Error>, NoAnswer>,
     ) -> Result<T, sqlx::Error> {
         let answer = answered.unwrap_or_else(|no_answer| {
@@ -208,7 +209,7 @@ impl PostgresStore {
             Err(no_answer.into())
         });
         match &answer {
-            Ok(_) => connections.keep(connection),
+            Ok(_) => connections.keep(connection, primary.noted_at),
             // The primary may have become a standby, and the other sessions may lead to it too.
             Err(error) if is_read_only(error) => {
                 self.replaced_at.replace_all();
@@ -307,7 +308,7 @@ impl Store for PostgresStore {
             Ok(applied)
         };
         let answered = answer_until(deadline, &mut primary, applying).await;
-        self.keep_or_close(&self.committing, connection, answered)
+        self.keep_or_close(&self.committing, connection, &primary, answered)
             .or_else(|error| lost_race(error).map(|LostRace| vec![false; changes.len()]))
     }
 
@@ -368,7 +369,7 @@ impl Store for PostgresStore {
         if !matches!(ended, Ok(Ok(_))) {
             connection.close_on_drop();
         }
-        let ended = self.keep_or_close(&self.committing, connection, ended);
+        let ended = self.keep_or_close(&self.committing, connection, &primary, ended);
         match changed {
             Changed::All => match ended {
                 Ok(()) => Ok(true),

@@ -269,11 +269,12 @@ impl SqliteStore {
         connections: &KeptPool<Sqlite>,
         statement: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, Unreachable> {
+        let taken_after = std::time::Instant::now();
         let mut connection = connections.take().await?;
         match timeout(ANSWER_TIMEOUT, statement(&mut connection)).await {
             Ok(answer) => {
                 let answer = answer?;
-                connections.keep(connection);
+                connections.keep(connection, taken_after);
                 // The answer must be of the file whose fences count.
                 self.file.check().map_err(sqlx::Error::from)?;
                 Ok(answer)

@@ -137,6 +137,12 @@ pub(super) enum NoPrimary {
          lacks. Stop the wrong one"
     )]
     Several,
+    #[error(
+        "another server is primary on the timeline of the former one, and each may have writes that \
+         the other lacks. Bring the former one back, promote one to a newer timeline, or, if the other \
+         one is right, restart this server"
+    )]
+    Rival,
     #[error("the hosts belong to different database clusters")]
     OtherSystem,
 }

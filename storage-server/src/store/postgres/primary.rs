@@ -5,7 +5,7 @@
 
 use std::{
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use sqlx::{ConnectOptions, PgConnection, Postgres};
@@ -44,7 +44,7 @@ pub(super) async fn find_primary(hosts: &Hosts, newest: &Newest) -> Result<usize
     let seen: Seen = seen.into_iter().map(|(_, seen)| seen).collect();
     newest.choose(&seen).map_err(|error| OpenError::NoPrimary {
         database: hosts.database(),
-        reason: describe(error, hosts, &seen),
+        reason: describe(error, hosts, newest, &seen),
     })
 }
 
@@ -68,12 +68,19 @@ async fn look(
     }
 }
 
-fn describe(error: NoPrimary, hosts: &Hosts, seen: &Seen) -> String {
+fn describe(error: NoPrimary, hosts: &Hosts, newest: &Newest, seen: &Seen) -> String {
     let each = seen.iter().enumerate().map(|(host, seen)| match seen {
         Ok(instance) => format!("{}: {instance}", hosts.host(host)),
         Err(reason) => format!("{}: {reason}", hosts.host(host)),
     });
-    format!("{error} ({})", each.collect::<Vec<_>>().join("; "))
+    let each = each.collect::<Vec<_>>().join("; ");
+    let given_up = match (error, newest.timeline()) {
+        (NoPrimary::None, Some(timeline)) => {
+            format!(". Timeline {timeline} has been seen: if it was given up, restart this server")
+        }
+        _ => String::new(),
+    };
+    format!("{error} ({each}){given_up}")
 }
 
 /// Follows the primary, until it is dropped.
@@ -120,26 +127,58 @@ impl Following {
     pub(super) fn current(&self) -> Current {
         let mut changes = self.changes.clone();
         changes.mark_unchanged();
-        Current(changes)
+        Current { changes, noted_at: Instant::now() }
     }
 }
 
 /// The primary of a moment.
-pub(super) struct Current(watch::Receiver<()>);
+pub(super) struct Current {
+    changes: watch::Receiver<()>,
+    pub(super) noted_at: Instant,
+}
 
 impl Current {
     /// Whether it is replaced or refused by now.
     pub(super) fn is_replaced(&self) -> bool {
         // An error: nobody follows.
-        self.0.has_changed().unwrap_or(false)
+        self.changes.has_changed().unwrap_or(false)
     }
 
     /// Waits until it is replaced or refused.
     pub(super) async fn replaced(&mut self) {
-        if self.0.changed().await.is_err() {
+        if self.changes.changed().await.is_err() {
             // Nobody follows.
             std::future::pending().await
         }
+    }
+}
+
+/// The primary that the pools lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Followed {
+    host: usize,
+    timeline: Option<i64>,
+    /// When it was started, as it has said last.
+    started: Option<String>,
+}
+
+impl Followed {
+    /// The primary to follow, given the one that is seen now.
+    ///
+    /// # Errors
+    /// If another server is primary on the timeline of the one that was followed. Both were promoted to
+    /// it, though they were never seen at the same time.
+    fn next(&self, primary: usize, seen: &Seen) -> Result<Self, NoPrimary> {
+        let instance = seen[primary].as_ref().expect("a primary has answered");
+        let is_same_server = self.started.as_ref().is_none_or(|it| *it == instance.started);
+        if primary != self.host && self.timeline == Some(instance.timeline) && !is_same_server {
+            return Err(NoPrimary::Rival);
+        }
+        Ok(Self {
+            host: primary,
+            timeline: Some(instance.timeline),
+            started: Some(instance.started.clone()),
+        })
     }
 }
 
@@ -169,14 +208,15 @@ async fn follow(
     refusal: Arc<Mutex<Option<String>>>,
     changed: watch::Sender<()>,
 ) {
-    let (mut current, mut timeline) = (first, newest.timeline());
+    let mut followed = Followed { host: first, timeline: newest.timeline(), started: None };
     while seen.changed().await.is_ok() {
         let seen = seen.borrow_and_update().clone();
-        let reason = match newest.choose(&seen) {
-            Ok(primary) => {
-                let new_timeline = seen[primary].as_ref().map(|instance| instance.timeline).ok();
-                if (primary, new_timeline) != (current, timeline) {
-                    (current, timeline) = (primary, new_timeline);
+        let reason = match newest.choose(&seen).and_then(|primary| followed.next(primary, &seen)) {
+            Ok(next) => {
+                let is_other = (next.host, next.timeline) != (followed.host, followed.timeline);
+                followed = next;
+                if is_other {
+                    let Followed { host: primary, timeline, .. } = followed;
                     for pool in &pools {
                         pool.connect_to(hosts.options(primary).clone());
                     }
@@ -187,8 +227,14 @@ async fn follow(
             }
             // One that has not answered may still be the primary, and only slow. Its sessions show that.
             // But it is old if another host has shown a newer timeline.
-            Err(_) if seen[current].is_err() && newest.timeline() == timeline => continue,
-            Err(error) => Some(describe(error, &hosts, &seen)),
+            Err(error)
+                if error != NoPrimary::Rival
+                    && seen[followed.host].is_err()
+                    && newest.timeline() == followed.timeline =>
+            {
+                continue;
+            }
+            Err(error) => Some(describe(error, &hosts, &newest, &seen)),
         };
         let mut refusal = refusal.lock().expect("no panic while it is held");
         if *refusal != reason {
@@ -198,6 +244,33 @@ async fn follow(
                 changed.send_replace(());
             }
             *refusal = reason;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::instance::Role, *};
+
+    fn primary(timeline: i64, started: &str) -> Result<Instance, String> {
+        Ok(Instance { system: 7, timeline, role: Role::Primary, started: started.to_owned() })
+    }
+
+    #[test]
+    fn primary_on_the_timeline_of_the_former_one_is_not_followed() {
+        let down = || Err("no answer".to_owned());
+        let first = Followed { host: 0, timeline: Some(1), started: None };
+        let followed = first.next(0, &vec![primary(2, "a"), down()]).unwrap();
+        // A was promoted to timeline 2, and is gone. B was promoted to the same one afterwards.
+        assert_eq!(followed.next(1, &vec![down(), primary(2, "b")]), Err(NoPrimary::Rival));
+        // The controls: A itself, also after a restart; another address of A; and a newer primary.
+        for (place, seen) in [
+            (0, vec![primary(2, "a"), down()]),
+            (0, vec![primary(2, "later"), down()]),
+            (1, vec![down(), primary(2, "a")]),
+            (1, vec![down(), primary(3, "b")]),
+        ] {
+            assert_eq!(followed.next(place, &seen).map(|next| next.host), Ok(place));
         }
     }
 }
