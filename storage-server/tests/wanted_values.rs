@@ -12,7 +12,8 @@ on_empty_databases! {
 }
 
 async fn value_is_loaded_unless_it_is_larger_than_wanted(database: Database) {
-    let store = open_store(&database.url, MissingFile::Create, Migrations::Apply).await.unwrap();
+    let (missing_file, migrations) = (MissingFile::Create, Migrations::Apply);
+    let store = open_store(&database.url, missing_file, migrations, None).await.unwrap();
     let [empty, large] = ["empty", "large"].map(|name| name.parse().unwrap());
     let written = |bytes: Vec<u8>| {
         let content = Content { content_type: "text/plain".to_owned(), bytes: bytes.into() };

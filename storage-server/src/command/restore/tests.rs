@@ -38,7 +38,8 @@ async fn set_token(file: &Path, token: i64) {
 /// A backup, and the database of a server that was killed: its newest token is only in its log.
 async fn backup_and_killed_database(folder: &Path) -> (PathBuf, PathBuf) {
     let (live, backup) = (folder.join("live.db"), folder.join("backup.db"));
-    let server = open_store(&url(&live), MissingFile::Create, Migrations::Apply, None).await.unwrap();
+    let (missing_file, migrations) = (MissingFile::Create, Migrations::Apply);
+    let server = open_store(&url(&live), missing_file, migrations, None).await.unwrap();
     set_token(&live, BACKED_UP).await;
     copy_into(&url(&live), backup.to_str().unwrap()).await.unwrap();
     set_token(&live, NEWEST).await;

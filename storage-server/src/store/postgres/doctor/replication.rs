@@ -59,7 +59,9 @@ impl Replication {
             (false, "") => {
                 format!("{}; synchronous_standby_names is empty", titles.join(", "))
             }
-            (false, names) => format!("{}; synchronous_standby_names is {names}", titles.join(", ")),
+            (false, names) => {
+                format!("{}; synchronous_standby_names is {names}", titles.join(", "))
+            }
         };
         let why = if is_hidden { HIDDEN } else { WHY };
         Finding { check: "standbys", verdict: self.verdict(is_hidden, patroni), found, why }
@@ -67,11 +69,11 @@ impl Replication {
 
     fn verdict(&self, is_hidden: bool, patroni: &Patroni) -> Verdict {
         let number = |states: &[&str]| {
-            let has = |it: &&Standby| it.sync_state.as_deref().is_some_and(|it| states.contains(&it));
+            let has =
+                |it: &&Standby| it.sync_state.as_deref().is_some_and(|it| states.contains(&it));
             self.standbys.iter().filter(has).count()
         };
-        let may_lack_a_commit =
-            number(&["async", "potential"]) > 0 || number(&["quorum"]) > 1;
+        let may_lack_a_commit = number(&["async", "potential"]) > 0 || number(&["quorum"]) > 1;
         if self.standbys.is_empty() {
             Verdict::Ok
         } else if is_hidden {
@@ -126,7 +128,11 @@ mod tests {
             ("a", &["sync", "async"], ASYNCHRONOUS, unknown),
             ("", &["async"], STRICT, wrong),
         ] {
-            assert_eq!(verdict(names, states, &patroni), expected, "{names:?} {states:?} {patroni:?}");
+            assert_eq!(
+                verdict(names, states, &patroni),
+                expected,
+                "{names:?} {states:?} {patroni:?}"
+            );
         }
     }
 }
