@@ -35,6 +35,7 @@ mod pooler;
 mod postgres_tls;
 mod programs;
 mod rate_limit;
+mod read_replica;
 mod readiness;
 mod required_standbys;
 #[cfg(target_os = "linux")]

@@ -9,6 +9,7 @@ use super::*;
 use crate::store::{
     maintenance::{Unreadable, open_maintenance},
     open::{MissingFile, open_store},
+    replication::Replication,
     schema::Migrations,
     sqlite::integrity::copy_into,
 };
@@ -39,7 +40,8 @@ async fn set_token(file: &Path, token: i64) {
 async fn backup_and_killed_database(folder: &Path) -> (PathBuf, PathBuf) {
     let (live, backup) = (folder.join("live.db"), folder.join("backup.db"));
     let (missing_file, migrations) = (MissingFile::Create, Migrations::Apply);
-    let server = open_store(&url(&live), missing_file, migrations, None).await.unwrap();
+    let replication = Replication::default();
+    let server = open_store(&url(&live), missing_file, migrations, &replication).await.unwrap();
     set_token(&live, BACKED_UP).await;
     copy_into(&url(&live), backup.to_str().unwrap()).await.unwrap();
     set_token(&live, NEWEST).await;
