@@ -30,6 +30,7 @@ mod metrics;
 mod migrations;
 mod on_both_databases;
 mod openapi;
+mod patroni;
 mod plans;
 mod pooler;
 mod postgres_tls;
