@@ -100,7 +100,7 @@ terraform:
 # A cluster fails over by itself if it gets no processor for some seconds, as beside other tests.
 FAILOVERS := patroni
 failovers: patroni
-	cargo test --package testbed --test main $(FAILOVERS)
+	cargo test --package testbed --package storage-server --test main $(FAILOVERS)
 
 # These take minutes.
 AT_LENGTH := object_storage_at_length

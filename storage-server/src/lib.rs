@@ -4,13 +4,14 @@
 //! [`serve`]:
 //!
 //! ```no_run
-//! use storage_server::{Config, Migrations, MissingFile, open_store, serve};
+//! use storage_server::{Config, Migrations, MissingFile, Replication, open_store, serve};
 //! use tokio::net::TcpListener;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let listener = TcpListener::bind("127.0.0.1:8034").await?;
+//! let (missing_file, migrations) = (MissingFile::Create, Migrations::Apply);
 //! let store =
-//!     open_store("sqlite:fenced.db", MissingFile::Create, Migrations::Apply, None).await?;
+//!     open_store("sqlite:fenced.db", missing_file, migrations, &Replication::default()).await?;
 //! serve(listener, store, Config::default(), std::future::pending()).await?;
 //! # Ok(())
 //! # }
@@ -76,6 +77,7 @@ pub use store::{
     error::{ApplyError, OpenError, ReadError, Unreachable, UnreadableRow},
     list::{Listed, Page},
     open::{MissingFile, open_careless_sqlite, open_store},
+    replication::Replication,
     schema::Migrations,
 };
 pub use tls::{ClientCertificates, Tls, TlsFileError, TlsFiles};

@@ -13,6 +13,7 @@ pub(crate) mod list;
 pub(crate) mod maintenance;
 pub(crate) mod open;
 mod postgres;
+pub(crate) mod replication;
 pub(crate) mod schema;
 pub(crate) mod sqlite;
 
@@ -44,6 +45,12 @@ pub trait Store: Send + Sync + 'static {
     /// Loads the row of one resource, for a read that claims nothing. Such reads and
     /// [`list`](Self::list) have connections of their own: they delay each other, and nothing else.
     async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError>;
+
+    /// Loads the row of one resource as [`read`](Self::read) does, or from a replica if there is one.
+    /// Waits for a moment if the row is older than a version, and then returns what there is.
+    async fn read_version(&self, wanted: Wanted<'_>, _version: u64) -> Result<Row, ReadError> {
+        self.read(wanted).await
+    }
 
     /// Makes the changes durable in one transaction, and returns for each whether it was made. A
     /// change is left out if its row is no longer as it was loaded. It may be retried from

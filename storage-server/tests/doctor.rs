@@ -17,7 +17,7 @@ use crate::database::Database;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs `doctor`, and returns the verdict of a check. The exit code is 0 only if no check fails.
-async fn verdict(database: &Database, check: &str, further: &[&str]) -> String {
+pub(crate) async fn verdict(database: &Database, check: &str, further: &[&str]) -> String {
     let ran = database.run(&[&["doctor", "--json"], further].concat()).await;
     let document: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
     let findings = document["findings"].as_array().unwrap();
@@ -34,7 +34,7 @@ async fn verdict(database: &Database, check: &str, further: &[&str]) -> String {
     finding["verdict"].as_str().unwrap().to_owned()
 }
 
-fn at(url: String) -> Database {
+pub(crate) fn database_at(url: String) -> Database {
     Database { url, folder: tempfile::tempdir().unwrap(), postgres: None }
 }
 
@@ -50,7 +50,7 @@ async fn execute(postgres: &Postgres, statements: &[&str]) {
 async fn settings_that_can_lose_fences_are_wrong() {
     for (setting, check) in [("full_page_writes=off", "full_page_writes"), ("fsync=off", "fsync")] {
         let postgres = Postgres::start_with(&[setting]).await.unwrap();
-        assert_eq!(verdict(&at(postgres.url()), check, &[]).await, "wrong");
+        assert_eq!(verdict(&database_at(postgres.url()), check, &[]).await, "wrong");
     }
 }
 
@@ -72,7 +72,7 @@ async fn one_postgres_is_safe_unless_its_table_is_unlogged() {
 #[tokio::test]
 async fn asynchronous_replica_can_lose_a_fence() {
     let postgres = Postgres::start().await.unwrap();
-    let database = at(postgres.url());
+    let database = database_at(postgres.url());
     assert_eq!(verdict(&database, "standbys", &[]).await, "ok");
     let mut replica = postgres.start_replica().await.unwrap();
     let is = async |expected: &str| Ok(verdict(&database, "standbys", &[]).await == expected);
@@ -82,10 +82,11 @@ async fn asynchronous_replica_can_lose_a_fence() {
     until_async(PATIENCE, async || is("ok").await).await.unwrap();
     // A role without the right sees only that there is one.
     execute(&postgres, &["create role blind login"]).await;
-    let blind = at(postgres.url().replacen("postgres://postgres@", "postgres://blind@", 1));
+    let blind =
+        database_at(postgres.url().replacen("postgres://postgres@", "postgres://blind@", 1));
     assert_eq!(verdict(&blind, "standbys", &[]).await, "unknown");
     // The replica itself takes no writes.
-    assert_eq!(verdict(&at(replica.url()), "primary", &[]).await, "wrong");
+    assert_eq!(verdict(&database_at(replica.url()), "primary", &[]).await, "wrong");
     replica.crash().await.unwrap();
     until_async(PATIENCE, async || is("ok").await).await.unwrap();
 }
@@ -93,12 +94,12 @@ async fn asynchronous_replica_can_lose_a_fence() {
 #[tokio::test]
 async fn pooler_in_transaction_mode_is_wrong() {
     let postgres = Postgres::start().await.unwrap();
-    assert_eq!(verdict(&at(postgres.url()), "pooler", &[]).await, "ok");
+    assert_eq!(verdict(&database_at(postgres.url()), "pooler", &[]).await, "ok");
     // It refuses the settings of sessions, or ignores them.
     let ignore = "ignore_startup_parameters = extra_float_digits, options";
     for settings in [&[][..], &[ignore]] {
         let bouncer = PgBouncer::start_with(&postgres, settings).await.unwrap();
-        let pooled = at(bouncer.url());
+        let pooled = database_at(bouncer.url());
         assert_eq!(verdict(&pooled, "pooler", &[]).await, "wrong", "{settings:?}");
     }
 }
@@ -117,7 +118,7 @@ async fn answer_as_patroni(listener: TcpListener, configuration: &str) -> io::Re
 }
 
 #[tokio::test]
-async fn patroni_must_be_strict() {
+async fn synchronous_mode_must_be_strict() {
     let database = Database::postgres().await;
     for (configuration, expected) in [
         (r#"{"synchronous_mode": true, "synchronous_mode_strict": true}"#, "ok"),

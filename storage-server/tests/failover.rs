@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use sqlx::{Connection, PgConnection, query_scalar};
 use testbed::{Postgres, PostgresReplica, StorageServer, wait::until_async};
+use tokio::join;
 
 use crate::{
     database::{Database, offer},
     programs::storage_server,
     readiness::until_ready,
-    wire,
+    required_standbys::{set_names, waiting},
+    transactions, wire,
 };
 
 /// A server must write again within this time after a promotion.
@@ -104,6 +107,45 @@ async fn primary_that_was_paused_is_not_used_again() {
     // The control: a server that has not seen the failover accepts a stale write there.
     let server = serve(&cluster.primary.url()).await;
     assert_eq!(write(&server, 2).await.status, 200);
+}
+
+/// A commit waits on a primary that is cut off, and is carried out there after the failover.
+#[tokio::test]
+async fn commit_under_way_on_an_old_primary_is_not_accepted() {
+    let cluster = Cluster::start().await;
+    let transaction = json!({"writes": [transactions::write("t", 33, "x")]});
+    for status in [201, 200] {
+        // The server knows the row then, and sends the next change without a load.
+        assert_eq!(offer(&cluster.server, "PUT", "/v1/resources/s", 33, "x").await.status, status);
+    }
+    assert_eq!(transactions::transact(&cluster.server, &transaction).await.status, 200);
+    set_names(&cluster.primary, "*").await;
+    cluster.replica.catch_up(&cluster.primary).await.unwrap();
+    cluster.replica.cut();
+    let transaction = json!({"writes": [transactions::write("t", 34, "x")]});
+    let (written, transacted, ()) = join!(
+        offer(&cluster.server, "PUT", "/v1/resources/s", 34, "x"),
+        transactions::transact(&cluster.server, &transaction),
+        async {
+            until_async(PATIENCE, async || Ok(waiting(&cluster.primary, 0.0).await == 2))
+                .await
+                .unwrap();
+            cluster.replica.promote().await.unwrap();
+            let follows = async || Ok(cluster.server.log()?.contains("the primary is now"));
+            until_async(PATIENCE, follows).await.unwrap();
+            set_names(&cluster.primary, "").await;
+        }
+    );
+    for answer in [written, transacted] {
+        assert_eq!((answer.status, &answer.json()["outcome"]), (503, &"unknown".into()));
+    }
+    // The control: the old primary has carried out both, and the new one neither.
+    for (url, expected) in [(cluster.primary.url(), 34), (cluster.replica.url(), 33)] {
+        let mut connection = PgConnection::connect(&url).await.unwrap();
+        let tokens = "select token from storage.resource where resource in ('s', 't')";
+        let tokens: Vec<i64> = query_scalar(tokens).fetch_all(&mut connection).await.unwrap();
+        assert_eq!(tokens, [expected, expected]);
+    }
 }
 
 /// Both take writes, and clients reach both. Without a look at the timelines, the server would stay.

@@ -2,8 +2,8 @@
 
 use fence::{Fence, Holder, Token};
 use storage_server::{
-    Change, Content, Migrations, MissingFile, Row, StoredValue, Value, Wanted, WantedValue,
-    open_store,
+    Change, Content, Migrations, MissingFile, Replication, Row, StoredValue, Value, Wanted,
+    WantedValue, open_store,
 };
 
 use crate::database::{Database, get, offer, on_empty_databases};
@@ -44,8 +44,9 @@ async fn forget_says_what_is_given_up_and_deletes_after_a_yes(database: Database
 
 /// By neither statement: the one for a batch without new rows, and the one for a batch with some.
 async fn row_that_was_deleted_after_a_guess_is_not_changed(database: Database) {
-    let store =
-        open_store(&database.url, MissingFile::Create, Migrations::Apply, None).await.unwrap();
+    let (missing_file, migrations) = (MissingFile::Create, Migrations::Apply);
+    let replication = Replication::default();
+    let store = open_store(&database.url, missing_file, migrations, &replication).await.unwrap();
     let (old, new) = ("old/1".parse().unwrap(), "new".parse().unwrap());
     let written = |version| {
         let fence = Fence { token: Token::new(34).unwrap(), holder: Holder::default() };

@@ -30,11 +30,13 @@ mod metrics;
 mod migrations;
 mod on_both_databases;
 mod openapi;
+mod patroni;
 mod plans;
 mod pooler;
 mod postgres_tls;
 mod programs;
 mod rate_limit;
+mod read_replica;
 mod readiness;
 mod required_standbys;
 #[cfg(target_os = "linux")]

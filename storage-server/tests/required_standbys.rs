@@ -14,6 +14,9 @@ use crate::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Ends the waits of commits. They are made, and PostgreSQL warns.
+const CANCEL: &str = "select pg_cancel_backend(pid) from pg_stat_activity
+    where wait_event = 'SyncRep' and application_name = 'storage-server'";
 
 /// A primary with a replica, a server that requires it, and another one that does not.
 struct Cluster {
@@ -44,14 +47,30 @@ impl Cluster {
         cluster
     }
 
-    /// How many sessions of servers wait for a standby, of those that have waited for this long.
-    async fn waiting(&self, seconds: f64) -> i64 {
-        let mut admin = PgConnection::connect(&self.primary.url()).await.unwrap();
-        let waiting = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'
-            and application_name = 'storage-server'
-            and state_change < now() - make_interval(secs => $1)";
-        query_scalar(waiting).bind(seconds).fetch_one(&mut admin).await.unwrap()
+    /// Lets both servers commit, and ends the waits of their commits for the replica, which is cut off.
+    async fn end_waits_of_commits(&self, end: impl AsyncFnOnce()) {
+        let (unknown, accepted, ()) = join!(
+            put(&self.requiring, 34),
+            offer(&self.other, "PUT", "/v1/resources/other", 34, "x"),
+            async {
+                let both_wait = async || Ok(waiting(&self.primary, 0.0).await == 2);
+                until_async(PATIENCE, both_wait).await.unwrap();
+                end().await;
+            }
+        );
+        assert_refused(&unknown, "unknown");
+        // The control: PostgreSQL reports both commits as made.
+        assert_eq!(accepted.status, 200, "{accepted:?}");
     }
+}
+
+/// How many sessions of servers wait for a standby, of those that have waited for this long.
+pub(crate) async fn waiting(primary: &Postgres, seconds: f64) -> i64 {
+    let mut admin = PgConnection::connect(&primary.url()).await.unwrap();
+    let waiting = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'
+        and application_name = 'storage-server'
+        and state_change < now() - make_interval(secs => $1)";
+    query_scalar(waiting).bind(seconds).fetch_one(&mut admin).await.unwrap()
 }
 
 async fn execute(postgres: &Postgres, sql: &str) {
@@ -59,10 +78,17 @@ async fn execute(postgres: &Postgres, sql: &str) {
     sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut admin).await.unwrap();
 }
 
-/// Changes which standbys are synchronous. `alter system` itself commits nothing.
-async fn set_names(postgres: &Postgres, names: &str) {
+/// Changes which standbys are synchronous, and waits until PostgreSQL has told all sessions. `alter system`
+/// itself commits nothing.
+pub(crate) async fn set_names(postgres: &Postgres, names: &str) {
     execute(postgres, &format!("alter system set synchronous_standby_names = '{names}'")).await;
     execute(postgres, "select pg_reload_conf()").await;
+    let is_set = async || {
+        let mut admin = PgConnection::connect(&postgres.url()).await?;
+        let current = "select current_setting('synchronous_standby_names') = $1";
+        Ok(query_scalar(current).bind(names).fetch_one(&mut admin).await?)
+    };
+    until_async(PATIENCE, is_set).await.unwrap();
 }
 
 async fn put(server: &StorageServer, token: u64) -> Answer {
@@ -150,17 +176,7 @@ async fn each_required_standby_must_have_the_write() {
 async fn commit_whose_standby_was_given_up_is_unknown() {
     let cluster = Cluster::synchronous().await;
     cluster.replica.cut();
-    let (unknown, accepted, ()) = join!(
-        put(&cluster.requiring, 34),
-        offer(&cluster.other, "PUT", "/v1/resources/other", 34, "x"),
-        async {
-            until_async(PATIENCE, async || Ok(cluster.waiting(0.0).await == 2)).await.unwrap();
-            set_names(&cluster.primary, "").await;
-        }
-    );
-    assert_refused(&unknown, "unknown");
-    // The control: PostgreSQL reports both commits as made.
-    assert_eq!(accepted.status, 200, "{accepted:?}");
+    cluster.end_waits_of_commits(async || set_names(&cluster.primary, "").await).await;
     assert_eq!(get(&cluster.requiring, "/v1/fences/r").await.json()["token"], 34);
     // No answer is decided on the new fence, as the standby may be promoted without it.
     for answer in [
@@ -181,24 +197,39 @@ async fn commit_whose_standby_was_given_up_is_unknown() {
 async fn cancelled_wait_is_no_confirmation() {
     let cluster = Cluster::synchronous().await;
     cluster.replica.cut();
-    let (unknown, accepted, ()) = join!(
-        put(&cluster.requiring, 34),
-        offer(&cluster.other, "PUT", "/v1/resources/other", 34, "x"),
-        async {
-            // No time-out of a statement has cancelled the waits before.
-            until_async(PATIENCE, async || Ok(cluster.waiting(8.5).await == 2)).await.unwrap();
-            let cancel = "select pg_cancel_backend(pid) from pg_stat_activity
-                where wait_event = 'SyncRep' and application_name = 'storage-server'";
-            execute(&cluster.primary, cancel).await;
-        }
-    );
-    assert_refused(&unknown, "unknown");
-    // The control: PostgreSQL reports both commits as made.
-    assert_eq!(accepted.status, 200, "{accepted:?}");
+    cluster.end_waits_of_commits(async || execute(&cluster.primary, CANCEL).await).await;
     // Once the standby has them, they are confirmed.
     cluster.replica.mend();
     let is_confirmed = async || Ok(claim(&cluster.requiring, 34).await.status == 200);
     until_async(PATIENCE, is_confirmed).await.unwrap();
+}
+
+/// A server's sessions have time-outs. If one of them could end the wait of a commit, then each write would
+/// be accepted without its standby after a while.
+#[tokio::test]
+async fn timeouts_of_postgres_end_no_commit() {
+    let postgres = Postgres::start_with(&["synchronous_standby_names=missing"]).await.unwrap();
+    execute(&postgres, "set synchronous_commit = local; create table written (token int)").await;
+    let commit = async |statements: &str| {
+        let timeouts = "set application_name = 'storage-server'; set statement_timeout = '1s';
+            set lock_timeout = '1s'; set idle_in_transaction_session_timeout = '1s'";
+        let mut session = PgConnection::connect(&postgres.url()).await.unwrap();
+        sqlx::raw_sql(timeouts).execute(&mut session).await.unwrap();
+        // The control: it ends a statement.
+        let slow = sqlx::raw_sql("select pg_sleep(60)").execute(&mut session).await;
+        assert!(slow.unwrap_err().to_string().contains("statement timeout"));
+        let statements = AssertSqlSafe(statements.to_owned());
+        sqlx::raw_sql(statements).execute(&mut session).await.unwrap();
+    };
+    join!(
+        commit("insert into written values (34)"),
+        commit("begin; insert into written values (35); commit"),
+        async {
+            let both_wait = async || Ok(waiting(&postgres, 3.0).await == 2);
+            until_async(PATIENCE, both_wait).await.unwrap();
+            execute(&postgres, CANCEL).await;
+        }
+    );
 }
 
 /// All that is seen of a standby then is that it is connected.

@@ -1,8 +1,8 @@
 //! How much of a value a store loads.
 
 use storage_server::{
-    Change, Content, Migrations, MissingFile, Row, StoredValue, Value, Wanted, WantedValue,
-    open_store,
+    Change, Content, Migrations, MissingFile, Replication, Row, StoredValue, Value, Wanted,
+    WantedValue, open_store,
 };
 
 use crate::database::{Database, on_empty_databases};
@@ -12,8 +12,9 @@ on_empty_databases! {
 }
 
 async fn value_is_loaded_unless_it_is_larger_than_wanted(database: Database) {
-    let store =
-        open_store(&database.url, MissingFile::Create, Migrations::Apply, None).await.unwrap();
+    let (missing_file, migrations) = (MissingFile::Create, Migrations::Apply);
+    let replication = Replication::default();
+    let store = open_store(&database.url, missing_file, migrations, &replication).await.unwrap();
     let [empty, large] = ["empty", "large"].map(|name| name.parse().unwrap());
     let written = |bytes: Vec<u8>| {
         let content = Content { content_type: "text/plain".to_owned(), bytes: bytes.into() };

@@ -127,6 +127,11 @@ impl Patroni {
         self.members[number].socket_url()
     }
 
+    /// Returns the URL of a member's Patroni.
+    pub fn rest_url(&self, number: usize) -> String {
+        format!("http://{}", self.members[number].network.rest())
+    }
+
     /// Waits until one of these members has etcd's lock and takes writes, and returns its number.
     ///
     /// # Errors

@@ -1,13 +1,12 @@
 //! `--check`: whether the server could start.
 
-use std::num::NonZeroU32;
-
 use anyhow::Context;
 
 use super::{print, restore::folder_of};
 use crate::store::{
     error::OpenError,
     open::{DatabaseKind, MissingFile, open_store},
+    replication::Replication,
     schema::Migrations,
     sqlite::integrity::path,
 };
@@ -18,12 +17,12 @@ pub(super) async fn check(
     database_url: &str,
     missing_file: MissingFile,
     migrations: Migrations,
-    required_standbys: Option<NonZeroU32>,
+    replication: &Replication,
 ) -> anyhow::Result<()> {
     let migrates = migrations == Migrations::Apply;
     let creates = migrates && missing_file == MissingFile::Create;
     let (refuse, check) = (MissingFile::Refuse, Migrations::Check);
-    match open_store(database_url, refuse, check, required_standbys).await {
+    match open_store(database_url, refuse, check, replication).await {
         Ok(store) => {
             // Reading the schema does not show whether the database takes writes.
             let probed = store.probe().await;

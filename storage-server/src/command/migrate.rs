@@ -3,6 +3,7 @@
 use super::{audited::Action, print};
 use crate::store::{
     open::{MissingFile, open_store},
+    replication::Replication,
     schema::Migrations,
 };
 
@@ -10,7 +11,8 @@ pub(super) const MIGRATION: Action = Action { command: "migrate", target: None, 
 
 /// Creates or updates the server's tables.
 pub(super) async fn migrate(database_url: &str) -> anyhow::Result<()> {
-    let store = open_store(database_url, MissingFile::Create, Migrations::Apply, None).await?;
+    let (missing_file, migrations) = (MissingFile::Create, Migrations::Apply);
+    let store = open_store(database_url, missing_file, migrations, &Replication::default()).await?;
     print(format_args!("the schema of {} is up to date", store.database()));
     store.close().await;
     Ok(())

@@ -3,7 +3,6 @@
 use std::{
     io::Write,
     net::SocketAddr,
-    num::NonZeroU32,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -29,6 +28,7 @@ use crate::{
     serve::serve,
     store::{
         open::{MissingFile, open_store},
+        replication::Replication,
         schema::Migrations,
     },
     tls::Tls,
@@ -51,10 +51,8 @@ pub(super) struct Serve {
     #[arg(long, env = "FENCED_NO_MIGRATE", value_parser = FalseyValueParser::new())]
     no_migrate: bool,
 
-    /// How many synchronous standbys of PostgreSQL must have each write before it is answered. While
-    /// fewer stream, the server is not ready, and takes no write.
-    #[arg(long, env = "FENCED_REQUIRE_SYNC_STANDBY", value_name = "NUMBER")]
-    require_sync_standby: Option<NonZeroU32>,
+    #[command(flatten)]
+    replication: Replication,
 
     #[command(flatten)]
     tls: TlsArguments,
@@ -98,7 +96,7 @@ impl Serve {
             listen,
             no_create,
             no_migrate,
-            require_sync_standby,
+            replication,
             tls,
             auth_file,
             insecure,
@@ -128,7 +126,7 @@ impl Serve {
             if let Some(address) = metrics_listen {
                 check_address(&address, metrics_missing, insecure).await?;
             }
-            return check(database_url, missing_file, migrations, require_sync_standby).await;
+            return check(database_url, missing_file, migrations, &replication).await;
         }
         config.audit_log = audit_log.map(AuditLog::open).transpose()?;
         let listener = match passed_listener()? {
@@ -153,7 +151,7 @@ impl Serve {
         // Otherwise 128 connections wait at most, and those of a larger burst may be reset.
         rustix::net::listen(&listener, CONNECTIONS_WAITING)?;
         let store = tokio::select! {
-            store = open_store(database_url, missing_file, migrations, require_sync_standby) => store?,
+            store = open_store(database_url, missing_file, migrations, &replication) => store?,
             () = &mut shutdown => bail!("stopped before the database was open"),
         };
         let mut stdout = std::io::stdout();

@@ -20,7 +20,7 @@ use self::kind::{
     METHOD_NOT_ALLOWED, NOT_FOUND, NOT_JSON, SEQUENCE_REUSED, SEQUENCE_TOO_OLD, SLOW_BODY,
     STALE_TOKEN, STATE_LOCK_LOST, STATE_LOCKED, TOKEN_REQUIRED, TOKEN_TOO_HIGH, TOO_MANY_REQUESTS,
     TRANSACTION_REFUSED, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE, VERSION_MISMATCH,
-    WRONG_HOST,
+    VERSION_NOT_REACHED, WRONG_HOST,
 };
 use crate::{
     access::{Caller, identity::Permission},
@@ -175,6 +175,18 @@ impl Problem {
         Self::new(&VERSION_MISMATCH, format!("the resource is at version {version}"))
             .with("resource", resource.as_str())
             .with("version", version)
+    }
+
+    pub(super) fn version_not_reached(
+        resource: &ResourceName,
+        version: u64,
+        at_least: u64,
+    ) -> Self {
+        let detail = format!("the resource is at version {version} here, not yet at {at_least}");
+        Self::new(&VERSION_NOT_REACHED, detail)
+            .with("resource", resource.as_str())
+            .with("version", version)
+            .with("outcome", outcome_text(UnavailableOutcome::None))
     }
 
     /// The state is locked by somebody else, whose lock has these members.

@@ -24,6 +24,7 @@ const MAX_CONTENT_TYPE_BYTES: usize = 256;
 pub(super) static FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 pub(super) static FENCING_HOLDER: HeaderName = HeaderName::from_static("fencing-holder");
 static FENCING_SEQUENCE: HeaderName = HeaderName::from_static("fencing-sequence");
+static IF_VERSION_AT_LEAST: HeaderName = HeaderName::from_static("if-version-at-least");
 
 /// Before the name of a state. Its resource is called `terraform/NAME`.
 const STATES: &str = "/v1/terraform/";
@@ -147,6 +148,25 @@ impl<S: Sync> FromRequestParts<S> for FencingSequence {
             .map(|sequence| sequence.ok_or_else(Problem::malformed_sequence))
             .transpose()?;
         Ok(Self(sequence))
+    }
+}
+
+/// The version that a read must have at least, if the client knows one.
+pub(super) struct VersionAtLeast(pub(super) Option<u64>);
+
+impl<S: Sync> FromRequestParts<S> for VersionAtLeast {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let malformed = || Problem::malformed_request("If-Version-At-Least must be one version");
+        let version = single(&parts.headers, &IF_VERSION_AT_LEAST);
+        let Some(version) = version.map_err(|Repeated| malformed())? else {
+            return Ok(Self(None));
+        };
+        // A sign is no digit.
+        let version = Some(version).filter(|version| version.iter().all(u8::is_ascii_digit));
+        let version = version.and_then(|version| str::from_utf8(version).ok()?.parse().ok());
+        Ok(Self(Some(version.ok_or_else(malformed)?)))
     }
 }
 

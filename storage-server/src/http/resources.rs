@@ -18,7 +18,7 @@ use super::{
     problem::Problem,
     request::{
         Conditional, FENCING_HOLDER, FENCING_TOKEN, Fencing, FencingSequence, RequiredFencing,
-        Written,
+        VersionAtLeast, Written,
     },
     service::Service,
 };
@@ -101,6 +101,7 @@ async fn read(
     Target { resource, .. }: Target<Read>,
     fencing: Fencing,
     Conditional(Condition { if_none_match, .. }): Conditional,
+    VersionAtLeast(at_least): VersionAtLeast,
 ) -> Result<Response, Problem> {
     let claims = method == Method::GET && fencing.token.is_some();
     // A client that has this version does not get its value again.
@@ -115,12 +116,13 @@ async fn read(
             other => unreachable!("{other:?} is not the outcome of a read"),
         }
     } else {
-        let mut row = service.load(&resource, service.value_with_room()).await?;
+        let (with_room, whole) = (service.value_with_room(), WantedValue::Whole);
+        let mut row = service.load_at_least(&resource, with_room, at_least).await?;
         if row.value == StoredValue::NotLoaded {
             if sends_value(row.version) {
                 return Err(service.no_room(UnavailableOutcome::None));
             }
-            row = service.load(&resource, WantedValue::Whole).await?;
+            row = service.load_at_least(&resource, whole, at_least).await?;
         }
         match row.value {
             StoredValue::Present(value) => (row.version, Some(value)),

@@ -203,6 +203,24 @@ impl Service {
         WantedValue::AtMost(self.room.largest_answer())
     }
 
+    /// Loads a resource's row without a claim. If it must have a version at least, a replica may answer.
+    pub(super) async fn load_at_least(
+        &self,
+        resource: &ResourceName,
+        value: WantedValue,
+        at_least: Option<u64>,
+    ) -> Result<Row, Problem> {
+        let Some(at_least) = at_least else {
+            return self.load(resource, value).await;
+        };
+        let row = self.store.read_version(Wanted { resource, value }, at_least).await;
+        let row = row.map_err(|error| self.unreachable(&error))?;
+        if row.version < at_least {
+            return Err(Problem::version_not_reached(resource, row.version, at_least));
+        }
+        Ok(row)
+    }
+
     /// Loads a row that survives a crash, and a failover to a synchronous standby. Something may be decided
     /// on it. Such loads take turns, because they use the connections of the committer.
     pub(super) async fn load_durable(

@@ -11,8 +11,10 @@ pub enum OpenError {
     /// The URL is of a database that is not supported.
     #[error("the database URL begins neither with sqlite: nor with postgres:")]
     UnsupportedScheme,
-    /// Standbys are required, and the database is an SQLite file.
-    #[error("SQLite has no standbys: --require-sync-standby needs PostgreSQL")]
+    /// An option is for standbys, and the database is an SQLite file.
+    #[error(
+        "SQLite has no standbys: --require-sync-standby, --read-url and --patroni need PostgreSQL"
+    )]
     NoStandbys,
     /// The URL is malformed. It is not printed, because it may contain a password.
     #[error("the database URL is malformed")]

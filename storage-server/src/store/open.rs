@@ -1,11 +1,12 @@
 //! Opening a store.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::sync::Arc;
 
 use sqlx::sqlite::SqliteSynchronous;
 
 use super::{
-    Store, error::OpenError, postgres::PostgresStore, schema::Migrations, sqlite::SqliteStore,
+    Store, error::OpenError, postgres::PostgresStore, replication::Replication, schema::Migrations,
+    sqlite::SqliteStore,
 };
 
 /// What to do if there is no database file.
@@ -19,10 +20,6 @@ pub enum MissingFile {
 
 /// Opens the store at a database URL, and applies its migrations or checks them.
 ///
-/// `required_standbys` is how many synchronous standbys must have each change before it is reported as
-/// made, and everything before it is reported as loaded. With fewer, nothing is. Without a number,
-/// PostgreSQL's own settings count.
-///
 /// # Errors
 /// [`OpenError`] if the database can't be opened, is damaged, would not keep fences safely, or has
 /// another schema than this server needs.
@@ -30,16 +27,18 @@ pub async fn open_store(
     url: &str,
     missing_file: MissingFile,
     migrations: Migrations,
-    required_standbys: Option<NonZeroU32>,
+    replication: &Replication,
 ) -> Result<Arc<dyn Store>, OpenError> {
     match DatabaseKind::from_url(url)? {
-        DatabaseKind::Sqlite if required_standbys.is_some() => Err(OpenError::NoStandbys),
+        DatabaseKind::Sqlite if *replication != Replication::default() => {
+            Err(OpenError::NoStandbys)
+        }
         DatabaseKind::Sqlite => {
             let full = SqliteSynchronous::Full;
             Ok(Arc::new(SqliteStore::open(url, missing_file, migrations, full).await?))
         }
         DatabaseKind::Postgres => {
-            Ok(Arc::new(PostgresStore::connect(url, migrations, required_standbys).await?))
+            Ok(Arc::new(PostgresStore::connect(url, migrations, replication).await?))
         }
     }
 }

@@ -5,13 +5,13 @@ mod hosts;
 mod instance;
 pub(super) mod maintenance;
 mod primary;
+mod replica;
 mod session;
 mod settings;
 mod standbys;
 mod statements;
 
 use std::{
-    num::NonZeroU32,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -29,8 +29,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 pub(crate) use self::session::PUBLIC_PARAMETERS;
 use self::{
     hosts::Hosts,
-    instance::Newest,
+    instance::{Instance, Newest},
     primary::{Current, Following, find_primary},
+    replica::Replica,
     session::{IS_SERVER, check_session, open_session},
     standbys::{RequiredStandbys, Standbys, hidden_standbys},
     statements::{
@@ -46,6 +47,7 @@ use super::{
     },
     kept_pool::{KeptPool, ReplacedAt},
     list::{Listed, Page},
+    replication::Replication,
     schema::Migrations,
 };
 use crate::row::Row;
@@ -76,6 +78,7 @@ pub(super) struct PostgresStore {
     replaced_at: ReplacedAt,
     following: Following,
     required_standbys: Option<RequiredStandbys>,
+    replica: Option<Replica>,
 }
 
 impl PostgresStore {
@@ -83,17 +86,21 @@ impl PostgresStore {
     pub(super) async fn connect(
         url: &str,
         migrations: Migrations,
-        required_standbys: Option<NonZeroU32>,
+        Replication { require_sync_standby, read_url }: &Replication,
     ) -> Result<Self, OpenError> {
         let hosts = Hosts::parse(url)?;
         let newest = Newest::default();
+        let read_url = read_url.as_deref();
+        let replica = read_url.map(|url| Replica::new(url, newest.clone())).transpose()?;
         let primary = find_primary(&hosts, &newest).await?;
         let address = hosts.database();
         let mut connection = open_session(hosts.options(primary), migrations).await?;
         let connect_error = |source| OpenError::Connect { database: address.clone(), source };
-        if required_standbys.is_some() {
+        let refuse = |reason| OpenError::Unsafe { database: address.clone(), reason };
+        let instance = Instance::ask(&mut connection).await.map_err(connect_error)?;
+        newest.admit(&instance).map_err(refuse)?;
+        if require_sync_standby.is_some() {
             let hidden = hidden_standbys(&mut connection).await.map_err(connect_error)?;
-            let refuse = |reason| OpenError::Unsafe { database: address.clone(), reason };
             hidden.map_or(Ok(()), |reason| Err(refuse(reason)))?;
         }
         connection.close().await.map_err(connect_error)?;
@@ -125,7 +132,7 @@ impl PostgresStore {
         let ((reading, _), (probing, _)) = (pool(READING), pool(PROBING));
         let pools = vec![committing.clone(), reading.clone(), probing.clone()];
         let following = Following::start(hosts, primary, newest, pools);
-        let required_standbys = required_standbys.map(RequiredStandbys::new);
+        let required_standbys = require_sync_standby.map(RequiredStandbys::new);
         Ok(Self {
             address,
             committing,
@@ -135,6 +142,7 @@ impl PostgresStore {
             replaced_at,
             following,
             required_standbys,
+            replica,
         })
     }
 }
@@ -293,6 +301,13 @@ impl Store for PostgresStore {
             async |connection: &mut _| load_rows(connection, &[wanted], Loading::Visible).await;
         let mut rows = self.ask(&self.reading, load).await?;
         Ok(rows.pop().expect("one row is wanted")?)
+    }
+
+    async fn read_version(&self, wanted: Wanted<'_>, version: u64) -> Result<Row, ReadError> {
+        match &self.replica {
+            Some(replica) => replica.read(wanted, version).await,
+            None => self.read(wanted).await,
+        }
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {

@@ -9,6 +9,7 @@ use super::*;
 use crate::store::{
     maintenance::{Unreadable, open_maintenance},
     open::{MissingFile, open_store},
+    replication::Replication,
     schema::Migrations,
     sqlite::integrity::copy_into,
 };
@@ -38,8 +39,9 @@ async fn set_token(file: &Path, token: i64) {
 /// A backup, and the database of a server that was killed: its newest token is only in its log.
 async fn backup_and_killed_database(folder: &Path) -> (PathBuf, PathBuf) {
     let (live, backup) = (folder.join("live.db"), folder.join("backup.db"));
-    let server =
-        open_store(&url(&live), MissingFile::Create, Migrations::Apply, None).await.unwrap();
+    let (missing_file, migrations) = (MissingFile::Create, Migrations::Apply);
+    let replication = Replication::default();
+    let server = open_store(&url(&live), missing_file, migrations, &replication).await.unwrap();
     set_token(&live, BACKED_UP).await;
     copy_into(&url(&live), backup.to_str().unwrap()).await.unwrap();
     set_token(&live, NEWEST).await;

@@ -16,6 +16,7 @@ use crate::{
         MALFORMED_REQUEST, MALFORMED_SEQUENCE, MALFORMED_TOKEN, NOT_FOUND, NOT_JSON,
         SEQUENCE_REUSED, SEQUENCE_TOO_OLD, SLOW_BODY, STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH,
         TOO_MANY_REQUESTS, TRANSACTION_REFUSED, UNAUTHENTICATED, VALUE_TOO_LARGE, VERSION_MISMATCH,
+        VERSION_NOT_REACHED,
     },
     metrics,
 };
@@ -72,11 +73,12 @@ fn read() -> Described {
             parts::holder(),
             parts::if_match("Is only checked for its form."),
             parts::if_none_match("Don't send the value if it has one of these versions: 304."),
+            parts::if_version_at_least("With Fencing-Token, it is only checked for its form."),
         ])
         .answers(StatusCode::OK, value())
         .answers(StatusCode::NOT_MODIFIED, known_value())
         .problems(&MALFORMED)
-        .problems(&[&MALFORMED_REQUEST, &NOT_FOUND])
+        .problems(&[&MALFORMED_REQUEST, &NOT_FOUND, &VERSION_NOT_REACHED])
         .problems(&NOT_ACCEPTED)
         .for_known_clients()
 }
@@ -95,11 +97,12 @@ fn head() -> Described {
         parts::holder(),
         parts::if_match("Is only checked for its form."),
         parts::if_none_match("As for GET."),
+        parts::if_version_at_least("As for GET."),
     ])
     .answers(StatusCode::OK, ResponseBuilder::new().description("There is a value."))
     .answers(StatusCode::NOT_MODIFIED, known_value())
     .problems(&MALFORMED)
-    .problems(&[&MALFORMED_REQUEST, &NOT_FOUND])
+    .problems(&[&MALFORMED_REQUEST, &NOT_FOUND, &VERSION_NOT_REACHED])
     .for_known_clients()
 }
 

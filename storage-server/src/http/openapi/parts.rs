@@ -216,6 +216,11 @@ pub(super) fn if_none_match(about: &str) -> Parameter {
     in_head("If-None-Match", text(), &format!("`*`, or versions in quotes. {about}"))
 }
 
+pub(super) fn if_version_at_least(about: &str) -> Parameter {
+    let version = "The version that the value must have at least. A replica may answer then.";
+    in_head("If-Version-At-Least", self::version(), &format!("{version} {about}"))
+}
+
 /// The headers that every request may have.
 pub(super) fn common_parameters() -> [Parameter; 2] {
     let id = "The id of the request: 1 to 128 characters of visible ASCII. Otherwise, the server \

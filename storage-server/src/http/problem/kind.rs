@@ -167,6 +167,12 @@ kinds! {
         "The server limits how many requests each identity may send a second, on average, and how many \
          at once (--requests-per-second). Without an identity, the client's address counts. The operation did \
          not take effect, and never will: try again after the time in the header Retry-After.";
+    VERSION_NOT_REACHED = "version-not-reached", SERVICE_UNAVAILABLE, [Resource, Version, Outcome],
+        "The version is not there yet",
+        "The request asks for a version (If-Version-At-Least), and what was read is older. The replica \
+         lags behind its primary: try again after the time in the header Retry-After, or read without \
+         the header. Without a replica, the database has lost the version, as in a restore from a \
+         backup or a failover to an asynchronous replica.";
     UNAVAILABLE = "unavailable", SERVICE_UNAVAILABLE, [Outcome, ReadinessDetails], "The server can't decide now",
         "The database can't be reached, the resource stays locked there, too many operations are \
          queued, or too many bytes are in flight. If outcome is none, the operation did not take \

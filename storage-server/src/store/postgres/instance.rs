@@ -86,6 +86,21 @@ impl Newest {
         Ok(instance.timeline > timeline)
     }
 
+    /// Checks that a standby belongs to the system. Its timeline may lag behind.
+    ///
+    /// # Errors
+    /// The reason why it must not be used.
+    pub(super) fn recognise(&self, instance: &Instance) -> Result<(), String> {
+        let newest = self.0.lock().expect("no panic while it is held");
+        match *newest {
+            Some((system, _)) if system != instance.system => {
+                Err("it is of another database cluster than the primary".to_owned())
+            }
+            Some(_) => Ok(()),
+            None => Err("the primary was not reached yet".to_owned()),
+        }
+    }
+
     /// The highest timeline that was seen.
     pub(super) fn timeline(&self) -> Option<i64> {
         self.0.lock().expect("no panic while it is held").map(|(_, timeline)| timeline)

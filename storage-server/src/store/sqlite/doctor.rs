@@ -34,7 +34,7 @@ pub(in crate::store) async fn examine(url: &str) -> Result<Examination, OpenErro
 
 /// The file systems that are unfit, as statfs(2) knows them.
 #[cfg(target_os = "linux")]
-const UNFIT: [(i64, &str); 6] = [
+const UNFIT: [(u32, &str); 6] = [
     (0x0102_1994, "tmpfs, which is in memory"),
     (0x8584_58f6, "ramfs, which is in memory"),
     (0x6969, "NFS, a network file system"),
@@ -45,7 +45,8 @@ const UNFIT: [(i64, &str); 6] = [
 
 #[cfg(target_os = "linux")]
 fn file_system(file: &std::path::Path) -> io::Result<Finding> {
-    let kind = i64::from(rustix::fs::statfs(file)?.f_type) & 0xffff_ffff;
+    // The type of the number differs between processors. No magic number has more bits.
+    let kind = rustix::fs::statfs(file)?.f_type as u32;
     let unfit = UNFIT.iter().find(|(unfit, _)| *unfit == kind);
     Ok(Finding {
         check: "file system",
