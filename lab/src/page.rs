@@ -1,6 +1,6 @@
 //! A run as a page: a viewer of HTML, CSS and JavaScript without a build step.
 //!
-//! The modules in `page/` depend on each other one way, in the order of [`MODULES`]. `record.mjs`
+//! The modules in `page/` depend on each other one way, in the order of `MODULES`. `record.mjs`
 //! reads a record, `story.mjs` finds what its events mean, `panel.mjs` draws that, and `main.mjs`
 //! brings them together. All texts are in `texts.mjs`.
 
