@@ -7,6 +7,7 @@
 //!   [`timeline`] prints the record, the [`picture`] draws it, the [`page`] shows it in a browser,
 //!   and [`replay`] is the command that does all this.
 //! - A [`hammer`] strikes a database with many clients at once.
+//! - A [`doctor`] says whether the fence can hold on a store.
 //! - A [`power_loss`] shows which acknowledged writes survive it.
 //! - A [`bench`](mod@bench) measures.
 //! - [`programs`] finds the programs that these run.
@@ -14,6 +15,7 @@
 pub mod bench;
 mod bucket;
 pub mod client;
+pub mod doctor;
 pub mod hammer;
 mod http_client;
 mod output;

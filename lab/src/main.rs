@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use lab::{
     bench,
     client::Client,
+    doctor::Doctor,
     hammer::Hammer,
     power_loss::{CarelessServer, PowerLoss},
     programs::Guest,
@@ -41,6 +42,9 @@ enum Command {
     /// It works on tables and resources of its own, and removes them. Exits with 0 if the fence
     /// held, or if the wrong way of `--variant` was caught; 1 if not, and 2 if it could not be run.
     Hammer(Hammer),
+    /// Examines what the fence would stand on
+    #[command(subcommand)]
+    Doctor(Doctor),
     /// Loses power under the storage server, with its settings and with careless ones
     ///
     /// Shows how many acknowledged writes survive on SQLite and on PostgreSQL. Needs Linux and
@@ -88,6 +92,8 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Replay(replay) => unless_interrupted(replay.run()).await,
         // It removes its tables before it ends, also when it is interrupted.
         Command::Hammer(hammer) => hammer.run(ending_signal()).await,
+        // So does it with its objects.
+        Command::Doctor(doctor) => doctor.run(ending_signal()).await,
         Command::PowerLoss(losses) => unless_interrupted(losses.run()).await,
         Command::Bench(bench) => unless_interrupted(bench.run()).await,
         Command::Client(client) => unless_interrupted(client.run()).await,

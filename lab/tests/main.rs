@@ -1,6 +1,7 @@
-//! The command `lab`: its scenarios, its hammer, its power losses and its benches.
+//! The command `lab`: its scenarios, its hammer, its doctor, its power losses and its benches.
 
 mod bench;
+mod doctor;
 mod hammer;
 #[cfg(target_os = "linux")]
 mod power_loss;

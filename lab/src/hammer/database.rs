@@ -66,12 +66,24 @@ pub(super) trait Connection: Send {
     /// Claims and writes, in its own transaction.
     async fn write(&mut self, offer: &Offer, increments: u64) -> anyhow::Result<Attempt<Written>>;
 
-    /// Claims, reads, pauses and writes, in one transaction.
+    /// Claims, reads, pauses and writes, in one transaction. Without transactions, other clients may
+    /// come in between.
     async fn increment(
         &mut self,
         offer: &Offer,
         pause: Duration,
-    ) -> anyhow::Result<Attempt<(Seen, Written)>>;
+    ) -> anyhow::Result<Attempt<(Seen, Written)>> {
+        let seen = match self.read(offer).await? {
+            Attempt::Committed(seen) => seen,
+            Attempt::Refused => return Ok(Attempt::Refused),
+            Attempt::TryAgain => return Ok(Attempt::TryAgain),
+            Attempt::Unknown => return Ok(Attempt::Unknown),
+            Attempt::Lost => return Ok(Attempt::Lost),
+        };
+        sleep(pause).await;
+        let written = self.write(offer, seen.increments + 1).await?;
+        Ok(written.map(|written| (seen, written)))
+    }
 }
 
 /// A resource, and the token and holder that are offered for it.
@@ -118,22 +130,4 @@ pub(super) struct Written {
     pub(super) state: u64,
     /// 0 if only the states have an order.
     pub(super) replaced: u64,
-}
-
-/// Increments on a database without transactions: other clients may come in between.
-pub(super) async fn increment_in_two_steps(
-    connection: &mut impl Connection,
-    offer: &Offer,
-    pause: Duration,
-) -> anyhow::Result<Attempt<(Seen, Written)>> {
-    let seen = match connection.read(offer).await? {
-        Attempt::Committed(seen) => seen,
-        Attempt::Refused => return Ok(Attempt::Refused),
-        Attempt::TryAgain => return Ok(Attempt::TryAgain),
-        Attempt::Unknown => return Ok(Attempt::Unknown),
-        Attempt::Lost => return Ok(Attempt::Lost),
-    };
-    sleep(pause).await;
-    let written = connection.write(offer, seen.increments + 1).await?;
-    Ok(written.map(|written| (seen, written)))
 }

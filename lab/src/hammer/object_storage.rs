@@ -2,7 +2,7 @@
 
 mod wrong_ways;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use anyhow::{Context, ensure};
 use async_trait::async_trait;
@@ -15,9 +15,7 @@ use object_store::{ObjectStore, RetryConfig, path::Path};
 
 use self::wrong_ways::WrongWay;
 use super::{
-    database::{
-        Attempt, Connection, Database, Offer, Seen, Variant, Written, increment_in_two_steps,
-    },
+    database::{Attempt, Connection, Database, Offer, Seen, Variant, Written},
     history::Order,
 };
 use crate::bucket::Bucket;
@@ -124,14 +122,6 @@ impl Connection for FencedClient {
         let value = increments.to_string().into();
         let write = self.register(&offer.resource).write(&offer.fence, value).await;
         Ok(attempt(write)?.map(|content| Written { state: content.version, replaced: 0 }))
-    }
-
-    async fn increment(
-        &mut self,
-        offer: &Offer,
-        pause: Duration,
-    ) -> anyhow::Result<Attempt<(Seen, Written)>> {
-        increment_in_two_steps(self, offer, pause).await
     }
 }
 

@@ -1,11 +1,8 @@
 //! A Redis under the hammer.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use ::redis::{
@@ -19,9 +16,7 @@ use tokio::time::sleep;
 
 use super::{
     client::{PAUSE_IN_TRANSACTION_MS, pause},
-    database::{
-        Attempt, Connection, Database, Offer, Seen, Variant, Written, increment_in_two_steps,
-    },
+    database::{Attempt, Connection, Database, Offer, Seen, Variant, Written},
 };
 
 /// The fence's own script. It is called with a SET that has the option GET, which returns the
@@ -154,14 +149,6 @@ impl Connection for RedisConnection {
             }
             Err(error) => Err(error).context("Redis failed"),
         }
-    }
-
-    async fn increment(
-        &mut self,
-        offer: &Offer,
-        pause: Duration,
-    ) -> anyhow::Result<Attempt<(Seen, Written)>> {
-        increment_in_two_steps(self, offer, pause).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! The ways in which a token is checked on object storage at first.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use anyhow::Context;
 use async_trait::async_trait;
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::hammer::{
     client::{PAUSE_IN_TRANSACTION_MS, pause},
-    database::{Attempt, Connection, Offer, Seen, Variant, Written, increment_in_two_steps},
+    database::{Attempt, Connection, Offer, Seen, Variant, Written},
 };
 
 /// A client that checks tokens in one of the wrong ways.
@@ -153,13 +153,5 @@ impl Connection for WrongWay {
         let next = Object { version: held.version + 1, increments, token, ..held };
         let written = self.replace(resource, next).await?;
         Ok(written.map(|object| Written { state: object.version, replaced: 0 }))
-    }
-
-    async fn increment(
-        &mut self,
-        offer: &Offer,
-        pause: Duration,
-    ) -> anyhow::Result<Attempt<(Seen, Written)>> {
-        increment_in_two_steps(self, offer, pause).await
     }
 }

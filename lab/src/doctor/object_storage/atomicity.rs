@@ -1,0 +1,148 @@
+//! Whether conditions and writes are one step, when several clients write at once.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use fence::Holder;
+use futures_util::future::join_all;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, UpdateVersion, path::Path};
+use tokio::{task::JoinSet, time::sleep};
+
+use super::{
+    Check,
+    site::{Site, is_refusal, put},
+};
+
+const CLIENTS: usize = 8;
+/// How long a client waits after a read that failed.
+const PAUSE: Duration = Duration::from_millis(20);
+const CREATION: &str =
+    "Two clients that create one register both believe that the fence is theirs.";
+const REPLACEMENT: &str = "A write that was acknowledged is lost, and with it its fence.";
+
+/// Lets clients create an object at the same moment, again and again: only one of them may succeed.
+pub(super) async fn check_creation(site: &Site, until: Instant) -> anyhow::Result<Check> {
+    let clients: Vec<_> = (0..CLIENTS).map(|_| site.another_client()).collect::<Result<_, _>>()?;
+    let (mut rounds, mut with_several) = (0, 0);
+    while rounds == 0 || Instant::now() < until {
+        let path = site.path(&format!("created-{rounds}"));
+        let creations = clients.iter().enumerate().map(|(number, client)| {
+            let (path, content) = (&path, number.to_string());
+            async move { put(&**client, path, &content, PutMode::Create).await }
+        });
+        let successes = join_all(creations).await.iter().filter(|outcome| outcome.is_ok()).count();
+        with_several += usize::from(successes > 1);
+        rounds += 1;
+    }
+    let found = match with_several {
+        0 => {
+            format!("{CLIENTS} clients created each of {rounds} objects, and one at most succeeded")
+        }
+        _ => format!("several of {CLIENTS} clients created {with_several} of {rounds} objects"),
+    };
+    Ok(Check::new("atomic_create", with_several == 0, found, CREATION))
+}
+
+/// Lets clients increment a counter, each time on the condition that it still is as it was read.
+pub(super) async fn check_replacement(site: &Site, until: Instant) -> anyhow::Result<Check> {
+    let path = site.path("counter");
+    put(&*site.store, &path, "0", PutMode::Create).await?;
+    let mut clients = JoinSet::new();
+    for _ in 0..CLIENTS {
+        clients.spawn(increment(site.another_client()?, path.clone(), until));
+    }
+    let mut history = History::default();
+    while let Some(own) = clients.join_next().await {
+        let own = own?;
+        history.acknowledged.extend(own.acknowledged);
+        history.unknown += own.unknown;
+    }
+    Ok(history.check(parse(&site.read(&path).await?)?))
+}
+
+/// What clients did to the counter.
+#[derive(Debug, Default)]
+struct History {
+    /// The value that each acknowledged increment has written.
+    acknowledged: Vec<u64>,
+    /// How many increments may have been applied, or may still be.
+    unknown: u64,
+}
+
+async fn increment(store: Arc<dyn ObjectStore>, path: Path, until: Instant) -> History {
+    let mut history = History::default();
+    while Instant::now() < until {
+        let Ok((value, condition)) = read(&*store, &path).await else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        // No two contents are equal, so no two ETags are.
+        let content = format!("{} {}", value + 1, Holder::random().as_str());
+        match put(&*store, &path, &content, PutMode::Update(condition)).await {
+            Ok(_) => history.acknowledged.push(value + 1),
+            Err(error) if is_refusal(&error) => {}
+            Err(_) => history.unknown += 1,
+        }
+    }
+    history
+}
+
+async fn read(store: &dyn ObjectStore, path: &Path) -> anyhow::Result<(u64, UpdateVersion)> {
+    let answer = store.get(path).await?;
+    let (e_tag, version) = (answer.meta.e_tag.clone(), answer.meta.version.clone());
+    let content = String::from_utf8(answer.bytes().await?.to_vec())?;
+    Ok((parse(&content)?, UpdateVersion { e_tag, version }))
+}
+
+fn parse(content: &str) -> anyhow::Result<u64> {
+    let number = content.split(' ').next().and_then(|number| number.parse().ok());
+    number.context("the counter's object has no number")
+}
+
+impl History {
+    fn check(mut self, last: u64) -> Check {
+        self.acknowledged.sort_unstable();
+        let twice = self.acknowledged.windows(2).filter(|pair| pair[0] == pair[1]).count();
+        let beyond = self.acknowledged.iter().filter(|&&value| value > last).count();
+        let (acknowledged, lost) = (self.acknowledged.len(), twice + beyond);
+        let surplus = last.saturating_sub(acknowledged as u64 + self.unknown);
+        let found = format!(
+            "{CLIENTS} clients, {acknowledged} increments acknowledged, {lost} lost, {} unknown",
+            self.unknown
+        );
+        let (ok, found) = if lost > 0 {
+            (Some(false), found)
+        } else if surplus > 0 {
+            (Some(false), format!("{found}, {surplus} refused and applied"))
+        } else if acknowledged < CLIENTS {
+            // A store that refuses everything loses nothing, and shows nothing.
+            (None, format!("{found}: too few to tell"))
+        } else {
+            (Some(true), found)
+        };
+        Check::new("atomic_replace", ok, found, REPLACEMENT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_and_refused_increments_are_found_in_a_history() {
+        let check = |acknowledged: &[u64], unknown, last| {
+            History { acknowledged: acknowledged.to_vec(), unknown }.check(last).ok
+        };
+        let all: Vec<_> = (1..=20).rev().collect();
+        assert_eq!(check(&all, 0, 20), Some(true));
+        let forked = [&all[..], &[7]].concat();
+        assert_eq!(check(&forked, 0, 20), Some(false));
+        assert_eq!(check(&all, 0, 19), Some(false), "the last one is lost");
+        assert_eq!(check(&all[1..], 0, 20), Some(false), "a refused one was applied");
+        assert_eq!(check(&all[1..], 1, 20), Some(true));
+        assert_eq!(check(&all[15..], 0, 5), None, "too few");
+    }
+}

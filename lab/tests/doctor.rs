@@ -1,0 +1,130 @@
+//! `lab doctor store` names what is wrong with a store, and nothing else.
+
+use std::process::Command;
+
+use fence::{mariadb, postgres, sqlite};
+use serde_json::Value;
+use sqlx::{Connection, MySqlConnection, PgConnection, SqliteConnection};
+use tempfile::TempDir;
+use testbed::{MariaDb, ObjectStorage, Postgres, Redis};
+
+/// Returns the exit code, stdout and stderr.
+async fn run(url: &str, arguments: &[&str], variables: &[(&str, &str)]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
+    command.args(["doctor", "store", "--database", url]).args(arguments);
+    command.env("AWS_ACCESS_KEY_ID", ObjectStorage::ACCESS_KEY_ID);
+    command.env("AWS_SECRET_ACCESS_KEY", ObjectStorage::SECRET_ACCESS_KEY);
+    command.envs(variables.iter().copied());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|out| String::from_utf8(out).unwrap());
+    (output.status.code().unwrap(), stdout, stderr)
+}
+
+/// Examines, and returns the names of the checks that are wrong, and of those that can't decide.
+async fn examine(
+    url: &str,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) -> (Vec<String>, Vec<String>) {
+    let arguments = [&["--json"], arguments].concat();
+    let (code, stdout, stderr) = run(url, &arguments, variables).await;
+    let report: Value = serde_json::from_str(&stdout).expect(&stderr);
+    let with = |ok: Value| {
+        let checks = report["checks"].as_array().unwrap().iter();
+        let names = checks.filter(|check| check["ok"] == ok).map(|check| &check["name"]);
+        names.map(|name| name.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let wrong = with(Value::Bool(false));
+    assert_eq!(report["holds"], wrong.is_empty(), "{report}");
+    assert_eq!(code, i32::from(!wrong.is_empty()), "{report}");
+    (wrong, with(Value::Null))
+}
+
+async fn wrong_with(url: &str) -> Vec<String> {
+    examine(url, &[], &[]).await.0
+}
+
+#[tokio::test]
+async fn object_storage_is_tried_out_and_left_as_it_was() {
+    let server = ObjectStorage::start_seaweedfs().await.unwrap();
+    let url = server.url("a/b");
+    let (wrong, undecided) = examine(&url, &["--seconds", "3"], &[]).await;
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(undecided.contains(&"unseen".to_owned()), "{undecided:?}");
+
+    let (code, row, stderr) = run(&url, &["--seconds", "1", "--markdown"], &[]).await;
+    assert_eq!(code, 0, "{row}{stderr}");
+    assert!(row.starts_with("| 2") && row.ends_with(" |\n") && row.contains("SeaweedFS"), "{row}");
+    assert!(row.contains("etag: follows the content alone"), "{row}");
+
+    // The negative control: a client that sends no conditions.
+    let unconditional = [("AWS_CONDITIONAL_PUT", "disabled")];
+    let (wrong, _) = examine(&url, &["--seconds", "1"], &unconditional).await;
+    assert_eq!(wrong, ["create"]);
+
+    crate::assert_empty(&server).await;
+}
+
+/// The negative control: conditional writes that are not atomic.
+#[tokio::test]
+async fn object_storage_at_length_is_certified_only_if_its_conditions_are_atomic() {
+    let server = ObjectStorage::start_seaweedfs().await.unwrap();
+    let (wrong, undecided) = examine(&server.url("examined"), &[], &[]).await;
+    assert_eq!((wrong, undecided), (vec![], vec!["unseen".to_owned()]));
+    let server = ObjectStorage::start_s3s_fs().await.unwrap();
+    let wrong = wrong_with(&server.url("examined")).await;
+    assert!(wrong.contains(&"atomic_replace".to_owned()), "{wrong:?}");
+}
+
+#[tokio::test]
+async fn postgres_that_does_not_wait_for_its_disk_is_unsafe() {
+    let server = Postgres::start().await.unwrap();
+    let (code, _, stderr) = run(&server.url(), &[], &[]).await;
+    assert!(code == 2 && stderr.contains("migrations/README.md"), "{stderr}");
+    let mut database = PgConnection::connect(&server.url()).await.unwrap();
+    postgres::install(&mut database).await.unwrap();
+    assert_eq!(wrong_with(&server.url()).await, [""; 0]);
+    let careless = "alter role postgres set synchronous_commit = off";
+    sqlx::query(careless).execute(&mut database).await.unwrap();
+    let expected = ["synchronous_commit", "stored_synchronous_commit"];
+    assert_eq!(wrong_with(&server.url()).await, expected);
+}
+
+#[tokio::test]
+async fn mariadb_that_does_not_wait_for_its_disk_is_unsafe() {
+    let server = MariaDb::start().await.unwrap();
+    let (code, _, stderr) = run(&server.url(), &[], &[]).await;
+    assert!(code == 2 && stderr.contains("migrations/README.md"), "{stderr}");
+    let mut database = MySqlConnection::connect(&server.url()).await.unwrap();
+    mariadb::install(&mut database).await.unwrap();
+    assert_eq!(wrong_with(&server.url()).await, [""; 0]);
+    let careless = "set global innodb_flush_log_at_trx_commit = 2";
+    sqlx::query(careless).execute(&mut database).await.unwrap();
+    assert_eq!(wrong_with(&server.url()).await, ["innodb_flush_log_at_trx_commit"]);
+}
+
+#[tokio::test]
+async fn sqlite_leaves_a_decision_to_each_connection() {
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let url = format!("sqlite:{}", folder.path().join("examined.db").display());
+    let mut database = SqliteConnection::connect(&format!("{url}?mode=rwc")).await.unwrap();
+    let (code, _, stderr) = run(&url, &[], &[]).await;
+    assert!(code == 2 && stderr.contains("migrations/README.md"), "{stderr}");
+    sqlite::install(&mut database).await.unwrap();
+    let undecided = ["synchronous", "unseen"].map(str::to_owned).to_vec();
+    assert_eq!(examine(&url, &[], &[]).await, (vec![], undecided));
+}
+
+#[tokio::test]
+async fn redis_is_safe_only_if_it_appends_each_write() {
+    let server = Redis::start().await.unwrap();
+    assert_eq!(wrong_with(&server.url()).await, ["appendonly", "appendfsync"]);
+    let appending = ["--appendonly", "yes", "--appendfsync", "always"];
+    let mut server = Redis::start_with(&appending).await.unwrap();
+    assert_eq!(wrong_with(&server.url()).await, [""; 0]);
+    server.command::<()>(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await.unwrap();
+    assert_eq!(wrong_with(&server.url()).await, ["maxmemory-policy"]);
+    server.process().kill().unwrap();
+    assert_eq!(run(&server.url(), &[], &[]).await.0, 2);
+}
