@@ -221,6 +221,9 @@ mod tests {
         assert_eq!(newest.choose(&hosts), Err(NoPrimary::OtherSystem));
         assert_eq!(newest.admit(own.as_ref().unwrap()), Ok(false));
         assert!(newest.admit(other.as_ref().unwrap()).is_err());
+        let standby = |system| Instance { system, role: Standby, ..own.clone().unwrap() };
+        assert!(newest.recognise(&standby(8)).unwrap_err().contains("another database cluster"));
+        assert_eq!(newest.recognise(&standby(7)), Ok(()), "the control");
         assert_eq!(newest.choose(&hosts), Ok(0));
         assert_eq!(newest.choose(&[down(), other]), Err(NoPrimary::None));
     }
