@@ -68,7 +68,7 @@ impl Cluster {
 pub(crate) async fn waiting(primary: &Postgres, seconds: f64) -> i64 {
     let mut admin = PgConnection::connect(&primary.url()).await.unwrap();
     let waiting = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'
-        and application_name = 'storage-server'
+        and application_name = 'storage-server' and query not like '%''probe''%'
         and state_change < now() - make_interval(secs => $1)";
     query_scalar(waiting).bind(seconds).fetch_one(&mut admin).await.unwrap()
 }

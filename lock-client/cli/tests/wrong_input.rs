@@ -13,7 +13,9 @@ use crate::{
 /// Fails each of these commands, and prints no password.
 async fn assert_rejected(url: &str, code: i32, reason: &str) {
     for command in [&["acquire", "r", "--no-wait"][..], &["status", "r"], &["list"]] {
-        let output = lock_client(&[command, &["--locks", url]].concat()).await;
+        // On a busy machine, half a second may be too short for the reason to come.
+        let options = ["--locks", url, "--answer-timeout", "1s"];
+        let output = lock_client(&[command, &options].concat()).await;
         assert_failed(&output, code, reason);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!stderr.contains("secret"), "{stderr}");
