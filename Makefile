@@ -6,6 +6,7 @@
 # Each says what it is about to install, and installs only what is missing. Further:
 #
 #   make check   formatting, lints and documentation, with warnings as errors
+#   make page    serves a page on this machine that plays all scenarios, and opens it in a browser
 #   make package builds both commands with manual pages and completions into target/package, as the
 #                image does
 #   make seeds   runs real clients of Redlock against a network that fails by a seed, 1000 times
@@ -24,11 +25,15 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo test test-locks test-others test-model check package seeds schemathesis terraform failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node chromium
+.PHONY: demo page test test-locks test-others test-model check package seeds schemathesis terraform failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node chromium
 
 demo: redis-server
 	cargo build --workspace
 	target/debug/lab replay
+
+page: redis-server
+	cargo build --workspace
+	target/debug/lab serve
 
 # Tests mostly wait. So four run at once on each core: those of locks beside all others. The tests of the
 # model of Redlock compute. They run in the time that these leave.

@@ -11,6 +11,7 @@ use lab::{
     power_loss::{CarelessServer, PowerLoss},
     programs::Guest,
     replay::Replay,
+    serve::Serve,
 };
 use mimalloc::MiMalloc;
 use tokio::{
@@ -37,6 +38,10 @@ enum Command {
     /// Exits with 0 if the run showed what the scenario claims, 1 if it did not, and 2 if it could
     /// not be run.
     Replay(Replay),
+    /// Serves a page on this machine that plays scenarios and shows them as they happen
+    ///
+    /// Prints the address of the page, with the token that controls it, and opens it in a browser.
+    Serve(Serve),
     /// Hammers at a database with clients that all believe they hold the lock
     ///
     /// It works on tables and resources of its own, and removes them. Exits with 0 if the fence
@@ -90,6 +95,7 @@ fn main() -> ExitCode {
 async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Replay(replay) => unless_interrupted(replay.run()).await,
+        Command::Serve(serve) => unless_interrupted(serve.run()).await,
         // It removes its tables before it ends, also when it is interrupted.
         Command::Hammer(hammer) => hammer.run(ending_signal()).await,
         // So does it with its objects.

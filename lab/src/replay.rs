@@ -87,7 +87,7 @@ impl Replay {
             if let Some(file) = picture {
                 file.save(&picture::draw(record, scenario))?;
             }
-            page.map_or(Ok(()), |file| file.save(&page::file(record)))
+            page.map_or(Ok(()), |file| file.save(&page::file(Some(record))))
         };
         if self.json {
             let record = scenario.replay(Recorder::start(|_| {}), self.ttl_factor).await?;

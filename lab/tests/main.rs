@@ -1,4 +1,4 @@
-//! The command `lab`: its scenarios, its hammer, its doctor, its power losses and its benches.
+//! The command `lab`: its scenarios, its hammer, its doctor, its power losses, its page and its benches.
 
 mod bench;
 mod doctor;
@@ -6,6 +6,8 @@ mod hammer;
 #[cfg(target_os = "linux")]
 mod power_loss;
 mod replay;
+#[cfg(target_os = "linux")]
+mod serve;
 
 use futures_util::StreamExt;
 use object_store::{ObjectStore, aws::AmazonS3Builder};

@@ -12,6 +12,8 @@ mod sale;
 mod tokens;
 mod zookeeper;
 
+#[cfg(target_os = "linux")]
+pub(super) use self::output::descendants;
 use std::process::{Command, Output};
 
 use anstream::adapter::strip_str;
@@ -29,7 +31,7 @@ const REPLAY: [&str; 3] = ["replay", "--ttl-factor", "4"];
 /// The width of output that no terminal shows.
 const WIDTH: usize = 80;
 
-async fn lab(arguments: &[&str]) -> Output {
+pub(super) async fn lab(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
     command.args(arguments);
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()

@@ -1,5 +1,6 @@
 // The page: one run, one chosen event, and all that shows them.
 
+import { Live } from "./live.mjs";
 import { sample, panel } from "./panel.mjs";
 import { Player } from "./player.mjs";
 import { decisive, described, parsed } from "./record.mjs";
@@ -15,8 +16,11 @@ const COLORS = 5;
 const EXPLAINED = "fenced-page-explained";
 
 const find = (id) => document.getElementById(id);
-const { scenarios, record } = embedded();
+const brought = embedded();
+const { scenarios, record, serves } = brought;
 const address = new URLSearchParams(location.hash.slice(1));
+/** The event of a run that the address leads to. */
+const awaited = { run: address.get("run"), event: Number(address.get("event") ?? 0) - 1 };
 let run;
 let drawnWidth = 0;
 let waiting = 0;
@@ -38,10 +42,11 @@ find("explain").addEventListener("change", () => {
   store(find("explain").checked ? "yes" : "no");
   if (run) show(player.chosen);
 });
-find("save").addEventListener("click", () => save(run.record, scenarios));
+find("save").addEventListener("click", () => save(run.record, brought));
 receive(find("open"), (name, content) => {
   try {
     open(parsed(content));
+    live?.leave();
   } catch {
     tell(text("not-a-record", { file: name }));
   }
@@ -54,7 +59,8 @@ addEventListener("hashchange", () => {
 
 speak(address.get("lang") ?? navigator.language);
 if (record) open(record, Number(address.get("event") ?? 1) - 1);
-else tell(text("no-record"));
+else tell(text(serves ? "start-one" : "no-record"));
+const live = serves ? new Live(find, address, scenarios, { shown, tell, setAddress }) : undefined;
 
 function tell(message) {
   find("message").textContent = message;
@@ -75,6 +81,16 @@ function speak(name) {
     return item;
   }));
   if (run) open(run.record, player.chosen);
+}
+
+/** Shows a record that grows: its last event, unless a reader has gone to another, or came for one. */
+function shown(growing) {
+  const last = growing.events.length - 1;
+  if (address.get("run") !== awaited.run) awaited.event = -1;
+  const goes = awaited.event >= 0 && awaited.event <= last;
+  const follows = run?.record !== growing || player.chosen >= player.count - 1;
+  open(growing, goes ? awaited.event : follows ? last : player.chosen);
+  if (goes) awaited.event = -1;
 }
 
 /** Opens a record, at an event. */

@@ -8,11 +8,13 @@ export function embedded() {
   return JSON.parse(document.getElementById("data").textContent);
 }
 
-/** Saves the page with this record as a file. In JSON, `\u003c` is a `<` that ends no script. */
-export function save(record, scenarios) {
-  PRISTINE.querySelector("#data").textContent = JSON.stringify({ scenarios, record }).replaceAll("<", "\\u003c");
+/** Saves a viewer with this record as a file. In JSON, `\u003c` is a `<` that ends no script. */
+export async function save(record, { scenarios, serves }) {
+  const viewer = serves ? await (await fetch("viewer.html")).text() : `<!doctype html>\n${PRISTINE.outerHTML}\n`;
+  const data = JSON.stringify({ scenarios, record }).replaceAll("<", "\\u003c");
+  const page = viewer.replace(/( id="data">)[^<]*(<\/script>)/, (whole, start, end) => start + data + end);
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob(["<!doctype html>\n", PRISTINE.outerHTML, "\n"], { type: "text/html" }));
+  link.href = URL.createObjectURL(new Blob([page], { type: "text/html" }));
   link.download = `${String(record.scenario).replace(/[^\w-]+/g, "-") || "run"}.html`;
   link.click();
   URL.revokeObjectURL(link.href);

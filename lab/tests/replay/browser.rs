@@ -48,7 +48,7 @@ fn chromium(file: &Path, fragment: &str, folder: &Path) -> Output {
 
 fn saved(record: Value) -> String {
     let record: RunRecord = serde_json::from_value(record).unwrap();
-    page::file(&record)
+    page::file(Some(&record))
 }
 
 /// The text of an element, by its id.

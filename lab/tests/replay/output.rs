@@ -153,7 +153,7 @@ async fn list_whose_reader_is_gone_ends_quietly() {
 
 /// The processes that a process has started, and that those have started.
 #[cfg(target_os = "linux")]
-fn descendants(of: u32) -> Vec<u32> {
+pub(crate) fn descendants(of: u32) -> Vec<u32> {
     let children = |parent: u32| {
         let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
         let children: Vec<u32> = children

@@ -1,0 +1,82 @@
+// Runs that the lab plays now: started from the page, and watched as they happen.
+
+import { text } from "./words.mjs";
+
+const TOKEN = "lab-token";
+
+/** Starts runs and watches them. `shown` is called with each record that grows. */
+export class Live {
+  starting = false;
+
+  constructor(find, address, scenarios, { shown, tell, setAddress }) {
+    Object.assign(this, { find, address, shown, tell, setAddress });
+    // The token leaves the address, so that nobody shares it by chance.
+    if (address.has("token")) sessionStorage.setItem(TOKEN, address.get("token"));
+    address.delete("token");
+    history.replaceState(null, "", `#${address}`);
+    find("live").hidden = false;
+    find("scenario").append(...scenarios.map(({ name }) => new Option(name)));
+    if (address.has("scenario")) find("scenario").value = address.get("scenario");
+    find("start").addEventListener("click", () => this.start());
+    if (address.has("run")) this.watch(address.get("run"), find("scenario").value);
+  }
+
+  /** Starts a run. A second click while it starts does nothing. */
+  async start() {
+    if (this.starting) return;
+    this.starting = true;
+    this.leave();
+    const scenario = this.find("scenario").value;
+    try {
+      const answer = await fetch("/runs", this.request("POST", { scenario }));
+      if (answer.ok) this.watch((await answer.json()).id, scenario);
+      else this.tell(await answer.text());
+    } catch {
+      this.tell(text("unreachable-lab"));
+    }
+    this.starting = false;
+  }
+
+  request(method, body) {
+    const headers = { authorization: `Bearer ${sessionStorage.getItem(TOKEN)}`, "content-type": "application/json" };
+    return { method, headers, body: body && JSON.stringify(body) };
+  }
+
+  /** Watches a run. The browser connects again by itself, and goes on after the last event that it has. */
+  watch(run, scenario) {
+    this.setAddress("run", run);
+    this.setAddress("scenario", scenario);
+    const record = { scenario, holds: true, events: [], outcome: {} };
+    const source = new EventSource(`/runs/${run}/events`);
+    Object.assign(this, { source, run });
+    this.tell(text("starting"));
+    source.onopen = () => this.tell(record.events.length ? "" : text("starting"));
+    source.onerror = () => this.tell(text(source.readyState === EventSource.CLOSED ? "gone" : "unreachable-lab"));
+    let drawing = 0;
+    const draw = () => {
+      cancelAnimationFrame(drawing);
+      drawing = requestAnimationFrame(() => this.source === source && record.events.length && this.shown(record));
+    };
+    source.onmessage = (message) => {
+      record.events.push(JSON.parse(message.data));
+      this.tell("");
+      draw();
+    };
+    source.addEventListener("end", (message) => {
+      source.close();
+      this.run = undefined;
+      const { holds, outcome, error, left } = JSON.parse(message.data);
+      Object.assign(record, { holds, outcome: outcome ?? {} });
+      this.tell(error ?? (left ? text("left") : ""));
+      draw();
+    });
+  }
+
+  /** Leaves the run that is watched. If it still plays, its processes end. */
+  leave() {
+    this.source?.close();
+    this.source = undefined;
+    if (this.run) fetch(`/runs/${this.run}`, this.request("DELETE")).catch(() => {});
+    this.run = undefined;
+  }
+}

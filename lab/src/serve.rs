@@ -1,0 +1,92 @@
+//! `lab serve`: the page on a loopback address, which plays scenarios as real runs.
+
+mod access;
+mod http;
+mod run;
+mod runs;
+
+use std::{
+    io::{Write, stdout},
+    net::SocketAddr,
+    process::{Command, ExitCode, Stdio},
+    sync::Arc,
+};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use tokio::{
+    net::TcpListener,
+    sync::mpsc::unbounded_channel,
+    task::{LocalSet, spawn_local},
+};
+
+use self::{access::Access, runs::Runs};
+
+/// What opens an address in the user's browser: on Linux and on macOS.
+const OPENERS: [&str; 2] = ["xdg-open", "open"];
+
+/// Where to serve the page.
+#[derive(Args, Debug)]
+pub struct Serve {
+    /// Listen at this address, which must be a loopback address
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8035")]
+    listen: SocketAddr,
+    /// Don't open the page in a browser
+    #[arg(long)]
+    no_open: bool,
+    /// How many times as long leases last that will expire, for a busy machine
+    #[arg(long, hide = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=5))]
+    ttl_factor: u32,
+}
+
+impl Serve {
+    /// Serves the page until it is interrupted.
+    ///
+    /// # Errors
+    /// If the address is no loopback address, or nothing can listen there.
+    ///
+    /// # Cancellation safety
+    /// If it is dropped, all runs end, and their processes with them.
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
+        let Self { listen, no_open, ttl_factor } = self;
+        ensure!(
+            listen.ip().is_loopback(),
+            "cannot listen at {listen}: whoever reaches the page starts processes, so only loopback \
+             addresses are allowed"
+        );
+        let listener = TcpListener::bind(listen)
+            .await
+            .with_context(|| format!("cannot listen at {listen}"))?;
+        let address = listener.local_addr()?;
+        let access = Access::new(address);
+        let url = format!("http://{address}/#token={}", access.token());
+        writeln!(stdout().lock(), "{url}")?;
+        if !no_open {
+            open(&url);
+        }
+        let (starts, mut starting) = unbounded_channel();
+        let runs = Arc::new(Runs::new(starts));
+        // A replay stays on its thread. All are dropped with the set, which ends their processes.
+        let replays = LocalSet::new();
+        let playing = async {
+            while let Some(run) = starting.recv().await {
+                spawn_local(run::play(run, ttl_factor));
+            }
+        };
+        let serving = replays.run_until(async {
+            spawn_local(async move { axum::serve(listener, http::router(access, runs)).await });
+            playing.await;
+        });
+        serving.await;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Opens an address in the user's browser, if there is one.
+fn open(url: &str) {
+    let silent = |opener: &str| {
+        let mut command = Command::new(opener);
+        command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+    };
+    let _ = OPENERS.into_iter().find_map(|opener| silent(opener).ok());
+}
