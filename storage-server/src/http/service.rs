@@ -62,7 +62,7 @@ pub(super) struct Service {
     pub(super) audit: Audit,
     /// Whose turn it is to load rows on which something is decided.
     pub(super) durable_loads: Mutex<()>,
-    /// Cancelled once the server has been told to stop.
+    /// Cancelled once the server begins to stop.
     pub(super) draining: CancellationToken,
 }
 

@@ -1,8 +1,8 @@
 //! `/v1/terraform/{name}`: states of Terraform and OpenTofu, in the protocol of their backend `http`.
 //!
 //! The client locks the state under a random id, reads it, uploads it with `?ID=` once or several times,
-//! and unlocks it. It knows no tokens. So the server gives each id a token of its own, and writes what
-//! comes under the id with that token: the rule of the `fence` crate decides, as for any other resource.
+//! and unlocks it. It knows no tokens. So the server gives each id a token of its own, and writes a
+//! state that is uploaded under the id with that token: the rule of the `fence` crate decides, as for any other resource.
 //!
 //! Source: `internal/backend/remote-state/http` of Terraform 1.11 and OpenTofu 1.10. They print nothing of
 //! an error's body, except for the ID of the lock that is in the way.

@@ -163,7 +163,7 @@ struct Followed {
 }
 
 impl Followed {
-    /// The primary to follow, given the one that is seen now.
+    /// The primary to follow, if this host is seen as primary now.
     ///
     /// # Errors
     /// If another server is primary on the timeline of the one that was followed. Both were promoted to
