@@ -8,6 +8,7 @@ mod object_storage;
 mod redis;
 mod report;
 mod sql;
+mod storage_servers;
 
 use std::{
     pin::pin,
@@ -38,8 +39,10 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Which database to hammer at, and how.
 #[derive(Args, Debug)]
 pub struct Hammer {
-    /// The database: postgres://…, mariadb://…, sqlite:FILE, redis://… (6.2 or newer), or
-    /// s3://BUCKET/PREFIX
+    /// The database: postgres://…, mariadb://…, sqlite:FILE, redis://… (6.2 or newer),
+    /// s3://BUCKET/PREFIX, or http://… of a storage server
+    ///
+    /// URLs of several storage servers over one database are separated by commas.
     ///
     /// Append ?endpoint=URL for an S3 that is not Amazon's. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
     /// AWS_REGION and so on are taken from the environment.
@@ -115,13 +118,16 @@ impl Hammer {
             _ if variant.is_some_and(Variant::is_for_object_storage) => {
                 bail!("this variant is for object storage: the database URL begins with s3:")
             }
+            Some("http" | "https") => {
+                Ok(Box::new(storage_servers::StorageServers::new(url, variant)?))
+            }
             Some("redis" | "unix") => Ok(Box::new(redis::Redis::open(url, variant).await?)),
             Some("postgres" | "postgresql" | "mariadb" | "mysql" | "sqlite") => {
                 Ok(Box::new(sql::Sql::open(url, run, variant).await?))
             }
             _ => bail!(
                 "the URL begins with none of postgres:, mariadb:, mysql:, sqlite:, redis:, \
-                 redis+unix: and s3:"
+                 redis+unix:, s3:, http: and https:"
             ),
         }
     }

@@ -8,12 +8,14 @@ use rustix::process::Signal;
 use serde_json::Value;
 use sqlx::{Connection, MySqlConnection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
-use testbed::{MariaDb, ObjectStorage, Postgres, Redis, process::Process};
+use testbed::{MariaDb, ObjectStorage, Postgres, Redis, StorageServer, process::Process};
 use tokio::time::{sleep, timeout};
+
+use crate::storage_server;
 
 /// Hammers for a second at each isolation level, unless the arguments say otherwise, and returns the
 /// exit code, stdout and stderr.
-async fn run(url: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+pub(super) async fn run(url: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
     command.args(["hammer", "--json", "--database", url]).args(arguments);
     command.env("AWS_ACCESS_KEY_ID", ObjectStorage::ACCESS_KEY_ID);
@@ -35,7 +37,7 @@ async fn hammer(url: &str, arguments: &[&str]) -> Vec<Value> {
     report["figures"].as_array().unwrap().clone()
 }
 
-fn violations(figures: &[Value], kind: &str) -> u64 {
+pub(super) fn violations(figures: &[Value], kind: &str) -> u64 {
     figures.iter().map(|figures| figures[kind].as_u64().unwrap()).sum()
 }
 
@@ -83,7 +85,7 @@ const LEFT_BEHIND: &str = "
         + (select count(*) from pg_class where relname like 'fenced_hammer%')
         + (select count(*) from pg_proc where proname like '%fenced_hammer%')";
 
-const VIOLATIONS: [&str; 5] =
+pub(super) const VIOLATIONS: [&str; 5] =
     ["stale_writes", "overtaken_reads", "forked_writes", "lost_resources", "lost_increments"];
 const FORKS: &[&str] = &["forked_writes", "lost_increments"];
 const READS: &[&str] = &["overtaken_reads"];
@@ -142,6 +144,20 @@ async fn object_storage_holds_and_wrong_ways_are_caught() {
     crate::assert_empty(&server).await;
 }
 
+/// The second of the two is the negative control.
+#[tokio::test]
+async fn storage_servers_hold_only_if_they_check_tokens() {
+    let postgres = Postgres::start().await.unwrap();
+    let serve = async |arguments: &[&str]| {
+        StorageServer::start_on(&storage_server(), &postgres.url(), arguments).await.unwrap()
+    };
+    let (one, other) = (serve(&[]).await, serve(&[]).await);
+    assert_held(&format!("{},{}", one.url(), other.url()), 1).await;
+    let unfenced = serve(&["--enforcement", "off"]).await;
+    let (code, stdout, stderr) = run(unfenced.url(), &[]).await;
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+}
+
 /// The negative control: the fence can't hold on conditional writes that are not atomic.
 #[tokio::test]
 async fn object_storage_at_length_holds_only_if_its_conditions_are_atomic() {
@@ -175,6 +191,7 @@ async fn errors_say_why_a_database_or_a_variant_is_refused() {
     let metadata = ["--variant", "metadata"];
     assert!(error("sqlite::memory:", &metadata).await.contains("object storage"));
     assert!(error("s3://bucket/prefix", &exists).await.contains("head-then-put"));
+    assert!(error("http://127.0.0.1:9", &exists).await.contains("--enforcement off"));
     let redis = Redis::start().await.unwrap();
     assert!(error(&redis.url(), &exists).await.contains("select-then-update"));
 }

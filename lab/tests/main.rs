@@ -11,7 +11,12 @@ mod serve;
 
 use futures_util::StreamExt;
 use object_store::{ObjectStore, aws::AmazonS3Builder};
-use testbed::ObjectStorage;
+use testbed::{ObjectStorage, Program};
+
+/// The storage server, which this command contains.
+fn storage_server() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_lab")).with_subcommand("storage-server")
+}
 
 /// Checks that nothing is in the bucket.
 async fn assert_empty(server: &ObjectStorage) {

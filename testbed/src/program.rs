@@ -20,7 +20,13 @@ impl Program {
     /// # Errors
     /// If the system does not know this program's path.
     pub fn this(subcommand: &str) -> io::Result<Self> {
-        Ok(Self { path: env::current_exe()?, subcommand: Some(subcommand.to_owned()) })
+        Ok(Self::new(env::current_exe()?).with_subcommand(subcommand))
+    }
+
+    /// Runs the program with a subcommand.
+    #[must_use]
+    pub fn with_subcommand(self, subcommand: &str) -> Self {
+        Self { subcommand: Some(subcommand.to_owned()), ..self }
     }
 
     /// Returns a command that starts the program, still without further arguments.
