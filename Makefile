@@ -14,7 +14,8 @@
 #                answers with its OpenAPI document
 #   make terraform  lets Terraform or OpenTofu itself, which must be installed, keep its state in a
 #                storage server
-#   make failovers  fails over a PostgreSQL of three members, by Patroni
+#   make failovers  fails over a PostgreSQL of three members, by Patroni, also beneath the lab's clients;
+#                FENCED_RUNS=20 make failovers plays each of the lab's scenarios 20 times
 #   make object-storage  hammers at object storage for minutes, also at one that the fence can't hold on
 #   make slow-clients  lets slow clients attack a storage server, and measures what they cost others
 #   make bench   measures the storage server, the fence in PostgreSQL and MariaDB, the locks of each
@@ -104,8 +105,9 @@ terraform:
 
 # A cluster fails over by itself if it gets no processor for some seconds, as beside other tests.
 FAILOVERS := patroni
-failovers: patroni
+failovers: patroni redis-server node
 	cargo test --package testbed --package storage-server --test main $(FAILOVERS)
+	cargo test --package lab --test main $(FAILOVERS) -- --test-threads 1
 
 # These take minutes.
 AT_LENGTH := object_storage_at_length

@@ -12,6 +12,8 @@ mod embedded_postgres;
 mod etcd_paused;
 mod etcd_restored;
 mod failover;
+mod failover_async;
+mod failover_sync;
 mod flash_sale;
 mod foreign_release;
 mod get_then_del;
@@ -23,6 +25,7 @@ mod redlock_lost_reply;
 mod redlock_minority_down;
 mod redlock_restart;
 mod setnx_expire;
+mod split_network;
 mod sql_expired;
 mod sql_unique_index;
 mod stage;
@@ -34,7 +37,7 @@ mod zookeeper_session;
 pub use self::definition::Scenario;
 
 /// All scenarios. The first is the one to begin with.
-pub static ALL: [Scenario; 25] = [
+pub static ALL: [Scenario; 28] = [
     token_33_34::SCENARIO,
     oversell::SCENARIO,
     claim_before_read::SCENARIO,
@@ -60,6 +63,9 @@ pub static ALL: [Scenario; 25] = [
     etcd_restored::SCENARIO,
     zookeeper_session::SCENARIO,
     zookeeper_reconnect::SCENARIO,
+    failover_sync::SCENARIO,
+    failover_async::SCENARIO,
+    split_network::SCENARIO,
 ];
 
 /// Finds the scenario of a name.

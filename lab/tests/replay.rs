@@ -7,6 +7,7 @@ mod locks;
 mod nodes;
 mod output;
 mod page;
+mod patroni;
 mod picture;
 mod sale;
 mod tokens;

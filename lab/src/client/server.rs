@@ -1,16 +1,22 @@
 //! A storage server, as a client uses it.
 
+use std::time::Duration;
+
 use fence::{Fence, Holder, ResourceName};
 use lock_client::{
     Lease,
-    storage::{Answer, FencedError, Storage, Value},
+    storage::{Answer, FencedError, Storage, StorageError, Value},
 };
+use tokio::time::sleep;
 
 use super::{lock::Lock, report::Reports, setup::Offer};
 use crate::{
     http_client::http_client,
     record::{Content, EventKind},
 };
+
+/// The pause before a write is sent again.
+const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) struct Server {
     storage: Storage,
@@ -30,8 +36,13 @@ impl Server {
         let (resource, mut token) = (&self.resource, lock.token());
         let answer = match self.offer {
             Offer::Nothing => Answer::Accepted(self.storage.read(resource).await?),
-            Offer::Token | Offer::TokenAndHolder => {
-                self.storage.fenced_read(resource, &self.offered(lock)?).await?
+            Offer::Token | Offer::TokenAndHolder | Offer::Numbered => {
+                let read = self.storage.fenced_read(resource, &self.offered(lock)?).await;
+                let Some(answer) = decided(read)? else {
+                    reports.add((token, EventKind::Unavailable));
+                    return Ok(());
+                };
+                answer
             }
             Offer::Reissued => {
                 let read = self.read_reissuing(lock.lease()?, reports).await?;
@@ -64,9 +75,18 @@ impl Server {
         let (resource, content_type) = (&self.resource, "text/plain");
         let answer = match self.offer {
             Offer::Nothing => return self.write_unfenced(value, reports).await,
-            Offer::Token | Offer::TokenAndHolder => {
+            Offer::Token | Offer::TokenAndHolder | Offer::Numbered => {
                 let offered = self.offered(lock)?;
-                self.storage.write(resource, &offered, content_type, value.clone()).await?
+                let written = if self.offer == Offer::Numbered {
+                    self.write_until_decided(lock.lease()?, &offered, content_type, &value).await
+                } else {
+                    self.storage.write(resource, &offered, content_type, value.clone()).await
+                };
+                let Some(answer) = decided(written)? else {
+                    reports.add((lock.token(), EventKind::Unavailable));
+                    return Ok(());
+                };
+                answer
             }
             Offer::Reissued => {
                 let fenced = self.storage.under(lock.lease()?, resource);
@@ -88,6 +108,24 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// Writes, as often as the storage does not decide, while the lease lasts.
+    async fn write_until_decided(
+        &self,
+        lease: &Lease,
+        offered: &Fence,
+        content_type: &str,
+        value: &str,
+    ) -> Result<Answer<u64>, StorageError> {
+        loop {
+            let write = self.storage.repeatable(lease);
+            match write.write(&self.resource, offered, content_type, value.to_owned()).await {
+                // Nothing has happened, so that another write may be sent.
+                Err(StorageError::Unavailable(_)) if lease.token().is_ok() => sleep(PAUSE).await,
+                written => return written,
+            }
+        }
     }
 
     fn offered(&self, lock: &Lock) -> anyhow::Result<Fence> {
@@ -125,6 +163,14 @@ impl Server {
         let content = Content { value: Some(value), ..Content::default() };
         reports.add(EventKind::Written { content, overwrites_unseen: 0 });
         Ok(())
+    }
+}
+
+/// The storage's answer, if it has decided.
+fn decided<T>(answer: Result<Answer<T>, StorageError>) -> Result<Option<Answer<T>>, StorageError> {
+    match answer {
+        Err(StorageError::Unavailable(_) | StorageError::Unknown(_)) => Ok(None),
+        answer => answer.map(Some),
     }
 }
 

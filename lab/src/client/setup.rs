@@ -86,7 +86,10 @@ pub(crate) enum Offer {
     Token,
     /// Its token and its holder.
     TokenAndHolder,
-    /// The same, through the lock client: it reissues its token if its first claim is rejected.
+    /// The same, and a number with each write: it writes again until the storage has decided.
+    Numbered,
+    /// Its token and its holder, through the lock client: it reissues its token if its first claim is
+    /// rejected.
     Reissued,
 }
 

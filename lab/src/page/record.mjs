@@ -40,10 +40,10 @@ function guessed(name, events) {
 /** The event that decides how a world ends: what others only lead to. */
 export function decisive(world) {
   const kinds = [
-    (event) => event.event === "accepted-stale-write" || event.event === "accepted-anothers-token",
+    (event) => ["accepted-stale-write", "accepted-anothers-token", "accepted-by-old-primary"].includes(event.event),
     (event) => event.overwrites_unseen > 0,
     (event) => event.event === "refused" && event.actor === "storage",
-    (event) => event.event === "claim-refused",
+    (event) => event.event === "claim-refused" || event.event === "unavailable",
     (event) => event.beside || event.event === "lock-deleted" || event.event === "lock-kept",
     (event) => ["not-bought", "no-majority", "gave-up", "taken", "lock-remains", "lease-expired"].includes(event.event),
   ];

@@ -8,8 +8,11 @@ const KINDS = [
 const ORDER = ["lock", "client", "network", "storage"];
 const OUTCOMES = {
   refused: ["refused", "claim-refused", "not-bought", "aborted", "busy", "gave-up", "no-majority"],
-  unknown: ["replies-lost", "request-held", "cut-off", "client-cut-off", "unreachable"],
-  harm: ["accepted-stale-write", "accepted-anothers-token", "lock-deleted"],
+  unknown: [
+    "replies-lost", "request-held", "cut-off", "client-cut-off", "unreachable", "standbys-cut-off", "primary-cut-off",
+    "commit-waits", "unavailable",
+  ],
+  harm: ["accepted-stale-write", "accepted-anothers-token", "accepted-by-old-primary", "lock-deleted"],
   accepted: [
     "acquired", "set-without-expiry", "read", "written", "accepted-claim", "accepted-write", "answered", "bought",
     "stock-read", "reissued", "admitted",
@@ -157,6 +160,8 @@ const MEANINGS = {
   "lock-deleted": (draft, event) => draft.expire(named(event.whose)),
   restarted: (draft, event) => event.keys === 0 && draft.forgetAll(),
   "snapshot-restored": (draft) => draft.forgetAll(),
+  // A lock there is lost with its database.
+  "standby-promoted": (draft, event) => draft.service === event.actor && draft.forgetAll(),
   promoted: (draft, event) => (draft.service = event.actor),
   reissued: (draft, event) => {
     draft.giveBack(event.actor);
@@ -194,5 +199,7 @@ const MEANINGS = {
   "accepted-write": accept,
   "accepted-stale-write": accept,
   "accepted-anothers-token": accept,
+  // The request went there, and not to the storage.
+  "accepted-by-old-primary": (draft) => draft.arrows.pop(),
   stock: (draft, event) => draft.store(event.actor, `${event.left} / ${event.items}`, undefined, event.sold > event.items),
 };

@@ -87,6 +87,7 @@ export const TEXTS = {
   "actor.client3": ["client 3", "客户端 3"],
   "actor.others": ["the others", "其他客户端"],
   "actor.network": ["network", "网络"],
+  "actor.database": ["database", "数据库"],
   "actor.storage": ["storage", "存储"],
 
   // How things are at the chosen moment.
@@ -104,6 +105,7 @@ export const TEXTS = {
   "state.fresh": ["has seen no token yet", "还没见过令牌"],
   "state.held-back": ["holds a write back", "扣住一次写入"],
   "state.network": ["delivers at once", "立即送达"],
+  "state.database": ["keeps what is stored", "保存已存储的数据"],
 
   // How a world ended.
   "verdict.lost": ["updates lost: {count}", "丢失的更新：{count}"],
@@ -137,6 +139,14 @@ export const TEXTS = {
   "request-delivered": ["delivers the write with token {token}", "送达带令牌 {token} 的写入"],
   "client-cut-off": ["{client} is cut off from the lock", "{client} 无法访问锁"],
   "client-connected": ["{client} can reach the lock again", "{client} 又能访问锁"],
+  "standbys-cut-off": ["the standbys are cut off from the primary", "备库与主库断开"],
+  "commit-waits": ["a commit waits for a standby", "一次提交在等待备库"],
+  "primary-killed": ["the primary is killed", "主库被杀死"],
+  "primary-cut-off": ["the primary is cut off, with client 1 and its storage server", "主库与其他节点断开，客户端 1 和它的存储服务器也在这一侧"],
+  "standby-promoted": ["a standby is promoted: its fence is at {token}", "备库被提升：它的栅栏在 {token}"],
+  "standby-promoted.untold": ["a standby is promoted", "备库被提升"],
+  "accepted-by-old-primary": ["the old primary accepts {token}, beside the new one", "旧主库也接受 {token}，与新主库并存"],
+  unavailable: ["asks with token {token}: the storage is unavailable", "用令牌 {token} 请求：存储不可用"],
   unreachable: ["{nodes}: cut off from all clients", "{nodes}：与所有客户端断开"],
   "reachable-again": ["{nodes}: back, with all data", "{nodes}：恢复，数据完整"],
   forgot: ["{nodes} is killed, restarts, and has forgotten the lock", "{nodes} 被杀死后重启，忘记了锁"],
@@ -263,6 +273,9 @@ export const CHINESE = {
   "etcd-restored": "从快照恢复的 etcd 会重新计数版本号，把同一个令牌发给两个客户端，一个覆盖另一个写入的内容。把令牌绑定到持有者的存储会拒绝第二个客户端，它还没读过任何东西，于是取得更大的令牌，而第一个客户端失去租约。",
   "zookeeper-session": "客户端在 ZooKeeper 中的会话在它暂停时过期，它会覆盖更新的数据，尽管没有人同时持有锁；把 czxid 当作令牌检查的存储会拒绝它。",
   "zookeeper-reconnect": "与 ZooKeeper 的连接在会话过期前恢复，客户端继续持有锁；如果连接一直不恢复，另一个客户端会获得锁，两者同时工作，除非第一个检查它的租约。",
+  "failover-sync": "PostgreSQL 故障转移到落后的备库，会丢失已确认的写入和它的栅栏，于是 33 在 34 之后被接受。如果提交等待备库，并且存储要求有备库，已确认的内容就不会丢失；提升后 30 秒内写入成功，33 被拒绝。",
+  "failover-async": "PostgreSQL 故障转移到异步备库，会丢失已确认的写入和它们的栅栏。如果接下来是 33，它会在 34 之后被接受，没有人察觉。如果 34 的授予也丢失了，34 会带着另一个持有者再次出现：不知道持有者的存储会丢失更新，知道的会拒绝声明已丢失的那个持有者。",
+  "split-network": "网络把 PostgreSQL 的旧主库与它这一侧的一个客户端和一个存储服务器一起断开。如果提交只等待主库，两侧都会确认写入：新主库上有 34 之后，旧主库上还有 33。如果要求有备库，旧的一侧不确认任何声明和写入。",
   "WITHOUT the fence: the storage accepts every write": "没有栅栏：存储接受所有写入",
   "WITH the fence: the storage checks the token of each write": "有栅栏：存储检查每次写入的令牌",
   "WITHOUT the fence: the table accepts every write": "没有栅栏：表接受所有写入",
@@ -306,4 +319,11 @@ export const CHINESE = {
   "WATCH, MULTI, EXEC: Redis aborts a transaction if what it read has changed, and the buyer tries again": "WATCH、MULTI、EXEC：读过的内容有变化时 Redis 中止事务，买家重试",
   "CUT OFF for longer than the session: the client does not look at its lease": "断开超过会话时长：客户端不检查租约",
   "CUT OFF for less: the client connects again, and goes on with its session": "断开较短：客户端重新连接，会话继续",
+  "ASYNCHRONOUS: a write is acknowledged once the primary has it": "异步：主库有了就确认写入",
+  "SYNCHRONOUS: a write is acknowledged once a standby has it, too": "同步：备库也有了才确认写入",
+  "33 FIRST: nobody claims before the client that was paused writes. Not noticed": "33 先到：被暂停的客户端写入之前没有人声明。无人察觉",
+  "34 AGAIN, tokens alone: the storage does not know whose a token is": "34 再次出现，只有令牌：存储不知道令牌属于谁",
+  "34 AGAIN, with holders: the storage binds each token to its holder": "34 再次出现，绑定持有者：存储把令牌绑定到持有者",
+  "ASYNCHRONOUS: a claim or a write is acknowledged once the primary has it": "异步：主库有了就确认声明或写入",
+  "SYNCHRONOUS: it is acknowledged once a standby has it, too": "同步：备库也有了才确认",
 };

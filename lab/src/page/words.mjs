@@ -64,6 +64,7 @@ function variant(event, checks) {
     refused: event.actor === "storage" ? event.reason : "client",
     "accepted-claim": checks === "tokens" && "checks",
     "accepted-write": event.token == null && "untold",
+    "standby-promoted": event.token == null && "untold",
   };
   return variants[event.event];
 }
@@ -94,6 +95,7 @@ export function state(lane, { index, at }, checks) {
   if (lane.kind === "client") return clientState(find);
   const value = find("value");
   const lease = find("lease");
+  if (!lease && lane.actor === "database") return [text("state.database"), ""];
   if (!lease) return [value ? value.text : text("state.free"), value?.lost ? "bad" : ""];
   const left = lease.ms == null ? NaN : Math.max(0, lease.ms - (at - lease.from));
   const key = Number.isNaN(left) ? "state.held-on" : "state.held";

@@ -107,6 +107,13 @@ impl Draft {
         }
     }
 
+    /// The same, if this is the lock service.
+    pub(super) fn cut_off_all_of(&mut self, service: Actor) {
+        if self.lock_service == Some(service) {
+            self.cut_off_all();
+        }
+    }
+
     /// Ends a client's lease, which the client does not know. Returns whether it had one.
     pub(super) fn cut_off(&mut self, client: Actor) -> bool {
         let bars = self.lane(client).map(|lane| lane.bars.as_slice()).unwrap_or_default();
@@ -162,6 +169,11 @@ impl Draft {
         if let Some(arrow) = self.story.arrows.last_mut() {
             arrow.arrival = arrival;
         }
+    }
+
+    /// What was sent last has arrived elsewhere, where no arrow goes.
+    pub(super) fn divert(&mut self) {
+        self.story.arrows.pop();
     }
 
     /// The network holds back a write, of the client whose lease has its token.

@@ -39,6 +39,8 @@ pub enum Actor {
     Others,
     /// The network between a client and the storage.
     Network,
+    /// The database beneath the storage, if it has several members. It may keep the lock, too.
+    Database,
     /// The storage.
     Storage,
 }
@@ -67,6 +69,7 @@ impl Actor {
             Self::Client3 => "client 3",
             Self::Others => "the others",
             Self::Network => "network",
+            Self::Database => "database",
             Self::Storage => "storage",
         }
     }

@@ -83,6 +83,20 @@ pub enum EventKind {
         client: Actor,
     },
 
+    // The database beneath the storage, of which one member is the primary.
+    /// The standbys were cut off from the primary.
+    StandbysCutOff,
+    /// A commit waits for a standby.
+    CommitWaits,
+    /// The primary was killed.
+    PrimaryKilled,
+    /// The primary was cut off from all others but client 1 and its storage server.
+    PrimaryCutOff,
+    /// A standby is the primary from now on. The fence that it has is at this event's token.
+    StandbyPromoted,
+    /// The old primary accepted a claim or a write of a client, beside the new primary.
+    AcceptedByOldPrimary(Content),
+
     // Several nodes of a lock service, named as in `D and E`.
     /// The network cut the nodes off from all clients.
     Unreachable { nodes: String },
@@ -170,6 +184,8 @@ pub enum EventKind {
     },
     /// A client's request was rejected: an event of the client, and one of the storage.
     Refused(Rejection),
+    /// The storage has not decided on a client's request.
+    Unavailable,
     /// The client has done its work.
     Worked,
     /// A buyer read how many items are left.
@@ -278,6 +294,7 @@ mod tests {
             json!({"event": "written", "value": "5", "version": 2, "overwrites_unseen": 1}),
             json!({"event": "refused", "highest_token": 34, "reason": "stale-token"}),
             json!({"event": "accepted-anothers-token", "value": "5"}),
+            json!({"event": "accepted-by-old-primary", "value": "5", "version": 2}),
         ] {
             let written = event(&details);
             let read: Event = from_value(written.clone()).unwrap();

@@ -1,11 +1,12 @@
 //! What scenarios use: a [`scene`](scene::Scene) with servers, and clients that are driven.
 //!
 //! The locks are a [`redis_lock`], a [`table_lock`], a [`pooled_lock`], an [`etcd_lock`], a
-//! [`zookeeper_lock`] and several [`nodes`]. The stores are a [`storage`] server and a [`table`].
-//! [`findings`] are read from the events; [`stale_writes`], [`late_release`] and [`issued_twice`] are
+//! [`zookeeper_lock`] and several [`nodes`]. The stores are a [`storage`] server, which may
+//! stand on a [`cluster`], and a [`table`]. [`findings`] are read from the events; [`stale_writes`], [`late_release`] and [`issued_twice`] are
 //! the ends that several scenarios have.
 
 pub(super) mod client;
+pub(super) mod cluster;
 pub(super) mod crowd;
 pub(super) mod etcd_lock;
 pub(super) mod findings;

@@ -58,6 +58,19 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
             plain(format!("{} can reach the lock again", client.title()))
         }
 
+        // The database beneath the storage.
+        EventKind::StandbysCutOff => odd("the standbys are CUT OFF from the primary"),
+        EventKind::CommitWaits => plain("a commit WAITS for a standby"),
+        EventKind::PrimaryKilled => odd("the primary is KILLED"),
+        EventKind::PrimaryCutOff => odd("the primary is CUT OFF, with client 1"),
+        EventKind::StandbyPromoted if token.is_empty() => odd("a standby is PROMOTED"),
+        EventKind::StandbyPromoted => {
+            odd(format!("a standby is PROMOTED: its fence is at {token}"))
+        }
+        EventKind::AcceptedByOldPrimary(_) => {
+            bad(format!("the old primary ACCEPTS {token} BESIDE the new one"))
+        }
+
         // Several nodes.
         EventKind::Unreachable { nodes } => {
             odd(format!("{nodes} {} CUT OFF from all clients", verb(nodes, "is", "are")))
@@ -151,6 +164,7 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
             }
         }
         EventKind::Refused(_) => odd(format!("writes with token {token}: rejected")),
+        EventKind::Unavailable => odd(format!("asks with token {token}: UNAVAILABLE (503)")),
         EventKind::Worked => plain("has done its work"),
         EventKind::StockRead { left } => plain(format!("reads: {left} left")),
         EventKind::Bought { left } => plain(format!("takes an item, and writes: {left} left")),

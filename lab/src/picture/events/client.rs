@@ -94,6 +94,7 @@ pub(super) fn work_event(draft: &mut Draft, event: &Event) {
             }
         }
         EventKind::Refused(_) => write(draft, event),
+        EventKind::Unavailable => draft.flag(actor, "storage unavailable", Tone::Odd),
         EventKind::Worked => draft.optional_flag(actor, "work done", Tone::Plain),
         EventKind::StockRead { left } => {
             draft.flag(actor, format!("reads: {left} left"), Tone::Plain);

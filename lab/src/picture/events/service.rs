@@ -2,6 +2,7 @@
 
 use crate::{
     picture::{
+        caption,
         draft::Draft,
         story::{Content, Tone},
         text::seconds,
@@ -50,6 +51,20 @@ pub(super) fn service_event(draft: &mut Draft, event: &Event) {
         }
         EventKind::ClientConnected { client } => {
             draft.flag(actor, format!("{} back", client.title()), Tone::Plain);
+        }
+        EventKind::StandbysCutOff => draft.flag(actor, "standbys cut off", Tone::Odd),
+        EventKind::CommitWaits => draft.flag(actor, "a commit waits", Tone::Plain),
+        EventKind::PrimaryKilled => draft.flag(actor, "primary killed", Tone::Odd),
+        EventKind::PrimaryCutOff => draft.flag(actor, "primary cut off", Tone::Odd),
+        EventKind::StandbyPromoted => {
+            let fence = token.map(|token| format!(", fence at {}", caption::short_token(token)));
+            draft.flag(actor, format!("promoted{}", fence.unwrap_or_default()), Tone::Odd);
+            draft.cut_off_all_of(actor);
+        }
+        EventKind::AcceptedByOldPrimary(_) => {
+            draft.divert();
+            let accepted = token.map(caption::short_token).unwrap_or_default();
+            draft.flag(actor, format!("old primary accepts {accepted}"), Tone::Bad);
         }
         EventKind::WaitedFor { waiters } => {
             draft.start(Actor::Others, Content::Wait);

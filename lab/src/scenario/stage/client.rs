@@ -8,7 +8,7 @@ use fence::Token;
 use super::{
     findings::{Ends, lease_over},
     process::ClientProcess,
-    reported::{completed, decision},
+    reported::{by_old_primary, completed, decision},
 };
 use crate::{
     client::command::{Command, Terms},
@@ -24,11 +24,18 @@ pub(crate) struct Client {
     recorder: Recorder,
     /// Which events end a hold of the lock, so that the next holder is not beside that client.
     ends: Ends,
+    /// Whether an old primary decides on its requests.
+    is_beyond_the_split: bool,
 }
 
 impl Client {
     pub(super) fn new(process: ClientProcess, recorder: Recorder) -> Self {
-        Self { process, recorder, ends: lease_over }
+        Self { process, recorder, ends: lease_over, is_beyond_the_split: false }
+    }
+
+    /// From now on, the primary that decides on its requests is an old one.
+    pub(crate) fn stay_with_the_old_primary(&mut self) {
+        self.is_beyond_the_split = true;
     }
 
     /// Lets other events end a hold of the lock.
@@ -210,7 +217,11 @@ impl Client {
         let kind = completed(report.kind, actor, &before, self.ends);
         let event = self.recorder.record(actor, token, kind);
         if let Some(decision) = decision {
-            self.recorder.record(Actor::Storage, token, decision);
+            let (decider, decision) = match self.is_beyond_the_split {
+                true => (Actor::Database, by_old_primary(decision)),
+                false => (Actor::Storage, decision),
+            };
+            self.recorder.record(decider, token, decision);
         }
         Ok(event)
     }

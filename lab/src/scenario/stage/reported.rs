@@ -34,6 +34,17 @@ pub(super) fn decision(
     })
 }
 
+/// A decision that an old primary has made, while another one is the primary.
+pub(super) fn by_old_primary(decision: EventKind) -> EventKind {
+    match decision {
+        EventKind::AcceptedClaim(content)
+        | EventKind::AcceptedWrite(content)
+        | EventKind::AcceptedStaleWrite(content)
+        | EventKind::AcceptedAnothersToken(content) => EventKind::AcceptedByOldPrimary(content),
+        other => other,
+    }
+}
+
 /// A client's report, completed by what the client can't know: who holds the lock beside it, and
 /// what it has overwritten without having read it.
 pub(super) fn completed(

@@ -1,11 +1,14 @@
 //! A private storage server.
 
+use std::time::Duration;
+
 use anyhow::Context;
-use fence::Token;
+use fence::{Fence, Holder, Token};
 use lock_client::storage;
 use testbed::{
     Proxy, StorageServer,
     proxy::{HeldRequest, Hold},
+    wait::until_async,
 };
 
 use super::scene::Scene;
@@ -14,6 +17,9 @@ use crate::{
     programs,
     record::{Actor, Checks, EventKind, Recorder},
 };
+
+/// How long a server may take to write again. A scenario says whether that was too long.
+const WRITES_AGAIN_WITHIN: Duration = Duration::from_secs(120);
 
 pub(crate) struct Storage {
     server: StorageServer,
@@ -37,6 +43,22 @@ impl Storage {
         let program = programs::storage_server()?;
         let server = StorageServer::start(&program, &["--enforcement", enforcement]).await?;
         Ok(Self { server })
+    }
+
+    /// Starts a server that checks tokens, over this database and with further arguments.
+    pub(crate) async fn start_on(database_url: &str, arguments: &[&str]) -> anyhow::Result<Self> {
+        let program = programs::storage_server()?;
+        Ok(Self { server: StorageServer::start_on(&program, database_url, arguments).await? })
+    }
+
+    /// Writes to a resource of its own until the server accepts it.
+    pub(crate) async fn writes_again(&self) -> anyhow::Result<()> {
+        let storage = storage::Storage::new(self.server.url())?;
+        let resource = "whether-it-writes".parse()?;
+        let fence = Fence { token: Token::new(1)?, holder: Holder::EMPTY };
+        let is_written =
+            async || Ok(storage.write(&resource, &fence, "text/plain", "").await.is_ok());
+        until_async(WRITES_AGAIN_WITHIN, is_written).await.context("the storage does not write")
     }
 
     /// What a client needs that writes to the server directly.

@@ -1,4 +1,4 @@
-//! A lock in a table of the database that it guards.
+//! A lock in a table of a database.
 
 use anyhow::Context;
 use fence::Token;
@@ -22,6 +22,8 @@ use crate::{
 pub(crate) struct TableLock {
     url: String,
     resource: &'static str,
+    /// Whose events are the lock's.
+    actor: Actor,
     setup: LockSetup,
     /// The query whether a lease has expired.
     has_expired: &'static str,
@@ -35,18 +37,28 @@ impl TableLock {
         table: &Table,
         scene: &Scene,
     ) -> anyhow::Result<Self> {
-        let mut database = PgConnection::connect(table.url()).await?;
+        Self::install_at(table.url().to_owned(), resource, Actor::LockTable, scene).await
+    }
+
+    /// Installs the lock in the database at this URL, which is this actor.
+    pub(crate) async fn install_at(
+        url: String,
+        resource: &'static str,
+        actor: Actor,
+        scene: &Scene,
+    ) -> anyhow::Result<Self> {
+        let mut database = PgConnection::connect(&url).await?;
         postgres::install(&mut database).await?;
         sqlx::query("insert into fenced_lock.lock (name, token) values ($1, $2)")
             .bind(resource)
             .bind(i64::try_from(LAST_TOKEN)?)
             .execute(&mut database)
             .await?;
-        scene.record(Actor::LockTable, Token::new(LAST_TOKEN).ok(), EventKind::CounterPreset);
-        let (url, recorder) = (table.url().to_owned(), scene.recorder.clone());
+        scene.record(actor, Token::new(LAST_TOKEN).ok(), EventKind::CounterPreset);
+        let recorder = scene.recorder.clone();
         let setup = LockSetup::Postgres(url.clone());
         let has_expired = "select holder is null from fenced_lock.status($1)";
-        Ok(Self { url, resource, setup, has_expired, recorder })
+        Ok(Self { url, resource, actor, setup, has_expired, recorder })
     }
 
     /// Makes a naive lock in the database of a table: a row that can be inserted once.
@@ -60,7 +72,7 @@ impl TableLock {
         let (url, recorder) = (table.url().to_owned(), scene.recorder.clone());
         let setup = LockSetup::Row { url: url.clone(), expiry };
         let has_expired = "select expires_at < now() from row_lock where name = $1";
-        Ok(Self { url, resource, setup, has_expired, recorder })
+        Ok(Self { url, resource, actor: Actor::LockTable, setup, has_expired, recorder })
     }
 
     /// What a client needs to take this lock.
@@ -80,7 +92,7 @@ impl TableLock {
             Ok(has_expired.fetch_one(&mut database).await?)
         };
         until_async(EXPIRES_WITHIN, has_expired).await.context("the lease did not expire")?;
-        self.recorder.record(Actor::LockTable, token, EventKind::LeaseExpired { whose });
+        self.recorder.record(self.actor, token, EventKind::LeaseExpired { whose });
         Ok(())
     }
 }
