@@ -3,6 +3,7 @@
 mod bench;
 mod doctor;
 mod hammer;
+mod patroni;
 #[cfg(target_os = "linux")]
 mod power_loss;
 mod replay;
