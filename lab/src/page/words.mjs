@@ -77,12 +77,13 @@ export function beat(event, world) {
   return TEXTS[key] ? text(key, { ...event, token: short(event.token), highest_token: short(event.highest_token) }) : "";
 }
 
-/** How a world ended, in a few words. */
-export function verdict(world) {
-  const { updates_lost: lost, holders_at_once: holders = world.outcome.at_work_at_once } = world.outcome;
-  if (lost !== undefined) return lost > 0 ? text("verdict.lost", { count: lost }) : text("verdict.kept");
-  if (holders !== undefined) return holders > 1 ? text("verdict.holders", { count: holders }) : text("verdict.one");
-  return text(`verdict.${world.danger}`);
+/** How a world ended, in a few words, and whether that is good. Before its end, both are empty. */
+export function verdict({ outcome, danger }, holds) {
+  const { updates_lost: lost, holders_at_once: holders = outcome.at_work_at_once } = outcome;
+  if (lost !== undefined) return lost > 0 ? [text("verdict.lost", { count: lost }), "bad"] : [text("verdict.kept"), "good"];
+  if (holders !== undefined) return holders > 1 ? [text("verdict.holders", { count: holders }), "bad"] : [text("verdict.one"), "good"];
+  if (holds === false || !Object.keys(outcome).length) return ["", ""];
+  return [text(`verdict.${danger}`), danger === "averted" ? "good" : "bad"];
 }
 
 /** How a lane is after an event, by its number and its time, and whether something is wrong with it. */
