@@ -182,7 +182,7 @@ export const TEXTS = {
   "accepted-claim.checks": ["sees token {token}, and rejects lower ones from now on", "看到令牌 {token}，从现在起拒绝更小的"],
   "accepted-write": ["accepts the write with token {token}", "接受带令牌 {token} 的写入"],
   "accepted-write.untold": ["accepts the write", "接受写入"],
-  "accepted-stale-write": ["accepts the write with token {token}: newer data is lost", "接受带令牌 {token} 的写入：更新的数据丢失"],
+  "accepted-stale-write": ["accepts the write with token {token}: newer data is lost", "接受带令牌 {token} 的写入：较新的数据丢失"],
   "accepted-anothers-token": ["accepts token {token}, which another client has too", "接受令牌 {token}，而另一个客户端也有它"],
 
   // The steps of a first visit, in more words.
@@ -220,7 +220,7 @@ export const TEXTS = {
   ],
   "beat.accepted-stale-write": [
     "The storage looks at no token, so it accepts a write that is too late. The newer value is gone, and nobody gets an error. That the client had checked its lease didn't help, because the check came too early.",
-    "存储不看令牌，所以接受了迟到的写入。更新的值没了，却没有人收到错误。客户端检查过租约也没有用，因为检查得太早。",
+    "存储不看令牌，所以接受了迟到的写入。较新的值没了，却没有人收到错误。客户端检查过租约也没有用，因为检查得太早。",
   ],
   "beat.accepted-anothers-token": [
     "Two clients have the same token, so the number alone can't tell them apart. One overwrites what the other wrote.",
@@ -228,7 +228,7 @@ export const TEXTS = {
   ],
   "beat.refused": [
     "The storage compares two numbers: the write brings {token}, but {highest_token} was seen before. So the write is too late, and is rejected. The newer value stays, although the client believed in its lock.",
-    "存储比较两个数字：这次写入带着 {token}，但之前已见过 {highest_token}。所以它迟到了，被拒绝。尽管客户端相信自己有锁，更新的值仍然保留。",
+    "存储比较两个数字：这次写入带着 {token}，但之前已见过 {highest_token}。所以它迟到了，被拒绝。尽管客户端相信自己有锁，较新的值仍然保留。",
   ],
   "beat.request-held": [
     "The client sent its write in time. But a network may deliver it much later, and no check in the client can change that.",
@@ -238,16 +238,16 @@ export const TEXTS = {
 
 /** The claims of scenarios by their names, and the titles of worlds, which the lab has in English only. */
 export const CHINESE = {
-  "token-33-34": "暂停超过租约的客户端会覆盖更新的数据；检查令牌的存储会拒绝它的写入。",
+  "token-33-34": "暂停时间超过租约的客户端会覆盖较新的数据；检查令牌的存储会拒绝它的写入。",
   "oversell": "库存 10 件，客户端 1 卖出 5 件，客户端 2 卖出 8 件，因为客户端 1 在读和写之间被暂停：卖出了 13 件，却看似还剩 5 件。如果每个客户端都先认领再读，就只有客户端 2 能卖。",
   "claim-before-read": "即使存储检查每次写入的令牌，只要客户端读之前不认领，仍会丢失更新；先认领再读就不会丢失。",
-  "embedded-postgres": "你自己的 PostgreSQL 无需存储服务器也能做到：受保护的表会拒绝暂停超过租约、想覆盖更新数据的客户端。",
-  "sql-expired": "与数据同在一个数据库的锁并不能更好地保护数据：暂停超过租约的客户端会覆盖更新的数据，除非表检查令牌。",
-  "sql-unique-index": "用唯一行做的锁，如果持有者死亡就永远阻塞其他人；加上过期时间，被暂停的持有者会覆盖更新的数据；再加上令牌，它会被拒绝。",
+  "embedded-postgres": "你自己的 PostgreSQL 无需存储服务器也能做到：暂停时间超过租约的客户端想覆盖较新的数据，会被受保护的表拒绝。",
+  "sql-expired": "与数据同在一个数据库的锁并不能更好地保护数据：暂停时间超过租约的客户端会覆盖较新的数据，除非表检查令牌。",
+  "sql-unique-index": "用唯一行做的锁，如果持有者死亡就永远阻塞其他人；加上过期时间，被暂停的持有者会覆盖较新的数据；再加上令牌，它会被拒绝。",
   "never-saw-34": "还没有见过令牌 34 的存储会接受 33，尽管 33 的租约已结束，而且这是正确的：没有东西被覆盖。34 一旦认领，33 就会被拒绝。",
-  "delayed-request": "从未暂停并及时发出写入的客户端，如果网络送达太晚，也会覆盖更新的数据；检查令牌的存储会拒绝它。",
+  "delayed-request": "从未暂停并及时发出写入的客户端，如果网络送达太晚，也会覆盖较新的数据；检查令牌的存储会拒绝它。",
   "setnx-expire": "客户端在 SETNX 和 EXPIRE 之间死亡，会留下一个再也没人能获得的锁；如果一步完成加锁和设置过期时间，锁到时就会空闲。",
-  "foreign-release": "暂停超过租约的客户端用 DEL 归还锁时，会删除别人的锁，让第三个客户端同时进入；比较持有者的释放什么也不会删除。",
+  "foreign-release": "暂停时间超过租约的客户端用 DEL 归还锁时，会删除别人的锁，让第三个客户端同时进入；比较持有者的释放什么也不会删除。",
   "get-then-del": "客户端先看锁是否属于自己（GET），再删除（DEL），如果在两者之间被暂停，就会删除别人的锁；一个脚本完成两步就不会。",
   "outlived-lease": "如果工作比租约更久，另一个客户端会在工作未完成时获得锁；如果期间续约，另一个客户端会等到工作完成。",
   "advisory-lock-pooler": "在事务模式的 PgBouncer 后面，两个客户端会同时持有 PostgreSQL 的同一个咨询锁，因为它属于会话；表里的锁只有一个持有者，并有令牌。",
@@ -258,10 +258,10 @@ export const CHINESE = {
   "redlock-restart": "授予过锁的节点丢失数据后重启并再次投票，会把锁授予第二个客户端；如果旧快照恢复了计数器，还会是同一个令牌，并丢失更新。如果节点在得到其他节点的计数器之前不投票，锁一次只有一个持有者，令牌继续增长。",
   "redlock-clock-jump": "如果一个节点的时钟跳变，而授予锁时另一个节点不在，两个客户端会同时持有锁，第一个覆盖第二个写入的内容。检查令牌的存储会拒绝它，因为第二个客户端的令牌仍然更大。",
   "thundering-herd": "100 个客户端等待一个锁，如果锁空闲时通知所有人，每次交接要在 Redis 中运行几十个脚本；如果排队并只通知第一个，只需要几个。",
-  "flash-sale": "20 件商品，1 000 个买家在锁下购买，其中一个暂停超过租约，就会卖出超过 20 件；带上锁的令牌只卖 20 件；用 WATCH、MULTI、EXEC 也只卖 20 件，但有很多事务被中止。",
-  "etcd-paused": "客户端在 etcd 中的租约在它暂停时过期，它会覆盖更新的数据，丢失已确认的更新；把创建版本号当作令牌检查的存储会拒绝它。",
+  "flash-sale": "20 件商品，1 000 个买家在锁下购买，其中一个暂停时间超过租约，就会卖出超过 20 件；带上锁的令牌只卖 20 件；用 WATCH、MULTI、EXEC 也只卖 20 件，但有很多事务被中止。",
+  "etcd-paused": "客户端在 etcd 中的租约在它暂停时过期，它会覆盖较新的数据，丢失已确认的更新；把创建版本号当作令牌检查的存储会拒绝它。",
   "etcd-restored": "从快照恢复的 etcd 会重新计数版本号，把同一个令牌发给两个客户端，一个覆盖另一个写入的内容。把令牌绑定到持有者的存储会拒绝第二个客户端，它还没读过任何东西，于是取得更大的令牌，而第一个客户端失去租约。",
-  "zookeeper-session": "客户端在 ZooKeeper 中的会话在它暂停时过期，它会覆盖更新的数据，尽管没有人同时持有锁；把 czxid 当作令牌检查的存储会拒绝它。",
+  "zookeeper-session": "客户端在 ZooKeeper 中的会话在它暂停时过期，它会覆盖较新的数据，尽管没有人同时持有锁；把 czxid 当作令牌检查的存储会拒绝它。",
   "zookeeper-reconnect": "与 ZooKeeper 的连接在会话过期前恢复，客户端继续持有锁；如果连接一直不恢复，另一个客户端会获得锁，两者同时工作，除非第一个检查它的租约。",
   "WITHOUT the fence: the storage accepts every write": "没有围栏：存储接受所有写入",
   "WITH the fence: the storage checks the token of each write": "有围栏：存储检查每次写入的令牌",
