@@ -114,6 +114,8 @@ export const TEXTS = {
   "verdict.averted": ["safe", "安全"],
 
   // Events, as a predicate after the name of their actor.
+  comma: [", ", "、"],
+  and: [" and ", "、"],
   nothing: ["nothing", "空"],
   quoted: ["“{value}”", "“{value}”"],
   "counter-preset": ["the last token was {token}", "上一个令牌是 {token}"],
@@ -152,7 +154,7 @@ export const TEXTS = {
   "set-without-expiry": ["SETNX: it has the lock. EXPIRE is next", "SETNX：获得锁，接下来是 EXPIRE"],
   acquired: ["acquires the lock: token {token}", "获得锁：令牌 {token}"],
   "acquired.untold": ["acquires the lock", "获得锁"],
-  "acquired.beside": ["acquires the lock beside {beside}", "与 {beside} 同时获得锁"],
+  "acquired.beside": ["acquires the lock beside {beside}", "与{beside}同时获得锁"],
   "no-majority": ["gets no majority of the nodes, and gives up", "没有得到多数节点，放弃"],
   busy: ["finds the lock held, and waits", "发现锁被占用，等待"],
   "gave-up": ["finds the lock held, and gives up", "发现锁被占用，放弃"],
