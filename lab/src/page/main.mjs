@@ -137,7 +137,9 @@ function draw(chosen = player.chosen) {
 function head(world) {
   const part = (name, words, kind) => Object.assign(document.createElement(name), { textContent: words, className: kind });
   const article = part("article", "", "panel");
-  const facts = Object.entries(world.outcome).map(([name, fact]) => `${name.replaceAll("_", " ")}: ${fact ?? text("nothing")}`);
+  const facts = Object.entries(world.outcome).map(
+    ([name, fact]) => `${translated(name.replaceAll("_", " "), name)}: ${fact ?? text("nothing")}`,
+  );
   const ending = part("strong", verdict(world), world.danger === "averted" ? "verdict good" : "verdict bad");
   article.append(part("h2", translated(world.title), ""), ending);
   article.append(part("p", text("in-the-end", { facts: facts.join("; ") }), "muted facts"));
