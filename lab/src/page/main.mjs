@@ -140,7 +140,9 @@ function draw(chosen = player.chosen) {
 function head(world) {
   const part = (name, words, kind) => Object.assign(document.createElement(name), { textContent: words, className: kind });
   const article = part("article", "", "panel");
-  const facts = Object.entries(world.outcome).map(([name, fact]) => `${name.replaceAll("_", " ")}: ${fact ?? text("nothing")}`);
+  const facts = Object.entries(world.outcome).map(
+    ([name, fact]) => `${translated(name.replaceAll("_", " "), name)}: ${fact ?? text("nothing")}`,
+  );
   const [words, kind] = verdict(world, run.record.holds);
   const ending = part("strong", words, `verdict ${kind}`);
   article.append(part("h2", translated(world.title), ""), ending);

@@ -39,15 +39,22 @@ export function short(token) {
 export function predicate(event, checks) {
   const key = [event.event, variant(event, checks)].filter(Boolean).join(".");
   const value = event.value == null ? text("nothing") : text("quoted", { value: event.value });
-  const person = (title) => (title ? actor(String(title).replace(" ", "")) : "");
   return text(TEXTS[key] ? key : event.event, {
     ...event,
     value,
     token: event.token == null ? "" : short(event.token),
-    whose: person(event.whose),
-    client: person(event.client),
+    whose: participants(event.whose),
+    client: participants(event.client),
+    beside: participants(event.beside),
+    nodes: participants(event.nodes),
     remaining: seconds(event.remaining_ms ?? 0),
   });
+}
+
+/** Clients or nodes that an event names, as in "client 1 and client 2" or "A, B and C". */
+function participants(names) {
+  const named = String(names ?? "").replace(/client \d/g, (title) => actor(title.replace(" ", "")));
+  return named.replace(/, | and /g, (between) => text(between === ", " ? "comma" : "and"));
 }
 
 /** What happens, with who does it. */
