@@ -1,6 +1,8 @@
 //! What READMEs say: the commands for lock and data in one PostgreSQL, and the tests and scenarios that
 //! show what each deployment guarantees.
 
+mod translation;
+
 use std::{
     fs,
     path::Path,

@@ -36,8 +36,8 @@
 //! S3 follows the content alone, so a claim would leave it as it was.
 //!
 //! # What the store must do
-//! Conditional writes must be honoured and atomic, and a read must return the newest object. Without the
-//! first, there is no fence; without the second, registers seem to be lost. No lifecycle rule may delete anything below the
+//! Conditional writes must be honoured and atomic: otherwise there is no fence. A read must return the
+//! newest object: otherwise registers seem to be lost. No lifecycle rule may delete anything below the
 //! prefix: a register that was deleted is a fence that was forgotten. Anyone who can read the bucket
 //! can read the holders.
 //!

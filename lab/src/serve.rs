@@ -8,7 +8,7 @@ mod runs;
 use std::{
     io::{Write, stdout},
     net::SocketAddr,
-    process::{Command, ExitCode, Stdio},
+    process::{ExitCode, Stdio},
     sync::Arc,
 };
 
@@ -16,6 +16,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use tokio::{
     net::TcpListener,
+    process::Command,
     sync::mpsc::unbounded_channel,
     task::{LocalSet, spawn_local},
 };

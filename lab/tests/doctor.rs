@@ -4,7 +4,7 @@ use std::process::Command;
 
 use fence::{mariadb, postgres, sqlite};
 use serde_json::Value;
-use sqlx::{Connection, MySqlConnection, PgConnection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use testbed::{MariaDb, ObjectStorage, Postgres, Redis};
 
@@ -112,8 +112,16 @@ async fn sqlite_leaves_a_decision_to_each_connection() {
     let (code, _, stderr) = run(&url, &[], &[]).await;
     assert!(code == 2 && stderr.contains("migrations/README.md"), "{stderr}");
     sqlite::install(&mut database).await.unwrap();
-    let undecided = ["synchronous", "unseen"].map(str::to_owned).to_vec();
-    assert_eq!(examine(&url, &[], &[]).await, (vec![], undecided));
+    // Another mode than WAL is not in the file.
+    for (mode, undecided) in [
+        ("memory", &["journal_mode", "synchronous", "unseen"][..]),
+        ("wal", &["synchronous", "unseen"]),
+    ] {
+        let set = AssertSqlSafe(format!("pragma journal_mode = {mode}"));
+        sqlx::raw_sql(set).execute(&mut database).await.unwrap();
+        let undecided = undecided.iter().map(|&check| check.to_owned()).collect();
+        assert_eq!(examine(&url, &[], &[]).await, (vec![], undecided), "{mode}");
+    }
 }
 
 #[tokio::test]

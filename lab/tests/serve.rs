@@ -87,8 +87,11 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
-        let _ = self.process.wait();
+        // Once it has been waited for, its number may be another's.
+        if let Ok(None) = self.process.try_wait() {
+            let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
+            let _ = self.process.wait();
+        }
     }
 }
 

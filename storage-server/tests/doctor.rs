@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use testbed::{PgBouncer, Postgres, wait::until_async};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
+    join,
     net::TcpListener,
 };
 use tokio_util::task::AbortOnDropHandle;
@@ -51,6 +52,18 @@ async fn settings_that_can_lose_fences_are_wrong() {
     for (setting, check) in [("full_page_writes=off", "full_page_writes"), ("fsync=off", "fsync")] {
         let postgres = Postgres::start_with(&[setting]).await.unwrap();
         assert_eq!(verdict(&database_at(postgres.url()), check, &[]).await, "wrong");
+    }
+}
+
+#[tokio::test]
+async fn postgres_that_does_not_answer_is_reported() {
+    let postgres = Postgres::start().await.unwrap();
+    let database = database_at(postgres.url());
+    postgres.pause().await.unwrap();
+    let (checked, examined) = join!(database.run(&["--check"]), database.run(&["doctor"]));
+    for ran in [checked, examined] {
+        let error = ran.failed();
+        assert!(error.contains("no answer within 10 s"), "{error}");
     }
 }
 

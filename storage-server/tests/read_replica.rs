@@ -118,6 +118,38 @@ async fn old_primary_is_no_replica() {
     assert_eq!(ask_at_least(&server, "GET", "1").await.text(), "one");
 }
 
+/// Connections to the old primary are kept, and would write there.
+#[tokio::test]
+async fn primary_that_the_replica_shows_to_be_old_is_used_no_more() {
+    let Cluster { primary: _primary, replica, server } = Cluster::start().await;
+    replica.cut();
+    replica.promote().await.unwrap();
+    // The control: nobody has told the server yet.
+    assert_eq!(offer(&server, "PUT", VALUE, 34, "two").await.status, 200);
+    assert_eq!(ask_at_least(&server, "GET", "1").await.text(), "one");
+    assert_eq!(offer(&server, "PUT", VALUE, 35, "three").await.problem(), "503 unavailable");
+}
+
+/// A connection to it is kept, and would read there.
+#[tokio::test]
+async fn primary_that_was_replaced_is_no_replica_any_more() {
+    let Cluster { primary, replica, .. } = Cluster::start().await;
+    let both = Postgres::url_of_all(&[&primary, replica.server()]);
+    let server = serve(&both, &primary.url()).await;
+    replica.cut();
+    assert_eq!(offer(&server, "PUT", VALUE, 33, "lost").await.json()["version"], 2);
+    // The control: it is the primary still.
+    assert_eq!(ask_at_least(&server, "GET", "2").await.text(), "lost");
+    replica.promote().await.unwrap();
+    until_async(PATIENCE, async || {
+        // On the new primary, the second version comes once more.
+        Ok(offer(&server, "PUT", VALUE, 34, "kept").await.json()["version"] == 2)
+    })
+    .await
+    .unwrap();
+    assert_eq!(ask_at_least(&server, "GET", "2").await.problem(), "503 unavailable");
+}
+
 #[tokio::test]
 async fn sqlite_has_no_replicas() {
     let database = Database::sqlite();

@@ -24,9 +24,9 @@ use crate::{
 
 /// The longest value that is part of its register, in bytes. Every claim writes the register again.
 const LONGEST_INLINE_VALUE: usize = 16 * 1024;
-/// How long a handle trusts its memory enough to write without a read. A client that paused for longer
-/// reads first, unless the whole machine was suspended: so it is rejected if it lost the lock. Without the read, its outcome would be unknown
-/// once the register has forgotten the place of its write.
+/// A handle that has remembered the register for longer than this reads it before it writes. So a client
+/// that was paused is rejected, instead of being left with an unknown outcome. This clock stands still
+/// while the whole machine is suspended.
 const MEMORY: Duration = Duration::from_secs(1);
 /// How often a change is tried while other clients change the register first.
 const ATTEMPTS: usize = 64;

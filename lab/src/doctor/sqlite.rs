@@ -25,10 +25,10 @@ pub(super) async fn examine(url: &str) -> anyhow::Result<Report> {
     let checks = vec![
         Check::new(
             "journal_mode",
-            // A file in one of these two modes is not written in steps that a crash can't divide.
-            !matches!(&*journal, "off" | "memory"),
-            journal,
-            "A crash in the middle of a commit corrupts the file.",
+            // The file has no other mode than this one.
+            (journal == "wal").then_some(true),
+            if journal == "wal" { "wal" } else { "each connection has its own" },
+            "With OFF or MEMORY, a crash in the middle of a commit corrupts the file.",
         ),
         Check::new(
             "synchronous",

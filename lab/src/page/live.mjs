@@ -25,12 +25,15 @@ export class Live {
   async start() {
     if (this.starting) return;
     this.starting = true;
-    this.leave();
     const scenario = this.find("scenario").value;
     try {
       const answer = await fetch("/runs", this.request("POST", { scenario }));
-      if (answer.ok) this.watch((await answer.json()).id, scenario);
-      else this.tell(await answer.text());
+      const { id } = answer.ok ? await answer.json() : {};
+      if (!answer.ok) this.tell(await answer.text());
+      else if (id !== this.run) {
+        this.leave();
+        this.watch(id, scenario);
+      }
     } catch {
       this.tell(text("unreachable-lab"));
     }

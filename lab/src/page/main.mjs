@@ -24,6 +24,8 @@ const awaited = { run: address.get("run"), event: Number(address.get("event") ??
 let run;
 let drawnWidth = 0;
 let waiting = 0;
+let shownBefore = -1;
+let live;
 
 const player = new Player(find, {
   show,
@@ -46,6 +48,7 @@ find("save").addEventListener("click", () => save(run.record, brought));
 receive(find("open"), (name, content) => {
   try {
     open(parsed(content));
+    tell("");
     live?.leave();
   } catch {
     tell(text("not-a-record", { file: name }));
@@ -54,13 +57,14 @@ receive(find("open"), (name, content) => {
 new ResizeObserver(() => run && find("worlds").clientWidth !== drawnWidth && draw()).observe(find("worlds"));
 addEventListener("hashchange", () => {
   const now = new URLSearchParams(location.hash.slice(1));
-  if (run && now.get("event") !== address.get("event")) player.choose(Number(now.get("event")) - 1);
+  if (serves && ["token", "run"].some((name) => now.has(name) && now.get(name) !== address.get(name))) location.reload();
+  else if (run && now.get("event") !== address.get("event")) player.choose(Number(now.get("event")) - 1);
 });
 
 speak(address.get("lang") ?? navigator.language);
 if (record) open(record, Number(address.get("event") ?? 1) - 1);
 else tell(text(serves ? "start-one" : "no-record"));
-const live = serves ? new Live(find, address, scenarios, { shown, tell, setAddress }) : undefined;
+live = serves ? new Live(find, address, scenarios, { shown, tell, setAddress }) : undefined;
 
 function tell(message) {
   find("message").textContent = message;
@@ -99,7 +103,6 @@ function open(opened, chosen = 0) {
   run.stories = run.worlds.map((world) => story(world, run.lanes));
   run.events = run.worlds.flatMap((world) => world.events.map((event) => ({ event, world })));
   run.events.sort((one, other) => one.event.index - other.event.index);
-  tell("");
   find("run").hidden = false;
   find("save").hidden = false;
   find("name").textContent = run.name;
@@ -137,8 +140,11 @@ function draw(chosen = player.chosen) {
 function head(world) {
   const part = (name, words, kind) => Object.assign(document.createElement(name), { textContent: words, className: kind });
   const article = part("article", "", "panel");
-  const facts = Object.entries(world.outcome).map(([name, fact]) => `${name.replaceAll("_", " ")}: ${fact ?? text("nothing")}`);
-  const ending = part("strong", verdict(world), world.danger === "averted" ? "verdict good" : "verdict bad");
+  const facts = Object.entries(world.outcome).map(
+    ([name, fact]) => `${translated(name.replaceAll("_", " "), name)}: ${fact ?? text("nothing")}`,
+  );
+  const [words, kind] = verdict(world, run.record.holds);
+  const ending = part("strong", words, `verdict ${kind}`);
   article.append(part("h2", translated(world.title), ""), ending);
   article.append(part("p", text("in-the-end", { facts: facts.join("; ") }), "muted facts"));
   return { article };
@@ -180,8 +186,10 @@ function show(number) {
   });
   detail(event, world);
   table.show(run, number);
-  // Who has seen all of it once needs no explanations on the next visit, unless they ask for them.
-  if (number === run.events.length - 1 && stored() === null) store("no");
+  // Who has gone through to the end once needs no explanations on the next visit, unless they ask for them.
+  const goesOn = shownBefore === number - 1 && !live?.run;
+  if (goesOn && number === run.events.length - 1 && stored() === null) store("no");
+  shownBefore = number;
   setAddress("event", number + 1);
 }
 

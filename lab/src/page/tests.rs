@@ -51,7 +51,7 @@ fn no_two_modules_declare_one_name_and_each_imports_only_earlier_ones() {
         }
         for line in module.lines() {
             let line = line.strip_prefix("export ").unwrap_or(line);
-            let declared = ["const ", "let ", "class ", "function "]
+            let declared = ["const ", "let ", "class ", "function ", "async function "]
                 .iter()
                 .find_map(|keyword| line.strip_prefix(keyword));
             let Some(declared) = declared.filter(|rest| !rest.starts_with('{')) else { continue };

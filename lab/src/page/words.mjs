@@ -39,15 +39,22 @@ export function short(token) {
 export function predicate(event, checks) {
   const key = [event.event, variant(event, checks)].filter(Boolean).join(".");
   const value = event.value == null ? text("nothing") : text("quoted", { value: event.value });
-  const person = (title) => (title ? actor(String(title).replace(" ", "")) : "");
   return text(TEXTS[key] ? key : event.event, {
     ...event,
     value,
     token: event.token == null ? "" : short(event.token),
-    whose: person(event.whose),
-    client: person(event.client),
+    whose: participants(event.whose),
+    client: participants(event.client),
+    beside: participants(event.beside),
+    nodes: participants(event.nodes),
     remaining: seconds(event.remaining_ms ?? 0),
   });
+}
+
+/** Clients or nodes that an event names, as in "client 1 and client 2" or "A, B and C". */
+function participants(names) {
+  const named = String(names ?? "").replace(/client \d/g, (title) => actor(title.replace(" ", "")));
+  return named.replace(/, | and /g, (between) => text(between === ", " ? "comma" : "and"));
 }
 
 /** What happens, with who does it. */
@@ -78,12 +85,13 @@ export function beat(event, world) {
   return TEXTS[key] ? text(key, { ...event, token: short(event.token), highest_token: short(event.highest_token) }) : "";
 }
 
-/** How a world ended, in a few words. */
-export function verdict(world) {
-  const { updates_lost: lost, holders_at_once: holders = world.outcome.at_work_at_once } = world.outcome;
-  if (lost !== undefined) return lost > 0 ? text("verdict.lost", { count: lost }) : text("verdict.kept");
-  if (holders !== undefined) return holders > 1 ? text("verdict.holders", { count: holders }) : text("verdict.one");
-  return text(`verdict.${world.danger}`);
+/** How a world ended, in a few words, and whether that is good. Before its end, both are empty. */
+export function verdict({ outcome, danger }, holds) {
+  const { updates_lost: lost, holders_at_once: holders = outcome.at_work_at_once } = outcome;
+  if (lost !== undefined) return lost > 0 ? [text("verdict.lost", { count: lost }), "bad"] : [text("verdict.kept"), "good"];
+  if (holders !== undefined) return holders > 1 ? [text("verdict.holders", { count: holders }), "bad"] : [text("verdict.one"), "good"];
+  if (holds === false || !Object.keys(outcome).length) return ["", ""];
+  return [text(`verdict.${danger}`), danger === "averted" ? "good" : "bad"];
 }
 
 /** How a lane is after an event, by its number and its time, and whether something is wrong with it. */

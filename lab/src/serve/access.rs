@@ -29,8 +29,7 @@ impl Access {
         &self.token
     }
 
-    /// Whether a request comes from the page itself, and not from another site that has this address
-    /// under a name of its own.
+    /// Whether a request comes from the page itself, and not from another site (DNS rebinding).
     fn is_own(&self, headers: &HeaderMap) -> bool {
         let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or(""));
         let is_host = |host: &str| self.hosts.iter().any(|own| own == host);

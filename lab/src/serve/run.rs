@@ -1,6 +1,7 @@
 //! A run that is played now, or was.
 
 use std::{
+    panic::AssertUnwindSafe,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -8,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use tokio::{
     sync::watch,
     time::{Instant, sleep},
@@ -20,7 +22,8 @@ use crate::{
 
 /// How long a run goes on that nobody looks at.
 const UNWATCHED: Duration = Duration::from_secs(60);
-/// The same, if a page has said that it leaves. Another may watch still.
+/// How long a run goes on that nobody looks at, after a page has left it. Another page may be
+/// connecting again.
 const LEFT: Duration = Duration::from_secs(2);
 /// How often that is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -61,6 +64,7 @@ impl Run {
 
     /// Watches the run. While somebody does, it goes on.
     pub(super) fn watch(&self) -> watch::Receiver<Progress> {
+        self.left.store(false, Relaxed);
         self.progress.subscribe()
     }
 
@@ -91,10 +95,12 @@ pub(super) async fn play(run: Arc<Run>, ttl_factor: u32) {
     let recorder = Recorder::start(move |event| {
         recording.progress.send_modify(|progress| progress.events.push(event.clone()));
     });
+    let replay = AssertUnwindSafe(run.scenario.replay(recorder, ttl_factor)).catch_unwind();
     let end = tokio::select! {
-        played = run.scenario.replay(recorder, ttl_factor) => match played {
-            Ok(record) => End::Played { holds: record.holds, outcome: record.outcome },
-            Err(error) => End::Failed(format!("{error:#}")),
+        played = replay => match played {
+            Ok(Ok(record)) => End::Played { holds: record.holds, outcome: record.outcome },
+            Ok(Err(error)) => End::Failed(format!("{error:#}")),
+            Err(_) => End::Failed("a defect of the lab: its output says where".to_owned()),
         },
         () = run.unwatched() => End::Left,
     };

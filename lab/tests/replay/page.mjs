@@ -24,7 +24,7 @@ for (const language of LANGUAGES) {
   for (const world of run.worlds) {
     const { lanes } = story(world, run.lanes);
     expect(world.events.includes(decisive(world)), `${world.name}: a decisive moment`);
-    expect(TEXTS[`verdict.${world.danger}`] && verdict(world), `${world.name}: how it ended`);
+    expect(TEXTS[`verdict.${world.danger}`] && verdict(world)[0], `${world.name}: how it ended`);
     for (const event of world.events) {
       const words = `${sentence(event, world.checks)} ${beat(event, world)}`;
       expect(TEXTS[`actor.${event.actor}`], `${event.actor}: a name`);

@@ -25,12 +25,15 @@ use crate::{
 /// Only the first `cluster` nodes and the first `clients` clients are renumbered.
 pub(crate) fn representative(state: &State, cluster: usize, clients: usize) -> State {
     let mut nodes: [NodeId; MOST_NODES] = array::from_fn(|node| NodeId(node as u8));
-    let keys: [u64; MOST_NODES] = array::from_fn(|node| node_key(state, nodes[node]));
+    let mut keys = [0; MOST_NODES];
+    for node in &nodes[..cluster] {
+        keys[node.index()] = node_key(state, *node, clients);
+    }
     nodes[..cluster].sort_unstable_by_key(|node| keys[node.index()]);
     let state = renumber_nodes(state, &nodes);
 
     let mut holders: [Holder; MOST_CLIENTS] = array::from_fn(|client| Holder(client as u8));
-    let relations: [_; MOST_CLIENTS] = array::from_fn(|client| relation(&state, holders[client]));
+    let relations = holders.map(|holder| relation(&state, holder));
     holders[..clients].sort_by(|one, other| {
         let (one, other) = (one.index(), other.index());
         let order = relations[one].cmp(&relations[other]);
@@ -41,14 +44,14 @@ pub(crate) fn representative(state: &State, cluster: usize, clients: usize) -> S
     renumber_clients(&state, &holders)
 }
 
-/// A key to sort nodes by, which does not depend on the clients' order.
-fn node_key(state: &State, id: NodeId) -> u64 {
+/// A key to sort nodes by, which does not depend on the order of the clients, of which there are so many.
+fn node_key(state: &State, id: NodeId, clients: usize) -> u64 {
     let node = state.node(id);
     let index = id.index();
     let lock = node.lock.map(|lock| (lock.token, lock.grant, lock.floor));
     let own = mix(&(lock, node.is_admitted(), node.copy.map(|copy| copy.counter)));
     // A sum does not depend on the order of its terms.
-    let clients = state.clients.iter().zip(0..).map(|(client, number)| {
+    let clients = state.clients[..clients].iter().zip(0..).map(|(client, number)| {
         let Sent { asked, grants, seals, raised, .. } = client.sent;
         mix(&(
             (client.phase, client.token, client.grant, client.other_grants[index]),

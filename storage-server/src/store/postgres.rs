@@ -91,7 +91,9 @@ impl PostgresStore {
         let hosts = Hosts::parse(url)?;
         let newest = Newest::default();
         let read_url = read_url.as_deref();
-        let replica = read_url.map(|url| Replica::new(url, newest.clone())).transpose()?;
+        let replaced_at = ReplacedAt::default();
+        let replica = |url| Replica::new(url, newest.clone(), replaced_at.clone());
+        let replica = read_url.map(replica).transpose()?;
         let primary = find_primary(&hosts, &newest).await?;
         let address = hosts.database();
         let mut connection = open_session(hosts.options(primary), migrations).await?;
@@ -106,7 +108,6 @@ impl PostgresStore {
         connection.close().await.map_err(connect_error)?;
 
         let hosts = hosts.setting(IS_SERVER);
-        let replaced_at = ReplacedAt::default();
         let pool = |connections| {
             let made = Arc::new(AtomicU64::new(0));
             let counted = made.clone();

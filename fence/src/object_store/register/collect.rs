@@ -26,6 +26,7 @@ impl Register {
         let mut known = self.load().await?;
 
         // 2. Cut off the writers that have read the current version.
+        let mut is_known = true;
         let current = known.version();
         let is_current = |(version, path): &(u64, Path)| {
             *version == current && path.filename() != known.object()
@@ -34,9 +35,10 @@ impl Register {
             && objects.iter().any(is_current)
         {
             let next = State::after(Some(state), &state.fence, state.value.clone());
-            // If the outcome is unknown, those of the current version stay.
-            if let Sent::Applied | Sent::NeverLands = self.send(&known, &next).await? {
-                known = self.load().await?;
+            match self.send(&known, &next).await? {
+                Sent::Applied | Sent::NeverLands => known = self.load().await?,
+                // Those of the current version stay.
+                Sent::Unknown(_) => is_known = false,
             }
         }
 
@@ -52,7 +54,7 @@ impl Register {
                 }
             }
         }
-        self.known = Some(known);
+        self.known = is_known.then_some(known);
         Ok(deleted)
     }
 

@@ -3,14 +3,15 @@
 mod patroni;
 mod replication;
 
-use sqlx::{ConnectOptions, Executor, PgConnection, Row};
+use sqlx::{ConnectOptions, Executor, PgConnection, Row, postgres::PgConnectOptions};
+use tokio::time::timeout;
 
 pub(crate) use self::patroni::PatroniUrl;
 use self::{patroni::Patroni, replication::Replication};
 use super::{hosts::Hosts, instance::Newest, primary::find_primary, settings::Settings};
 use crate::store::{
     doctor::{Examination, Finding, Verdict},
-    error::OpenError,
+    error::{ANSWER_TIMEOUT, OpenError, no_answer},
 };
 
 /// How often two sessions are compared. A pooler may give different ones to both now and then.
@@ -31,16 +32,21 @@ pub(in crate::store) async fn examine(
     let primary = find_primary(&hosts, &Newest::default()).await?;
     let database = hosts.database();
     let failed = |source| OpenError::Connect { database: database.clone(), source };
-    let options = hosts.options(primary);
-    let findings = match options.connect().await {
-        Ok(mut session) => {
-            let mut other = options.connect().await.map_err(failed)?;
-            check(&mut session, &mut other, patroni).await.map_err(failed)?
-        }
+    let examined = timeout(ANSWER_TIMEOUT, ask(hosts.options(primary), patroni)).await;
+    let findings = match examined.unwrap_or_else(|_| Err(no_answer())) {
+        Ok(findings) => findings,
         Err(error) if is_refused_setting(&error) => vec![pooler(Verdict::Wrong, error.to_string())],
         Err(error) => return Err(failed(error)),
     };
     Ok(Examination { database, findings, unseen: UNSEEN })
+}
+
+async fn ask(
+    options: &PgConnectOptions,
+    patroni: Option<&PatroniUrl>,
+) -> Result<Vec<Finding>, sqlx::Error> {
+    let (mut session, mut other) = (options.connect().await?, options.connect().await?);
+    check(&mut session, &mut other, patroni).await
 }
 
 /// Runs all checks. Each statement is one message, because a pooler may give the next one to another session.

@@ -225,7 +225,8 @@ async fn follow(
                 }
                 None
             }
-            // One that has not answered may still be the primary, and only slow. Its sessions show that.
+            // One that has not answered may still be the primary, and only slow. If it is gone, its
+            // sessions fail.
             // But it is old if another host has shown a newer timeline.
             Err(error)
                 if error != NoPrimary::Rival

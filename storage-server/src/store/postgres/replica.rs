@@ -32,7 +32,10 @@ pub(super) struct Replica(KeptPool<Postgres>);
 
 impl Replica {
     /// Connects with the first read. The server starts without its replica, too.
-    pub(super) fn new(url: &str, newest: Newest) -> Result<Self, OpenError> {
+    ///
+    /// All connections of the server are `replaced` together: those to the primary if this one shows a
+    /// newer one, and this one after a failover.
+    pub(super) fn new(url: &str, newest: Newest, replaced: ReplacedAt) -> Result<Self, OpenError> {
         let hosts = Hosts::parse(url)?;
         if hosts.has_several() {
             let reason = "--read-url takes one host".into();
@@ -41,12 +44,15 @@ impl Replica {
         let pool = PgPoolOptions::new()
             .max_connections(READING)
             .acquire_timeout(CONNECT_TIMEOUT)
-            .after_connect(move |connection, _| {
-                let newest = newest.clone();
-                Box::pin(async move { check(connection, &newest).await })
+            .after_connect({
+                let replaced = replaced.clone();
+                move |connection, _| {
+                    let (newest, replaced) = (newest.clone(), replaced.clone());
+                    Box::pin(async move { check(connection, &newest, &replaced).await })
+                }
             });
         let options = hosts.options(0).clone();
-        Ok(Self(KeptPool::new(pool, options, ReplacedAt::default())))
+        Ok(Self(KeptPool::new(pool, options, replaced)))
     }
 
     /// Reads a row, again and again until it has this version or the patience is over. It may be older
@@ -85,11 +91,20 @@ impl Replica {
 
 /// Checks a new connection. In another cluster, a version has another value, and so it may have on a
 /// primary from before a failover.
-async fn check(connection: &mut PgConnection, newest: &Newest) -> Result<(), sqlx::Error> {
+async fn check(
+    connection: &mut PgConnection,
+    newest: &Newest,
+    replaced: &ReplacedAt,
+) -> Result<(), sqlx::Error> {
     let instance = Instance::ask(connection).await?;
-    let refused = match instance.role {
-        Role::Primary => newest.admit(&instance).map(drop),
-        Role::Standby => newest.recognise(&instance),
+    let admitted = match instance.role {
+        Role::Primary => newest.admit(&instance),
+        Role::Standby => newest.recognise(&instance).map(|()| false),
     };
-    refused.map_err(|reason| sqlx::Error::Configuration(format!("the replica: {reason}").into()))
+    let refused = |reason| sqlx::Error::Configuration(format!("the replica: {reason}").into());
+    if admitted.map_err(refused)? {
+        // The others lead to an old primary.
+        replaced.replace_all();
+    }
+    Ok(())
 }

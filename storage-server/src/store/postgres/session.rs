@@ -1,6 +1,7 @@
 //! How sessions with PostgreSQL begin.
 
 use sqlx::{ConnectOptions, Executor, PgConnection, migrate::Migrator, postgres::PgConnectOptions};
+use tokio::time::timeout;
 use url::Url;
 
 use super::{
@@ -8,7 +9,7 @@ use super::{
     settings::Settings,
 };
 use crate::store::{
-    error::OpenError,
+    error::{ANSWER_TIMEOUT, OpenError, no_answer},
     schema::{Migrations, prepare},
 };
 
@@ -93,8 +94,13 @@ pub(super) async fn open_session(
     let database = options.get_database().unwrap_or(options.get_username());
     let address = format!("PostgreSQL database {database} at {}", address_of(options));
     let connect_error = |source| OpenError::Connect { database: address.clone(), source };
-    let mut connection = options.connect().await.map_err(connect_error)?;
-    let settings = Settings::ask(&mut connection).await.map_err(connect_error)?;
+    let opening = timeout(ANSWER_TIMEOUT, async {
+        let mut connection = options.connect().await?;
+        let settings = Settings::ask(&mut connection).await?;
+        Ok((connection, settings))
+    });
+    let opened = opening.await.unwrap_or_else(|_| Err(no_answer()));
+    let (mut connection, settings) = opened.map_err(connect_error)?;
     if let Some(reason) = settings.unsafe_reason() {
         return Err(OpenError::Unsafe { database: address, reason });
     }

@@ -70,7 +70,7 @@ impl RequiredStandbys {
             if standbys.flushed >= i64::from(self.number.get()) {
                 return Ok(());
             }
-            // Other sessions have committed since, and the standbys have just what this one waited for.
+            // Commits of other sessions have moved the position since: wait until the standbys have it.
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
             let position = Some(standbys.position.as_str());

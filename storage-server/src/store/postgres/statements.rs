@@ -28,8 +28,8 @@ pub(super) enum Loading {
     /// What was loaded, on the synchronous standbys too, if there are any. PostgreSQL shows a commit
     /// whose wait for them was cut off. The commit of this statement waits for them behind it.
     Durable,
-    /// The same, and the caller looks whether standbys have the commit. Without one, a primary that was
-    /// cut off would not notice that its standbys follow another one: they have all that it has.
+    /// The same, and the caller looks whether standbys have the commit. Without a new commit, a primary
+    /// whose standbys have left would see that they once had all earlier ones, and confirm it.
     Confirmed,
 }
 

@@ -85,7 +85,7 @@ impl Replication {
         } else if number(&["async", "potential"]) > 0 && matches!(patroni, Patroni::NotSeen) {
             Verdict::Wrong
         } else {
-            // Whatever promotes one may choose the right one.
+            // It depends on what promotes a standby, which SQL doesn't show.
             Verdict::Unknown
         }
     }
