@@ -33,7 +33,8 @@ impl Register {
         if let Some(state) = known.state()
             && objects.iter().any(is_current)
         {
-            let next = State::after(Some(state), &state.fence, state.value.clone());
+            let mut next = State::after(Some(state), state.fence.as_ref(), state.value.clone());
+            next.attributes.clone_from(&state.attributes);
             // If the outcome is unknown, those of the current version stay.
             if let Sent::Applied | Sent::NeverLands = self.send(&known, &next).await? {
                 known = self.load().await?;
