@@ -122,7 +122,7 @@ async fn old_primary_is_no_replica() {
 async fn sqlite_has_no_replicas() {
     let database = Database::sqlite();
     let error = database.run(&["--read-url", "postgres://localhost/x"]).await.failed();
-    assert!(error.contains("SQLite has no standbys"), "{error}");
+    assert!(error.contains("the database has no standbys"), "{error}");
     let postgres = Database::postgres().await;
     let two = "postgres://a,b/x";
     let error = postgres.run(&["--check", "--read-url", two]).await.failed();
