@@ -46,6 +46,12 @@
 //! then comes back as a failed condition. So after every answer but success, the register is read
 //! back ([`Outcome`] has the rules). An unknown outcome is never reported as a rejection.
 //!
+//! # A program that decides by itself
+//! A server that decides many requests at once, or keeps more than a value, takes a
+//! [snapshot](Register::snapshot) of a register and [replaces](Register::replace) it, attributes included.
+//! The condition is the same. Such a register is that program's alone: claims, writes and deletes of
+//! others fail.
+//!
 //! # Large values
 //! A value above 16 KiB is an object of its own, which is never changed. Its name has the version of
 //! the register that its writer had read. Objects that no register refers to any more stay until
@@ -57,6 +63,7 @@
 //! is `~/` and the resource's name in Base64 for URLs, with a slash after every 200 characters. So the
 //! longest name makes a key of fewer than 800 bytes below the prefix. S3 permits 1024.
 
+mod list;
 mod outcome;
 mod paths;
 mod read_back;
@@ -69,7 +76,7 @@ use ::object_store::{ObjectStore, path::Path};
 
 pub use self::{
     outcome::{Content, Outcome, RegisterError, UnknownOutcome},
-    register::Register,
+    register::{Leftover, NewValue, Register, Replaced, Replacement, Snapshot},
 };
 use crate::name::ResourceName;
 

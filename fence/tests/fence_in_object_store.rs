@@ -9,6 +9,7 @@ mod mistakes;
 pub(crate) mod real_server;
 mod recorded;
 mod registers;
+mod replaced;
 
 use fence::{
     Fence, Refusal,

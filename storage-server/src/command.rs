@@ -46,7 +46,7 @@ use crate::{
 #[derive(Debug, Parser)]
 #[command(name = "storage-server", version)]
 struct Arguments {
-    /// The database: sqlite:FILE, or postgres://USER@HOST/DATABASE.
+    /// The database: sqlite:FILE, postgres://USER@HOST/DATABASE, or s3://BUCKET/FOLDER?endpoint=URL.
     #[arg(
         long,
         global = true,

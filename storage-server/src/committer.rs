@@ -11,6 +11,9 @@
 //! transaction locks its row, or if rivals are always faster. There it delays no other resource,
 //! and its operations are decided under the row's lock.
 //!
+//! A store without transactions changes each resource by itself. There, each resource has a lane of its
+//! own while it has operations.
+//!
 //! A transaction on several resources goes through the transaction lane. There, the rows of all
 //! transactions of a batch are locked, also those that are only compared, until the batch is durable.
 
@@ -23,6 +26,7 @@ mod guesses;
 pub(crate) mod job;
 mod oldest;
 pub(crate) mod queue;
+mod resource_lanes;
 mod transaction_lane;
 
 use std::sync::Arc;
@@ -39,6 +43,7 @@ use self::{
     group_commit::GroupCommit,
     oldest::Oldest,
     queue::Queue,
+    resource_lanes::commit_resources,
     transaction_lane::commit_transactions,
 };
 use crate::{config::Enforcement, metrics::CommitMetrics, store::Store};
@@ -58,30 +63,35 @@ impl Committer {
         metrics: CommitMetrics,
         max_value_bytes: usize,
     ) -> (Queue, Self) {
+        let has_transactions = store.has_transactions();
         let group_commit = Arc::new(GroupCommit::new(store, enforcement, metrics));
         let close = CancellationToken::new();
         let (jobs, queued) = mpsc::unbounded_channel();
-        let (blocked_lane, blocked_jobs) = BlockedLane::new();
         let mut lanes = JoinSet::new();
         let last_failure = group_commit.last_failure();
         let (transactions, queued_transactions) = mpsc::unbounded_channel();
         let oldest = [Oldest::default(), Oldest::default(), Oldest::default()];
         let [of_batches, of_blocked, of_transactions] = oldest.clone();
-        lanes.spawn(commit_blocked(group_commit.clone(), blocked_jobs, of_blocked));
         lanes.spawn(commit_transactions(
             group_commit.clone(),
             queued_transactions,
             close.clone(),
             of_transactions,
         ));
-        lanes.spawn(commit_batches(
-            group_commit,
-            queued,
-            close.clone(),
-            blocked_lane,
-            of_batches,
-            max_value_bytes,
-        ));
+        if has_transactions {
+            let (blocked_lane, blocked_jobs) = BlockedLane::new();
+            lanes.spawn(commit_blocked(group_commit.clone(), blocked_jobs, of_blocked));
+            lanes.spawn(commit_batches(
+                group_commit,
+                queued,
+                close.clone(),
+                blocked_lane,
+                of_batches,
+                max_value_bytes,
+            ));
+        } else {
+            lanes.spawn(commit_resources(group_commit, queued, close.clone(), of_batches));
+        }
         (Queue::new(jobs, transactions, oldest, last_failure), Self { close, lanes })
     }
 

@@ -11,6 +11,7 @@ pub(crate) mod error;
 mod kept_pool;
 pub(crate) mod list;
 pub(crate) mod maintenance;
+mod object_storage;
 pub(crate) mod open;
 mod postgres;
 pub(crate) mod replication;
@@ -20,11 +21,11 @@ pub(crate) mod sqlite;
 use async_trait::async_trait;
 use fence::ResourceName;
 
-pub(crate) use self::postgres::PUBLIC_PARAMETERS;
 use self::{
     error::{ApplyError, ReadError, Unreachable, UnreadableRow},
     list::{Listed, Page},
 };
+pub(crate) use self::{object_storage::ENDPOINT, postgres::PUBLIC_PARAMETERS};
 use crate::row::Row;
 
 /// A database that persists resources.
@@ -32,6 +33,12 @@ use crate::row::Row;
 pub trait Store: Send + Sync + 'static {
     /// The database's address, for logs: never with a password.
     fn database(&self) -> &str;
+
+    /// Whether it changes several resources in one transaction. If not, [`apply`](Self::apply) and
+    /// [`apply_under_locks`](Self::apply_under_locks) are called with one resource each.
+    fn has_transactions(&self) -> bool {
+        true
+    }
 
     /// Loads the rows of resources, in the order of `wanted`, all as of one moment. The row of a
     /// resource that was never used is `Row::default()`.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use tokio::io::AsyncWriteExt;
 
-use crate::{on_both_databases::on_both_databases, wire, world::World};
+use crate::{on_both_databases::on_all_stores, wire, world::World};
 
 #[tokio::test]
 async fn malformed_tokens_are_refused() {
@@ -104,7 +104,7 @@ async fn malformed_names_are_refused() {
     );
 }
 
-on_both_databases!(&[] => odd_names_are_resources_of_their_own,);
+on_all_stores!(&[] => odd_names_are_resources_of_their_own,);
 
 async fn odd_names_are_resources_of_their_own(world: World) {
     let longest = "x".repeat(512);

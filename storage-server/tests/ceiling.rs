@@ -4,12 +4,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
-use crate::{on_both_databases::on_both_databases, wire::Answer, world::World};
+use crate::{on_both_databases::on_all_stores, wire::Answer, world::World};
 
 const HIGHEST: u64 = 999_999_999_999_999;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-on_both_databases!(&[] =>
+on_all_stores!(&[] =>
     token_that_would_lock_all_others_out_is_rejected,
     counter_that_restarts_at_the_clock_passes,
 );

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::{on_both_databases::on_both_databases, readiness::until_ready, world::World};
+use crate::{on_both_databases::on_all_stores, readiness::until_ready, world::World};
 
 const HOLDER: &str = "0123456789abcdef0123456789abcdef";
 
-on_both_databases!(&[] =>
+on_all_stores!(&[] =>
     first_write_creates_and_the_next_replaces,
     written_value_is_read_back_with_its_token_holder_and_type,
     late_write_with_old_token_is_refused,

@@ -8,7 +8,7 @@ use std::{
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection, migrate::Migrator};
 use tempfile::TempDir;
-use testbed::{Postgres, StorageServer, process::Process};
+use testbed::{ObjectStorage, Postgres, StorageServer, process::Process};
 
 use crate::{
     programs::{STORAGE_SERVER, storage_server},
@@ -113,7 +113,7 @@ impl Database {
         let folder = TempDir::with_prefix("fenced-").unwrap();
         let mut command = Command::new(STORAGE_SERVER);
         command.args(["--database-url", &self.url]).args(arguments);
-        command.current_dir(self.folder.path());
+        command.envs(ObjectStorage::VARIABLES).current_dir(self.folder.path());
         let mut process = Process::spawn("storage-server", &command, folder.path()).unwrap();
         let status = process.exit(END_TIMEOUT).await.unwrap();
         let mut stdout = String::new();

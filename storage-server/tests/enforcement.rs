@@ -1,6 +1,6 @@
 //! The modes in which the server refuses nothing.
 
-use crate::{connections::is_logged, on_both_databases::on_both_databases, world::World};
+use crate::{connections::is_logged, on_both_databases::on_all_stores, world::World};
 
 const OFF: &[&str] = &["--enforcement", "off"];
 
@@ -16,7 +16,7 @@ async fn report_accepts_and_logs_what_it_would_refuse() {
     assert!(!log.contains("a-holder-that-nobody-may-see"), "{log}");
 }
 
-on_both_databases!(super::OFF => off_accepts_and_says_nothing,);
+on_all_stores!(super::OFF => off_accepts_and_says_nothing,);
 
 async fn off_accepts_and_says_nothing(world: World) {
     accepts_everything(&world).await;

@@ -6,9 +6,9 @@ use serde_json::json;
 use sqlx::{Connection, PgConnection};
 use testbed::wait::until_async;
 
-use crate::{on_both_databases::on_both_databases, world::World};
+use crate::{on_both_databases::on_all_stores, world::World};
 
-on_both_databases!(&[] => lists_come_in_pages_in_byte_order,);
+on_all_stores!(&[] => lists_come_in_pages_in_byte_order,);
 
 async fn lists_come_in_pages_in_byte_order(world: World) {
     for name in ["b/1", "a", "b/2", "%C5%BC", "B", "b", "gone"] {

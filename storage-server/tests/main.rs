@@ -28,6 +28,7 @@ mod lists;
 mod logs;
 mod metrics;
 mod migrations;
+mod object_storage;
 mod on_both_databases;
 mod openapi;
 mod patroni;

@@ -154,7 +154,7 @@ async fn primary_that_was_replaced_is_no_replica_any_more() {
 async fn sqlite_has_no_replicas() {
     let database = Database::sqlite();
     let error = database.run(&["--read-url", "postgres://localhost/x"]).await.failed();
-    assert!(error.contains("SQLite has no standbys"), "{error}");
+    assert!(error.contains("the database has no standbys"), "{error}");
     let postgres = Database::postgres().await;
     let two = "postgres://a,b/x";
     let error = postgres.run(&["--check", "--read-url", two]).await.failed();

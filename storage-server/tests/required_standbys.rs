@@ -263,6 +263,6 @@ async fn role_that_sees_no_standbys_is_refused() {
 async fn sqlite_has_no_standbys() {
     let database = Database::sqlite();
     let error = database.run(&["--require-sync-standby", "1"]).await.failed();
-    assert!(error.contains("SQLite has no standbys"), "{error}");
+    assert!(error.contains("the database has no standbys"), "{error}");
     assert!(!database.file("fenced.db").exists());
 }

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     database::{Database, on_empty_databases},
-    on_both_databases::on_both_databases,
+    on_both_databases::on_all_stores,
     programs::storage_server,
     wire::{self, Answer},
     world::World,
@@ -15,7 +15,7 @@ use crate::{
 
 const R: &str = "/v1/resources/r";
 
-on_both_databases!(&[] =>
+on_all_stores!(&[] =>
     repeated_write_gets_the_first_answer,
     other_request_under_the_same_number_is_refused,
     refused_condition_stays_refused,

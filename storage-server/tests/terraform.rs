@@ -1,6 +1,6 @@
 //! States of Terraform and OpenTofu, in the protocol of their backend `http`.
 
-mod decisions;
+pub(crate) mod decisions;
 mod paused;
 mod rivals;
 

@@ -81,10 +81,23 @@ pub(crate) async fn answer(connection: &mut (impl AsyncRead + Unpin)) -> Answer 
     try_answer(connection).await.unwrap()
 }
 
+/// Reads the answer on a connection that may end too early, because the server was killed.
+pub(crate) async fn whole_answer(connection: &mut (impl AsyncRead + Unpin)) -> Option<Answer> {
+    let mut bytes = Vec::new();
+    timeout(ANSWER_TIMEOUT, connection.read_to_end(&mut bytes)).await.ok()?.ok()?;
+    let answer = bytes.windows(4).any(|window| window == b"\r\n\r\n").then(|| parse(&bytes))?;
+    let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
+    (answer.body.len() == length).then_some(answer)
+}
+
 /// Reads the answer, unless the connection breaks.
 pub(crate) async fn try_answer(connection: &mut (impl AsyncRead + Unpin)) -> io::Result<Answer> {
     let mut bytes = Vec::new();
     timeout(ANSWER_TIMEOUT, connection.read_to_end(&mut bytes)).await.expect("no answer")?;
+    Ok(parse(&bytes))
+}
+
+fn parse(bytes: &[u8]) -> Answer {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("a whole head");
     let head = std::str::from_utf8(&bytes[..end]).unwrap();
     let mut lines = head.split("\r\n");
@@ -93,5 +106,5 @@ pub(crate) async fn try_answer(connection: &mut (impl AsyncRead + Unpin)) -> io:
         let (name, value) = line.split_once(": ").unwrap();
         (name.to_owned(), value.to_owned())
     });
-    Ok(Answer { status, headers: headers.collect(), body: bytes[end + 4..].to_vec() })
+    Answer { status, headers: headers.collect(), body: bytes[end + 4..].to_vec() }
 }

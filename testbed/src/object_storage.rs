@@ -42,6 +42,12 @@ impl ObjectStorage {
     /// The secret of the user: for `AWS_SECRET_ACCESS_KEY`.
     pub const SECRET_ACCESS_KEY: &'static str = "fenced-secret";
 
+    /// The variables that give a program the keys of the user.
+    pub const VARIABLES: [(&'static str, &'static str); 2] = [
+        ("AWS_ACCESS_KEY_ID", Self::ACCESS_KEY_ID),
+        ("AWS_SECRET_ACCESS_KEY", Self::SECRET_ACCESS_KEY),
+    ];
+
     /// Returns its process, to pause or kill it.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
@@ -57,9 +63,15 @@ impl ObjectStorage {
         format!("http://{}", self.address)
     }
 
-    /// Returns the URL of a folder of its bucket, for `lab`.
+    /// Returns the URL of a folder of its bucket, for `lab` and for the storage server.
     pub fn url(&self, folder: &str) -> String {
-        format!("s3://{}/{folder}?endpoint={}", Self::BUCKET, self.endpoint())
+        Self::url_through(&self.endpoint(), folder)
+    }
+
+    /// Returns the URL of a folder of the bucket, for clients that reach it at another endpoint: that of a
+    /// proxy.
+    pub fn url_through(endpoint: &str, folder: &str) -> String {
+        format!("s3://{}/{folder}?endpoint={endpoint}", Self::BUCKET)
     }
 
     /// Asks until the answer will do, or the server has ended because a port was taken.

@@ -7,12 +7,13 @@ use std::{env, io, path::PathBuf, process::Command};
 pub struct Program {
     path: PathBuf,
     subcommand: Option<String>,
+    variables: Vec<(&'static str, &'static str)>,
 }
 
 impl Program {
     /// Makes one from the path of the program.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), subcommand: None }
+        Self { path: path.into(), subcommand: None, variables: Vec::new() }
     }
 
     /// This program itself, run again with a subcommand. No other build of it can be met.
@@ -29,10 +30,20 @@ impl Program {
         Self { subcommand: Some(subcommand.to_owned()), ..self }
     }
 
+    /// Adds variables to its environment.
+    #[must_use]
+    pub fn with_variables(
+        mut self,
+        variables: impl IntoIterator<Item = (&'static str, &'static str)>,
+    ) -> Self {
+        self.variables.extend(variables);
+        self
+    }
+
     /// Returns a command that starts the program, still without further arguments.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
-        command.args(&self.subcommand);
+        command.args(&self.subcommand).envs(self.variables.iter().copied());
         command
     }
 }

@@ -2,7 +2,7 @@
 
 use ::object_store::path::{Path, PathPart};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::name::ResourceName;
 
@@ -11,6 +11,9 @@ use crate::name::ResourceName;
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 /// The longest part of a path. File systems behind some stores permit 255 bytes.
 const LONGEST_PART: usize = 200;
+/// The first part of the paths of long names. No other name has it, because a tilde is encoded.
+pub(super) const LONG_NAMES: &str = "~";
+pub(super) const REGISTER: &str = "fence.register";
 
 /// Where the objects of a resource are. No two of them are an object and a folder of one name,
 /// because stores on file systems refuse that.
@@ -29,10 +32,7 @@ impl Paths {
             folder.join(part)
         });
         // Base64 for URLs has no dots: no part of a long name is one of these.
-        Self {
-            register: folder.clone().join("fence.register"),
-            values: folder.join("fence.values"),
-        }
+        Self { register: folder.clone().join(REGISTER), values: folder.join("fence.values") }
     }
 
     pub(super) fn value(&self, file: &str) -> Path {
@@ -46,7 +46,7 @@ fn parts(resource: &ResourceName) -> Vec<String> {
         return vec![encoded];
     }
     let encoded = URL_SAFE_NO_PAD.encode(resource.as_str());
-    let mut parts = vec!["~".to_owned()];
+    let mut parts = vec![LONG_NAMES.to_owned()];
     let mut rest = encoded.as_str();
     while rest.len() > LONGEST_PART {
         let (part, others) = rest.split_at(LONGEST_PART);
@@ -55,6 +55,19 @@ fn parts(resource: &ResourceName) -> Vec<String> {
     }
     parts.push(rest.to_owned());
     parts
+}
+
+/// The resource whose objects are in the folder of these parts below the prefix. `None` if the folder is
+/// no resource's.
+pub(super) fn resource(folder: &[&str]) -> Option<ResourceName> {
+    let name: Vec<u8> = match folder {
+        [LONG_NAMES, parts @ ..] => URL_SAFE_NO_PAD.decode(parts.concat()).ok()?,
+        [part] => percent_decode_str(part).collect(),
+        _ => return None,
+    };
+    // Others may have put folders here whose names only look similar.
+    let name = ResourceName::try_from(name).ok()?;
+    (parts(&name) == folder).then_some(name)
 }
 
 #[cfg(test)]
@@ -73,6 +86,20 @@ mod tests {
         assert_eq!(register("~"), "my/prefix/%7E/fence.register");
         assert_eq!(register("..."), "my/prefix/.../fence.register");
         assert_eq!(register("żółw"), "my/prefix/%C5%BC%C3%B3%C5%82w/fence.register");
+    }
+
+    #[test]
+    fn folders_are_those_of_the_names_that_made_them() {
+        for name in ["alice", "order/42", "a%2Fb", "~", "...", "żółw", &"/a".repeat(256)[1..]] {
+            let name: ResourceName = name.parse().unwrap();
+            let parts = parts(&name);
+            let parts: Vec<_> = parts.iter().map(String::as_str).collect();
+            assert_eq!(resource(&parts), Some(name));
+        }
+        for foreign in [&["order%2f42"][..], &["a b"], &["%00"], &["a", "b"], &["~"], &["~", "YQ"]]
+        {
+            assert_eq!(resource(foreign), None, "{foreign:?}");
+        }
     }
 
     #[test]

@@ -43,7 +43,7 @@ mod tests {
     fn only_the_place_of_the_write_proves_its_outcome() {
         let fence = |token| Fence { token: Token::new(token).unwrap(), holder: Holder::EMPTY };
         let after =
-            |before: Option<&State>, token| State::after(before, &fence(token), Value::None);
+            |before: Option<&State>, token| State::after(before, Some(&fence(token)), Value::None);
         let first = after(None, 33);
         let existing = after(Some(&first), 33);
         for before in [None, Some(&existing)] {

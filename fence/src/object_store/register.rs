@@ -1,16 +1,21 @@
 //! The register of one resource.
 
 mod collect;
-mod known;
 mod load;
+mod replace;
 mod send;
+mod snapshot;
 
 use std::{sync::Arc, time::Duration};
 
 use ::object_store::{Error, ObjectStore, ObjectStoreExt, path::Path};
 use bytes::Bytes;
 
-use self::{known::Known, send::Sent};
+use self::send::Sent;
+pub use self::{
+    replace::{Leftover, NewValue, Replaced, Replacement},
+    snapshot::Snapshot,
+};
 use super::{
     outcome::{Content, Outcome, RegisterError, UnknownOutcome},
     paths::Paths,
@@ -41,7 +46,7 @@ pub struct Register {
     resource: ResourceName,
     paths: Paths,
     /// The register as it was last seen, unless a change is under way or has an unknown outcome.
-    known: Option<Known>,
+    known: Option<Snapshot>,
     /// The version and write id of the latest state seen. An older one, or another of the same version,
     /// means that the register was lost.
     latest: Option<(u64, String)>,
@@ -120,7 +125,7 @@ impl Register {
     /// # Cancellation safety
     /// If this future is dropped, nothing has changed.
     pub async fn read(&mut self) -> Result<Content, RegisterError> {
-        let (known, value) = self.load_with_value().await?;
+        let (known, value) = self.load_with_value(|_| true).await?;
         let content = known.content(value);
         self.known = Some(known);
         Ok(content)
@@ -163,13 +168,19 @@ impl Register {
             }
             (_, Change::Claim) => {
                 *is_fresh = true;
-                self.load_with_value().await?
+                self.load_with_value(|_| true).await?
             }
             (None, _) => {
                 *is_fresh = true;
                 (self.load().await?, None)
             }
         };
+
+        // A change without its attributes would leave the others' program with wrong ones.
+        if known.attributes().is_some() {
+            let reason = "it is kept by another program, such as a storage server: change it there";
+            return Err(self.malformed(reason.to_owned()));
+        }
 
         // 2. Let the rule decide. What an earlier call saw rejects nothing.
         if let Some(refusal) = refusal(known.fence(), offered) {
@@ -182,19 +193,11 @@ impl Register {
 
         // 3. Upload a large value. Its name has the version that was read: once the register has a
         // higher one, nothing can refer to the object any more, unless the register does already.
-        let mut next = State::after(known.state(), offered, Value::None);
+        let mut next = State::after(known.state(), Some(offered), Value::None);
         next.value = match change {
             Change::Claim => known.state().map_or(Value::None, |state| state.value.clone()),
             Change::Delete => Value::None,
-            Change::Write(value) if value.len() <= LONGEST_INLINE_VALUE => {
-                Value::Inline(value.clone())
-            }
-            Change::Write(value) => {
-                let name = format!("{:020}-{}", known.version(), next.write_id);
-                let upload = self.store.put(&self.paths.value(&name), value.clone().into()).await;
-                upload.map_err(|source| self.store_failed(source))?;
-                Value::Object(name)
-            }
+            Change::Write(value) => self.upload(&known, &next, value).await?,
         };
 
         // 4. Replace the register, if it still is as it was read. What is known afterwards was read
@@ -202,11 +205,28 @@ impl Register {
         *is_fresh = true;
         Ok(match self.send(&known, &next).await? {
             Sent::Applied => {
-                Attempt::Applied(Content { version: next.version, fence: Some(next.fence), value })
+                Attempt::Applied(Content { version: next.version, fence: next.fence, value })
             }
             Sent::NeverLands => Attempt::Again,
             Sent::Unknown(source) => Attempt::Unknown(source),
         })
+    }
+
+    /// Makes the value of the state that is about to follow. A large one is uploaded under a name that has
+    /// the version that was read.
+    async fn upload(
+        &self,
+        known: &Snapshot,
+        next: &State,
+        value: &Bytes,
+    ) -> Result<Value, RegisterError> {
+        if value.len() <= LONGEST_INLINE_VALUE {
+            return Ok(Value::Inline(value.clone()));
+        }
+        let name = format!("{:020}-{}", known.version(), next.write_id);
+        let upload = self.store.put(&self.paths.value(&name), value.clone().into()).await;
+        upload.map_err(|source| self.store_failed(source))?;
+        Ok(Value::Object(name))
     }
 }
 

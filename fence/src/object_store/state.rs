@@ -11,8 +11,10 @@ use crate::{
     token::Token,
 };
 
-/// The only format there is yet.
+/// The format of registers that are claimed, written and deleted.
 const FORMAT: u32 = 1;
+/// The format of registers with attributes. Programs that don't know these must not drop them.
+const FORMAT_WITH_ATTRIBUTES: u32 = 2;
 
 /// How many writes a state knows. A client that reads back later than that can't learn its outcome.
 pub(super) const KNOWN_WRITES: usize = 16;
@@ -20,7 +22,8 @@ pub(super) const KNOWN_WRITES: usize = 16;
 /// A state of a register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
-    pub(super) fence: Fence,
+    /// `None` only if a program that decides by itself has stored no fence.
+    pub(super) fence: Option<Fence>,
     /// Grows by one with each change. The first state has version 1.
     pub(super) version: u64,
     /// The random id of the write that made this state. So no two states have the same content, nor
@@ -28,6 +31,8 @@ pub(super) struct State {
     pub(super) write_id: String,
     /// The ids of the writes before that, the latest first.
     earlier_write_ids: Vec<String>,
+    /// What a program that decides by itself keeps with the value.
+    pub(super) attributes: Option<String>,
     pub(super) value: Value,
 }
 
@@ -41,15 +46,27 @@ pub(super) enum Value {
     Object(String),
 }
 
+impl Value {
+    /// The name of the object that it is.
+    pub(super) fn object(&self) -> Option<&str> {
+        match self {
+            Self::Object(name) => Some(name),
+            Self::None | Self::Inline(_) => None,
+        }
+    }
+}
+
 /// The first line of a register. An inline value follows it.
 #[derive(Debug, Deserialize, Serialize)]
 struct Header {
     format: u32,
-    token: Token,
+    token: Option<Token>,
     holder: Holder,
     version: u64,
     write_id: String,
     earlier_write_ids: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attributes: Option<String>,
     value: Described,
 }
 
@@ -62,14 +79,15 @@ enum Described {
 }
 
 impl State {
-    /// Creates the state that follows another, or the first one.
-    pub(super) fn after(before: Option<&Self>, fence: &Fence, value: Value) -> Self {
+    /// Creates the state that follows another, or the first one. It has no attributes.
+    pub(super) fn after(before: Option<&Self>, fence: Option<&Fence>, value: Value) -> Self {
         let write_ids = before.into_iter().flat_map(Self::write_ids);
         Self {
-            fence: fence.clone(),
+            fence: fence.cloned(),
             version: before.map_or(0, |before| before.version) + 1,
             write_id: random_id(),
             earlier_write_ids: write_ids.take(KNOWN_WRITES - 1).cloned().collect(),
+            attributes: None,
             value,
         }
     }
@@ -91,13 +109,15 @@ impl State {
             Value::Inline(bytes) => (Described::Inline { bytes: bytes.len() }, &bytes[..]),
             Value::Object(name) => (Described::Object { name: name.clone() }, &[][..]),
         };
+        let holder = self.fence.as_ref().map_or(Holder::EMPTY, |fence| fence.holder.clone());
         let header = Header {
-            format: FORMAT,
-            token: self.fence.token,
-            holder: self.fence.holder.clone(),
+            format: if self.attributes.is_some() { FORMAT_WITH_ATTRIBUTES } else { FORMAT },
+            token: self.fence.as_ref().map(|fence| fence.token),
+            holder,
             version: self.version,
             write_id: self.write_id.clone(),
             earlier_write_ids: self.earlier_write_ids.clone(),
+            attributes: self.attributes.clone(),
             value,
         };
         let header =
@@ -114,9 +134,23 @@ impl State {
         let end = bytes.iter().position(|&byte| byte == b'\n').ok_or("it has no line")?;
         let header: Header =
             serde_json::from_slice(&bytes[..end]).map_err(|error| error.to_string())?;
-        let Header { format, token, holder, version, write_id, earlier_write_ids, value } = header;
-        if format != FORMAT {
-            return Err(format!("its format is {format}, which a later version has written"));
+        let Header {
+            format,
+            token,
+            holder,
+            version,
+            write_id,
+            earlier_write_ids,
+            attributes,
+            value,
+        } = header;
+        let fence = token.map(|token| Fence { token, holder });
+        match (format, &attributes, &fence) {
+            (FORMAT, None, Some(_)) | (FORMAT_WITH_ATTRIBUTES, Some(_), _) => {}
+            (FORMAT | FORMAT_WITH_ATTRIBUTES, ..) => {
+                return Err(format!("its first line is not one of format {format}"));
+            }
+            _ => return Err(format!("its format is {format}, which a later version has written")),
         }
         let rest = bytes.slice(end + 1..);
         let (value, expected) = match value {
@@ -130,8 +164,7 @@ impl State {
                 rest.len()
             ));
         }
-        let fence = Fence { token, holder };
-        Ok(Self { fence, version, write_id, earlier_write_ids, value })
+        Ok(Self { fence, version, write_id, earlier_write_ids, attributes, value })
     }
 }
 
@@ -142,7 +175,14 @@ mod tests {
     fn state(value: Value) -> State {
         let fence = Fence { token: Token::new(34).unwrap(), holder: "me".parse().unwrap() };
         let earlier_write_ids = vec!["89ab".to_owned(), "cdef".to_owned()];
-        State { fence, version: 7, write_id: "0123".to_owned(), earlier_write_ids, value }
+        State {
+            fence: Some(fence),
+            version: 7,
+            write_id: "0123".to_owned(),
+            earlier_write_ids,
+            attributes: None,
+            value,
+        }
     }
 
     #[test]
@@ -168,11 +208,11 @@ mod tests {
 
     #[test]
     fn states_know_the_latest_writes_by_their_versions() {
-        let first = State::after(None, &state(Value::None).fence, Value::None);
+        let first = State::after(None, state(Value::None).fence.as_ref(), Value::None);
         let mut states = vec![first];
         for _ in 0..20 {
             let last = states.last().unwrap();
-            states.push(State::after(Some(last), &last.fence, Value::None));
+            states.push(State::after(Some(last), last.fence.as_ref(), Value::None));
         }
         let last = states.last().unwrap();
         assert_eq!(last.version, 21);
@@ -185,13 +225,30 @@ mod tests {
     }
 
     #[test]
+    fn states_with_attributes_have_a_format_of_their_own() {
+        let kept = State {
+            attributes: Some("{\"version\":3}".to_owned()),
+            ..state(Value::Inline("70".into()))
+        };
+        for state in [State { fence: None, ..kept.clone() }, kept.clone()] {
+            assert_eq!(State::decode(&state.encode()), Ok(state));
+        }
+        let text = String::from_utf8(kept.encode().to_vec()).unwrap();
+        for (part, other) in [("\"format\":2", "\"format\":1"), ("attributes", "others")] {
+            State::decode(&text.replace(part, other).into()).unwrap_err();
+        }
+        let nobodys = State { fence: None, ..state(Value::None) };
+        State::decode(&nobodys.encode()).unwrap_err();
+    }
+
+    #[test]
     fn truncated_and_foreign_contents_are_no_states() {
         let encoded = state(Value::Inline("70".into())).encode();
         for length in 0..encoded.len() {
             State::decode(&encoded.slice(..length)).unwrap_err();
         }
         let later =
-            String::from_utf8(encoded.to_vec()).unwrap().replace("\"format\":1", "\"format\":2");
+            String::from_utf8(encoded.to_vec()).unwrap().replace("\"format\":1", "\"format\":3");
         assert!(State::decode(&later.into()).unwrap_err().contains("later version"));
     }
 }

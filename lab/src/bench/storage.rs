@@ -1,5 +1,6 @@
 //! `lab bench storage`: fenced writes over HTTP.
 
+mod object_storage;
 mod replicated;
 
 use std::{fmt, num::NonZeroU32, path::Path};
@@ -10,7 +11,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 use testbed::{Authority, Postgres, Program, StorageServer};
 
-use self::replicated::Replicated;
+use self::{object_storage::OverObjectStorage, replicated::Replicated};
 use super::{
     goal::Goal,
     load::{
@@ -45,6 +46,8 @@ struct Report {
     /// Of all rounds together.
     seconds: u32,
     figures: Vec<Figure>,
+    /// How many requests to object storage a write of a client costs that holds a lock.
+    requests_per_write: f64,
     #[serde(rename = "targets")]
     goals: Vec<Goal>,
 }
@@ -144,6 +147,7 @@ impl StorageBench {
         }
         let one_standby = Replicated::start(&program, 1).await?;
         let two_standbys = Replicated::start(&program, 2).await?;
+        let objects = OverObjectStorage::start(&program).await?;
         for database in [&database, &one_standby.primary, &two_standbys.primary] {
             psql(database, UNFENCED_TABLE)?;
         }
@@ -198,6 +202,19 @@ impl StorageBench {
             Subject::new("pgbench, two synchronous standbys", |seconds| {
                 unfenced_upserts(&two_standbys.primary, seconds)
             }),
+            Subject::writes(
+                "storage server over object storage, a resource for each connection",
+                objects.server.url(),
+                CONNECTIONS,
+            ),
+            Subject::writes(
+                "storage server over object storage, one hot resource",
+                objects.server.url(),
+                1,
+            ),
+            Subject::new("unfenced conditional writes straight into object storage", |seconds| {
+                objects.conditional_writes(seconds)
+            }),
         ];
         for subject in &subjects {
             (subject.run)(WARM_UP_SECONDS)?;
@@ -224,7 +241,9 @@ impl StorageBench {
             pgbench_one_standby,
             two_standbys,
             pgbench_two_standbys,
+            ..,
         ] = &subjects;
+        let requests_per_write = objects.requests_per_write().await?;
         self.output.print(&Report {
             bench: "storage",
             connections: CONNECTIONS,
@@ -240,6 +259,7 @@ impl StorageBench {
                     of_pgbench: subject.ratio(pgbench),
                 })
                 .collect(),
+            requests_per_write,
             goals: vec![
                 Goal::at_least("SQLite of the floor", 0.65, sqlite.ratio(floor)),
                 Goal::at_least("PostgreSQL of the floor", 0.65, postgres.ratio(floor)),
@@ -254,6 +274,7 @@ impl StorageBench {
                     0.8,
                     two_standbys.ratio(pgbench_two_standbys),
                 ),
+                Goal::at_most("object storage, requests per write", 1.1, requests_per_write),
                 Goal::at_least("SQLite, a million of few", 0.75, sqlite_many.ratio(sqlite)),
                 Goal::at_least("SQLite, identities of none", 0.85, guarded.ratio(sqlite)),
                 Goal::at_least("SQLite, identities and TLS of none", 0.6, encrypted.ratio(sqlite)),
@@ -295,7 +316,7 @@ fn unfenced_upserts(database: &Postgres, seconds: u32) -> anyhow::Result<Load> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { connections, seconds, figures, goals, .. } = self;
+        let Self { connections, seconds, figures, requests_per_write, goals, .. } = self;
         let ms = |ms: Option<f64>| ms.map_or(String::new(), |ms| format!("{ms:.1}"));
         let rows = figures.iter().map(|figure| {
             [
@@ -313,6 +334,11 @@ impl fmt::Display for Report {
             "Fenced writes of 5 bytes over HTTP, {connections} connections, {seconds} s each in \
              {ROUNDS} rounds\n"
         )?;
-        write!(f, "{}\n{}", Table::new(header, rows), Goal::table(goals))
+        writeln!(f, "{}", Table::new(header, rows))?;
+        writeln!(
+            f,
+            "Requests to object storage for each write of one client: {requests_per_write:.2}\n"
+        )?;
+        write!(f, "{}", Goal::table(goals))
     }
 }

@@ -37,6 +37,12 @@ impl Backup {
                  storage-server fence raise before any server starts"
             );
         }
+        if DatabaseKind::from_url(database_url)? == DatabaseKind::ObjectStorage {
+            bail!(
+                "a bucket is backed up by its store, for example by versioning or replication. A copy of the \
+                 objects is as good a backup of each resource by itself"
+            );
+        }
         ensure!(!backup.exists(), "{} exists already", backup.display());
         if let Some(reason) = foreign_log(&path(database_url)?) {
             bail!("{database_url} is damaged: {reason}");

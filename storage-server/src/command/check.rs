@@ -21,8 +21,12 @@ pub(super) async fn check(
 ) -> anyhow::Result<()> {
     let migrates = migrations == Migrations::Apply;
     let creates = migrates && missing_file == MissingFile::Create;
-    let (refuse, check) = (MissingFile::Refuse, Migrations::Check);
-    match open_store(database_url, refuse, check, replication).await {
+    // A folder in object storage needs no creation.
+    let missing_file = match DatabaseKind::from_url(database_url)? {
+        DatabaseKind::ObjectStorage => missing_file,
+        DatabaseKind::Sqlite | DatabaseKind::Postgres => MissingFile::Refuse,
+    };
+    match open_store(database_url, missing_file, Migrations::Check, replication).await {
         Ok(store) => {
             // Reading the schema does not show whether the database takes writes.
             let probed = store.probe().await;

@@ -5,7 +5,10 @@ use clap::{Args, Subcommand};
 use fence::{Fence, Holder, ResourceName, Token};
 
 use super::{audited::Action, print};
-use crate::store::maintenance::{Maintenance, StoredRow, open_maintenance};
+use crate::store::{
+    maintenance::{Maintenance, StoredRow, open_maintenance},
+    open::DatabaseKind,
+};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum FenceCommand {
@@ -65,6 +68,14 @@ impl FenceCommand {
     }
 
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
+        if matches!(self, Self::Raise(_))
+            && DatabaseKind::from_url(database_url)? == DatabaseKind::ObjectStorage
+        {
+            bail!(
+                "object storage has no floor, because each resource is changed by itself: raise each fence \
+                 with storage-server fence set"
+            );
+        }
         let mut database = open_maintenance(database_url).await?;
         match self {
             Self::Show { resource } => show(&mut *database, &resource).await,

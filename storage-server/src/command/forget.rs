@@ -4,7 +4,10 @@ use anyhow::bail;
 use clap::{Args, builder::NonEmptyStringValueParser};
 
 use super::{audited::Action, print};
-use crate::store::maintenance::{Counted, delete_all, names_with_prefix, open_maintenance};
+use crate::store::{
+    maintenance::{Counted, delete_all, names_with_prefix, open_maintenance},
+    open::DatabaseKind,
+};
 
 #[derive(Debug, Args)]
 pub(super) struct Forget {
@@ -25,6 +28,12 @@ impl Forget {
 
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
         let Self { prefix, yes } = self;
+        if DatabaseKind::from_url(database_url)? == DatabaseKind::ObjectStorage {
+            bail!(
+                "in object storage, stop all servers and delete the folders of the resources with the \
+                 store's own tools"
+            );
+        }
         let mut database = open_maintenance(database_url).await?;
         let names = names_with_prefix(&prefix);
         let Counted { count, first, last } = database.count(&names).await?;

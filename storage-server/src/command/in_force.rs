@@ -6,7 +6,7 @@ use toml::{Table, Value};
 use url::Url;
 
 use super::config_file::settings;
-use crate::store::{PUBLIC_PARAMETERS, divided_url::DividedUrl};
+use crate::store::{ENDPOINT, PUBLIC_PARAMETERS, divided_url::DividedUrl};
 
 const MASK: &str = "***";
 /// The parameters of SQLite URLs that sqlx knows.
@@ -56,9 +56,13 @@ fn masked(text: &str) -> String {
 
 fn masked_with_one_host(text: &str) -> String {
     let Ok(mut url) = Url::parse(text) else { return MASK.to_owned() };
-    let is_secret =
-        |key: &str| !PUBLIC_PARAMETERS.contains(&key) && !SQLITE_PARAMETERS.contains(&key);
-    let in_query = url.query_pairs().any(|(key, _)| is_secret(&key));
+    let is_public = |key: &str, value: &str| {
+        PUBLIC_PARAMETERS.contains(&key)
+            || SQLITE_PARAMETERS.contains(&key)
+            // An endpoint with a user is refused, but not by then.
+            || (key == ENDPOINT && !value.contains('@'))
+    };
+    let in_query = url.query_pairs().any(|(key, value)| !is_public(&key, &value));
     if url.password().is_none() && !in_query {
         return text.to_owned();
     }
@@ -69,7 +73,7 @@ fn masked_with_one_host(text: &str) -> String {
         let pairs: Vec<_> = url.query_pairs().into_owned().collect();
         let masked = pairs
             .iter()
-            .map(|(key, value)| (key, if is_secret(key) { MASK } else { value.as_str() }));
+            .map(|(key, value)| (key, if is_public(key, value) { value.as_str() } else { MASK }));
         url.query_pairs_mut().clear().extend_pairs(masked);
     }
     url.into()
@@ -90,6 +94,8 @@ mod tests {
             ),
             ("postgres://u@h/d?options=-c%20a%3Dp", "postgres://u@h/d?options=***"),
             ("sqlite:fenced.db?mode=rw", "sqlite:fenced.db?mode=rw"),
+            ("s3://b/f?endpoint=http://h:9000", "s3://b/f?endpoint=http://h:9000"),
+            ("s3://b/f?endpoint=http://u:p@h", "s3://b/f?endpoint=***"),
             ("postgres://u:p@h/d?password=p", "postgres://u:***@h/d?password=***"),
             ("postgres://u@h:5433/d", "postgres://u@h:5433/d"),
             ("postgres://u:p@a:1,b:2/d?password=p", "postgres://u:***@a:1,b:2/d?password=***"),

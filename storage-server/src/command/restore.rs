@@ -52,6 +52,12 @@ impl Restore {
                  before any server starts"
             );
         }
+        if DatabaseKind::from_url(database_url)? == DatabaseKind::ObjectStorage {
+            bail!(
+                "restore the objects with the store's own tools while no server runs, and then set the \
+                 fence of each restored resource with storage-server fence set"
+            );
+        }
         // SQLite follows links, so each log has the name of the file that a link leads to.
         let file = follow_links(path(database_url)?)?;
         let backup =

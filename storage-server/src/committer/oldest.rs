@@ -14,7 +14,12 @@ pub(super) struct Oldest(Arc<Mutex<Option<Instant>>>);
 impl Oldest {
     /// Notes the jobs that the lane is about to decide.
     pub(super) fn note<'a, O: 'a, D: 'a>(&self, jobs: impl Iterator<Item = &'a Job<O, D>>) {
-        *self.0.lock().expect("no panic while it is held") = jobs.map(Job::queued).min();
+        self.note_queued(jobs.map(Job::queued).min());
+    }
+
+    /// Notes when the oldest operation was queued.
+    pub(super) fn note_queued(&self, oldest: Option<Instant>) {
+        *self.0.lock().expect("no panic while it is held") = oldest;
     }
 
     /// How long that operation has waited; zero if there is none.

@@ -3,7 +3,7 @@
 mod answer;
 pub(super) mod requested;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{
     Extension, Router, body::Body, extract::State, http::HeaderMap, response::Response,
@@ -36,6 +36,12 @@ async fn commit(
     require_no_encoding(&headers)?;
     let (body, room) = body::read_with_room(body, &service).await?;
     let transaction = Arc::new(parse(body, room, &caller, &service)?);
+    if !service.store.has_transactions() {
+        let resources: BTreeSet<_> = transaction.resources().collect();
+        if resources.len() > 1 {
+            return Err(Problem::no_transactions());
+        }
+    }
     // After the commit, a lack of room would leave the client without an answer.
     let room = service.room_for_answer(max_answer_bytes(&transaction), UnavailableOutcome::None)?;
     let decided = service.decide_transaction(transaction.clone()).await?;

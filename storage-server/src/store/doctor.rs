@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{error::OpenError, open::DatabaseKind, postgres, sqlite};
+use super::{error::OpenError, object_storage, open::DatabaseKind, postgres, sqlite};
 
 pub(crate) use super::postgres::doctor::PatroniUrl;
 
@@ -49,17 +49,21 @@ impl Verdict {
     }
 }
 
-/// Examines the database at a URL, and changes nothing. Asks Patroni, too, if it has an address.
+/// Examines the database at a URL, and changes nothing. In object storage, it writes an object beside the
+/// resources, and deletes it. Asks Patroni, too, if it has an address.
 ///
 /// # Errors
-/// [`OpenError`] if the database can't be reached, or Patroni is given for an SQLite file.
+/// [`OpenError`] if the database can't be reached, or Patroni is given for another database than PostgreSQL.
 pub(crate) async fn examine(
     url: &str,
     patroni: Option<&PatroniUrl>,
 ) -> Result<Examination, OpenError> {
     match DatabaseKind::from_url(url)? {
-        DatabaseKind::Sqlite if patroni.is_some() => Err(OpenError::NoStandbys),
+        DatabaseKind::Sqlite | DatabaseKind::ObjectStorage if patroni.is_some() => {
+            Err(OpenError::NoStandbys)
+        }
         DatabaseKind::Sqlite => sqlite::doctor::examine(url).await,
         DatabaseKind::Postgres => postgres::doctor::examine(url, patroni).await,
+        DatabaseKind::ObjectStorage => object_storage::doctor::examine(url).await,
     }
 }

@@ -1,6 +1,6 @@
 //! The errors of stores.
 
-use std::{io, time::Duration};
+use std::{error::Error, io, time::Duration};
 
 use sqlx::{error::ErrorKind, migrate::MigrateError};
 
@@ -9,11 +9,11 @@ use sqlx::{error::ErrorKind, migrate::MigrateError};
 #[non_exhaustive]
 pub enum OpenError {
     /// The URL is of a database that is not supported.
-    #[error("the database URL begins neither with sqlite: nor with postgres:")]
+    #[error("the database URL begins neither with sqlite: nor with postgres: nor with s3:")]
     UnsupportedScheme,
-    /// An option is for standbys, and the database is an SQLite file.
+    /// An option is for standbys, which the database can't have.
     #[error(
-        "SQLite has no standbys: --require-sync-standby, --read-url and --patroni need PostgreSQL"
+        "the database has no standbys: --require-sync-standby, --read-url and --patroni need PostgreSQL"
     )]
     NoStandbys,
     /// The URL is malformed. It is not printed, because it may contain a password.
@@ -98,6 +98,11 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) fn no_answer() -> sqlx::Error {
     let timeout = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
     sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, timeout))
+}
+
+/// An error of object storage, which is not SQL's.
+pub(super) fn object_storage_failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> sqlx::Error {
+    sqlx::Error::Io(io::Error::other(error))
 }
 
 pub(super) fn primary_replaced() -> sqlx::Error {

@@ -1,6 +1,6 @@
 //! Changes that only an operator makes, by a command, beside the servers that use the database.
 //!
-//! Each is one statement or one transaction. Servers compare a row and the floor with what they
+//! Each is one statement, one transaction, or one conditional write. Servers compare a row and the floor with what they
 //! loaded before they change anything, so all of this is safe while they run.
 
 use std::ops::Range;
@@ -12,6 +12,7 @@ use super::{
     columns::{answers_from_column, fence_from_columns},
     error::OpenError,
     list::end_of_prefix,
+    object_storage::maintenance::ObjectStorageMaintenance,
     open::DatabaseKind,
     postgres::maintenance::PostgresMaintenance,
     sqlite::maintenance::SqliteMaintenance,
@@ -57,6 +58,7 @@ pub(crate) async fn open_maintenance(url: &str) -> Result<Box<dyn Maintenance>, 
     Ok(match DatabaseKind::from_url(url)? {
         DatabaseKind::Sqlite => Box::new(SqliteMaintenance::open(url).await?),
         DatabaseKind::Postgres => Box::new(PostgresMaintenance::connect(url).await?),
+        DatabaseKind::ObjectStorage => Box::new(ObjectStorageMaintenance::open(url)?),
     })
 }
 
@@ -105,9 +107,9 @@ pub(crate) struct StoredRow {
     pub(crate) version: i64,
     /// The value's size in bytes; `None` if there is no value.
     pub(crate) size: Option<i64>,
-    value_token: Option<i64>,
-    value_holder: Option<Vec<u8>>,
-    answers: Option<String>,
+    pub(super) value_token: Option<i64>,
+    pub(super) value_holder: Option<Vec<u8>>,
+    pub(super) answers: Option<String>,
 }
 
 impl StoredRow {

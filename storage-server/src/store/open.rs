@@ -5,11 +5,11 @@ use std::sync::Arc;
 use sqlx::sqlite::SqliteSynchronous;
 
 use super::{
-    Store, error::OpenError, postgres::PostgresStore, replication::Replication, schema::Migrations,
-    sqlite::SqliteStore,
+    Store, error::OpenError, object_storage::ObjectStorage, postgres::PostgresStore,
+    replication::Replication, schema::Migrations, sqlite::SqliteStore,
 };
 
-/// What to do if there is no database file.
+/// What to do if there is no database file, or nothing in the folder of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingFile {
     /// Create an empty one, which knows no fence, and warn.
@@ -30,7 +30,9 @@ pub async fn open_store(
     replication: &Replication,
 ) -> Result<Arc<dyn Store>, OpenError> {
     match DatabaseKind::from_url(url)? {
-        DatabaseKind::Sqlite if *replication != Replication::default() => {
+        DatabaseKind::Sqlite | DatabaseKind::ObjectStorage
+            if *replication != Replication::default() =>
+        {
             Err(OpenError::NoStandbys)
         }
         DatabaseKind::Sqlite => {
@@ -40,6 +42,8 @@ pub async fn open_store(
         DatabaseKind::Postgres => {
             Ok(Arc::new(PostgresStore::connect(url, migrations, replication).await?))
         }
+        // It has no schema.
+        DatabaseKind::ObjectStorage => Ok(Arc::new(ObjectStorage::open(url, missing_file).await?)),
     }
 }
 
@@ -62,6 +66,7 @@ pub async fn open_careless_sqlite(
 pub(crate) enum DatabaseKind {
     Sqlite,
     Postgres,
+    ObjectStorage,
 }
 
 impl DatabaseKind {
@@ -70,6 +75,7 @@ impl DatabaseKind {
         match url.split_once(':').map(|(scheme, _)| scheme) {
             Some("sqlite") => Ok(Self::Sqlite),
             Some("postgres" | "postgresql") => Ok(Self::Postgres),
+            Some("s3") => Ok(Self::ObjectStorage),
             _ => Err(OpenError::UnsupportedScheme),
         }
     }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use testbed::StorageServer;
+use testbed::{ObjectStorage, StorageServer};
 
 use super::{Document, JSON, LOCK, Operation, STATES};
 use crate::{
     access::Guarded,
     bodies,
     database::{Database, get, offer},
-    http2,
+    http2, object_storage,
     wire::{self, Answer},
 };
 
@@ -254,7 +254,14 @@ async fn every_answer_is_as_described() {
     let elsewhere = Database::sqlite().serve(&elsewhere).await;
     compared.check(document.operation("GET", "/metrics"), &get(&elsewhere, "/metrics").await);
 
-    // 4. A server that is busy, a client that is slow, and a database that is lost.
+    // 4. A server on object storage.
+    let storage = ObjectStorage::start_seaweedfs().await.unwrap();
+    let world = object_storage::world(&storage, "openapi", &[]).await;
+    let url = world.server.url();
+    let several = wire::request(url, "POST", transaction, &[JSON], together).await;
+    compared.check(document.operation("POST", transaction), &several);
+
+    // 5. A server that is busy, a client that is slow, and a database that is lost.
     let database = Database::sqlite();
     let busy = database.serve(&["--requests-per-second", "1"]).await;
     let list = document.operation("GET", "/v1/resources");
@@ -278,7 +285,7 @@ async fn every_answer_is_as_described() {
         .collect();
     assert_eq!(of_a_busy_server, BTreeSet::from(OF_A_BUSY_SERVER));
 
-    // 5. That was all, but for the same answers to other requests.
+    // 6. That was all, but for the same answers to other requests.
     for operation in document.operations() {
         for status in operation.described["responses"].as_object().unwrap().keys() {
             let is_of_a_busy_server = OF_A_BUSY_SERVER.contains(&status.as_str());

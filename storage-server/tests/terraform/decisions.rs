@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testbed::{StorageServer, wait::until_async};
 
 use super::{PATIENCE, STATE, info, lock, lock_after_expiry, send, state, token, unlock, upload};
-use crate::{database::get, on_both_databases::on_both_databases, world::World};
+use crate::{database::get, on_both_databases::on_all_stores, world::World};
 
 /// The resource that keeps its lock.
 const LOCK: &str = "/v1/resources/terraform-lock/net";
@@ -22,7 +22,7 @@ async fn held_ms(server: &StorageServer) -> i64 {
     expires_at_ms.cast_signed() - now_ms().cast_signed()
 }
 
-on_both_databases! {&[] =>
+on_all_stores! {&[] =>
     run_locks_reads_uploads_and_unlocks,
     held_lock_is_refused_with_its_holder,
     late_upload_under_an_expired_lock_is_refused,

@@ -34,7 +34,8 @@ impl Register {
         if let Some(state) = known.state()
             && objects.iter().any(is_current)
         {
-            let next = State::after(Some(state), &state.fence, state.value.clone());
+            let mut next = State::after(Some(state), state.fence.as_ref(), state.value.clone());
+            next.attributes.clone_from(&state.attributes);
             match self.send(&known, &next).await? {
                 Sent::Applied | Sent::NeverLands => known = self.load().await?,
                 // Those of the current version stay.

@@ -3,7 +3,7 @@
 use ::object_store::{Error, ObjectStoreExt, UpdateVersion};
 use bytes::Bytes;
 
-use super::{ATTEMPTS, Known, Register};
+use super::{ATTEMPTS, Register, Snapshot};
 use crate::object_store::{
     outcome::RegisterError,
     state::{State, Value},
@@ -11,12 +11,12 @@ use crate::object_store::{
 
 impl Register {
     /// Reads the register.
-    pub(super) async fn load(&mut self) -> Result<Known, RegisterError> {
+    pub(super) async fn load(&mut self) -> Result<Snapshot, RegisterError> {
         let answer = match self.store.get(&self.paths.register).await {
             Ok(answer) => answer,
             Err(Error::NotFound { .. }) => {
                 self.check_not_lost(None)?;
-                return Ok(Known::new(None));
+                return Ok(Snapshot::new(None));
             }
             Err(source) => return Err(self.store_failed(source)),
         };
@@ -28,17 +28,21 @@ impl Register {
         let state = State::decode(&bytes).map_err(|reason| self.malformed(reason))?;
         self.check_not_lost(Some(&state))?;
         self.latest = Some((state.version, state.write_id.clone()));
-        Ok(Known::new(Some((state, condition))))
+        Ok(Snapshot::new(Some((state, condition))))
     }
 
-    /// Reads the register, and its value. If the value is an object that was replaced and collected
-    /// meanwhile, both are read again.
+    /// Reads the register, and its value if that is wanted. If the value is an object that was replaced
+    /// and collected meanwhile, both are read again.
     pub(super) async fn load_with_value(
         &mut self,
-    ) -> Result<(Known, Option<Bytes>), RegisterError> {
+        wants: impl Fn(&Snapshot) -> bool,
+    ) -> Result<(Snapshot, Option<Bytes>), RegisterError> {
         let mut gone = None;
         for _ in 0..ATTEMPTS {
             let known = self.load().await?;
+            if !wants(&known) {
+                return Ok((known, None));
+            }
             let Some(State { value: Value::Object(name), version, .. }) = known.state() else {
                 let value = known.inline_value();
                 return Ok((known, value));
@@ -71,7 +75,7 @@ impl Register {
         RegisterError::Store { resource: self.resource.clone(), source }
     }
 
-    fn malformed(&self, reason: String) -> RegisterError {
+    pub(super) fn malformed(&self, reason: String) -> RegisterError {
         RegisterError::Malformed { resource: self.resource.clone(), reason }
     }
 }

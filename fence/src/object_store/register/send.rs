@@ -2,7 +2,7 @@
 
 use ::object_store::{Error, PutOptions, PutPayload};
 
-use super::{Known, Register};
+use super::{Register, Snapshot};
 use crate::object_store::{
     outcome::RegisterError,
     read_back::{ReadBack, read_back},
@@ -25,7 +25,7 @@ impl Register {
     /// Sends the next state. Afterwards, the register is known again, unless the outcome is unknown.
     pub(super) async fn send(
         &mut self,
-        known: &Known,
+        known: &Snapshot,
         next: &State,
     ) -> Result<Sent, RegisterError> {
         let payload = PutPayload::from(next.encode());
@@ -37,7 +37,7 @@ impl Register {
             let error = match put.await {
                 Ok(answer) => {
                     self.latest = Some((next.version, next.write_id.clone()));
-                    self.known = Some(Known::new(Some((next.clone(), answer.into()))));
+                    self.known = Some(Snapshot::new(Some((next.clone(), answer.into()))));
                     return Ok(Sent::Applied);
                 }
                 // The store can't put on conditions, and has sent nothing.

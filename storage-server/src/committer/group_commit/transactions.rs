@@ -68,7 +68,11 @@ impl GroupCommit {
     /// parts without it.
     async fn try_transactions(&self, batch: Vec<TransactionJob>) -> Vec<TransactionJob> {
         let mut undecided = Vec::new();
-        let mut parts = vec![batch];
+        let mut parts = if self.store.has_transactions() {
+            vec![batch]
+        } else {
+            batch.into_iter().rev().map(|job| vec![job]).collect()
+        };
         while let Some(part) = parts.pop() {
             match self.commit_together(part).await {
                 Tried::Answered => {}

@@ -167,6 +167,11 @@ kinds! {
         "The server limits how many requests each identity may send a second, on average, and how many \
          at once (--requests-per-second). Without an identity, the client's address counts. The operation did \
          not take effect, and never will: try again after the time in the header Retry-After.";
+    NO_TRANSACTIONS = "no-transactions", NOT_IMPLEMENTED, [],
+        "The store has no transactions",
+        "The server keeps its resources in object storage, which changes one resource at a time. Nothing \
+         was changed. A transaction on one resource works. For several, the server needs SQLite or \
+         PostgreSQL.";
     VERSION_NOT_REACHED = "version-not-reached", SERVICE_UNAVAILABLE, [Resource, Version, Outcome],
         "The version is not there yet",
         "The request asks for a version (If-Version-At-Least), and what was read is older. The replica \

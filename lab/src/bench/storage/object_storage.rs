@@ -1,0 +1,105 @@
+//! Object storage, and what a write costs there.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::ensure;
+use futures_util::future::try_join_all;
+use object_store::{
+    ObjectStore, PutMode, PutOptions, UpdateVersion, aws::AmazonS3Builder, path::Path,
+};
+use testbed::{ObjectStorage, Program, Proxy, StorageServer};
+use tokio::{runtime::Handle, task::block_in_place};
+
+use crate::{
+    bench::load::{CONNECTIONS, Load},
+    http_client::http_client,
+};
+
+/// How many writes are counted.
+const COUNTED_WRITES: u32 = 500;
+
+/// A SeaweedFS, and a storage server over it.
+pub(super) struct OverObjectStorage {
+    pub(super) server: StorageServer,
+    storage: ObjectStorage,
+    client: Arc<dyn ObjectStore>,
+    program: Program,
+}
+
+impl OverObjectStorage {
+    pub(super) async fn start(program: &Program) -> anyhow::Result<Self> {
+        let storage = ObjectStorage::start_seaweedfs().await?;
+        let program = program.clone().with_variables(ObjectStorage::VARIABLES);
+        let server = StorageServer::start_on(&program, &storage.url("bench"), &[]).await?;
+        // The client is made for TLS, too. An error means that another one has installed it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = AmazonS3Builder::new()
+            .with_endpoint(storage.endpoint())
+            .with_allow_http(true)
+            .with_bucket_name(ObjectStorage::BUCKET)
+            .with_access_key_id(ObjectStorage::ACCESS_KEY_ID)
+            .with_secret_access_key(ObjectStorage::SECRET_ACCESS_KEY)
+            .build()?;
+        Ok(Self { server, storage, client: Arc::new(client), program })
+    }
+
+    /// Measures unfenced conditional writes straight into the store: each client replaces an object of
+    /// its own.
+    pub(super) fn conditional_writes(&self, seconds: u32) -> anyhow::Result<Load> {
+        let writes = async {
+            let begun = Instant::now();
+            let end = begun + Duration::from_secs(seconds.into());
+            let clients = (0..CONNECTIONS).map(|client| self.replace_until(end, client));
+            let mut durations: Vec<_> =
+                try_join_all(clients).await?.into_iter().flatten().collect();
+            let elapsed = begun.elapsed();
+            durations.sort_unstable();
+            ensure!(!durations.is_empty(), "nothing was written");
+            let percentile = |percent: usize| {
+                durations[(durations.len() - 1) * percent / 100].as_secs_f64() * 1e3
+            };
+            Ok(Load {
+                per_second: durations.len() as f64 / elapsed.as_secs_f64(),
+                p50_ms: Some(percentile(50)),
+                p99_ms: Some(percentile(99)),
+            })
+        };
+        block_in_place(|| Handle::current().block_on(writes))
+    }
+
+    async fn replace_until(&self, end: Instant, client: u32) -> anyhow::Result<Vec<Duration>> {
+        let path = Path::from(format!("unfenced/{client}"));
+        let created = self.client.put_opts(&path, "hello".into(), PutOptions::default()).await?;
+        let mut version = UpdateVersion::from(created);
+        let mut durations = Vec::new();
+        while Instant::now() < end {
+            let sent = Instant::now();
+            let options = PutOptions::from(PutMode::Update(version));
+            // Another content has another ETag.
+            let value = format!("{:05}", durations.len());
+            version = self.client.put_opts(&path, value.into(), options).await?.into();
+            durations.push(sent.elapsed());
+        }
+        Ok(durations)
+    }
+
+    /// Counts the requests to the store for each write of one client that holds a lock, through a proxy.
+    pub(super) async fn requests_per_write(&self) -> anyhow::Result<f64> {
+        let proxy = Proxy::start(self.storage.address()).await?;
+        let url = ObjectStorage::url_through(&proxy.url("http"), "counted");
+        let server = StorageServer::start_on(&self.program, &url, &[]).await?;
+        let requests =
+            || ["GET /", "PUT /"].map(|method| proxy.requests(method)).iter().sum::<usize>();
+        let before = requests();
+        let client = http_client();
+        for _ in 0..COUNTED_WRITES {
+            let write = client.put(format!("{}/v1/resources/counted", server.url()));
+            let answer = write.header("Fencing-Token", "34").body("hello").send().await?;
+            answer.error_for_status()?;
+        }
+        Ok((requests() - before) as f64 / f64::from(COUNTED_WRITES))
+    }
+}

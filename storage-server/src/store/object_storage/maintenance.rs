@@ -1,0 +1,125 @@
+//! An operator's changes of object storage.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use fence::{
+    Fence, ResourceName, Token,
+    object_store::{RegisterError, Registers, Replaced, Snapshot},
+};
+use tokio::time::timeout;
+
+use super::{
+    ANSWER_TIMEOUT,
+    bucket::Bucket,
+    record::{Described, Record},
+};
+use crate::{
+    row::Row,
+    store::{
+        error::{OpenError, no_answer, object_storage_failed},
+        maintenance::{Counted, Maintenance, StoredRow, Unreadable},
+    },
+};
+
+const NO_SUCH_CHANGE: &str = "object storage has neither a floor nor a list that could be deleted";
+
+/// A client for an operator's commands.
+pub(in crate::store) struct ObjectStorageMaintenance(Registers);
+
+impl ObjectStorageMaintenance {
+    pub(in crate::store) fn open(url: &str) -> Result<Self, OpenError> {
+        let Bucket { client, folder, .. } = Bucket::from_url(url)?;
+        Ok(Self(Registers::new(client, folder)))
+    }
+
+    async fn snapshot(&self, resource: &ResourceName) -> Result<Snapshot, sqlx::Error> {
+        let mut register = self.0.register(resource);
+        let (snapshot, _) = in_time(register.snapshot(|_| false)).await?;
+        Ok(snapshot)
+    }
+}
+
+#[async_trait]
+impl Maintenance for ObjectStorageMaintenance {
+    async fn stored(&mut self, resource: &ResourceName) -> Result<Option<StoredRow>, sqlx::Error> {
+        let snapshot = self.snapshot(resource).await?;
+        let record = Record::decode(&snapshot).map_err(object_storage_failed)?;
+        Ok((snapshot.version() > 0).then(|| stored_row(&record)))
+    }
+
+    /// A register is readable as a whole or not at all, so nothing is forgotten.
+    async fn set_fence(
+        &mut self,
+        resource: &ResourceName,
+        before: Option<&StoredRow>,
+        fence: &Fence,
+        _forget: Unreadable,
+    ) -> Result<bool, sqlx::Error> {
+        let mut register = self.0.register(resource);
+        let snapshot = self.snapshot(resource).await?;
+        let record = Record::decode(&snapshot).map_err(object_storage_failed)?;
+        let expected = before.map(|before| (before.token, &*before.holder));
+        let found = (snapshot.version() > 0).then(|| {
+            let fence = snapshot.fence();
+            let holder = fence.map_or("", |fence| fence.holder.as_str());
+            (fence.map(|fence| fence.token.as_i64()), holder.as_bytes())
+        });
+        if found != expected {
+            return Ok(false);
+        }
+        match in_time(register.replace(&snapshot, record.with_fence(fence.clone()))).await? {
+            Replaced::Applied { .. } => Ok(true),
+            Replaced::Overtaken { .. } => Ok(false),
+            Replaced::Unknown(unknown) => Err(object_storage_failed(unknown)),
+        }
+    }
+
+    /// Each resource is changed by itself, so no other object can bind all of them.
+    async fn floor(&mut self) -> Result<Option<Token>, sqlx::Error> {
+        Ok(None)
+    }
+
+    async fn set_floor(
+        &mut self,
+        _before: Option<Token>,
+        _floor: Token,
+    ) -> Result<bool, sqlx::Error> {
+        Err(object_storage_failed(NO_SUCH_CHANGE))
+    }
+
+    async fn count(&mut self, _names: &Range<String>) -> Result<Counted, sqlx::Error> {
+        Err(object_storage_failed(NO_SUCH_CHANGE))
+    }
+
+    async fn delete(&mut self, _names: &Range<String>, _limit: i64) -> Result<u64, sqlx::Error> {
+        Err(object_storage_failed(NO_SUCH_CHANGE))
+    }
+}
+
+fn stored_row(record: &Record<'_>) -> StoredRow {
+    let Row { fence, version, answers, .. } = record.row(None);
+    let described = record.described();
+    let written_with = described.and_then(Described::written_with);
+    let holder = |fence: &Option<Fence>| {
+        fence.as_ref().map(|fence| fence.holder.as_str().as_bytes().to_vec()).unwrap_or_default()
+    };
+    StoredRow {
+        token: fence.as_ref().map(|fence| fence.token.as_i64()),
+        holder: holder(&fence),
+        version: version as i64,
+        size: described.map(|described| described.bytes as i64),
+        value_token: written_with.as_ref().map(|fence| fence.token.as_i64()),
+        value_holder: Some(holder(&written_with)),
+        answers: (!answers.is_empty()).then(|| answers.to_string()),
+    }
+}
+
+async fn in_time<T>(
+    answer: impl Future<Output = Result<T, RegisterError>>,
+) -> Result<T, sqlx::Error> {
+    match timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(answer) => answer.map_err(object_storage_failed),
+        Err(_) => Err(no_answer()),
+    }
+}
