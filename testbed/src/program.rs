@@ -15,12 +15,17 @@ impl Program {
         Self { path: path.into(), subcommand: None }
     }
 
+    /// Makes one from the path of a program that has it as a subcommand.
+    pub fn with_subcommand(path: impl Into<PathBuf>, subcommand: &str) -> Self {
+        Self { path: path.into(), subcommand: Some(subcommand.to_owned()) }
+    }
+
     /// This program itself, run again with a subcommand. No other build of it can be met.
     ///
     /// # Errors
     /// If the system does not know this program's path.
     pub fn this(subcommand: &str) -> io::Result<Self> {
-        Ok(Self { path: env::current_exe()?, subcommand: Some(subcommand.to_owned()) })
+        Ok(Self::with_subcommand(env::current_exe()?, subcommand))
     }
 
     /// Returns a command that starts the program, still without further arguments.
