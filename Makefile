@@ -297,6 +297,7 @@ s3s-fs:
 # The tests open the page of a run in it.
 chromium:
 	@command -v chromium > /dev/null || { $(call install,chromium,chromium); }
+	@command -v chromedriver > /dev/null || { $(call install,chromium-driver,chromedriver); }
 
 # A node that is not Debian's brings its own npm, and conflicts with Debian's.
 node:

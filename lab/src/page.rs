@@ -2,8 +2,8 @@
 //!
 //! The modules in `page/` depend on each other one way, in the order of `MODULES`. `record.mjs`
 //! reads a record, `story.mjs` finds what its events mean, `panel.mjs` draws that, and `main.mjs`
-//! brings them together. All texts are in `texts.mjs`. `live.mjs` is used only where the lab serves
-//! the page.
+//! brings them together. All texts are in `texts.mjs`. `live.mjs` and `own.mjs` are used only where
+//! the lab serves the page.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ use crate::{record::RunRecord, scenario};
 pub(crate) const STYLE: &str = include_str!("page/page.css");
 const BODY: &str = include_str!("page/body.html");
 /// In the order in which they are needed.
-const MODULES: [&str; 11] = [
+const MODULES: [&str; 12] = [
     include_str!("page/texts.mjs"),
     include_str!("page/words.mjs"),
     include_str!("page/record.mjs"),
@@ -28,6 +28,7 @@ const MODULES: [&str; 11] = [
     include_str!("page/share.mjs"),
     include_str!("page/table.mjs"),
     include_str!("page/live.mjs"),
+    include_str!("page/own.mjs"),
     include_str!("page/main.mjs"),
 ];
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod http;
+mod own;
 mod run;
 mod runs;
 
@@ -21,7 +22,7 @@ use tokio::{
     task::{LocalSet, spawn_local},
 };
 
-use self::{access::Access, runs::Runs};
+use self::{access::Access, own::OwnArguments, runs::Runs};
 
 /// What opens an address in the user's browser: on Linux and on macOS.
 const OPENERS: [&str; 2] = ["xdg-open", "open"];
@@ -35,6 +36,8 @@ pub struct Serve {
     /// Don't open the page in a browser
     #[arg(long)]
     no_open: bool,
+    #[command(flatten)]
+    own: OwnArguments,
     /// How many times as long leases last that will expire, for a busy machine
     #[arg(long, hide = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=5))]
     ttl_factor: u32,
@@ -44,17 +47,19 @@ impl Serve {
     /// Serves the page until it is interrupted.
     ///
     /// # Errors
-    /// If the address is no loopback address, or nothing can listen there.
+    /// If the address is no loopback address, or nothing can listen there. If your own services are named
+    /// by URLs that can't be used.
     ///
     /// # Cancellation safety
     /// If it is dropped, all runs end, and their processes with them.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
-        let Self { listen, no_open, ttl_factor } = self;
+        let Self { listen, no_open, own, ttl_factor } = self;
         ensure!(
             listen.ip().is_loopback(),
             "cannot listen at {listen}: whoever reaches the page starts processes, so only loopback \
              addresses are allowed"
         );
+        let own = own.open()?;
         let listener = TcpListener::bind(listen)
             .await
             .with_context(|| format!("cannot listen at {listen}"))?;
@@ -75,7 +80,9 @@ impl Serve {
             }
         };
         let serving = replays.run_until(async {
-            spawn_local(async move { axum::serve(listener, http::router(access, runs)).await });
+            spawn_local(
+                async move { axum::serve(listener, http::router(access, runs, own)).await },
+            );
             playing.await;
         });
         serving.await;

@@ -1,9 +1,13 @@
 //! The command `lab`: its scenarios, its hammer, its doctor, its power losses, its page and its benches.
 
 mod bench;
+#[cfg(target_os = "linux")]
+mod browser;
 mod doctor;
 mod hammer;
 mod patroni;
+#[cfg(target_os = "linux")]
+mod own;
 #[cfg(target_os = "linux")]
 mod power_loss;
 mod replay;

@@ -18,18 +18,24 @@ use super::replay::descendants;
 const SCENARIO: &str = "token-33-34";
 
 /// A server of the page, which is ended with its test.
-struct Server {
+pub(super) struct Server {
     process: Child,
     /// Its address, without the token.
-    url: String,
-    token: String,
+    pub(super) url: String,
+    pub(super) token: String,
     client: Client,
 }
 
 impl Server {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with further arguments.
+    pub(super) fn start_with(arguments: &[&str]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_lab"))
             .args(["serve", "--no-open", "--listen", "127.0.0.1:0", "--ttl-factor", "4"])
+            .args(arguments)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -40,7 +46,7 @@ impl Server {
         Self { process, url, token, client: client() }
     }
 
-    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.client.request(method, format!("{}{path}", self.url))
     }
 
@@ -96,7 +102,7 @@ impl Drop for Server {
 }
 
 /// The lock client enables a TLS of `reqwest` without a provider of cryptography. So one must be named.
-fn client() -> Client {
+pub(super) fn client() -> Client {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()

@@ -106,7 +106,12 @@ impl Access {
 
     /// Follows the changes of the auth file from now on.
     pub(crate) fn changes(&self) -> Changes {
-        Changes(self.0.as_ref().map(|file| file.known.clone()))
+        let known = self.0.as_ref().map(|file| {
+            let mut known = file.known.clone();
+            known.mark_unchanged();
+            known
+        });
+        Changes(known)
     }
 
     /// What is wrong with the auth file at this moment.
@@ -167,9 +172,19 @@ impl Caller {
         }
     }
 
-    /// Whether the caller may operate the server.
+    /// Whether the caller may act on the resource.
+    pub(crate) fn may(&self, permission: Permission, name: &str) -> bool {
+        self.0.as_ref().is_none_or(|identity| identity.may(permission, name))
+    }
+
+    /// Whether the caller may act on some resources.
+    pub(crate) fn may_on_some(&self, permission: Permission) -> bool {
+        self.0.as_ref().is_none_or(|identity| identity.may_on_some(permission))
+    }
+
+    /// Whether the caller may operate the server, which has no name that a prefix could select.
     pub(crate) fn operates(&self) -> bool {
-        self.0.as_ref().is_none_or(|identity| identity.operates())
+        self.may_on_some(Permission::Operate)
     }
 
     /// The name of the identity, if the server has an auth file.

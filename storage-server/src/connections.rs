@@ -26,7 +26,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::{client_address::client_address, serving::UnfinishedBody};
+pub(crate) use self::{
+    client_address::client_address,
+    serving::{Endless, UnfinishedBody},
+};
 use self::{
     open_connections::OpenConnections,
     serving::{http, last_request},
@@ -131,7 +134,13 @@ pub(crate) async fn serve(
     if let Some((stream, client)) = waiting {
         connections.start(stream, client);
     }
-    while connections.serving.join_next().await.is_some() {}
+    // Endless answers have ended by now. Nobody waits for clients that don't read them.
+    while !connections.serving.is_empty() {
+        tokio::select! {
+            _ = connections.serving.join_next() => {}
+            _ = sweep.tick() => connections.close_endless(),
+        }
+    }
     connections.cut_offs.log();
 }
 

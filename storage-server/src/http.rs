@@ -2,6 +2,7 @@
 
 mod body;
 mod caller;
+mod events;
 mod fences;
 mod head;
 mod health;
@@ -110,6 +111,7 @@ fn for_known_clients() -> Router<Arc<Service>> {
         .merge(fences::routes())
         .merge(transactions::routes())
         .merge(terraform::routes())
+        .merge(events::routes())
 }
 
 fn for_all_clients() -> Router<Arc<Service>> {

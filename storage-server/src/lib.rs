@@ -27,7 +27,8 @@
 //! a row like any other, of which the committer knows no more. A `transaction` has several
 //! operations, which take effect together or not at all.
 //! `store` makes the changed rows durable. Only then does `http` send the answers. `metrics` counts
-//! all of it, and `audit` records what was refused. Start with `row`, then read `committer/group_commit`.
+//! all of it, `audit` records what was refused, and `events` tells the clients that watch. Start with `row`,
+//! then read `committer/group_commit`.
 
 mod command;
 mod config;
@@ -53,6 +54,7 @@ mod sequence;
 mod transaction;
 
 mod committer;
+mod events;
 
 mod store;
 

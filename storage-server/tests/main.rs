@@ -14,6 +14,7 @@ mod contract;
 mod database;
 mod doctor;
 mod enforcement;
+mod events;
 mod exposure;
 mod failover;
 mod fence_command;

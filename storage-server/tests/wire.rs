@@ -90,10 +90,20 @@ pub(crate) async fn whole_answer(connection: &mut (impl AsyncRead + Unpin)) -> O
     (answer.body.len() == length).then_some(answer)
 }
 
-/// Reads the answer, unless the connection breaks.
+/// Whether the first event of a stream has come, which has no end.
+fn has_event(bytes: &[u8]) -> bool {
+    let is_stream = bytes.len() < 4096 && bytes.ends_with(b"\n\n\r\n");
+    is_stream && bytes.windows(17).any(|it| it == b"text/event-stream")
+}
+
+/// Reads the answer, unless the connection breaks. Of a stream, it reads the first event.
 pub(crate) async fn try_answer(connection: &mut (impl AsyncRead + Unpin)) -> io::Result<Answer> {
     let mut bytes = Vec::new();
-    timeout(ANSWER_TIMEOUT, connection.read_to_end(&mut bytes)).await.expect("no answer")?;
+    let read = async {
+        while !has_event(&bytes) && connection.read_buf(&mut bytes).await? > 0 {}
+        Ok::<_, io::Error>(())
+    };
+    timeout(ANSWER_TIMEOUT, read).await.expect("no answer")?;
     Ok(parse(&bytes))
 }
 

@@ -2,7 +2,7 @@
 
 import { text } from "./words.mjs";
 
-const TOKEN = "lab-token";
+export const TOKEN = "lab-token";
 
 /** Starts runs and watches them. `shown` is called with each record that grows. */
 export class Live {

@@ -1,6 +1,7 @@
 // The page: one run, one chosen event, and all that shows them.
 
 import { Live } from "./live.mjs";
+import { Own } from "./own.mjs";
 import { sample, panel } from "./panel.mjs";
 import { Player } from "./player.mjs";
 import { decisive, described, parsed } from "./record.mjs";
@@ -22,6 +23,7 @@ const address = new URLSearchParams(location.hash.slice(1));
 /** The event of a run that the address leads to. */
 const awaited = { run: address.get("run"), event: Number(address.get("event") ?? 0) - 1 };
 let run;
+let own;
 let drawnWidth = 0;
 let waiting = 0;
 let shownBefore = -1;
@@ -65,6 +67,7 @@ speak(address.get("lang") ?? navigator.language);
 if (record) open(record, Number(address.get("event") ?? 1) - 1);
 else tell(text(serves ? "start-one" : "no-record"));
 live = serves ? new Live(find, address, scenarios, { shown, tell, setAddress }) : undefined;
+if (serves) own = new Own(find);
 
 function tell(message) {
   find("message").textContent = message;
@@ -84,6 +87,7 @@ function speak(name) {
     item.append(sample(entry), ` ${text(`legend.${entry}`)}`);
     return item;
   }));
+  own?.draw();
   if (run) open(run.record, player.chosen);
 }
 

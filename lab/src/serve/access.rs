@@ -38,10 +38,14 @@ impl Access {
                 .is_none_or(|origin| origin.strip_prefix("http://").is_some_and(is_host))
     }
 
-    fn has_token(&self, headers: &HeaderMap) -> bool {
-        let value = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+    fn has_token(&self, request: &Request) -> bool {
+        let value = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
         let offered = value.and_then(|value| value.strip_prefix(b"Bearer "));
-        offered.is_some_and(|offered| offered.ct_eq(self.token.as_bytes()).into())
+        // A browser sends no header of the page's own when it opens a stream of events.
+        let in_query = request.uri().query().and_then(|query| query.strip_prefix("token="));
+        offered
+            .or(in_query.map(str::as_bytes))
+            .is_some_and(|offered| offered.ct_eq(self.token.as_bytes()).into())
     }
 }
 
@@ -64,7 +68,7 @@ pub(super) async fn with_the_token(
     request: Request,
     next: Next,
 ) -> Response {
-    if access.has_token(request.headers()) {
+    if access.has_token(&request) {
         next.run(request).await
     } else {
         let what_to_do = "open the address that `lab serve` printed: it has the token\n";

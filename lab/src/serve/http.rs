@@ -18,6 +18,7 @@ use tokio::{sync::watch, time::timeout};
 
 use super::{
     access::{Access, from_the_page, with_the_token},
+    own::{self, Own},
     run::{End, Progress},
     runs::Runs,
 };
@@ -25,21 +26,22 @@ use crate::{page, scenario};
 
 /// How often a page that watches gets a sign of life. A page that is gone is noticed by it.
 const ALIVE: Duration = Duration::from_secs(15);
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 #[derive(Deserialize)]
 struct Start {
     scenario: String,
 }
 
-/// The routes. Those that start processes, and end them, need the token.
-pub(super) fn router(access: Access, runs: Arc<Runs>) -> Router {
+/// The routes. Those that start processes, end them, or show your own services, need the token.
+pub(super) fn router(access: Access, runs: Arc<Runs>, own: Arc<Own>) -> Router {
     let file = |kind: &'static str, content: String| {
         get(move || async move { ([(header::CONTENT_TYPE, kind)], content) })
     };
     let control = Router::new()
         .route("/runs", post(start))
         .route("/runs/{id}", delete(leave))
+        .merge(own::routes(own))
         .layer(from_fn_with_state(access.clone(), with_the_token));
     Router::new()
         .route("/", file("text/html; charset=utf-8", page::served()))

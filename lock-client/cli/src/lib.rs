@@ -41,4 +41,5 @@ mod stdout;
 mod storage;
 mod waiting;
 
+pub use lock_service::{HeldLocks, InvalidUrls};
 pub use program::{main, run};

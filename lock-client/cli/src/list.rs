@@ -1,7 +1,5 @@
 //! `lock-client list`.
 
-use std::collections::HashSet;
-
 use clap::Args;
 use fence::ResourceName;
 use futures_util::{StreamExt, stream};
@@ -10,7 +8,7 @@ use lock_client::{LockServiceError, Locks, backend::BackendError};
 use crate::{
     exit_code,
     failure::{Failure, with_causes},
-    lock_service::LockService,
+    lock_service::{HeldLocks, LockService},
     status::State,
     stderr::Messages,
     stdout::print,
@@ -41,32 +39,20 @@ pub(crate) struct List {
 
 impl List {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let locks = self.lock_service.locks()?;
-        let (mut seen, mut errors, mut is_complete) = (HashSet::new(), Vec::new(), true);
+        let held = HeldLocks::from_service(&self.lock_service)?;
         let messages = Messages::new();
-        let servers = self.lock_service.servers()?;
-        for server in &servers {
-            let mut pages = server.held_names(&self.prefix);
-            while let Some(page) = pages.next().await {
-                match page {
-                    Ok(mut names) => {
-                        names.retain(|name| seen.insert(name.clone()));
-                        is_complete &= print_held(&locks, names, &messages).await?;
-                    }
-                    Err(error) => {
-                        errors.push(error);
-                        break;
-                    }
-                }
+        let (mut failure, mut is_complete) = (None, true);
+        let mut pages = held.names(&self.prefix);
+        while let Some(page) = pages.next().await {
+            match page {
+                Ok(names) => is_complete &= print_held(held.locks(), names, &messages).await?,
+                Err(error) => failure = Some(error),
             }
         }
-        // A majority of Redlock's nodes has every lock that is held.
-        match errors.pop() {
-            Some(error) if errors.len() + 1 > (servers.len() - 1) / 2 => {
-                Err(Failure::Unavailable(with_causes(&error)))
-            }
-            _ if !is_complete => Err(Failure::Reported { code: exit_code::UNAVAILABLE }),
-            _ => Ok(()),
+        match failure {
+            Some(error) => Err(Failure::Unavailable(with_causes(&error))),
+            None if !is_complete => Err(Failure::Reported { code: exit_code::UNAVAILABLE }),
+            None => Ok(()),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The lock service, as an argument.
 
+mod held;
 mod identity;
 mod listener;
 mod service;
@@ -20,6 +21,7 @@ use lock_client::{
 use rustix::system::uname;
 use tokio::time::timeout;
 
+pub use self::held::{HeldLocks, InvalidUrls};
 pub(crate) use self::service::Service;
 use crate::{environment::is_under_run, failure::Failure};
 

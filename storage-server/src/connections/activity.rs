@@ -32,8 +32,19 @@ struct State {
 #[derive(Debug)]
 struct Progress {
     id: u64,
-    /// When the client last made room for a part of the answer; `None` until there is an answer.
-    unread_since: Option<Instant>,
+    stage: Stage,
+    /// Whether the answer goes on until the server stops.
+    is_endless: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// There is no answer yet.
+    Undecided,
+    /// The client last made room for a part of the answer at this moment.
+    UnreadSince(Instant),
+    /// The client has made room, and the server has nothing to send.
+    Silent,
 }
 
 /// Why the server closes a connection whose client keeps it waiting.
@@ -69,7 +80,7 @@ impl Activity {
         let id = state.next_id;
         state.next_id += 1;
         state.has_served = true;
-        state.requests.push(Progress { id, unread_since: None });
+        state.requests.push(Progress { id, stage: Stage::Undecided, is_endless: false });
         Some(InFlight { activity: self.clone(), id })
     }
 
@@ -102,9 +113,12 @@ impl Activity {
     ) -> Option<Overdue> {
         let mut state = self.state();
         let is_idle = state.requests.is_empty();
-        let unread_for = state.requests.iter().filter_map(|request| request.unread_since);
-        let unread_for = unread_for.map(|since| now.duration_since(since)).max();
-        let is_undecided = state.requests.iter().any(|request| request.unread_since.is_none());
+        let unread_for = state.requests.iter().filter_map(|request| match request.stage {
+            Stage::UnreadSince(since) => Some(now.duration_since(since)),
+            Stage::Undecided | Stage::Silent => None,
+        });
+        let unread_for = unread_for.max();
+        let is_undecided = state.requests.iter().any(|it| it.stage == Stage::Undecided);
         let overdue = if is_idle && now.duration_since(state.idle_since) >= idle_timeout {
             if state.has_served { Overdue::Idle } else { Overdue::Silent }
         } else if let Some(waited) = unread_for.filter(|waited| *waited >= unread_timeout) {
@@ -121,6 +135,12 @@ impl Activity {
         };
         state.is_closed = true;
         Some(overdue)
+    }
+
+    /// Whether only answers are left that have no end of their own.
+    pub(super) fn is_endless(&self) -> bool {
+        let state = self.state();
+        !state.requests.is_empty() && state.requests.iter().all(|request| request.is_endless)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -145,9 +165,23 @@ impl InFlight {
 
     /// Notes that the client has made room for a part of the answer.
     pub(super) fn note_progress(&self) {
+        self.update(|request| request.stage = Stage::UnreadSince(Instant::now()));
+    }
+
+    /// Notes that the server has nothing to send now. Its client doesn't keep it waiting.
+    pub(super) fn note_silence(&self) {
+        self.update(|request| request.stage = Stage::Silent);
+    }
+
+    /// Notes that the answer has no end of its own.
+    pub(super) fn note_endless(&self) {
+        self.update(|request| request.is_endless = true);
+    }
+
+    fn update(&self, update: impl FnOnce(&mut Progress)) {
         let mut state = self.activity.state();
         let request = state.requests.iter_mut().find(|request| request.id == self.id);
-        request.expect("it is in flight").unread_since = Some(Instant::now());
+        update(request.expect("it is in flight"));
     }
 }
 
@@ -202,6 +236,28 @@ mod tests {
         // The control: without the unread one, the same moment is too early.
         drop(unread);
         assert_eq!(overdue_after(&activity, just_before), None);
+    }
+
+    /// Otherwise a client that watches would be cut off whenever nothing happens.
+    #[test]
+    fn answer_of_which_nothing_is_to_be_sent_is_not_unread() {
+        let activity = Activity::new(Instant::now());
+        let watching = activity.begin().unwrap();
+        watching.note_endless();
+        watching.note_progress();
+        // The control: a part that is not read is unread here, too.
+        let unread = activity.close_if_overdue(Instant::now() + UNREAD, IDLE, UNREAD);
+        assert_eq!(unread, Some(Overdue::Unread));
+        watching.note_silence();
+        assert_eq!(overdue_after(&activity, 100 * IDLE), None);
+        assert!(activity.is_endless());
+        let activity = Activity::new(Instant::now());
+        assert!(!activity.is_endless(), "a connection without requests");
+        let (endless, other) = (activity.begin().unwrap(), activity.begin().unwrap());
+        endless.note_endless();
+        assert!(!activity.is_endless(), "another request has an end");
+        drop(other);
+        assert!(activity.is_endless());
     }
 
     /// Otherwise its client would not learn what was decided.

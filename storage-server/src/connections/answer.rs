@@ -2,7 +2,7 @@
 
 use std::{
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use axum::body::Body;
@@ -41,12 +41,16 @@ impl HttpBody for Answer {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         self.in_flight.note_progress();
         if self.rest.is_empty() {
-            match ready!(Pin::new(&mut self.body).poll_frame(context)) {
-                Some(Ok(frame)) => match frame.into_data() {
+            match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => self.rest = data,
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
-                end_or_error => return Poll::Ready(end_or_error),
+                Poll::Ready(end_or_error) => return Poll::Ready(end_or_error),
+                Poll::Pending => {
+                    self.in_flight.note_silence();
+                    return Poll::Pending;
+                }
             }
         }
         let part = PART_BYTES.min(self.rest.len());

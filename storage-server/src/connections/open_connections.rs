@@ -111,6 +111,13 @@ impl OpenConnections {
         });
     }
 
+    /// Closes the connections on which only endless answers are left.
+    pub(super) fn close_endless(&mut self) {
+        for Connection { task, .. } in self.open.values().filter(|it| it.activity.is_endless()) {
+            task.abort();
+        }
+    }
+
     /// Closes the connection that has been idle the longest. Returns whether there was one.
     pub(super) fn close_longest_idle(&mut self) -> bool {
         if self.close_listed() {

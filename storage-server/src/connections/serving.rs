@@ -58,6 +58,11 @@ pub(super) fn http() -> auto::Builder<TokioExecutor> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnfinishedBody;
 
+/// In the extensions of an answer: it goes on until the server stops, which does not wait for a client that
+/// does not read it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Endless;
+
 /// Waits until no client may send another request.
 pub(super) async fn last_request(draining: &CancellationToken) {
     draining.cancelled().await;
@@ -132,6 +137,9 @@ pub(super) async fn serve_connection(
             let Ok(mut response): Result<_, Infallible> = answer.await;
             if response.extensions_mut().remove::<UnfinishedBody>().is_some() {
                 in_flight.close_connection();
+            }
+            if response.extensions_mut().remove::<Endless>().is_some() {
+                in_flight.note_endless();
             }
             if is_draining.is_cancelled() && version < Version::HTTP_2 {
                 let close = HeaderValue::from_static("close");

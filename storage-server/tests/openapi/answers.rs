@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// The headers of an answer that are those of HTTP itself.
-const OF_HTTP: [&str; 5] = ["connection", "content-length", "content-type", "date", "allow"];
+const OF_HTTP: [&str; 6] =
+    ["connection", "content-length", "content-type", "date", "allow", "transfer-encoding"];
 /// The answers of a server that is busy or slow. One of each is enough: all requests have the same ones.
 const OF_A_BUSY_SERVER: [&str; 3] = ["408", "429", "503"];
 
@@ -75,7 +76,7 @@ async fn every_answer_is_as_described() {
     let all = ["--prefix", "", "--allow", "read,write,claim,list,operate"];
     let (all, nobody) = (
         guarded.identity("all", &all).await,
-        guarded.identity("nobody", &["--prefix", "x/", "--allow", "read"]).await,
+        guarded.identity("nobody", &["--prefix", "x/", "--allow", "claim"]).await,
     );
     let file = guarded.auth_file();
     let arguments = ["--max-value-bytes", "300", "--auth-file", file.to_str().unwrap()];
@@ -185,6 +186,8 @@ async fn every_answer_is_as_described() {
         (by_id, "POST", vec![], "{}", 415),
         (by_id, "DELETE", vec![], "", 200),
         (STATES, "UNLOCK", vec![], LOCK, 200),
+        ("/v1/events", "GET", vec![], "", 200),
+        ("/v1/events", "GET", vec![("Last-Event-ID", "x")], "", 400),
         ("/v1/resources", "GET", vec![], "", 200),
         ("/v1/resources?limit=0", "GET", vec![], "", 400),
         (value, "DELETE", token("36"), "", 204),

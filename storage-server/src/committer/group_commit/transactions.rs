@@ -13,6 +13,7 @@ use crate::{
         folded::PATIENCE,
         job::{TransactionJob, Unavailable, UnavailableOutcome},
     },
+    events::Decision,
     row::Row,
     store::{
         Wanted, WantedValue,
@@ -144,6 +145,7 @@ impl GroupCommit {
                     self.last_failure.forget();
                 }
                 for (job, decision) in decided {
+                    self.events.publish(Decision::from_transaction(&job.operation, &decision));
                     job.answer(Ok(decision));
                 }
                 Tried::Answered

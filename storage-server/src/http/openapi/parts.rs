@@ -27,6 +27,7 @@ const NAME_BYTES: usize = 512;
 const NO_CONTROL_CHARACTERS: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
 const HOLDER: &str = "^[!-~]{0,128}$";
 const LOCK_ID: &str = "^[!-~]{1,128}$";
+const EVENT_ID: &str = "^([0-9a-f]{16}-[0-9a-f]{16})?$";
 const CONTENT_TYPE: &str = "^[ -~]{0,256}$";
 
 pub(super) fn text() -> ObjectBuilder {
@@ -219,6 +220,11 @@ pub(super) fn if_none_match(about: &str) -> Parameter {
 pub(super) fn if_version_at_least(about: &str) -> Parameter {
     let version = "The version that the value must have at least. A replica may answer then.";
     in_head("If-Version-At-Least", self::version(), &format!("{version} {about}"))
+}
+
+pub(super) fn last_event_id() -> Parameter {
+    let about = "The id of the last event that the client has seen, to go on after it.";
+    in_head("Last-Event-ID", text().pattern(Some(EVENT_ID)), about)
 }
 
 /// The headers that every request may have.
