@@ -25,7 +25,7 @@ mod redlock_restart;
 mod setnx_expire;
 mod sql_expired;
 mod sql_unique_index;
-mod stage;
+pub(crate) mod stage;
 mod thundering_herd;
 mod token_33_34;
 mod zookeeper_reconnect;

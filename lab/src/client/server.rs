@@ -29,7 +29,9 @@ impl Server {
     pub(super) async fn read(&self, lock: &Lock, reports: &mut Reports) -> anyhow::Result<()> {
         let (resource, mut token) = (&self.resource, lock.token());
         let answer = match self.offer {
-            Offer::Nothing => Answer::Accepted(self.storage.read(resource).await?),
+            Offer::Nothing | Offer::WithWrites => {
+                Answer::Accepted(self.storage.read(resource).await?)
+            }
             Offer::Token | Offer::TokenAndHolder => {
                 self.storage.fenced_read(resource, &self.offered(lock)?).await?
             }
@@ -42,14 +44,17 @@ impl Server {
         match answer {
             Answer::Accepted(value) => {
                 let unfenced = self.offer == Offer::Nothing;
+                let claims_nothing = unfenced || self.offer == Offer::WithWrites;
                 let content = Content {
                     version: (!unfenced).then(|| value.as_ref().map(|value| value.version)),
                     value: value.map(|value| String::from_utf8_lossy(&value.bytes).into_owned()),
-                    claimed: unfenced.then_some(false),
+                    claimed: claims_nothing.then_some(false),
                 };
                 reports.add((token, EventKind::Read(content)));
             }
-            Answer::Refused(refusal) => reports.add(refusal),
+            Answer::Refused(refusal) => {
+                reports.add((refusal.token, EventKind::ClaimRefused(refusal.into())));
+            }
         }
         Ok(())
     }
@@ -64,7 +69,7 @@ impl Server {
         let (resource, content_type) = (&self.resource, "text/plain");
         let answer = match self.offer {
             Offer::Nothing => return self.write_unfenced(value, reports).await,
-            Offer::Token | Offer::TokenAndHolder => {
+            Offer::WithWrites | Offer::Token | Offer::TokenAndHolder => {
                 let offered = self.offered(lock)?;
                 self.storage.write(resource, &offered, content_type, value.clone()).await?
             }
