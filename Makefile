@@ -294,7 +294,7 @@ s3s-fs:
 		cargo install s3s-fs --version 0.14.1 --locked --features binary --debug --root target/s3s-fs; \
 	}
 
-# The tests open the page of a run in it.
+# The tests open the page of a run in it, and use the page through its driver.
 chromium:
 	@command -v chromium > /dev/null || { $(call install,chromium,chromium); }
 	@command -v chromedriver > /dev/null || { $(call install,chromium-driver,chromedriver); }

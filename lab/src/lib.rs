@@ -5,7 +5,8 @@
 //!
 //! - A [`scenario`] starts private servers, drives [`client`]s, and fills a [`record`]. The
 //!   [`timeline`] prints the record, the [`picture`] draws it, the [`page`] shows it in a browser,
-//!   and [`replay`] is the command that does all this. [`serve`] plays scenarios for the page.
+//!   and [`replay`] is the command that does all this. [`serve`] plays scenarios for the page, and
+//!   sandboxes, which somebody drives by hand.
 //! - A [`hammer`] strikes a database with many clients at once.
 //! - A [`doctor`] says whether the fence can hold on a store.
 //! - A [`power_loss`] shows which acknowledged writes survive it.
@@ -26,6 +27,7 @@ pub mod power_loss;
 pub mod programs;
 pub mod record;
 pub mod replay;
+mod sandbox;
 pub mod scenario;
 pub mod serve;
 pub mod timeline;

@@ -2,8 +2,9 @@
 //!
 //! The modules in `page/` depend on each other one way, in the order of `MODULES`. `record.mjs`
 //! reads a record, `story.mjs` finds what its events mean, `panel.mjs` draws that, and `main.mjs`
-//! brings them together. All texts are in `texts.mjs`. `live.mjs` and `own.mjs` are used only where
-//! the lab serves the page.
+//! brings them together. All texts are in `texts.mjs`. `standing.mjs` finds how things stand in a
+//! sandbox, `answers.mjs` says it, and `fork.mjs` finds the steps that lead there. `live.mjs`,
+//! `own.mjs` and `sandbox.mjs` are used only where the lab serves the page.
 
 #[cfg(test)]
 mod tests;
@@ -12,14 +13,16 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{record::RunRecord, scenario};
+use crate::{record::RunRecord, sandbox, scenario};
 
 pub(crate) const STYLE: &str = include_str!("page/page.css");
 const BODY: &str = include_str!("page/body.html");
 /// In the order in which they are needed.
-const MODULES: [&str; 12] = [
+const MODULES: [&str; 16] = [
     include_str!("page/texts.mjs"),
     include_str!("page/words.mjs"),
+    include_str!("page/standing.mjs"),
+    include_str!("page/fork.mjs"),
     include_str!("page/record.mjs"),
     include_str!("page/scale.mjs"),
     include_str!("page/story.mjs"),
@@ -27,8 +30,10 @@ const MODULES: [&str; 12] = [
     include_str!("page/player.mjs"),
     include_str!("page/share.mjs"),
     include_str!("page/table.mjs"),
+    include_str!("page/answers.mjs"),
     include_str!("page/live.mjs"),
     include_str!("page/own.mjs"),
+    include_str!("page/sandbox.mjs"),
     include_str!("page/main.mjs"),
 ];
 
@@ -47,16 +52,22 @@ pub fn file(record: Option<&RunRecord>) -> String {
         hash(STYLE)
     );
     let policy = format!("<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n");
-    let data = json!({"scenarios": scenario::ALL, "record": record});
+    let data = json!({"scenarios": descriptions(), "record": record});
     let style = format!("<style>{STYLE}</style>");
     document(&policy, &style, &data, &format!("<script type=\"module\">{script}</script>"))
 }
 
 /// The page that the lab serves. Its style and its script are files of their own.
 pub(crate) fn served() -> String {
-    let data = json!({"scenarios": scenario::ALL, "record": null, "serves": true});
+    let data = json!({"scenarios": descriptions(), "record": null, "serves": true});
     let style = "<link rel=\"stylesheet\" href=\"page.css\">";
     document("", style, &data, "<script type=\"module\" src=\"page.mjs\"></script>")
+}
+
+/// What the page knows of all scenarios, and of sandboxes.
+pub fn descriptions() -> Vec<Value> {
+    let scenarios = scenario::ALL.iter().map(|scenario| json!(scenario));
+    scenarios.chain([json!(sandbox::DESCRIPTION)]).collect()
 }
 
 fn document(policy: &str, style: &str, data: &Value, script: &str) -> String {

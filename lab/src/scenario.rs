@@ -28,7 +28,7 @@ mod setnx_expire;
 mod split_network;
 mod sql_expired;
 mod sql_unique_index;
-mod stage;
+pub(crate) mod stage;
 mod thundering_herd;
 mod token_33_34;
 mod zookeeper_reconnect;

@@ -1,4 +1,4 @@
-//! `lab serve`: the page on a loopback address, which plays scenarios as real runs.
+//! `lab serve`: the page on a loopback address, which plays scenarios as real runs, and sandboxes.
 
 mod access;
 mod http;
@@ -75,8 +75,8 @@ impl Serve {
         // A replay stays on its thread. All are dropped with the set, which ends their processes.
         let replays = LocalSet::new();
         let playing = async {
-            while let Some(run) = starting.recv().await {
-                spawn_local(run::play(run, ttl_factor));
+            while let Some(start) = starting.recv().await {
+                spawn_local(start.play(ttl_factor));
             }
         };
         let serving = replays.run_until(async {

@@ -15,6 +15,7 @@ mod zookeeper;
 
 #[cfg(target_os = "linux")]
 pub(super) use self::output::descendants;
+pub(super) use self::page::explained;
 use std::process::{Command, Output};
 
 use anstream::adapter::strip_str;

@@ -1,5 +1,9 @@
 //! `lab serve`: that it plays real runs, for its own page only, and leaves no process.
 
+mod browser;
+mod driver;
+mod sandbox;
+
 use std::{
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
@@ -50,16 +54,25 @@ impl Server {
         self.client.request(method, format!("{}{path}", self.url))
     }
 
+    /// A request with this JSON, without the token.
+    fn post(&self, path: &str, body: &Value) -> RequestBuilder {
+        self.request(Method::POST, path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(body.to_string())
+    }
+
     /// A request to start a run, without the token.
     fn start_request(&self, scenario: &str) -> RequestBuilder {
-        let body = json!({"scenario": scenario}).to_string();
-        self.request(Method::POST, "/runs")
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(body)
+        self.post("/runs", &json!({"scenario": scenario}))
     }
 
     async fn start_run(&self) -> String {
-        let answer = self.start_request(SCENARIO).bearer_auth(&self.token).send().await.unwrap();
+        self.started(self.start_request(SCENARIO)).await
+    }
+
+    /// Starts what a request asks for, and returns its id.
+    async fn started(&self, request: RequestBuilder) -> String {
+        let answer = request.bearer_auth(&self.token).send().await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
         let answer: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
         answer["id"].as_str().unwrap().to_owned()
@@ -77,6 +90,12 @@ impl Server {
             let chunk = watching.chunk().await.unwrap().expect("the run goes on");
             text += &String::from_utf8_lossy(&chunk);
         }
+    }
+
+    /// Leaves a run, as a page does.
+    async fn leave(&self, run: &str) {
+        let leave = self.request(Method::DELETE, &format!("/runs/{run}")).bearer_auth(&self.token);
+        assert_eq!(leave.send().await.unwrap().status(), StatusCode::NO_CONTENT);
     }
 
     /// Waits until its runs have no processes. Ten minutes are enough for any machine.
@@ -170,6 +189,8 @@ async fn only_the_page_itself_is_answered_and_nothing_starts_without_the_token()
         (foreign, StatusCode::FORBIDDEN),
         (server.request(Method::DELETE, "/runs/0"), StatusCode::UNAUTHORIZED),
         (server.start_request("none").bearer_auth(&server.token), StatusCode::NOT_FOUND),
+        (server.post("/sandboxes", &sandbox::opening("a", "on")), StatusCode::UNAUTHORIZED),
+        (server.post("/runs/0/actions", &json!({"action": "a"})), StatusCode::UNAUTHORIZED),
     ] {
         assert_eq!(request.send().await.unwrap().status(), status);
     }
@@ -183,8 +204,7 @@ async fn run_that_its_page_leaves_ends_with_its_processes() {
     server.watch_until_paused(&run).await;
     let started = descendants(server.process.id());
     assert!(started.len() >= 3, "a Redis, a storage server and a client: {started:?}");
-    let leave = server.request(Method::DELETE, &format!("/runs/{run}")).bearer_auth(&server.token);
-    assert_eq!(leave.send().await.unwrap().status(), StatusCode::NO_CONTENT);
+    server.leave(&run).await;
     server.wait_until_idle(&started).await;
     let (_, end) = parsed(&server.events(&run).send().await.unwrap().text().await.unwrap());
     assert_eq!(end, Some(json!({"left": true})));

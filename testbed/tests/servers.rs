@@ -29,6 +29,8 @@ async fn only_a_redis_that_appends_keeps_its_keys_through_a_crash() {
         redis.restart().await.unwrap();
         assert_ne!(redis.info("run_id").await.unwrap(), first_run);
         assert_eq!(value(&redis, "key").await.as_deref(), kept);
+        redis.restart_empty().await.unwrap();
+        assert_eq!(value(&redis, "key").await, None);
     }
 }
 

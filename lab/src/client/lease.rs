@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use fence::{Fence, ResourceName, Token};
-use lock_client::{AcquireError, Lease, Locks, Released, Ttl, backend::Backend};
+use lock_client::{
+    AcquireError, Lease, LockServiceError, Locks, Released, Ttl,
+    backend::{Backend, BackendError},
+};
 
 use super::{
     command::{Order, Renewal, Terms, millis},
@@ -75,6 +78,10 @@ impl LeaseLock {
             Err(AcquireError::Unavailable { .. }) if self.nodes > 1 => {
                 reports.add(EventKind::NoMajority);
             }
+            // A crowd is not counted without a client's answer.
+            Err(AcquireError::Unavailable { .. }) if matches!(reports, Reports::Printed) => {
+                reports.add(EventKind::Unanswered);
+            }
             Err(error) => return Err(error.into()),
         }
         Ok(())
@@ -89,9 +96,13 @@ impl LeaseLock {
 
     pub(super) async fn release(&mut self) -> anyhow::Result<EventKind> {
         let held = self.held.take().context("there is no lease")?;
-        Ok(match held.lease.release().await? {
-            Released::Released => EventKind::Released,
-            Released::NotHeld | Released::StillHeld => EventKind::LeaseLost,
+        Ok(match held.lease.release().await {
+            Ok(Released::Released) => EventKind::Released,
+            Ok(Released::NotHeld | Released::StillHeld) => EventKind::LeaseLost,
+            Err(LockServiceError { source: BackendError::Unavailable(_), .. }) => {
+                EventKind::Unanswered
+            }
+            Err(error) => return Err(error.into()),
         })
     }
 

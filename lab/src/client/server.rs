@@ -35,7 +35,9 @@ impl Server {
     pub(super) async fn read(&self, lock: &Lock, reports: &mut Reports) -> anyhow::Result<()> {
         let (resource, mut token) = (&self.resource, lock.token());
         let answer = match self.offer {
-            Offer::Nothing => Answer::Accepted(self.storage.read(resource).await?),
+            Offer::Nothing | Offer::WithWrites => {
+                Answer::Accepted(self.storage.read(resource).await?)
+            }
             Offer::Token | Offer::TokenAndHolder | Offer::Numbered => {
                 let read = self.storage.fenced_read(resource, &self.offered(lock)?).await;
                 let Some(answer) = decided(read)? else {
@@ -53,14 +55,17 @@ impl Server {
         match answer {
             Answer::Accepted(value) => {
                 let unfenced = self.offer == Offer::Nothing;
+                let claims_nothing = unfenced || self.offer == Offer::WithWrites;
                 let content = Content {
                     version: (!unfenced).then(|| value.as_ref().map(|value| value.version)),
                     value: value.map(|value| String::from_utf8_lossy(&value.bytes).into_owned()),
-                    claimed: unfenced.then_some(false),
+                    claimed: claims_nothing.then_some(false),
                 };
                 reports.add((token, EventKind::Read(content)));
             }
-            Answer::Refused(refusal) => reports.add(refusal),
+            Answer::Refused(refusal) => {
+                reports.add((refusal.token, EventKind::ClaimRefused(refusal.into())));
+            }
         }
         Ok(())
     }
@@ -75,7 +80,7 @@ impl Server {
         let (resource, content_type) = (&self.resource, "text/plain");
         let answer = match self.offer {
             Offer::Nothing => return self.write_unfenced(value, reports).await,
-            Offer::Token | Offer::TokenAndHolder | Offer::Numbered => {
+            Offer::WithWrites | Offer::Token | Offer::TokenAndHolder | Offer::Numbered => {
                 let offered = self.offered(lock)?;
                 let written = if self.offer == Offer::Numbered {
                     self.write_until_decided(lock.lease()?, &offered, content_type, &value).await

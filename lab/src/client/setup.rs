@@ -82,6 +82,8 @@ pub(crate) enum StoreSetup {
 pub(crate) enum Offer {
     /// Nothing: its lock has no tokens.
     Nothing,
+    /// Its token and its holder with writes, and nothing with reads.
+    WithWrites,
     /// Its token alone: the storage can't distinguish two holders of one token.
     Token,
     /// Its token and its holder.

@@ -32,7 +32,11 @@ impl Table {
     pub(super) async fn read(&mut self, lock: &Lock, reports: &mut Reports) -> anyhow::Result<()> {
         let value = match self.select(lock).await {
             Ok(value) => value,
-            Err(error) => return reject(error, reports),
+            Err(error) => {
+                let refusal = error.downcast::<Refusal>()?;
+                reports.add((refusal.token, EventKind::ClaimRefused(refusal.into())));
+                return Ok(());
+            }
         };
         self.value = Some(value.clone());
         let claimed = Some(self.guard == Guard::Claim);
@@ -48,7 +52,9 @@ impl Table {
         reports: &mut Reports,
     ) -> anyhow::Result<()> {
         if let Err(error) = self.update(lock, &value).await {
-            return reject(error, reports);
+            // All other errors end the client.
+            reports.add(error.downcast::<Refusal>()?);
+            return Ok(());
         }
         let content = Content { value: Some(value), ..Content::default() };
         reports.add((lock.token(), EventKind::Written { content, overwrites_unseen: 0 }));
@@ -105,10 +111,4 @@ async fn claim(
         Err(ClaimError::Refused { refusal, .. }) => Err(refusal.into()),
         answer => Ok(answer?),
     }
-}
-
-/// Reports a rejection by the table. All other errors end the client.
-fn reject(error: anyhow::Error, reports: &mut Reports) -> anyhow::Result<()> {
-    reports.add(error.downcast::<Refusal>()?);
-    Ok(())
 }

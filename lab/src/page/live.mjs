@@ -1,5 +1,6 @@
 // Runs that the lab plays now: started from the page, and watched as they happen.
 
+import { SANDBOX } from "./standing.mjs";
 import { text } from "./words.mjs";
 
 export const TOKEN = "lab-token";
@@ -15,24 +16,28 @@ export class Live {
     address.delete("token");
     history.replaceState(null, "", `#${address}`);
     find("live").hidden = false;
-    find("scenario").append(...scenarios.map(({ name }) => new Option(name)));
-    if (address.has("scenario")) find("scenario").value = address.get("scenario");
-    find("start").addEventListener("click", () => this.start());
-    if (address.has("run")) this.watch(address.get("run"), find("scenario").value);
+    const names = scenarios.map(({ name }) => name).filter((name) => name !== SANDBOX);
+    find("scenario").append(...names.map((name) => new Option(name)));
+    const scenario = address.get("scenario") ?? names[0];
+    if (names.includes(scenario)) find("scenario").value = scenario;
+    find("start").addEventListener("click", () => {
+      const chosen = find("scenario").value;
+      this.begin("/runs", { scenario: chosen }, chosen);
+    });
+    if (address.has("run")) this.watch(address.get("run"), scenario);
   }
 
-  /** Starts a run. A second click while it starts does nothing. */
-  async start() {
+  /** Starts a run, which may be a fork of another. A second click while it starts does nothing. */
+  async begin(path, body, scenario, original) {
     if (this.starting) return;
     this.starting = true;
-    const scenario = this.find("scenario").value;
     try {
-      const answer = await fetch("/runs", this.request("POST", { scenario }));
+      const answer = await fetch(path, this.request("POST", body));
       const { id } = answer.ok ? await answer.json() : {};
       if (!answer.ok) this.tell(await answer.text());
       else if (id !== this.run) {
         this.leave();
-        this.watch(id, scenario);
+        this.watch(id, scenario, original);
       }
     } catch {
       this.tell(text("unreachable-lab"));
@@ -46,10 +51,10 @@ export class Live {
   }
 
   /** Watches a run. The browser connects again by itself, and goes on after the last event that it has. */
-  watch(run, scenario) {
+  watch(run, scenario, original) {
     this.setAddress("run", run);
     this.setAddress("scenario", scenario);
-    const record = { scenario, holds: true, events: [], outcome: {} };
+    const record = { scenario, holds: true, events: [...(original?.events ?? [])], outcome: {}, original: original?.world };
     const source = new EventSource(`/runs/${run}/events`);
     Object.assign(this, { source, run });
     this.tell(text("starting"));
@@ -73,6 +78,16 @@ export class Live {
       this.tell(error ?? (left ? text("left") : ""));
       draw();
     });
+  }
+
+  /** Requests an action in the sandbox that is watched. Returns why it was not carried out, if so. */
+  async act(action) {
+    try {
+      const answer = await fetch(`/runs/${this.run}/actions`, this.request("POST", { action }));
+      return answer.ok ? "" : await answer.text();
+    } catch {
+      return text("unreachable-lab");
+    }
   }
 
   /** Leaves the run that is watched. If it still plays, its processes end. */

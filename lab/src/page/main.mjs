@@ -1,10 +1,13 @@
 // The page: one run, one chosen event, and all that shows them.
 
+import { answers } from "./answers.mjs";
+import { difference, forkAt, original } from "./fork.mjs";
 import { Live } from "./live.mjs";
 import { Own } from "./own.mjs";
 import { sample, panel } from "./panel.mjs";
 import { Player } from "./player.mjs";
 import { decisive, described, parsed } from "./record.mjs";
+import { Sandbox } from "./sandbox.mjs";
 import { scale } from "./scale.mjs";
 import { embedded, receive, save } from "./share.mjs";
 import { story } from "./story.mjs";
@@ -24,6 +27,7 @@ const address = new URLSearchParams(location.hash.slice(1));
 const awaited = { run: address.get("run"), event: Number(address.get("event") ?? 0) - 1 };
 let run;
 let own;
+let sandbox;
 let drawnWidth = 0;
 let waiting = 0;
 let shownBefore = -1;
@@ -46,12 +50,16 @@ find("explain").addEventListener("change", () => {
   store(find("explain").checked ? "yes" : "no");
   if (run) show(player.chosen);
 });
+find("fork").addEventListener("click", (event) => {
+  if (event.detail < 2) sandbox.begin(forkAt(run, player.chosen), original(run, player.chosen));
+});
 find("save").addEventListener("click", () => save(run.record, brought));
 receive(find("open"), (name, content) => {
   try {
-    open(parsed(content));
+    const dropped = parsed(content);
     tell("");
     live?.leave();
+    open(dropped);
   } catch {
     tell(text("not-a-record", { file: name }));
   }
@@ -68,6 +76,7 @@ if (record) open(record, Number(address.get("event") ?? 1) - 1);
 else tell(text(serves ? "start-one" : "no-record"));
 live = serves ? new Live(find, address, scenarios, { shown, tell, setAddress }) : undefined;
 if (serves) own = new Own(find);
+if (live) sandbox = new Sandbox(find, live, () => player.choose(player.count - 1));
 
 function tell(message) {
   find("message").textContent = message;
@@ -88,6 +97,7 @@ function speak(name) {
     return item;
   }));
   own?.draw();
+  sandbox?.label();
   if (run) open(run.record, player.chosen);
 }
 
@@ -115,6 +125,7 @@ function open(opened, chosen = 0) {
   find("unshown").hidden = opened.holds !== false;
   draw(chosen);
   player.open(run.events.length, chosen);
+  sandbox?.refresh(run);
 }
 
 /** Draws all worlds on one scale, as wide as there is room. */
@@ -137,6 +148,10 @@ function draw(chosen = player.chosen) {
     scrub(drawn.svg, tale.world, common);
     return { ...drawn, article };
   });
+  if (run.record.original && run.worlds.length > 1) {
+    const differs = difference(...run.worlds);
+    run.panels.forEach(({ mark }, number) => differs[number] && mark(differs[number].at, text("differs")));
+  }
   if (player.count) show(Math.min(chosen, run.events.length - 1));
 }
 
@@ -188,6 +203,8 @@ function show(number) {
     const states = move(event.at, last, own === world);
     svg.setAttribute("aria-label", text("picture", { world: translated(own.title), states }));
   });
+  find("answers").replaceChildren(...answers(run, number));
+  find("fork").disabled = !forkAt(run, number);
   detail(event, world);
   table.show(run, number);
   // Who has gone through to the end once needs no explanations on the next visit, unless they ask for them.

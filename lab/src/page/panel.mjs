@@ -85,7 +85,14 @@ export function panel(story, scale, width, color) {
     ring.setAttribute("cy", own?.track ?? 0);
     return states.join("; ");
   };
-  return { svg, show };
+  /** Marks a moment for good. */
+  const mark = (at, words) => {
+    const left = x(at);
+    svg.append(element("line", { x1: left, x2: left, y1: 0, y2: top, class: "differs" }));
+    const end = left > width / 2 ? "end" : "start";
+    svg.append(element("text", { x: left + (end === "end" ? -4 : 4), y: top - 2, "text-anchor": end, class: "small differs" }, words));
+  };
+  return { svg, show, mark };
 }
 
 function bar(add, { lane, span, bars, scale, x, color }) {

@@ -1,7 +1,10 @@
 // A record as the page uses it: its worlds, each with its events on a time of its own.
 
+import { ORIGINAL } from "./fork.mjs";
+import { SANDBOX } from "./standing.mjs";
+
 /** The events that only say how a world was set up. */
-const SETTING = new Set(["counter-preset", "counter-from-the-clock", "stock"]);
+const SETTING = new Set(["counter-preset", "counter-from-the-clock", "stock", "started"]);
 
 /** Reads the text of a record, such as `lab replay --json` prints. Throws if it is none. */
 export function parsed(text) {
@@ -23,13 +26,19 @@ export function described(record, scenarios) {
     const began = numbered.find((event) => !SETTING.has(event.event)) ?? numbered[0];
     const events = numbered.map((event) => ({ ...event, at: Math.max(0, event.at_ms - began.at_ms) }));
     return {
-      ...(known?.worlds.find((world) => world.name === name) ?? guessed(name, events)),
+      ...(name === ORIGINAL && record.original),
+      ...(known?.worlds.find((world) => world.name === name) ?? (name === ORIGINAL ? { name } : guessed(name, events))),
       events,
-      outcome: record.outcome?.[name] ?? {},
+      outcome: record.outcome?.[name] ?? (record.scenario === SANDBOX ? soFar(events) : {}),
     };
   });
   const lanes = [...new Set([...(known?.lanes ?? []), ...record.events.map((event) => event.actor)])];
   return { record, worlds, lanes, name: String(record.scenario ?? ""), claim: known?.claim ?? "" };
+}
+
+/** How a sandbox would end now. */
+function soFar(events) {
+  return { updates_lost: events.reduce((sum, event) => sum + (event.overwrites_unseen ?? 0), 0) };
 }
 
 function guessed(name, events) {

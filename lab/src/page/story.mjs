@@ -9,10 +9,10 @@ const ORDER = ["lock", "client", "network", "storage"];
 const OUTCOMES = {
   refused: ["refused", "claim-refused", "not-bought", "aborted", "busy", "gave-up", "no-majority"],
   unknown: [
-    "replies-lost", "request-held", "cut-off", "client-cut-off", "unreachable", "standbys-cut-off", "primary-cut-off",
-    "commit-waits", "unavailable",
+    "replies-lost", "request-held", "cut-off", "client-cut-off", "unreachable", "unanswered", "standbys-cut-off",
+    "primary-cut-off", "commit-waits", "unavailable",
   ],
-  harm: ["accepted-stale-write", "accepted-anothers-token", "accepted-by-old-primary", "lock-deleted"],
+  harm: ["accepted-stale-write", "accepted-anothers-token", "accepted-by-old-primary", "lock-deleted", "lock-forgotten"],
   accepted: [
     "acquired", "set-without-expiry", "read", "written", "accepted-claim", "accepted-write", "answered", "bought",
     "stock-read", "reissued", "admitted",
@@ -81,6 +81,11 @@ class Draft {
     return ended.at(-1);
   }
 
+  /** A lock service serves clients from now on. */
+  serve(actor) {
+    if (this.lane(actor)?.kind === "lock") this.service = actor;
+  }
+
   grant(client, token, ms) {
     const killed = this.lanes.filter((lane) => lane.open.some((span) => span.what === "killed"));
     for (const lane of killed) this.giveBack(lane.actor);
@@ -101,6 +106,15 @@ class Draft {
   giveBack(client) {
     this.expire(client);
     this.end(client, "believes");
+  }
+
+  /** The lock service of now has kept a client's lease, which another may have granted. */
+  keep(client) {
+    for (const lane of this.lanes.filter((lane) => lane.actor !== this.service)) {
+      const kept = this.end(lane.actor, "lease", { whose: client });
+      const ms = kept?.ms && Math.max(1, kept.ms - (this.now - kept.from));
+      if (kept) this.start(this.service, "lease", { token: kept.token, ms, whose: client });
+    }
   }
 
   forgetAll() {
@@ -158,11 +172,17 @@ const MEANINGS = {
   "set-without-expiry": (draft, event) => draft.grant(event.actor, event.token),
   "lease-expired": (draft, event) => draft.expire(named(event.whose)),
   "lock-deleted": (draft, event) => draft.expire(named(event.whose)),
-  restarted: (draft, event) => event.keys === 0 && draft.forgetAll(),
+  "lock-forgotten": (draft, event) => draft.expire(named(event.whose)),
+  "lock-kept": (draft, event) => event.actor === draft.service && draft.keep(named(event.whose)),
+  restarted: (draft, event) => {
+    draft.end(event.actor, "killed");
+    if (event.keys === 0) draft.forgetAll();
+  },
   "snapshot-restored": (draft) => draft.forgetAll(),
   // A lock there is lost with its database.
   "standby-promoted": (draft, event) => draft.service === event.actor && draft.forgetAll(),
-  promoted: (draft, event) => (draft.service = event.actor),
+  started: (draft, event) => draft.serve(event.actor),
+  promoted: (draft, event) => draft.serve(event.actor),
   reissued: (draft, event) => {
     draft.giveBack(event.actor);
     draft.grant(event.actor, event.token);
@@ -170,6 +190,7 @@ const MEANINGS = {
   released: giveBack,
   lost: giveBack,
   "lease-lost": giveBack,
+  unanswered: (draft, event) => ["believes", "holds"].forEach((what) => draft.end(event.actor, what)),
   deleted: (draft, event) => event.keys > 0 && draft.giveBack(event.actor),
   paused: (draft, event) => draft.start(event.actor, "pause"),
   resumed: (draft, event) => draft.end(event.actor, "pause"),

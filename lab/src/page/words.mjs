@@ -103,6 +103,7 @@ export function state(lane, { index, at }, checks) {
   if (lane.kind === "client") return clientState(find);
   const value = find("value");
   const lease = find("lease");
+  if (find("killed")) return [text("state.killed"), "odd"];
   if (!lease && lane.actor === "database") return [text("state.database"), ""];
   if (!lease) return [value ? value.text : text("state.free"), value?.lost ? "bad" : ""];
   const left = lease.ms == null ? NaN : Math.max(0, lease.ms - (at - lease.from));

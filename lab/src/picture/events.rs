@@ -55,7 +55,7 @@ pub(super) fn story<'a>(
 /// Adds what an event means.
 fn add(draft: &mut Draft, event: &Event) {
     match event.actor {
-        Actor::Client1 | Actor::Client2 | Actor::Client3 => {
+        Actor::Client1 | Actor::Client2 | Actor::Client3 | Actor::Client4 => {
             client::lock_event(draft, event);
             client::work_event(draft, event);
         }
@@ -87,7 +87,11 @@ fn is_setting(event: &Event) -> bool {
 fn sorted_lanes(world: &World, actors: &[Actor]) -> Vec<Lane> {
     let lane = |actor: &Actor| {
         let kind = match actor {
-            Actor::Client1 | Actor::Client2 | Actor::Client3 | Actor::Others => Kind::Client,
+            Actor::Client1
+            | Actor::Client2
+            | Actor::Client3
+            | Actor::Client4
+            | Actor::Others => Kind::Client,
             Actor::Network => Kind::Network,
             Actor::Storage => Kind::Storage,
             _ => Kind::LockService,

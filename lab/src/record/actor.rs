@@ -35,6 +35,8 @@ pub enum Actor {
     Client2,
     /// A client that comes later.
     Client3,
+    /// A client of a sandbox.
+    Client4,
     /// All other clients, a crowd.
     Others,
     /// The network between a client and the storage.
@@ -48,7 +50,8 @@ pub enum Actor {
 impl Actor {
     /// The nodes of a lock service that has several.
     pub const NODES: [Self; 5] = [Self::NodeA, Self::NodeB, Self::NodeC, Self::NodeD, Self::NodeE];
-    const CLIENTS: [Self; 3] = [Self::Client1, Self::Client2, Self::Client3];
+    /// The clients, by their numbers.
+    pub const CLIENTS: [Self; 4] = [Self::Client1, Self::Client2, Self::Client3, Self::Client4];
 
     /// The name in the head of a table.
     pub fn title(self) -> &'static str {
@@ -67,6 +70,7 @@ impl Actor {
             Self::Client1 => "client 1",
             Self::Client2 => "client 2",
             Self::Client3 => "client 3",
+            Self::Client4 => "client 4",
             Self::Others => "the others",
             Self::Network => "network",
             Self::Database => "database",

@@ -26,6 +26,9 @@ pub struct Event {
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "a variant's sentence says what its fields are")]
 pub enum EventKind {
+    /// A server or a client was started.
+    Started,
+
     // The lock service, before and between its grants.
     /// The counter of tokens was set to this event's token, or to 0 without one.
     CounterPreset,
@@ -52,6 +55,11 @@ pub enum EventKind {
     LockRemains { remaining_ms: Option<u64> },
     /// Somebody else deleted a client's lock.
     LockDeleted {
+        #[serde(serialize_with = "serialize_client", deserialize_with = "deserialize_client")]
+        whose: Actor,
+    },
+    /// The lock service has lost a client's lock, and the client's lease is not over.
+    LockForgotten {
         #[serde(serialize_with = "serialize_client", deserialize_with = "deserialize_client")]
         whose: Actor,
     },
@@ -150,6 +158,9 @@ pub enum EventKind {
     },
     /// Too few nodes granted the lock.
     NoMajority,
+    /// The lock service did not answer the client. A client that wanted to release its lock has given
+    /// it up.
+    Unanswered,
     /// Somebody else holds the lock, and the client waits.
     Busy,
     /// The client has waited this long, and does not wait any more.

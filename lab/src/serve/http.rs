@@ -19,18 +19,39 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     access::{Access, from_the_page, with_the_token},
     own::{self, Own},
-    run::{End, Progress},
+    run::{End, Play, Progress, Run},
     runs::Runs,
 };
-use crate::{page, scenario};
+use crate::{
+    page,
+    sandbox::{Action, Answer, Settings},
+    scenario,
+};
 
 /// How often a page that watches gets a sign of life. A page that is gone is noticed by it.
 const ALIVE: Duration = Duration::from_secs(15);
+/// How many steps a fork repeats, at most.
+const MOST_STEPS: usize = 1_000;
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 #[derive(Deserialize)]
 struct Start {
     scenario: String,
+}
+
+#[derive(Deserialize)]
+struct Open {
+    /// What the page chose for this start. If it is asked for twice, one sandbox starts.
+    start: String,
+    settings: Settings,
+    /// What to do before the page does anything: the steps of a run that is forked.
+    #[serde(default)]
+    actions: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Act {
+    action: String,
 }
 
 /// The routes. Those that start processes, end them, or show your own services, need the token.
@@ -40,6 +61,8 @@ pub(super) fn router(access: Access, runs: Arc<Runs>, own: Arc<Own>) -> Router {
     };
     let control = Router::new()
         .route("/runs", post(start))
+        .route("/sandboxes", post(open))
+        .route("/runs/{id}/actions", post(act))
         .route("/runs/{id}", delete(leave))
         .merge(own::routes(own))
         .layer(from_fn_with_state(access.clone(), with_the_token));
@@ -71,9 +94,40 @@ async fn start(State(runs): State<Arc<Runs>>, Json(start): Json<Start>) -> Respo
     let Some(scenario) = scenario::find(&start.scenario) else {
         return (StatusCode::NOT_FOUND, "there is no such scenario\n").into_response();
     };
-    match runs.start(scenario) {
+    started(runs.start(scenario.name, Play::Scenario(scenario)))
+}
+
+async fn open(State(runs): State<Arc<Runs>>, Json(open): Json<Open>) -> Response {
+    let steps: Result<Vec<_>, _> =
+        open.actions.iter().map(|action| action.parse::<Action>()).collect();
+    let steps = match steps {
+        Ok(steps) if steps.len() <= MOST_STEPS => steps,
+        Ok(_) => return (StatusCode::BAD_REQUEST, "too many actions\n").into_response(),
+        Err(reason) => return (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
+    };
+    let play = Play::Sandbox(open.settings, steps);
+    started(runs.start(&format!("sandbox {}", open.start), play))
+}
+
+fn started(run: Option<Arc<Run>>) -> Response {
+    match run {
         Some(run) => Json(json!({"id": run.id})).into_response(),
         None => (StatusCode::TOO_MANY_REQUESTS, "too many runs at once\n").into_response(),
+    }
+}
+
+/// Carries out an action in a sandbox. It is answered when its events are recorded.
+async fn act(
+    State(runs): State<Arc<Runs>>,
+    Path(id): Path<String>,
+    Json(act): Json<Act>,
+) -> Response {
+    let Some(run) = runs.find(&id) else {
+        return (StatusCode::NOT_FOUND, "there is no such run any more\n").into_response();
+    };
+    match run.act(&act.action).await {
+        Answer::Done => StatusCode::NO_CONTENT.into_response(),
+        Answer::Refused(reason) => (StatusCode::CONFLICT, format!("{reason}\n")).into_response(),
     }
 }
 

@@ -11,12 +11,16 @@ use std::{
 
 use futures_util::FutureExt;
 use tokio::{
-    sync::watch,
+    sync::{
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+        oneshot, watch,
+    },
     time::{Instant, sleep},
 };
 
 use crate::{
     record::{Event, Outcomes, Recorder},
+    sandbox::{self, Action, Answer, Request, Settings},
     scenario::Scenario,
 };
 
@@ -27,14 +31,35 @@ const UNWATCHED: Duration = Duration::from_secs(60);
 const LEFT: Duration = Duration::from_secs(2);
 /// How often that is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// More events than anybody causes by hand.
+const MOST_EVENTS: usize = 10_000;
 
 /// A run, which any number of pages watch.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) id: String,
-    pub(super) scenario: &'static Scenario,
+    /// While it is played, nothing else is started under this name.
+    pub(super) name: String,
     progress: watch::Sender<Progress>,
     left: AtomicBool,
+    /// Where actions go, if it is a sandbox.
+    requests: Option<UnboundedSender<Request>>,
+}
+
+/// What is played.
+#[derive(Debug)]
+pub(super) enum Play {
+    Scenario(&'static Scenario),
+    /// With what is done first.
+    Sandbox(Settings, Vec<Action>),
+}
+
+/// A run that is about to start.
+#[derive(Debug)]
+pub(super) struct Start {
+    run: Arc<Run>,
+    play: Play,
+    requests: UnboundedReceiver<Request>,
 }
 
 /// What has happened in a run so far.
@@ -55,13 +80,52 @@ pub(super) enum End {
     Left,
 }
 
-impl Run {
-    /// A run that has not started yet, under a random id.
-    pub(super) fn new(scenario: &'static Scenario) -> Self {
-        let id = format!("{:032x}", rand::random::<u128>());
-        Self { id, scenario, progress: watch::Sender::default(), left: AtomicBool::new(false) }
+impl Start {
+    /// A run under a name and a random id.
+    pub(super) fn new(name: &str, play: Play) -> Self {
+        let (sender, requests) = unbounded_channel();
+        let run = Arc::new(Run {
+            id: format!("{:032x}", rand::random::<u128>()),
+            name: name.to_owned(),
+            progress: watch::Sender::default(),
+            left: AtomicBool::new(false),
+            requests: matches!(play, Play::Sandbox(..)).then_some(sender),
+        });
+        Self { run, play, requests }
     }
 
+    pub(super) fn run(&self) -> Arc<Run> {
+        self.run.clone()
+    }
+
+    /// Plays the run to its end, or until it is left. Its processes end before its end is reported.
+    pub(super) async fn play(self, ttl_factor: u32) {
+        let Self { run, play, requests } = self;
+        let recording = run.clone();
+        let recorder = Recorder::start(move |event| {
+            recording.progress.send_modify(|progress| progress.events.push(event.clone()));
+        });
+        let playing = AssertUnwindSafe(async {
+            match play {
+                Play::Scenario(scenario) => scenario.replay(recorder, ttl_factor).await,
+                Play::Sandbox(settings, steps) => {
+                    sandbox::play(settings, &steps, recorder, requests).await
+                }
+            }
+        });
+        let end = tokio::select! {
+            played = playing.catch_unwind() => match played {
+                Ok(Ok(record)) => End::Played { holds: record.holds, outcome: record.outcome },
+                Ok(Err(error)) => End::Failed(format!("{error:#}")),
+                Err(_) => End::Failed("a defect of the lab: its output says where".to_owned()),
+            },
+            () = run.unwatched() => End::Left,
+        };
+        run.progress.send_modify(|progress| progress.end = Some(end));
+    }
+}
+
+impl Run {
     /// Watches the run. While somebody does, it goes on.
     pub(super) fn watch(&self) -> watch::Receiver<Progress> {
         self.left.store(false, Relaxed);
@@ -77,6 +141,25 @@ impl Run {
         self.left.store(true, Relaxed);
     }
 
+    /// Carries out an action in a sandbox: `client 1: acquire`. Returns when its events are recorded.
+    pub(super) async fn act(&self, action: &str) -> Answer {
+        let refused = |reason: &str| Answer::Refused(reason.to_owned());
+        let Some(requests) = &self.requests else { return refused("this run is no sandbox") };
+        if self.progress.borrow().events.len() >= MOST_EVENTS {
+            return refused("too much has happened in this sandbox: start another");
+        }
+        let action = match action.parse::<Action>() {
+            Ok(action) => action,
+            Err(reason) => return Answer::Refused(reason),
+        };
+        let (answer, answered) = oneshot::channel();
+        let has_ended = || refused("the sandbox has ended");
+        if requests.send(Request { action, answer }).is_err() {
+            return has_ended();
+        }
+        answered.await.unwrap_or_else(|_| has_ended())
+    }
+
     /// Waits until nobody has looked for a while.
     async fn unwatched(&self) {
         let mut watched = Instant::now();
@@ -87,22 +170,4 @@ impl Run {
             }
         }
     }
-}
-
-/// Plays a run to its end, or until it is left. Its processes end before its end is reported.
-pub(super) async fn play(run: Arc<Run>, ttl_factor: u32) {
-    let recording = run.clone();
-    let recorder = Recorder::start(move |event| {
-        recording.progress.send_modify(|progress| progress.events.push(event.clone()));
-    });
-    let replay = AssertUnwindSafe(run.scenario.replay(recorder, ttl_factor)).catch_unwind();
-    let end = tokio::select! {
-        played = replay => match played {
-            Ok(Ok(record)) => End::Played { holds: record.holds, outcome: record.outcome },
-            Ok(Err(error)) => End::Failed(format!("{error:#}")),
-            Err(_) => End::Failed("a defect of the lab: its output says where".to_owned()),
-        },
-        () = run.unwatched() => End::Left,
-    };
-    run.progress.send_modify(|progress| progress.end = Some(end));
 }

@@ -22,6 +22,8 @@ pub(super) struct Stored<'a> {
 pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
     let token = event.token.map_or_else(String::new, |token| token.to_string());
     match &event.kind {
+        EventKind::Started => plain("starts"),
+
         // The lock service.
         EventKind::CounterPreset if token.is_empty() => plain("its counter starts at 0"),
         EventKind::CounterPreset => plain(format!("last token: {token}")),
@@ -38,6 +40,9 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
         }
         EventKind::LockRemains { remaining_ms: None } => bad("the lock NEVER EXPIRES"),
         EventKind::LockDeleted { whose } => bad(format!("{}'s lock IS DELETED", whose.title())),
+        EventKind::LockForgotten { whose } => {
+            bad(format!("has FORGOTTEN {}'s lock", whose.title()))
+        }
         EventKind::LockKept { whose } => good(format!("{} keeps the lock", whose.title())),
         EventKind::WaitedFor { waiters } => plain(format!("{waiters} clients wait for the lock")),
         EventKind::Done { scripts, commands } => {
@@ -119,6 +124,7 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
                 None => good(acquires),
             }
         }
+        EventKind::Unanswered => odd("gets NO ANSWER from the lock service"),
         EventKind::NoMajority => odd("gets NO MAJORITY of the nodes, and gives up"),
         EventKind::Busy => odd("finds the lock held, and waits"),
         EventKind::GaveUp { waited_ms: 0 } => good("finds the lock held, and gives up"),

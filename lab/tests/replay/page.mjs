@@ -2,6 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { decisive, described, parsed } from "../../src/page/record.mjs";
+import { SANDBOX, answerTo, standing, tasksDone } from "../../src/page/standing.mjs";
 import { story } from "../../src/page/story.mjs";
 import { CHINESE, LANGUAGES, TEXTS } from "../../src/page/texts.mjs";
 import { beat, choose, sentence, state, verdict } from "../../src/page/words.mjs";
@@ -39,6 +40,19 @@ for (const language of LANGUAGES) {
 }
 for (const text of [run.name, ...run.worlds.map((world) => world.title)]) {
   expect(!run.claim || CHINESE[text], `${text}: Chinese words`);
+}
+// In a sandbox, the page says before each write what the storage will answer.
+for (const { events, checks } of run.name === SANDBOX ? run.worlds : []) {
+  events.forEach((event, number) => {
+    const isWrite = event.event === "written" || (event.event === "refused" && event.actor !== "storage");
+    if (!isWrite) return;
+    const now = standing(events.slice(0, number));
+    const accepted = event.overwrites_unseen > 0 ? "lost" : "accepted";
+    const answer = event.event === "refused" ? "rejected" : accepted;
+    const said = answerTo(now.clients.get(event.actor), now, checks);
+    expect(said === answer, `${number}: ${event.actor} was answered ${answer}, and not ${said}`);
+  });
+  lines.push(`tasks: ${[...tasksDone(events, checks)].join(", ")}`);
 }
 console.log(problems.size ? [...problems].join("\n") : lines.join("\n"));
 process.exitCode = problems.size ? 1 : 0;

@@ -6,15 +6,15 @@ use std::{
     process::{Command, Stdio},
 };
 
-use lab::scenario;
+use lab::page::descriptions;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{REPLAY, lab, replayed};
 
 /// What the page says at the decisive moment of each world, or what it has no words for.
-pub(super) async fn explained(record: &Value) -> Result<String, String> {
-    let (record, scenarios) = (record.to_string(), json!(scenario::ALL).to_string());
+pub(crate) async fn explained(record: &Value) -> Result<String, String> {
+    let (record, scenarios) = (record.to_string(), json!(descriptions()).to_string());
     let telling = move || {
         let mut node = Command::new("node")
             .args(["tests/replay/page.mjs", &scenarios])

@@ -9,6 +9,10 @@ use crate::{clock::Clock, package::installed, process::Process};
 pub(super) const SENTINEL_SETTINGS: &str = "sentinel.conf";
 /// The socket of a Redis, in its folder.
 pub(super) const SOCKET: &str = "redis.sock";
+/// The snapshot of a Redis, in its folder.
+pub(super) const SNAPSHOT: &str = "dump.rdb";
+/// The folder of what a Redis has appended, in its folder.
+pub(super) const APPEND_ONLY_FILES: &str = "appendonlydir";
 /// The log of a Redis, in its folder.
 pub(super) const LOG: &str = "redis.log";
 

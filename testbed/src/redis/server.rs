@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    launch::{LOG, SOCKET, launch},
+    launch::{APPEND_ONLY_FILES, LOG, SNAPSHOT, SOCKET, launch},
     listener::{Door, Listener},
 };
 use crate::{clock::Clock, process::Process, tls};
@@ -134,6 +134,24 @@ impl Redis {
                 }
             }
         }
+    }
+
+    /// Kills the process (SIGKILL), deletes what it has on disk, and starts it again, with the same
+    /// arguments and at the same address.
+    ///
+    /// # Errors
+    /// If it doesn't start.
+    pub async fn restart_empty(&mut self) -> anyhow::Result<()> {
+        self.process.kill()?;
+        for entry in fs::read_dir(self.folder.path())? {
+            let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+            match name.to_str() {
+                Some(SNAPSHOT) => fs::remove_file(path)?,
+                Some(APPEND_ONLY_FILES) => fs::remove_dir_all(path)?,
+                _ => {}
+            }
+        }
+        self.restart().await
     }
 
     /// Returns its process, to pause or kill it.

@@ -41,6 +41,7 @@ pub(super) fn lock_event(draft: &mut Draft, event: &Event) {
             draft.flag(actor, text, Tone::Odd);
         }
         EventKind::NoMajority => draft.flag(actor, "no majority", Tone::Odd),
+        EventKind::Unanswered => draft.flag(actor, "no answer", Tone::Odd),
         EventKind::Reissued { .. } => {
             draft.reissue(actor, event.token);
             let token = event.token.map(caption::short_token).unwrap_or_default();

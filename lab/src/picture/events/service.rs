@@ -41,6 +41,10 @@ pub(super) fn service_event(draft: &mut Draft, event: &Event) {
             draft.cut_off(whose);
             draft.flag(actor, format!("{}'s lock deleted", whose.title()), Tone::Bad);
         }
+        EventKind::LockForgotten { whose } => {
+            draft.cut_off(whose);
+            draft.flag(actor, format!("{}'s lock forgotten", whose.title()), Tone::Bad);
+        }
         EventKind::LockKept { whose } => {
             draft.flag(actor, format!("{} keeps it", whose.title()), Tone::Good);
         }

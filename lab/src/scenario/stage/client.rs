@@ -11,7 +11,10 @@ use super::{
     reported::{by_old_primary, completed, decision},
 };
 use crate::{
-    client::command::{Command, Terms},
+    client::{
+        command::{Command, Terms},
+        report::Report,
+    },
     record::{Actor, Event, EventKind, Recorder},
 };
 
@@ -210,7 +213,17 @@ impl Client {
 
     /// Waits for the client's next event, and records it with the storage's decision.
     pub(crate) async fn next(&mut self) -> anyhow::Result<Event> {
-        let report = self.process.report(STEP_TIMEOUT).await?;
+        let report = self.report().await?;
+        Ok(self.record_report(report))
+    }
+
+    /// Waits for the client's next report, and doesn't record it.
+    pub(crate) async fn report(&mut self) -> anyhow::Result<Report> {
+        self.process.report(STEP_TIMEOUT).await
+    }
+
+    /// Records a report with the storage's decision.
+    pub(crate) fn record_report(&self, report: Report) -> Event {
         let (actor, token) = (self.process.actor, report.token);
         let before = self.recorder.events();
         let decision = decision(&report.kind, actor, token, &before);
@@ -223,7 +236,11 @@ impl Client {
             };
             self.recorder.record(decider, token, decision);
         }
-        Ok(event)
+        event
+    }
+
+    pub(crate) fn actor(&self) -> Actor {
+        self.process.actor
     }
 
     fn record(&self, kind: EventKind) {

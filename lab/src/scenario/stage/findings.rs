@@ -18,6 +18,7 @@ pub(crate) fn lease_over(kind: &EventKind) -> bool {
             | EventKind::LeaseLost
             | EventKind::Lost
             | EventKind::LeaseExpired { .. }
+            | EventKind::Unanswered
             | EventKind::Killed
     )
 }

@@ -21,7 +21,7 @@ pub(crate) const LONG_TTL: Duration = Duration::from_secs(20);
 pub(super) const EXPIRES_WITHIN: Duration = Duration::from_secs(20);
 
 /// The token before the first one, unless a scenario says otherwise: the next tokens are 33 and 34.
-pub(super) const LAST_TOKEN: u64 = 32;
+pub(crate) const LAST_TOKEN: u64 = 32;
 
 /// Where a lock's counter starts.
 #[derive(Clone, Copy)]
@@ -52,7 +52,17 @@ impl RedisLock {
         counter: Counter,
         scene: &Scene,
     ) -> anyhow::Result<Self> {
-        let (redis, resource) = (Redis::start().await?, resource.parse()?);
+        Self::start_on(Redis::start().await?, resource, counter, scene).await
+    }
+
+    /// Starts a lock of the lock client on this Redis.
+    pub(crate) async fn start_on(
+        redis: Redis,
+        resource: &str,
+        counter: Counter,
+        scene: &Scene,
+    ) -> anyhow::Result<Self> {
+        let resource = resource.parse()?;
         let setup = LockSetup::Redis(redis.url());
         let recorder = scene.recorder.clone();
         let lock = Self { key: lock_key(&resource), redis, resource, setup, recorder };
@@ -75,6 +85,11 @@ impl RedisLock {
 
     pub(crate) fn redis(&self) -> &Redis {
         &self.redis
+    }
+
+    /// The Redis, to kill or restart it.
+    pub(crate) fn redis_mut(&mut self) -> &mut Redis {
+        &mut self.redis
     }
 
     /// Lets the counter start, before it is first used or after it was lost.

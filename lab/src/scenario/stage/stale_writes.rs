@@ -52,7 +52,7 @@ pub(crate) const fn ending_with_any_token(
 }
 
 /// The outcome of a world whose storage has this value in the end, written with this token.
-pub(crate) fn outcome(events: &[Event], value: String, token: impl Into<Fact>) -> Outcome {
+pub(crate) fn outcome(events: &[Event], value: impl Into<Fact>, token: impl Into<Fact>) -> Outcome {
     let accepted = count(events, |event| matches!(event.kind, EventKind::AcceptedStaleWrite(_)));
     let refused = count(events, |event| {
         event.actor == Actor::Storage && matches!(event.kind, EventKind::Refused(_))

@@ -1,0 +1,113 @@
+// The controls of a sandbox: what it starts with, what can be done in it, and the tasks.
+
+import { ORIGINAL } from "./fork.mjs";
+import { DEEDS, FAULTS, SANDBOX, TASKS, isPossible, standing, tasksDone } from "./standing.mjs";
+import { actor, text } from "./words.mjs";
+
+const DONE = "lab-tasks";
+const WHO = ["client 1", "client 2", "client 3", "client 4", "lock service", "sandbox"];
+
+/** Starts sandboxes, and requests actions of the one that is watched. */
+export class Sandbox {
+  isBusy = false;
+  now = undefined;
+
+  /** `follow` goes to the last event, so that what happens next is seen. */
+  constructor(find, live, follow) {
+    Object.assign(this, { find, live, follow, done: new Set(JSON.parse(sessionStorage.getItem(DONE) ?? "[]")) });
+    for (const own of ["sandbox", "fork"]) find(own).hidden = false;
+    // The second click of a double click does nothing.
+    find("open-sandbox").addEventListener("click", (event) => event.detail < 2 && this.open());
+    find("actors").append(...WHO.map(controls));
+    this.buttons = [...find("actors").querySelectorAll("button")];
+    find("actors").addEventListener("click", (event) => {
+      const { action } = event.target.dataset;
+      if (action && event.detail < 2) this.act(action);
+    });
+    this.label();
+  }
+
+  open() {
+    const onOff = (name) => (this.find(name).checked ? "on" : "off");
+    const settings = {
+      fence: onOff("fence"),
+      claims: onOff("claims"),
+      locks: this.find("locks").value,
+      store: this.find("store").value,
+      ttl_ms: Number(this.find("ttl").value),
+    };
+    return this.begin({ settings });
+  }
+
+  /** Starts a sandbox. One that is a fork of a run first does the same. */
+  begin(opening, forkedFrom) {
+    return this.live.begin("/sandboxes", { start: crypto.randomUUID(), ...opening }, SANDBOX, forkedFrom);
+  }
+
+  /** Requests an action. Until it is answered, another click does nothing. */
+  async act(action) {
+    if (this.isBusy) return;
+    this.isBusy = true;
+    this.follow();
+    this.find("answered").textContent = text("asked", { action: actionName(action) });
+    this.find("answered").textContent = await this.live.act(action);
+    this.isBusy = false;
+  }
+
+  /** A run is shown, which may be a sandbox that has gone on. */
+  refresh({ record, worlds }) {
+    const isSandbox = record.scenario === SANDBOX;
+    const { events, checks, name } = worlds.at(-1);
+    this.now = isSandbox && this.live.run && name !== ORIGINAL ? standing(events) : undefined;
+    if (isSandbox) for (const task of tasksDone(events, checks)) this.done.add(task);
+    sessionStorage.setItem(DONE, JSON.stringify([...this.done]));
+    this.label();
+  }
+
+  /** Names the controls, and disables those that can't do anything now. */
+  label() {
+    const focused = document.activeElement;
+    this.find("actors").hidden = !this.now;
+    for (const button of this.buttons) {
+      const { action } = button.dataset;
+      button.textContent = text(`do.${action.split(": ")[1]}`);
+      button.setAttribute("aria-label", actionName(action));
+      button.disabled = !this.now || !isPossible(action, this.now);
+    }
+    for (const legend of this.find("actors").querySelectorAll("legend")) legend.textContent = whoName(legend.dataset.who);
+    // Who uses the keyboard stays where something can be done.
+    if (focused?.disabled) focused.closest("fieldset")?.querySelector("button:enabled")?.focus();
+    this.find("tasks").replaceChildren(...TASKS.map((task) => {
+      const isDone = this.done.has(task);
+      const words = text("task", { task: text(`task.${task}`), state: text(isDone ? "task.done" : "task.open") });
+      const item = document.createElement("li");
+      item.append(Object.assign(document.createElement("strong"), { textContent: words, className: isDone ? "good" : "" }));
+      item.append(Object.assign(document.createElement("span"), { textContent: ` ${text(`hint.${task}`)}`, className: "muted" }));
+      return item;
+    }));
+  }
+}
+
+/** An action in words: `client 1: acquire`. */
+function actionName(action) {
+  const [who, does] = action.split(": ");
+  return text("sentence", { who: whoName(who), does: text(`do.${does}`) });
+}
+
+function whoName(who) {
+  return actor(who.replace(" ", ""));
+}
+
+/** The controls of one who takes part. */
+function controls(who) {
+  const does = { "lock service": FAULTS, sandbox: ["end"] }[who] ?? DEEDS;
+  const fieldset = document.createElement("fieldset");
+  const legend = document.createElement("legend");
+  legend.dataset.who = who;
+  fieldset.append(legend, ...does.map((name) => {
+    const button = Object.assign(document.createElement("button"), { type: "button" });
+    button.dataset.action = `${who}: ${name}`;
+    return button;
+  }));
+  return fieldset;
+}

@@ -1,0 +1,49 @@
+//! A lock service that breaks down when somebody wants it to.
+
+use async_trait::async_trait;
+use testbed::{Proxy, proxy::Upstream};
+
+use super::{action::Fault, etcd::EtcdService, redis::RedisService, settings::Locks};
+use crate::{
+    client::setup::LockSetup,
+    record::{Actor, EventKind},
+    scenario::stage::scene::Scene,
+};
+
+/// The lock, and the resource that it guards.
+pub(super) const RESOURCE: &str = "invoice-7";
+
+/// A lock service in a sandbox. Each client reaches it through a proxy of its own.
+#[async_trait(?Send)]
+pub(super) trait LockService {
+    /// Who takes part: the server that serves clients now.
+    fn actor(&self) -> Actor;
+
+    /// Whether that server runs.
+    fn is_up(&self) -> bool;
+
+    /// Where a proxy finds that server.
+    fn upstream(&self) -> Upstream;
+
+    /// What a client needs that reaches it through a proxy.
+    fn setup(&self, way: &Proxy) -> LockSetup;
+
+    /// The owner of the lock, as a client reports it. The server must be up.
+    async fn owner(&self) -> anyhow::Result<Option<String>>;
+
+    /// Why something can't happen to it now, if so.
+    fn objection(&self, fault: Fault) -> Option<&'static str>;
+
+    /// Lets something happen to it, to which it has no objection, and records that.
+    async fn suffer(&mut self, fault: Fault, scene: &Scene) -> anyhow::Result<()>;
+}
+
+/// Starts a lock service.
+pub(super) async fn start(locks: Locks, scene: &Scene) -> anyhow::Result<Box<dyn LockService>> {
+    let service: Box<dyn LockService> = match locks {
+        Locks::Redis => Box::new(RedisService::start(scene).await?),
+        Locks::Etcd => Box::new(EtcdService::start(scene).await?),
+    };
+    scene.record(service.actor(), None, EventKind::Started);
+    Ok(service)
+}

@@ -1,0 +1,158 @@
+//! Chromium, used through its driver (WebDriver, <https://www.w3.org/TR/webdriver2/>).
+
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use reqwest::{Client, Method, header};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testbed::{installed, process::Process};
+
+use super::client;
+use crate::replay::descendants;
+
+/// Chromium may take this long on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The key Enter.
+pub(super) const ENTER: &str = "\u{e007}";
+/// The name of an element's id in answers.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// A browser with a profile of its own. It ends when this is dropped.
+pub(super) struct Browser {
+    driver: Process,
+    session: String,
+    client: Client,
+    _folder: TempDir,
+}
+
+impl Browser {
+    pub(super) async fn start() -> Self {
+        let folder = TempDir::new().unwrap();
+        let driver = installed("chromedriver", &[], "the package chromium-driver").unwrap();
+        let chromium = installed("chromium", &[], "the package chromium").unwrap();
+        let mut command = Command::new(driver);
+        command.arg("--port=0").env("HOME", folder.path()).env("TMPDIR", folder.path());
+        let mut driver = Process::spawn("chromedriver", &command, folder.path()).unwrap();
+        let port = loop {
+            let line = driver.line(PATIENCE).await.unwrap();
+            if let Some((_, port)) = line.split_once("started successfully on port ") {
+                break port.trim_end_matches('.').to_owned();
+            }
+        };
+        let url = format!("http://127.0.0.1:{port}/session");
+        let (client, session) = (client(), url.clone());
+        let mut browser = Self { driver, session, client, _folder: folder };
+        // Its sandbox can't be used by root, and needs what containers often forbid.
+        let options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
+        let options = json!({"binary": chromium, "args": options});
+        let capabilities = json!({"alwaysMatch": {"goog:chromeOptions": options}});
+        let started = browser.ask(Method::POST, "", json!({"capabilities": capabilities})).await;
+        browser.session = format!("{url}/{}", started["sessionId"].as_str().unwrap());
+        browser
+    }
+
+    pub(super) async fn open(&self, url: &str) {
+        self.post("/url", json!({"url": url})).await;
+    }
+
+    pub(super) async fn reload(&self) {
+        self.post("/refresh", json!({})).await;
+    }
+
+    /// Types into an element, which gets the focus. Into an input for files, that is a path.
+    pub(super) async fn type_into(&self, selector: &str, text: &str) {
+        let element = self.element(selector).await;
+        let path = format!("/element/{}/value", element[ELEMENT].as_str().unwrap());
+        self.post(&path, json!({"text": text})).await;
+    }
+
+    /// Opens a tab, in which all that follows happens, and returns the handle of the one before.
+    pub(super) async fn open_tab(&self) -> String {
+        let before = self.ask(Method::GET, "/window", Value::Null).await;
+        let new = self.post("/window/new", json!({"type": "tab"})).await;
+        self.switch_to(new["handle"].as_str().unwrap()).await;
+        before.as_str().unwrap().to_owned()
+    }
+
+    /// Goes to a tab, and looks at it: one that nobody sees draws nothing.
+    pub(super) async fn switch_to(&self, tab: &str) {
+        self.post("/window", json!({"handle": tab})).await;
+        let look = json!({"cmd": "Page.bringToFront", "params": {}});
+        self.post("/goog/cdp/execute", look).await;
+    }
+
+    /// Runs a script in the page, and returns its result.
+    pub(super) async fn run(&self, script: &str) -> Value {
+        self.post("/execute/sync", json!({"script": script, "args": []})).await
+    }
+
+    /// Waits until an expression is true in the page.
+    pub(super) async fn wait_until(&self, expression: &str) {
+        let begun = Instant::now();
+        while self.run(&format!("return Boolean({expression})")).await != json!(true) {
+            if begun.elapsed() > PATIENCE {
+                let text = self.run("return document.body.innerText").await;
+                panic!("not true: {expression}, on {}", text.as_str().unwrap());
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    pub(super) async fn click(&self, selector: &str) {
+        self.press(selector, 1).await;
+    }
+
+    pub(super) async fn double_click(&self, selector: &str) {
+        self.press(selector, 2).await;
+    }
+
+    /// Moves the mouse over an element, and presses its button this often, as a hand does.
+    async fn press(&self, selector: &str, times: usize) {
+        let element = self.element(selector).await;
+        let script = "arguments[0].scrollIntoView({ block: 'center' })";
+        self.post("/execute/sync", json!({"script": script, "args": [element]})).await;
+        let origin = json!({(ELEMENT): element[ELEMENT]});
+        let over = json!({"type": "pointerMove", "origin": origin, "x": 0, "y": 0});
+        let kinds = ["pointerDown", "pointerUp"].repeat(times);
+        let presses = kinds.into_iter().map(|kind| json!({"type": kind, "button": 0}));
+        let actions: Vec<Value> = [over].into_iter().chain(presses).collect();
+        let mouse = json!({"type": "pointer", "id": "mouse", "actions": actions});
+        self.post("/actions", json!({"actions": [mouse]})).await;
+    }
+
+    async fn element(&self, selector: &str) -> Value {
+        self.post("/element", json!({"using": "css selector", "value": selector})).await
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Value {
+        self.ask(Method::POST, path, body).await
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Value) -> Value {
+        let mut request = self.client.request(method, format!("{}{path}", self.session));
+        if !body.is_null() {
+            request =
+                request.header(header::CONTENT_TYPE, "application/json").body(body.to_string());
+        }
+        let answer = request.timeout(PATIENCE).send().await.unwrap().text().await.unwrap();
+        let mut answer: Value = serde_json::from_str(&answer).unwrap();
+        let value = answer["value"].take();
+        assert!(value.get("error").is_none(), "{path} {body}: {value}");
+        value
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Its browser goes on when the driver is killed.
+        for process in descendants(self.driver.pid().as_raw_nonzero().get().cast_unsigned()) {
+            let process = Pid::from_raw(process.cast_signed());
+            let _ = process.map(|process| kill_process(process, Signal::KILL));
+        }
+    }
+}

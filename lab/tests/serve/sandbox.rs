@@ -1,0 +1,227 @@
+//! Sandboxes: that each action really happens, is recorded, and is refused if it can't be carried out.
+
+use lab::record::RunRecord;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::{Server, parsed};
+use crate::replay::{descendants, explained};
+
+/// A sandbox that is driven over HTTP.
+struct Sandbox<'a> {
+    server: &'a Server,
+    id: String,
+}
+
+/// What opens a sandbox in which no lease expires before its end.
+pub(super) fn opening(start: &str, fence: &str) -> Value {
+    opening_with(start, &json!({"fence": fence}))
+}
+
+/// The same with some other settings.
+fn opening_with(start: &str, others: &Value) -> Value {
+    let mut settings = json!({
+        "fence": "on",
+        "claims": "on",
+        "locks": "redis",
+        "store": "sqlite",
+        "ttl_ms": 120_000,
+    });
+    settings.as_object_mut().unwrap().extend(others.as_object().unwrap().clone());
+    json!({"start": start, "settings": settings})
+}
+
+impl<'a> Sandbox<'a> {
+    async fn open(server: &'a Server, opening: &Value) -> Self {
+        let id = server.started(server.post("/sandboxes", opening)).await;
+        Self { server, id }
+    }
+
+    /// Requests an action, and returns the answer's status and text.
+    async fn request(&self, action: &str) -> (StatusCode, String) {
+        let path = format!("/runs/{}/actions", self.id);
+        let request = self.server.post(&path, &json!({"action": action}));
+        let answer = request.bearer_auth(&self.server.token).send().await.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    }
+
+    async fn act(&self, actions: &[&str]) {
+        for action in actions {
+            let answer = self.request(action).await;
+            assert_eq!(answer, (StatusCode::NO_CONTENT, String::new()), "{action}");
+        }
+    }
+
+    async fn refuses(&self, action: &str, reason: &str) {
+        let (status, text) = self.request(action).await;
+        assert_eq!(status, StatusCode::CONFLICT, "{action}");
+        assert!(text.contains(reason), "{action}: {text}");
+    }
+
+    /// Ends the sandbox. Returns its record, and what the page says of it. The page must have known
+    /// what the storage would answer to each write.
+    async fn end(self) -> (Value, String) {
+        self.act(&["sandbox: end"]).await;
+        let events = self.server.events(&self.id).send().await.unwrap();
+        let (events, end) = parsed(&events.text().await.unwrap());
+        let mut record = end.unwrap();
+        record["scenario"] = json!("sandbox");
+        record["events"] = json!(events);
+        let read: RunRecord = serde_json::from_value(record.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), record, "it is a record like any other");
+        let said = explained(&record).await.unwrap();
+        (record, said)
+    }
+}
+
+/// The events of a record with this name.
+fn count(record: &Value, event: &str) -> usize {
+    let events = record["events"].as_array().unwrap();
+    events.iter().filter(|other| other["event"] == event).count()
+}
+
+/// A fact of the only world of a record.
+fn fact<'a>(record: &'a Value, name: &str) -> &'a Value {
+    &record["outcome"].as_object().unwrap().values().next().unwrap()[name]
+}
+
+#[tokio::test]
+async fn lock_service_that_restarts_empty_makes_two_holders_and_the_fence_rejects_the_first() {
+    let server = Server::start();
+    let sandbox = Sandbox::open(&server, &opening("a", "on")).await;
+    sandbox.act(&["client 1: acquire", "client 1: read", "lock service: restart"]).await;
+    sandbox.act(&["client 2: acquire", "lock service: restart empty"]).await;
+    sandbox.act(&["client 2: acquire", "client 2: read", "client 2: write"]).await;
+    sandbox.act(&["client 1: write", "client 1: release"]).await;
+    let (record, said) = sandbox.end().await;
+    let named = |event: &str| count(&record, event);
+    assert_eq!(["gave-up", "lock-kept", "lock-forgotten"].map(named), [1; 3], "{record}");
+    assert_eq!(fact(&record, "holders_at_once"), 2);
+    assert_eq!(fact(&record, "stale_writes_refused"), 1);
+    assert_eq!(fact(&record, "updates_lost"), 0);
+    assert!(said.ends_with("tasks: holders, reject\n"), "{said}");
+}
+
+/// The negative control of the test above.
+#[tokio::test]
+async fn lock_service_that_restarts_empty_loses_an_update_without_the_fence() {
+    let server = Server::start();
+    let sandbox = Sandbox::open(&server, &opening("a", "off")).await;
+    sandbox.act(&["client 1: acquire", "client 1: read", "lock service: restart empty"]).await;
+    sandbox.act(&["client 2: acquire", "client 2: read", "client 2: write"]).await;
+    sandbox.act(&["client 1: write"]).await;
+    let (record, said) = sandbox.end().await;
+    assert_eq!(fact(&record, "stale_writes_accepted"), 1);
+    assert_eq!(fact(&record, "updates_lost"), 1);
+    assert!(said.ends_with("tasks: holders, lose\n"), "{said}");
+}
+
+#[tokio::test]
+async fn clock_that_jumps_lets_33_through_legally_and_without_claims_an_update_is_lost() {
+    let server = Server::start();
+    let sandbox = Sandbox::open(&server, &opening_with("a", &json!({"claims": "off"}))).await;
+    sandbox.act(&["client 1: acquire", "client 1: read", "lock service: jump the clock"]).await;
+    sandbox.act(&["client 2: acquire", "client 2: read", "client 1: write"]).await;
+    sandbox.act(&["client 2: write"]).await;
+    let (record, said) = sandbox.end().await;
+    assert_eq!(fact(&record, "stale_writes_refused"), 0);
+    assert_eq!(fact(&record, "updates_lost"), 1);
+    assert_eq!(fact(&record, "token"), 34);
+    assert!(said.ends_with("tasks: holders, legal, lose\n"), "{said}");
+}
+
+#[tokio::test]
+async fn replica_that_was_cut_off_issues_a_token_again_and_its_second_holder_is_rejected() {
+    let server = Server::start();
+    let sandbox = Sandbox::open(&server, &opening("a", "on")).await;
+    sandbox
+        .act(&["lock service: cut off the replica", "client 1: acquire", "client 1: read"])
+        .await;
+    sandbox.act(&["lock service: promote the replica"]).await;
+    sandbox.refuses("lock service: promote the replica", "already").await;
+    sandbox.act(&["client 2: acquire", "client 2: write", "client 1: write"]).await;
+    let (record, _) = sandbox.end().await;
+    let is_acquired = |event: &&Value| event["event"] == "acquired";
+    let acquired = record["events"].as_array().unwrap().iter().filter(is_acquired);
+    let tokens: Vec<_> = acquired.map(|event| event["token"].as_u64().unwrap()).collect();
+    assert_eq!(tokens, [33, 33]);
+    assert_eq!(fact(&record, "value"), "2: client 1");
+    assert_eq!(fact(&record, "stale_writes_refused"), 1);
+}
+
+#[tokio::test]
+async fn table_of_postgres_rejects_a_claim_and_a_write_with_an_old_token() {
+    let server = Server::start();
+    let sandbox = Sandbox::open(&server, &opening_with("a", &json!({"store": "postgres"}))).await;
+    sandbox.act(&["client 1: acquire", "client 1: read", "lock service: restart empty"]).await;
+    sandbox.act(&["client 2: acquire", "client 2: read", "client 1: write"]).await;
+    sandbox.act(&["client 1: read", "client 2: write"]).await;
+    let (record, said) = sandbox.end().await;
+    assert_eq!(["refused", "claim-refused"].map(|event| count(&record, event)), [3, 1]);
+    assert_eq!(fact(&record, "value"), "2: client 2");
+    assert!(said.ends_with("tasks: holders, reject\n"), "{said}");
+}
+
+#[tokio::test]
+async fn wrong_actions_are_refused_and_what_does_not_answer_is_reported() {
+    let server = Server::start();
+    let sandbox = Sandbox::open(&server, &opening("a", "on")).await;
+    for (action, reason) in [
+        ("client 1: write", "client 1 has no lease"),
+        ("client 5: start", "no more than 4 clients"),
+        ("client 4: read", "client 4 has not started"),
+        ("client 1: resume", "client 1 is not paused"),
+        ("client 1: eat", "no action"),
+    ] {
+        sandbox.refuses(action, reason).await;
+    }
+    sandbox.act(&["client 1: acquire", "client 1: pause"]).await;
+    sandbox.refuses("client 1: write", "client 1 is paused").await;
+    sandbox.act(&["client 1: resume", "client 1: write", "client 1: cut off"]).await;
+    sandbox.act(&["client 1: release", "client 1: connect again"]).await;
+    sandbox.act(&["client 3: start", "client 3: kill", "lock service: stop"]).await;
+    sandbox.refuses("client 3: acquire", "client 3 was killed").await;
+    sandbox.refuses("lock service: stop", "does not run").await;
+    sandbox.act(&["client 2: acquire", "lock service: restart"]).await;
+    let (record, _) = sandbox.end().await;
+    assert_eq!(count(&record, "unanswered"), 2, "a release and an acquire: {record}");
+    assert_eq!(count(&record, "written"), 1);
+}
+
+#[tokio::test]
+async fn lease_in_etcd_expires_while_its_client_is_paused() {
+    let server = Server::start();
+    let settings = json!({"locks": "etcd", "ttl_ms": 2_000});
+    let sandbox = Sandbox::open(&server, &opening_with("a", &settings)).await;
+    sandbox.refuses("lock service: jump the clock", "can't jump").await;
+    sandbox.act(&["client 1: acquire", "client 1: read", "client 1: pause"]).await;
+    sandbox.act(&["client 1: wait until its lease is over", "client 2: acquire"]).await;
+    sandbox.act(&["client 2: read", "client 1: resume", "client 1: write"]).await;
+    sandbox.act(&["lock service: stop", "lock service: restart empty"]).await;
+    let (record, said) = sandbox.end().await;
+    let at = |event: &str| {
+        let events = record["events"].as_array().unwrap();
+        events.iter().position(|other| other["event"] == event && other["actor"] != "client2")
+    };
+    assert!(at("lease-expired") > at("paused") && at("resumed") > at("lease-expired"));
+    assert_eq!(fact(&record, "stale_writes_refused"), 1);
+    assert_eq!(fact(&record, "holders_at_once"), 1, "{record}");
+    assert!(said.ends_with("tasks: reject\n"), "{said}");
+}
+
+#[tokio::test]
+async fn sandbox_that_is_asked_for_twice_starts_once_and_ends_when_it_is_left() {
+    let server = Server::start();
+    let opening = opening("a", "on");
+    let open = || Sandbox::open(&server, &opening);
+    let (sandbox, same) = tokio::join!(open(), open());
+    assert_eq!(sandbox.id, same.id);
+    sandbox.act(&["client 1: acquire"]).await;
+    let started = descendants(server.process.id());
+    assert_eq!(started.len(), 5, "two of Redis, a storage server and two clients: {started:?}");
+    server.leave(&sandbox.id).await;
+    server.wait_until_idle(&started).await;
+    let (_, end) = parsed(&server.events(&sandbox.id).send().await.unwrap().text().await.unwrap());
+    assert_eq!(end, Some(json!({"left": true})));
+    sandbox.refuses("client 1: read", "has ended").await;
+}
