@@ -5,9 +5,9 @@ mod bench;
 mod browser;
 mod doctor;
 mod hammer;
-mod patroni;
 #[cfg(target_os = "linux")]
 mod own;
+mod patroni;
 #[cfg(target_os = "linux")]
 mod power_loss;
 mod replay;

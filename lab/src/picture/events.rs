@@ -87,11 +87,9 @@ fn is_setting(event: &Event) -> bool {
 fn sorted_lanes(world: &World, actors: &[Actor]) -> Vec<Lane> {
     let lane = |actor: &Actor| {
         let kind = match actor {
-            Actor::Client1
-            | Actor::Client2
-            | Actor::Client3
-            | Actor::Client4
-            | Actor::Others => Kind::Client,
+            Actor::Client1 | Actor::Client2 | Actor::Client3 | Actor::Client4 | Actor::Others => {
+                Kind::Client
+            }
             Actor::Network => Kind::Network,
             Actor::Storage => Kind::Storage,
             _ => Kind::LockService,
