@@ -1,7 +1,7 @@
 //! Your own services on the page: the locks that are held, and the storage's decisions as they happen.
 //!
 //! The page sees them through the lab, which knows the passwords and the storage's bearer token. It changes
-//! nothing, unless the lab was told that locks may be broken.
+//! nothing, unless an option of the lab allows it to break locks.
 
 mod locks;
 mod storage;

@@ -73,7 +73,7 @@ impl OwnStorage {
         }
     }
 
-    /// The server's events after this one, or from now on. If they can't be had any more, an event of the
+    /// The server's events after this one, or from now on. If they don't come any more, an event of the
     /// lab's own says why, and is the last.
     pub(super) fn events(
         &self,
