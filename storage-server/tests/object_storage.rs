@@ -59,10 +59,10 @@ async fn contract_holds_over_object_storage() {
     enforcement::object_storage::run_all(&storage).await;
     terraform::decisions::object_storage::run_all(&storage).await;
 
-    let world = world(&storage, "transactions", &[]).await;
-    transaction_has_one_resource(&world.server).await;
-    let world = world(&storage, "large", &[]).await;
-    large_values_leave_nothing_behind(&world.server, &bucket(&storage)).await;
+    let transactions = world(&storage, "transactions", &[]).await;
+    transaction_has_one_resource(&transactions.server).await;
+    let large = world(&storage, "large", &[]).await;
+    large_values_leave_nothing_behind(&large.server, &bucket(&storage)).await;
     commands::commands_do_what_object_storage_can(&storage).await;
 }
 

@@ -81,15 +81,6 @@ pub(crate) async fn answer(connection: &mut (impl AsyncRead + Unpin)) -> Answer 
     try_answer(connection).await.unwrap()
 }
 
-/// Reads the answer on a connection that may end too early, because the server was killed.
-pub(crate) async fn whole_answer(connection: &mut (impl AsyncRead + Unpin)) -> Option<Answer> {
-    let mut bytes = Vec::new();
-    timeout(ANSWER_TIMEOUT, connection.read_to_end(&mut bytes)).await.ok()?.ok()?;
-    let answer = bytes.windows(4).any(|window| window == b"\r\n\r\n").then(|| parse(&bytes))?;
-    let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
-    (answer.body.len() == length).then_some(answer)
-}
-
 /// Whether the first event of a stream has come, which has no end.
 fn has_event(bytes: &[u8]) -> bool {
     let is_stream = bytes.len() < 4096 && bytes.ends_with(b"\n\n\r\n");
@@ -107,7 +98,8 @@ pub(crate) async fn try_answer(connection: &mut (impl AsyncRead + Unpin)) -> io:
     Ok(parse(&bytes))
 }
 
-fn parse(bytes: &[u8]) -> Answer {
+/// The parts of an answer, whose head is whole.
+pub(crate) fn parse(bytes: &[u8]) -> Answer {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("a whole head");
     let head = std::str::from_utf8(&bytes[..end]).unwrap();
     let mut lines = head.split("\r\n");
