@@ -2,11 +2,7 @@
 
 use serde_json::Value;
 
-use super::{
-    Server,
-    driver::{Browser, ENTER},
-};
-use crate::replay::descendants;
+use super::{Server, driver::Browser};
 
 const START: &str = "#open-sandbox";
 /// A stored run of 33 and 34.
@@ -91,51 +87,6 @@ async fn visitor_loses_an_update_and_then_is_rejected_because_the_fence_is_on() 
     browser.wait_for("worlds", "stale writes refused: 1").await;
     browser.wait_until("!document.querySelector('#actors button:enabled')").await;
     browser.wait_until("document.querySelector('#save:not([hidden])')").await;
-}
-
-#[tokio::test]
-async fn two_tabs_share_a_sandbox_that_goes_on_after_a_reload_and_ends_when_nobody_looks() {
-    let server = Server::start();
-    let browser = opened(&server).await;
-    browser.run("document.getElementById('ttl').value = '60000'").await;
-    browser.double_click(START).await;
-    browser.act("client 1: acquire").await;
-    let started = descendants(server.process.id());
-    assert_eq!(started.len(), 5, "one sandbox, although it was a double click: {started:?}");
-    browser.wait_until(&is_enabled("client 1: write")).await;
-    browser.double_click(&control("client 1: write")).await;
-    browser.wait_until_answered().await;
-
-    // Another tab has the same controls.
-    browser.wait_until("location.hash.includes('run=')").await;
-    let address = browser.run("return location.href").await;
-    let first = browser.open_tab().await;
-    browser.open(&format!("{}&token={}", address.as_str().unwrap(), server.token)).await;
-    browser.wait_until(&is_enabled("client 3: start")).await;
-    browser.act("client 1: write").await;
-    browser.wait_for("answers", "client 1: believes that it holds the lock: right").await;
-    browser
-        .wait_until("document.querySelector('[aria-label=\"client 1: acquire\"]').disabled")
-        .await;
-    browser.act("client 1: release").await;
-
-    // The first has noticed, and still does after a reload.
-    browser.switch_to(&first).await;
-    browser.wait_until(&is_enabled("client 1: acquire")).await;
-    browser.reload().await;
-    // By the keyboard, whose focus stays at a control that can do something.
-    browser.wait_until(&is_enabled("client 1: acquire")).await;
-    browser.type_into(&control("client 1: acquire"), ENTER).await;
-    browser.wait_until_answered().await;
-    browser.wait_until(&is_enabled("client 1: read")).await;
-    browser.wait_until("document.activeElement.matches('#actors button:enabled')").await;
-    browser.wait_for("answers", "client 1: believes that it holds the lock: right").await;
-    let values = browser.run("return document.getElementById('worlds').textContent").await;
-    let values = values.as_str().unwrap();
-    assert!(values.contains("2: client 1") && !values.contains("3: client 1"), "{values}");
-
-    drop(browser);
-    server.wait_until_idle(&started).await;
 }
 
 #[tokio::test]

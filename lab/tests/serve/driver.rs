@@ -17,8 +17,6 @@ use crate::replay::descendants;
 /// Chromium may take this long on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The key Enter.
-pub(super) const ENTER: &str = "\u{e007}";
 /// The name of an element's id in answers.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
@@ -60,30 +58,11 @@ impl Browser {
         self.post("/url", json!({"url": url})).await;
     }
 
-    pub(super) async fn reload(&self) {
-        self.post("/refresh", json!({})).await;
-    }
-
     /// Types into an element, which gets the focus. Into an input for files, that is a path.
     pub(super) async fn type_into(&self, selector: &str, text: &str) {
         let element = self.element(selector).await;
         let path = format!("/element/{}/value", element[ELEMENT].as_str().unwrap());
         self.post(&path, json!({"text": text})).await;
-    }
-
-    /// Opens a tab, in which all that follows happens, and returns the handle of the one before.
-    pub(super) async fn open_tab(&self) -> String {
-        let before = self.ask(Method::GET, "/window", Value::Null).await;
-        let new = self.post("/window/new", json!({"type": "tab"})).await;
-        self.switch_to(new["handle"].as_str().unwrap()).await;
-        before.as_str().unwrap().to_owned()
-    }
-
-    /// Goes to a tab, and looks at it: one that nobody sees draws nothing.
-    pub(super) async fn switch_to(&self, tab: &str) {
-        self.post("/window", json!({"handle": tab})).await;
-        let look = json!({"cmd": "Page.bringToFront", "params": {}});
-        self.post("/goog/cdp/execute", look).await;
     }
 
     /// Runs a script in the page, and returns its result.
@@ -103,24 +82,16 @@ impl Browser {
         }
     }
 
+    /// Moves the mouse over an element, and presses its button, as a hand does.
     pub(super) async fn click(&self, selector: &str) {
-        self.press(selector, 1).await;
-    }
-
-    pub(super) async fn double_click(&self, selector: &str) {
-        self.press(selector, 2).await;
-    }
-
-    /// Moves the mouse over an element, and presses its button this often, as a hand does.
-    async fn press(&self, selector: &str, times: usize) {
         let element = self.element(selector).await;
         let script = "arguments[0].scrollIntoView({ block: 'center' })";
         self.post("/execute/sync", json!({"script": script, "args": [element]})).await;
         let origin = json!({(ELEMENT): element[ELEMENT]});
         let over = json!({"type": "pointerMove", "origin": origin, "x": 0, "y": 0});
-        let kinds = ["pointerDown", "pointerUp"].repeat(times);
-        let presses = kinds.into_iter().map(|kind| json!({"type": kind, "button": 0}));
-        let actions: Vec<Value> = [over].into_iter().chain(presses).collect();
+        let [down, up] =
+            ["pointerDown", "pointerUp"].map(|kind| json!({"type": kind, "button": 0}));
+        let actions = json!([over, down, up]);
         let mouse = json!({"type": "pointer", "id": "mouse", "actions": actions});
         self.post("/actions", json!({"actions": [mouse]})).await;
     }
