@@ -59,10 +59,9 @@ async fn contract_holds_over_object_storage() {
     enforcement::object_storage::run_all(&storage).await;
     terraform::decisions::object_storage::run_all(&storage).await;
 
-    let transactions = world(&storage, "transactions", &[]).await;
-    transaction_has_one_resource(&transactions.server).await;
-    let large = world(&storage, "large", &[]).await;
-    large_values_leave_nothing_behind(&large.server, &bucket(&storage)).await;
+    transaction_has_one_resource(&serve(&storage.url("transactions"), &[]).await).await;
+    let server = serve(&storage.url("large"), &[]).await;
+    large_values_leave_nothing_behind(&server, &bucket(&storage)).await;
     commands::commands_do_what_object_storage_can(&storage).await;
 }
 
@@ -104,7 +103,8 @@ async fn large_values_leave_nothing_behind(server: &StorageServer, bucket: &Arc<
     let folder = "large/r/fence.values".into();
     let values = async || {
         let listed = bucket.list_with_delimiter(Some(&folder)).await?;
-        anyhow::Ok(listed.objects.len())
+        // SeaweedFS keeps the empty folder, and lists it.
+        anyhow::Ok(listed.objects.iter().filter(|object| object.size > 0).count())
     };
     let patience = std::time::Duration::from_secs(30);
     testbed::wait::until_async(patience, async || Ok(values().await? == 1)).await.unwrap();

@@ -1,9 +1,19 @@
 //! Answers and requests that are lost between a server and its store, and a server that is killed.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::future::join_all;
-use testbed::{ObjectStorage, Proxy, StorageServer, wait::until_async};
+use testbed::{
+    ObjectStorage, Proxy, StorageServer,
+    proxy::{Rule, Verdict},
+    wait::until_async,
+};
 
 use super::{R, rivals, serve};
 use crate::{
@@ -13,9 +23,17 @@ use crate::{
 
 const PUT: &str = "PUT /fenced";
 const GET: &str = "GET /fenced";
-/// The client of the store repeats a read so often by itself.
-const READ_TRIES: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Loses all requests while it is true.
+#[derive(Debug)]
+struct CutOff(Arc<AtomicBool>);
+
+impl Rule for CutOff {
+    fn on_request(&mut self, _request: &[u8]) -> Verdict {
+        if self.0.load(Ordering::Relaxed) { Verdict::Drop } else { Verdict::Pass }
+    }
+}
 
 /// A server that reaches its store through a proxy, and one that does not.
 struct World {
@@ -98,14 +116,14 @@ async fn undecidable_outcome_is_unknown(
     let hold = proxy.hold(PUT);
     let write = tokio::spawn(async move { (offer(&server, "PUT", R, 34, "new").await, server) });
     let held = hold.caught().await.unwrap();
-    for _ in 0..READ_TRIES {
-        proxy.lose_request(GET);
-    }
+    // The client of the store repeats requests by itself.
+    let is_cut_off = Arc::new(AtomicBool::new(true));
+    proxy.add(CutOff(is_cut_off.clone()));
     let late = held.cut();
     let (unknown, server) = write.await.unwrap();
     assert_eq!(unknown.problem(), "503 unavailable");
     assert_eq!(unknown.json()["outcome"], "unknown", "{unknown:?}");
-    assert!(proxy.has_struck());
+    is_cut_off.store(false, Ordering::Relaxed);
     if claims_first {
         assert_eq!(offer(&direct, "GET", R, 35, "").await.text(), "old");
         assert!(late.deliver().await.unwrap().contains("412"));

@@ -87,7 +87,8 @@ async fn ask(url: &str, method: &str, headers: &[(&str, &str)], body: &str) -> O
     connection.write_all(request.as_bytes()).await.ok()?;
     let mut bytes = Vec::new();
     timeout(PATIENCE, connection.read_to_end(&mut bytes)).await.ok()?.ok()?;
-    let answer = bytes.windows(4).any(|it| it == b"\r\n\r\n").then(|| wire::parse(&bytes))?;
+    let answer =
+        bytes.windows(4).any(|window| window == b"\r\n\r\n").then(|| wire::parse(&bytes))?;
     let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
     (answer.body.len() == length).then_some(answer)
 }
