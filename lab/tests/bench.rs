@@ -45,7 +45,8 @@ async fn bench_of_locks_in_sqlite_reports_every_figure() {
 /// Runs the bench of a service whose answers are durable, and checks that it has so many subjects
 /// without waiters.
 async fn assert_durable_figures(service: &str, uncontended: usize) {
-    let arguments = ["--durable-acquires", "3", "--durable-handovers", "2"];
+    let arguments =
+        ["--durable-acquires", "3", "--durable-handovers", "2", "--durable-waiters", "10"];
     let report = report_of_locks(service, &arguments).await;
     let slow_commits = cfg!(target_os = "linux").then(|| &report["slow_commits"]);
     for report in [&report].into_iter().chain(slow_commits) {

@@ -17,7 +17,7 @@ pub(super) struct Part<W = Work> {
 /// All parts of one subject.
 #[derive(Debug)]
 pub(super) struct Series<W = Work> {
-    subject: &'static str,
+    subject: Cow<'static, str>,
     total: Part<W>,
     /// The median of each part that was added.
     medians: Vec<Duration>,
@@ -33,8 +33,8 @@ pub(super) struct Times {
 }
 
 impl<W: Default + AddAssign> Series<W> {
-    pub(super) fn new(subject: &'static str) -> Self {
-        Self { subject, total: Part::default(), medians: Vec::new() }
+    pub(super) fn new(subject: impl Into<Cow<'static, str>>) -> Self {
+        Self { subject: subject.into(), total: Part::default(), medians: Vec::new() }
     }
 
     pub(super) fn add(&mut self, part: Part<W>) {
@@ -43,8 +43,8 @@ impl<W: Default + AddAssign> Series<W> {
         self.total.work += part.work;
     }
 
-    pub(super) fn subject(&self) -> &'static str {
-        self.subject
+    pub(super) fn subject(&self) -> &str {
+        &self.subject
     }
 
     pub(super) fn work(&self) -> &W {
@@ -79,7 +79,7 @@ impl<W: Default + AddAssign> Series<W> {
     pub(super) fn times(&self) -> Times {
         let count = self.total.times.len();
         let (p50_us, p99_us) = (self.quantile_us(0.5), self.quantile_us(0.99));
-        Times { subject: self.subject.into(), count, p50_us, p99_us }
+        Times { subject: self.subject.clone(), count, p50_us, p99_us }
     }
 }
 

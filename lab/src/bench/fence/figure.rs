@@ -24,7 +24,7 @@ pub(super) struct Slow {
 #[derive(Debug, Serialize)]
 pub(super) struct BulkFigure {
     database: &'static str,
-    statement: &'static str,
+    statement: String,
     bare_rows: u32,
     bare_us_per_row: f64,
     protected_rows: u32,
@@ -68,7 +68,7 @@ impl BulkFigure {
     pub(super) fn list(database: &'static str, bulk: &Bulk) -> [Self; 2] {
         [&bulk.insert, &bulk.update].map(|pair| Self {
             database,
-            statement: pair.bare.subject(),
+            statement: pair.bare.subject().to_owned(),
             bare_rows: bulk.bare_rows,
             bare_us_per_row: pair.bare.quantile_us(0.5),
             protected_rows: bulk.protected_rows,

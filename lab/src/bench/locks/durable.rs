@@ -35,6 +35,9 @@ pub(super) struct DurableOptions {
     /// How often to hand over each kind of lock
     #[arg(long, default_value = "100", value_name = "COUNT")]
     durable_handovers: NonZeroUsize,
+    /// How many clients wait for a lock that many want
+    #[arg(long, default_value = "100", value_name = "COUNT")]
+    durable_waiters: NonZeroUsize,
     /// Measure as one does whose commits are slow already
     #[arg(long, hide = true)]
     commits_are_slow: bool,
@@ -54,12 +57,13 @@ impl DurableOptions {
         }
         let slow_commits = match slow_commits::strace() {
             Ok(strace) => {
-                let Self { durable_acquires, durable_handovers, .. } = self;
+                let Self { durable_acquires, durable_handovers, durable_waiters, .. } = self;
                 let arguments = [
                     format!("--service={service}"),
                     format!("--rounds={rounds}"),
                     format!("--durable-acquires={durable_acquires}"),
                     format!("--durable-handovers={durable_handovers}"),
+                    format!("--durable-waiters={durable_waiters}"),
                 ];
                 SlowCommits::Measured(slow_commits::measure(strace, &arguments)?)
             }
@@ -73,7 +77,7 @@ impl DurableOptions {
         rounds: usize,
         server: Arc<dyn Server>,
     ) -> anyhow::Result<Report> {
-        let mut measurements = Measurements::start(server).await?;
+        let mut measurements = Measurements::start(server, self.durable_waiters.get()).await?;
         let per_round = |count: NonZeroUsize| count.get().div_ceil(rounds);
         let counts = Counts {
             acquires: per_round(self.durable_acquires),

@@ -11,7 +11,7 @@ use lock_client::Order;
 use tokio::sync::watch;
 
 use super::{
-    super::{FEW, MANY, PARTS, handover::Handovers},
+    super::{FEW, PARTS, handover::Handovers},
     counted::{Counted, Tally},
     server::Server,
     waiting::{Waiting, WaitingGauge},
@@ -31,6 +31,8 @@ pub(super) struct Counts {
 pub(super) struct Measurements {
     pub(super) server: Arc<dyn Server>,
     fenced: Fenced,
+    /// How many clients wait for a lock that many want.
+    pub(super) many: usize,
     tally: watch::Receiver<Tally>,
     pub(super) least: Series<u64>,
     pub(super) ours: Series<u64>,
@@ -43,18 +45,20 @@ pub(super) struct Measurements {
 impl Measurements {
     /// Measures nothing yet, but uses each client once: the first use opens connections, and is not
     /// counted.
-    pub(super) async fn start(server: Arc<dyn Server>) -> anyhow::Result<Self> {
-        let mut first_use = Self::new(server.clone())?;
+    pub(super) async fn start(server: Arc<dyn Server>, many: usize) -> anyhow::Result<Self> {
+        let mut first_use = Self::new(server.clone(), many)?;
         first_use.measure_uncontended(1).await?;
         first_use.measure_others(PARTS - 1, 1).await?;
         let Self { fenced, tally, .. } = first_use;
-        Ok(Self { fenced, tally, ..Self::new(server)? })
+        Ok(Self { fenced, tally, ..Self::new(server, many)? })
     }
 
-    fn new(server: Arc<dyn Server>) -> anyhow::Result<Self> {
+    fn new(server: Arc<dyn Server>, many: usize) -> anyhow::Result<Self> {
         let counted = Counted::new(server.backend()?);
         let tally = counted.tally();
-        let handovers = ["2 wait", "2 wait, fair", "100 wait", "100 wait, fair"];
+        let handovers =
+            [FEW, many].map(|count| [format!("{count} wait"), format!("{count} wait, fair")]);
+        let [[few, few_fair], [more, more_fair]] = handovers;
         Ok(Self {
             fenced: Fenced::over(counted)?,
             tally,
@@ -62,7 +66,8 @@ impl Measurements {
             ours: Series::new("acquire, token, release"),
             round_trip: Series::new(server.round_trip_subject()),
             others: server.others().iter().map(|other| Series::new(other.subject)).collect(),
-            handovers: handovers.map(Series::new),
+            handovers: [few, few_fair, more, more_fair].map(Series::new),
+            many,
             server,
         })
     }
@@ -114,8 +119,8 @@ impl Measurements {
         let kinds = [
             (&self.fenced, FEW, Order::Unordered),
             (&fair, FEW, Order::Fair),
-            (&self.fenced, MANY, Order::Unordered),
-            (&fair, MANY, Order::Fair),
+            (&self.fenced, self.many, Order::Unordered),
+            (&fair, self.many, Order::Fair),
         ];
         for (n, (series, (peer, waiters, order))) in
             self.handovers.iter_mut().zip(kinds).enumerate()

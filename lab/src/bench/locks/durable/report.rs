@@ -99,7 +99,7 @@ fn commands(series: &Series<u64>) -> f64 {
     series.mean(*series.work())
 }
 
-fn goals(Measurements { least, ours, handovers, .. }: &Measurements) -> Vec<Goal> {
+fn goals(Measurements { least, ours, handovers, many: waiters, .. }: &Measurements) -> Vec<Goal> {
     let of_least = ours.ratio_in_parts(least);
     let mut goals = vec![Goal::at_most("acquire, token, release of the least", 1.3, of_least)];
     goals.extend(handovers.iter().map(|series| {
@@ -107,11 +107,8 @@ fn goals(Measurements { least, ours, handovers, .. }: &Measurements) -> Vec<Goal
         Goal::at_most(subject, 3.0, 2.0 * series.p50_ratio(least))
     }));
     let [few, few_fair, many, many_fair] = handovers.each_ref().map(commands);
-    for (subject, ratio) in [
-        ("commands per handover, 100 wait of 2", many / few),
-        ("commands per fair handover, 100 wait of 2", many_fair / few_fair),
-    ] {
-        goals.push(Goal::at_most(subject, 1.1, ratio));
+    for (kind, ratio) in [("handover", many / few), ("fair handover", many_fair / few_fair)] {
+        goals.push(Goal::at_most(format!("commands per {kind}, {waiters} wait of 2"), 1.1, ratio));
     }
     goals
 }
