@@ -211,7 +211,8 @@ async fn worker_outlives_the_ttl(options: &[&str]) -> Duration {
     work.run.event("started").await;
     proxy.cut();
     assert!(held(&redis).await && lives(worker));
-    until_async(PATIENCE, async || Ok(!held(&redis).await || !lives(worker))).await.unwrap();
+    let ends = async || Ok(!held(&redis).await || !lives(worker));
+    until_async(3 * PATIENCE, ends).await.unwrap();
     let (ended, mut outlived) = (Instant::now(), Duration::ZERO);
     while lives(worker) && outlived < AT_MOST {
         sleep(Duration::from_millis(1)).await;
