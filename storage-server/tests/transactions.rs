@@ -142,7 +142,7 @@ async fn transactions_are_in_the_metrics() {
 async fn transfer_works_as_the_readme_says() {
     let world = World::on_sqlite(&[]).await;
     let (_, section) = README.split_once("### Several resources at once\n").unwrap();
-    let (section, _) = section.split_once("\n## ").unwrap();
+    let (section, _) = section.split_once("\n##").unwrap();
     let blocks = |language: &str| -> Vec<String> {
         let begin = format!("```{language}\n");
         let blocks = section.split(&begin).skip(1);
