@@ -36,7 +36,7 @@ page: redis-server
 	cargo build --workspace
 	target/debug/lab serve
 
-# Tests mostly wait. So some five run at once on each core: those of locks beside all others. The tests of the
+# Tests mostly wait. So four run at once on each core: those of locks beside all others. The tests of the
 # model of Redlock compute. They run in the time that these leave.
 #
 # Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
@@ -46,7 +46,7 @@ test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqli
 	cargo test $(SERVICES) --no-run
 	cargo test --package redlock-model --no-run
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
-	if [ "$${free:-0}" -ge $$((5 * $(CORES) * 524288)) ] && \
+	if [ "$${free:-0}" -ge $$((4 * $(CORES) * 524288)) ] && \
 			! grep -q ' /dev/shm .*noexec' /proc/mounts; then \
 		export TMPDIR=$$(mktemp -d /dev/shm/fenced-tests-XXXXXX); \
 		trap 'rm -rf "$$TMPDIR"' EXIT INT TERM; \
@@ -59,7 +59,7 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 SERVICES := --workspace --exclude redlock-model --no-fail-fast
 
 # The names of these targets begin with an l. No others do.
-test-locks: export RUST_TEST_THREADS = $(shell echo $$((5 * $(CORES) / 2)))
+test-locks: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES))))
 test-locks:
 	cargo test $(SERVICES) --test 'l*'
 
