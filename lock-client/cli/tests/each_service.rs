@@ -72,7 +72,8 @@ impl On<'_> {
 
     /// Runs the command, with a subcommand and its arguments, to its end.
     async fn output(&self, arguments: &[&str]) -> std::process::Output {
-        lock_client(&[&arguments[..1], &["--locks", &self.0.url], &arguments[1..]].concat()).await
+        let options = ["--locks", &self.0.url, "--answer-timeout", "2s"];
+        lock_client(&[&arguments[..1], &options, &arguments[1..]].concat()).await
     }
 
     /// The events that a command prints which succeeds.
