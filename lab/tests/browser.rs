@@ -34,6 +34,7 @@ impl Browser {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
             .env("HOME", folder.path())
+            .env("TMPDIR", folder.path())
             .stdout(Stdio::piped())
             .spawn()
             .expect("chromedriver runs; the package chromium-driver has it");

@@ -42,6 +42,7 @@ fn chromium(file: &Path, fragment: &str, folder: &Path) -> Output {
         .arg(format!("--user-data-dir={}", folder.join("profile").display()))
         .arg(format!("file://{}#{fragment}", file.display()))
         .env("HOME", folder)
+        .env("TMPDIR", folder)
         .output()
         .expect("timeout and chromium run; the packages coreutils and chromium have them")
 }

@@ -154,14 +154,12 @@ async fn list_whose_reader_is_gone_ends_quietly() {
 /// The processes that a process has started, and that those have started.
 #[cfg(target_os = "linux")]
 pub(crate) fn descendants(of: u32) -> Vec<u32> {
-    let children = |parent: u32| {
-        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
-        let children: Vec<u32> = children
-            .unwrap_or_default()
-            .split_whitespace()
-            .map(|child| child.parse().unwrap())
-            .collect();
-        children
-    };
-    children(of).into_iter().flat_map(|child| [vec![child], descendants(child)].concat()).collect()
+    // Each thread has its own.
+    let threads = std::fs::read_dir(format!("/proc/{of}/task")).into_iter().flatten().flatten();
+    let children = threads.flat_map(|thread| {
+        let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        let children = children.split_whitespace().map(|child| child.parse().unwrap());
+        children.collect::<Vec<u32>>()
+    });
+    children.flat_map(|child| [vec![child], descendants(child)].concat()).collect()
 }
