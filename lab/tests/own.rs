@@ -84,54 +84,56 @@ async fn page_shows_locks_fences_and_decisions_and_services_that_are_away_come_b
     browser.open(&format!("{}/#lang=en&token={}", server.url, server.token)).await;
 
     // 1. The lock, with its label as text, and the fence of the resource of its name.
-    browser.until_text("#own-locks-state", "locks held: 1.").await;
-    browser.until_text("#own-locks", HOSTILE).await;
-    browser.until_text("#own-locks td:nth-child(7)", &token.to_string()).await;
+    browser.wait_until_text("#own-locks-state", "locks held: 1.").await;
+    browser.wait_until_text("#own-locks", HOSTILE).await;
+    browser.wait_until_text("#own-locks td:nth-child(7)", &token.to_string()).await;
     assert_eq!(browser.value("document.querySelectorAll('img').length").await, 0);
 
     // 2. Decisions as they happen.
-    browser.until_text("#own-storage-state", "decisions are shown as they happen").await;
+    browser.wait_until_text("#own-storage-state", "decisions are shown as they happen").await;
     let stale = fence::Token::new(token.as_u64() - 1).unwrap();
     services.write("orders/7", stale).await;
-    browser.until_text("#own-decisions", "REJECTED (stale-token)").await;
-    browser.until_text("#own-rejected", &format!("orders/7, token {stale}: stale-token")).await;
+    browser.wait_until_text("#own-decisions", "REJECTED (stale-token)").await;
+    browser
+        .wait_until_text("#own-rejected", &format!("orders/7, token {stale}: stale-token"))
+        .await;
 
     // 3. The storage is away, and comes back as another run.
     let address = services.storage.address().to_string();
     services.storage.process().kill().unwrap();
-    browser.until_text("#own-storage-state", "can't be watched").await;
+    browser.wait_until_text("#own-storage-state", "can't be watched").await;
     services.storage = Services::storage(&services.folder, &address).await;
-    browser.until_text("#own-storage-state", "decisions are shown as they happen").await;
-    browser.until_text("#own-decisions", "The storage was restarted").await;
+    browser.wait_until_text("#own-storage-state", "decisions are shown as they happen").await;
+    browser.wait_until_text("#own-decisions", "The storage was restarted").await;
     services.write("orders/8", token).await;
-    browser.until_text("#own-decisions", "orders/8").await;
+    browser.wait_until_text("#own-decisions", "orders/8").await;
 
     // 4. So is the lock service.
     services.redis.process().kill().unwrap();
-    browser.until_text("#own-locks-state", "can't be read").await;
+    browser.wait_until_text("#own-locks-state", "can't be read").await;
     services.redis.restart().await.unwrap();
-    browser.until_text("#own-locks-state", "locks held: ").await;
+    browser.wait_until_text("#own-locks-state", "locks held: ").await;
 
     // 5. A lock is broken only after a confirmation.
     let deploy = "deploy".parse().unwrap();
     let _lease = services.locks("web-3").acquire(&deploy, ttl).await.unwrap();
-    browser.until_text("#own-locks", "web-3").await;
+    browser.wait_until_text("#own-locks", "web-3").await;
     let button = "button[aria-label='Break the lock deploy']";
     browser.click(button).await;
-    browser.until_text("#own-break", "Break the lock deploy of web-3").await;
+    browser.wait_until_text("#own-break", "Break the lock deploy of web-3").await;
     assert_eq!(browser.value("document.activeElement.id").await, "own-keep");
     browser.click("#own-keep").await;
-    browser.until("!document.querySelector('#own-break').open").await;
+    browser.wait_until("!document.querySelector('#own-break').open").await;
     assert!(locks.status(&deploy).await.unwrap().held.is_some(), "it was left alone");
     browser.click(button).await;
     browser.click("#own-confirm").await;
-    browser.until_text("#own-locks-state", "The lock deploy is broken").await;
+    browser.wait_until_text("#own-locks-state", "The lock deploy is broken").await;
     assert_eq!(locks.status(&deploy).await.unwrap().held, None);
 
     // 6. In Chinese, too.
     browser.click("#language").await;
-    browser.until_text("#own-title", "你自己的服务").await;
-    browser.until_text("#own-decisions", "接受").await;
+    browser.wait_until_text("#own-title", "你自己的服务").await;
+    browser.wait_until_text("#own-decisions", "接受").await;
 
     // 7. The storage's token stays in the lab, and no policy was broken.
     let page = browser.value("document.documentElement.outerHTML").await.to_string();

@@ -1,7 +1,6 @@
 //! `lab serve`: that it plays real runs, for its own page only, and leaves no process.
 
 mod browser;
-mod driver;
 mod sandbox;
 
 use std::{

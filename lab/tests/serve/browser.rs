@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Server, driver::Browser};
+use super::Server;
+use crate::browser::Browser;
 
 const START: &str = "#open-sandbox";
 /// A stored run of 33 and 34.
