@@ -121,8 +121,8 @@ impl Command {
 /// server prints `listening on http://ADDRESS`, or `https`, on stdout. Its log goes to stderr, unless the
 /// process already has a `tracing` subscriber.
 ///
-/// The exit code is 0 after a clean stop and after `--help`, 1 if the server can't start or the
-/// command fails, and 2 if an argument, a variable of the environment or the config file is wrong.
+/// The exit code is 0 after a clean stop and after `--help`. It is 1 if the server can't start or the
+/// command fails. It is 2 if an argument, a variable of the environment or the config file is wrong.
 pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
     let matches = match parse(arguments.into_iter().map(Into::into).collect()) {
         Ok(matches) => matches,

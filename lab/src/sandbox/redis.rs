@@ -25,8 +25,8 @@ const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 /// Longer than any lease lasts.
 const JUMP: Duration = Duration::from_secs(300);
 
-/// A Redis that keeps what it has on disk, and a replica that keeps nothing there. The one that serves
-/// clients is the primary, until the replica is promoted.
+/// A Redis that keeps what it has on disk, and a replica that keeps nothing there. Clients
+/// use the primary, until the replica is promoted.
 pub(super) struct RedisService {
     primary: RedisLock,
     replica: Replica,

@@ -11,13 +11,13 @@ use super::{
 };
 use crate::access::{Caller, identity::Permission};
 
-/// A client's place in the stream of decisions. It keeps none of them: a client that reads slowly costs as
-/// little as one that reads fast, and is told that it has missed some.
+/// A client's place in the stream of decisions. It keeps none of them, so a slow client costs as little as
+/// a fast one. An event reports what a slow client has missed.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     ring: watch::Receiver<Ring>,
     place: Place,
-    /// Until the client was told that the stream begins, whether it goes on where it was cut off.
+    /// Whether the stream goes on where it was cut off. `None` once the first event has said so.
     begins: Option<bool>,
 }
 
@@ -77,7 +77,7 @@ impl Watcher {
         }
     }
 
-    /// What the client is told if it has missed events.
+    /// The event that reports missed events, if there are any.
     fn missed(&mut self) -> Option<Bytes> {
         let reason = self.place.missed.take()?.slug();
         let id = self.id();
