@@ -1,7 +1,7 @@
 # The two commands that a newcomer needs:
 #
 #   make demo    replays token 33 against token 34, on real processes
-#   make test    runs all tests
+#   make test    runs the tests
 #
 # Each says what it is about to install, and installs only what is missing. Further:
 #
@@ -14,6 +14,8 @@
 #                answers with its OpenAPI document
 #   make terraform  lets Terraform or OpenTofu itself, which must be installed, keep its state in a
 #                storage server
+#   make at-length  runs the tests that take minutes: failovers, object-storage, and the models of Redlock
+#                that have the most states
 #   make failovers  fails over a PostgreSQL of three members, by Patroni, also beneath the lab's clients;
 #                FENCED_RUNS=20 make failovers plays each of the lab's scenarios 20 times
 #   make object-storage  hammers at object storage for minutes, also at one that the fence can't hold on
@@ -26,7 +28,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo page test test-locks test-others test-model check package seeds schemathesis terraform failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node chromium
+.PHONY: demo page test test-locks test-others test-model check package seeds schemathesis terraform at-length failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node chromium
 
 demo: redis-server
 	cargo build --workspace
@@ -70,7 +72,7 @@ test-others:
 		cargo test $(SERVICES) --doc)
 
 test-model:
-	@$(call print_at_end,nice -n 19 cargo test --package redlock-model)
+	@$(call print_at_end,nice -n 19 cargo test --package redlock-model -- --skip $(AT_LENGTH))
 
 print_at_end = mkdir -p target; { $(1); } > target/$@.log 2>&1; code=$$?; cat target/$@.log; exit $$code
 
@@ -109,10 +111,13 @@ failovers: patroni redis-server node
 	cargo test --package testbed --package storage-server --test main $(FAILOVERS)
 	cargo test --package lab --test main $(FAILOVERS) -- --test-threads 1
 
-# These take minutes.
-AT_LENGTH := object_storage_at_length
+# What takes minutes has these words in its name.
+AT_LENGTH := at_length
+at-length: object-storage failovers
+	cargo test --package redlock-model $(AT_LENGTH)
+
 object-storage: seaweedfs s3s-fs
-	cargo test --package lab --test main $(AT_LENGTH)
+	cargo test --package lab --test main object_storage_$(AT_LENGTH)
 
 slow-clients: slowhttptest curl
 	cargo build --workspace

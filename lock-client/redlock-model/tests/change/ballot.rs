@@ -45,25 +45,6 @@ fn an_epoch_is_decided_once_across_a_restart() {
     assert_holds(with(Rules::PROTOCOL, [2, 1]), 390_000, &situations);
 }
 
-/// 1 424 624 states; 5 s on one core.
-#[test]
-fn tokens_are_unique_and_grow_while_two_operators_change_members() {
-    let config = Config { ballots: [1, 1, 0], clients: 2, ..WITHOUT_RESTART };
-    assert_holds(config, 1_400_000, &[Decided, LateMemberClosed, HeldByNewNode]);
-}
-
-/// A lease may leave a change that is not decided for its rival. 2 483 457 states; 9 s on one core.
-#[test]
-fn leases_exclude_each_other_while_two_operators_change_members() {
-    let config = Config { clients: 2, renewals: true, early_expiry: false, ..WITHOUT_RESTART };
-    let config = Config { ballots: [1, 1, 0], ..config };
-    assert_holds(
-        config,
-        2_400_000,
-        &[Decided, LateMemberClosed, HeldByNewNode, RenewedAfterDecision],
-    );
-}
-
 #[test]
 fn without_a_promise_an_epoch_is_decided_twice() {
     let rules = Rules { promise: PromiseRule::NoPromise, ..Rules::PROTOCOL };
@@ -129,10 +110,33 @@ fn with_an_admission_from_voters_under_any_change_an_epoch_is_decided_twice() {
     assert_violates(with(rules, [1, 1]), EPOCHS_ARE_DECIDED_ONCE, 18);
 }
 
-/// Promises that are read again and restored are enough: the close need not compare the process,
-/// nor whether there was a promise. 822 854 states; 2 s on one core.
-#[test]
-fn an_epoch_is_decided_once_whichever_nodes_close() {
-    let rules = Rules { close: CloseRule::AnyNode, ..Rules::PROTOCOL };
-    assert_holds(with(rules, [1, 2]), 820_000, &[FinishedByOther, AdmittedDuringBallot]);
+mod at_length {
+    use super::*;
+
+    /// 1 424 624 states; 5 s on one core.
+    #[test]
+    fn tokens_are_unique_and_grow_while_two_operators_change_members() {
+        let config = Config { ballots: [1, 1, 0], clients: 2, ..WITHOUT_RESTART };
+        assert_holds(config, 1_400_000, &[Decided, LateMemberClosed, HeldByNewNode]);
+    }
+
+    /// A lease may leave a change that is not decided for its rival. 2 483 457 states; 9 s on one core.
+    #[test]
+    fn leases_exclude_each_other_while_two_operators_change_members() {
+        let config = Config { clients: 2, renewals: true, early_expiry: false, ..WITHOUT_RESTART };
+        let config = Config { ballots: [1, 1, 0], ..config };
+        assert_holds(
+            config,
+            2_400_000,
+            &[Decided, LateMemberClosed, HeldByNewNode, RenewedAfterDecision],
+        );
+    }
+
+    /// Promises that are read again and restored are enough: the close need not compare the process,
+    /// nor whether there was a promise. 822 854 states; 2 s on one core.
+    #[test]
+    fn an_epoch_is_decided_once_whichever_nodes_close() {
+        let rules = Rules { close: CloseRule::AnyNode, ..Rules::PROTOCOL };
+        assert_holds(with(rules, [1, 2]), 820_000, &[FinishedByOther, AdmittedDuringBallot]);
+    }
 }
