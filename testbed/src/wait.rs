@@ -5,9 +5,16 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use tokio::time::{sleep, timeout};
 
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Waits until a condition holds, and checks it every 5 ms.
+/// Returns the pause before the next check. It grows: whoever has waited for seconds loses little by
+/// some milliseconds more, and many who check at once take the processor from what they wait for.
+fn pause(begun: Instant) -> Duration {
+    (begun.elapsed() / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+}
+
+/// Waits until a condition holds, and checks it every 5 ms at first, and later every 50 ms.
 ///
 /// # Errors
 /// If the condition doesn't hold within the time, or fails.
@@ -20,7 +27,7 @@ pub async fn until(
         if begun.elapsed() > within {
             bail!("it took longer than {within:?}");
         }
-        sleep(POLL_INTERVAL).await;
+        sleep(pause(begun)).await;
     }
     Ok(())
 }
@@ -33,9 +40,10 @@ pub async fn until_async<F: Future<Output = anyhow::Result<bool>>>(
     within: Duration,
     mut condition: impl FnMut() -> F,
 ) -> anyhow::Result<()> {
+    let begun = Instant::now();
     let polling = async {
         while !condition().await? {
-            sleep(POLL_INTERVAL).await;
+            sleep(pause(begun)).await;
         }
         Ok(())
     };
