@@ -142,16 +142,18 @@ async fn waiter_that_was_overtaken_has_a_short_session_too() {
 async fn container_that_is_deleted_during_an_attempt_is_made_again() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let (locks, begun) = (client(&zookeeper.url()), Instant::now());
-    let mut last = None;
+    let first = acquired(&locks, &name("r"), secs(60)).await;
+    let nodes = zookeeper.nodes(0).await.unwrap();
+    assert!(release(&locks, &first).await);
+    let mut last = Some(first.token);
     while begun.elapsed() < Duration::from_secs(3) {
         let lock = acquired(&locks, &name("r"), secs(60)).await;
         assert!(last < Some(lock.token), "{last:?}, then {}", lock.token);
         last = Some(lock.token);
         assert!(release(&locks, &lock).await);
     }
-    let queues = async || zookeeper.cli(&["ls", "/fenced/queues"]).await;
-    let is_gone = async || Ok(queues().await?.lines().last() == Some("[]"));
-    until_async(SOON, is_gone).await.unwrap();
+    let is_gone = async || Ok(zookeeper.nodes(0).await? == nodes - 2);
+    until_async(SOON, is_gone).await.expect("the holder's node and the container go");
     assert!(last < Some(acquired(&locks, &name("r"), secs(60)).await.token));
 }
 
@@ -165,12 +167,10 @@ async fn waiter_is_notified_over_the_end_of_the_container() {
         let owner = acquired(&locks, &name("r"), secs(60)).await;
         let early = timeout(Duration::from_millis(300), wakeups.next()).await;
         assert!(early.is_err(), "it is held");
+        let nodes = zookeeper.nodes(0).await.unwrap();
         assert!(release(&locks, &owner).await);
         timeout(SOON, wakeups.next()).await.expect("the waiter is notified");
-        let is_gone = async || {
-            let queues = zookeeper.cli(&["ls", "/fenced/queues"]).await?;
-            Ok(queues.lines().last() == Some("[]"))
-        };
-        until_async(SOON, is_gone).await.unwrap();
+        let is_gone = async || Ok(zookeeper.nodes(0).await? == nodes - 2);
+        until_async(SOON, is_gone).await.expect("the holder's node and the container go");
     }
 }

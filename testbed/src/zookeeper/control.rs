@@ -38,6 +38,14 @@ impl ZooKeeper {
         self.count(number, "Received: ").await
     }
 
+    /// Returns how many nodes a member has.
+    ///
+    /// # Errors
+    /// If the member does not answer.
+    pub async fn nodes(&self, number: usize) -> anyhow::Result<u64> {
+        self.count(number, "Node count: ").await
+    }
+
     async fn count(&self, number: usize, line: &str) -> anyhow::Result<u64> {
         let report = self.report(number, "srvr").await?;
         let count = report.lines().find_map(|found| found.strip_prefix(line));
