@@ -13,8 +13,8 @@ use crate::{
 /// Fails each of these commands, and prints no password.
 async fn assert_rejected(url: &str, code: i32, reason: &str) {
     for command in [&["acquire", "r", "--no-wait"][..], &["status", "r"], &["list"]] {
-        // On a busy machine, half a second may be too short for the reason to come.
-        let options = ["--locks", url, "--answer-timeout", "1s"];
+        // On a busy machine, the reason may take longer than the default of half a second.
+        let options = ["--locks", url, "--answer-timeout", "5s"];
         let output = lock_client(&[command, &options].concat()).await;
         assert_failed(&output, code, reason);
         let stderr = String::from_utf8_lossy(&output.stderr);
