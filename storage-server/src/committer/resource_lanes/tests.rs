@@ -71,9 +71,12 @@ impl Gated {
 
     /// Waits until so many loads are held, and a while longer.
     async fn until_held(&self, count: usize) {
-        while self.held() < count {
-            sleep(Duration::from_millis(1)).await;
-        }
+        let held = async {
+            while self.held() < count {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(Duration::from_secs(5), held).await.expect("they are loaded");
         sleep(Duration::from_millis(100)).await;
     }
 }
