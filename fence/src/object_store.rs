@@ -76,7 +76,7 @@ use ::object_store::{ObjectStore, path::Path};
 
 pub use self::{
     outcome::{Content, Outcome, RegisterError, UnknownOutcome},
-    register::{Leftover, NewValue, Register, Replaced, Replacement, Snapshot},
+    register::{LatestSeen, Leftover, NewValue, Register, Replaced, Replacement, Snapshot},
 };
 use crate::name::ResourceName;
 

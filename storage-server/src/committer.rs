@@ -12,7 +12,7 @@
 //! and its operations are decided under the row's lock.
 //!
 //! A store without transactions changes each resource by itself. There, each resource has a lane of its
-//! own while it has operations.
+//! own while it has operations, and so has each resource of transactions, which have only one there.
 //!
 //! A transaction on several resources goes through the transaction lane. There, the rows of all
 //! transactions of a batch are locked, also those that are only compared, until the batch is durable.
@@ -72,13 +72,13 @@ impl Committer {
         let (transactions, queued_transactions) = mpsc::unbounded_channel();
         let oldest = [Oldest::default(), Oldest::default(), Oldest::default()];
         let [of_batches, of_blocked, of_transactions] = oldest.clone();
-        lanes.spawn(commit_transactions(
-            group_commit.clone(),
-            queued_transactions,
-            close.clone(),
-            of_transactions,
-        ));
         if has_transactions {
+            lanes.spawn(commit_transactions(
+                group_commit.clone(),
+                queued_transactions,
+                close.clone(),
+                of_transactions,
+            ));
             let (blocked_lane, blocked_jobs) = BlockedLane::new();
             lanes.spawn(commit_blocked(group_commit.clone(), blocked_jobs, of_blocked));
             lanes.spawn(commit_batches(
@@ -90,7 +90,20 @@ impl Committer {
                 max_value_bytes,
             ));
         } else {
-            lanes.spawn(commit_resources(group_commit, queued, close.clone(), of_batches));
+            lanes.spawn(commit_resources(
+                group_commit.clone(),
+                queued_transactions,
+                close.clone(),
+                of_transactions,
+                max_value_bytes,
+            ));
+            lanes.spawn(commit_resources(
+                group_commit,
+                queued,
+                close.clone(),
+                of_batches,
+                max_value_bytes,
+            ));
         }
         (Queue::new(jobs, transactions, oldest, last_failure, events), Self { close, lanes })
     }

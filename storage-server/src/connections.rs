@@ -134,7 +134,7 @@ pub(crate) async fn serve(
     if let Some((stream, client)) = waiting {
         connections.start(stream, client);
     }
-    // Endless answers have ended by now. Nobody waits for clients that don't read them.
+    // Endless answers have ended by now, a second ago. Nobody waits for clients that don't read them.
     while !connections.serving.is_empty() {
         tokio::select! {
             _ = connections.serving.join_next() => {}

@@ -2,7 +2,7 @@
 //!
 //! A ring keeps the last decisions, so that a client whose connection broke misses none: it names the last one
 //! that it has seen. Until the first client watches, and from a minute after the last one on, nothing is kept,
-//! and a decision costs the committer the look at one flag.
+//! and a decision costs the committer one atomic load.
 
 mod decision;
 mod event_id;

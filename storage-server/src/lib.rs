@@ -77,7 +77,7 @@ pub use serve::{ServeError, serve};
 pub use store::{
     Change, Decide, Store, Wanted, WantedValue,
     error::{ApplyError, OpenError, ReadError, Unreachable, UnreadableRow},
-    list::{Listed, Page},
+    list::{Listed, Listing, Page},
     open::{MissingFile, open_careless_sqlite, open_store},
     replication::Replication,
     schema::Migrations,

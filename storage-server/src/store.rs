@@ -23,7 +23,7 @@ use fence::ResourceName;
 
 use self::{
     error::{ApplyError, ReadError, Unreachable, UnreadableRow},
-    list::{Listed, Page},
+    list::{Listing, Page},
 };
 pub(crate) use self::{object_storage::ENDPOINT, postgres::PUBLIC_PARAMETERS};
 use crate::row::Row;
@@ -87,7 +87,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Lists resources that have a value, in the byte order of their names. Logs unreadable rows, and
     /// leaves them out.
-    async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable>;
+    async fn list(&self, page: &Page) -> Result<Listing, Unreachable>;
 
     /// Checks that the database can be read, and that it makes a change durable.
     async fn probe(&self) -> Result<(), Unreachable>;

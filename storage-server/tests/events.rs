@@ -62,7 +62,7 @@ impl Watching {
         (watching, begin.id)
     }
 
-    /// Goes on after an event, and returns what it is told first.
+    /// Goes on after an event, and returns the first one.
     async fn after(server: &StorageServer, id: &str) -> (Self, Event) {
         let mut watching = Self::with_headers(server, &[("Last-Event-ID", id)]).await;
         let begin = watching.next().await.unwrap();

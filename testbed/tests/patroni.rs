@@ -127,7 +127,7 @@ async fn primary_that_is_cut_off_gives_up_unless_its_patroni_is_paused() {
 
 #[tokio::test]
 async fn nothing_of_a_cluster_outlives_it() {
-    let (cluster, primary) = start(Replication::Synchronous).await;
+    let (mut cluster, primary) = start(Replication::Synchronous).await;
     let url = cluster.socket_url(primary);
     let (folder, _) = url.split_once("?host=").unwrap().1.rsplit_once('/').unwrap();
     let processes = || {
@@ -135,6 +135,11 @@ async fn nothing_of_a_cluster_outlives_it() {
         String::from_utf8(listed.stdout).unwrap().matches(folder).count()
     };
     assert!(processes() >= 6, "each member has a Patroni and a PostgreSQL");
+    // Also of a member that is killed while it is paused.
+    let [standby, _] = others(primary)[..] else { panic!("three members") };
+    cluster.pause(standby).await.unwrap();
+    let killed = timeout(Duration::from_secs(30), cluster.kill(standby)).await;
+    killed.expect("it ends at once").unwrap();
     drop(cluster);
     assert_eq!(processes(), 0);
 }

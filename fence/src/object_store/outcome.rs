@@ -17,7 +17,7 @@ use crate::{name::ResourceName, refusal::Refusal, rule::Fence};
 /// | has this write at the next version | applied |
 /// | has another write at the next version | not applied, and never will be: the rule decides again |
 /// | has later versions only, or can't be read | unknown |
-/// | has an earlier version, or none | [`RegisterError::Lost`] |
+/// | has an earlier version, none, or lacks a write that this handle has seen | [`RegisterError::Lost`] |
 #[derive(Debug)]
 #[must_use = "a rejected write was not applied"]
 pub enum Outcome<T> {
@@ -82,8 +82,8 @@ pub enum RegisterError {
         /// The resource.
         resource: ResourceName,
     },
-    /// The register is gone, or older than this handle has seen it: someone has deleted or restored
-    /// it. Its fence is no longer what it was: stop all clients, and restore the register, or raise the
+    /// The register is gone, older than this handle has seen it, or another one: someone has deleted or
+    /// restored it. Its fence is no longer what it was: stop all clients, and restore the register, or raise the
     /// lock's counter above all tokens that were granted.
     ///
     /// A change that this call sent may have been applied before that.
@@ -112,7 +112,7 @@ impl fmt::Display for RegisterError {
             Self::Lost { resource, seen } => write!(
                 f,
                 "the register of `{resource}` was lost: this client has seen version {seen}, and it \
-                 is gone or older now"
+                 is gone, older, or another one now"
             ),
             Self::Malformed { resource, reason } => {
                 write!(f, "the object of `{resource}` is no register: {reason}")

@@ -1,6 +1,7 @@
 //! The register of one resource.
 
 mod collect;
+mod latest;
 mod load;
 mod replace;
 mod send;
@@ -13,6 +14,7 @@ use bytes::Bytes;
 
 use self::send::Sent;
 pub use self::{
+    latest::LatestSeen,
     replace::{Leftover, NewValue, Replaced, Replacement},
     snapshot::Snapshot,
 };
@@ -47,9 +49,8 @@ pub struct Register {
     paths: Paths,
     /// The register as it was last seen, unless a change is under way or has an unknown outcome.
     known: Option<Snapshot>,
-    /// The version and write id of the latest state seen. An older one, or another of the same version,
-    /// means that the register was lost.
-    latest: Option<(u64, String)>,
+    /// The latest state seen. A register that does not follow it was lost.
+    latest: Option<LatestSeen>,
 }
 
 #[derive(Clone, Debug)]
@@ -125,7 +126,7 @@ impl Register {
     /// # Cancellation safety
     /// If this future is dropped, nothing has changed.
     pub async fn read(&mut self) -> Result<Content, RegisterError> {
-        let (known, value) = self.load_with_value(|_| true).await?;
+        let (known, value) = self.load_with_value().await?;
         let content = known.content(value);
         self.known = Some(known);
         Ok(content)
@@ -168,7 +169,7 @@ impl Register {
             }
             (_, Change::Claim) => {
                 *is_fresh = true;
-                self.load_with_value(|_| true).await?
+                self.load_with_value().await?
             }
             (None, _) => {
                 *is_fresh = true;

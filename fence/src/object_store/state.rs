@@ -16,6 +16,9 @@ const FORMAT: u32 = 1;
 /// The format of registers with attributes. Programs that don't know these must not drop them.
 const FORMAT_WITH_ATTRIBUTES: u32 = 2;
 
+/// No version is as high. So each has a next one.
+const VERSIONS: u64 = 1 << 62;
+
 /// How many writes a state knows. A client that reads back later than that can't learn its outcome.
 pub(super) const KNOWN_WRITES: usize = 16;
 
@@ -152,6 +155,9 @@ impl State {
             }
             _ => return Err(format!("its format is {format}, which a later version has written")),
         }
+        if !(1..VERSIONS).contains(&version) {
+            return Err(format!("no writer makes its version, {version}"));
+        }
         let rest = bytes.slice(end + 1..);
         let (value, expected) = match value {
             Described::None => (Value::None, 0),
@@ -250,5 +256,17 @@ mod tests {
         let later =
             String::from_utf8(encoded.to_vec()).unwrap().replace("\"format\":1", "\"format\":3");
         assert!(State::decode(&later.into()).unwrap_err().contains("later version"));
+    }
+
+    /// The version after the highest number would be 0, which is that of no register.
+    #[test]
+    fn versions_that_no_writer_makes_are_no_states() {
+        let of_version = |version| State { version, ..state(Value::None) }.encode();
+        for version in [1, VERSIONS - 1] {
+            assert_eq!(State::decode(&of_version(version)).unwrap().version, version);
+        }
+        for version in [0, VERSIONS, u64::MAX] {
+            assert!(State::decode(&of_version(version)).unwrap_err().contains("its version"));
+        }
     }
 }

@@ -63,6 +63,8 @@ pub(super) fn register(store: Arc<Faulty>) -> Box<dyn Client> {
 
 /// Shorter than a register's memory.
 const LONGEST_RUN: Duration = Duration::from_millis(500);
+/// How many runs of a check may take longer. They are repeated.
+const MOST_SLOW_RUNS: usize = 100;
 
 /// What a run checks, and with which values.
 #[derive(Clone, Copy, Debug)]
@@ -84,13 +86,15 @@ pub(super) async fn check(
     client: impl Fn(Arc<Faulty>) -> Box<dyn Client>,
 ) -> Result<usize, String> {
     let mut choices = Choices::default();
-    let mut runs = 0;
+    let (mut runs, mut slow) = (0, 0);
     loop {
         let faulty = Faulty::new(choices.clone(), plan.limits, plan.rivals);
         let begun = Instant::now();
         let result = run(plan, faulty.clone(), client(faulty.clone())).await;
         // A register reads again what it saw too long ago, so that a run without a processor is another one.
         if begun.elapsed() > LONGEST_RUN {
+            slow += 1;
+            assert!(slow < MOST_SLOW_RUNS, "the machine is too slow");
             continue;
         }
         choices = faulty.choices();
@@ -105,51 +109,62 @@ pub(super) async fn check(
     }
 }
 
+/// What a client did, and how it saw that end.
+struct Act {
+    /// The value that it wrote; `None` if it claimed.
+    value: Option<&'static str>,
+    outcome: Seen,
+    /// The ids of the writes that it sent.
+    sent: Vec<String>,
+}
+
+impl Act {
+    /// Whether the outcome is the truth about these states.
+    fn check(&self, states: &[Entry], is_known: bool) -> Result<(), String> {
+        let Self { value, outcome, sent } = self;
+        let what = value.unwrap_or("the claim");
+        let landed: Vec<_> = states.iter().filter(|state| sent.contains(&state.write_id)).collect();
+        let is_right = |version, state: &Entry| {
+            let has_value = value.is_none() || state.value.as_deref() == *value;
+            state.version == version && state.fence == offer(34, "a") && has_value
+        };
+        match outcome {
+            _ if landed.len() > 1 => Err(format!("{what} was applied twice")),
+            Seen::Applied(version) if !landed.iter().any(|state| is_right(*version, state)) => {
+                Err(format!("{what} was acknowledged, and not applied"))
+            }
+            Seen::Rejected | Seen::Unchanged if !landed.is_empty() => {
+                Err(format!("{what} was {outcome:?}, and applied"))
+            }
+            Seen::Unknown if is_known => Err(format!("{what} is unknown without a fault")),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A client claims, and writes twice, until it is rejected or does not know.
 async fn run(plan: Plan, store: Arc<Faulty>, mut client: Box<dyn Client>) -> Result<(), String> {
     let offered = offer(34, "a");
-    let mut outcomes = Vec::new();
-    let claimed = client.claim(&offered).await;
-    if let Seen::Applied(version) = claimed {
-        for value in ["first", "second"] {
-            let padded = format!("{value} {}", "x".repeat(plan.value_bytes));
-            let outcome = client.write(&offered, padded).await;
-            outcomes.push((value, outcome));
-            if !matches!(outcome, Seen::Applied(_)) {
-                break;
+    let mut acts: Vec<Act> = Vec::new();
+    for value in [None, Some("first"), Some("second")] {
+        if acts.last().is_some_and(|act| !matches!(act.outcome, Seen::Applied(_))) {
+            break;
+        }
+        let outcome = match value {
+            None => client.claim(&offered).await,
+            Some(value) => {
+                let padded = format!("{value} {}", "x".repeat(plan.value_bytes));
+                client.write(&offered, padded).await
             }
-        }
-        let states = store.recorded.states();
-        let state = states.iter().find(|state| state.version == version);
-        if state.is_none_or(|state| state.fence != offered) {
-            return Err("an acknowledged claim is not there".to_owned());
-        }
+        };
+        acts.push(Act { value, outcome, sent: store.take_sent() });
     }
     store.deliver_late_requests().await;
 
     let states = store.recorded.states();
     is_in_fence_order(&states)?;
-    let used = store.used();
-    for (value, outcome) in outcomes {
-        let has_set = |state: &&Entry| state.is_set && state.value.as_deref() == Some(value);
-        let landed: Vec<_> = states.iter().filter(has_set).collect();
-        match outcome {
-            _ if landed.len() > 1 => return Err(format!("{value} was applied twice")),
-            Seen::Applied(version) => {
-                let is_there = landed.iter().any(|s| s.version == version && s.fence == offered);
-                if !is_there {
-                    return Err(format!("{value} was acknowledged, and not applied"));
-                }
-            }
-            Seen::Rejected | Seen::Unchanged if !landed.is_empty() => {
-                return Err(format!("{value} was {outcome:?}, and applied"));
-            }
-            Seen::Unknown if plan.is_known_without_faults && used.faults == 0 => {
-                return Err(format!("{value} is unknown without a fault"));
-            }
-            Seen::Rejected | Seen::Unchanged | Seen::Unknown => {}
-        }
-    }
+    let is_known = plan.is_known_without_faults && store.used().faults == 0;
+    acts.iter().try_for_each(|act| act.check(&states, is_known))?;
     let registers = Registers::new(Arc::new(store.recorded.clone()), Path::ROOT);
     let read = registers.register(&"r".parse().unwrap()).read().await;
     read.map_err(|error| error.to_string())?;

@@ -2,7 +2,7 @@
 //! act.
 
 use std::{
-    fmt,
+    fmt, mem,
     sync::{Arc, Mutex},
 };
 
@@ -14,7 +14,11 @@ use object_store::{
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, path::Path,
 };
 
-use super::{choices::Choices, offer, recorded::Recorded};
+use super::{
+    choices::Choices,
+    offer,
+    recorded::{Recorded, parts},
+};
 
 /// How many faults and how many acts of rivals a run has at most.
 #[derive(Clone, Copy, Debug)]
@@ -50,19 +54,26 @@ pub(super) struct Faulty {
     left: Mutex<Limits>,
     limits: Limits,
     late: Mutex<Vec<(Path, PutPayload, PutOptions)>>,
+    /// The ids of the writes that the client has sent, perhaps several times.
+    sent: Mutex<Vec<String>>,
 }
 
 impl Faulty {
     pub(super) fn new(choices: Choices, limits: Limits, rivals: &'static [Rival]) -> Arc<Self> {
         let choices = Mutex::new(choices);
         let left = Mutex::new(limits);
-        let (recorded, late) = Default::default();
-        Arc::new(Self { recorded, rivals, choices, left, limits, late })
+        let (recorded, late, sent) = Default::default();
+        Arc::new(Self { recorded, rivals, choices, left, limits, late, sent })
     }
 
     /// Returns the choices of this run.
     pub(super) fn choices(&self) -> Choices {
         self.choices.lock().unwrap().clone()
+    }
+
+    /// Returns the ids of the writes that the client has sent since this was last called.
+    pub(super) fn take_sent(&self) -> Vec<String> {
+        mem::take(&mut *self.sent.lock().unwrap())
     }
 
     /// Returns how many faults and acts of rivals there were.
@@ -76,7 +87,7 @@ impl Faulty {
 
     /// Delivers every request that is still under way.
     pub(super) async fn deliver_late_requests(&self) {
-        let late = std::mem::take(&mut *self.late.lock().unwrap());
+        let late = mem::take(&mut *self.late.lock().unwrap());
         for (location, payload, options) in late {
             // Its answer reaches nobody.
             let _ = self.recorded.put_opts(&location, payload, options).await;
@@ -166,6 +177,10 @@ impl ObjectStore for Faulty {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
+        if location.filename() == Some("fence.register") {
+            let (header, _) = parts(&payload);
+            self.sent.lock().unwrap().push(header["write_id"].as_str().unwrap().to_owned());
+        }
         self.go_on().await;
         let put = || self.recorded.put_opts(location, payload.clone(), options.clone());
         match self.fault(5) {

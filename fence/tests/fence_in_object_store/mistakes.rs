@@ -36,6 +36,8 @@ enum Mistake {
 struct Mistaken {
     store: Arc<Faulty>,
     mistake: Mistake,
+    /// Whether it claims only, so that the check must find the mistake in a claim.
+    only_claims: bool,
     writes: u64,
 }
 
@@ -160,6 +162,9 @@ impl Client for Mistaken {
     }
 
     async fn write(&mut self, offered: &Fence, value: String) -> Seen {
+        if self.only_claims {
+            return Seen::Unknown;
+        }
         self.put(offered, &value).await
     }
 }
@@ -178,8 +183,13 @@ async fn check_finds_each_mistake() {
     let limits = Limits { faults: 2, rivals: 2 };
     let plan = Plan { limits, rivals: WRITERS, value_bytes: 0, is_known_without_faults: false };
     for (mistake, violation) in mistakes {
-        let mistaken = |store| Box::new(Mistaken { store, mistake, writes: 0 }) as Box<dyn Client>;
-        let found = check(plan, mistaken).await.expect_err(&format!("{mistake:?} is not found"));
-        assert!(found.contains(violation), "{mistake:?}: {found}");
+        for only_claims in [false, true] {
+            let mistaken = |store| -> Box<dyn Client> {
+                Box::new(Mistaken { store, mistake, only_claims, writes: 0 })
+            };
+            let found = check(plan, mistaken).await;
+            let found = found.expect_err(&format!("{mistake:?} is not found"));
+            assert!(found.contains(violation), "{mistake:?}: {found}");
+        }
     }
 }

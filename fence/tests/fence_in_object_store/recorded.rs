@@ -25,8 +25,8 @@ pub(super) struct Entry {
     pub(super) fence: Fence,
     /// The value, up to its first space. [`GONE`] if it is an object that does not exist.
     pub(super) value: Option<String>,
-    /// Whether the write that made the state set the value. Otherwise, the value is an older one.
-    pub(super) is_set: bool,
+    /// The id of the write that made the state.
+    pub(super) write_id: String,
 }
 
 pub(super) const GONE: &str = "gone";
@@ -50,18 +50,13 @@ impl Recorded {
     }
 
     async fn record(&self, payload: PutPayload, location: &Path) {
-        let text = payload.iter().flat_map(|part| part.to_vec()).collect();
-        let text = String::from_utf8(text).unwrap();
-        let (header, rest) = text.split_once('\n').unwrap();
-        let header: Value = serde_json::from_str(header).unwrap();
-        let mut is_set = true;
+        let (header, rest) = parts(&payload);
         let value = match &header["value"] {
             Value::String(none) if none == "none" => None,
-            described if described["inline"].is_object() => Some(rest.to_owned()),
+            described if described["inline"].is_object() => Some(rest),
             described => {
                 let name = described["object"]["name"].as_str().unwrap();
                 let folder = location.to_string().replace("fence.register", "fence.values");
-                is_set = name.ends_with(header["write_id"].as_str().unwrap());
                 match self.store.get(&Path::parse(format!("{folder}/{name}")).unwrap()).await {
                     Ok(object) => {
                         let bytes = object.bytes().await.unwrap().to_vec();
@@ -75,9 +70,18 @@ impl Recorded {
         let token = Token::new(header["token"].as_u64().unwrap()).unwrap();
         let holder: Holder = header["holder"].as_str().unwrap().parse().unwrap();
         let version = header["version"].as_u64().unwrap();
-        let entry = Entry { version, fence: Fence { token, holder }, value, is_set };
+        let write_id = header["write_id"].as_str().unwrap().to_owned();
+        let entry = Entry { version, fence: Fence { token, holder }, value, write_id };
         self.states.lock().unwrap().push(entry);
     }
+}
+
+/// The first line of a register, and what follows it.
+pub(super) fn parts(register: &PutPayload) -> (Value, String) {
+    let text = register.iter().flat_map(|part| part.to_vec()).collect();
+    let text = String::from_utf8(text).unwrap();
+    let (header, rest) = text.split_once('\n').unwrap();
+    (serde_json::from_str(header).unwrap(), rest.to_owned())
 }
 
 impl fmt::Display for Recorded {

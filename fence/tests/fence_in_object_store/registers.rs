@@ -80,14 +80,22 @@ async fn lost_register_is_an_error_and_no_missing_fence() {
             assert!(matches!(read, Err(RegisterError::Lost { seen: 2, .. })), "{read:?}");
         }
     }
-    // Another register of the same version is not this one either.
+    // Another register of the same version is not this one either, nor one that has overtaken it.
     store.delete(&path).await.unwrap();
     let mut bob = registers.register(&name("alice"));
-    for _ in 0..2 {
-        let _ = applied(bob.claim(&offer(1, "b")).await);
+    for version in 1..=17 {
+        assert_eq!(applied(bob.claim(&offer(1, "b")).await).version, version);
+        let write = alice.write(&offer(34, "a"), "40".into()).await;
+        assert!(matches!(write, Err(RegisterError::Lost { seen: 2, .. })), "{version}: {write:?}");
     }
-    let write = alice.write(&offer(34, "a"), "40".into()).await;
-    assert!(matches!(write, Err(RegisterError::Lost { seen: 2, .. })), "{write:?}");
+    // The control: a register that goes on.
+    let seen = bob.latest_seen().unwrap().clone();
+    for _ in 0..20 {
+        let _ = applied(bob.claim(&offer(35, "b")).await);
+        let mut other = registers.register(&name("alice"));
+        other.note_seen(seen.clone());
+        let _ = other.read().await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -30,7 +30,8 @@ async fn replace(
 }
 
 async fn read(register: &mut Register) -> (Snapshot, Option<String>) {
-    let (snapshot, value) = register.snapshot(|_| true).await.unwrap();
+    let snapshot = register.snapshot().await.unwrap();
+    let value = register.value(&snapshot).await.unwrap();
     (snapshot, value.map(|value| String::from_utf8(value.to_vec()).unwrap()))
 }
 
@@ -66,6 +67,43 @@ async fn register_is_replaced_only_if_it_is_as_it_was_read() {
     assert_eq!(value.as_deref(), Some("70"));
     let (gone, _) = replace(&mut rival, &found, replacement("4", NewValue::Absent)).await;
     assert!(!gone.has_value());
+}
+
+/// It was lost after it was read, by this handle or another one.
+#[tokio::test]
+async fn register_that_was_lost_is_not_replaced() {
+    let (store, registers) = registers();
+    let mut alice = registers.register(&name("alice"));
+    let (nothing, _) = read(&mut alice).await;
+    let (first, _) = replace(&mut alice, &nothing, replacement("1", NewValue::Absent)).await;
+    store.delete(&Path::from("folder/alice/fence.register")).await.unwrap();
+    let mut other = registers.register(&name("alice"));
+    for register in [&mut alice, &mut other] {
+        let replaced = register.replace(&first, replacement("2", NewValue::Absent)).await;
+        assert!(matches!(replaced, Err(RegisterError::Lost { seen: 1, .. })), "{replaced:?}");
+    }
+    // A new handle knows only what it was given.
+    let mut new = registers.register(&name("alice"));
+    assert_eq!(new.snapshot().await.unwrap().version(), 0, "the control");
+    new.note_seen(alice.latest_seen().unwrap().clone());
+    let found = new.snapshot().await;
+    assert!(matches!(found, Err(RegisterError::Lost { seen: 1, .. })), "{found:?}");
+}
+
+/// The caller counts the bytes of its snapshots.
+#[tokio::test]
+async fn handle_keeps_no_value_beside_the_snapshots() {
+    let (_, registers) = registers();
+    let mut alice = registers.register(&name("alice"));
+    let (nothing, _) = read(&mut alice).await;
+    let value = replacement("1", NewValue::Present("needle".into()));
+    let (first, _) = replace(&mut alice, &nothing, value.clone()).await;
+    assert!(format!("{first:?}").contains("needle"), "the control");
+    let overtaken = alice.replace(&nothing, value).await.unwrap();
+    assert!(matches!(overtaken, Replaced::Overtaken { .. }), "{overtaken:?}");
+    let debug = format!("{alice:?}");
+    let (_, known) = debug.split_once("known: ").unwrap();
+    assert!(!known.contains("needle"), "{known}");
 }
 
 /// They would leave attributes that are not those of the new state.
@@ -115,6 +153,11 @@ async fn values_that_were_replaced_or_uploaded_in_vain_are_leftovers() {
     // What a crash has left is collected, and the attributes stay.
     let lost = Path::from("folder/alice/fence.values/00000000000000000003-lost");
     store.put(&lost, "x".into()).await.unwrap();
+    // One that may still be referred to is left to a collector that changes the register.
+    let earlier = Path::from("folder/alice/fence.values/00000000000000000002-lost");
+    store.put(&earlier, "x".into()).await.unwrap();
+    assert_eq!(alice.collect_earlier().await.unwrap(), 1);
+    assert_eq!(read(&mut rival).await.0.version(), 3);
     assert_eq!(alice.collect().await.unwrap(), 1);
     let (collected, value) = read(&mut rival).await;
     assert_eq!((collected.version(), collected.attributes()), (4, Some("3")));

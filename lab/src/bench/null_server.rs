@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use fence::ResourceName;
 use storage_server::{
-    ApplyError, Change, Config, Decide, Listed, Page, ReadError, Row, Store, Unreachable,
+    ApplyError, Change, Config, Decide, Listing, Page, ReadError, Row, Store, Unreachable,
     UnreadableRow, Wanted, serve,
 };
 use tempfile::TempDir;
@@ -96,8 +96,8 @@ impl Store for NullStore {
         0
     }
 
-    async fn list(&self, _page: &Page) -> Result<Vec<Listed>, Unreachable> {
-        Ok(Vec::new())
+    async fn list(&self, _page: &Page) -> Result<Listing, Unreachable> {
+        Ok(Listing::default())
     }
 
     async fn probe(&self) -> Result<(), Unreachable> {

@@ -26,7 +26,9 @@ async fn acknowledged_write_outlives_the_primary_only_if_a_standby_has_it() {
         for end in ends.as_object().unwrap().values() {
             let [without, after] = ["ms_without_a_write", "ms_from_promotion_to_write"]
                 .map(|fact| end[fact].as_u64().unwrap());
-            assert!(after <= without && after <= 30_000, "{end}");
+            assert!(after <= 30_000, "{end}");
+            // The primary's lock has to expire before, after 12 s, and a standby has to be promoted.
+            assert!(without <= 60_000, "{end}");
         }
     }
 }

@@ -20,7 +20,7 @@ pub(super) const MAX_BATCH_OPERATIONS: usize = 256;
 pub(super) const MAX_BATCH_BYTES: usize = 16 << 20;
 /// A value that will be read is assumed to have this part of the largest size. A batch loads at most this
 /// many times its own bytes of values, or one value.
-const ASSUMED_PART: usize = 4;
+pub(super) const ASSUMED_PART: usize = 4;
 /// How long a job may wait before it is in a batch.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(15);
 

@@ -114,7 +114,10 @@ impl Undecided {
             Fate::Contended if waited < CONTENDED_PATIENCE => self.contended.push(job),
             Fate::Contended | Fate::Blocked if waited < PATIENCE => self.blocked.push(job),
             Fate::Contended | Fate::Blocked => {
-                let reason = "other transactions kept the resource locked for too long";
+                let reason = match fate {
+                    Fate::Contended => "other clients kept changing the resource for too long",
+                    _ => "other transactions kept the resource locked for too long",
+                };
                 tracing::warn!(resource = %job.operation.resource, "{reason}");
                 let outcome = UnavailableOutcome::None;
                 job.answer(Err(Unavailable { outcome, reason: reason.to_owned() }));

@@ -279,7 +279,7 @@ impl GroupCommit {
         let database = self.store.database();
         tracing::error!(database, resources, "a batch was not committed: {reason}");
         let outcome = match error {
-            ApplyError::Unknown(_) => UnavailableOutcome::Unknown,
+            ApplyError::Unknown(_) | ApplyError::Lost(_) => UnavailableOutcome::Unknown,
             ApplyError::Unchanged(_) | ApplyError::Unreadable(_) | ApplyError::Blocked => {
                 UnavailableOutcome::None
             }

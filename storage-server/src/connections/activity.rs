@@ -23,6 +23,8 @@ struct State {
     /// When the last request ended, or the connection was accepted.
     idle_since: Instant,
     has_served: bool,
+    /// Whether the answer to the last request that ended had no end of its own.
+    last_was_endless: bool,
     /// The connection is being closed: a request that comes now must not begin.
     is_closed: bool,
     /// Is cancelled when the connection shall end once its requests are answered.
@@ -65,6 +67,7 @@ impl Activity {
             next_id: 0,
             idle_since: now,
             has_served: false,
+            last_was_endless: false,
             is_closed: false,
             closing: CancellationToken::new(),
         })))
@@ -137,10 +140,14 @@ impl Activity {
         Some(overdue)
     }
 
-    /// Whether only answers are left that have no end of their own.
+    /// Whether only answers are left that have no end of their own, or what hyper still holds of one that was
+    /// ended.
     pub(super) fn is_endless(&self) -> bool {
         let state = self.state();
-        !state.requests.is_empty() && state.requests.iter().all(|request| request.is_endless)
+        match &state.requests[..] {
+            [] => state.last_was_endless,
+            requests => requests.iter().all(|request| request.is_endless),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -188,6 +195,8 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         let mut state = self.activity.state();
+        state.last_was_endless =
+            state.requests.iter().any(|request| request.id == self.id && request.is_endless);
         state.requests.retain(|request| request.id != self.id);
         state.idle_since = Instant::now();
     }
@@ -258,6 +267,11 @@ mod tests {
         assert!(!activity.is_endless(), "another request has an end");
         drop(other);
         assert!(activity.is_endless());
+        // hyper may hold the end of the answer, for a client that reads nothing.
+        drop(endless);
+        assert!(activity.is_endless());
+        drop(activity.begin());
+        assert!(!activity.is_endless(), "the last answer has an end");
     }
 
     /// Otherwise its client would not learn what was decided.
@@ -269,7 +283,7 @@ mod tests {
         let undecided = activity.begin().unwrap();
         assert_eq!(overdue_after(&activity, UNREAD), None);
         assert!(activity.begin().is_none(), "another one does not begin");
-        assert!(activity.closing().is_cancelled(), "the client is told so");
+        assert!(activity.closing().is_cancelled(), "the client learns it");
         assert_eq!(overdue_after(&activity, UNREAD + DECISION_TIMEOUT), Some(Overdue::Unread));
         // The control: without the undecided one, it ends at once.
         drop(undecided);

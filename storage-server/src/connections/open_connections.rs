@@ -111,7 +111,7 @@ impl OpenConnections {
         });
     }
 
-    /// Closes the connections on which only endless answers are left.
+    /// Closes the connections on which only endless answers are left, or what was not read of them.
     pub(super) fn close_endless(&mut self) {
         for Connection { task, .. } in self.open.values().filter(|it| it.activity.is_endless()) {
             task.abort();

@@ -58,8 +58,7 @@ pub(super) fn http() -> auto::Builder<TokioExecutor> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnfinishedBody;
 
-/// In the extensions of an answer: it goes on until the server stops, which does not wait for a client that
-/// does not read it.
+/// In the extensions of an answer: it goes on until the server stops. The drain does not wait for its client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Endless;
 

@@ -21,9 +21,9 @@ pub(super) struct Ring {
     /// Names the run of the server.
     run: u64,
     kept: VecDeque<Kept>,
-    /// How many events there were before them.
+    /// The number of dropped events.
     dropped: u64,
-    /// The last of those.
+    /// The id of the last dropped event.
     before: u64,
     /// Since when a decision has found no client that watches.
     unwatched_since: Option<Instant>,

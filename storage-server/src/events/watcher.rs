@@ -50,9 +50,14 @@ impl Watcher {
 
     fn news(&mut self, caller: &Caller) -> Option<Bytes> {
         if let Some(resumed) = self.begins.take() {
-            let id = self.id();
+            // With an id, a client whose connection breaks now would be resumed after it, and never learn that
+            // it has missed events. The next event reports that, and brings the id.
+            let id = match self.place.missed {
+                None => format!("id: {}\n", self.id()),
+                Some(_) => String::new(),
+            };
             let data = format!("{{\"resumed\":{resumed}}}");
-            return Some(format!("retry: 1000\nid: {id}\nevent: begin\ndata: {data}\n\n").into());
+            return Some(format!("retry: 1000\n{id}event: begin\ndata: {data}\n\n").into());
         }
         if self.place.missed.is_some() {
             return self.missed();

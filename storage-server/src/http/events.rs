@@ -59,7 +59,7 @@ async fn watch(State(service): State<Arc<Service>>, head: Parts) -> Result<Respo
     let watcher = watcher.ok_or_else(|| {
         Problem::nothing_done("as many clients watch the decisions as may".to_owned())
     })?;
-    // A child has a mutex of its own, for which no other stream waits.
+    // All streams would wait for one mutex of the parent token.
     let draining = service.draining.child_token();
     let stream = Stream { watcher, caller, changes, draining };
     let body = unfold(Some(stream), async |stream: Option<Stream>| {

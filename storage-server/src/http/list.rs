@@ -16,7 +16,7 @@ use super::{problem::Problem, service::Service};
 use crate::{
     access::{Caller, identity::Permission},
     committer::job::UnavailableOutcome,
-    store::list::{Listed, Page},
+    store::list::{Listed, Listing, Page},
 };
 
 pub(super) const DEFAULT_LIMIT: u32 = 100;
@@ -68,10 +68,12 @@ async fn list(
     service.permit(&caller, Permission::List, &prefix)?;
     // One resource more than requested shows whether there is a next page.
     let listed = service.store.list(&Page { prefix, after, limit: limit + 1 }).await;
-    let mut listed = listed.map_err(|error| service.unreachable(&error))?;
+    let listing = listed.map_err(|error| service.unreachable(&error))?;
+    let Listing { resources: mut listed, unfinished_after } = listing;
     let more = listed.len() > limit as usize;
     listed.truncate(limit as usize);
-    let next = listed.last().filter(|_| more).map(|last| last.resource.clone());
+    let last = listed.last().filter(|_| more).map(|last| last.resource.clone());
+    let next = last.or(unfinished_after);
     let resources = listed
         .into_iter()
         .map(|Listed { resource, token, version, size }| ListedResource {

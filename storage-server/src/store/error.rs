@@ -95,8 +95,9 @@ pub struct Unreachable(#[from] pub(crate) sqlx::Error);
 /// How long to wait for the answer to a statement before the connection is closed.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn no_answer() -> sqlx::Error {
-    let timeout = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
+/// There was no answer within this time.
+pub(super) fn no_answer(limit: Duration) -> sqlx::Error {
+    let timeout = format!("no answer within {} s", limit.as_secs());
     sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, timeout))
 }
 
@@ -152,6 +153,9 @@ pub enum ApplyError {
     /// Nothing was changed.
     #[error("nothing was changed")]
     Unchanged(#[source] sqlx::Error),
+    /// The row is gone, or older than this server has seen it. The changes may have been made before.
+    #[error(transparent)]
+    Lost(UnreadableRow),
     /// The connection was lost before the database answered. The changes may have been made.
     #[error("the connection was lost before the database answered")]
     Unknown(#[source] sqlx::Error),
@@ -161,7 +165,7 @@ impl ApplyError {
     /// Whether a row is the reason, so that changes of other rows would succeed.
     pub(crate) fn concerns_one_row(&self) -> bool {
         match self {
-            Self::Blocked | Self::Unreadable(_) => true,
+            Self::Blocked | Self::Unreadable(_) | Self::Lost(_) => true,
             Self::Unchanged(sqlx::Error::Database(error)) => {
                 !matches!(error.kind(), ErrorKind::Other)
             }

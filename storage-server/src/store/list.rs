@@ -73,6 +73,22 @@ pub(super) fn end_of_prefix(prefix: &str) -> String {
     char::MAX.to_string().repeat(ResourceName::MAX_BYTES)
 }
 
+/// The resources of a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// The resources, in the byte order of their names.
+    pub resources: Vec<Listed>,
+    /// If there was no time for all of the page: the last name that was looked at. The next page begins
+    /// after it.
+    pub unfinished_after: Option<ResourceName>,
+}
+
+impl From<Vec<Listed>> for Listing {
+    fn from(resources: Vec<Listed>) -> Self {
+        Self { resources, unfinished_after: None }
+    }
+}
+
 /// A resource in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {

@@ -5,20 +5,21 @@
 //! may share a bucket.
 
 mod bucket;
+mod changing;
 pub(super) mod doctor;
+mod generations;
 mod handles;
+mod latest_states;
+mod listing;
 pub(super) mod maintenance;
+mod reading;
 mod record;
 
-use std::{collections::BTreeSet, mem, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use fence::{
-    ResourceName,
-    object_store::{Leftover, Register, RegisterError, Registers, Replaced, Snapshot},
-};
-use futures_util::{StreamExt, stream};
+use fence::{ResourceName, object_store::Registers};
+use futures_util::StreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, path::Path};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -26,27 +27,22 @@ use tokio_util::task::TaskTracker;
 pub(crate) use self::bucket::ENDPOINT;
 use self::{
     bucket::Bucket,
+    changing::unchanged,
     doctor::{find_unmet_condition, scratch},
-    handles::{Handle, Handles},
-    record::Record,
+    handles::Handles,
+    reading::{Places, read, read_for_change},
 };
 use super::{
-    Change, Decide, Store, Wanted, WantedValue, changes_between,
+    Change, Decide, Store, Wanted, changes_between,
     error::{
         ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
         object_storage_failed,
     },
-    list::{Listed, Page},
+    list::{Listing, Page},
     open::MissingFile,
 };
-use crate::row::{Row, StoredValue};
+use crate::row::Row;
 
-/// How long a list may take: it reads the names of all resources, and each register of the page.
-const LIST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How many registers of a page are read at once.
-const CONCURRENT_READS: usize = 16;
-/// The slowest upload of a large value, in bytes each second.
-const SLOWEST_UPLOAD: usize = 1 << 20;
 const ONE_AT_A_TIME: &str = "object storage changes one resource at a time";
 
 /// Resources in object storage, which any number of servers may share.
@@ -54,10 +50,11 @@ const ONE_AT_A_TIME: &str = "object storage changes one resource at a time";
 pub(super) struct ObjectStorage {
     address: String,
     client: Arc<dyn ObjectStore>,
-    /// The object that a probe writes.
+    /// The object that a probe writes and reads.
     probe: Path,
     registers: Registers,
     handles: Handles,
+    places: Places,
     /// Deletes large values that nothing refers to any more.
     cleanup: TaskTracker,
 }
@@ -83,95 +80,15 @@ impl ObjectStorage {
         if is_empty {
             tracing::warn!(database = address, "the folder is empty: it has no fences");
         }
+        Ok(Self::new(address, client, &folder))
+    }
+
+    fn new(address: String, client: Arc<dyn ObjectStore>, folder: &Path) -> Self {
         let registers = Registers::new(client.clone(), folder.clone());
         let handles = Handles::new(registers.clone());
-        let probe = scratch(&folder).join("probe");
-        Ok(Self { address, client, probe, registers, handles, cleanup: TaskTracker::new() })
-    }
-
-    /// Makes a change whose resource has this handle, and returns whether it was made.
-    async fn change(&self, handle: &mut Handle, change: &Change<'_>) -> Result<bool, ApplyError> {
-        // 1. Take the register as this server has left it, or read it. The condition of step 3 proves
-        //    that it still is so.
-        let presence = Wanted { resource: change.resource, value: WantedValue::Presence };
-        if handle.probable().is_none() {
-            read_for_change(handle, presence).await.map_err(unchanged)?;
-        }
-        let Some(snapshot) = handle.probable().cloned() else {
-            // This server was paused since it has read.
-            return Ok(false);
-        };
-
-        // 2. Compare it with the row that was decided on, which may be a guess.
-        let record =
-            Record::decode(&snapshot).map_err(|reason| unreadable(change.resource, reason))?;
-        if !record.is_as(change.before) {
-            return Ok(false);
-        }
-
-        // 3. Replace it.
-        let replacement = record.replacement(change);
-        match handle.register.replace(&snapshot, replacement).await {
-            Ok(Replaced::Applied { now, leftover }) => {
-                handle.note_change(now);
-                self.clean_up(change, handle, leftover);
-                Ok(true)
-            }
-            Ok(Replaced::Overtaken { leftover }) => {
-                handle.note_rival();
-                self.clean_up(change, handle, leftover);
-                Ok(false)
-            }
-            Ok(Replaced::Unknown(unknown)) => {
-                Err(ApplyError::Unknown(object_storage_failed(unknown)))
-            }
-            // Nothing was sent but a large value, to which nothing refers.
-            Err(error @ RegisterError::Store { .. }) => {
-                Err(ApplyError::Unchanged(object_storage_failed(error)))
-            }
-            // The change may have been made before the register was lost.
-            Err(error) => Err(ApplyError::Unknown(object_storage_failed(error))),
-        }
-    }
-
-    /// Makes a change within a time. What the handle knows is forgotten if the outcome is unknown.
-    async fn change_in_time(
-        &self,
-        mut handle: Handle,
-        change: &Change<'_>,
-    ) -> Result<bool, ApplyError> {
-        let bytes = match &change.after.value {
-            StoredValue::Present(value) => value.content.bytes.len(),
-            StoredValue::Absent | StoredValue::NotLoaded => 0,
-        };
-        let limit = ANSWER_TIMEOUT + Duration::from_secs((bytes / SLOWEST_UPLOAD) as u64);
-        let changed = timeout(limit, self.change(&mut handle, change)).await;
-        let changed = changed.unwrap_or_else(|_| Err(ApplyError::Unknown(no_answer())));
-        if matches!(changed, Ok(_) | Err(ApplyError::Unreadable(_))) {
-            self.handles.keep(change.resource, handle);
-        }
-        changed
-    }
-
-    /// Deletes a large value that nothing refers to any more. At the first one of a resource, also those
-    /// that a crash has left.
-    fn clean_up(&self, change: &Change<'_>, handle: &mut Handle, leftover: Option<Leftover>) {
-        let Some(leftover) = leftover else { return };
-        let is_first = !mem::replace(&mut handle.is_collected, true);
-        let mut register = self.registers.register(change.resource);
-        let resource = change.resource.clone();
-        self.cleanup.spawn(async move {
-            let deleted = leftover.delete().await.map_err(object_storage_failed);
-            let collected = match deleted {
-                Ok(()) if is_first => {
-                    register.collect().await.map(drop).map_err(object_storage_failed)
-                }
-                other => other,
-            };
-            if let Err(error) = collected {
-                tracing::warn!(%resource, "a large value that was replaced still takes space: {error}");
-            }
-        });
+        let probe = scratch(folder).join("probe");
+        let (places, cleanup) = (Places::new(), TaskTracker::new());
+        Self { address, client, probe, registers, handles, places, cleanup }
     }
 }
 
@@ -193,22 +110,22 @@ impl Store for ObjectStorage {
         let mut rows = Vec::with_capacity(wanted.len());
         for wanted in wanted {
             let mut handle = self.handles.take(wanted.resource);
-            let read = timeout(ANSWER_TIMEOUT, read_for_change(&mut handle, *wanted)).await;
+            let read = read_for_change(&mut handle, *wanted).await;
             self.handles.keep(wanted.resource, handle);
             rows.push(match read {
-                Ok(Ok(row)) => Ok(row),
-                Ok(Err(ReadError::Unreadable(unreadable))) => Err(unreadable),
-                Ok(Err(ReadError::Unreachable(error))) => return Err(error),
-                Err(_) => return Err(no_answer().into()),
+                Ok(row) => Ok(row),
+                Err(ReadError::Unreadable(unreadable)) => Err(unreadable),
+                Err(ReadError::Unreachable(error)) => return Err(error),
             });
         }
         Ok(rows)
     }
 
-    async fn read(&self, Wanted { resource, value }: Wanted<'_>) -> Result<Row, ReadError> {
-        let mut register = self.handles.new_register(resource);
-        let read = timeout(ANSWER_TIMEOUT, read(&mut register, resource, value)).await;
-        let (_, row) = read.map_err(|_| Unreachable::from(no_answer()))??;
+    async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
+        let mut register = self.handles.new_register(wanted.resource);
+        let read = read(&mut register, wanted, Some(&self.places)).await;
+        self.handles.note_seen(wanted.resource, &register);
+        let (_, row) = read?;
         Ok(row)
     }
 
@@ -233,8 +150,7 @@ impl Store for ObjectStorage {
             return Err(ApplyError::Unchanged(object_storage_failed(ONE_AT_A_TIME)));
         };
         let mut handle = self.handles.take(wanted.resource);
-        let read = timeout(ANSWER_TIMEOUT, read_for_change(&mut handle, *wanted)).await;
-        let read = read.unwrap_or_else(|_| Err(Unreachable::from(no_answer()).into()));
+        let read = read_for_change(&mut handle, *wanted).await;
         let before = match read {
             Ok(before) => [before],
             Err(error) => {
@@ -262,38 +178,16 @@ impl Store for ObjectStorage {
         0
     }
 
-    /// Reads the names of all resources, because their objects are not in the order of the names. Then reads
-    /// the registers of the page. They are of one moment each.
-    async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable> {
-        let listed = timeout(LIST_TIMEOUT, async {
-            let names = self.registers.resources().await.map_err(object_storage_failed)?;
-            let range = page.range();
-            let range = &*range.start..&*range.end;
-            let is_in_page = |name: &ResourceName| range.contains(&name.as_str());
-            let names: BTreeSet<_> = names.into_iter().filter(is_in_page).collect();
-            let mut listed = Vec::new();
-            let mut found = stream::iter(names)
-                .map(|name| async move { self.listed(&name).await })
-                .buffered(CONCURRENT_READS);
-            while listed.len() < page.limit as usize
-                && let Some(found) = found.next().await
-            {
-                match found {
-                    Ok(found) => listed.extend(found),
-                    Err(ReadError::Unreadable(error)) => {
-                        tracing::error!("left out of a list: {error}");
-                    }
-                    Err(ReadError::Unreachable(error)) => return Err(error),
-                }
-            }
-            Ok(listed)
-        });
-        listed.await.unwrap_or_else(|_| Err(no_answer().into()))
+    async fn list(&self, page: &Page) -> Result<Listing, Unreachable> {
+        self.list_page(page).await
     }
 
     async fn probe(&self) -> Result<(), Unreachable> {
-        let written = self.client.put(&self.probe, PutPayload::new());
-        within(ANSWER_TIMEOUT, written).await?;
+        let written_and_read = async {
+            self.client.put(&self.probe, PutPayload::new()).await?;
+            self.client.get(&self.probe).await?.bytes().await
+        };
+        within(ANSWER_TIMEOUT, written_and_read).await?;
         Ok(())
     }
 
@@ -304,68 +198,6 @@ impl Store for ObjectStorage {
     }
 }
 
-impl ObjectStorage {
-    /// The resource as it is in a list, if it has a value.
-    async fn listed(&self, resource: &ResourceName) -> Result<Option<Listed>, ReadError> {
-        let mut register = self.handles.new_register(resource);
-        let read = register.snapshot(|_| false).await;
-        let (snapshot, _) = read.map_err(|error| read_error(resource, error))?;
-        let record = Record::decode(&snapshot).map_err(|reason| unreadable(resource, reason))?;
-        Ok(record.described().map(|described| Listed {
-            resource: resource.clone(),
-            token: described.written_with().map(|fence| fence.token),
-            version: record.version(),
-            size: described.bytes,
-        }))
-    }
-}
-
-/// Reads a register for a change, and its row.
-async fn read_for_change(
-    handle: &mut Handle,
-    Wanted { resource, value }: Wanted<'_>,
-) -> Result<Row, ReadError> {
-    let (snapshot, row) = read(&mut handle.register, resource, value).await?;
-    handle.note_read(snapshot);
-    Ok(row)
-}
-
-/// Reads a register and as much of its value as is wanted.
-async fn read(
-    register: &mut Register,
-    resource: &ResourceName,
-    wanted: WantedValue,
-) -> Result<(Snapshot, Row), ReadError> {
-    let is_wanted =
-        |snapshot: &Snapshot| Record::decode(snapshot).is_ok_and(|record| record.is_wanted(wanted));
-    let read = register.snapshot(is_wanted).await;
-    let (snapshot, value): (_, Option<Bytes>) =
-        read.map_err(|error| read_error(resource, error))?;
-    let record = Record::decode(&snapshot).map_err(|reason| unreadable(resource, reason))?;
-    let row = record.row(value);
-    Ok((snapshot, row))
-}
-
-fn read_error(resource: &ResourceName, error: RegisterError) -> ReadError {
-    match error {
-        RegisterError::Lost { .. } | RegisterError::Malformed { .. } => {
-            unreadable(resource, error.to_string()).into()
-        }
-        error => Unreachable::from(object_storage_failed(error)).into(),
-    }
-}
-
-fn unreadable(resource: &ResourceName, reason: String) -> UnreadableRow {
-    UnreadableRow::new(resource.as_str(), reason)
-}
-
-fn unchanged(error: ReadError) -> ApplyError {
-    match error {
-        ReadError::Unreadable(unreadable) => unreadable.into(),
-        ReadError::Unreachable(Unreachable(error)) => ApplyError::Unchanged(error),
-    }
-}
-
 /// The answer to requests, unless it takes too long.
 async fn within<T>(
     limit: Duration,
@@ -373,6 +205,9 @@ async fn within<T>(
 ) -> Result<T, sqlx::Error> {
     match timeout(limit, answer).await {
         Ok(answer) => answer.map_err(object_storage_failed),
-        Err(_) => Err(no_answer()),
+        Err(_) => Err(no_answer(limit)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -46,7 +46,7 @@ use super::{
         primary_replaced,
     },
     kept_pool::{KeptPool, ReplacedAt},
-    list::{Listed, Page},
+    list::{Listing, Page},
     replication::Replication,
     schema::Migrations,
 };
@@ -256,7 +256,7 @@ enum NoAnswer {
 impl From<NoAnswer> for sqlx::Error {
     fn from(error: NoAnswer) -> Self {
         match error {
-            NoAnswer::TimedOut => no_answer(),
+            NoAnswer::TimedOut => no_answer(ANSWER_TIMEOUT),
             NoAnswer::OldPrimary => primary_replaced(),
         }
     }
@@ -405,8 +405,9 @@ impl Store for PostgresStore {
         self.connections_made.load(Ordering::Relaxed)
     }
 
-    async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable> {
-        self.ask(&self.reading, async |connection| list_rows(connection, page).await).await
+    async fn list(&self, page: &Page) -> Result<Listing, Unreachable> {
+        let listed = self.ask(&self.reading, async |connection| list_rows(connection, page).await);
+        Ok(listed.await?.into())
     }
 
     async fn probe(&self) -> Result<(), Unreachable> {

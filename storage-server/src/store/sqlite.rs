@@ -33,7 +33,7 @@ use super::{
         ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
     },
     kept_pool::{KeptPool, ReplacedAt},
-    list::{Listed, Page},
+    list::{Listing, Page},
     open::MissingFile,
     schema::{Migrations, prepare},
 };
@@ -179,7 +179,8 @@ impl Store for SqliteStore {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let mut writer = before_commit(timeout_at(deadline, self.writer()).await)?;
         let answered = timeout_at(deadline, apply_changes(&mut writer.connection, changes)).await;
-        let applied = answered.unwrap_or_else(|_| Err(no_answer())).map_err(apply_error)?;
+        let applied =
+            answered.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))).map_err(apply_error)?;
         writer.keep();
         // A file that was deleted meanwhile has taken the changes with it.
         self.file.check().map_err(|error| ApplyError::Unknown(error.into()))?;
@@ -212,7 +213,7 @@ impl Store for SqliteStore {
             return Ok(false);
         }
         let committed = timeout_at(deadline, transaction.commit()).await;
-        committed.unwrap_or_else(|_| Err(no_answer())).map_err(apply_error)?;
+        committed.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))).map_err(apply_error)?;
         writer.keep();
         // A file that was deleted meanwhile has taken the changes with it.
         self.file.check().map_err(|error| ApplyError::Unknown(error.into()))?;
@@ -229,8 +230,9 @@ impl Store for SqliteStore {
         0
     }
 
-    async fn list(&self, page: &Page) -> Result<Vec<Listed>, Unreachable> {
-        self.ask(&self.reading, async |connection| list_rows(connection, page).await).await
+    async fn list(&self, page: &Page) -> Result<Listing, Unreachable> {
+        let listed = self.ask(&self.reading, async |connection| list_rows(connection, page).await);
+        Ok(listed.await?.into())
     }
 
     async fn probe(&self) -> Result<(), Unreachable> {
@@ -240,7 +242,9 @@ impl Store for SqliteStore {
             writer.keep();
             Ok(())
         };
-        Ok(timeout(ANSWER_TIMEOUT, probe).await.unwrap_or_else(|_| Err(no_answer()))?)
+        Ok(timeout(ANSWER_TIMEOUT, probe)
+            .await
+            .unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT)))?)
     }
 
     /// Moves everything from the write-ahead log into the database file.
@@ -281,7 +285,7 @@ impl SqliteStore {
             }
             Err(_) => {
                 connection.close_on_drop();
-                Err(no_answer().into())
+                Err(no_answer(ANSWER_TIMEOUT).into())
             }
         }
     }
@@ -289,7 +293,7 @@ impl SqliteStore {
 
 /// The answer of a statement in a transaction that was not committed.
 fn before_commit<T>(answered: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, ApplyError> {
-    answered.unwrap_or_else(|_| Err(no_answer())).map_err(ApplyError::Unchanged)
+    answered.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))).map_err(ApplyError::Unchanged)
 }
 
 /// What a failed statement left behind, by SQLite's primary result code.

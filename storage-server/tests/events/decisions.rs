@@ -16,14 +16,14 @@ use crate::{
 const HOLDER: &str = "0123456789abcdef0123456789abcdef";
 
 #[tokio::test]
-async fn every_decision_is_told_with_its_reason() {
+async fn every_decision_is_reported_with_its_reason() {
     let World { server, .. } = World::on_sqlite(&[]).await;
     let (mut watching, _) = Watching::start(&server).await;
     let (value, fence) = ("/v1/resources/r", "/v1/fences/r");
     let held = ("Fencing-Holder", HOLDER);
     let token = |token| ("Fencing-Token", token);
     let numbered = |number| ("Fencing-Sequence", number);
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     // What is requested; the action, the decision, its reason, the fence and the version.
     for (method, path, headers, expected) in [
         ("PUT", value, vec![token("33"), held], ("write", "accepted", "", 33, 1)),
@@ -72,16 +72,16 @@ async fn every_decision_is_told_with_its_reason() {
         let is_held = headers.contains(&held);
         assert_eq!(text("holder"), if is_held { "01234567..." } else { "" }, "{data}");
         assert!(!data.to_string().contains(HOLDER), "{data}");
-        told.insert(reason);
+        reported.insert(reason);
     }
-    for reason in told.into_iter().filter(|reason| !reason.is_empty()) {
+    for reason in reported.into_iter().filter(|reason| !reason.is_empty()) {
         let page = get(&server, &format!("/problems/{reason}")).await;
         assert_eq!(page.status, 200, "{reason}");
     }
 }
 
 #[tokio::test]
-async fn each_write_of_a_transaction_is_told_and_none_as_accepted_if_it_was_rejected() {
+async fn each_write_of_a_transaction_is_reported_and_none_as_accepted_if_it_was_rejected() {
     let World { server, .. } = World::on_sqlite(&[]).await;
     let (mut watching, _) = Watching::start(&server).await;
     let commit = async |version: u64, token: u64| {
@@ -121,15 +121,15 @@ async fn each_write_of_a_transaction_is_told_and_none_as_accepted_if_it_was_reje
         for (resource, expected) in ["a", "b"].into_iter().zip(expected) {
             let data = watching.decision().await.data;
             assert_eq!(data["resource"], resource);
-            let told = ["token", "decision", "reason", "fence", "version"].map(|it| &data[it]);
-            assert_eq!(json!(told), expected, "{data}");
+            let reported = ["token", "decision", "reason", "fence", "version"].map(|it| &data[it]);
+            assert_eq!(json!(reported), expected, "{data}");
         }
     }
 }
 
 /// In the mode `report`, this shows what `enforce` would reject.
 #[tokio::test]
-async fn what_is_accepted_although_the_rule_rejects_it_is_told_as_overruled() {
+async fn what_is_accepted_although_the_rule_rejects_it_is_reported_as_overruled() {
     let World { server, .. } = World::on_sqlite(&["--enforcement", "report"]).await;
     let (mut watching, _) = Watching::start(&server).await;
     write(&server, "r", 34).await;

@@ -23,7 +23,7 @@ async fn claim(server: &StorageServer, bearer: &str, resource: &str) {
 }
 
 #[tokio::test]
-async fn only_decisions_in_the_scope_are_told() {
+async fn only_decisions_in_the_scope_are_reported() {
     let guarded = Guarded::new();
     let claimer = guarded.identity("claimer", &["--prefix", "", "--allow", "claim"]).await;
     let all = guarded.identity("all", &["--prefix", "", "--allow", "read"]).await;

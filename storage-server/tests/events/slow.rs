@@ -16,7 +16,7 @@ const PADDING: usize = 400;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::test]
-async fn slow_client_is_told_that_it_has_missed_events_and_goes_on_with_those_that_are_kept() {
+async fn slow_client_learns_that_it_has_missed_events_and_goes_on_with_those_that_are_kept() {
     let World { server, .. } = World::on_sqlite(&[]).await;
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(BUFFER_BYTES).unwrap();

@@ -46,13 +46,20 @@ pub(super) async fn commands_do_what_object_storage_can(storage: &ObjectStorage)
     fails(&database, &["restore", "copy.db"], "the store's own tools").await;
     fails(&database, &["--read-url", "postgres://h/d", "--check"], "no standbys").await;
 
-    // 4. A register that was lost is no resource that was never used.
+    // 4. A register that was lost is no resource that was never used, also not one that was held just before.
+    for _ in 0..3 {
+        let written = offer(&server, "PUT", "/v1/resources/r", 36, "x").await;
+        assert_eq!(written.status, 200, "{written:?}");
+    }
     let register = "commands/r/fence.register".into();
     bucket(storage).delete(&register).await.unwrap();
-    for _ in 0..2 {
-        let lost = offer(&server, "PUT", "/v1/resources/r", 36, "x").await;
+    for token in [36, 33, 1] {
+        let lost = offer(&server, "PUT", "/v1/resources/r", token, "x").await;
         assert_eq!(lost.problem(), "503 unavailable");
-        assert!(lost.text().contains("was lost"), "{lost:?}");
+        assert!(lost.text().contains("the register of `r` was lost"), "{lost:?}");
+    }
+    for path in ["/v1/resources/r", "/v1/fences/r"] {
+        assert_eq!(get(&server, path).await.problem(), "503 unavailable");
     }
     assert_eq!(offer(&server, "PUT", "/v1/resources/new", 9, "x").await.status, 201);
 }

@@ -130,6 +130,11 @@ impl Member {
         let Ok(main) = self.main_process() else { return Ok(()) };
         // SIGKILL would leave shared memory behind.
         kill_process(main, Signal::QUIT)?;
+        // One that is paused would not end.
+        for child in children(main)? {
+            let _ = kill_process(child, Signal::CONT);
+        }
+        let _ = kill_process(main, Signal::CONT);
         let pid = main.as_raw_nonzero().get().cast_unsigned();
         until(TIMEOUT, || Ok(!lives(pid))).await.context("PostgreSQL did not end")
     }

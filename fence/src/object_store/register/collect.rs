@@ -2,7 +2,7 @@
 
 use ::object_store::{Error, ObjectStoreExt, path::Path};
 
-use super::{Register, Sent};
+use super::{Register, Sent, Snapshot};
 use crate::object_store::{outcome::RegisterError, state::State};
 
 impl Register {
@@ -44,6 +44,30 @@ impl Register {
         }
 
         // 3. Delete what is older than the register. A writer of it can't succeed any more.
+        let deleted = self.delete_older_than(&known, objects).await?;
+        self.known = is_known.then_some(known);
+        Ok(deleted)
+    }
+
+    /// Deletes such objects of earlier versions only, and returns how many. It does not change the register,
+    /// so it overtakes no writer.
+    ///
+    /// # Errors
+    /// [`RegisterError`], which says for each reason what to do. Some objects may have been deleted.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, some objects may have been deleted. It may be repeated.
+    pub async fn collect_earlier(&mut self) -> Result<usize, RegisterError> {
+        let objects = self.objects().await?;
+        let known = self.load().await?;
+        self.delete_older_than(&known, objects).await
+    }
+
+    async fn delete_older_than(
+        &self,
+        known: &Snapshot,
+        objects: Vec<(u64, Path)>,
+    ) -> Result<usize, RegisterError> {
         let mut deleted = 0;
         for (version, path) in objects {
             if version < known.version() && path.filename() != known.object() {
@@ -55,7 +79,6 @@ impl Register {
                 }
             }
         }
-        self.known = is_known.then_some(known);
         Ok(deleted)
     }
 

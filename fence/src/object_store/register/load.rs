@@ -3,11 +3,8 @@
 use ::object_store::{Error, ObjectStoreExt, UpdateVersion};
 use bytes::Bytes;
 
-use super::{ATTEMPTS, Register, Snapshot};
-use crate::object_store::{
-    outcome::RegisterError,
-    state::{State, Value},
-};
+use super::{ATTEMPTS, LatestSeen, Register, Snapshot};
+use crate::object_store::{outcome::RegisterError, state::State};
 
 impl Register {
     /// Reads the register.
@@ -27,47 +24,55 @@ impl Register {
         let bytes = answer.bytes().await.map_err(|source| self.store_failed(source))?;
         let state = State::decode(&bytes).map_err(|reason| self.malformed(reason))?;
         self.check_not_lost(Some(&state))?;
-        self.latest = Some((state.version, state.write_id.clone()));
+        self.note_seen(LatestSeen::from_state(&state));
         Ok(Snapshot::new(Some((state, condition))))
     }
 
-    /// Reads the register, and its value if that is wanted. If the value is an object that was replaced
-    /// and collected meanwhile, both are read again.
+    /// Reads the register and its value. If the value is an object that was replaced and collected
+    /// meanwhile, reads both again.
     pub(super) async fn load_with_value(
         &mut self,
-        wants: impl Fn(&Snapshot) -> bool,
     ) -> Result<(Snapshot, Option<Bytes>), RegisterError> {
-        let mut gone = None;
         for _ in 0..ATTEMPTS {
             let known = self.load().await?;
-            if !wants(&known) {
-                return Ok((known, None));
-            }
-            let Some(State { value: Value::Object(name), version, .. }) = known.state() else {
-                let value = known.inline_value();
+            let value = self.value(&known).await?;
+            if value.is_some() || !known.has_value() {
                 return Ok((known, value));
-            };
-            if gone == Some(*version) {
-                return Err(self.malformed(format!("its value, the object `{name}`, is gone")));
-            }
-            let read = async { self.store.get(&self.paths.value(name)).await?.bytes().await };
-            match read.await {
-                Ok(value) => return Ok((known, Some(value))),
-                Err(Error::NotFound { .. }) => gone = Some(*version),
-                Err(source) => return Err(self.store_failed(source)),
             }
         }
         Err(RegisterError::Contended { resource: self.resource.clone() })
     }
 
+    /// Reads the value of a register that was read. `None` if it has none, or if the register was replaced
+    /// since, and its former value deleted: then read the register again.
+    ///
+    /// # Errors
+    /// [`RegisterError`], which says for each reason what to do.
+    ///
+    /// # Cancellation safety
+    /// If this future is dropped, nothing has changed.
+    pub async fn value(&mut self, read: &Snapshot) -> Result<Option<Bytes>, RegisterError> {
+        let Some(name) = read.object() else { return Ok(read.inline_value()) };
+        let object = async { self.store.get(&self.paths.value(name)).await?.bytes().await };
+        match object.await {
+            Ok(value) => Ok(Some(value)),
+            Err(Error::NotFound { .. }) if self.load().await?.version() > read.version() => {
+                Ok(None)
+            }
+            Err(Error::NotFound { .. }) => {
+                Err(self.malformed(format!("its value, the object `{name}`, is gone")))
+            }
+            Err(source) => Err(self.store_failed(source)),
+        }
+    }
+
     fn check_not_lost(&self, found: Option<&State>) -> Result<(), RegisterError> {
-        let Some((seen, write_id)) = &self.latest else {
-            return Ok(());
-        };
-        match found {
-            Some(state) if state.version > *seen => Ok(()),
-            Some(state) if (state.version, &state.write_id) == (*seen, write_id) => Ok(()),
-            _ => Err(RegisterError::Lost { resource: self.resource.clone(), seen: *seen }),
+        match &self.latest {
+            Some(latest) if !latest.may_precede(found) => {
+                let (resource, seen) = (self.resource.clone(), latest.version());
+                Err(RegisterError::Lost { resource, seen })
+            }
+            Some(_) | None => Ok(()),
         }
     }
 

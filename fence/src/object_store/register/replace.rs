@@ -81,18 +81,15 @@ impl Leftover {
 }
 
 impl Register {
-    /// Reads the register, and its value if that is wanted.
+    /// Reads the register, without a value that is an object of its own.
     ///
     /// # Errors
     /// [`RegisterError`], which says for each reason what to do.
     ///
     /// # Cancellation safety
     /// If this future is dropped, nothing has changed.
-    pub async fn snapshot(
-        &mut self,
-        wants_value: impl Fn(&Snapshot) -> bool,
-    ) -> Result<(Snapshot, Option<Bytes>), RegisterError> {
-        self.load_with_value(wants_value).await
+    pub async fn snapshot(&mut self) -> Result<Snapshot, RegisterError> {
+        self.load().await
     }
 
     /// Replaces the register if it still is as it was read.
@@ -126,9 +123,12 @@ impl Register {
             Some(Leftover { store: self.store.clone(), path: self.paths.value(file) })
         };
         let (replaced, in_vain) = (leftover(&former, &next.value), leftover(&next.value, &former));
-        Ok(match self.send(read, &next).await? {
+        let sent = self.send(read, &next).await?;
+        // The caller has the snapshots, so nothing is remembered here.
+        let known = self.known.take();
+        Ok(match sent {
             Sent::Applied => {
-                let now = self.known.take().expect("what was applied is known");
+                let now = known.expect("what was applied is known");
                 Replaced::Applied { now, leftover: replaced }
             }
             Sent::NeverLands => Replaced::Overtaken { leftover: in_vain },

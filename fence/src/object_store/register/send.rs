@@ -2,7 +2,7 @@
 
 use ::object_store::{Error, PutOptions, PutPayload};
 
-use super::{Register, Snapshot};
+use super::{LatestSeen, Register, Snapshot};
 use crate::object_store::{
     outcome::RegisterError,
     read_back::{ReadBack, read_back},
@@ -28,6 +28,10 @@ impl Register {
         known: &Snapshot,
         next: &State,
     ) -> Result<Sent, RegisterError> {
+        // Another handle may have read it. If it is gone by now, the register was lost.
+        if let Some(state) = known.state() {
+            self.note_seen(LatestSeen::from_state(state));
+        }
         let payload = PutPayload::from(next.encode());
         let mut sends = 0;
         loop {
@@ -36,7 +40,7 @@ impl Register {
             let put = self.store.put_opts(&self.paths.register, payload.clone(), options);
             let error = match put.await {
                 Ok(answer) => {
-                    self.latest = Some((next.version, next.write_id.clone()));
+                    self.note_seen(LatestSeen::from_state(next));
                     self.known = Some(Snapshot::new(Some((next.clone(), answer.into()))));
                     return Ok(Sent::Applied);
                 }

@@ -15,7 +15,7 @@ use crate::{
     store::{
         Decide,
         error::{ReadError, Unreachable},
-        list::{Listed, Page},
+        list::{Listing, Page},
     },
     transaction::{DecidedTransaction, Transaction},
 };
@@ -83,7 +83,7 @@ impl Store for Scripted {
         0
     }
 
-    async fn list(&self, _page: &Page) -> Result<Vec<Listed>, Unreachable> {
+    async fn list(&self, _page: &Page) -> Result<Listing, Unreachable> {
         unreachable!("a committer lists nothing")
     }
 

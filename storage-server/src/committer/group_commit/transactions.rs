@@ -54,26 +54,33 @@ impl GroupCommit {
     ) -> Vec<TransactionJob> {
         let (free, mut undecided) = self.split_free(blocked).await;
         undecided.extend(self.try_transactions(free).await);
-        let (in_time, late): (Vec<_>, Vec<_>) =
-            undecided.into_iter().partition(|job| job.waited() < PATIENCE);
-        for job in late {
-            let reason = "other transactions kept a resource locked for too long";
-            tracing::warn!(resources = job.operation.resources().count(), "{reason}");
-            let outcome = UnavailableOutcome::None;
-            job.answer(Err(Unavailable { outcome, reason: reason.to_owned() }));
+        answer_late(undecided, "other transactions kept a resource locked for too long")
+    }
+
+    /// Decides transactions on one resource, which is the same for all of them, in one change. Answers all
+    /// that it can, and returns the others: a rival was faster.
+    pub(in crate::committer) async fn commit_transactions_on_one(
+        &self,
+        batch: Vec<TransactionJob>,
+    ) -> Vec<TransactionJob> {
+        self.metrics.note_batch(batch.iter().map(|job| job.operation.writes.len()).sum());
+        match self.commit_together(batch).await {
+            Tried::Answered => Vec::new(),
+            Tried::Contended(jobs) | Tried::Blocked(jobs) => {
+                answer_late(jobs, "other clients kept changing the resource for too long")
+            }
+            Tried::Unreadable(jobs, unreadable) => {
+                answer_unreadable(jobs, &unreadable);
+                Vec::new()
+            }
         }
-        in_time
     }
 
     /// Tries the transactions together. If one of them is in the way of the others, tries them in
     /// parts without it.
     async fn try_transactions(&self, batch: Vec<TransactionJob>) -> Vec<TransactionJob> {
         let mut undecided = Vec::new();
-        let mut parts = if self.store.has_transactions() {
-            vec![batch]
-        } else {
-            batch.into_iter().rev().map(|job| vec![job]).collect()
-        };
+        let mut parts = vec![batch];
         while let Some(part) = parts.pop() {
             match self.commit_together(part).await {
                 Tried::Answered => {}
@@ -90,11 +97,7 @@ impl GroupCommit {
                 }
                 Tried::Blocked(part) => undecided.extend(part),
                 Tried::Unreadable(part, _) if part.len() > 1 => parts.extend(halves(part)),
-                Tried::Unreadable(part, unreadable) => {
-                    tracing::error!("{unreadable}");
-                    let (outcome, reason) = (UnavailableOutcome::None, unreadable.to_string());
-                    answer_all(part, &Unavailable { outcome, reason });
-                }
+                Tried::Unreadable(part, unreadable) => answer_unreadable(part, &unreadable),
             }
         }
         undecided
@@ -206,6 +209,24 @@ fn forget_decisions(
     decided: Vec<(TransactionJob, DecidedTransaction)>,
 ) -> Vec<TransactionJob> {
     jobs.unwrap_or_else(|| decided.into_iter().map(|(job, _)| job).collect())
+}
+
+/// Answers the jobs that have waited for too long, and returns the others.
+fn answer_late(jobs: Vec<TransactionJob>, reason: &str) -> Vec<TransactionJob> {
+    let (in_time, late): (Vec<_>, Vec<_>) =
+        jobs.into_iter().partition(|job| job.waited() < PATIENCE);
+    for job in late {
+        tracing::warn!(resources = job.operation.resources().count(), "{reason}");
+        let outcome = UnavailableOutcome::None;
+        job.answer(Err(Unavailable { outcome, reason: reason.to_owned() }));
+    }
+    in_time
+}
+
+fn answer_unreadable(jobs: Vec<TransactionJob>, unreadable: &UnreadableRow) {
+    tracing::error!("{unreadable}");
+    let (outcome, reason) = (UnavailableOutcome::None, unreadable.to_string());
+    answer_all(jobs, &Unavailable { outcome, reason });
 }
 
 fn answer_all(jobs: impl IntoIterator<Item = TransactionJob>, unavailable: &Unavailable) {

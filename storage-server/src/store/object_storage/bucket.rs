@@ -40,9 +40,23 @@ impl Bucket {
     pub(super) fn from_url(text: &str) -> Result<Self, OpenError> {
         let url = Url::parse(text).map_err(invalid)?;
         let name = url.host_str().ok_or_else(|| invalid("the URL has no bucket"))?;
+        if url.port().is_some() {
+            return Err(invalid(
+                "a bucket has no port: name the server with ?endpoint=http://HOST:PORT",
+            ));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(invalid("the URL may not have a user: set AWS_ACCESS_KEY_ID"));
+        }
+        if url.fragment().is_some() {
+            return Err(invalid("the URL may not have a fragment: write # as %23"));
+        }
         let folder = Path::from_url_path(url.path()).map_err(invalid)?;
         let mut settings = AmazonS3Builder::from_env().with_bucket_name(name);
         let mut address = format!("s3://{name}/{folder}");
+        if url.query_pairs().filter(|(parameter, _)| parameter == ENDPOINT).count() > 1 {
+            return Err(invalid("the URL has several endpoints"));
+        }
         for (parameter, value) in url.query_pairs() {
             if parameter != ENDPOINT {
                 return Err(OpenError::UnknownParameter { parameter: parameter.into_owned() });
@@ -77,4 +91,32 @@ fn invalid(reason: impl Into<Box<dyn Error + Send + Sync>>) -> OpenError {
 fn retries() -> RetryConfig {
     let backoff = BackoffConfig { init_backoff: RETRY_PAUSE, ..BackoffConfig::default() };
     RetryConfig { backoff, max_retries: RETRIES, retry_timeout: RETRY_TIMEOUT }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::causes::with_causes;
+
+    #[test]
+    fn parts_of_a_url_that_would_mean_nothing_are_refused() {
+        let bucket = Bucket::from_url("s3://bucket/a/b?endpoint=http://127.0.0.1:9000").unwrap();
+        assert_eq!(bucket.address, "s3://bucket/a/b at http://127.0.0.1:9000");
+        for (wrong, reason) in [
+            ("s3://localhost:9000/bucket", "?endpoint="),
+            ("s3://key@bucket/folder", "AWS_ACCESS_KEY_ID"),
+            ("s3://key:secret@bucket/folder", "AWS_ACCESS_KEY_ID"),
+            ("s3://:secret@bucket/folder", "AWS_ACCESS_KEY_ID"),
+            ("s3://bucket/folder?endpoint=http://key:secret@host", "AWS_ACCESS_KEY_ID"),
+            ("s3://bucket/folder#1", "%23"),
+            ("s3://bucket/folder?endpoint=http://a&endpoint=http://b", "several endpoints"),
+            ("s3:///folder", "no bucket"),
+        ] {
+            let error = with_causes(&Bucket::from_url(wrong).unwrap_err());
+            assert!(error.contains(reason), "{wrong}: {error}");
+            assert!(!error.contains("secret"), "{wrong}: {error}");
+        }
+        let unknown = Bucket::from_url("s3://bucket/folder?endpont=http://a").unwrap_err();
+        assert!(matches!(unknown, OpenError::UnknownParameter { .. }), "{unknown:?}");
+    }
 }

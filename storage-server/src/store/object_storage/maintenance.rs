@@ -1,11 +1,11 @@
 //! An operator's changes of object storage.
 
-use std::ops::Range;
+use std::{error::Error, ops::Range};
 
 use async_trait::async_trait;
 use fence::{
     Fence, ResourceName, Token,
-    object_store::{RegisterError, Registers, Replaced, Snapshot},
+    object_store::{Register, RegisterError, Registers, Replaced, Snapshot},
 };
 use tokio::time::timeout;
 
@@ -30,20 +30,26 @@ pub(in crate::store) struct ObjectStorageMaintenance(Registers);
 impl ObjectStorageMaintenance {
     pub(in crate::store) fn open(url: &str) -> Result<Self, OpenError> {
         let Bucket { client, folder, .. } = Bucket::from_url(url)?;
-        Ok(Self(Registers::new(client, folder)))
+        Ok(Self::new(Registers::new(client, folder)))
     }
 
-    async fn snapshot(&self, resource: &ResourceName) -> Result<Snapshot, sqlx::Error> {
-        let mut register = self.0.register(resource);
-        let (snapshot, _) = in_time(register.snapshot(|_| false)).await?;
-        Ok(snapshot)
+    pub(super) fn new(registers: Registers) -> Self {
+        Self(registers)
+    }
+}
+
+/// Reads a register.
+async fn read(register: &mut Register) -> Result<Snapshot, sqlx::Error> {
+    match timeout(ANSWER_TIMEOUT, register.snapshot()).await {
+        Ok(answer) => answer.map_err(object_storage_failed),
+        Err(_) => Err(no_answer(ANSWER_TIMEOUT)),
     }
 }
 
 #[async_trait]
 impl Maintenance for ObjectStorageMaintenance {
     async fn stored(&mut self, resource: &ResourceName) -> Result<Option<StoredRow>, sqlx::Error> {
-        let snapshot = self.snapshot(resource).await?;
+        let snapshot = read(&mut self.0.register(resource)).await?;
         let record = Record::decode(&snapshot).map_err(object_storage_failed)?;
         Ok((snapshot.version() > 0).then(|| stored_row(&record)))
     }
@@ -57,7 +63,7 @@ impl Maintenance for ObjectStorageMaintenance {
         _forget: Unreadable,
     ) -> Result<bool, sqlx::Error> {
         let mut register = self.0.register(resource);
-        let snapshot = self.snapshot(resource).await?;
+        let snapshot = read(&mut register).await?;
         let record = Record::decode(&snapshot).map_err(object_storage_failed)?;
         let expected = before.map(|before| (before.token, &*before.holder));
         let found = (snapshot.version() > 0).then(|| {
@@ -68,11 +74,26 @@ impl Maintenance for ObjectStorageMaintenance {
         if found != expected {
             return Ok(false);
         }
-        match in_time(register.replace(&snapshot, record.with_fence(fence.clone()))).await? {
-            Replaced::Applied { .. } => Ok(true),
-            Replaced::Overtaken { .. } => Ok(false),
-            Replaced::Unknown(unknown) => Err(object_storage_failed(unknown)),
-        }
+        let replacing = register.replace(&snapshot, record.with_fence(fence.clone()));
+        let reason = match timeout(ANSWER_TIMEOUT, replacing).await {
+            Ok(Ok(Replaced::Applied { .. })) => return Ok(true),
+            Ok(Ok(Replaced::Overtaken { .. })) => return Ok(false),
+            Ok(Ok(Replaced::Unknown(unknown))) => {
+                // Its own text is for clients of a lock.
+                let source = unknown.source().expect("the store has failed");
+                source.to_string()
+            }
+            // Nothing was changed, and nothing will be.
+            Ok(Err(error @ RegisterError::Store { .. })) => {
+                return Err(object_storage_failed(error));
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => no_answer(ANSWER_TIMEOUT).to_string(),
+        };
+        Err(object_storage_failed(format!(
+            "{reason}. It is not known whether the fence was set: look with `storage-server fence show \
+             {resource}`"
+        )))
     }
 
     /// Each resource is changed by itself, so no other object can bind all of them.
@@ -112,14 +133,5 @@ fn stored_row(record: &Record<'_>) -> StoredRow {
         value_token: written_with.as_ref().map(|fence| fence.token.as_i64()),
         value_holder: Some(holder(&written_with)),
         answers: (!answers.is_empty()).then(|| answers.to_string()),
-    }
-}
-
-async fn in_time<T>(
-    answer: impl Future<Output = Result<T, RegisterError>>,
-) -> Result<T, sqlx::Error> {
-    match timeout(ANSWER_TIMEOUT, answer).await {
-        Ok(answer) => answer.map_err(object_storage_failed),
-        Err(_) => Err(no_answer()),
     }
 }

@@ -86,14 +86,15 @@ impl<'a> Record<'a> {
         Ok(Self { snapshot, attributes, answers })
     }
 
-    /// Whether a read that wants so much of a value wants this one.
-    pub(super) fn is_wanted(&self, wanted: WantedValue) -> bool {
-        let bytes = self.attributes.value.as_ref().map(|value| value.bytes);
-        bytes.is_some_and(|bytes| match wanted {
+    /// How many bytes the value has, if a read that wants so much of a value wants this one.
+    pub(super) fn wanted_bytes(&self, wanted: WantedValue) -> Option<u64> {
+        let bytes = self.attributes.value.as_ref()?.bytes;
+        let is_wanted = match wanted {
             WantedValue::Whole => true,
             WantedValue::AtMost(most) => usize::try_from(bytes).is_ok_and(|bytes| bytes <= most),
             WantedValue::Presence => false,
-        })
+        };
+        is_wanted.then_some(bytes)
     }
 
     /// The row, with its value if that was read.
@@ -145,7 +146,8 @@ impl<'a> Record<'a> {
                 StoredValue::Present(written) => {
                     (Some(describe(written)), NewValue::Present(written.content.bytes.clone()))
                 }
-                StoredValue::Absent | StoredValue::NotLoaded => (None, NewValue::Absent),
+                StoredValue::Absent => (None, NewValue::Absent),
+                StoredValue::NotLoaded => unreachable!("a change of the version sets the value"),
             };
         }
         let answers = (!after.answers.is_empty()).then(|| after.answers.to_string());

@@ -33,7 +33,7 @@ pub(in crate::store) async fn examine(
     let database = hosts.database();
     let failed = |source| OpenError::Connect { database: database.clone(), source };
     let examined = timeout(ANSWER_TIMEOUT, ask(hosts.options(primary), patroni)).await;
-    let findings = match examined.unwrap_or_else(|_| Err(no_answer())) {
+    let findings = match examined.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))) {
         Ok(findings) => findings,
         Err(error) if is_refused_setting(&error) => vec![pooler(Verdict::Wrong, error.to_string())],
         Err(error) => return Err(failed(error)),

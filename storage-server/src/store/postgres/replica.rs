@@ -76,7 +76,7 @@ impl Replica {
         let wanted = [wanted];
         let loading = load_rows(&mut connection, &wanted, Loading::Visible);
         let answered = timeout(ANSWER_TIMEOUT, loading).await;
-        match answered.unwrap_or_else(|_| Err(no_answer())) {
+        match answered.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))) {
             Ok(mut rows) => {
                 self.0.keep(connection, taken_after);
                 Ok(rows.pop().expect("one row is wanted")?)

@@ -99,7 +99,7 @@ pub(super) async fn open_session(
         let settings = Settings::ask(&mut connection).await?;
         Ok((connection, settings))
     });
-    let opened = opening.await.unwrap_or_else(|_| Err(no_answer()));
+    let opened = opening.await.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT)));
     let (mut connection, settings) = opened.map_err(connect_error)?;
     if let Some(reason) = settings.unsafe_reason() {
         return Err(OpenError::Unsafe { database: address, reason });
