@@ -7,7 +7,7 @@ use testbed::Proxy;
 use tokio::{
     select,
     sync::{mpsc::UnboundedReceiver, oneshot},
-    time::{MissedTickBehavior, interval, sleep},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 
 use super::{
@@ -33,6 +33,8 @@ use crate::{
 const CLIENTS: usize = 2;
 /// How often leases are checked.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
+/// How long such a check waits for the lock service. Actions wait meanwhile.
+const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
 /// A requested action, and where its answer goes.
 #[derive(Debug)]
@@ -250,8 +252,14 @@ impl Sandbox {
             .filter_map(|seat| seat.lease.as_ref())
             .any(|lease| !lease.is_forgotten && (cause == Cause::Fault || now >= lease.until));
         // Without an answer, leases that the lock service has are not over.
-        let owner =
-            if asks && self.service.is_up() { Some(self.service.owner().await?) } else { None };
+        let owner = match cause {
+            _ if !asks || !self.service.is_up() => None,
+            Cause::Fault => Some(self.service.owner().await?),
+            // A slow answer ends nothing: the lock service is asked again soon.
+            Cause::Time => {
+                timeout(ANSWER_WITHIN, self.service.owner()).await.ok().and_then(Result::ok)
+            }
+        };
         for seat in &mut self.seats {
             let whose = seat.actor();
             let Some(lease) = &mut seat.lease else { continue };

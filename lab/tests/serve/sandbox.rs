@@ -1,7 +1,13 @@
 //! Sandboxes: that each action really happens, is recorded, and is refused if it can't be carried out.
 
+use std::{
+    fs,
+    time::Duration,
+};
+
 use lab::record::RunRecord;
 use reqwest::StatusCode;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Server, parsed};
@@ -160,6 +166,33 @@ async fn table_of_postgres_rejects_a_claim_and_a_write_with_an_old_token() {
     assert_eq!(["refused", "claim-refused"].map(|event| count(&record, event)), [3, 1]);
     assert_eq!(fact(&record, "value"), "2: client 2");
     assert!(said.ends_with("tasks: holders, reject\n"), "{said}");
+}
+
+/// Whether the lease is over, the lab asks the lock service. An answer that is late ends nothing.
+#[tokio::test]
+async fn sandbox_goes_on_while_its_lock_service_is_silent() {
+    let server = Server::start();
+    let sandbox = Sandbox::open(&server, &opening_with("a", &json!({"ttl_ms": 1_000}))).await;
+    sandbox.act(&["client 1: acquire"]).await;
+    let is_redis = |process: &u32| {
+        let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        name.trim() == "redis-server"
+    };
+    let servers: Vec<_> = descendants(server.process.id()).into_iter().filter(is_redis).collect();
+    assert_eq!(servers.len(), 2, "one and its replica");
+    let signal = |signal| {
+        for server in &servers {
+            kill_process(Pid::from_raw(server.cast_signed()).unwrap(), signal).unwrap();
+        }
+    };
+    signal(Signal::STOP);
+    // The lease is over meanwhile, and several answers are too late.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    sandbox.refuses("client 2: read", "has no lease").await;
+    signal(Signal::CONT);
+    sandbox.act(&["client 1: wait until its lease is over", "client 1: release"]).await;
+    let (record, _) = sandbox.end().await;
+    assert_eq!(["lease-expired", "lease-lost"].map(|event| count(&record, event)), [1, 1]);
 }
 
 #[tokio::test]
