@@ -49,7 +49,16 @@ pub(crate) enum Answer {
     /// It was carried out, and its events are recorded.
     Done,
     /// It was not, for this reason.
-    Refused(String),
+    Refused(Refusal),
+}
+
+/// Why a requested action is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The key of the page's text.
+    pub(crate) key: &'static str,
+    /// The reason in English.
+    pub(crate) detail: String,
 }
 
 /// Starts a sandbox, takes these steps, and carries out what is requested until it ends.
@@ -79,7 +88,7 @@ pub(crate) async fn play(
             request = requests.recv() => {
                 let Some(Request { action, answer }) = request else { break };
                 let outcome = match sandbox.objection(action) {
-                    Some(reason) => Answer::Refused(reason),
+                    Some(detail) => Answer::Refused(Refusal { key: "not-now", detail }),
                     None => {
                         sandbox.carry_out(action).await?;
                         Answer::Done

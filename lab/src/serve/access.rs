@@ -3,11 +3,13 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
+    Json,
     extract::{Request, State},
     http::{HeaderMap, HeaderName, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use serde_json::json;
 use subtle::ConstantTimeEq;
 
 const HTTP_PORT: u16 = 80;
@@ -78,8 +80,9 @@ pub(super) async fn with_the_token(
     if access.has_token(&request) {
         next.run(request).await
     } else {
-        let what_to_do = "open the address that `lab serve` printed: it has the token\n";
-        (StatusCode::UNAUTHORIZED, what_to_do).into_response()
+        let detail = "open the address that `lab serve` printed: it has the token";
+        let refusal = Json(json!({"refused": "no-token", "detail": detail}));
+        (StatusCode::UNAUTHORIZED, refusal).into_response()
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{
     record::{Event, Outcomes, Recorder},
-    sandbox::{self, Action, Answer, Request, Settings},
+    sandbox::{self, Action, Answer, Refusal, Request, Settings},
     scenario::Scenario,
 };
 
@@ -144,18 +144,21 @@ impl Run {
 
     /// Carries out an action in a sandbox: `client 1: acquire`. Returns when its events are recorded.
     pub(super) async fn act(&self, action: &str) -> Answer {
-        let refused = |reason: &str| Answer::Refused(reason.to_owned());
-        let Some(requests) = &self.requests else { return refused("this run is no sandbox") };
+        let refused =
+            |key, detail: &str| Answer::Refused(Refusal { key, detail: detail.to_owned() });
+        let Some(requests) = &self.requests else {
+            return refused("not-now", "this run is no sandbox");
+        };
         let action = match action.parse::<Action>() {
             Ok(action) => action,
-            Err(reason) => return Answer::Refused(reason),
+            Err(reason) => return refused("not-now", &reason),
         };
         // Its end is the way to its outcome.
         if action != Action::End && self.progress.borrow().events.len() >= MOST_EVENTS {
-            return refused("too much has happened in this sandbox: start another");
+            return refused("too-much", "too much has happened in this sandbox: start another");
         }
         let (answer, answered) = oneshot::channel();
-        let has_ended = || refused("the sandbox has ended");
+        let has_ended = || refused("ended", "the sandbox has ended");
         if requests.send(Request { action, answer }).is_err() {
             return has_ended();
         }

@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 use super::{Server, parsed};
 use crate::replay::{descendants, explained, wire};
 
+/// All texts of the page.
+const TEXTS: &str = include_str!("../../src/page/texts.mjs");
+
 /// A sandbox that is driven over HTTP.
 struct Sandbox<'a> {
     server: &'a Server,
@@ -62,7 +65,13 @@ impl<'a> Sandbox<'a> {
     async fn refuses(&self, action: &str, reason: &str) {
         let (status, text) = self.request(action).await;
         assert_eq!(status, StatusCode::CONFLICT, "{action}");
-        assert!(text.contains(reason), "{action}: {text}");
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert!(answer["detail"].as_str().unwrap().contains(reason), "{action}: {text}");
+        // The page says it in the reader's language.
+        let key = answer["refused"].as_str().unwrap();
+        let is_known =
+            TEXTS.contains(&format!("\"{key}\": [")) || TEXTS.contains(&format!(" {key}: ["));
+        assert!(is_known, "{action}: {key}");
     }
 
     /// The events so far, with one of this kind.
