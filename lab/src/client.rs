@@ -6,7 +6,8 @@
 //!
 //! A `session` carries commands out, with one of the locks (`lease`, `key_lock`, `row_lock`, `advisory_lock`,
 //! `naive_redlock`)
-//! and one of the stores (`server`, `table`, `sale`).
+//! and one of the stores (`server`, `table`, `sale`). Its connections go through a `tap`, which notes what
+//! really went over the wire.
 
 mod advisory_lock;
 pub(crate) mod command;
@@ -23,6 +24,7 @@ mod session;
 pub(crate) mod setup;
 pub(crate) mod table;
 mod tally;
+mod tap;
 
 use std::{io, process::ExitCode, thread};
 
@@ -31,12 +33,7 @@ use clap::Args;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use self::{
-    command::Command,
-    report::{Report, Reports},
-    session::Session,
-    setup::Setup,
-};
+use self::{command::Command, report::Report, session::Session, setup::Setup};
 
 /// A client, or a crowd of clients.
 #[derive(Args, Debug)]
@@ -59,7 +56,7 @@ impl Client {
                 Report::from(crowd::run(crowd, &self.setup, &commands).await?).print();
             }
         } else {
-            let mut session = Session::connect(&self.setup, Reports::Printed).await?;
+            let mut session = Session::connect(&self.setup).await?;
             while let Some(line) = lines.recv().await {
                 session.carry_out(parse(&line?)?).await?;
             }

@@ -3,7 +3,7 @@
 //! The modules in `page/` depend on each other one way, in the order of `MODULES`. `record.mjs`
 //! reads a record, `story.mjs` finds what its events mean, `panel.mjs` draws that, and `main.mjs`
 //! brings them together. All texts are in `texts.mjs`. `standing.mjs` finds how things stand in a
-//! sandbox, `answers.mjs` says it, and `fork.mjs` finds the steps that lead there. `live.mjs`,
+//! sandbox, `answers.mjs` says it, `wire.mjs` shows what went over the wire, and `fork.mjs` finds the steps that lead there. `live.mjs`,
 //! `own.mjs` and `sandbox.mjs` are used only where the lab serves the page.
 
 #[cfg(test)]
@@ -18,9 +18,10 @@ use crate::{record::RunRecord, sandbox, scenario};
 pub(crate) const STYLE: &str = include_str!("page/page.css");
 const BODY: &str = include_str!("page/body.html");
 /// In the order in which they are needed.
-const MODULES: [&str; 16] = [
+const MODULES: [&str; 17] = [
     include_str!("page/texts.mjs"),
     include_str!("page/words.mjs"),
+    include_str!("page/wire.mjs"),
     include_str!("page/standing.mjs"),
     include_str!("page/fork.mjs"),
     include_str!("page/record.mjs"),

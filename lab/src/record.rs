@@ -4,6 +4,7 @@ mod actor;
 mod event;
 mod outcome;
 mod recorder;
+mod wire;
 mod world;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ pub use self::{
     event::{Content, Event, EventKind, Reason, Rejection},
     outcome::{Expected, Fact, Outcome, Outcomes},
     recorder::Recorder,
+    wire::{Exchange, Wire, Word},
     world::{Checks, Danger, World},
 };
 

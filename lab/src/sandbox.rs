@@ -20,7 +20,7 @@ use serde::Serialize;
 
 pub(crate) use self::{
     action::Action,
-    playing::{Answer, Request, play},
+    playing::{Answer, Refusal, Request, play},
     settings::Settings,
 };
 use crate::record::{Actor, World};

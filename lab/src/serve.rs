@@ -7,25 +7,31 @@ mod run;
 mod runs;
 
 use std::{
-    io::{Write, stdout},
+    io::{self, Write, stdout},
     net::SocketAddr,
     process::{ExitCode, Stdio},
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context, ensure};
 use clap::Args;
+use tempfile::NamedTempFile;
 use tokio::{
     net::TcpListener,
     process::Command,
     sync::mpsc::unbounded_channel,
     task::{LocalSet, spawn_local},
+    time::sleep,
 };
 
 use self::{access::Access, own::OwnArguments, runs::Runs};
 
 /// What opens an address in the user's browser: on Linux and on macOS.
 const OPENERS: [&str; 2] = ["xdg-open", "open"];
+
+/// How long the file is kept that leads a browser to the page.
+const KEPT: Duration = Duration::from_secs(60);
 
 /// Where to serve the page.
 #[derive(Args, Debug)]
@@ -67,9 +73,6 @@ impl Serve {
         let access = Access::new(address);
         let url = format!("http://{address}/#token={}", access.token());
         writeln!(stdout().lock(), "{url}")?;
-        if !no_open {
-            open(&url);
-        }
         let (starts, mut starting) = unbounded_channel();
         let runs = Arc::new(Runs::new(starts));
         // A replay stays on its thread. All are dropped with the set, which ends their processes.
@@ -80,6 +83,9 @@ impl Serve {
             }
         };
         let serving = replays.run_until(async {
+            if !no_open {
+                spawn_local(open(url));
+            }
             spawn_local(
                 async move { axum::serve(listener, http::router(access, runs, own)).await },
             );
@@ -90,11 +96,28 @@ impl Serve {
     }
 }
 
-/// Opens an address in the user's browser, if there is one.
-fn open(url: &str) {
+/// Opens an address in the user's browser, if there is one. What fails here is no loss: the address is printed.
+///
+/// Everybody on the machine can read a browser's arguments, and the address has the token. So they name a file
+/// that leads there, which nobody else can read.
+async fn open(url: String) {
+    let Ok(file) = redirection(&url) else { return };
     let silent = |opener: &str| {
         let mut command = Command::new(opener);
-        command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+        // Ctrl-C in the terminal ends the server, and not the browser.
+        command.arg(file.path()).process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
     };
-    let _ = OPENERS.into_iter().find_map(|opener| silent(opener).ok());
+    if OPENERS.into_iter().any(|opener| silent(opener).is_ok()) {
+        // By then, a slow browser has read it.
+        sleep(KEPT).await;
+    }
+}
+
+/// A page that leads to an address, in a file that only this user can read. It is removed when it is dropped.
+fn redirection(url: &str) -> io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new().prefix("fenced-").suffix(".html").tempfile()?;
+    // The address has no character that HTML would read.
+    writeln!(file, "<!doctype html><meta http-equiv=\"refresh\" content=\"0; url={url}\">")?;
+    Ok(file)
 }

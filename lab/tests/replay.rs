@@ -11,6 +11,7 @@ mod patroni;
 mod picture;
 mod sale;
 mod tokens;
+pub(super) mod wire;
 mod zookeeper;
 
 #[cfg(target_os = "linux")]
@@ -117,9 +118,20 @@ async fn table_of_postgres_rejects_33_after_34_by_itself() {
 
 #[tokio::test]
 async fn lock_beside_its_data_needs_the_fence_too() {
-    let [unprotected, protected] = ends("sql-expired", TWINS).await;
+    let record = replayed("sql-expired").await;
+    let [unprotected, protected] = TWINS.map(|world| facts(&record["outcome"][world]));
     assert_eq!(unprotected, ("by client 1".to_owned(), 33, [1, 0, 1]));
     assert_eq!(protected, ("by client 2".to_owned(), 34, [0, 1, 0]));
+    let update = "update shelf set value = $2 where resource = $1\n$1 = invoice-7\n$2 = by client";
+    let rejected = ["fence.present", update, "ERROR ZF001: ", "psql 'postgres://"];
+    let acquire = ["select * from fenced_lock.acquire('invoice-7', ", "token: 33"];
+    let expected: [(&str, &str, &[&str]); 3] = [
+        ("client1", "acquired", &acquire),
+        ("client1", "read", &["select value from shelf", "value: empty\nSELECT 1"]),
+        ("client1", "refused", &rejected),
+    ];
+    wire::assert_shown(&record, "fenced", &expected).await;
+    wire::assert_small(&record);
 }
 
 #[tokio::test]

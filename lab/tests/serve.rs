@@ -1,6 +1,7 @@
 //! `lab serve`: that it plays real runs, for its own page only, and leaves no process.
 
 mod browser;
+mod opening;
 mod sandbox;
 
 use std::{
@@ -36,12 +37,15 @@ impl Server {
 
     /// Starts a server with further arguments.
     pub(super) fn start_with(arguments: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_lab"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
+        command
             .args(["serve", "--no-open", "--listen", "127.0.0.1:0", "--ttl-factor", "4"])
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .args(arguments);
+        Self::start_as(command)
+    }
+
+    fn start_as(mut command: Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let (url, token) = line.trim().split_once("/#token=").unwrap();

@@ -50,13 +50,15 @@ impl LeaseLock {
         let asked = lock_client_terms(terms)?;
         // A client that reports tries once without waiting, so that it can report that it waits.
         let answer = match reports {
-            Reports::Printed => match self.locks.acquire(&self.resource, asked.no_wait()).await {
-                Err(AcquireError::Contended { .. }) if !wait.is_zero() => {
-                    reports.add(EventKind::Busy);
-                    self.locks.acquire(&self.resource, asked.wait(wait)).await
+            Reports::Printed(_) => {
+                match self.locks.acquire(&self.resource, asked.no_wait()).await {
+                    Err(AcquireError::Contended { .. }) if !wait.is_zero() => {
+                        reports.add(EventKind::Busy);
+                        self.locks.acquire(&self.resource, asked.wait(wait)).await
+                    }
+                    answer => answer,
                 }
-                answer => answer,
-            },
+            }
             Reports::Counted(_) => self.locks.acquire(&self.resource, asked.wait(wait)).await,
         };
         match answer {
@@ -79,7 +81,7 @@ impl LeaseLock {
                 reports.add(EventKind::NoMajority);
             }
             // A crowd is not counted without a client's answer.
-            Err(AcquireError::Unavailable { .. }) if matches!(reports, Reports::Printed) => {
+            Err(AcquireError::Unavailable { .. }) if matches!(reports, Reports::Printed(_)) => {
                 reports.add(EventKind::Unanswered);
             }
             Err(error) => return Err(error.into()),

@@ -3,8 +3,8 @@
 use fence::{Refusal, Token};
 use serde::{Deserialize, Serialize};
 
-use super::tally::Tally;
-use crate::record::EventKind;
+use super::{tally::Tally, tap::Taps};
+use crate::record::{EventKind, Wire};
 
 /// An event as a client prints it: a JSON line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -13,13 +13,16 @@ pub(crate) struct Report {
     pub(crate) token: Option<Token>,
     #[serde(flatten)]
     pub(crate) kind: EventKind,
+    /// What went over the wire since the report before.
+    #[serde(default, skip_serializing_if = "Wire::is_empty")]
+    pub(crate) wire: Wire,
 }
 
 /// Where a client's reports go.
 #[derive(Debug)]
 pub(crate) enum Reports {
-    /// To stdout.
-    Printed,
+    /// To stdout, with what went over the wire.
+    Printed(Taps),
     /// Into the sum of a crowd.
     Counted(Tally),
 }
@@ -34,7 +37,7 @@ impl Reports {
     pub(crate) fn add(&mut self, report: impl Into<Report>) {
         let report = report.into();
         match self {
-            Self::Printed => report.print(),
+            Self::Printed(taps) => Report { wire: taps.take(), ..report }.print(),
             Self::Counted(tally) => tally.add(&report.kind),
         }
     }
@@ -43,14 +46,14 @@ impl Reports {
 /// An event that concerns no token.
 impl From<EventKind> for Report {
     fn from(kind: EventKind) -> Self {
-        Self { token: None, kind }
+        Self { token: None, kind, wire: Wire::default() }
     }
 }
 
 /// An event that may concern a token.
 impl<T: Into<Option<Token>>> From<(T, EventKind)> for Report {
     fn from((token, kind): (T, EventKind)) -> Self {
-        Self { token: token.into(), kind }
+        Self { token: token.into(), kind, wire: Wire::default() }
     }
 }
 

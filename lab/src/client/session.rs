@@ -14,6 +14,7 @@ use super::{
     setup::{Setup, StoreSetup},
     table::Table,
     tally::Tally,
+    tap::Taps,
 };
 use crate::record::EventKind;
 
@@ -32,8 +33,11 @@ enum Store {
 }
 
 impl Session {
-    pub(super) async fn connect(setup: &Setup, reports: Reports) -> anyhow::Result<Self> {
-        Self::new(Lock::connect(setup).await?, setup, reports).await
+    /// Connects a client, whose reports are printed with what went over the wire.
+    pub(super) async fn connect(setup: &Setup) -> anyhow::Result<Self> {
+        let taps = Taps::default();
+        let setup = taps.tapped(setup).await?;
+        Self::new(Lock::connect(&setup).await?, &setup, Reports::Printed(taps)).await
     }
 
     /// A client with a lock that is connected already.
@@ -85,7 +89,7 @@ impl Session {
     pub(super) fn tally(&self) -> Tally {
         match &self.reports {
             Reports::Counted(tally) => *tally,
-            Reports::Printed => Tally::default(),
+            Reports::Printed(_) => Tally::default(),
         }
     }
 }

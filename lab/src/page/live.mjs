@@ -34,7 +34,7 @@ export class Live {
     try {
       const answer = await fetch(path, this.request("POST", body));
       const { id } = answer.ok ? await answer.json() : {};
-      if (!answer.ok) this.tell(await answer.text());
+      if (!answer.ok) this.tell(await refusal(answer));
       else if (id !== this.run) {
         this.leave();
         this.watch(id, scenario, original);
@@ -75,7 +75,7 @@ export class Live {
       this.run = undefined;
       const { holds, outcome, error, left } = JSON.parse(message.data);
       Object.assign(record, { holds, outcome: outcome ?? {} });
-      this.tell(error ?? (left ? text("left") : ""));
+      this.tell(error ? text("failed", { error }) : left ? text("left") : "");
       draw();
     });
   }
@@ -84,7 +84,7 @@ export class Live {
   async act(action) {
     try {
       const answer = await fetch(`/runs/${this.run}/actions`, this.request("POST", { action }));
-      return answer.ok ? "" : await answer.text();
+      return answer.ok ? "" : await refusal(answer);
     } catch {
       return text("unreachable-lab");
     }
@@ -97,4 +97,10 @@ export class Live {
     if (this.run) fetch(`/runs/${this.run}`, this.request("DELETE")).catch(() => {});
     this.run = undefined;
   }
+}
+
+/** Why the lab did not do what it was asked for, in the language of the page. */
+async function refusal(answer) {
+  const { refused = "not-now", detail } = await answer.json().catch(() => ({ detail: answer.statusText }));
+  return text(refused, { detail });
 }

@@ -13,6 +13,7 @@ import { embedded, receive, save } from "./share.mjs";
 import { story } from "./story.mjs";
 import { Table } from "./table.mjs";
 import { LANGUAGES } from "./texts.mjs";
+import { wire } from "./wire.mjs";
 import { actor, beat, choose, predicate, seconds, sentence, text, translated, verdict } from "./words.mjs";
 
 const LEGEND = ["lease", "believes", "holds", "wrong", "pause", "fence", "accepted", "refused", "unknown", "harm"];
@@ -217,11 +218,12 @@ function show(number) {
 /** What the record has of an event. Values are set as text. */
 function detail(event, world) {
   find("event-words").textContent = `${seconds(event.at, 3)} s · ${actor(event.actor)} · ${predicate(event, world.checks)}`;
-  const own = Object.entries(run.record.events[event.index]);
+  const own = Object.entries(run.record.events[event.index]).filter(([name]) => name !== "wire");
   find("fields").replaceChildren(...own.flatMap(([name, value]) => [
     Object.assign(document.createElement("dt"), { textContent: name }),
     Object.assign(document.createElement("dd"), { textContent: typeof value === "string" ? value : JSON.stringify(value) }),
   ]));
+  find("wire").replaceChildren(...wire(run.record, event.index));
 }
 
 /** Changes the address, so that it leads here again. */

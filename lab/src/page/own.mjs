@@ -129,7 +129,7 @@ export class Own {
     this.drawLocks();
     const reason = typeof this.reason === "function" ? this.reason() : this.reason;
     this.say("own-storage-state", text(this.state, { address: this.own.storage, reason }));
-    this.say("own-rejected", this.rejected ? text("own.last-rejected", this.rejected) : "");
+    this.say("own-rejected", this.rejected ? text("own.last-rejected", { ...this.rejected, reason: text(`own.${this.rejected.reason}`) }) : "");
     this.find("own-decisions").replaceChildren(...this.decisions.map((decision) => this.decisionRow(decision)));
   }
 
@@ -196,7 +196,7 @@ export class Own {
       return row;
     }
     const acts = text(`own.${action}`, { token: token ?? text("nothing") });
-    const words = text(overruled ? "own.overruled" : `own.${decision}`, { action: acts, reason: reason ?? overruled });
+    const words = text(overruled ? "own.overruled" : `own.${decision}`, { action: acts, reason: text(`own.${reason ?? overruled}`) });
     for (const value of [time.slice(11, 23), resource, holder, words]) row.insertCell().textContent = value;
     if (reason || overruled) row.lastChild.className = "bad";
     return row;

@@ -1,6 +1,6 @@
 // The events as a table, some hundred rows at a time.
 
-import { actor, predicate, seconds } from "./words.mjs";
+import { actor, predicate, seconds, translated } from "./words.mjs";
 
 const ROWS = 200;
 
@@ -36,7 +36,7 @@ export class Table {
     const rows = events.slice(this.first, this.first + ROWS).map(({ event, world }) => {
       const row = document.createElement("tr");
       row.dataset.index = event.index;
-      const cells = [seconds(event.at, 3), world.name, actor(event.actor), predicate(event, world.checks)];
+      const cells = [seconds(event.at, 3), translated(world.title).split(/[:：]/)[0], actor(event.actor), predicate(event, world.checks)];
       row.append(...cells.map((words) => Object.assign(document.createElement("td"), { textContent: words })));
       return row;
     });

@@ -3,7 +3,10 @@
 use fence::{Refusal, RefusalReason, Token};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::actor::{Actor, deserialize_client, serialize_client};
+use super::{
+    actor::{Actor, deserialize_client, serialize_client},
+    wire::Wire,
+};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +22,9 @@ pub struct Event {
     /// What happened. In JSON its name is the member `event`, beside its details.
     #[serde(flatten)]
     pub kind: EventKind,
+    /// What went over the wire, if it is a client's event. An earlier record has none.
+    #[serde(default, skip_serializing_if = "Wire::is_empty")]
+    pub wire: Wire,
 }
 
 /// What happened. Times are in milliseconds.

@@ -1,5 +1,7 @@
 //! A lock service that breaks down when somebody wants it to.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use testbed::{Proxy, proxy::Upstream};
 
@@ -9,6 +11,9 @@ use crate::{
     record::{Actor, EventKind},
     scenario::stage::scene::Scene,
 };
+
+/// How long a lock service has to answer. On a busy machine, a server that has just started is slow.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// The lock, and the resource that it guards.
 pub(super) const RESOURCE: &str = "invoice-7";

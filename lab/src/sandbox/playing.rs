@@ -7,7 +7,7 @@ use testbed::Proxy;
 use tokio::{
     select,
     sync::{mpsc::UnboundedReceiver, oneshot},
-    time::{MissedTickBehavior, interval, sleep},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 
 use super::{
@@ -33,6 +33,8 @@ use crate::{
 const CLIENTS: usize = 2;
 /// How often leases are checked.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
+/// How long such a check waits for the lock service. Actions wait meanwhile.
+const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
 /// A requested action, and where its answer goes.
 #[derive(Debug)]
@@ -47,7 +49,16 @@ pub(crate) enum Answer {
     /// It was carried out, and its events are recorded.
     Done,
     /// It was not, for this reason.
-    Refused(String),
+    Refused(Refusal),
+}
+
+/// Why a requested action is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The key of the page's text.
+    pub(crate) key: &'static str,
+    /// The reason in English.
+    pub(crate) detail: String,
 }
 
 /// Starts a sandbox, takes these steps, and carries out what is requested until it ends.
@@ -77,7 +88,7 @@ pub(crate) async fn play(
             request = requests.recv() => {
                 let Some(Request { action, answer }) = request else { break };
                 let outcome = match sandbox.objection(action) {
-                    Some(reason) => Answer::Refused(reason),
+                    Some(detail) => Answer::Refused(Refusal { key: "not-now", detail }),
                     None => {
                         sandbox.carry_out(action).await?;
                         Answer::Done
@@ -250,8 +261,14 @@ impl Sandbox {
             .filter_map(|seat| seat.lease.as_ref())
             .any(|lease| !lease.is_forgotten && (cause == Cause::Fault || now >= lease.until));
         // Without an answer, leases that the lock service has are not over.
-        let owner =
-            if asks && self.service.is_up() { Some(self.service.owner().await?) } else { None };
+        let owner = match cause {
+            _ if !asks || !self.service.is_up() => None,
+            Cause::Fault => Some(self.service.owner().await?),
+            // A slow answer ends nothing: the lock service is asked again soon.
+            Cause::Time => {
+                timeout(ANSWER_WITHIN, self.service.owner()).await.ok().and_then(Result::ok)
+            }
+        };
         for seat in &mut self.seats {
             let whose = seat.actor();
             let Some(lease) = &mut seat.lease else { continue };

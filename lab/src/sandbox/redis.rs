@@ -9,7 +9,7 @@ use testbed::{Proxy, Redis, Replica, proxy::Upstream};
 
 use super::{
     action::Fault,
-    lock_service::{LockService, RESOURCE},
+    lock_service::{ANSWER_WITHIN, LockService, RESOURCE},
 };
 use crate::{
     client::setup::LockSetup,
@@ -120,7 +120,8 @@ impl LockService for RedisService {
     }
 
     async fn owner(&self) -> anyhow::Result<Option<String>> {
-        let locks = Locks::new(redis::Redis::open(&self.redis().url())?);
+        let redis = redis::Redis::open(&self.redis().url())?.answer_within(ANSWER_WITHIN);
+        let locks = Locks::new(redis);
         let status = locks.status(&RESOURCE.parse()?).await.context("can't ask for the owner")?;
         Ok(status.held.map(|held| held.ownership.holder.redacted()))
     }

@@ -1,11 +1,11 @@
 //! A run that is played now, or was.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     panic::AssertUnwindSafe,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -20,14 +20,14 @@ use tokio::{
 
 use crate::{
     record::{Event, Outcomes, Recorder},
-    sandbox::{self, Action, Answer, Request, Settings},
+    sandbox::{self, Action, Answer, Refusal, Request, Settings},
     scenario::Scenario,
 };
 
 /// How long a run goes on that nobody looks at.
 const UNWATCHED: Duration = Duration::from_secs(60);
 /// How long a run goes on that nobody looks at, after a page has left it. Another page may be
-/// connecting again.
+/// connecting again. One that still watches by then has not left.
 const LEFT: Duration = Duration::from_secs(2);
 /// How often that is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -41,7 +41,8 @@ pub(super) struct Run {
     /// While it is played, nothing else is started under this name.
     pub(super) name: String,
     progress: watch::Sender<Progress>,
-    left: AtomicBool,
+    /// When a page has left it, unless another has watched it since.
+    left: Mutex<Option<Instant>>,
     /// Where actions go, if it is a sandbox.
     requests: Option<UnboundedSender<Request>>,
 }
@@ -88,7 +89,7 @@ impl Start {
             id: format!("{:032x}", rand::random::<u128>()),
             name: name.to_owned(),
             progress: watch::Sender::default(),
-            left: AtomicBool::new(false),
+            left: Mutex::default(),
             requests: matches!(play, Play::Sandbox(..)).then_some(sender),
         });
         Self { run, play, requests }
@@ -128,7 +129,7 @@ impl Start {
 impl Run {
     /// Watches the run. While somebody does, it goes on.
     pub(super) fn watch(&self) -> watch::Receiver<Progress> {
-        self.left.store(false, Relaxed);
+        *self.left() = None;
         self.progress.subscribe()
     }
 
@@ -138,22 +139,26 @@ impl Run {
 
     /// A page leaves the run. Unless another watches it, it ends soon.
     pub(super) fn leave(&self) {
-        self.left.store(true, Relaxed);
+        *self.left() = Some(Instant::now());
     }
 
     /// Carries out an action in a sandbox: `client 1: acquire`. Returns when its events are recorded.
     pub(super) async fn act(&self, action: &str) -> Answer {
-        let refused = |reason: &str| Answer::Refused(reason.to_owned());
-        let Some(requests) = &self.requests else { return refused("this run is no sandbox") };
-        if self.progress.borrow().events.len() >= MOST_EVENTS {
-            return refused("too much has happened in this sandbox: start another");
-        }
+        let refused =
+            |key, detail: &str| Answer::Refused(Refusal { key, detail: detail.to_owned() });
+        let Some(requests) = &self.requests else {
+            return refused("not-now", "this run is no sandbox");
+        };
         let action = match action.parse::<Action>() {
             Ok(action) => action,
-            Err(reason) => return Answer::Refused(reason),
+            Err(reason) => return refused("not-now", &reason),
         };
+        // Its end is the way to its outcome.
+        if action != Action::End && self.progress.borrow().events.len() >= MOST_EVENTS {
+            return refused("too-much", "too much has happened in this sandbox: start another");
+        }
         let (answer, answered) = oneshot::channel();
-        let has_ended = || refused("the sandbox has ended");
+        let has_ended = || refused("ended", "the sandbox has ended");
         if requests.send(Request { action, answer }).is_err() {
             return has_ended();
         }
@@ -163,11 +168,17 @@ impl Run {
     /// Waits until nobody has looked for a while.
     async fn unwatched(&self) {
         let mut watched = Instant::now();
-        while watched.elapsed() < if self.left.load(Relaxed) { LEFT } else { UNWATCHED } {
+        while watched.elapsed() < if self.left().is_some() { LEFT } else { UNWATCHED } {
             sleep(CHECK_EVERY).await;
             if self.progress.receiver_count() > 0 {
                 watched = Instant::now();
+                // The connection of the page that left may last a moment. Another page's lasts longer.
+                self.left().take_if(|left| left.elapsed() > LEFT);
             }
         }
+    }
+
+    fn left(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,10 @@
 //! The client that scenarios drive.
 
-use std::{process::Command, time::Duration};
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -25,10 +29,17 @@ impl Client {
         Self { process, _folder: folder }
     }
 
-    /// The next event after a command.
+    /// The next event after a command, without what went over the wire.
     async fn event(&mut self, command: &Value) -> Value {
+        self.event_and_wire(command).await.0
+    }
+
+    async fn event_and_wire(&mut self, command: &Value) -> (Value, Value) {
         self.process.write_line(&command.to_string()).unwrap();
-        serde_json::from_str(&self.process.line(WITHIN).await.unwrap()).unwrap()
+        let mut event: Value =
+            serde_json::from_str(&self.process.line(WITHIN).await.unwrap()).unwrap();
+        let wire = event.as_object_mut().unwrap().remove("wire");
+        (event, wire.unwrap_or_default())
     }
 }
 
@@ -76,6 +87,34 @@ async fn client_does_its_commands_in_order_with_the_next_one_already_on_its_stdi
             serde_json::from_str(&client.process.line(WITHIN).await.unwrap()).unwrap();
         assert_eq!(line["event"], event);
     }
+}
+
+/// A server that Redis' own log of commands (MONITOR) confirms.
+#[tokio::test]
+async fn what_went_over_the_wire_is_what_redis_has_received() {
+    let redis = Redis::start().await.unwrap();
+    let mut client = Client::start(&json!({"key": redis.url()}));
+    client.event(&terms("set-without-expiry")).await;
+    let mut monitor = Command::new("redis-cli")
+        .arg("-s")
+        .arg(redis.socket())
+        .arg("MONITOR")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(monitor.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(lines.next().unwrap(), "OK");
+    let (_, wire) = client.event_and_wire(&json!({"command": "compare"})).await;
+    assert!(lines.next().unwrap().ends_with(r#" "GET" "lock:seat-12""#));
+    monitor.kill().unwrap();
+    monitor.wait().unwrap();
+    let exchange = json!({
+        "protocol": "redis",
+        "server": redis.socket(),
+        "command": ["GET", "lock:seat-12"],
+        "answer": "\"client 1\"",
+    });
+    assert_eq!(wire, json!({"exchanges": [exchange]}));
 }
 
 #[tokio::test]

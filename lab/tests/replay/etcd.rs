@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{TWINS, events, outcome, replayed};
+use super::{TWINS, events, outcome, replayed, wire};
 
 #[tokio::test]
 async fn client_whose_lease_expired_overwrites_unless_the_storage_checks_the_revision() {
@@ -15,6 +15,9 @@ async fn client_whose_lease_expired_overwrites_unless_the_storage_checks_the_rev
     assert_eq!(counts[0], [json!("by client 1"), json!(1), json!(0), json!(1)]);
     assert_eq!(counts[1], [json!("by client 2"), json!(0), json!(1), json!(0)]);
     assert_eq!(events(&record, "beside").count(), 0, "etcd let one client in at a time");
+    let acquire = ["POST http://127.0.0.1:", "/v3/kv/txn", "create_revision", "curl -gi -X POST"];
+    wire::assert_shown(&record, "fenced", &[("client1", "acquired", &acquire)]).await;
+    wire::assert_small(&record);
 }
 
 #[tokio::test]

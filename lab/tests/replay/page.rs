@@ -10,7 +10,7 @@ use lab::page::descriptions;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{REPLAY, lab, replayed};
+use super::{REPLAY, lab, replayed, wire};
 
 /// What the page says at the decisive moment of each world, or what it has no words for.
 pub(crate) async fn explained(record: &Value) -> Result<String, String> {
@@ -46,6 +46,32 @@ async fn page_tells_what_is_believed_and_what_is_stored_when_33_arrives() {
     client2: has no lock
     storage: “by client 2” · rejects tokens below 34
     ");
+
+    // What the clients and their servers really said.
+    let script = [
+        "EVAL -- Grants the lock ",
+        " fenced:{invoice-7}:lock ",
+        "\n(integer) 33\n",
+        "redis-cli -s /",
+    ];
+    let write = [
+        "PUT http://127.0.0.1:",
+        "/v1/resources/invoice-7\n",
+        "fencing-token: 33\n",
+        "by client 1\n",
+    ];
+    let refused = [&write[..], &["\n412 ", "stale-token", "curl -gi -X PUT -H"]].concat();
+    let nothing = ["Nothing that was recorded."];
+    let expected: [(&str, &str, &[&str]); 6] = [
+        ("client1", "acquired", &script),
+        ("client1", "lease-checked", &nothing),
+        ("client1", "paused", &nothing),
+        ("redis", "lease-expired", &nothing),
+        ("client1", "refused", &refused),
+        ("storage", "refused", &refused),
+    ];
+    wire::assert_shown(&record, "fenced", &expected).await;
+    wire::assert_small(&record);
 
     // An event that the page does not know is noticed.
     record["events"][3]["event"] = json!("dreamt");

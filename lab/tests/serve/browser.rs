@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Server;
+use super::{Server, sandbox::printed};
 use crate::browser::Browser;
 
 const START: &str = "#open-sandbox";
@@ -82,6 +82,20 @@ async fn visitor_loses_an_update_and_then_is_rejected_because_the_fence_is_on() 
     browser.wait_for("rows", "rejects 33: it has seen 34").await;
     browser.wait_for("worlds", "nothing lost").await;
     browser.wait_for("tasks", "Now try it with the fence on: done").await;
+
+    // A click on the event shows what really went over the wire, and a line that does the same.
+    browser.click("#rows tr:first-child").await;
+    browser.wait_for("wire", "Nothing that was recorded.").await;
+    let rejected = "[...document.querySelectorAll('#rows tr')].find((row) => row.textContent.includes('33: rejected'))";
+    let rejected = browser.value(&format!("{rejected}.dataset.index")).await;
+    browser.click(&format!("#rows [data-index=\"{}\"]", rejected.as_str().unwrap())).await;
+    browser.wait_for("wire", "PUT http://127.0.0.1:").await;
+    browser.wait_for("wire", "412 Precondition Failed").await;
+    let lines = "document.querySelectorAll('#wire .line')";
+    assert_eq!(browser.value(&format!("{lines}.length")).await, 1);
+    let line = browser.value(&format!("{lines}[0].textContent")).await;
+    let rejected = printed(line.as_str().unwrap()).await;
+    assert!(rejected.contains(" 412 ") && rejected.contains("stale-token"), "{line}: {rejected}");
 
     // When it has ended, it is a record: nothing can be done in it, and it can be saved.
     browser.act("sandbox: end").await;

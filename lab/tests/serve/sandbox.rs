@@ -1,11 +1,21 @@
 //! Sandboxes: that each action really happens, is recorded, and is refused if it can't be carried out.
 
+use std::{
+    fs,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
 use lab::record::RunRecord;
 use reqwest::StatusCode;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Server, parsed};
-use crate::replay::{descendants, explained};
+use crate::replay::{descendants, explained, wire};
+
+/// All texts of the page.
+const TEXTS: &str = include_str!("../../src/page/texts.mjs");
 
 /// A sandbox that is driven over HTTP.
 struct Sandbox<'a> {
@@ -55,7 +65,24 @@ impl<'a> Sandbox<'a> {
     async fn refuses(&self, action: &str, reason: &str) {
         let (status, text) = self.request(action).await;
         assert_eq!(status, StatusCode::CONFLICT, "{action}");
-        assert!(text.contains(reason), "{action}: {text}");
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert!(answer["detail"].as_str().unwrap().contains(reason), "{action}: {text}");
+        // The page says it in the reader's language.
+        let key = answer["refused"].as_str().unwrap();
+        let is_known =
+            TEXTS.contains(&format!("\"{key}\": [")) || TEXTS.contains(&format!(" {key}: ["));
+        assert!(is_known, "{action}: {key}");
+    }
+
+    /// The events so far, with one of this kind.
+    async fn record(&self, event: &str) -> Value {
+        let mut watching = self.server.events(&self.id).send().await.unwrap();
+        let (mut text, last) = (String::new(), format!(r#""event":"{event}""#));
+        while !text.contains(&last) || !text.ends_with("\n\n") {
+            let chunk = watching.chunk().await.unwrap().expect("the run goes on");
+            text += &String::from_utf8_lossy(&chunk);
+        }
+        json!({"events": parsed(&text).0})
     }
 
     /// Ends the sandbox. Returns its record, and what the page says of it. The page must have known
@@ -162,6 +189,33 @@ async fn table_of_postgres_rejects_a_claim_and_a_write_with_an_old_token() {
     assert!(said.ends_with("tasks: holders, reject\n"), "{said}");
 }
 
+/// Whether the lease is over, the lab asks the lock service. An answer that is late ends nothing.
+#[tokio::test]
+async fn sandbox_goes_on_while_its_lock_service_is_silent() {
+    let server = Server::start();
+    let sandbox = Sandbox::open(&server, &opening_with("a", &json!({"ttl_ms": 1_000}))).await;
+    sandbox.act(&["client 1: acquire"]).await;
+    let is_redis = |process: &u32| {
+        let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        name.trim() == "redis-server"
+    };
+    let servers: Vec<_> = descendants(server.process.id()).into_iter().filter(is_redis).collect();
+    assert_eq!(servers.len(), 2, "one and its replica");
+    let signal = |signal| {
+        for server in &servers {
+            kill_process(Pid::from_raw(server.cast_signed()).unwrap(), signal).unwrap();
+        }
+    };
+    signal(Signal::STOP);
+    // The lease is over meanwhile, and several answers are too late.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    sandbox.refuses("client 2: read", "has no lease").await;
+    signal(Signal::CONT);
+    sandbox.act(&["client 1: wait until its lease is over", "client 1: release"]).await;
+    let (record, _) = sandbox.end().await;
+    assert_eq!(["lease-expired", "lease-lost"].map(|event| count(&record, event)), [1, 1]);
+}
+
 #[tokio::test]
 async fn wrong_actions_are_refused_and_what_does_not_answer_is_reported() {
     let server = Server::start();
@@ -207,6 +261,91 @@ async fn lease_in_etcd_expires_while_its_client_is_paused() {
     assert_eq!(fact(&record, "stale_writes_refused"), 1);
     assert_eq!(fact(&record, "holders_at_once"), 1, "{record}");
     assert!(said.ends_with("tasks: reject\n"), "{said}");
+}
+
+/// What a line of the page prints in a shell.
+pub(super) async fn printed(line: &str) -> String {
+    let mut shell = Command::new("sh");
+    // Without the address of another server.
+    shell.args(["-c", line]).env_remove("PGHOST").stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || shell.output().unwrap()).await.unwrap();
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// The lines of the page do what the client has done, on the same servers: they have its token and its
+/// holder.
+#[tokio::test]
+async fn lines_of_the_page_do_the_same_again() {
+    let server = Server::start();
+    let sandbox = Sandbox::open(&server, &opening("a", "on")).await;
+    sandbox.act(&["client 1: acquire", "client 1: read", "client 1: write"]).await;
+    sandbox.act(&["lock service: restart empty", "client 2: acquire", "client 2: read"]).await;
+    sandbox.act(&["client 1: write"]).await;
+    let record = sandbox.record("refused").await;
+    let shown = wire::shown(&record).await;
+    let lines = |actor: &str, event: &str| {
+        &shown[wire::position(&record, "fence-on-claims-on", actor, event)].lines
+    };
+
+    let token = &record["events"]
+        [wire::position(&record, "fence-on-claims-on", "client2", "acquired")]["token"];
+    let again = printed(lines("client2", "acquired").last().unwrap()).await;
+    assert_eq!(again, format!("1\n{token}\n{token}\n"), "it is client 2's already, by this grant");
+    let [line] = &lines("client1", "refused")[..] else { panic!("one request") };
+    let rejected = printed(line).await;
+    assert!(rejected.contains(" 412 Precondition Failed\r\n"), "{line}: {rejected}");
+    assert!(rejected.contains("stale-token"), "{rejected}");
+    let [line] = &lines("client2", "read")[..] else { panic!("one request") };
+    let read = printed(line).await;
+    assert!(read.contains(" 200 OK\r\n") && read.ends_with("\r\n1: client 1"), "{line}: {read}");
+    // With the newer token, the same write is accepted.
+    let write = &lines("client1", "refused")[0];
+    let fence = |line: &str| {
+        line.split(" -H ")
+            .filter(|word| word.contains("fencing-"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let (old, new) = (fence(write), fence(line));
+    assert_eq!((old.len(), new.len()), (2, 2), "{write} {line}");
+    let write = old.iter().zip(&new).fold(write.clone(), |write, (old, new)| {
+        let value = |header: &str| header.split('\'').nth(1).unwrap().to_owned();
+        write.replace(&value(old), &value(new))
+    });
+    let written = printed(&write).await;
+    assert!(written.contains(" 204 No Content\r\n"), "{write}: {written}");
+    let read = printed(line).await;
+    assert!(read.ends_with("\r\n2: client 1"), "{read}");
+}
+
+#[tokio::test]
+async fn lines_for_etcd_and_sql_do_the_same_again() {
+    let server = Server::start();
+    let settings = json!({"locks": "etcd", "store": "postgres"});
+    let sandbox = Sandbox::open(&server, &opening_with("a", &settings)).await;
+    sandbox.act(&["client 1: acquire", "client 1: read", "client 1: write"]).await;
+    sandbox.act(&["client 1: release", "client 2: acquire", "client 2: read"]).await;
+    let record = sandbox.record("released").await;
+    let shown = wire::shown(&record).await;
+    let lines = |actor: &str, event: &str| {
+        &shown[wire::position(&record, "fence-on-claims-on", actor, event)].lines
+    };
+
+    let [line] = &lines("client1", "written")[..] else { panic!("one line for a transaction") };
+    let rejected = printed(line).await;
+    assert!(rejected.contains("ERROR") && rejected.contains("stale"), "{line}: {rejected}");
+    let [line] = &lines("client2", "read")[..] else { panic!("one line for a transaction") };
+    let read = printed(line).await;
+    assert!(read.contains("1: client 1") && !read.contains("ERROR"), "{line}: {read}");
+
+    let acquire = lines("client2", "acquired");
+    let transaction = acquire.iter().find(|line| line.contains("/v3/kv/txn")).unwrap();
+    let answer = printed(transaction).await;
+    assert!(answer.contains(" 200 OK\r\n") && answer.contains("\"responses\""), "{answer}");
 }
 
 #[tokio::test]

@@ -50,8 +50,7 @@ impl Postgres {
     /// If PostgreSQL isn't installed or doesn't start.
     pub async fn start_with(settings: &[&str]) -> anyhow::Result<Self> {
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut postgres = Self::prepare(settings, PORT)?;
-        postgres.make_cluster()?;
+        let mut postgres = Self::prepare(settings, PORT)?.with_cluster().await?;
         postgres.start_again().await?;
         Ok(postgres)
     }
@@ -61,9 +60,9 @@ impl Postgres {
     /// # Errors
     /// If this is not Linux, or PostgreSQL isn't installed or doesn't start.
     pub async fn start_with_own_clock() -> anyhow::Result<Self> {
-        let mut postgres = Self::prepare(Vec::new(), PORT)?;
+        let postgres = Self::prepare(Vec::new(), PORT)?;
         Clock::new(postgres.folder.path())?;
-        postgres.make_cluster()?;
+        let mut postgres = postgres.with_cluster().await?;
         postgres.start_again().await?;
         Ok(postgres)
     }
@@ -73,8 +72,7 @@ impl Postgres {
     /// # Errors
     /// If this is not Linux, or PostgreSQL isn't installed or doesn't start.
     pub async fn start_on_disk() -> anyhow::Result<Self> {
-        let mut postgres = Self::prepare(Vec::new(), PORT)?;
-        postgres.make_cluster()?;
+        let mut postgres = Self::prepare(Vec::new(), PORT)?.with_cluster().await?;
         postgres.disk = Some(Disk::new(&postgres.data())?);
         postgres.start_again().await?;
         Ok(postgres)
@@ -96,8 +94,7 @@ impl Postgres {
     /// If PostgreSQL or `openssl` isn't installed, or PostgreSQL doesn't start.
     pub async fn start_tls_as(names: &str) -> anyhow::Result<Self> {
         let [port] = free_ports()?;
-        let mut postgres = Self::prepare(Vec::new(), port)?;
-        postgres.make_cluster()?;
+        let mut postgres = Self::prepare(Vec::new(), port)?.with_cluster().await?;
         let folder = postgres.folder.path();
         tls::make_certificates_for(folder, names)?;
         // PostgreSQL refuses a key that others own or may read.
@@ -179,8 +176,11 @@ impl Postgres {
         lines.next() == Some(&pid) && matches!(lines.next_back(), Some("ready" | "standby"))
     }
 
-    fn make_cluster(&self) -> anyhow::Result<()> {
-        make_cluster(&self.data(), self.user)
+    /// Makes its data folder. That takes up to some seconds, in which others on this thread go on. If this is
+    /// dropped, the folder is removed when it is made.
+    async fn with_cluster(self) -> anyhow::Result<Self> {
+        let making = move || make_cluster(&self.data(), self.user).map(|()| self);
+        tokio::task::spawn_blocking(making).await?
     }
 
     /// Runs a command to its end, as the user of the server.

@@ -228,7 +228,7 @@ impl Client {
         let before = self.recorder.events();
         let decision = decision(&report.kind, actor, token, &before);
         let kind = completed(report.kind, actor, &before, self.ends);
-        let event = self.recorder.record(actor, token, kind);
+        let event = self.recorder.record_with_wire(actor, token, kind, report.wire);
         if let Some(decision) = decision {
             let (decider, decision) = match self.is_beyond_the_split {
                 true => (Actor::Database, by_old_primary(decision)),

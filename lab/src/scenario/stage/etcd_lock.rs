@@ -1,6 +1,9 @@
 //! A lock in a private etcd.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context;
 use fence::{Holder, ResourceName};
@@ -13,6 +16,9 @@ use crate::{
     record::{Actor, EventKind, Recorder},
 };
 
+/// How long etcd has to answer. On a busy machine, one that has just started is slow.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
 pub(crate) struct EtcdLock {
     server: Etcd,
     /// They only look at the lock.
@@ -24,7 +30,7 @@ pub(crate) struct EtcdLock {
 impl EtcdLock {
     pub(crate) async fn start(resource: &str, scene: &Scene) -> anyhow::Result<Self> {
         let server = Etcd::start().await?;
-        let locks = Locks::new(etcd::Etcd::open(&server.url())?);
+        let locks = Locks::new(etcd::Etcd::open(&server.url())?.answer_within(ANSWER_WITHIN));
         Ok(Self { server, locks, resource: resource.parse()?, recorder: scene.recorder.clone() })
     }
 

@@ -26,18 +26,21 @@ pub(crate) fn lease_over(kind: &EventKind) -> bool {
 /// The clients that hold the lock after these events.
 pub(crate) fn holders(events: &[Event], ends: Ends) -> Vec<Actor> {
     let mut holders = Vec::new();
-    for Event { actor, kind, .. } in events {
-        let client = match kind {
-            EventKind::LeaseExpired { whose } => whose,
-            _ => actor,
-        };
-        if let EventKind::Acquired { .. } = kind {
-            holders.push(*client);
-        } else if ends(kind) {
-            holders.retain(|holder| holder != client);
-        }
-    }
+    events.iter().for_each(|event| change_holders(&mut holders, event, ends));
     holders
+}
+
+/// What an event changes of the clients that hold the lock.
+fn change_holders(holders: &mut Vec<Actor>, Event { actor, kind, .. }: &Event, ends: Ends) {
+    let client = match kind {
+        EventKind::LeaseExpired { whose } => whose,
+        _ => actor,
+    };
+    if let EventKind::Acquired { .. } = kind {
+        holders.push(*client);
+    } else if ends(kind) {
+        holders.retain(|holder| holder != client);
+    }
 }
 
 /// The titles of clients: `client 1 and client 2`.
@@ -48,7 +51,11 @@ pub(crate) fn titles(clients: &[Actor]) -> Option<String> {
 
 /// The largest number of clients that held the lock at once.
 pub(crate) fn most_holders_at_once(events: &[Event], ends: Ends) -> u64 {
-    let at_once = (0..=events.len()).map(|until| holders(&events[..until], ends).len());
+    let mut holders = Vec::new();
+    let at_once = events.iter().map(|event| {
+        change_holders(&mut holders, event, ends);
+        holders.len()
+    });
     at_once.max().unwrap_or(0).try_into().expect("there are few clients")
 }
 
@@ -112,4 +119,39 @@ pub(crate) fn tokens_issued_twice(events: &[Event]) -> u64 {
 /// The number of events of a kind.
 pub(crate) fn count(events: &[Event], of_kind: impl Fn(&Event) -> bool) -> u64 {
     events.iter().filter(|event| of_kind(event)).count().try_into().expect("there are few events")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Recorder;
+
+    #[test]
+    fn most_holders_at_once_are_those_after_the_event_with_most() {
+        let recorder = Recorder::start(|_| {});
+        let acquired = || EventKind::Acquired {
+            ttl_ms: None,
+            remaining_ms: None,
+            resource: None,
+            holder: None,
+            beside: None,
+        };
+        assert_eq!(most_holders_at_once(&recorder.events(), lease_over), 0);
+        let (one, two) = (Actor::Client1, Actor::Client2);
+        for (actor, kind, most) in [
+            (one, acquired(), 1),
+            (one, EventKind::Released, 1),
+            (two, acquired(), 1),
+            (one, acquired(), 2),
+            (Actor::Redis, EventKind::LeaseExpired { whose: two }, 2),
+            (Actor::Client3, acquired(), 2),
+            (two, acquired(), 3),
+            (one, EventKind::Killed, 3),
+        ] {
+            recorder.record(actor, None, kind);
+            let events = recorder.events();
+            assert_eq!(most_holders_at_once(&events, lease_over), most, "{events:?}");
+        }
+        assert_eq!(holders(&recorder.events(), lease_over), [Actor::Client3, two]);
+    }
 }
