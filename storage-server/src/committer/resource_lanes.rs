@@ -70,7 +70,7 @@ where
             let waiting = (self.free_loads > 0).then(|| self.waiting_to_load.pop_front()).flatten();
             let resource = waiting.or_else(|| self.ready.pop_front())?;
             let lane = self.lanes.get_mut(&resource).expect("it is kept while it has jobs");
-            match lane.begin(self.free_loads > 0) {
+            match lane.begin(self.free_loads) {
                 Commit::Nothing => drop(self.lanes.remove(&resource)),
                 Commit::MustWaitToLoad => self.waiting_to_load.push_back(resource),
                 Commit::Begun { batch, loads } => {

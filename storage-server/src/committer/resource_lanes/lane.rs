@@ -101,8 +101,9 @@ where
         becomes_ready
     }
 
-    /// Takes the jobs of the next change. Nobody waits for a job whose client has disconnected.
-    pub(super) fn begin(&mut self, may_load: bool) -> Commit<O, D> {
+    /// Takes the jobs of the next change, if it loads no value or so many more may. Nobody waits for a job
+    /// whose client has disconnected.
+    pub(super) fn begin(&mut self, free_loads: usize) -> Commit<O, D> {
         self.waiting.retain(|job| !job.is_abandoned());
         // A store that answers slowly must not keep clients waiting for minutes.
         while let Some(job) = self.waiting.pop_front_if(|job| job.waited() > LONGEST_WAIT) {
@@ -111,7 +112,7 @@ where
         }
         let count = self.waiting.len().min(MAX_BATCH_OPERATIONS);
         let loads = self.waiting.range(..count).any(OnOneResource::loads_value);
-        if loads && !may_load {
+        if loads && free_loads == 0 {
             return Commit::MustWaitToLoad;
         }
         let Some(oldest) = self.waiting.front().map(Job::queued) else { return Commit::Nothing };
