@@ -3,8 +3,9 @@
 //! The modules in `page/` depend on each other one way, in the order of `MODULES`. `record.mjs`
 //! reads a record, `story.mjs` finds what its events mean, `panel.mjs` draws that, and `main.mjs`
 //! brings them together. All texts are in `texts.mjs`. `standing.mjs` finds how things stand in a
-//! sandbox, `answers.mjs` says it, `wire.mjs` shows what went over the wire, and `fork.mjs` finds the steps that lead there. `live.mjs`,
-//! `own.mjs` and `sandbox.mjs` are used only where the lab serves the page.
+//! sandbox, `answers.mjs` says it, and `fork.mjs` finds the steps that lead there. `wire.mjs` shows
+//! what went over the wire. `live.mjs`, `own.mjs` and `sandbox.mjs` are used only where the lab
+//! serves the page.
 
 #[cfg(test)]
 mod tests;

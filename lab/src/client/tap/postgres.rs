@@ -220,14 +220,19 @@ impl Conversation {
             (b's' | b'I', Some(Step::Statement(outcome))) if !outcome.is_simple => {
                 self.end_statement();
             }
+            // It is sent before all else, and the client goes on with it. What comes before the statement has
+            // no answer of its own then.
             (b'E', _) => {
-                let together = self.steps.iter_mut().take_while(|step| !matches!(step, Step::Sync));
-                let mut outcomes = together.filter_map(|step| match step {
-                    Step::Statement(outcome) => Some(outcome),
-                    _ => None,
-                });
-                if let Some(failed) = outcomes.next() {
-                    failed.lines.push(fields.error());
+                while let Some(step) = self.steps.front_mut() {
+                    match step {
+                        Step::Statement(outcome) => {
+                            outcome.lines.push(fields.error());
+                            self.end_statement();
+                            break;
+                        }
+                        Step::Sync => break,
+                        Step::Silent | Step::Describe(_) => drop(self.steps.pop_front()),
+                    }
                 }
             }
             (b'Z', _) if !self.is_ready => self.is_ready = true,
@@ -473,5 +478,12 @@ mod tests {
         let noted = noted(&[start(), query("begin; a"), query("rollback")], &received);
         let answers: Vec<_> = noted.iter().map(|(_, _, answer)| &**answer).collect();
         assert_eq!(answers, ["BEGIN\nERROR ZF001: stale\n{}", "ROLLBACK"]);
+    }
+
+    #[test]
+    fn error_is_noted_before_the_server_is_ready_again() {
+        let received = [message("Z", &[b"I"]), message("E", &[b"SERROR\0CZF001\0Mstale\0\0"])];
+        let noted = noted(&[start(), message("Q", &[b"a\0"])], &received);
+        assert_eq!(noted, [("a".to_owned(), Vec::new(), "ERROR ZF001: stale".to_owned())]);
     }
 }
