@@ -1,5 +1,8 @@
 //! A run that is played now, or was.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     panic::AssertUnwindSafe,
     sync::{
