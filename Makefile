@@ -299,13 +299,15 @@ chromium:
 	@command -v chromium > /dev/null || { $(call install,chromium,chromium); }
 	@command -v chromedriver > /dev/null || { $(call install,chromium-driver,chromedriver); }
 
+# pg is a driver. axe-core has the rules by which tests judge the page of the lab.
+#
 # A node that is not Debian's brings its own npm, and conflicts with Debian's.
 node:
 	@command -v node > /dev/null || { $(call install,nodejs,node); }
 	@command -v npm > /dev/null || { $(call install,npm,node); }
-	@test -e target/node/installed || { \
-		echo "about to install pg into target/node"; \
+	@test -e target/node/installed && test -e target/node/node_modules/axe-core || { \
+		echo "about to install pg and axe-core into target/node"; \
 		rm -rf target/node && mkdir -p target/node && \
-		npm install --prefix target/node --loglevel=error --no-audit --no-fund pg@8 && \
+		npm install --prefix target/node --loglevel=error --no-audit --no-fund pg@8 axe-core@4 && \
 		touch target/node/installed; \
 	}
