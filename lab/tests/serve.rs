@@ -4,7 +4,9 @@ mod browser;
 mod sandbox;
 
 use std::{
+    fs::Permissions,
     io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     process::{Child, Command, Stdio},
     sync::Arc,
     time::Duration,
@@ -14,6 +16,7 @@ use reqwest::{Client, Method, RequestBuilder, StatusCode, header};
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use serde_json::{Value, json};
+use tempfile::{Builder, TempDir};
 use testbed::process::lives;
 
 use super::replay::descendants;
@@ -26,7 +29,10 @@ pub(super) struct Server {
     /// Its address, without the token.
     pub(super) url: String,
     pub(super) token: String,
+    arguments: Vec<String>,
     client: Client,
+    /// Where it keeps the data of its runs. One that is killed does not remove it.
+    _folder: TempDir,
 }
 
 impl Server {
@@ -36,8 +42,15 @@ impl Server {
 
     /// Starts a server with further arguments.
     pub(super) fn start_with(arguments: &[&str]) -> Self {
+        Self::start_at("127.0.0.1:0", arguments)
+    }
+
+    fn start_at(address: &str, arguments: &[&str]) -> Self {
+        // A PostgreSQL runs as another user.
+        let folder = Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_lab"))
-            .args(["serve", "--no-open", "--listen", "127.0.0.1:0", "--ttl-factor", "4"])
+            .env("TMPDIR", folder.path())
+            .args(["serve", "--no-open", "--listen", address, "--ttl-factor", "4"])
             .args(arguments)
             .stdout(Stdio::piped())
             .spawn()
@@ -46,7 +59,25 @@ impl Server {
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let (url, token) = line.trim().split_once("/#token=").unwrap();
         let (url, token) = (url.to_owned(), token.to_owned());
-        Self { process, url, token, client: client() }
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        Self { process, url, token, arguments, client: client(), _folder: folder }
+    }
+
+    /// Starts a server that was killed again, at its address and with its arguments.
+    pub(super) fn start_again(&mut self) {
+        let address = self.url.strip_prefix("http://").unwrap();
+        let arguments: Vec<&str> = self.arguments.iter().map(|argument| &**argument).collect();
+        *self = Self::start_at(address, &arguments);
+    }
+
+    pub(super) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Where the page is, in English, with its token.
+    pub(super) fn address(&self) -> String {
+        format!("{}/#lang=en&token={}", self.url, self.token)
     }
 
     pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
