@@ -7,6 +7,7 @@
 #
 #   make check   formatting, lints and documentation, with warnings as errors
 #   make page    serves a page on this machine that plays all scenarios, and opens it in a browser
+#   make screenshots  plays token 33 against token 34, and draws its page for the README
 #   make package builds both commands with manual pages and completions into target/package, as the
 #                image does
 #   make seeds   runs real clients of Redlock against a network that fails by a seed, 1000 times
@@ -26,7 +27,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo page test test-locks test-others test-model check package seeds schemathesis terraform failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node chromium
+.PHONY: demo page screenshots test test-locks test-others test-model check package seeds schemathesis terraform failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node chromium
 
 demo: redis-server
 	cargo build --workspace
@@ -35,6 +36,11 @@ demo: redis-server
 page: redis-server
 	cargo build --workspace
 	target/debug/lab serve
+
+# `make test` leaves this out, because it changes files of the project.
+SCREENSHOTS := screenshots
+screenshots: redis-server node chromium
+	cargo test --package lab --test main $(SCREENSHOTS)
 
 # Tests mostly wait. So four run at once on each core: those of locks beside all others. The tests of the
 # model of Redlock compute. They run in the time that these leave.
@@ -66,7 +72,7 @@ test-locks:
 test-others: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES))))
 test-others:
 	@$(call print_at_end,cargo test $(SERVICES) --lib --bins --examples --test '[!l]*' -- \
-			--skip $(TERRAFORM) --skip $(FAILOVERS) --skip $(AT_LENGTH) && \
+			--skip $(TERRAFORM) --skip $(FAILOVERS) --skip $(AT_LENGTH) --skip $(SCREENSHOTS) && \
 		cargo test $(SERVICES) --doc)
 
 test-model:
