@@ -7,6 +7,7 @@
 #
 #   make check   formatting, lints and documentation, with warnings as errors
 #   make page    serves a page on this machine that plays all scenarios, and opens it in a browser
+#   make screenshots  plays token 33 against token 34, and draws its page for the README
 #   make package builds both commands with manual pages and completions into target/package, as the
 #                image does
 #   make seeds   runs real clients of Redlock against a network that fails by a seed, 1000 times
@@ -28,7 +29,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo page test test-locks test-others test-model check package seeds schemathesis terraform at-length failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node chromium
+.PHONY: demo page screenshots test test-locks test-others test-model check package seeds schemathesis terraform at-length failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node chromium
 
 demo: redis-server
 	cargo build --workspace
@@ -37,6 +38,11 @@ demo: redis-server
 page: redis-server
 	cargo build --workspace
 	target/debug/lab serve
+
+# `make test` leaves this out, because it changes files of the project.
+SCREENSHOTS := screenshots
+screenshots: redis-server node chromium
+	cargo test --package lab --test main $(SCREENSHOTS)
 
 # Tests mostly wait. So four run at once on each core: those of locks beside all others. The tests of the
 # model of Redlock compute. They run in the time that these leave.
@@ -68,7 +74,7 @@ test-locks:
 test-others: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES))))
 test-others:
 	@$(call print_at_end,cargo test $(SERVICES) --lib --bins --examples --test '[!l]*' -- \
-			--skip $(TERRAFORM) --skip $(FAILOVERS) --skip $(AT_LENGTH) && \
+			--skip $(TERRAFORM) --skip $(FAILOVERS) --skip $(AT_LENGTH) --skip $(SCREENSHOTS) && \
 		cargo test $(SERVICES) --doc)
 
 test-model:
@@ -304,13 +310,15 @@ chromium:
 	@command -v chromium > /dev/null || { $(call install,chromium,chromium); }
 	@command -v chromedriver > /dev/null || { $(call install,chromium-driver,chromedriver); }
 
+# pg is a driver. axe-core has the rules by which tests judge the page of the lab.
+#
 # A node that is not Debian's brings its own npm, and conflicts with Debian's.
 node:
 	@command -v node > /dev/null || { $(call install,nodejs,node); }
 	@command -v npm > /dev/null || { $(call install,npm,node); }
-	@test -e target/node/installed || { \
-		echo "about to install pg into target/node"; \
+	@test -e target/node/installed && test -e target/node/node_modules/axe-core || { \
+		echo "about to install pg and axe-core into target/node"; \
 		rm -rf target/node && mkdir -p target/node && \
-		npm install --prefix target/node --loglevel=error --no-audit --no-fund pg@8 && \
+		npm install --prefix target/node --loglevel=error --no-audit --no-fund pg@8 axe-core@4 && \
 		touch target/node/installed; \
 	}

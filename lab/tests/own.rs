@@ -9,11 +9,26 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testbed::{Program, Redis, StorageServer};
 
-use super::{browser::Browser, serve::Server};
+use super::{
+    browser::{Browser, ENTER, ESCAPE},
+    serve::Server,
+};
 
 const LAB: &str = env!("CARGO_BIN_EXE_lab");
 /// A name for a lock that looks like markup.
 const HOSTILE: &str = "<img src=x onerror=alert(1)>";
+
+/// Lets no time pass before a tab that nobody sees rests, and tells when it does.
+const IMPATIENT: &str = "const wait = window.setTimeout; window.setTimeout = (act, ms) => \
+    ms === 60000 ? wait(() => (act(), window.rested = true)) : wait(act, ms);";
+
+/// Hides the tab, or shows it. Without a screen, browsers don't.
+fn see(state: &str) -> String {
+    format!(
+        "Object.defineProperty(document, 'hidden', {{ value: '{state}' === 'hidden', configurable: true }}); \
+         document.dispatchEvent(new Event('visibilitychange'));"
+    )
+}
 
 /// A lock service, and a storage server that lets a reader and a writer in.
 struct Services {
@@ -74,14 +89,14 @@ impl Services {
 #[tokio::test]
 async fn page_shows_locks_fences_and_decisions_and_services_that_are_away_come_back() {
     let mut services = Services::start().await;
-    let server = services.page(&["--allow-break"]);
+    let mut server = services.page(&["--allow-break"]);
     let locks = services.locks(HOSTILE);
     let ttl = Ttl::from_secs(600).unwrap();
     let lease = locks.acquire(&"orders/7".parse().unwrap(), ttl).await.unwrap();
     let token = lease.token().unwrap();
     services.write("orders/7", token).await;
     let browser = Browser::start().await;
-    browser.open(&format!("{}/#lang=en&token={}", server.url, server.token)).await;
+    browser.open(&server.address()).await;
 
     // 1. The lock, with its label as text, and the fence of the resource of its name.
     browser.wait_until_text("#own-locks-state", "locks held: 1.").await;
@@ -119,12 +134,21 @@ async fn page_shows_locks_fences_and_decisions_and_services_that_are_away_come_b
     let _lease = services.locks("web-3").acquire(&deploy, ttl).await.unwrap();
     browser.wait_until_text("#own-locks", "web-3").await;
     let button = "button[aria-label='Break the lock deploy']";
-    browser.click(button).await;
+    let is_closed = "!document.querySelector('#own-break').open";
+    browser.assert_all_is_reached_by_keyboard().await;
+    browser.type_into(button, ENTER).await;
     browser.wait_until_text("#own-break", "Break the lock deploy of web-3").await;
     assert_eq!(browser.value("document.activeElement.id").await, "own-keep");
-    browser.click("#own-keep").await;
-    browser.wait_until("!document.querySelector('#own-break').open").await;
+    browser.assert_fits().await;
+    browser.assert_accessible().await;
+    browser.press(&[ESCAPE]).await;
+    browser.wait_until(is_closed).await;
+    assert_eq!(browser.value("document.activeElement.textContent").await, "Break");
+    browser.press(&[ENTER, ENTER]).await;
+    browser.wait_until(is_closed).await;
     assert!(locks.status(&deploy).await.unwrap().held.is_some(), "it was left alone");
+    browser.assert_accessible().await;
+    browser.resize(1280, 900).await;
     browser.click(button).await;
     browser.click("#own-confirm").await;
     browser.wait_until_text("#own-locks-state", "The lock deploy is broken").await;
@@ -134,12 +158,35 @@ async fn page_shows_locks_fences_and_decisions_and_services_that_are_away_come_b
     browser.click("#language").await;
     browser.wait_until_text("#own-title", "你自己的服务").await;
     browser.wait_until_text("#own-decisions", "接受").await;
+    browser.assert_accessible().await;
+    browser.click("#language").await;
 
-    // 7. The storage's token stays in the lab, and no policy was broken.
+    // 7. A tab that nobody sees for a while leaves its connection to others, and comes back.
+    browser.run(IMPATIENT).await;
+    browser.run(&see("hidden")).await;
+    let count = "document.querySelectorAll('#own-decisions tr').length";
+    let shown = browser.value(count).await;
+    browser.wait_until("window.rested").await;
+    browser.run(&see("visible")).await;
+    browser.wait_until_text("#own-decisions", "the page was away for too long").await;
+    browser.wait_until(&format!("{count} === {shown} + 1")).await;
+    services.write("orders/9", token).await;
+    browser.wait_until_text("#own-decisions", "orders/9").await;
+
+    // 8. The storage's token stays in the lab, and no policy was broken.
     let page = browser.value("document.documentElement.outerHTML").await.to_string();
     assert!(!page.contains(&services.reader_token()));
     let log = browser.log().await.join("\n");
     assert!(!log.contains("Content Security Policy") && !log.contains("TrustedHTML"), "{log}");
+
+    // 9. When the lab was killed, the page says so, and what to do once it was started again.
+    server.kill();
+    browser.wait_until_text("#own-locks-state", "The lab can't be reached").await;
+    browser.wait_until_text("#own-storage-state", "The lab can't be reached").await;
+    server.start_again();
+    for state in ["#own-locks-state", "#own-storage-state"] {
+        browser.wait_until_text(state, "Open the address that `lab serve` printed last").await;
+    }
 }
 
 #[tokio::test]

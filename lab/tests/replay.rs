@@ -1,5 +1,6 @@
 //! `lab replay`: that every scenario shows its claim, and that its output is readable.
 
+#[cfg(target_os = "linux")]
 mod browser;
 mod client;
 mod etcd;
@@ -10,6 +11,8 @@ mod page;
 mod patroni;
 mod picture;
 mod sale;
+#[cfg(target_os = "linux")]
+mod screenshots;
 mod tokens;
 pub(super) mod wire;
 mod zookeeper;

@@ -5,7 +5,9 @@ mod opening;
 mod sandbox;
 
 use std::{
+    fs::Permissions,
     io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     process::{Child, Command, Stdio},
     sync::Arc,
     time::Duration,
@@ -15,6 +17,7 @@ use reqwest::{Client, Method, RequestBuilder, StatusCode, header};
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use serde_json::{Value, json};
+use tempfile::{Builder, TempDir};
 use testbed::process::lives;
 
 use super::replay::descendants;
@@ -27,7 +30,10 @@ pub(super) struct Server {
     /// Its address, without the token.
     pub(super) url: String,
     pub(super) token: String,
+    arguments: Vec<String>,
     client: Client,
+    /// Where it keeps the data of its runs. One that is killed does not remove it.
+    _folder: TempDir,
 }
 
 impl Server {
@@ -37,20 +43,46 @@ impl Server {
 
     /// Starts a server with further arguments.
     pub(super) fn start_with(arguments: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
-        command
-            .args(["serve", "--no-open", "--listen", "127.0.0.1:0", "--ttl-factor", "4"])
-            .args(arguments);
-        Self::start_as(command)
+        Self::start_at("127.0.0.1:0", arguments)
     }
 
-    fn start_as(mut command: Command) -> Self {
-        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+    fn start_at(address: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
+        command
+            .args(["serve", "--no-open", "--listen", address, "--ttl-factor", "4"])
+            .args(arguments);
+        Self::start_as(command, arguments)
+    }
+
+    /// Starts a server by a command that ends with these arguments.
+    fn start_as(mut command: Command, arguments: &[&str]) -> Self {
+        // A PostgreSQL runs as another user.
+        let folder = Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
+        let mut process =
+            command.env("TMPDIR", folder.path()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let (url, token) = line.trim().split_once("/#token=").unwrap();
         let (url, token) = (url.to_owned(), token.to_owned());
-        Self { process, url, token, client: client() }
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        Self { process, url, token, arguments, client: client(), _folder: folder }
+    }
+
+    /// Starts a server that was killed again, at its address and with its arguments.
+    pub(super) fn start_again(&mut self) {
+        let address = self.url.strip_prefix("http://").unwrap();
+        let arguments: Vec<&str> = self.arguments.iter().map(|argument| &**argument).collect();
+        *self = Self::start_at(address, &arguments);
+    }
+
+    pub(super) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Where the page is, in English, with its token.
+    pub(super) fn address(&self) -> String {
+        format!("{}/#lang=en&token={}", self.url, self.token)
     }
 
     pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {

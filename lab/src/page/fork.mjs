@@ -18,9 +18,13 @@ const FAULT_OF = {
 /** Events that say how a world was set up, or that only look. */
 const SILENT = new Set(["started", "in-step", "counter-preset", "counter-from-the-clock", "lease-checked", "lock-kept"]);
 
-/** What opens a sandbox that has come to the same moment, or nothing if the lab can't. */
-export function forkAt({ record, events }, number) {
-  if (!FORKABLE.includes(record.scenario)) return undefined;
+/** Whether the lab can do the steps of a run again. */
+export function isForkable({ record }) {
+  return FORKABLE.includes(record.scenario);
+}
+
+/** What opens a sandbox that has come to the same moment of a run that can be forked. */
+export function forkAt({ events }, number) {
   const { event: last, world } = events[number];
   const isSandbox = (world.from ?? world.name).startsWith("fence-");
   const ttl = world.events.find((event) => event.event === "acquired")?.ttl_ms;

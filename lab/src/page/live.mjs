@@ -4,6 +4,8 @@ import { SANDBOX } from "./standing.mjs";
 import { text } from "./words.mjs";
 
 export const TOKEN = "lab-token";
+/** The slowest actions take seconds. */
+const TIMEOUT_MS = 60_000;
 
 /** Starts runs and watches them. `shown` is called with each record that grows. */
 export class Live {
@@ -32,12 +34,14 @@ export class Live {
     if (this.starting) return;
     this.starting = true;
     try {
-      const answer = await fetch(path, this.request("POST", body));
+      const answer = await request(path, "POST", body);
       const { id } = answer.ok ? await answer.json() : {};
       if (!answer.ok) this.tell(await refusal(answer));
       else if (id !== this.run) {
         this.leave();
-        this.watch(id, scenario, original);
+        // It is there again after a reload.
+        if (original) sessionStorage.setItem(`original ${id}`, JSON.stringify(original));
+        this.watch(id, scenario);
       }
     } catch {
       this.tell(text("unreachable-lab"));
@@ -45,21 +49,23 @@ export class Live {
     this.starting = false;
   }
 
-  request(method, body) {
-    const headers = { authorization: `Bearer ${sessionStorage.getItem(TOKEN)}`, "content-type": "application/json" };
-    return { method, headers, body: body && JSON.stringify(body) };
-  }
-
   /** Watches a run. The browser connects again by itself, and goes on after the last event that it has. */
-  watch(run, scenario, original) {
+  watch(run, scenario) {
+    const original = JSON.parse(sessionStorage.getItem(`original ${run}`)) ?? { events: [] };
     this.setAddress("run", run);
     this.setAddress("scenario", scenario);
-    const record = { scenario, holds: true, events: [...(original?.events ?? [])], outcome: {}, original: original?.world };
+    const record = { scenario, holds: true, events: [...original.events], outcome: {}, original: original.world };
     const source = new EventSource(`/runs/${run}/events`);
     Object.assign(this, { source, run });
     this.tell(text("starting"));
-    source.onopen = () => this.tell(record.events.length ? "" : text("starting"));
-    source.onerror = () => this.tell(text(source.readyState === EventSource.CLOSED ? "gone" : "unreachable-lab"));
+    source.onopen = () => this.tell(record.events.length > original.events.length ? "" : text("starting"));
+    source.onerror = async () => {
+      if (source.readyState !== EventSource.CLOSED) return this.tell(text("unreachable-lab"));
+      // The lab was started again, or has forgotten the run. What was shown of it stays, as a record.
+      this.run = undefined;
+      draw();
+      this.tell(text((await isRefused()) ? "no-token" : "gone"));
+    };
     let drawing = 0;
     const draw = () => {
       cancelAnimationFrame(drawing);
@@ -83,7 +89,7 @@ export class Live {
   /** Requests an action in the sandbox that is watched. Returns why it was not carried out, if so. */
   async act(action) {
     try {
-      const answer = await fetch(`/runs/${this.run}/actions`, this.request("POST", { action }));
+      const answer = await request(`/runs/${this.run}/actions`, "POST", { action });
       return answer.ok ? "" : await refusal(answer);
     } catch {
       return text("unreachable-lab");
@@ -94,13 +100,27 @@ export class Live {
   leave() {
     this.source?.close();
     this.source = undefined;
-    if (this.run) fetch(`/runs/${this.run}`, this.request("DELETE")).catch(() => {});
+    if (this.run) request(`/runs/${this.run}`, "DELETE").catch(() => {});
     this.run = undefined;
   }
 }
 
-/** Why the lab did not do what it was asked for, in the language of the page. */
+/** Sends a request with the token to the lab. */
+export function request(path, method = "GET", body = undefined) {
+  const headers = { authorization: `Bearer ${sessionStorage.getItem(TOKEN)}`, "content-type": "application/json" };
+  return fetch(path, { method, headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(TIMEOUT_MS) });
+}
+
+/** Whether the lab no longer knows the token. */
+export async function isRefused() {
+  const answer = await request("/own").catch(() => ({}));
+  return answer.status === 401;
+}
+
+/** Why the lab did not do what it was asked for, in the language of the page. One that was started again has
+ * another token. */
 async function refusal(answer) {
+  if (answer.status === 401) return text("no-token");
   const { refused = "not-now", detail } = await answer.json().catch(() => ({ detail: answer.statusText }));
   return text(refused, { detail });
 }

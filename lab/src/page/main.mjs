@@ -1,7 +1,7 @@
 // The page: one run, one chosen event, and all that shows them.
 
 import { answers } from "./answers.mjs";
-import { difference, forkAt, original } from "./fork.mjs";
+import { difference, forkAt, isForkable, original } from "./fork.mjs";
 import { Live } from "./live.mjs";
 import { Own } from "./own.mjs";
 import { sample, panel } from "./panel.mjs";
@@ -42,13 +42,12 @@ const player = new Player(find, {
 const table = new Table(find, (number) => player.choose(number));
 
 find("language").addEventListener("click", () => {
-  const other = LANGUAGES.find((name) => name !== document.documentElement.lang);
-  setAddress("lang", other);
-  speak(other);
+  setAddress("lang", otherLanguage());
+  speak(otherLanguage());
 });
-find("explain").checked = stored() !== "no";
+find("explain").checked = explained() !== "no";
 find("explain").addEventListener("change", () => {
-  store(find("explain").checked ? "yes" : "no");
+  explained(find("explain").checked ? "yes" : "no");
   if (run) show(player.chosen);
 });
 find("fork").addEventListener("click", (event) => {
@@ -60,6 +59,7 @@ receive(find("open"), (name, content) => {
     const dropped = parsed(content);
     tell("");
     live?.leave();
+    address.delete("run");
     open(dropped);
   } catch {
     tell(text("not-a-record", { file: name }));
@@ -84,9 +84,14 @@ function tell(message) {
   find("message").hidden = !message;
 }
 
+function otherLanguage() {
+  return LANGUAGES.find((name) => name !== document.documentElement.lang);
+}
+
 /** Speaks a language from now on. */
 function speak(name) {
   document.documentElement.lang = choose(name);
+  find("language").lang = otherLanguage();
   for (const labelled of document.querySelectorAll("[data-text]")) labelled.textContent = text(labelled.dataset.text);
   for (const labelled of document.querySelectorAll("[data-label]")) {
     labelled.setAttribute("aria-label", text(labelled.dataset.label));
@@ -99,7 +104,12 @@ function speak(name) {
   }));
   own?.draw();
   sandbox?.label();
-  if (run) open(run.record, player.chosen);
+  if (run) open(run.record, followed(run.record));
+}
+
+/** The chosen event of a record, which may have grown. A reader who is at its last event goes on to the next. */
+function followed({ events }) {
+  return player.chosen < player.count - 1 ? player.chosen : events.length - 1;
 }
 
 /** Shows a record that grows: its last event, unless a reader has gone to another, or came for one. */
@@ -107,8 +117,7 @@ function shown(growing) {
   const last = growing.events.length - 1;
   if (address.get("run") !== awaited.run) awaited.event = -1;
   const goes = awaited.event >= 0 && awaited.event <= last;
-  const follows = run?.record !== growing || player.chosen >= player.count - 1;
-  open(growing, goes ? awaited.event : follows ? last : player.chosen);
+  open(growing, goes ? awaited.event : run?.record === growing ? followed(growing) : last);
   if (goes) awaited.event = -1;
 }
 
@@ -135,19 +144,18 @@ function draw(chosen = player.chosen) {
   const tokens = [...new Set(granted.map((event) => event.token))];
   tokens.sort((one, other) => one - other);
   const color = (token) => (token == null ? "n" : tokens.indexOf(token) % COLORS);
-  const panels = run.stories.map(({ world }) => head(world));
-  find("worlds").replaceChildren(...panels.map(({ article }) => article));
+  const articles = run.stories.map(({ world }) => head(world));
+  find("worlds").replaceChildren(...articles);
   drawnWidth = find("worlds").clientWidth;
   // All are as wide as the narrowest has room for.
-  const width = Math.max(200, Math.min(...panels.map(({ article }) => article.clientWidth)) - 26);
+  const width = Math.max(200, Math.min(...articles.map((article) => article.clientWidth)) - 26);
   const times = run.events.map(({ event }) => event.at);
   const common = scale(times, width);
   run.panels = run.stories.map((tale, number) => {
-    const { article } = panels[number];
     const drawn = panel(tale, common, width, color);
-    article.append(drawn.svg);
-    scrub(drawn.svg, tale.world, common);
-    return { ...drawn, article };
+    articles[number].append(drawn.picture);
+    scrub(drawn.picture, tale.world, common);
+    return { ...drawn, article: articles[number] };
   });
   if (run.record.original && run.worlds.length > 1) {
     const differs = difference(...run.worlds);
@@ -167,18 +175,18 @@ function head(world) {
   const ending = part("strong", words, `verdict ${kind}`);
   article.append(part("h2", translated(world.title), ""), ending);
   article.append(part("p", text("in-the-end", { facts: facts.join("; ") }), "muted facts"));
-  return { article };
+  return article;
 }
 
 /** Drags through a world's time. */
-function scrub(svg, world, common) {
+function scrub(picture, world, common) {
   const go = (event) => {
-    const at = common.time(event.clientX - svg.getBoundingClientRect().left);
+    const at = common.time(event.clientX - picture.getBoundingClientRect().left);
     const nearest = world.events.reduce((best, other) => (Math.abs(other.at - at) < Math.abs(best.at - at) ? other : best));
     if (nearest.index !== player.chosen) player.choose(nearest.index);
   };
-  svg.addEventListener("pointerdown", go);
-  svg.addEventListener("pointermove", (event) => event.buttons && go(event));
+  picture.addEventListener("pointerdown", go);
+  picture.addEventListener("pointermove", (event) => event.buttons && go(event));
 }
 
 /** Jumps to the decisive moment of the chosen world, and from there to that of the next. */
@@ -197,20 +205,20 @@ function show(number) {
   find("time").setAttribute("aria-valuetext", text("position", {
     number: number + 1, count: run.events.length, time: seconds(event.at, 2),
   }));
-  run.panels.forEach(({ svg, show: move, article }, panelNumber) => {
+  run.panels.forEach(({ picture, show: move, article }, panelNumber) => {
     const own = run.worlds[panelNumber];
     article.classList.toggle("chosen", own === world);
     const last = own === world ? event : own.events.findLast((other) => other.at <= event.at);
     const states = move(event.at, last, own === world);
-    svg.setAttribute("aria-label", text("picture", { world: translated(own.title), states }));
+    picture.setAttribute("aria-label", text("picture", { world: translated(own.title), states }));
   });
   find("answers").replaceChildren(...answers(run, number));
-  find("fork").disabled = !forkAt(run, number);
+  find("fork").disabled = !isForkable(run);
   detail(event, world);
   table.show(run, number);
   // Who has gone through to the end once needs no explanations on the next visit, unless they ask for them.
   const goesOn = shownBefore === number - 1 && !live?.run;
-  if (goesOn && number === run.events.length - 1 && stored() === null) store("no");
+  if (goesOn && number === run.events.length - 1 && explained() === null) explained("no");
   shownBefore = number;
   setAddress("event", number + 1);
 }
@@ -234,19 +242,12 @@ function setAddress(name, value) {
   waiting = setTimeout(() => history.replaceState(null, "", `#${address}`), 60);
 }
 
-/** A file that is opened from disk may have no storage. */
-function stored() {
+/** Remembers whether to explain each step, and returns that. A file from disk may have no storage for it. */
+function explained(value) {
   try {
+    if (value) localStorage.setItem(EXPLAINED, value);
     return localStorage.getItem(EXPLAINED);
   } catch {
     return null;
-  }
-}
-
-function store(value) {
-  try {
-    localStorage.setItem(EXPLAINED, value);
-  } catch {
-    // Then it is explained again next time.
   }
 }

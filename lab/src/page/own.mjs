@@ -1,10 +1,12 @@
 // Your own services: the locks that are held, their fences, and the storage's decisions as they happen.
 
-import { TOKEN } from "./live.mjs";
+import { TOKEN, isRefused, request } from "./live.mjs";
 import { seconds, text } from "./words.mjs";
 
 /** How often the lab is asked for the locks. */
 const ASK_EVERY_MS = 1000;
+/** How long decisions are watched that nobody sees. */
+const REST_AFTER_MS = 60_000;
 /** How many decisions are shown, and how many fences are remembered. */
 const MOST_DECISIONS = 200;
 const MOST_FENCES = 5000;
@@ -29,7 +31,7 @@ export class Own {
 
   /** Asks the lab which services it shows. There may be none. */
   async begin() {
-    const answer = await this.request("/own").catch(() => undefined);
+    const answer = await request("/own").catch(() => undefined);
     if (!answer?.ok) return;
     this.own = await answer.json();
     const { locks, storage } = this.own;
@@ -38,33 +40,44 @@ export class Own {
     this.find("own-watched").hidden = !storage;
     this.draw();
     if (locks) this.ask();
-    if (storage) this.watch();
+    if (!storage) return;
+    this.watch();
+    document.addEventListener("visibilitychange", () => this.rest());
   }
 
-  request(path, body) {
-    const headers = { authorization: `Bearer ${sessionStorage.getItem(TOKEN)}`, "content-type": "application/json" };
-    return fetch(path, body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers });
+  /** A browser has six connections to the lab, for all its tabs. One that nobody sees leaves them to others. */
+  rest() {
+    clearTimeout(this.resting);
+    if (document.hidden) this.resting = setTimeout(() => this.source.close(), REST_AFTER_MS);
+    else if (this.source.readyState === EventSource.CLOSED) this.watchAgain();
   }
 
   /** Asks for the locks again and again, whether there is an answer or not. */
   async ask() {
     try {
-      const answer = await this.request("/own/locks");
+      const answer = await request("/own/locks");
+      if (answer.status === 401) return this.end();
       const held = answer.ok ? await answer.json() : { error: await answer.text() };
       this.held = { locks: [], ...held };
       await Promise.all(this.held.locks.map(({ name }) => this.askForFence(name)));
     } catch {
-      this.held = { locks: [], isUnreachable: true };
+      this.held = { locks: [], problem: "unreachable-lab" };
     }
     this.draw();
     setTimeout(() => this.ask(), ASK_EVERY_MS);
+  }
+
+  /** The lab was started again. It does not know the token of this page. */
+  end() {
+    Object.assign(this, { state: "no-token", held: { locks: [], problem: "no-token" } });
+    this.draw();
   }
 
   /** Asks for the fence of a resource that has the name of a lock, once. Decisions tell of its changes. */
   async askForFence(name) {
     if (this.state !== "own.watched" || this.fences.has(name)) return;
     this.fences.set(name, undefined);
-    const answer = await this.request(`/own/fences/${name.split("/").map(encodeURIComponent).join("/")}`);
+    const answer = await request(`/own/fences/${name.split("/").map(encodeURIComponent).join("/")}`);
     const fence = answer.ok ? await answer.json() : undefined;
     if (fence === undefined) this.fences.delete(name);
     else this.raise(name, fence?.token);
@@ -79,6 +92,7 @@ export class Own {
   /** Watches the decisions. The browser connects again by itself, and goes on after the last one. */
   watch() {
     const source = new EventSource(`/own/decisions?token=${sessionStorage.getItem(TOKEN)}`);
+    this.source = source;
     const on = (name, act) => source.addEventListener(name, (event) => {
       act(JSON.parse(event.data));
       this.drawSoon();
@@ -96,15 +110,20 @@ export class Own {
       this.decide(JSON.parse(event.data));
       this.drawSoon();
     };
-    source.onerror = () => {
+    source.onerror = async () => {
       // If the lab has said why, that is more than that it closed the connection.
       if (this.state !== "own.no-storage") this.state = "unreachable-lab";
       this.drawSoon();
       if (source.readyState !== EventSource.CLOSED) return;
-      // Only the browser knows which decision was the last one.
-      if (this.decisions.length && !this.decisions[0].missed) this.add({ missed: "too-old" });
-      setTimeout(() => this.watch(), ASK_EVERY_MS);
+      if (await isRefused()) this.end();
+      else setTimeout(() => this.watchAgain(), ASK_EVERY_MS);
     };
+  }
+
+  /** Watches from now on: only the browser knew which decision was the last one. */
+  watchAgain() {
+    if (this.decisions.length && !this.decisions[0].missed) this.add({ missed: "too-old" });
+    this.watch();
   }
 
   decide(decision) {
@@ -140,13 +159,13 @@ export class Own {
   }
 
   drawLocks() {
-    const { locks, error, isUnreachable, has_more: hasMore, unreadable } = this.held;
+    const { locks, error, problem, has_more: hasMore, unreadable } = this.held;
     const count = locks.length;
     let words = [text("own.held", { address: this.own.locks, count: hasMore ? `${count}+` : count })];
     if (hasMore) words.push(text("own.more", { count }));
     if (unreadable) words.push(text("own.unreadable", { count: unreadable }));
     if (error) words = [text("own.no-locks", { reason: error })];
-    if (isUnreachable) words = [text("unreachable-lab")];
+    if (problem) words = [text(problem)];
     this.say("own-locks-state", [this.told, ...words].join(""));
     // Rows stay, so that the focus does.
     const names = new Set(locks.map(({ name }) => name));
@@ -213,7 +232,7 @@ export class Own {
     const { name, token } = this.breaking;
     this.find("own-break").close();
     try {
-      const answer = await this.request("/own/breaks", { name, token });
+      const answer = await request("/own/breaks", "POST", { name, token });
       const broken = answer.ok && (await answer.json()).broken;
       this.told = answer.ok ? text(broken ? "own.broken" : "own.not-broken", { name }) : await answer.text();
     } catch {

@@ -9,102 +9,125 @@ const TRACK = 16;
 const GAP = 8;
 const AXIS = 18;
 const LETTER = 7;
+/** Below this width, a lane has its state on a line of its own. */
+const NARROW = [400, 16];
 /** With more events than this, places are this many pixels apart, so that fewer things are drawn. */
 const MANY = [1000, 3];
 const SPACE = "http://www.w3.org/2000/svg";
 
 /** An element of SVG. Texts are set as text, and never as markup. */
 function element(name, attributes, content = "") {
-  const created = document.createElementNS(SPACE, name);
-  for (const [key, value] of Object.entries(attributes)) created.setAttribute(key, value);
-  if (content !== "") created.textContent = content;
+  const created = set(document.createElementNS(SPACE, name), attributes);
+  created.textContent = content;
   return created;
 }
 
-/** Draws a story on a scale, and returns the picture and a function that shows a moment in it. */
+function set(changed, attributes) {
+  for (const [name, value] of Object.entries(attributes)) changed.setAttribute(name, value);
+  return changed;
+}
+
+/** Shapes of one kind are one path. So a page stays smooth, however much has happened. */
+class Drawing {
+  kinds = new Map();
+  texts = [];
+
+  add(kind, path) {
+    if (!this.kinds.has(kind)) this.kinds.set(kind, new Set());
+    this.kinds.get(kind).add(path);
+  }
+
+  text(x, y, kind, words) {
+    this.texts.push(element("text", { x, y, class: kind }, words));
+  }
+
+  elements() {
+    const paths = [...this.kinds].map(([kind, shapes]) => element("path", { class: kind, d: [...shapes].join("") }));
+    return [...paths, ...this.texts];
+  }
+}
+
+/** Draws a story on a scale. Returns the picture, a function that shows a moment in it, and one that marks one. */
 export function panel(story, scale, width, color) {
-  const svg = element("svg", { width, role: "img" });
-  const drawn = new Set();
-  // What is at the same place as another is drawn once.
-  const add = (name, attributes, content) => {
-    const key = JSON.stringify([name, attributes]);
-    if (!drawn.has(key)) svg.append(element(name, attributes, content));
-    drawn.add(key);
-  };
+  const drawing = new Drawing();
   const grain = story.world.events.length > MANY[0] ? MANY[1] : 0.5;
   const x = (at) => Math.round(Math.min(width, scale.x(Math.min(at, scale.end))) / grain) * grain;
+  const isNarrow = width < NARROW[0];
   const lanes = [];
   let top = 0;
   for (const lane of story.lanes) {
-    const bars = top + NAME;
+    const bars = top + NAME + (isNarrow ? NARROW[1] : 0);
     const track = bars + BAR + (lane.kind === "storage" ? FENCE : 0) + TRACK / 2;
     const name = element("text", { x: 0, y: top + 14, class: "name" }, actor(lane.actor));
-    const words = element("text", { x: width, y: top + 14, "text-anchor": "end" });
-    add("line", { x1: 0, x2: width, y1: track, y2: track, class: "track" });
+    const words = element("text", { x: isNarrow ? 0 : width, y: bars - 6, "text-anchor": isNarrow ? "start" : "end" });
+    drawing.add("track", `M0 ${track}H${width}`);
     lanes.push({ lane, bars, track, name, words });
     top = track + TRACK / 2 + GAP;
   }
   for (const { lane, bars } of lanes) {
-    for (const span of lane.spans) bar(add, { lane, span, bars, scale, x, color });
+    for (const span of lane.spans) bar(drawing, { lane, span, bars, scale, x, color });
     if (lane.kind === "storage" && story.world.checks !== "tokens") {
-      add("rect", { x: 0.5, y: bars + BAR, width: width - 1, height: FENCE, class: "unfenced" });
-      label(add, 0, width, bars + BAR + 11, text("state.unfenced"), "small muted");
+      drawing.add("unfenced", box(0.5, bars + BAR, width - 1, FENCE));
+      label(drawing, 0, width, bars + BAR + 11, text("state.unfenced"), "small muted");
     }
   }
-  for (const arrow of story.arrows) shaft(add, arrow, lanes, x, color);
-  for (const { lane, track } of lanes) {
-    for (const mark of lane.marks) add("path", { d: SHAPES[mark.shape](x(mark.at), track), class: `mark ${mark.shape}` });
+  for (const arrow of story.arrows) shaft(drawing, arrow, lanes, x, color);
+  for (const [shape, path] of Object.entries(SHAPES)) {
+    for (const { lane, track } of lanes) {
+      for (const mark of lane.marks) if (mark.shape === shape) drawing.add(`mark ${shape}`, path(x(mark.at), track));
+    }
   }
   let last = "";
   for (const [time, at] of scale.ticks(56)) {
     const words = seconds(time, 2);
-    if (at < width - 24 && words !== last) add("text", { x: at, y: top + 12, class: "small muted" }, words);
+    if (at < width - 24 && words !== last) drawing.text(at, top + 12, "small muted", words);
     last = words;
   }
-  svg.setAttribute("height", top + AXIS);
+  const size = { width, height: top + AXIS };
+  const drawn = element("svg", { ...size, class: "drawn" });
+  drawn.append(...drawing.elements());
+  // What moves is a picture of its own, so that the browser need not paint the rest again.
+  const moving = element("svg", { ...size, class: "moving" });
   const future = element("rect", { y: 0, height: top, class: "future" });
   const now = element("line", { y1: 0, y2: top, class: "now" });
   const ring = element("circle", { r: 9, class: "ring" });
-  svg.append(future, now, ring, ...lanes.flatMap(({ name, words }) => [name, words]));
+  moving.append(future, now, ring, ...lanes.flatMap(({ name, words }) => [name, words]));
+  const picture = Object.assign(document.createElement("div"), { className: "picture", role: "img" });
+  picture.append(drawn, moving);
 
   /** Shows a moment, after an event of this world. If it is the chosen event, its mark is ringed. */
   const show = (at, event, isChosen) => {
     const left = x(at);
-    for (const [name, value] of Object.entries({ x: left, width: Math.max(0, width - left) })) future.setAttribute(name, value);
-    now.setAttribute("x1", left);
-    now.setAttribute("x2", left);
+    set(future, { x: left, width: Math.max(0, width - left) });
+    set(now, { x1: left, x2: left });
     const states = lanes.map(({ lane, words }) => {
       const [summary, tone] = state(lane, { index: event?.index ?? -1, at }, story.world.checks);
-      words.textContent = summary;
-      words.setAttribute("class", `state ${tone}`);
+      set(words, { class: `state ${tone}${isNarrow ? " small" : ""}` }).textContent = summary;
       return `${actor(lane.actor)}: ${summary}`;
     });
     const own = lanes.find(({ lane }) => isChosen && lane.actor === event.actor);
-    ring.setAttribute("visibility", own ? "visible" : "hidden");
-    ring.setAttribute("cx", left);
-    ring.setAttribute("cy", own?.track ?? 0);
+    set(ring, { visibility: own ? "visible" : "hidden", cx: left, cy: own?.track ?? 0 });
     return states.join("; ");
   };
   /** Marks a moment for good. */
   const mark = (at, words) => {
     const left = x(at);
-    svg.append(element("line", { x1: left, x2: left, y1: 0, y2: top, class: "differs" }));
-    const end = left > width / 2 ? "end" : "start";
-    svg.append(element("text", { x: left + (end === "end" ? -4 : 4), y: top - 2, "text-anchor": end, class: "small differs" }, words));
+    const [end, shift] = left > width / 2 ? ["end", -4] : ["start", 4];
+    drawn.append(element("path", { d: `M${left} 0V${top}`, class: "differs" }));
+    drawn.append(element("text", { x: left + shift, y: top - 2, "text-anchor": end, class: "small differs" }, words));
   };
-  return { svg, show, mark };
+  return { picture, show, mark };
 }
 
-function bar(add, { lane, span, bars, scale, x, color }) {
+function bar(drawing, { lane, span, bars, scale, x, color }) {
   const [left, right] = [x(span.from), x(span.to)];
-  const box = { x: left, width: Math.max(1, right - left) };
   const own = `t${color(span.token)}`;
-  const draw = (top, height, kind) => add("rect", { ...box, y: bars + top, height, rx: 2, class: `${kind} ${own}` });
+  const draw = (top, height, kind) => drawing.add(`${kind} ${own}`, box(left, bars + top, Math.max(1, right - left), height));
   const token = span.token == null ? "" : short(span.token);
-  const write = (words, top = 16, kind = "") => label(add, left, right, bars + top, words, kind);
-  const drawing = {
+  const write = (words, top = 16, kind = "") => label(drawing, left, right, bars + top, words, kind);
+  const draws = {
     lease: () => {
-      add("polygon", { points: wedge(span, bars, scale, x), class: `lease ${own}` });
+      drawing.add(`lease ${own}`, wedge(span, bars, scale, x));
       write(token, 16, `on ${own}`);
     },
     believes: () => {
@@ -113,7 +136,7 @@ function bar(add, { lane, span, bars, scale, x, color }) {
       // Where it is wrong follows from when it really holds the lock.
       const real = lane.spans.find((other) => other.what === "holds" && other.token === span.token && other.from === span.from);
       const wrong = real ? Math.max(left, x(real.to)) : left;
-      if (wrong < right) add("rect", { x: wrong, width: right - wrong, y: bars, height: BAR, class: "wrong" });
+      if (wrong < right) drawing.add("wrong", box(wrong, bars, right - wrong, BAR));
     },
     holds: () => draw(BAR / 2, BAR / 2, "holds"),
     pause: () => draw(-3, BAR + 6, "pause"),
@@ -131,7 +154,11 @@ function bar(add, { lane, span, bars, scale, x, color }) {
       write(fits ? words : `≥ ${token}`, BAR + 11, `small on ${own}`);
     },
   };
-  drawing[span.what]();
+  draws[span.what]();
+}
+
+function box(x, y, width, height) {
+  return `M${x} ${y}h${width}v${height}h${-width}z`;
 }
 
 /** A lease that shrinks with the time that is left of it. */
@@ -139,32 +166,32 @@ function wedge(span, bars, scale, x) {
   const left = (at) => (span.ms ? Math.max(0, 1 - (at - span.from) / span.ms) : 1);
   const to = Math.min(span.to, scale.end);
   const moments = [span.from, ...scale.between(span.from, to).slice(0, 50), to];
-  const upper = moments.map((at) => `${x(at)},${(bars + BAR * (1 - left(at))).toFixed(1)}`);
-  return [...upper, `${x(to)},${bars + BAR}`, `${x(span.from)},${bars + BAR}`].join(" ");
+  const upper = moments.map((at) => `${x(at)} ${(bars + BAR * (1 - left(at))).toFixed(1)}`);
+  return `M${upper.join("L")}V${bars + BAR}H${x(span.from)}z`;
 }
 
 /** Words where there is room for them, or their beginning. */
-function label(add, left, right, y, words, kind) {
+function label(drawing, left, right, y, words, kind) {
   const room = Math.floor((right - left - 6) / LETTER);
   const letters = [...words];
   if (room < Math.min(letters.length, 3)) return;
   const shown = letters.length > room ? `${letters.slice(0, room - 1).join("")}…` : words;
-  add("text", { x: left + 4, y, class: `in ${kind}` }, shown);
+  drawing.text(left + 4, y, kind, shown);
 }
 
-function shaft(add, { at, from, to, token, message, end }, lanes, x, color) {
+function shaft(drawing, { at, from, to, token, message, end }, lanes, x, color) {
   const [start, goal] = [from, to].map((name) => lanes.find(({ lane }) => lane.actor === name));
   const down = goal.bars > start.bars;
   const [y1, y2] = down ? [start.track, goal.bars] : [start.bars, goal.track];
   const [tip, back] = down ? [y2, y2 - 7] : [y2, y2 + 7];
   const left = x(at);
   const kind = `arrow ${message} ${end} t${color(token)}`;
-  add("line", { x1: left, x2: left, y1, y2, class: kind });
-  if (end === "refused") add("line", { x1: left - 7, x2: left + 7, y1: tip, y2: tip, class: "shield" });
-  else add("path", { d: `M${left} ${tip}l-4 ${back - tip}h8z`, class: `head ${kind}` });
+  drawing.add(kind, `M${left} ${y1}V${y2}`);
+  if (end === "refused") drawing.add("shield", `M${left - 7} ${tip}h14`);
+  else drawing.add(`head ${kind}`, `M${left} ${tip}l-4 ${back - tip}h8z`);
 }
 
-/** Marks differ by shape, not only by colour. */
+/** Marks differ by shape, not only by colour. The last ones are drawn above the others. */
 const SHAPES = {
   plain: (x, y) => circle(x, y, 2.5),
   accepted: (x, y) => circle(x, y, 5),
@@ -180,9 +207,7 @@ function circle(x, y, radius) {
 /** A sample for the legend. */
 export function sample(name) {
   const svg = element("svg", { width: 30, height: 18, "aria-hidden": "true" });
-  const area = { x: 1, y: 2, width: 28, height: 14, rx: 2 };
-  if (SHAPES[name]) svg.append(element("path", { d: SHAPES[name](15, 9), class: `mark ${name}` }));
-  else if (name === "lease") svg.append(element("polygon", { points: "1,2 29,16 1,16", class: "lease t0" }));
-  else svg.append(element("rect", { ...area, class: `${name} t0` }));
+  const area = name === "lease" ? "M1 2L29 16H1z" : box(1, 2, 28, 14);
+  svg.append(element("path", { d: SHAPES[name]?.(15, 9) ?? area, class: SHAPES[name] ? `mark ${name}` : `${name} t0` }));
   return svg;
 }

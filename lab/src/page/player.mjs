@@ -5,6 +5,12 @@ import { text } from "./words.mjs";
 /** How long an event is shown while the run is played, and how long a letter of its words takes. */
 const SHOWN_MS = 700;
 const LETTER_MS = 45;
+/** What has the focus keeps its own keys. The others are the player's. */
+const KEPT = [
+  ["select, dialog, [type=file]", /./],
+  ["[type=range], .wide", /Arrow|Home|End/],
+  ["button, summary, [type=checkbox], .wide", / /],
+];
 
 /** Chooses events of a run. `show` is called with each choice. */
 export class Player {
@@ -35,12 +41,12 @@ export class Player {
       End: () => this.choose(this.count - 1),
       " ": () => this.toggle(),
       d: decisive,
+      D: decisive,
     };
     document.addEventListener("keydown", (event) => {
-      const isElsewhere = event.target.closest?.("input, select, button, summary, a, [tabindex]");
+      const isOwn = KEPT.some(([kind, kept]) => event.target.closest?.(kind) && kept.test(event.key));
       const isOther = event.ctrlKey || event.metaKey || event.altKey || !this.count;
-      // What has the focus keeps its keys, but a letter is no key of a button.
-      if (isOther || (isElsewhere && event.key !== "d") || !keys[event.key]) return;
+      if (isOther || isOwn || !keys[event.key]) return;
       event.preventDefault();
       keys[event.key]();
     });

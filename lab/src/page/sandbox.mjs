@@ -24,6 +24,8 @@ export class Sandbox {
       const { action } = event.target.dataset;
       if (action && event.detail < 2) this.act(action);
     });
+    // Nor does a key that is held.
+    document.addEventListener("keydown", (event) => event.repeat && event.target.type === "button" && event.preventDefault());
     this.label();
   }
 
@@ -76,7 +78,10 @@ export class Sandbox {
     }
     for (const legend of this.find("actors").querySelectorAll("legend")) legend.textContent = whoName(legend.dataset.who);
     // Who uses the keyboard stays where something can be done.
-    if (focused?.disabled) focused.closest("fieldset")?.querySelector("button:enabled")?.focus();
+    if (focused?.disabled && this.buttons.includes(focused)) {
+      const near = [...focused.closest("fieldset").elements, ...this.buttons, this.find("open-sandbox")];
+      near.find((control) => !control.disabled).focus();
+    }
     this.find("tasks").replaceChildren(...TASKS.map((task) => {
       const isDone = this.done.has(task);
       const words = text("task", { task: text(`task.${task}`), state: text(isDone ? "task.done" : "task.open") });

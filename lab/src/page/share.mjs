@@ -8,9 +8,12 @@ export function embedded() {
   return JSON.parse(document.getElementById("data").textContent);
 }
 
+/** The viewer alone. It comes from the lab at once, because a reader may save a run when the lab is gone. */
+const VIEWER = embedded().serves ? fetch("viewer.html").then((answer) => answer.text()) : `<!doctype html>\n${PRISTINE.outerHTML}\n`;
+
 /** Saves a viewer with this record as a file. In JSON, `\u003c` is a `<` that ends no script. */
-export async function save(record, { scenarios, serves }) {
-  const viewer = serves ? await (await fetch("viewer.html")).text() : `<!doctype html>\n${PRISTINE.outerHTML}\n`;
+export async function save(record, { scenarios }) {
+  const viewer = await VIEWER;
   const data = JSON.stringify({ scenarios, record }).replaceAll("<", "\\u003c");
   const page = viewer.replace(/( id="data">)[^<]*(<\/script>)/, (whole, start, end) => start + data + end);
   const link = document.createElement("a");

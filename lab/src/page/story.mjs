@@ -42,9 +42,8 @@ export function story(world, actors) {
     draft.lane(event.actor)?.marks.push({ at: event.at, index: event.index, shape: shape(event) });
     MEANINGS[event.event]?.(draft, event);
   }
-  const end = world.events.at(-1)?.at ?? 0;
   for (const span of lanes.flatMap((lane) => lane.open)) Object.assign(span, { to: Infinity, last: Infinity });
-  return { world, lanes, arrows: draft.arrows, end };
+  return { world, lanes, arrows: draft.arrows };
 }
 
 /** A story that grows with each event. */

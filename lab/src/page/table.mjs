@@ -3,10 +3,13 @@
 import { actor, predicate, seconds, translated } from "./words.mjs";
 
 const ROWS = 200;
+/** How long a choice rests before the table goes there. While a reader scrubs, it stays as it is. */
+const REST_MS = 100;
 
 /** A table of the run's events; a click on a row chooses its event. */
 export class Table {
   first = 0;
+  filling = 0;
 
   constructor(find, choose) {
     this.find = find;
@@ -21,17 +24,21 @@ export class Table {
 
   /** Shows the rows around the chosen event, if the table is open. */
   show(run, chosen) {
-    const changed = this.run !== run;
     Object.assign(this, { run, chosen });
     if (!this.find("table").open || !run) return;
-    const isShown = chosen >= this.first && chosen < this.first + ROWS;
-    if (changed || !isShown || !this.find("rows").children.length) this.fill(Math.floor(chosen / ROWS) * ROWS);
+    const isShown = this.filled === run && chosen >= this.first && chosen < this.first + ROWS;
+    clearTimeout(this.filling);
+    if (!isShown) this.filling = setTimeout(() => this.fill(Math.floor(chosen / ROWS) * ROWS), REST_MS);
+    this.mark();
+  }
+
+  mark() {
     for (const row of this.find("rows").querySelectorAll("[aria-current]")) row.removeAttribute("aria-current");
-    this.find("rows").querySelector(`[data-index="${chosen}"]`)?.setAttribute("aria-current", "true");
+    this.find("rows").querySelector(`[data-index="${this.chosen}"]`)?.setAttribute("aria-current", "true");
   }
 
   fill(first) {
-    const { events } = this.run;
+    const { events } = (this.filled = this.run);
     this.first = Math.max(0, Math.min(first, Math.floor((events.length - 1) / ROWS) * ROWS));
     const rows = events.slice(this.first, this.first + ROWS).map(({ event, world }) => {
       const row = document.createElement("tr");
@@ -41,6 +48,7 @@ export class Table {
       return row;
     });
     this.find("rows").replaceChildren(...rows);
+    this.mark();
     this.find("earlier").disabled = this.first === 0;
     this.find("later").disabled = this.first + ROWS >= events.length;
   }

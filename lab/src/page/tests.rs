@@ -4,6 +4,9 @@ use super::*;
 
 const RECORD: &str = include_str!("../picture/tests/token-33-34.json");
 const MOST_BYTES: usize = 300_000;
+/// The parts of the page that the lab serves have fewer lines, and fewer bytes.
+const MOST_LINES_OF_PARTS: usize = 2_500;
+const MOST_BYTES_OF_PARTS: usize = 200_000;
 
 fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
     let (_, rest) = text.split_once(start).unwrap();
@@ -38,6 +41,45 @@ fn value_that_looks_like_markup_stays_in_its_json() {
     let data: Value = serde_json::from_str(data).unwrap();
     assert_eq!(data["record"], record);
     assert_eq!(data["scenarios"][0]["name"], "token-33-34");
+}
+
+#[test]
+fn parts_are_few_lines_and_few_bytes() {
+    let parts = MODULES.into_iter().chain([BODY, STYLE]);
+    let lines: usize = parts.map(|part| part.lines().count()).sum();
+    assert!(lines < MOST_LINES_OF_PARTS, "{lines} lines");
+    let bytes = served().len() + script().len() + STYLE.len();
+    assert!(bytes < MOST_BYTES_OF_PARTS, "{bytes} bytes");
+}
+
+/// How bright a colour of the style is, as WCAG 2 defines it.
+fn luminance(color: &str) -> f64 {
+    let channel = |at: usize| {
+        let value = f64::from(u8::from_str_radix(&color[at..at + 2], 16).unwrap()) / 255.0;
+        if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+    };
+    0.2126 * channel(0) + 0.7152 * channel(2) + 0.0722 * channel(4)
+}
+
+/// axe-core can't judge what is drawn. Shapes need a contrast of 3, and words one of 4.5.
+#[test]
+fn colors_of_tokens_are_seen_and_their_words_are_read_in_light_and_in_dark() {
+    let (light, dark) = STYLE.split_once("@media (prefers-color-scheme: dark)").unwrap();
+    for (scheme, style) in [("light", light), ("dark", dark)] {
+        let bright = |name: &str| luminance(&between(style, &format!("--{name}: #"), ";")[..6]);
+        let contrast = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(bright);
+            (one.max(other) + 0.05) / (one.min(other) + 0.05)
+        };
+        for token in ["t0", "t1", "t2", "t3", "t4", "tn"] {
+            let [seen, read] = [contrast(token, "card"), contrast(token, &format!("{token}-ink"))];
+            assert!(seen >= 3.0 && read >= 4.5, "{scheme}, {token}: {seen:.2}, {read:.2}");
+        }
+        for words in ["ink", "muted", "bad", "good", "odd"] {
+            let read = contrast(words, "card").min(contrast(words, "page"));
+            assert!(read >= 4.5, "{scheme}, {words}: {read:.2}");
+        }
+    }
 }
 
 /// As one script, the modules share their names.

@@ -1,54 +1,42 @@
-// All texts of the page, in English and in Chinese. What is in braces is filled in.
+// All texts of the page, in English and in Chinese. Short ones share lines. What is in braces is filled in.
 
 export const LANGUAGES = ["en", "zh"];
 
 export const TEXTS = {
   // The page.
   language: ["中文", "English"],
-  previous: ["Previous event", "上一个事件"],
-  play: ["Play", "播放"],
-  stop: ["Stop", "停止"],
-  next: ["Next event", "下一个事件"],
+  previous: ["Previous event", "上一个事件"], next: ["Next event", "下一个事件"],
+  play: ["Play", "播放"], stop: ["Stop", "停止"],
   decisive: ["Decisive moment", "关键时刻"],
-  speed: ["Speed", "速度"],
-  time: ["Time", "时间"],
+  speed: ["Speed", "速度"], time: ["Time", "时间"],
   explain: ["Explain each step", "解释每一步"],
   position: ["event {number} of {count}, at {time} s", "第 {number} 个事件，共 {count} 个，{time} 秒"],
-  keys: [
-    "Keys: ← and → step from event to event, space plays, D jumps to the decisive moment. Drag over a panel to go to a time. Quiet time is shortened.",
-    "按键：← 和 → 逐个事件移动，空格播放，D 跳到关键时刻。在图上拖动可以选择时间。没有事件的时段会缩短显示。",
-  ],
-  event: ["This event", "这个事件"],
-  recorded: ["As it was recorded:", "记录的内容："],
+  keys: ["Keys: ← and → step from event to event, space plays, D jumps to the decisive moment. Drag over a panel to go to a time. Quiet time is shortened.", "按键：← 和 → 逐个事件移动，空格播放，D 跳到关键时刻。在图上拖动可以选择时间。没有事件的时段会缩短显示。"],
+  event: ["This event", "这个事件"], recorded: ["As it was recorded:", "记录的内容："],
   wire: ["What really went over the wire", "网络上实际传输的内容"],
   "wire.none": ["Nothing that was recorded.", "没有记录到任何内容。"],
   "wire.unanswered": ["(no answer until then)", "（到那时还没有回答）"],
   "wire.omitted": ["{count} more are not recorded.", "另有 {count} 次没有记录。"],
   copy: ["Copy", "复制"],
   table: ["All events as text", "所有事件（文字）"],
-  earlier: ["Earlier", "更早"],
-  later: ["Later", "更晚"],
+  earlier: ["Earlier", "更早"], later: ["Later", "更晚"],
   "column.time": ["seconds", "秒"], "column.world": ["world", "世界"], "column.actor": ["who", "谁"],
   "column.words": ["what happens", "发生了什么"],
   scenario: ["Scenario", "场景"],
   start: ["Run it on real processes", "用真实进程运行"],
-  starting: ["The run starts…", "正在启动……"],
+  starting: ["The run starts…", "正在启动……"], ended: ["The sandbox has ended.", "沙盒已结束。"],
   left: ["The run has ended, because nobody watched it.", "没有人观看，运行已结束。"],
   gone: ["There is no such run any more. Start another.", "这次运行已不存在。请重新启动一次。"],
-  "unreachable-lab": ["The lab can't be reached. The page tries again.", "无法连接到实验室。页面会重试。"],
+  "unreachable-lab": ["The lab can't be reached. Is `lab serve` still running?", "无法连接到实验室。`lab serve` 还在运行吗？"],
+  "no-token": ["This page has no valid token. Open the address that `lab serve` printed last.", "此页面没有有效的令牌。请打开 `lab serve` 最近输出的地址。"],
   "start-one": ["Choose a scenario, and run it.", "请选择一个场景并运行。"],
   "too-many-runs": ["Too many runs at once. End another first.", "同时进行的运行太多，请先结束一个。"],
   "too-much": ["Too much has happened in this sandbox. End it, and start another.", "这个沙盒里发生的事件太多。请结束它，再启动一个。"],
-  ended: ["The sandbox has ended.", "沙盒已结束。"],
   "not-now": ["That can't be done now: {detail}.", "现在无法执行：{detail}。"],
   failed: ["The run has failed: {error}", "运行失败：{error}"],
-  share: ["Share", "分享"],
-  save: ["Save as one file", "保存为单个文件"],
+  share: ["Share", "分享"], save: ["Save as one file", "保存为单个文件"],
   open: ["Open a record:", "打开记录："],
-  drop: [
-    "Or drop a file onto the page. `lab replay SCENARIO --json` prints such a record.",
-    "也可以把文件拖到页面上。`lab replay SCENARIO --json` 会输出这样的记录。",
-  ],
+  drop: ["Or drop a file onto the page. `lab replay SCENARIO --json` prints such a record.", "也可以把文件拖到页面上。`lab replay SCENARIO --json` 会输出这样的记录。"],
   "not-a-record": ["{file} is not a record of a run.", "{file} 不是运行记录。"],
   unshown: ["This run did not show what it claims.", "这次运行没有证实这个论断。"],
   "no-record": ["No run is open. Open a record below.", "还没有打开任何运行记录。请在下方打开一个。"],
@@ -56,14 +44,8 @@ export const TEXTS = {
   sentence: ["{who}: {does}", "{who}：{does}"],
   picture: ["{world}. {states}", "{world}。{states}"],
   why: ["In two sentences", "两句话总结"],
-  "why.check": [
-    "Why doesn't it help to check the lease before the write? Because a client can be stopped after its check and before its write, and then it writes although its lease is over.",
-    "为什么写入前检查租约没有用？因为客户端可能在检查之后、写入之前被暂停，等它醒来时租约已经过期，它却仍然会写入。",
-  ],
-  "why.token": [
-    "What does the token do? Each grant of the lock has a higher number, every write carries it, and the storage rejects a write whose number is lower than one that it has seen.",
-    "令牌有什么用？每次获得锁都会得到一个更大的数字，每次写入都带上它；存储若见过更大的数字，就拒绝这次写入。",
-  ],
+  "why.check": ["Why doesn't it help to check the lease before the write? Because a client can be stopped after its check and before its write, and then it writes although its lease is over.", "为什么写入前检查租约没有用？因为客户端可能在检查之后、写入之前被暂停，等它醒来时租约已经过期，它却仍然会写入。"],
+  "why.token": ["What does the token do? Each grant of the lock has a higher number, every write carries it, and the storage rejects a write whose number is lower than one that it has seen.", "令牌有什么用？每次获得锁都会得到一个更大的数字，每次写入都带上它；存储若见过更大的数字，就拒绝这次写入。"],
 
   // Your own services.
   own: ["Your own services", "你自己的服务"],
@@ -96,22 +78,16 @@ export const TEXTS = {
   "own.stale-token": ["stale-token", "令牌已过时"],
   "own.holder-conflict": ["holder-conflict", "令牌属于另一个持有者"],
   "own.last-rejected": ["Rejected last: {resource}, token {token}: {reason}", "最近拒绝：{resource}，令牌 {token}：{reason}"],
-  "own.break": ["Break it", "强制释放"],
+  "own.break": ["Break", "强制释放"],
   "own.keep": ["Leave it", "不动它"],
   "own.break-lock": ["Break the lock {name}", "强制释放锁 {name}"],
-  "own.break-words": [
-    "Break the lock {name} of {label}, which has token {token}? Another client may acquire it at once. If its holder still lives, only a storage that checks tokens keeps its late writes out.",
-    "强制释放 {label} 的锁 {name}（令牌 {token}）？其他客户端可能立即获得它。如果持有者仍然存活，只有检查令牌的存储才能拒绝它迟到的写入。",
-  ],
+  "own.break-words": ["Break the lock {name} of {label}, which has token {token}? Another client may acquire it at once. If its holder still lives, only a storage that checks tokens keeps its late writes out.", "强制释放 {label} 的锁 {name}（令牌 {token}）？其他客户端可能立即获得它。如果持有者仍然存活，只有检查令牌的存储才能拒绝它迟到的写入。"],
   "own.broken": ["The lock {name} is broken.", "锁 {name} 已被强制释放。"],
   "own.not-broken": ["The lock {name} was left alone: it has another token, or is free.", "锁 {name} 未被释放：它的令牌已改变，或已空闲。"],
 
   // The sandbox.
   sandbox: ["Play with it yourself", "自己动手"],
-  "sandbox.intro": [
-    "The clients, the lock service and the storage are real processes, and you drive them.",
-    "客户端、锁服务和存储都是真实的进程，由你来操作。",
-  ],
+  "sandbox.intro": ["The clients, the lock service and the storage are real processes, and you drive them.", "客户端、锁服务和存储都是真实的进程，由你来操作。"],
   fence: ["fence", "围栏"], claims: ["reads claim", "读时认领"], lease: ["a lease lasts", "租约时长"],
   "open-sandbox": ["Start a sandbox", "启动沙盒"],
   asked: ["{action}…", "{action}……"],
@@ -134,10 +110,7 @@ export const TEXTS = {
   "task.reject": ["Now try it with the fence on", "打开围栏再试一次"],
   "task.holders": ["Get two holders without pausing anybody", "不暂停任何客户端，让两个同时持有锁"],
   "task.legal": ["Make the fence let 33 through, legally", "让围栏合法地放行 33"],
-  "hint.lose": [
-    "A client that was paused past its lease goes on where it stopped.",
-    "暂停超过租约的客户端会从停住的地方继续。",
-  ],
+  "hint.lose": ["A client that was paused past its lease goes on where it stopped.", "暂停超过租约的客户端会从停住的地方继续。"],
   "hint.reject": ["The same steps. What does the storage answer?", "同样的步骤。存储会怎样回答？"],
   "hint.holders": ["A lock service can forget, or misjudge the time.", "锁服务可能忘记，也可能弄错时间。"],
   "hint.legal": ["The storage knows only the tokens that have reached it.", "存储只知道到达过它的令牌。"],
@@ -280,54 +253,18 @@ export const TEXTS = {
   "accepted-anothers-token": ["accepts token {token}, which another client has too", "接受令牌 {token}，而另一个客户端也有它"],
 
   // The steps of a first visit, in more words.
-  "beat.acquired.first": [
-    "The lock service lends the lock for a limited time: a lease. With each lease comes a token, a number that is higher than all before it.",
-    "锁服务只把锁借出一段时间，这就是租约。每个租约都带有一个令牌：一个比以往都大的数字。",
-  ],
-  "beat.acquired.next": [
-    "The lock service does nothing wrong: the earlier lease is over, so somebody else may hold the lock. The new token is higher.",
-    "锁服务没有做错：先前的租约已经结束，所以别人可以持有锁。新的令牌更大。",
-  ],
-  "beat.lease-checked": [
-    "The client is careful, and checks that its lease is still valid. It is. So it is about to write.",
-    "客户端很谨慎，先检查租约是否仍然有效。有效，于是它准备写入。",
-  ],
-  "beat.paused": [
-    "Between the check and the write, the process is stopped. A garbage collection, a full disk or a moved virtual machine does the same. The client can't notice, and it won't check again.",
-    "在检查和写入之间，进程被暂停。垃圾回收、磁盘写满或虚拟机迁移也会造成同样的结果。客户端察觉不到，也不会再检查。",
-  ],
-  "beat.lease-expired": [
-    "The lease is over, and the lock is free. But its client has not noticed, and still believes that it holds the lock: look at the two halves of its lane.",
-    "租约结束，锁空闲了。但它的客户端没有察觉，仍然认为自己持有锁：请看它那一行的上下两半。",
-  ],
-  "beat.resumed": [
-    "The client goes on exactly where it stopped, after its check. For it, no time has passed. So it sends the write.",
-    "客户端从暂停的地方继续，也就是检查之后。对它来说时间没有流逝，于是它发出写入。",
-  ],
-  "beat.accepted-claim.checks": [
-    "The storage remembers the highest token that it has seen. This is the fence: whatever brings a lower one is rejected.",
-    "存储记住见过的最大令牌。这就是围栏：凡是令牌更小的请求，一律被拒绝。",
-  ],
-  "beat.accepted-write": [
-    "This is the newest value now. Remember it, and see what becomes of it.",
-    "这是现在最新的值。请记住它，看看它会怎样。",
-  ],
-  "beat.accepted-stale-write": [
-    "The storage looks at no token, so it accepts a write that is too late. The newer value is gone, and nobody gets an error. That the client had checked its lease didn't help, because the check came too early.",
-    "存储不看令牌，所以接受了迟到的写入。较新的值没了，却没有人收到错误。客户端检查过租约也没有用，因为检查得太早。",
-  ],
-  "beat.accepted-anothers-token": [
-    "Two clients have the same token, so the number alone can't tell them apart. One overwrites what the other wrote.",
-    "两个客户端有同一个令牌，单凭数字无法区分。一个覆盖了另一个写入的内容。",
-  ],
-  "beat.refused": [
-    "The storage compares two numbers: the write brings {token}, but {highest_token} was seen before. So the write is too late, and is rejected. The newer value stays, although the client believed in its lock.",
-    "存储比较两个数字：这次写入带着 {token}，但存储之前已见过 {highest_token}。所以它来得太迟，被拒绝。尽管客户端相信自己有锁，较新的值仍然保留。",
-  ],
-  "beat.request-held": [
-    "The client sent its write in time. But a network may deliver it much later, and no check in the client can change that.",
-    "客户端及时发出了写入。但网络可能很久以后才送达，客户端里的任何检查都无法改变这一点。",
-  ],
+  "beat.acquired.first": ["The lock service lends the lock for a limited time: a lease. With each lease comes a token, a number that is higher than all before it.", "锁服务只把锁借出一段时间，这就是租约。每个租约都带有一个令牌：一个比以往都大的数字。"],
+  "beat.acquired.next": ["The lock service does nothing wrong: the earlier lease is over, so somebody else may hold the lock. The new token is higher.", "锁服务没有做错：先前的租约已经结束，所以别人可以持有锁。新的令牌更大。"],
+  "beat.lease-checked": ["The client is careful, and checks that its lease is still valid. It is. So it is about to write.", "客户端很谨慎，先检查租约是否仍然有效。有效，于是它准备写入。"],
+  "beat.paused": ["Between the check and the write, the process is stopped. A garbage collection, a full disk or a moved virtual machine does the same. The client can't notice, and it won't check again.", "在检查和写入之间，进程被暂停。垃圾回收、磁盘写满或虚拟机迁移也会造成同样的结果。客户端察觉不到，也不会再检查。"],
+  "beat.lease-expired": ["The lease is over, and the lock is free. But its client has not noticed, and still believes that it holds the lock: look at the two halves of its lane.", "租约结束，锁空闲了。但它的客户端没有察觉，仍然认为自己持有锁：请看它那一行的上下两半。"],
+  "beat.resumed": ["The client goes on exactly where it stopped, after its check. For it, no time has passed. So it sends the write.", "客户端从暂停的地方继续，也就是检查之后。对它来说时间没有流逝，于是它发出写入。"],
+  "beat.accepted-claim.checks": ["The storage remembers the highest token that it has seen. This is the fence: whatever brings a lower one is rejected.", "存储记住见过的最大令牌。这就是围栏：凡是令牌更小的请求，一律被拒绝。"],
+  "beat.accepted-write": ["This is the newest value now. Remember it, and see what becomes of it.", "这是现在最新的值。请记住它，看看它会怎样。"],
+  "beat.accepted-stale-write": ["The storage looks at no token, so it accepts a write that is too late. The newer value is gone, and nobody gets an error. That the client had checked its lease didn't help, because the check came too early.", "存储不看令牌，所以接受了迟到的写入。较新的值没了，却没有人收到错误。客户端检查过租约也没有用，因为检查得太早。"],
+  "beat.accepted-anothers-token": ["Two clients have the same token, so the number alone can't tell them apart. One overwrites what the other wrote.", "两个客户端有同一个令牌，单凭数字无法区分。一个覆盖了另一个写入的内容。"],
+  "beat.refused": ["The storage compares two numbers: the write brings {token}, but {highest_token} was seen before. So the write is too late, and is rejected. The newer value stays, although the client believed in its lock.", "存储比较两个数字：这次写入带着 {token}，但存储之前已见过 {highest_token}。所以它来得太迟，被拒绝。尽管客户端相信自己有锁，较新的值仍然保留。"],
+  "beat.request-held": ["The client sent its write in time. But a network may deliver it much later, and no check in the client can change that.", "客户端及时发出了写入。但网络可能很久以后才送达，客户端里的任何检查都无法改变这一点。"],
 };
 
 /** The claims of scenarios, the facts of outcomes and the titles of worlds, which the lab has in English only. */

@@ -1,11 +1,19 @@
-//! The page in Chromium, used as by a hand: its sandbox.
+//! The page in Chromium, used as by a hand: a live run, and its sandbox.
 
 use serde_json::Value;
 
-use super::{Server, sandbox::printed};
-use crate::browser::Browser;
+use super::{SCENARIO, Server, sandbox::printed};
+use crate::{
+    browser::{Browser, ENTER},
+    replay::descendants,
+};
 
 const START: &str = "#open-sandbox";
+const CHOSEN: &str = "Number(document.getElementById('time').value)";
+const LAST: &str = "Number(document.getElementById('time').max)";
+const WORDS: &str = "document.getElementById('words').textContent";
+/// How often the page has asked for this.
+const ASKED: &str = "performance.getEntriesByType('resource').filter(({ name }) => name.endsWith";
 /// A stored run of 33 and 34.
 const RECORD_FILE: &str = "src/picture/tests/token-33-34.json";
 const RECORD: &str = include_str!("../../src/picture/tests/token-33-34.json");
@@ -42,7 +50,7 @@ fn is_enabled(action: &str) -> String {
 /// Opens the page with its token, in English.
 async fn opened(server: &Server) -> Browser {
     let browser = Browser::start().await;
-    browser.open(&format!("{}/#token={}&lang=en", server.url, server.token)).await;
+    browser.open(&server.address()).await;
     browser.wait_until("document.querySelector('#open-sandbox:enabled')").await;
     browser
 }
@@ -67,6 +75,13 @@ async fn visitor_loses_an_update_and_then_is_rejected_because_the_fence_is_on() 
     let_client_1_oversleep(&browser).await;
     let believes = "client 1: believes that it holds the lock: WRONG. If it wrote now:";
     browser.wait_for("answers", &format!("{believes} update lost")).await;
+    browser.assert_all_is_reached_by_keyboard().await;
+    browser.assert_fits().await;
+    browser.resize(1280, 900).await;
+    browser.assert_accessible().await;
+    browser.click("#language").await;
+    browser.assert_accessible().await;
+    browser.click("#language").await;
     browser.act("client 1: write").await;
     browser.wait_for("worlds", "updates lost: 1").await;
     browser.wait_for("tasks", "Lose one update: done").await;
@@ -105,6 +120,123 @@ async fn visitor_loses_an_update_and_then_is_rejected_because_the_fence_is_on() 
 }
 
 #[tokio::test]
+async fn run_of_33_and_34_is_watched_live_and_saved_and_opens_from_disk() {
+    let server = Server::start();
+    let browser = opened(&server).await;
+
+    // 1. Everybody can use the page before anything runs.
+    browser.assert_all_is_reached_by_keyboard().await;
+    browser.assert_fits().await;
+    browser.resize(1280, 900).await;
+    browser.assert_accessible().await;
+    browser.click("#language").await;
+    browser.assert_accessible().await;
+    browser.click("#language").await;
+
+    // 2. It starts by keyboard, and is followed as it happens.
+    browser.type_into("#scenario", SCENARIO).await;
+    browser.type_into("#start", ENTER).await;
+    browser.wait_for("worlds", "client 1").await;
+    let first = browser.value(CHOSEN).await;
+    browser.assert_accessible().await;
+    browser.click("#language").await;
+    browser.assert_accessible().await;
+    browser.click("#language").await;
+    for ending in ["updates lost: 1", "nothing lost", "stale writes refused: 1"] {
+        browser.wait_for("worlds", ending).await;
+    }
+    browser.wait_until(&format!("{CHOSEN} > {first} && {CHOSEN} === {LAST}")).await;
+    assert_eq!(browser.value("document.getElementById('message').hidden").await, true);
+
+    // 3. A press on a panel goes to a moment, whose record is shown, and a reload leads there again.
+    browser.click(".picture").await;
+    browser.wait_until(&format!("{CHOSEN} < {LAST}")).await;
+    browser.wait_for("fields", "at_ms").await;
+    browser.wait_until(&format!("location.hash.includes(`event=${{{CHOSEN} + 1}}`)")).await;
+    let chosen = [CHOSEN, WORDS].map(|what| browser.value(what));
+    let chosen = futures_util::future::join_all(chosen).await;
+    browser.reload().await;
+    browser.wait_for("worlds", "stale writes refused: 1").await;
+    browser.wait_until(&format!("{CHOSEN} === {} && {CHOSEN} < {LAST}", chosen[0])).await;
+
+    // 4. When the lab has ended, it is still saved as a file, which opens from disk.
+    drop(server);
+    browser.click("#save").await;
+    let page = browser.saved(&format!("{SCENARIO}.html")).await;
+
+    // 5. Another record takes its place, also in the address.
+    browser.type_into("#open", &format!("{}/{RECORD_FILE}", env!("CARGO_MANIFEST_DIR"))).await;
+    browser.wait_until("!location.hash.includes('run=')").await;
+    browser.wait_for("worlds", "nothing lost").await;
+    let fragment = format!("event={}&lang=en", chosen[0].as_u64().unwrap() + 1);
+    browser.open_file("again.html", &page, &fragment).await;
+    assert_eq!(browser.value(WORDS).await, chosen[1]);
+    assert_eq!(browser.value("document.querySelectorAll('.panel').length").await, 2);
+    let log = browser.log().await.join("\n");
+    assert!(!log.contains("Content Security Policy") && !log.contains("TrustedHTML"), "{log}");
+}
+
+#[tokio::test]
+async fn two_tabs_share_a_sandbox_that_outlives_a_reload_and_not_its_server() {
+    let mut server = Server::start();
+    let browser = opened(&server).await;
+    browser.run("document.getElementById('ttl').value = '60000'").await;
+    browser.double_click(START).await;
+    browser.act("client 1: acquire").await;
+    let started = descendants(server.process.id());
+    assert_eq!(started.len(), 5, "one sandbox, although it was a double click: {started:?}");
+    assert_eq!(browser.value(&format!("{ASKED}('/sandboxes')).length")).await, 1);
+    browser.wait_until(&is_enabled("client 1: write")).await;
+    browser.double_click(&control("client 1: write")).await;
+    browser.wait_until_answered().await;
+    assert_eq!(browser.value(&format!("{ASKED}('/actions')).length")).await, 2);
+
+    // Another tab has the same controls.
+    browser.wait_until("location.hash.includes('run=')").await;
+    let address = browser.value("location.href").await;
+    let first = browser.open_tab().await;
+    browser.open(&format!("{}&token={}", address.as_str().unwrap(), server.token)).await;
+    browser.wait_until(&is_enabled("client 3: start")).await;
+    browser.act("client 1: write").await;
+    browser.wait_until(&format!("!{}", is_enabled("client 1: acquire"))).await;
+    browser.act("client 1: release").await;
+
+    // The first has noticed, and still does after a reload.
+    browser.switch_to(&first).await;
+    browser.wait_until(&is_enabled("client 1: acquire")).await;
+    browser.reload().await;
+    // By the keyboard, whose focus stays at a control that can do something.
+    browser.wait_until(&is_enabled("client 1: acquire")).await;
+    for action in ["client 1: acquire", "client 2: kill"] {
+        browser.type_into(&control(action), ENTER).await;
+        browser.wait_until_answered().await;
+        browser.wait_until(&format!("!{}", is_enabled(action))).await;
+        browser.wait_until("document.activeElement.matches('#actors button:enabled')").await;
+    }
+    browser.wait_for("answers", "client 2: killed").await;
+    browser.wait_for("worlds", "“2: client 1”").await;
+
+    // When its server is killed, the page says so. What was shown stays.
+    server.kill();
+    server.wait_until_idle(&started).await;
+    browser.wait_for("message", "The lab can't be reached").await;
+    server.start_again();
+    browser.wait_for("message", "Open the address that `lab serve` printed last").await;
+    browser.wait_until("!document.querySelector('#actors button:enabled')").await;
+    browser.wait_for("worlds", "“2: client 1”").await;
+    browser.click(START).await;
+    browser.wait_for("message", "This page has no valid token").await;
+
+    // With the address that it printed, the same tab goes on.
+    browser.open(&server.address()).await;
+    browser.wait_until("!location.hash.includes('token')").await;
+    browser.run(&format!("document.querySelector('{START}').focus()")).await;
+    browser.hold_enter().await;
+    browser.act("client 1: acquire").await;
+    assert_eq!(browser.value(&format!("{ASKED}('/sandboxes')).length")).await, 1);
+}
+
+#[tokio::test]
 async fn run_is_forked_before_the_pause_and_the_first_difference_is_marked() {
     let server = Server::start();
     let browser = opened(&server).await;
@@ -128,5 +260,10 @@ async fn run_is_forked_before_the_pause_and_the_first_difference_is_marked() {
         ["WITHOUT the fence", "FENCE OFF"].map(|title| worlds.find(title).unwrap());
     assert!(original < fork, "{worlds}");
     assert_eq!(worlds.matches("first difference").count(), 2, "in each of the two: {worlds}");
+    browser.wait_until("document.querySelectorAll('#worlds .panel').length === 2").await;
+
+    // A reload leads to both again.
+    browser.reload().await;
+    browser.wait_for("worlds", "first difference").await;
     browser.wait_until("document.querySelectorAll('#worlds .panel').length === 2").await;
 }
