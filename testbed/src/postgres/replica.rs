@@ -2,7 +2,7 @@
 
 use std::{process::Command, time::Duration};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use sqlx::{Connection, PgConnection, query_scalar};
 
 use super::{PORT, Postgres, program};
@@ -58,7 +58,10 @@ impl PostgresReplica {
             let has_all = "select pg_last_wal_replay_lsn() >= $1::pg_lsn";
             Ok(query_scalar(has_all).bind(&sent).fetch_one(&mut own).await?)
         };
-        until_async(CATCH_UP_TIMEOUT, has_all).await
+        until_async(CATCH_UP_TIMEOUT, has_all).await.with_context(|| match &self.server.process {
+            Some(process) => process.account("does not catch up"),
+            None => "the replica does not run".to_owned(),
+        })
     }
 
     /// Cuts the replica off from its primary. Clients still reach both.
