@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use anyhow::{Context, ensure};
-use sqlx::{Connection, PgConnection, query_scalar};
+use sqlx::{Connection, Executor, PgConnection, query_scalar};
 
 use super::{PORT, Postgres, program};
 use crate::{proxy::Proxy, wait::until_async};
@@ -53,6 +53,11 @@ impl PostgresReplica {
         let mut primary = PgConnection::connect(&primary.url()).await?;
         let sent: String =
             query_scalar("select pg_current_wal_flush_lsn()::text").fetch_one(&mut primary).await?;
+        // This may be in the middle of a record, whose end may be flushed and sent only with the next
+        // commit.
+        for statement in ["set synchronous_commit = local", "select txid_current()"] {
+            primary.execute(statement).await?;
+        }
         let has_all = async || {
             let mut own = PgConnection::connect(&self.url()).await?;
             let has_all = "select pg_last_wal_replay_lsn() >= $1::pg_lsn";
