@@ -205,11 +205,13 @@ function show(number) {
   find("time").setAttribute("aria-valuetext", text("position", {
     number: number + 1, count: run.events.length, time: seconds(event.at, 2),
   }));
+  // At the end of the run, each world is at its own end: one may have lasted longer than the last.
+  const isEnd = number === run.events.length - 1 && !live?.run;
   run.panels.forEach(({ picture, show: move, article }, panelNumber) => {
     const own = run.worlds[panelNumber];
     article.classList.toggle("chosen", own === world);
-    const last = own === world ? event : own.events.findLast((other) => other.at <= event.at);
-    const states = move(event.at, last, own === world);
+    const last = own === world ? event : own.events.findLast((other) => isEnd || other.at <= event.at);
+    const states = move(isEnd ? Math.max(event.at, last?.at ?? 0) : event.at, last, own === world);
     picture.setAttribute("aria-label", text("picture", { world: translated(own.title), states }));
   });
   find("answers").replaceChildren(...answers(run, number));
@@ -217,8 +219,7 @@ function show(number) {
   detail(event, world);
   table.show(run, number);
   // Who has gone through to the end once needs no explanations on the next visit, unless they ask for them.
-  const goesOn = shownBefore === number - 1 && !live?.run;
-  if (goesOn && number === run.events.length - 1 && explained() === null) explained("no");
+  if (isEnd && shownBefore === number - 1 && explained() === null) explained("no");
   shownBefore = number;
   setAddress("event", number + 1);
 }

@@ -73,6 +73,16 @@ async fn saved_file_leads_to_its_event_and_everybody_can_use_it() {
     assert!(pictures.as_str().unwrap().contains(believes), "{pictures}");
     browser.assert_silent().await;
 
+    // At the end, each world is at its own end, also one that lasted longer than the last.
+    let mut longer = record.clone();
+    for event in &mut longer["events"].as_array_mut().unwrap()[lost - 2..] {
+        event["at_ms"] = (event["at_ms"].as_u64().unwrap() + 100).into();
+    }
+    browser.open_file("longer.html", &saved(longer), &format!("event={count}&lang=en")).await;
+    let picture = browser.value("document.querySelector('.picture').ariaLabel").await;
+    assert!(!picture.as_str().unwrap().contains(believes), "{picture}");
+    browser.open_file("again.html", &page, &format!("event={lost}&lang=en")).await;
+
     // 2. Keys choose another, wherever the focus is. What has it keeps its own keys.
     let chosen = lost as u64 - 1;
     assert_eq!(browser.chosen_after("body", &[LEFT, LEFT, RIGHT]).await, chosen - 1);
