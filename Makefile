@@ -43,6 +43,7 @@ page: redis-server
 SCREENSHOTS := screenshots
 screenshots: redis-server node chromium
 	cargo test --package lab --test main $(SCREENSHOTS)
+	cp target/tmp/page-33-34-light.png target/tmp/page-33-34-dark.png docs/
 
 # Tests mostly wait. So four run at once on each core: those of locks beside all others. The tests of the
 # model of Redlock compute. They run in the time that these leave.

@@ -1,4 +1,5 @@
-//! The pictures of the README: a run of 33 and 34 on the page. `make screenshots` draws them.
+//! The pictures of the README: a run of 33 and 34 on the page. `make screenshots` draws them,
+//! and copies them into `docs`.
 
 use std::{fs, path::Path};
 
@@ -8,7 +9,7 @@ use super::{
 };
 use crate::browser::Browser;
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+const FOLDER: &str = env!("CARGO_TARGET_TMPDIR");
 const SIZE: (u32, u32) = (1200, 722);
 const MOST_BYTES: u64 = 150_000;
 
