@@ -56,6 +56,17 @@ const FOCUSED: &str = r#"
 "#;
 
 impl Browser {
+    /// Checks all of it in both languages, with a window of 1280 × 900 in the end.
+    pub(crate) async fn assert_everybody_can_use_it(&self) {
+        self.assert_all_is_reached_by_keyboard().await;
+        self.assert_fits().await;
+        self.resize(1280, 900).await;
+        for _ in 0..2 {
+            self.assert_accessible().await;
+            self.click("#language").await;
+        }
+    }
+
     /// The rules of axe-core that the page breaks as it is now.
     pub(crate) async fn violations(&self) -> Vec<String> {
         if self.value("typeof axe").await != "object" {

@@ -12,23 +12,25 @@ use tempfile::TempDir;
 
 use super::{REPLAY, lab, replayed, wire};
 
-/// What the page says at the decisive moment of each world, or what it has no words for.
-pub(crate) async fn explained(record: &Value) -> Result<String, String> {
-    let (record, scenarios) = (record.to_string(), json!(descriptions()).to_string());
-    let telling = move || {
-        let mut node = Command::new("node")
-            .args(["tests/replay/page.mjs", &scenarios])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("node runs; the package nodejs has it");
+/// Runs a script of this folder on a record, and returns what it prints. If it fails, that is the error.
+pub(super) async fn run_script(arguments: &[&str], record: &Value) -> Result<String, String> {
+    let mut command = Command::new("node");
+    command.args(arguments).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/replay"));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let record = record.to_string();
+    let running = move || {
+        let mut node = command.spawn().expect("node runs; the package nodejs has it");
         node.stdin.take().unwrap().write_all(record.as_bytes()).unwrap();
         let output = node.wait_with_output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         if output.status.success() { Ok(text) } else { Err(text) }
     };
-    tokio::task::spawn_blocking(telling).await.unwrap()
+    tokio::task::spawn_blocking(running).await.unwrap()
+}
+
+/// What the page says at the decisive moment of each world, or what it has no words for.
+pub(crate) async fn explained(record: &Value) -> Result<String, String> {
+    run_script(&["page.mjs", &json!(descriptions()).to_string()], record).await
 }
 
 #[tokio::test]

@@ -1,13 +1,11 @@
 //! What a record has of the wire, and what the page shows of it.
 
-use std::{
-    collections::HashSet,
-    io::Write,
-    process::{Command, Stdio},
-};
+use std::{collections::HashSet, process::Command};
 
 use lab::{page, record::RunRecord};
 use serde_json::{Value, json};
+
+use super::page::run_script;
 
 /// The largest page of a run.
 const MOST_BYTES: usize = 300_000;
@@ -23,21 +21,7 @@ pub(crate) struct Shown {
 
 /// What the page shows of the wire, for each event of a record.
 pub(crate) async fn shown(record: &Value) -> Vec<Shown> {
-    let record = record.to_string();
-    let showing = move || {
-        let mut node = Command::new("node")
-            .arg("tests/replay/wire.mjs")
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("node runs; the package nodejs has it");
-        node.stdin.take().unwrap().write_all(record.as_bytes()).unwrap();
-        let output = node.wait_with_output().unwrap();
-        assert!(output.status.success());
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let printed = tokio::task::spawn_blocking(showing).await.unwrap();
+    let printed = run_script(&["wire.mjs"], record).await.unwrap();
     let parsed = printed.lines().map(|line| {
         let elements: Vec<[String; 3]> = serde_json::from_str(line).unwrap();
         let lines = elements.iter().filter(|[_, class, _]| class == "line");

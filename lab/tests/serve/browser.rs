@@ -75,13 +75,7 @@ async fn visitor_loses_an_update_and_then_is_rejected_because_the_fence_is_on() 
     let_client_1_oversleep(&browser).await;
     let believes = "client 1: believes that it holds the lock: WRONG. If it wrote now:";
     browser.wait_for("answers", &format!("{believes} update lost")).await;
-    browser.assert_all_is_reached_by_keyboard().await;
-    browser.assert_fits().await;
-    browser.resize(1280, 900).await;
-    browser.assert_accessible().await;
-    browser.click("#language").await;
-    browser.assert_accessible().await;
-    browser.click("#language").await;
+    browser.assert_everybody_can_use_it().await;
     browser.act("client 1: write").await;
     browser.wait_for("worlds", "updates lost: 1").await;
     browser.wait_for("tasks", "Lose one update: done").await;
@@ -125,13 +119,7 @@ async fn run_of_33_and_34_is_watched_live_and_saved_and_opens_from_disk() {
     let browser = opened(&server).await;
 
     // 1. Everybody can use the page before anything runs.
-    browser.assert_all_is_reached_by_keyboard().await;
-    browser.assert_fits().await;
-    browser.resize(1280, 900).await;
-    browser.assert_accessible().await;
-    browser.click("#language").await;
-    browser.assert_accessible().await;
-    browser.click("#language").await;
+    browser.assert_everybody_can_use_it().await;
 
     // 2. It starts by keyboard, and is followed as it happens.
     browser.type_into("#scenario", SCENARIO).await;

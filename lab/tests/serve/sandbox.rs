@@ -97,8 +97,8 @@ impl<'a> Sandbox<'a> {
         record["events"] = json!(events);
         let read: RunRecord = serde_json::from_value(record.clone()).unwrap();
         assert_eq!(serde_json::to_value(&read).unwrap(), record, "it is a record like any other");
-        let said = explained(&record).await.unwrap();
-        (record, said)
+        let explanation = explained(&record).await.unwrap();
+        (record, explanation)
     }
 }
 
