@@ -45,7 +45,7 @@ pub(super) fn routes() -> Router<Arc<Service>> {
 }
 
 async fn watch(State(service): State<Arc<Service>>, head: Parts) -> Result<Response, Problem> {
-    // In this order, no change of who may do what is missed.
+    // In this order, no change of permissions is missed.
     let changes = service.config.access.changes();
     let caller = service.identify(&head.headers, &head.extensions);
     let caller = caller.ok_or_else(Problem::unauthenticated)?;

@@ -26,7 +26,7 @@ impl LatestSeen {
 
     /// Whether the register may be this state or a later one. A register has the ids of its last 16 writes:
     /// one that was made anew, and has overtaken this version, lacks this write. After more writes, the two
-    /// can't be told apart any more.
+    /// can't be distinguished any more.
     pub(super) fn may_precede(&self, found: Option<&State>) -> bool {
         found.is_some_and(|state| {
             state.version >= self.version

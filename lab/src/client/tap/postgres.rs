@@ -220,8 +220,8 @@ impl Conversation {
             (b's' | b'I', Some(Step::Statement(outcome))) if !outcome.is_simple => {
                 self.end_statement();
             }
-            // It is sent before all else, and the client goes on with it. What comes before the statement has
-            // no answer of its own then.
+            // It is the answer to the first statement, also if that was only being prepared. Messages before
+            // the statement have no answer of their own then.
             (b'E', _) => {
                 while let Some(step) = self.steps.front_mut() {
                     match step {
@@ -236,7 +236,7 @@ impl Conversation {
                 }
             }
             (b'Z', _) if !self.is_ready => self.is_ready = true,
-            // The server has skipped what comes after an error.
+            // The server has skipped the messages after an error.
             (b'Z', _) => {
                 while let Some(step) = self.steps.front() {
                     match step {

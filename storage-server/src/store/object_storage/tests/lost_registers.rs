@@ -122,7 +122,7 @@ async fn request_under_way_hides_no_lost_register_from_others() {
 }
 
 #[tokio::test]
-async fn register_that_was_lost_while_its_fence_is_set_is_no_client_s_problem() {
+async fn register_that_was_lost_while_its_fence_is_set_is_reported_as_lost() {
     let world = World::new();
     world.write("r", 33, "value").await.unwrap();
     let registers = Registers::new(Arc::new(world.flawed.clone()), Path::from("folder"));
@@ -149,7 +149,7 @@ async fn register_that_was_lost_while_its_fence_is_set_is_no_client_s_problem() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn fence_that_may_have_been_set_is_said_to_be_unknown() {
+async fn fence_that_may_have_been_set_is_reported_as_unknown() {
     let world = World::new();
     world.write("r", 33, "value").await.unwrap();
     let registers = Registers::new(Arc::new(world.flawed.clone()), Path::from("folder"));
