@@ -29,7 +29,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo page screenshots test test-locks test-others test-model check package seeds schemathesis terraform at-length failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node chromium
+.PHONY: demo page screenshots test test-locks test-programs test-others test-model check package seeds schemathesis terraform at-length failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node chromium
 
 demo: redis-server
 	cargo build --workspace
@@ -45,8 +45,8 @@ screenshots: redis-server node chromium
 	cargo test --package lab --test main $(SCREENSHOTS)
 	cp target/tmp/page-33-34-light.png target/tmp/page-33-34-dark.png docs/
 
-# Tests mostly wait. So four run at once on each core: those of locks beside all others. The tests of the
-# model of Redlock compute. They run in the time that these leave.
+# Tests mostly wait. So six run at once on each core: two of locks, two of the two programs, and two of all
+# others. The tests of the model of Redlock compute. They run in the time that these leave.
 #
 # Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
 # databases are then made in a fraction of the time. Tests kill processes, not machines, and lose no
@@ -55,28 +55,32 @@ test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqli
 	cargo test $(SERVICES) --no-run
 	cargo test --package redlock-model --no-run
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
-	if [ "$${free:-0}" -ge $$((4 * $(CORES) * 524288)) ] && \
+	if [ "$${free:-0}" -ge $$((6 * $(CORES) * 524288)) ] && \
 			! grep -q ' /dev/shm .*noexec' /proc/mounts; then \
 		export TMPDIR=$$(mktemp -d /dev/shm/fenced-tests-XXXXXX); \
 		trap 'rm -rf "$$TMPDIR"' EXIT INT TERM; \
 		chmod 755 "$$TMPDIR"; \
 	fi; \
-	$(MAKE) --jobs=3 test-locks test-others test-model
+	$(MAKE) --jobs=4 test-locks test-programs test-others test-model
 
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-# Both halves select the same packages, because these decide with which features a library is built.
+# All select the same packages, because these decide with which features a library is built.
 SERVICES := --workspace --exclude redlock-model --no-fail-fast
 
-# The names of these targets begin with an l. No others do.
-test-locks: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES))))
-test-locks:
-	cargo test $(SERVICES) --test 'l*'
+test-locks test-programs test-others: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES))))
 
-test-others: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES))))
+# The names of these begin with an l or an s. No others do.
+test-locks:
+	cargo test $(SERVICES) --test locks --test logs --test spans
+
+test-programs:
+	@$(call print_at_end,cargo test $(SERVICES) --test lock-commands --test server -- $(SKIPPED))
+
 test-others:
-	@$(call print_at_end,cargo test $(SERVICES) --lib --bins --examples --test '[!l]*' -- \
-			--skip $(TERRAFORM) --skip $(FAILOVERS) --skip $(AT_LENGTH) --skip $(SCREENSHOTS) && \
+	@$(call print_at_end,cargo test $(SERVICES) --lib --bins --examples --test '[!ls]*' -- $(SKIPPED) && \
 		cargo test $(SERVICES) --doc)
+
+SKIPPED = --skip $(TERRAFORM) --skip $(FAILOVERS) --skip $(AT_LENGTH) --skip $(SCREENSHOTS)
 
 test-model:
 	@$(call print_at_end,nice -n 19 cargo test --package redlock-model -- --skip $(AT_LENGTH))
@@ -110,12 +114,12 @@ schemathesis: python
 # No package manager installs either of the two everywhere. So `make test` leaves these tests out.
 TERRAFORM := terraform_command
 terraform:
-	cargo test --package storage-server --test main $(TERRAFORM)
+	cargo test --package storage-server --test server $(TERRAFORM)
 
 # A cluster fails over by itself if it gets no processor for some seconds, as beside other tests.
 FAILOVERS := patroni
 failovers: patroni redis-server node
-	cargo test --package testbed --package storage-server --test main $(FAILOVERS)
+	cargo test --package testbed --package storage-server --test main --test server $(FAILOVERS)
 	cargo test --package lab --test main $(FAILOVERS) -- --test-threads 1
 
 # What takes minutes has these words in its name.
